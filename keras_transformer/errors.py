@@ -10,21 +10,21 @@ from typing import Any
 
 _LEAST_LIKENESS = 0.6
 _NEAR_LETTERS = 0.75
-_MOST_NAMES = 2
+_MAX_NAMES = 2
 
 DISTRIBUTION = "keras-transformer-nmt"
 """The name that pip installs this package by; it is imported as `keras_transformer`."""
 
 
 class InputError(ValueError):
-    """A user's mistake, in one line: what, where, and what was expected.
+    """A user's mistake, described in one line: what is wrong, where, and what was expected.
 
-    The command line prints only the message and exits with code 2; Python callers
-    can catch it as a `ValueError`.
+    The command line prints only the message and exits with code 2; Python callers can catch it as a
+    `ValueError`.
 
     Attributes:
         message: The line without the place of a text.
-        index: Place, from 0, of the text at fault in a call's list of texts; None for no text.
+        index: Place, from 0, of the invalid text in a call's list of texts; None for other errors.
     """
 
     def __init__(self, message: str, index: int | None = None):
@@ -36,7 +36,7 @@ class InputError(ValueError):
 
 
 class NotSavedError(InputError):
-    """A file for a result could not be written; `result` holds it."""
+    """A file for a result could not be written; `result` holds the result."""
 
     def __init__(self, message: str, result: dict[str, Any]):
         super().__init__(message)
@@ -44,18 +44,18 @@ class NotSavedError(InputError):
 
 
 class VerificationError(RuntimeError):
-    """An exported artifact does not do what the live model does; nothing was exported."""
+    """An export's results differ from the trained model's; nothing was exported."""
 
 
 class TrainingError(RuntimeError):
-    """Training cannot go on: the loss is no longer a number.
+    """Training cannot continue: the loss is NaN or infinite, or another host has ended.
 
     The command line prints only the message and exits with code 1.
     """
 
 
 def require(package: str, noun: str, extra: str) -> ModuleType:
-    """Imports a module; raises the `InputError` of `missing_package` where that fails."""
+    """Imports a module; raises the `InputError` of `missing_package` if the import fails."""
     try:
         return importlib.import_module(package)
     except ImportError as error:
@@ -66,8 +66,8 @@ def missing_package(noun: str, package: str, extra: str) -> InputError:
     """Returns the error of a missing package, which names the extra that installs it.
 
     Args:
-        noun: Subject of the message: the program, and what it is for.
-        package: Name of the package, as it is imported; or several names.
+        noun: Subject of the message: the program and its purpose.
+        package: Import name of the package, or several names.
         extra: Name of the extra in `setup.py`.
     """
     return InputError(f"{noun} is needed (package {package}): {installation(extra)}.")
@@ -84,51 +84,63 @@ def say(text: object) -> None:
 
 
 def show(text: object) -> None:
-    """Writes lines to stderr at once; they are lost where stderr is closed or full."""
-    if sys.stderr is not None:  # `print` would take stdout instead.
+    """Writes lines to stderr at once; they are lost if stderr is closed or full."""
+    if sys.stderr is not None:  # `print` would write to stdout instead.
         with contextlib.suppress(OSError):
             print(text, file=sys.stderr, flush=True)
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an exception's message, or its name where it has none."""
+    """Returns the first line of an exception's message, or its name if the message is empty."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def did_you_mean(name: object, known: Iterable[str]) -> str:
+def did_you_mean(name: object, known_names: Iterable[str]) -> str:
     """Returns the end of a message about an unknown name: ` Did you mean …?`, or nothing.
 
-    A name is near if its words or its letters are: `num_layer` is near `num_encoder_layers` and
-    `num_decoder_layers`, and not near `turn_layers`.
+    A name is near if its words or its letters are near: `num_layer` is near `num_encoder_layers`
+    and `num_decoder_layers`, but not near `turn_layers`.
 
     Args:
         name: Unknown name.
-        known: Known names.
+        known_names: Known names.
     """
-    likeness = {candidate: _likeness(str(name), candidate) for candidate in known}
+    likeness = {candidate: _likeness(str(name), candidate) for candidate in known_names}
     best = max(likeness.values(), default=(0.0, 0.0))
     if best[0] < _LEAST_LIKENESS:
         return ""
     nearest = [candidate for candidate, value in likeness.items() if value == best]
-    names = " or ".join(f"`{candidate}`" for candidate in nearest[:_MOST_NAMES])
+    names = " or ".join(f"`{candidate}`" for candidate in nearest[:_MAX_NAMES])
     return f" Did you mean {names}?"
 
 
 def _likeness(name, candidate):
-    """Returns how near two names are by words or letters, then by letters; numbers from 0 to 1."""
+    """Returns the likeness of two names by words or letters, and by letters, from 0 to 1."""
     letters = _letter_ratio(name.lower().replace("_", ""), candidate.lower().replace("_", ""))
-    words, others = (text.lower().split("_") for text in (name, candidate))
-    common = sum(any(_is_near_word(word, other) for other in others) for word in words)
-    others_common = sum(any(_is_near_word(word, other) for word in words) for other in others)
-    by_words = (common + others_common) / (len(words) + len(others))
-    near = max(by_words * (common == len(words)), letters * (letters >= _NEAR_LETTERS))
-    return near, letters
+    words, candidate_words = (text.lower().split("_") for text in (name, candidate))
+    near_words = sum(
+        any(_is_near_word(word, candidate_word) for candidate_word in candidate_words)
+        for word in words
+    )
+    near_candidate_words = sum(
+        any(_is_near_word(word, candidate_word) for word in words)
+        for candidate_word in candidate_words
+    )
+    likeness = letters if letters >= _NEAR_LETTERS else 0.0
+    if near_words == len(words):
+        total = len(words) + len(candidate_words)
+        likeness = max(likeness, (near_words + near_candidate_words) / total)
+    return likeness, letters
 
 
-def _is_near_word(word, other):
-    is_beginning = len(word) > 2 and other.startswith(word)  # `vocab`, `max_len`
-    return word == other or is_beginning or _letter_ratio(word, other) >= _NEAR_LETTERS
+def _is_near_word(word, candidate_word):
+    is_beginning = len(word) > 2 and candidate_word.startswith(word)  # `vocab`, `max_len`
+    return (
+        word == candidate_word
+        or is_beginning
+        or _letter_ratio(word, candidate_word) >= _NEAR_LETTERS
+    )
 
 
-def _letter_ratio(one, other):
-    return difflib.SequenceMatcher(None, one, other).ratio()
+def _letter_ratio(name, candidate):
+    return difflib.SequenceMatcher(None, name, candidate).ratio()

@@ -1,8 +1,8 @@
-"""Files: read strictly, written whole and durably or not at all.
+"""Reads files strictly, and writes them completely and durably or not at all.
 
-Reading: a wrong byte is an error with a line number, never a guess. Writing: under a temporary
-name next to the final one, synced to the disk, then renamed, so that neither a crash nor a loss of
-power leaves half a file under a final name.
+A wrong byte in a file raises an error with a line number. A file is written under a temporary name
+next to the final name, synced to the disk, then renamed. So neither a crash nor a loss of power
+leaves half a file under a final name.
 """
 
 import codecs
@@ -24,16 +24,16 @@ from keras_transformer.errors import InputError
 def iterate_lines(path: str | os.PathLike, may_be_empty: bool = False) -> Iterator[str]:
     """Yields the lines of a UTF-8 file, at least one, without their line ends, in constant memory.
 
-    Lines end only at `"\\n"` or `"\\r\\n"`. Other separators that Unicode knows (U+2028, a form
-    feed, ...) stay inside their line: splitting there would shift one file of an aligned pair
-    against the other. A byte order mark at the start is removed.
+    Lines end only at `"\\n"` or `"\\r\\n"`. Other separators of Unicode (U+2028, a form feed, ...)
+    do not end a line, because splitting there would shift one file of an aligned pair against the
+    other. A byte order mark at the start is removed.
 
     Args:
-        path: A plain file, or a gzip file when the name ends in `.gz`.
-        may_be_empty: Whether a file may have no line.
+        path: Path of a plain file, or of a gzip file if the name ends in `.gz`.
+        may_be_empty: Whether a file may have no lines.
 
     Raises:
-        InputError: The file is missing, unreadable, empty, not gzip although named so, or not
+        InputError: The file is missing, unreadable, empty, not gzip despite its name, or not
             UTF-8; the message names the line of the first wrong byte.
     """
     path, number = os.fspath(path), 0
@@ -49,19 +49,19 @@ def iterate_lines(path: str | os.PathLike, may_be_empty: bool = False) -> Iterat
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; expected UTF-8 text.") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        # gzip tells a cut file (EOFError), a wrong header and a wrong checksum apart.
+        # EOFError means a truncated file; the others a wrong header or a wrong checksum.
         raise InputError(f"{path}: expected a whole gzip file. Received: {error}") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
     if not number and not may_be_empty:
-        raise InputError(f"{path}: the file is empty; expected one sentence a line.")
+        raise InputError(f"{path}: the file is empty; expected one sentence per line.")
 
 
 def decode_line(line: bytes, number: int, name: str | os.PathLike) -> str:
-    """Returns the text of a line without its end, and of a first one without a byte order mark.
+    """Decodes a line without its line end, and without a byte order mark in the first line.
 
-    Raises `InputError` for bytes that are not UTF-8, naming the file, the line (from 1) and the
-    place.
+    Raises `InputError` for bytes that are not UTF-8; the message names the file, the line (from 1)
+    and the place.
     """
     try:
         text = line.decode("utf-8")
@@ -77,24 +77,24 @@ def decode_line(line: bytes, number: int, name: str | os.PathLike) -> str:
 def file_digests(
     folder: str | os.PathLike, files: Iterable[str | os.PathLike] | None = None
 ) -> dict[str, str]:
-    """SHA-256 of files under a folder, all by default, by their path there with `/` between names.
+    """Computes SHA-256 checksums of files in a folder, by default all, by their relative paths.
 
-    A file of several names (hard links) is read once.
+    Paths have `/` between names. A file with several names (hard links) is read once.
     """
-    folder, known, digests = Path(folder), {}, {}
+    folder, digests_by_inode, digests = Path(folder), {}, {}
     for path in sorted(folder.rglob("*") if files is None else map(Path, files)):
         if path.is_file():
             status = path.stat()
             inode = status.st_dev, status.st_ino
-            if inode not in known:
+            if inode not in digests_by_inode:
                 with open(path, "rb") as file:
-                    known[inode] = hashlib.file_digest(file, "sha256").hexdigest()
-            digests[path.relative_to(folder).as_posix()] = known[inode]
+                    digests_by_inode[inode] = hashlib.file_digest(file, "sha256").hexdigest()
+            digests[path.relative_to(folder).as_posix()] = digests_by_inode[inode]
     return digests
 
 
 def digest_of(folder: str | os.PathLike, files: Iterable[str | os.PathLike] | None = None) -> str:
-    """SHA-256 over the names and the contents of a folder's files; see `file_digests`."""
+    """Computes a SHA-256 checksum of the names and contents of a folder's files."""
     digest = hashlib.sha256()
     for name, content in file_digests(folder, files).items():
         digest.update(name.encode("utf-8", "surrogateescape") + b"\0" + bytes.fromhex(content))
@@ -102,17 +102,17 @@ def digest_of(folder: str | os.PathLike, files: Iterable[str | os.PathLike] | No
 
 
 def read_lines(path: str | os.PathLike) -> list[str]:
-    """All lines of a file, as `iterate_lines` gives them."""
+    """Returns all lines of a file; see `iterate_lines`."""
     return list(iterate_lines(path))
 
 
 @contextlib.contextmanager
 def replaced_file(path: str | os.PathLike) -> Iterator[Path]:
-    """Gives a temporary path that takes the name `path` when the block succeeds.
+    """Yields a temporary path, which is renamed to `path` when the `with` block succeeds.
 
-    What the block wrote is synced before it is renamed, and the folder after: once this returns,
-    the file outlives a loss of power. Any exception leaves `path` as it was. The temporary file
-    is `.NAME.partial.SUFFIX`: some writers choose a format by the suffix.
+    The file is synced before it is renamed, and the folder afterwards, so that the file survives a
+    loss of power. After an exception `path` is unchanged. The temporary file is
+    `.NAME.partial.SUFFIX`, because some writers choose a format by the suffix.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.stem}.partial{path.suffix}")
@@ -125,16 +125,16 @@ def replaced_file(path: str | os.PathLike) -> Iterator[Path]:
 
 
 def rename_durably(source: str | os.PathLike, target: str | os.PathLike) -> None:
-    """Gives a synced file another name on the same file system, where it outlives a loss of power.
+    """Renames a synced file on the same file system, so that the name survives a loss of power.
 
-    A file of that name is replaced.
+    An existing file `target` is replaced.
     """
     os.replace(source, target)
     sync(Path(target).parent)
 
 
 def write_whole(path: str | os.PathLike, content: str | bytes) -> None:
-    """Writes a file, of bytes or of UTF-8, that is there whole and durably, or not at all."""
+    """Writes bytes or UTF-8 text to a file, completely and durably, or not at all."""
     with replaced_file(path) as temporary:
         temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
 
@@ -162,13 +162,13 @@ def unescape_field(field: str) -> str:
 
 
 def write_output(path: str | os.PathLike, content: str | bytes) -> None:
-    """`write_whole` of what a user named; raises `InputError` where it cannot be written."""
+    """Writes a file that a user named; raises `InputError` if it cannot be written."""
     with _naming(path):
         write_whole(path, content)
 
 
 def check_writable(path: str | os.PathLike) -> None:
-    """Raises the `InputError` of `write_output` before there is anything to write."""
+    """Raises the `InputError` of `write_output` before the content exists."""
     with _naming(path):
         if os.path.isdir(path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))

@@ -12,7 +12,7 @@ from keras_transformer.options import check, check_choice, check_rate
 def token_losses(
     labels: keras.KerasTensor, logits: keras.KerasTensor, label_smoothing: float = 0.0
 ) -> keras.KerasTensor:
-    """Cross-entropy of each position against a smoothed one-hot distribution.
+    """Computes the cross-entropy of each position against a smoothed one-hot distribution.
 
     The target distribution gives `1 - label_smoothing` to the label and spreads
     `label_smoothing` evenly over the whole vocabulary, the label included.
@@ -28,8 +28,8 @@ def token_losses(
     # float32: a bfloat16 sum over thousands of exponentials keeps two or three digits.
     logits = ops.cast(logits, "float32")
     log_sum = ops.logsumexp(logits, axis=-1)
-    # A comparison, not a gather: its gradient is one fused pass over the logits, where the
-    # gradient of a gather is a scatter into a second array of their size.
+    # A comparison instead of a gather: its gradient is one fused pass over the logits, and that
+    # of a gather is a scatter into a second array of their size.
     is_label = ops.equal(
         ops.expand_dims(labels, -1), ops.arange(logits.shape[-1], dtype=labels.dtype)
     )
@@ -66,9 +66,8 @@ def real_token_weights(
 class SmoothedCrossEntropy(keras.losses.Loss):
     """Mean label-smoothed cross-entropy of the real tokens, from logits.
 
-    The sum over all real tokens is divided by their number: a row of padding weighs nothing,
-    and a batch with more padding is not a batch with a smaller loss. Computed in float32 under
-    every dtype policy; labels stay integers.
+    The sum over all real tokens is divided by their number, so that padding does not change the
+    loss. It is computed in float32 under every dtype policy; labels stay integers.
 
     Args:
         label_smoothing: Probability spread evenly over the vocabulary, in [0, 1).
@@ -82,7 +81,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         sample_weight: Weight of each sentence `(batch,)` or each token `(batch, length)`.
 
     Returns:
-        Float32 scalar in nats a token; 0 when nothing counts.
+        Float32 scalar in nats per token; 0 when no token counts.
 
     Raises:
         ValueError: `label_smoothing` is outside [0, 1).
@@ -120,7 +119,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         y_pred: keras.KerasTensor,
         sample_weight: keras.KerasTensor | None = None,
     ) -> tuple[keras.KerasTensor, keras.KerasTensor]:
-        """The sum of the losses and the number (weight) of the tokens, float32 scalars.
+        """Returns the sum of the losses and the number (weight) of the tokens, float32 scalars.
 
         Sums over several batches or hosts are divided once, at the end.
         """
@@ -144,8 +143,8 @@ class SmoothedCrossEntropy(keras.losses.Loss):
 class RDropCrossEntropy(SmoothedCrossEntropy):
     """Smoothed cross-entropy of two passes under different dropouts, and their divergence.
 
-    Half of the paper's loss of a token: the mean of both cross-entropies, and `weight / 4` times
-    the sum of the divergences KL(p1‖p2) and KL(p2‖p1) of the two distributions.
+    This is half of the paper's loss of a token: the mean of both cross-entropies, plus `weight / 4`
+    times the sum of the divergences KL(p1‖p2) and KL(p2‖p1) of the two distributions.
 
     Args:
         weight: The paper's alpha, above 0.
@@ -171,7 +170,8 @@ class RDropCrossEntropy(SmoothedCrossEntropy):
     def _token_losses(self, labels, logits):
         logits = ops.cast(logits, "float32")
         first, second = ops.split(logits, 2, axis=0)  # --> [batch, length, vocabulary]
-        # The normalizers of log p1 - log p2 are one number a token, and p1 - p2 sums to 0.
+        # The sum over (p1 - p2) · (log p1 - log p2). Logits may stand for log p: the normalizers
+        # are one number per token, and p1 - p2 sums to 0.
         divergence = ops.sum(
             (ops.softmax(first) - ops.softmax(second)) * (first - second), axis=-1
         )  # --> [batch, length]
@@ -186,9 +186,9 @@ class RDropCrossEntropy(SmoothedCrossEntropy):
 class SimCutCrossEntropy(RDropCrossEntropy):
     """Smoothed cross-entropy of a pass, and its divergence from one over cut tokens.
 
-    Half of the paper's loss of a token: the cross-entropy of the whole pass, and `weight` times
-    the divergence KL(p‖q) of its distribution from the one over cut tokens; gradients flow into
-    both.
+    This is half of the paper's loss of a token: the cross-entropy of the whole pass, plus `weight`
+    times the divergence KL(p‖q). Here p is its distribution and q the one over cut tokens;
+    gradients flow into both.
 
     Args:
         weight: The paper's alpha, above 0.

@@ -41,10 +41,10 @@ class _TokenMean(keras.metrics.Metric):
 class TokenLoss(_TokenMean):
     """Mean label-smoothed cross-entropy of the real tokens of all batches.
 
-    Keras' own `loss` is a mean of the batches' losses weighted by their rows, not by their tokens:
-    with a token budget it depends on how the sentences were batched. This metric takes the name
-    `loss` and comes later in the logs, so that progress bar, history and callbacks have this value
-    instead. It leaves out the losses of layers (`add_loss`, regularizers).
+    Keras' own `loss` weights the batches' losses by their rows, not by their tokens. With a token
+    budget it depends on how the sentences were batched. This metric has the name `loss` and comes
+    later in the logs, so that progress bar, history and callbacks have this value instead. It
+    leaves out the losses of layers (`add_loss`, regularizers).
 
     Args:
         label_smoothing: See `SmoothedCrossEntropy`.
@@ -52,7 +52,7 @@ class TokenLoss(_TokenMean):
         name: Name in the logs.
 
     Returns:
-        Float32 scalar in nats a token; 0 before any real token.
+        Float32 scalar in nats per token; 0 before any real token.
 
     Raises:
         ValueError: `label_smoothing` is outside [0, 1).
@@ -92,8 +92,8 @@ class TokenAccuracy(_TokenMean):
         super().__init__(ignore_id, name, dtype)
 
     def _values(self, labels, logits):
-        # A label is the first largest if each logit is smaller, or is equal and comes later: one
-        # pass and a byte a logit, where an `argmax` would write indices of the logits' size.
+        # A label is the first largest if each logit is smaller, or is equal and comes later. This
+        # is one pass with a byte per logit; `argmax` would write indices of the logits' size.
         labels = ops.expand_dims(labels, -1)
         logit = ops.take_along_axis(logits, ops.maximum(labels, 0), axis=-1)
         comes_later = ops.arange(logits.shape[-1], dtype="int32") >= labels

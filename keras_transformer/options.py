@@ -1,4 +1,4 @@
-"""Options declared once, with type, range, unit, meaning and default, and checked by pydantic.
+"""Declares options once, with type, range, unit, meaning and default; pydantic checks them.
 
 Error messages, `--help` and the reference of recipes are generated from the declaration.
 """
@@ -51,10 +51,10 @@ def option(default: Any, meaning: str, expected: str | None = None, **limits: An
     """Declares a field.
 
     Args:
-        default: Its default.
-        meaning: Its meaning and unit.
-        expected: Its values in words; by default made of its type and limits.
-        **limits: Its range, in pydantic's names.
+        default: Default of the field.
+        meaning: Meaning and unit of the field.
+        expected: Allowed values in words; by default derived from type and limits.
+        **limits: Range of the field, in pydantic's names.
     """
     extra = {} if expected is None else {"json_schema_extra": {"expected": expected}}
     return pydantic.Field(default, description=meaning, **{"strict": True, **extra, **limits})
@@ -63,71 +63,73 @@ def option(default: Any, meaning: str, expected: str | None = None, **limits: An
 @dataclass_transform(frozen_default=True)
 def declared(options: _Declared) -> _Declared:
     """Makes a class of `option` fields a frozen dataclass that raises `InputError`."""
-    made: Any = pydantic.dataclasses.dataclass(options, frozen=True, config=STRICT)
-    validate = made.__init__
-    names = [field.name for field in dataclasses.fields(made) if not field.kw_only]
+    declared_class: Any = pydantic.dataclasses.dataclass(options, frozen=True, config=STRICT)
+    validate = declared_class.__init__
+    names = [field.name for field in dataclasses.fields(declared_class) if not field.kw_only]
 
     @functools.wraps(validate)
     def __init__(self, *args, **values):
         if len(args) > len(names):
-            rule = f"{made.__name__} takes at most {len(names)} values without a name."
+            rule = f"{declared_class.__name__} takes at most {len(names)} values without a name."
             raise InputError(f"{rule} Received: {len(args)}.")
-        with checked(made):  # By name, for an error names the option.
+        with checked(declared_class):  # By name, for an error names the option.
             validate(self, **dict(zip(names, args, strict=False)), **values)
 
-    made.__init__ = __init__
-    return made
+    declared_class.__init__ = __init__
+    return declared_class
 
 
 @dataclass_transform(frozen_default=True)
 def inherited(options: _Declared) -> _Declared:
     """Makes a frozen dataclass of `option` fields for declared classes to inherit.
 
-    Its own schema, which takes pydantic milliseconds, is not built.
+    It has no schema of its own, which would take pydantic milliseconds.
     """
     config = pydantic.ConfigDict(**STRICT, defer_build=True)
-    made: Any = pydantic.dataclasses.dataclass(options, frozen=True, config=config)
-    return made
+    inherited_class: Any = pydantic.dataclasses.dataclass(options, frozen=True, config=config)
+    return inherited_class
 
 
 @contextlib.contextmanager
 def checked(declared: type, where: str = "") -> Iterator[None]:
-    """Turns pydantic's errors about values of a declared class into an `InputError` of one line."""
+    """Converts pydantic's errors about a declared class' values to an `InputError` of one line."""
     try:
         yield
     except pydantic.ValidationError as error:
-        # The input is left out: pydantic's own text would spell a value of any size.
+        # Not pydantic's own text, which would contain a value of any size.
         first = error.errors(include_url=False)[0]
-        if first["type"] == "value_error":  # Raised by a validator, in its own words.
+        if first["type"] == "value_error":  # raised by a validator, with its own message
             raise InputError(where + str(first["ctx"]["error"])) from None
         raise InputError(_line(first, schema_of(declared), where)) from None
 
 
 def schema_of(declared: type) -> dict[str, Any]:
-    """JSON schema of a declared class, as a dict."""
+    """Returns the JSON schema of a declared class, as a dict."""
     return pydantic.TypeAdapter(declared).json_schema()
 
 
 def properties(schema: dict[str, Any], *path: str | int) -> dict[str, Any]:
-    """Schemas of a section's options by name; `path` are the keys that lead to the section."""
+    """Returns the schemas of a section's options by name; `path` leads to the section."""
     section = schema
     for key in path:
         if "oneOf" in section:  # The key is a type, the tag of a member.
             is_list = key == "array"
-            section = next(x for x in section["oneOf"] if is_list == (x.get("type") == "array"))
+            section = next(
+                member for member in section["oneOf"] if is_list == (member.get("type") == "array")
+            )
         elif isinstance(key, int):
             section = section.get("items", {})
         else:
             section = section.get("properties", {}).get(key, {})
-        # A section that may be null is one of several schemas.
-        section = next((x for x in section.get("anyOf", ()) if "$ref" in x), section)
+        # A section that may be null has several schemas.
+        section = next((member for member in section.get("anyOf", ()) if "$ref" in member), section)
         if "$ref" in section:
             section = schema["$defs"][section["$ref"].rpartition("/")[2]]
     return section.get("properties", {})
 
 
 def expected(schema: dict[str, Any]) -> str:
-    """Values that an option of this schema may have: `"an integer of at least 1, or null"`."""
+    """Describes the values of an option by its schema: `"an integer of at least 1, or null"`."""
     if "expected" in schema:
         return schema["expected"]
     if union := schema.get("anyOf") or schema.get("oneOf"):
@@ -144,38 +146,38 @@ def expected(schema: dict[str, Any]) -> str:
         for key, words in _LIMITS.items()
         if schema.get(key) is not None
     )
-    least = "of " if limits.startswith("at") else ""
-    return f"{kind} {least}{limits}".rstrip()
+    preposition = "of " if limits.startswith("at") else ""
+    return f"{kind} {preposition}{limits}".rstrip()
 
 
-def check_keys(values: Iterable[str], known: Iterable[str], section: str) -> None:
-    """Raises `InputError` for an unknown key of a section, naming the nearest known one."""
+def check_keys(values: Iterable[str], known_keys: Iterable[str], section: str) -> None:
+    """Raises `InputError` for an unknown key of a section, with the nearest known key."""
     for key in values:
-        if key not in known:
-            near = did_you_mean(key, known)
+        if key not in known_keys:
+            near = did_you_mean(key, known_keys)
             raise InputError(f"unknown key `{_shown(key)}` in `{section}`.{near}")
 
 
 def _shown(key):
-    return f"{repr(str(key))[1:-1]:.80}"  # One line, whatever the key has in it.
+    return f"{repr(str(key))[1:-1]:.80}"  # one line, whatever the key contains
 
 
 def _line(first, schema, where):
     *section, key = first["loc"] or ("",)
     if first["type"] in ("unexpected_keyword_argument", "extra_forbidden", "invalid_key"):
-        known, place = properties(schema, *section), _place(section)
-        if not where:  # An argument.
-            return f"There is no option `{_shown(key)}`.{did_you_mean(key, known)}"
+        known_options, place = properties(schema, *section), _place(section)
+        if not where:  # an argument
+            return f"There is no option `{_shown(key)}`.{did_you_mean(key, known_options)}"
         place = f" in `{place}`" if place else ""
-        near = did_you_mean(key, known)
+        near = did_you_mean(key, known_options)
         return f"{where}unknown key `{_shown(key)}`{place}.{near}"
-    # The place within a union of types follows that of the option.
+    # The option's path precedes the path within a union of types.
     while section and key not in properties(schema, *section):
         *section, key = section
-    wanted = properties(schema, *section).get(key, {})
+    option_schema = properties(schema, *section).get(key, {})
     name = f"`{_place((*section, key))}`" if key else "the recipe"
     received_value = "nothing" if first["type"].startswith("missing") else received(first["input"])
-    return f"{where}{name} must be {expected(wanted)}. Received: {received_value}."
+    return f"{where}{name} must be {expected(option_schema)}. Received: {received_value}."
 
 
 def _place(path):
@@ -183,7 +185,7 @@ def _place(path):
 
 
 def received(value: object) -> str:
-    """A value for an error message, cut short because it can be of any size."""
+    """Formats a value for an error message, truncated because it can have any size."""
     try:
         return _REPR.repr(value)
     except ValueError:  # An integer of thousands of digits.
@@ -195,35 +197,35 @@ def check(
     value: Any,
     rule: str,
     kind: Any,
-    least: float | None = None,
-    most: float = sys.float_info.max,
+    minimum: float | None = None,
+    maximum: float = sys.float_info.max,
 ) -> None:
     """Raises `InputError`, a `ValueError`, unless `value` is of a kind and, if a number, in range.
 
-    Without `least` it must be positive.
+    Without `minimum` it must be positive.
     """
-    # A bool is an int to Python, but no number to a reader.
-    known = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
-    if known and kind is not bool:
-        known = value <= most and (value > 0 if least is None else value >= least)
-    if not known:
+    # A bool is an int to Python, but not a number to a reader.
+    is_valid = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+    if is_valid and kind is not bool:
+        is_valid = value <= maximum and (value > 0 if minimum is None else value >= minimum)
+    if not is_valid:
         raise InputError(f"`{name}` must be {rule}. Received: {name}={value!r}.")
 
 
-# `glu` halves the width, `threshold` needs arguments; the others are no activations.
+# `glu` halves the width, `threshold` needs arguments; the others are not activations.
 _NO_ACTIVATIONS = ("glu", "threshold", "get", "serialize", "deserialize")
 
 
 def check_activation(name: object) -> None:
-    """Raises `ValueError` unless it is the name of a Keras activation of one argument."""
-    # Late: what has no model needs no Keras.
+    """Raises `ValueError` unless `name` is a Keras activation of one argument."""
+    # Imported here, because programs without a model need no Keras.
     import keras
 
     try:
-        known = isinstance(name, str) and callable(keras.activations.get(name))
+        is_activation = isinstance(name, str) and callable(keras.activations.get(name))
     except ValueError:
-        known = False
-    if not known or name in _NO_ACTIVATIONS:
+        is_activation = False
+    if not is_activation or name in _NO_ACTIVATIONS:
         names = [name for name in dir(keras.activations) if name not in _NO_ACTIVATIONS]
         raise ValueError(
             f"`activation` must be the name of a Keras activation. Received: activation={name!r}."
@@ -238,17 +240,18 @@ def check_rate(name: str, value: object) -> None:
 
 
 def check_positive(or_none: bool = False, **sizes: Any) -> None:
-    """Raises `InputError`, a `ValueError`, for a size that is no positive integer of 32 bits."""
+    """Raises `InputError`, a `ValueError`, unless sizes are positive integers of 32 bits."""
     for name, size in sizes.items():
         if size is not None or not or_none:
-            check(name, size, "a positive integer", numbers.Integral, most=2**31 - 1)
+            check(name, size, "a positive integer", numbers.Integral, maximum=2**31 - 1)
 
 
-def check_divides(name: str, size: int, other: str, whole: int) -> None:
+def check_divides(name: str, size: int, other_name: str, other_size: int) -> None:
     """Raises `InputError`, a `ValueError`, unless one size divides another."""
-    if whole % size:
+    if other_size % size:
         raise InputError(
-            f"`{name}` must divide `{other}`. Received: {other}={whole}, {name}={size}."
+            f"`{name}` must divide `{other_name}`. "
+            f"Received: {other_name}={other_size}, {name}={size}."
         )
 
 

@@ -1,4 +1,4 @@
-"""Imports of Keras, TensorFlow and LiteRT without the lines that their C++ writes to stderr.
+"""Imports Keras, TensorFlow and LiteRT without the lines that their C++ code writes to stderr.
 
 `TF_CPP_MIN_LOG_LEVEL=0` in the environment, or `--verbose` of a command, shows these lines.
 """
@@ -15,19 +15,19 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-"""The environment variable with the lowest level of TensorFlow's messages that are shown."""
+"""Environment variable with the lowest level of TensorFlow's messages to show."""
 
-_lock = threading.RLock()  # stderr is the whole process's
+_lock = threading.RLock()  # All threads share stderr.
 
 
 def silence_tensorflow() -> bool:
-    """Silences TensorFlow, and that of child processes, unless the user chose a level of messages.
+    """Silences TensorFlow in this process and its children, unless the user chose a level.
 
     Returns:
         True if TensorFlow is silent.
     """
-    # Errors of a GPU are shown. On the CPU an error is raised, too, and TensorFlow logs one for
-    # each program that it reads from the compilation cache, which is not in a text format.
+    # Errors of a GPU are shown. On the CPU, errors raise exceptions anyway, and TensorFlow logs an
+    # error for each function that it reads from the compilation cache.
     return os.environ.setdefault(LEVEL, "2" if _has_gpu() else "3") in ("2", "3")
 
 
@@ -42,9 +42,9 @@ def import_tensorflow() -> ModuleType:
 
 
 def _import(name):
-    """Imports a package that may load TensorFlow; shows what was written if that fails.
+    """Imports a package that may load TensorFlow; shows its lines on stderr if the import fails.
 
-    While its C++ libraries are loaded, they write lines before they read the environment variable.
+    TensorFlow's C++ libraries write lines before they read the environment variable.
     """
     if name in sys.modules or "tensorflow" in sys.modules:
         return importlib.import_module(name)
@@ -54,17 +54,17 @@ def _import(name):
 
 @contextlib.contextmanager
 def stderr_kept_back(is_wrong: Callable[[], bool] = lambda: False) -> Iterator[None]:
-    """Keeps back what the process writes to stderr, and shows it after an exception.
+    """Hides what the process writes to stderr, and shows it after an exception.
 
-    Keeps nothing back where the user chose to see TensorFlow's messages.
+    It hides nothing if the user chose to see TensorFlow's messages.
 
     Args:
-        is_wrong: Called at the end; True shows the lines, too.
+        is_wrong: Function that is called at the end; True shows the lines too.
     """
     with _lock, contextlib.ExitStack() as stack:
         try:
             stderr = os.dup(2) if silence_tensorflow() else None
-        except OSError:  # It is closed.
+        except OSError:  # stderr is closed.
             stderr = None
         if stderr is None:
             yield
@@ -72,13 +72,13 @@ def stderr_kept_back(is_wrong: Callable[[], bool] = lambda: False) -> Iterator[N
         stack.callback(os.close, stderr)
         lines = stack.enter_context(tempfile.TemporaryFile())
         os.dup2(lines.fileno(), 2)
-        shown = True
+        is_shown = True
         try:
             yield
-            shown = is_wrong()
+            is_shown = is_wrong()
         finally:
             os.dup2(stderr, 2)
-            if shown:
+            if is_shown:
                 lines.seek(0)
                 os.write(2, lines.read())
 
@@ -88,7 +88,7 @@ def _has_gpu():
 
 
 def _has_unusable_gpu():
-    """Returns whether there is a GPU that TensorFlow, where it is loaded, cannot use."""
+    """Returns whether TensorFlow is loaded and cannot use the machine's GPU."""
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow is None or not _has_gpu():
         return False

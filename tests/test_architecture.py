@@ -17,7 +17,7 @@ PACKAGE = pathlib.Path(keras_transformer.__file__).parent
 TENSORFLOW = {"tensorflow", "tensorflow_text"}
 
 # Each part may import itself and the parts that are named, wherever in a file the import is.
-GROUND = {"errors", "files", "options", "ids", "locks", "owned_folder", "quiet"}
+GROUND = {"errors", "files", "options", "ids", "lazy", "locks", "owned_folder", "quiet"}
 OUTCOME = {"losses", "metrics", "schedules"}
 BELOW_ENGINE = GROUND | {"text", "data", "layers", "decoding", "models"}
 WRITERS = {"training", "export", "importing"}
@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "errors": set(),
     "quiet": set(),
     "ids": set(),
+    "lazy": set(),
     "files": {"errors"},
     "options": {"errors"},
     "locks": {"errors"},

@@ -19,18 +19,17 @@ KINDS: tuple[Kind, ...] = ("encoder", "decoder", "cross")
 class Attention(NamedTuple):
     """The attention weights of one sentence pair, or of a batch with one more axis in front.
 
-    A model gives the token *after* the one that it reads, so query `i` of `decoder` and `cross`
-    is the step that reads `target_ids[i]` and predicts `target_ids[i + 1]`: to say what a word of
-    the translation attended to, label the rows with the tokens that they predict. The keys of
-    `decoder` are the tokens that were read, the beginning of the sentence first.
+    Query `i` of `decoder` and `cross` is the step that reads `target_ids[i]` and predicts
+    `target_ids[i + 1]`. To show what a word of the translation attended to, label the rows with the
+    tokens that they predict. The keys of `decoder` are the tokens that were read, BOS first.
 
     Attributes:
         encoder: Float32 `(layers, heads, source, source)`.
         decoder: Float32 `(layers, heads, target, target)`.
         cross: Float32 `(layers, heads, target, source)`.
 
-    A model that lacks one of them has no layers there: `(0, 0, 0, 0)`. A layer with fewer heads
-    than others of its kind has zeros after its own.
+    A kind of attention that the model lacks has the shape `(0, 0, 0, 0)`. A layer with fewer heads
+    than others of its kind has zeros for the missing heads.
     """
 
     encoder: np.ndarray
@@ -46,19 +45,19 @@ def attention(
     """Returns the weights of a model's attention layers, without dropout.
 
     Args:
-        model: `Transformer`, or any model that calls this package's layers: an attention inside an
-            `EncoderBlock` or `DecoderBlock` has the block's kind; a bare `MultiHeadAttention` is
+        model: `Transformer`, or any model that calls this package's layers. Attention inside an
+            `EncoderBlock` or `DecoderBlock` has the block's kind. A bare `MultiHeadAttention` is
             `cross` if its query is not its value, else `decoder` if causal, else `encoder`.
         source_ids: Integer `(source,)`, or `(batch, source)` padded with 0.
-        target_ids: Tokens that the decoder reads, the beginning of the sentence first, integer
-            `(target,)` or `(batch, target)`; `None` for a model of one input.
+        target_ids: Tokens that the decoder reads, BOS first, integer `(target,)` or
+            `(batch, target)`; `None` for a model of one input.
 
     Returns:
-        `Attention`. Over the keys that a query may see, a row sums to 1; padding and the future
-        have 0.
+        `Attention`. A row sums to 1 over the keys that its query may see; padding and later
+        positions have 0.
 
     Raises:
-        ValueError: The layers of one kind differ in lengths, so that they make no array.
+        ValueError: Layers of one kind differ in lengths, so that they do not fit into one array.
     """
     config = getattr(model, "config", None)
     is_decoder = not getattr(config, "reads_sources", True)
@@ -70,10 +69,11 @@ def attention(
     ]
     single = len(inputs[0].shape) == 1
     inputs = [ops.expand_dims(ids, 0) for ids in inputs] if single else inputs
-    with recorded(model) as found:
+    with recorded(model) as recorded_weights:
         model(tuple(inputs) if len(inputs) > 1 else inputs[0], training=False)
     arrays = [
-        _stacked(kind, [weights for each, weights in found if each == kind]) for kind in KINDS
+        _stacked(kind, [weights for layer_kind, weights in recorded_weights if layer_kind == kind])
+        for kind in KINDS
     ]
     return Attention(*(array[0] if single and array.size else array for array in arrays))
 
@@ -97,12 +97,12 @@ def _stacked(kind, weights):
 
 @contextlib.contextmanager
 def recorded(model: keras.Model) -> Iterator[list[tuple[Kind, np.ndarray]]]:
-    """Records the weights of each attention layer that is called in the block, in order.
+    """Records the weights of attention layers that are called in the `with` block, in order.
 
-    Gives a list that fills with `(kind, float32 (batch, heads, query, key))`. The calls must be
-    eager: `model(inputs)`, not `model.predict`.
+    Yields a list, to which calls append `(kind, float32 (batch, heads, query, key))`. The calls
+    must be eager: `model(inputs)`, not `model.predict`.
     """
-    found: list[tuple[Kind, np.ndarray]] = []
+    recorded_weights: list[tuple[Kind, np.ndarray]] = []
     kinds = kinds_of(model)
 
     def recording(layer, call):
@@ -110,10 +110,11 @@ def recorded(model: keras.Model) -> Iterator[list[tuple[Kind, np.ndarray]]]:
             outputs, weights = call(
                 query, value, *arguments, **{**options, "return_attention_scores": True}
             )
-            causal = options.get("use_causal_mask")
-            own: Kind = "cross" if query is not value else "decoder" if causal else "encoder"
+            default_kind: Kind = "decoder" if options.get("use_causal_mask") else "encoder"
+            if query is not value:
+                default_kind = "cross"
             weights = ops.convert_to_numpy(ops.cast(weights, "float32"))
-            found.append((kinds.get(id(layer), own), weights))
+            recorded_weights.append((kinds.get(id(layer), default_kind), weights))
             return (outputs, weights) if options.get("return_attention_scores") else outputs
 
         return record
@@ -122,29 +123,30 @@ def recorded(model: keras.Model) -> Iterator[list[tuple[Kind, np.ndarray]]]:
     for layer in layers:
         setattr(layer, "call", recording(layer, layer.call))  # noqa: B010 - mypy: a method
     try:
-        yield found
+        yield recorded_weights
     finally:
         for layer in layers:
-            del layer.call  # The class' method shows again.
+            del layer.call  # The class' method is visible again.
 
 
 def attention_layers(model: keras.Model) -> list[MultiHeadAttention]:
     """Lists every `MultiHeadAttention` of a model, in the order of its layers.
 
-    Layers over the turns of a conversation are left out: they are none of the encoder's.
+    Layers over the turns of a conversation are skipped, because they do not belong to the encoder.
     """
     return [layer for layer in _sublayers(model) if isinstance(layer, MultiHeadAttention)]
 
 
 def _sublayers(layer):
-    """Lists every layer inside one, once, in the order in which they were made."""
-    # Keras' own `_flatten_layers` gives the layers of a list last one first.
-    found: dict[int, keras.layers.Layer] = {}
-    for each in layer._layers:
-        if isinstance(each, TurnEncoder):
+    """Lists every layer inside a layer, once, in the order in which they were made."""
+    # Keras' own `_flatten_layers` returns the layers of a list in reverse order.
+    sublayers: dict[int, keras.layers.Layer] = {}
+    for sublayer in layer._layers:
+        if isinstance(sublayer, TurnEncoder):
             continue
-        found |= {id(inner): inner for inner in (each, *_sublayers(each)) if id(inner) not in found}
-    return list(found.values())
+        for inner in (sublayer, *_sublayers(sublayer)):
+            sublayers.setdefault(id(inner), inner)
+    return list(sublayers.values())
 
 
 def kinds_of(model: keras.Model) -> dict[int, Kind]:
@@ -160,9 +162,9 @@ def kinds_of(model: keras.Model) -> dict[int, Kind]:
 
 
 def entropy(weights: np.ndarray) -> np.ndarray:
-    """Entropy of each query's weights in bits: 0 for one key, log2(n) for n equal keys.
+    """Computes the entropy of each query's weights in bits: log2(n) for n keys of equal weight.
 
-    From `(…, key)` to `(…)`; a row of zeros has 0.
+    From `(…, key)` to `(…)`; a row of zeros has the entropy 0.
     """
     logarithms = np.log2(weights, out=np.zeros_like(weights), where=weights > 0)
     return -(weights * logarithms).sum(-1)
@@ -183,12 +185,12 @@ def words_of(tokens: Sequence[str]) -> list[int]:
 
 
 def is_special(token: str) -> bool:
-    """Returns True for padding, the beginning and the end of a sentence."""
+    """Returns True for padding, BOS and EOS."""
     return token in ("<s>", "</s>", "<pad>")
 
 
 def is_sink(token: str) -> bool:
-    """Returns True for a token that heads rest on: a special one, or the end of a sentence."""
+    """Returns True for an attention sink: a special token, or a mark that ends a sentence."""
     return is_special(token) or bool(regex.fullmatch(r"▁?\p{Sentence_Terminal}", token))
 
 
@@ -201,8 +203,8 @@ def merge_words(
 
     Args:
         weights: Float `(…, query, key)`.
-        query_words: Of `words_of`, for each query.
-        key_words: Of `words_of`, for each key.
+        query_words: Result of `words_of` for the queries.
+        key_words: Result of `words_of` for the keys.
 
     Returns:
         Float `(…, query words, key words)`.
@@ -242,14 +244,14 @@ def word_alignment(
     """Merges attention between tokens to words: sum over a word's keys, mean of its queries.
 
     Args:
-        weights: Float `(target, source)`: the row of a token is the step that writes it. As
-            `Translation.alignment`, or a mean over heads of `Attention.cross`.
+        weights: Float `(target, source)`, such as `Translation.alignment`, or a mean over heads of
+            `Attention.cross`: the row of a token is the step that writes it.
         source_tokens: Tokens with `"▁"` for a space, EOS included.
         target_tokens: Tokens likewise.
     """
-    merged = merge_words(weights, words_of(target_tokens), words_of(source_tokens))
+    all_weights = merge_words(weights, words_of(target_tokens), words_of(source_tokens))
     source, target = _words(source_tokens), _words(target_tokens)
-    word_weights = merged[np.ix_(list(target), list(source))]
+    word_weights = all_weights[np.ix_(list(target), list(source))]
     return WordAlignment(word_weights, list(source.values()), list(target.values()))
 
 

@@ -18,8 +18,8 @@ from keras_transformer.analysis.attention import (
 from keras_transformer.engine.inputs import pad
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID
 
-# Voita et al. 2019: positional from 90% on; their head for rare tokens had them in 66% of the
-# sentences.
+# Voita et al. 2019 call heads positional from 90% on; their head for rare tokens attended to them
+# in 66% of the sentences.
 _POSITIONAL, _RARE = 0.9, 0.5
 
 
@@ -29,12 +29,12 @@ class Head(NamedTuple):
     Attributes:
         name: As `encoder.0.1`: the kind, the layer and the head, counted from 0.
         role: `positional`, `rare tokens` or `other`.
-        confidence: The mean over queries of the largest weight, special tokens' keys left out.
+        confidence: The mean over queries of the largest weight, without keys of special tokens.
         entropy: The mean entropy of a row, in bits.
         previous: Share of queries whose largest weight is on the token before.
         next: Share of queries whose largest weight is on the token after.
         rare: Share of queries whose largest weight is on the source's rarest token.
-        importance: The mean of |∂loss/∂gate|, in nats a sentence; see `head_importance`.
+        importance: The mean of |∂loss/∂gate|, in nats per sentence; see `head_importance`.
     """
 
     name: str
@@ -56,10 +56,10 @@ def head_table(
     """Measures every head of a `Transformer` on sentence pairs.
 
     Args:
-        pairs: Ids of sources and targets, the end of the sentence included.
+        pairs: Ids of sources and targets, EOS included.
         counts: Frequency of each id in the language, `(vocabulary,)`, for the rarest token; by
-            default that in the sources of `pairs`.
-        batch_size: Pairs in one call of the model.
+            default the frequency in the sources of `pairs`.
+        batch_size: Number of pairs in one call of the model.
 
     Reference: Voita et al. 2019, section 5 (arXiv:1905.09418); the importance: Michel et al. 2019
     (arXiv:1905.10650).
@@ -68,50 +68,50 @@ def head_table(
         counts = np.bincount(np.concatenate([source for source, _ in pairs]), minlength=EOS_ID + 1)
     sums: dict[str, list] = {kind: [] for kind in KINDS}
     importance: dict[str, list] = {kind: [] for kind in KINDS}
-    ordered = sorted(pairs, key=lambda pair: len(pair[0]))  # Little padding.
+    ordered = sorted(pairs, key=lambda pair: len(pair[0]))  # for little padding
     for start in range(0, len(ordered), batch_size):
         batch = ordered[start : start + batch_size]
         source, target = (
             pad(ids, len(batch), max(map(len, ids))) for ids in zip(*batch, strict=True)
         )
-        read = np.pad(target[:, :-1], ((0, 0), (1, 0)), constant_values=BOS_ID)
-        found = attention(model, source, read)
+        decoder_ids = np.pad(target[:, :-1], ((0, 0), (1, 0)), constant_values=BOS_ID)
+        weights_of_batch = attention(model, source, decoder_ids)
         for kind, gradients in zip(KINDS, head_importance(model, source, target), strict=True):
             importance[kind].append(gradients)
             for row, (source_ids, target_ids) in enumerate(batch):
-                query, key = len(target_ids), len(source_ids)
-                sizes = {"encoder": (key, key), "decoder": (query, query), "cross": (query, key)}
-                q, k = sizes[kind]
-                weights = getattr(found, kind)[row, :, :, :q, :k]
-                keys = read[row, :k] if kind == "decoder" else np.asarray(source_ids)
+                queries = len(source_ids) if kind == "encoder" else len(target_ids)
+                keys = np.asarray(source_ids)
+                if kind == "decoder":
+                    keys = decoder_ids[row, :queries]
+                weights = getattr(weights_of_batch, kind)[row, :, :, :queries, : len(keys)]
                 sums[kind].append(_measured(weights, keys, counts, kind))
     heads = []
     for kind in KINDS:
         numbers = np.mean(sums[kind], axis=0)  # --> [measures, layers, heads]
-        needed = np.concatenate(importance[kind], axis=0).mean(0)
-        for layer, head in np.argwhere(~np.isnan(needed)).tolist():
+        mean_importance = np.concatenate(importance[kind], axis=0).mean(0)
+        for layer, head in np.argwhere(~np.isnan(mean_importance)).tolist():
             name = f"{kind}.{layer}.{head}"
             values = numbers[:, layer, head].tolist()
-            heads.append(_head(name, values, float(needed[layer, head])))
+            heads.append(_head(name, values, float(mean_importance[layer, head])))
     return heads
 
 
 def _measured(weights, keys, counts, kind):
     """Measures one sentence: confidence, entropy, previous, next, rare, `(5, layers, heads)`."""
-    special = np.isin(keys, (PAD_ID, BOS_ID, EOS_ID))
+    is_special = np.isin(keys, (PAD_ID, BOS_ID, EOS_ID))
     nothing = np.full(weights.shape[:2], np.nan)
-    looked_at = weights.argmax(-1)  # --> [layers, heads, query]
-    confidence = np.where(special, 0.0, weights).max(-1).mean(-1)
+    most_attended = weights.argmax(-1)  # --> [layers, heads, query]
+    confidence = np.where(is_special, 0.0, weights).max(-1).mean(-1)
     before = after = nothing
     if kind != "cross":
-        offsets = looked_at - np.arange(weights.shape[2])
+        offsets = most_attended - np.arange(weights.shape[2])
         # Queries without a neighbour on that side do not count.
         before = (offsets[..., 1:] == -1).mean(-1) if weights.shape[2] > 1 else nothing
         after = nothing if kind == "decoder" else (offsets[..., :-1] == 1).mean(-1)
     rare = nothing
-    if kind != "decoder" and not special.all():
-        rarest = np.where(special, np.inf, counts[keys]).argmin()
-        rare = (looked_at == rarest).mean(-1)
+    if kind != "decoder" and not is_special.all():
+        rarest = np.where(is_special, np.inf, counts[keys]).argmin()
+        rare = (most_attended == rarest).mean(-1)
     return np.stack([confidence, entropy(weights).mean(-1), before, after, rare])
 
 
@@ -128,14 +128,14 @@ def _head(name, numbers, importance):
 def head_importance(
     model: keras.Model, source_ids: np.ndarray, target_ids: np.ndarray
 ) -> Attention:
-    """Importance of each head for the loss of each sentence: |∂loss/∂gate|.
+    """Computes the importance of each head for the loss of each sentence: |∂loss/∂gate|.
 
-    A gate of 1 multiplies the output of each head; the gradient is its derivative there.
+    A gate of 1 multiplies the output of each head; the importance is the derivative at 1.
 
     Args:
         model: `Transformer`. It is not changed.
         source_ids: Integer `(batch, source)`, padded with 0.
-        target_ids: Integer `(batch, target)`, to be written: ends with EOS, then padding.
+        target_ids: Integer `(batch, target)`, the expected output, with EOS and then padding.
 
     Returns:
         `Attention` of float32 `(batch, layers, heads)`, in nats: the loss is summed over a
@@ -144,12 +144,13 @@ def head_importance(
     Reference: Michel et al. 2019, section 3.3, equation 2 (arXiv:1905.10650).
     """
     layers = attention_layers(model)
-    read = np.pad(target_ids[:, :-1], ((0, 0), (1, 0)), constant_values=BOS_ID)
+    decoder_ids = np.pad(target_ids[:, :-1], ((0, 0), (1, 0)), constant_values=BOS_ID)
     gated = _Gated(model, layers, len(source_ids))
-    # A step of plain descent at rate 1 moves each gate by its gradient, on any backend.
+    # A step of plain gradient descent with learning rate 1 moves each gate by its gradient, on any
+    # backend.
     gated.compile(keras.optimizers.SGD(1.0), loss=_sentence_loss, run_eagerly=True)
-    gated.train_on_batch((source_ids, read), target_ids)
-    # Keras takes the mean over the batch.
+    gated.train_on_batch((source_ids, decoder_ids), target_ids)
+    # Keras computes the mean over the batch, so multiply by its size.
     gradients = np.abs(ops.convert_to_numpy(gated.offsets)) * len(source_ids)
     for place, layer in enumerate(layers):
         gradients[:, place, layer.num_heads :] = np.nan
@@ -159,13 +160,13 @@ def head_importance(
 
 
 class _Gated(keras.Model):
-    """A model whose only weights are offsets of the gates of its heads, for each sentence."""
+    """A model whose only weights are offsets of its heads' gates, for each sentence."""
 
     def __init__(self, model, layers, batch):
         super().__init__(autocast=False)
         shape = (batch, len(layers), max(layer.num_heads for layer in layers))
         self.offsets = self.add_weight(name="offsets", shape=shape, initializer="zeros")
-        # In closures, Keras does not see the layers: their weights are none of this model's.
+        # In closures, so that Keras does not add the layers' weights to this model.
         self._layers_of_model = lambda: layers
         self._run = lambda inputs: model(inputs, training=False)
 

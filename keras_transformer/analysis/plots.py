@@ -1,4 +1,4 @@
-"""Pictures: each function takes arrays and returns a Matplotlib figure."""
+"""Plots: each function takes arrays and returns a Matplotlib figure."""
 
 import importlib
 import io
@@ -21,13 +21,13 @@ from keras_transformer.errors import missing_package
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Perceptually even, and read by colour-blind eyes.
+# Perceptually uniform, and readable for colour-blind people.
 _COLOURS = "viridis"
-_SMALL = 7  # points: size of the tokens' letters
+_SMALL = 7  # font size of tokens, in points
 
 
 def _matplotlib(module):
-    """A module of Matplotlib; never `pyplot`, which would choose a window system."""
+    """Imports a module of Matplotlib; never `pyplot`, which would choose a window system."""
     try:
         return importlib.import_module(f"matplotlib.{module}")
     except ImportError as error:
@@ -36,7 +36,7 @@ def _matplotlib(module):
 
 
 def _subplots(rows=1, columns=1, *, figsize):
-    """A figure and its axes `[rows, columns]`."""
+    """Makes a figure and its axes `[rows, columns]`."""
     figure = _matplotlib("figure").Figure(figsize=figsize, layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False)
 
@@ -53,13 +53,13 @@ def _shown(text):
 def plot_attention(
     weights: np.ndarray, query_tokens: Sequence[str], key_tokens: Sequence[str], title: str = ""
 ) -> "Figure":
-    """Heat map for each layer (rows) and head (columns).
+    """Plots a heat map for each layer (rows) and head (columns).
 
     Args:
         weights: Float `(layers, heads, query, key)`, a field of `Attention`.
-        query_tokens: A text for each query: of the decoder, the token that its step writes.
+        query_tokens: A text for each query; in the decoder, the token that its step writes.
         key_tokens: A text for each key.
-        title: Of the whole.
+        title: Title of the figure.
     """
     layers, heads, queries, keys = weights.shape
     size = heads * max(1.6, 0.11 * keys) + 0.8, layers * max(1.6, 0.11 * queries) + 1.2
@@ -76,15 +76,19 @@ def plot_attention(
 def plot_pair(
     attention: Attention, source_tokens: Sequence[str], target_tokens: Sequence[str]
 ) -> "dict[str, Figure]":
-    """`plot_attention` for each kind of attention of one pair, by its name.
+    """Calls `plot_attention` for each kind of attention of a pair; returns figures by kind.
 
     Args:
-        attention: `Attention` of a decoder that read BOS and all `target_tokens` but the last.
-        source_tokens: Each token of the source.
-        target_tokens: Each token that the decoder writes.
+        attention: `Attention` of a decoder that read BOS and all `target_tokens` except the last.
+        source_tokens: Tokens of the source.
+        target_tokens: Tokens that the decoder writes.
     """
-    written, read = list(target_tokens), ["<s>", *target_tokens[:-1]]
-    sides = (source_tokens, source_tokens), (written, read), (written, source_tokens)
+    written_tokens, read_tokens = list(target_tokens), ["<s>", *target_tokens[:-1]]
+    sides = (
+        (source_tokens, source_tokens),
+        (written_tokens, read_tokens),
+        (written_tokens, source_tokens),
+    )
     titles = "encoder", "decoder", "decoder to source"
     return {
         kind: plot_attention(weights, *tokens, title)
@@ -93,7 +97,7 @@ def plot_pair(
 
 
 def plot_alignment(alignment: WordAlignment) -> "Figure":
-    """Words of the target (rows) over words of the source, a dot on each link."""
+    """Plots words of the target (rows) over words of the source, with a dot on each link."""
     rows, columns = max(alignment.weights.shape[0], 1), max(alignment.weights.shape[1], 1)
     figure, ((axis,),) = _subplots(figsize=(1.5 + 0.3 * columns, 1.5 + 0.3 * rows))
     if alignment.weights.size:
@@ -107,7 +111,7 @@ def plot_alignment(alignment: WordAlignment) -> "Figure":
 
 
 def plot_encoding(vectors: Mapping[str, np.ndarray]) -> "Figure":
-    """Vectors of positions `(length, width)`, side by side under their names."""
+    """Plots vectors of positions `(length, width)`, side by side under their names."""
     figure, axes = _subplots(1, len(vectors), figsize=(1 + 5 * len(vectors), 4))
     for axis, (name, rows) in zip(axes[0], vectors.items(), strict=True):
         largest = np.nanmax(np.abs(rows))
@@ -118,31 +122,35 @@ def plot_encoding(vectors: Mapping[str, np.ndarray]) -> "Figure":
 
 
 def plot_clock_hands(vectors: np.ndarray, positions: int = 12, pairs: int = 8) -> "Figure":
-    """Pairs of a sine and a cosine as hands of a clock, from position to position.
+    """Plots pairs of a sine and a cosine as clock hands that turn from position to position.
 
     Args:
         vectors: Float `(length, width)`, sinusoidal.
         positions: Number of positions shown, from 0.
-        pairs: Number of pairs, from the quickest on; the slower half hardly moves.
+        pairs: Number of pairs, of the faster half; the slower half hardly moves.
     """
-    chosen = np.unique(np.linspace(0, vectors.shape[1] // 4 - 1, pairs).astype(int))
+    chosen_pairs = np.unique(np.linspace(0, vectors.shape[1] // 4 - 1, pairs).astype(int))
     positions = min(positions, len(vectors))
-    size = (1.6 + 0.6 * positions, 1 + 0.6 * len(chosen))
+    size = (1.6 + 0.6 * positions, 1 + 0.6 * len(chosen_pairs))
     figure, ((axis,),) = _subplots(figsize=size)
     periods = 2 * np.pi / frequencies(vectors.shape[1])
     circle = np.linspace(0, 2 * np.pi, 60)
     circle, hands = np.stack([np.cos(circle), np.sin(circle)], axis=1), []
-    # Centres are 2.4 radii apart. As a clock, a hand begins at the top.
-    places = 2.4 * np.array([*np.ndindex(len(chosen), positions)])[:, ::-1] * (1, -1)
-    for (row, position), place in zip(np.ndindex(len(chosen), positions), places, strict=True):
-        hands.append([place, place + vectors[position, 2 * chosen[row] : 2 * chosen[row] + 2]])
+    # Centres are 2.4 radii apart. A hand begins at the top, as on a clock.
+    places = 2.4 * np.array([*np.ndindex(len(chosen_pairs), positions)])[:, ::-1] * (1, -1)
+    for (row, position), place in zip(
+        np.ndindex(len(chosen_pairs), positions), places, strict=True
+    ):
+        hands.append(
+            [place, place + vectors[position, 2 * chosen_pairs[row] : 2 * chosen_pairs[row] + 2]]
+        )
     circles = places[:, None] + circle
     lines = _matplotlib("collections").LineCollection
     axis.add_collection(lines(circles, colors="0.7", linewidths=0.7))
     axis.add_collection(lines(hands, colors="#0072B2", linewidths=1.6))
     axis.autoscale_view()
-    labels = [f"pair {pair}\nonce in {periods[pair]:,.0f}" for pair in chosen]
-    _label(axis.yaxis, labels, 0, -2.4 * np.arange(len(chosen)))
+    labels = [f"pair {pair}\nonce in {periods[pair]:,.0f}" for pair in chosen_pairs]
+    _label(axis.yaxis, labels, 0, -2.4 * np.arange(len(chosen_pairs)))
     _label(axis.xaxis, [f"{place}" for place in range(positions)], 0, 2.4 * np.arange(positions))
     axis.set(aspect="equal", xlabel="position")
     axis.tick_params(length=0)
@@ -151,22 +159,23 @@ def plot_clock_hands(vectors: np.ndarray, positions: int = 12, pairs: int = 8) -
 
 
 def plot_similarity(vectors: np.ndarray, offset: int = 3) -> "Figure":
-    """Dot products, distances, both over the offset, and the matrix that moves by `offset`."""
+    """Plots dot products, distances, both by offset, and the matrix that moves by `offset`."""
     figure, axes = _subplots(2, 2, figsize=(10, 8))
-    products, apart = dot_products(vectors), distances(vectors)
-    named = (("dot product", products), ("distance", apart))
-    for axis, (name, matrix) in zip(axes[0], named, strict=True):
+    products, gaps = dot_products(vectors), distances(vectors)
+    matrices = (("dot product", products), ("distance", gaps))
+    for axis, (name, matrix) in zip(axes[0], matrices, strict=True):
         image = axis.imshow(matrix, cmap=_COLOURS)
         axis.set(title=name, xlabel="position", ylabel="position")
         figure.colorbar(image, ax=axis)
     middle = len(vectors) // 2
-    over = np.arange(len(vectors)) - middle
-    axes[1, 0].plot(over, products[middle], color="#0072B2", label="dot product")
-    axes[1, 0].plot(over, apart[middle], color="#D55E00", label="distance")
+    offsets = np.arange(len(vectors)) - middle
+    axes[1, 0].plot(offsets, products[middle], color="#0072B2", label="dot product")
+    axes[1, 0].plot(offsets, gaps[middle], color="#D55E00", label="distance")
     axes[1, 0].set(title=f"from position {middle}", xlabel="offset")
     axes[1, 0].legend()
     if vectors.shape[1] % 2 == 0:
-        matrix = rotation(vectors.shape[1], offset)[:16, :16]  # More is a thin diagonal.
+        # A larger matrix would look like a thin diagonal.
+        matrix = rotation(vectors.shape[1], offset)[:16, :16]
         image = axes[1, 1].imshow(matrix, vmin=-1, vmax=1, cmap="RdBu")
         axes[1, 1].set(title=f"what moves any position by {offset} (16 features)")
         figure.colorbar(image, ax=axes[1, 1])
@@ -174,11 +183,11 @@ def plot_similarity(vectors: np.ndarray, offset: int = 3) -> "Figure":
 
 
 def plot_extrapolation(vectors: Mapping[str, np.ndarray], trained: int) -> "Figure":
-    """Similarity of neighbours, within the lengths of the training and past them.
+    """Plots the similarity of neighbours, within the lengths of the training and beyond.
 
     Args:
-        vectors: Float `(length, width)` under their names, NaN where there are none.
-        trained: First position past the training.
+        vectors: Float `(length, width)` by name, NaN for positions without a vector.
+        trained: First position after the lengths of the training.
     """
     size = (1 + 5 * len(vectors), 3.6)
     figure, axes = _subplots(1, len(vectors), figsize=size)
@@ -187,16 +196,16 @@ def plot_extrapolation(vectors: Mapping[str, np.ndarray], trained: int) -> "Figu
             axis.plot(similarity_at(rows, offset), style, label=f"{offset} apart")
         axis.axvline(trained, color="0.4", linewidth=0.8)
         axis.text(trained, 1.04, " past training", fontsize=8)
-        ended = np.isnan(rows[:, 0])
-        if ended.any():
-            axis.axvspan(ended.argmax(), len(rows), color="0.85", label="no vector")
+        has_no_vector = np.isnan(rows[:, 0])
+        if has_no_vector.any():
+            axis.axvspan(has_no_vector.argmax(), len(rows), color="0.85", label="no vector")
         axis.set(title=name, xlabel="position", ylim=(-0.5, 1.15), ylabel="cosine to a neighbour")
         axis.legend(fontsize=7, loc="lower left")
     return figure
 
 
 def plot_heads(table: Sequence[Head]) -> "Figure":
-    """Importance, confidence and roles: layers over heads, a row for each kind of attention."""
+    """Plots importance, confidence and roles by layer and head, one row per kind of attention."""
     measures = {"importance": "magma", "confidence": _COLOURS, "previous": "Blues", "next": "Blues"}
     measures["rare"] = "Oranges"
     titles = {"previous": "token before", "next": "token after", "rare": "rarest token"}
@@ -205,7 +214,9 @@ def plot_heads(table: Sequence[Head]) -> "Figure":
     figure, axes = _subplots(len(kinds), len(measures), figsize=size)
     for row, kind in enumerate(kinds):
         heads_of_kind = {
-            tuple(map(int, h.name.split(".")[1:])): h for h in table if h.name.startswith(kind)
+            tuple(map(int, head.name.split(".")[1:])): head
+            for head in table
+            if head.name.startswith(kind)
         }
         layers, heads = (max(places) + 1 for places in zip(*heads_of_kind, strict=True))
         for axis, (measure, colours) in zip(axes[row], measures.items(), strict=True):
@@ -223,9 +234,9 @@ def plot_heads(table: Sequence[Head]) -> "Figure":
     return figure
 
 
-def _numbers(axis, values, most, dark_first):
+def _numbers(axis, values, maximum, dark_first):
     for (row, column), value in np.ndenumerate(values):
-        light = (value < 0.6 * most) == dark_first
+        light = (value < 0.6 * maximum) == dark_first
         text = {"ha": "center", "va": "center", "fontsize": 7}
         axis.text(column, row, f"{value:.2f}", color="white" if light else "black", **text)
 
@@ -234,6 +245,6 @@ def png(figure: Any, dots_per_inch: int = 120) -> bytes:
     """Renders a figure as the bytes of a PNG file."""
     buffer = io.BytesIO()
     figure.set_dpi(dots_per_inch)
-    # `savefig` would draw all twice.
+    # `savefig` would draw the figure twice.
     _matplotlib("backends.backend_agg").FigureCanvasAgg(figure).print_png(buffer)
     return buffer.getvalue()

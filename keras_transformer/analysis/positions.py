@@ -1,7 +1,7 @@
 """Vectors of positions, fixed or learned: their similarity and their rotation.
 
-In NumPy and float64 where angles are compared: in float32 an angle of 1,000 radians is known to
-3e-5 only.
+Angles are computed in NumPy and float64, because in float32 an angle of 1,000 radians is exact only
+to 3e-5.
 """
 
 import keras
@@ -29,26 +29,26 @@ def position_vectors(layer: keras.layers.Layer, length: int, width: int) -> np.n
 
 
 def frequencies(width: int, max_wavelength: float = 10000) -> np.ndarray:
-    """Radians that each pair of features turns by from one position to the next, `(width / 2,)`."""
+    """Returns the radians by which each pair of features turns per position, `(width / 2,)`."""
     return max_wavelength ** (-np.arange(0, width, 2) / width)
 
 
 def sinusoids(length: int, width: int, max_wavelength: float = 10000) -> np.ndarray:
-    """The sinusoidal encoding in float64, `(length, width)`: sines and cosines interleaved."""
+    """Computes the sinusoidal encoding in float64, `(length, width)`, sine and cosine by turns."""
     angles = np.arange(length)[:, None] * frequencies(width, max_wavelength)
     return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(length, -1)[:, :width]
 
 
 def rotation(width: int, offset: int, max_wavelength: float = 10000) -> np.ndarray:
-    """The matrix that moves the sinusoidal encoding of any position by `offset` positions.
+    """Returns the matrix that moves the sinusoidal encoding of any position by `offset`.
 
-    One rotation of the plane for each pair of features: `encoding[p + offset]` is
-    `rotation @ encoding[p]` whatever `p` is, so that "three words before" is one linear map. That
-    is why the paper chose sinusoids (Vaswani et al. 2017, section 3.5).
+    It rotates the plane of each pair of features: `encoding[p + offset]` is
+    `rotation @ encoding[p]` for every `p`, so that "three words before" is one linear map. That is
+    why the paper chose sinusoids (Vaswani et al. 2017, section 3.5).
 
     Args:
         width: An even width.
-        offset: Positions to move by; may be negative.
+        offset: Number of positions; may be negative.
         max_wavelength: See `SinusoidalPositionalEncoding`.
 
     Returns:
@@ -65,12 +65,12 @@ def rotation(width: int, offset: int, max_wavelength: float = 10000) -> np.ndarr
 
 
 def dot_products(vectors: np.ndarray) -> np.ndarray:
-    """The dot product of every two positions, `(length, length)`, symmetric."""
+    """Computes the dot products of all pairs of positions, `(length, length)`, symmetric."""
     return vectors @ vectors.T
 
 
 def distances(vectors: np.ndarray) -> np.ndarray:
-    """The Euclidean distance of every two positions, `(length, length)`, symmetric."""
+    """Computes the Euclidean distances of all pairs of positions, `(length, length)`, symmetric."""
     squares = (vectors**2).sum(1)
     squared = squares[:, None] + squares - 2 * dot_products(vectors)
     np.fill_diagonal(squared, 0.0)
@@ -78,11 +78,11 @@ def distances(vectors: np.ndarray) -> np.ndarray:
 
 
 def similarity_at(vectors: np.ndarray, offset: int) -> np.ndarray:
-    """The cosine between each position and the one `offset` later, `(length - offset,)`.
+    """Computes the cosine of each position and the position `offset` later, `(length - offset,)`.
 
-    Constant for sinusoids, at any position. Learned vectors have it within the lengths of the
-    training: beyond they are as initialized, and past the table there are none (NaN).
+    For sinusoids the cosine is the same at all positions. Learned vectors are trained only within
+    the lengths of the training: later vectors are random, and after the table there are none (NaN).
     """
-    one, other = vectors[: len(vectors) - offset], vectors[offset:]
-    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
-    return (one * other).sum(1) / lengths
+    vectors_before, vectors_after = vectors[: len(vectors) - offset], vectors[offset:]
+    lengths = np.linalg.norm(vectors_before, axis=1) * np.linalg.norm(vectors_after, axis=1)
+    return (vectors_before * vectors_after).sum(1) / lengths

@@ -1,4 +1,4 @@
-"""Arguments that several commands have. One that is not given leaves no trace: `given`."""
+"""Arguments that several commands have. `option_values` leaves out those that were not given."""
 
 import argparse
 import dataclasses
@@ -13,7 +13,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.quiet import import_keras
 
 Kind = Callable | list[Callable] | tuple[str, ...]
-"""The type of an option's value; `[type]` takes several, a tuple holds all that there are."""
+"""The type of an option's value; `[type]` takes several values, a tuple lists all values."""
 Row = tuple[str, Kind | None, str | None, str]
 """An option: name, type (None is a switch, bool one with `--no-`), metavar and help."""
 
@@ -51,12 +51,16 @@ def add_declared(
             group = command.add_argument_group(groups[name])
         if names is not None and name not in names:
             continue
-        (one, *_) = schema.get("anyOf", [schema])
-        kind, metavar = kinds.get(name) or _SCHEMA_KINDS[one["type"]]
+        (member_schema, *_) = schema.get("anyOf", [schema])
+        kind, metavar = kinds.get(name) or _SCHEMA_KINDS[member_schema["type"]]
         if kind is None and schema["default"] is True:
             kind = bool
-        said = defaults.get(name, schema["default"])
-        end = "" if said is None or said is False or said == [] else f"; default: {said}"
+        shown_default = defaults.get(name, schema["default"])
+        end = (
+            ""
+            if shown_default is None or shown_default is False or shown_default == []
+            else f"; default: {shown_default}"
+        )
         help = (schema["description"].rstrip(".") + end).replace("%", "%%")
         add_options(group, (name, kind, metavar, help))
 
@@ -119,7 +123,7 @@ _BATCH_SIZE = (
     "batch_size",
     int,
     "N",
-    "most sentences decoded together; default: as many as are fastest",
+    "maximum number of sentences decoded together; default: the fastest number",
 )
 _TOO_LONG = "a line of too many tokens: refuse it, split it at sentence ends, or truncate it (a "
 _TOO_LONG += "conversation loses its oldest turns); default: split, for conversations and labels "
@@ -130,10 +134,10 @@ _KEPT = "translate around URLs, e-mail addresses and {fields}; html: around tags
 _MARKUP = ("markup", ("placeholders", "html"), None, _KEPT)
 _TERMS = "lines of a term, a tab and its translation, for all lines that have the term"
 _GLOSSARY = ("glossary", str, "FILE", _TERMS)
-_BY = "have the search of a run write all terms, or show them to a model that was trained with "
-_BY += "data.glossary; default: annotations for such a model"
+_BY = "constraints: the search of a run writes all terms; annotations: a model that was trained "
+_BY += "with data.glossary reads them; default: annotations for such a model"
 _GLOSSARY_BY = ("glossary_by", ("constraints", "annotations"), None, _BY)
-_ROWS = "what each token attended to in the source, rows of 4 digits in the JSON"
+_ROWS = "attention of each token to the source, rows of 4 digits in the JSON"
 ALIGNMENT = ("alignment", None, None, _ROWS)
 
 
@@ -144,7 +148,7 @@ def add_model(command: Any, help: str = "a run or export folder") -> None:
 
 def add_decoding(command: Any) -> None:
     """Adds every option of `Translator.translate` that concerns how texts are decoded."""
-    # Late, here and above: pydantic is the half of what `--help` takes.
+    # Imported late, as in `add_declared`: pydantic takes half of the time of `--help`.
     from keras_transformer.decoding.options import DecodingOptions
 
     # Commands have an `n_best` of their own.
@@ -173,29 +177,35 @@ def add_progress(group: Any) -> None:
     group.add_argument(
         "--progress",
         action=argparse.BooleanOptionalAction,
-        help="a bar on stderr; default: where that is a terminal and stdin is none",
+        help="a bar on stderr; default: if stderr is a terminal and stdin is not",
     )
 
 
-def given(options: argparse.Namespace, *own: str) -> dict[str, Any]:
-    """The options that were given and that are the library's, without the command's `own`."""
-    values = {key: value for key, value in vars(options).items() if key not in ("command", *own)}
+def option_values(options: argparse.Namespace, *command_options: str) -> dict[str, Any]:
+    """The library's options that were given: all but `command_options`, the command's own."""
+    values = {
+        key: value
+        for key, value in vars(options).items()
+        if key not in ("command", *command_options)
+    }
     if "logit_bias" in values:
         values["logit_bias"] = dict(values["logit_bias"])
     return values
 
 
-def load_translator(options: argparse.Namespace, *own: str) -> tuple[Any, dict[str, Any]]:
-    """Loads `--model` with `--threads`; returns the `Translator` and the options of `given`."""
+def load_translator(
+    options: argparse.Namespace, *command_options: str
+) -> tuple[Any, dict[str, Any]]:
+    """Loads `--model` with `--threads`; returns the `Translator` and `option_values`."""
     from keras_transformer.engine.translator import Translator
 
-    values = given(options, "model", *own)
+    values = option_values(options, "model", *command_options)
     threads = {"threads": values.pop("threads")} if "threads" in values else {}
     return Translator.load(options.model, **threads), values
 
 
 def begin_with_model(path: str) -> None:
-    """Imports Keras for a command on a run; raises `InputError` first where nothing is there."""
+    """Imports Keras for a command on a run; first raises `InputError` if there is no such path."""
     if not os.path.exists(path):  # Keras takes seconds.
         raise InputError(f"{path}: no such run or export folder.")
     import_keras()

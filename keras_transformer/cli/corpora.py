@@ -15,8 +15,8 @@ from keras_transformer.cli.arguments import (
     add_options,
     add_progress,
     binary_stdin,
-    given,
     load_translator,
+    option_values,
 )
 from keras_transformer.errors import InputError
 
@@ -31,18 +31,18 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     """Adds `clean`, `synthesize` and `glossary` to the subparsers of the command line."""
     command = commands.add_parser(
         "clean",
-        help="drop what is no translation from parallel corpora, with a report",
-        description="Writes the pairs of corpora that break no rule, in their order, with a report "
-        "of what was dropped by which rule, examples, and a picture of length ratios.",
+        help="drop pairs that are no translations from parallel corpora, with a report",
+        description="Writes the pairs of corpora that break no rule, in their order. A report "
+        "says how many pairs each rule dropped, with examples and a picture of length ratios.",
         options=_add_clean_options,
     )
     command.set_defaults(command=_clean)
 
     command = commands.add_parser(
         "synthesize",
-        help="make pairs for training of text in one language: distillation, back-translation",
-        description="Translates text and writes it beside its translations, as a TSV of sources "
-        "and targets that a recipe takes. With --output it goes on where it was interrupted.",
+        help="make pairs for training from text in one language: distillation, back-translation",
+        description="Translates text and writes it with its translations, as a TSV of sources and "
+        "targets that a recipe takes. With --output it continues after an interruption.",
         options=_add_synthesize_options,
     )
     command.set_defaults(command=_synthesize)
@@ -50,8 +50,8 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     command = commands.add_parser(
         "glossary",
         help="learn words and their translations from parallel corpora",
-        description="Writes lines of a word, a tab and its translation, which IBM's Model 1 finds "
-        "in parallel corpora: a glossary for `data.glossary` of a recipe.",
+        description="Writes lines of a word, a tab and its translation, learned from parallel "
+        "corpora with IBM's Model 1: a glossary for `data.glossary` of a recipe.",
         options=_add_glossary_options,
     )
     command.set_defaults(command=_glossary)
@@ -62,7 +62,8 @@ def _add_corpora(command):
         "corpora",
         nargs="+",
         metavar="FILE",
-        help="a source and its target, once or more, plain or .gz; a name with .tsv has both sides",
+        help="a source and its target, or several pairs of files, plain or .gz; a .tsv file has "
+        "both sides",
     )
 
 
@@ -72,7 +73,8 @@ def _add_clean_options(command):
     _add_corpora(command)
     command.add_argument("--output", required=True, metavar="DIR", help="the folder to make")
     command.add_argument("--overwrite", action="store_true", help="replace an earlier output")
-    held_out = "test sets, either side: equal lines are dropped; a TSV's columns are lines"
+    held_out = "test sets, of either side: lines equal to theirs are dropped; each column of a TSV "
+    held_out += "is a line"
     add_options(command, ("held_out", [str], "FILE", held_out))
     add_progress(command)
     kinds = {
@@ -90,17 +92,17 @@ def _clean(options):
     from keras_transformer.data.cleaning import clean_corpora
     from keras_transformer.files import is_terminal
 
-    values = given(options, "corpora", "output", "progress")
+    values = option_values(options, "corpora", "output", "progress")
     corpora = paired(options.corpora)
-    shown = is_terminal(sys.stderr) if options.progress is None else options.progress
+    shows_progress = is_terminal(sys.stderr) if options.progress is None else options.progress
     paths = [path for corpus in corpora for path in corpus if path is not None]
     total = None
     if all(os.path.isfile(path) and not path.endswith(".gz") for path in paths):
         total = sum(map(os.path.getsize, paths)) * 2
-    with progress_bar(total, shown) as bar:
+    with progress_bar(total, shows_progress) as bar:
 
         def progress(stage, size):
-            if shown:
+            if shows_progress:
                 describe(bar, stage, size)
 
         report = clean_corpora(corpora, options.output, progress=progress, **values)
@@ -108,24 +110,24 @@ def _clean(options):
 
 
 def paired(paths: list[str]) -> list[tuple[str, str | None]]:
-    """Returns the corpora of a list of files: a TSV by itself, others in twos."""
+    """Returns the corpora of a list of files: a TSV has both sides, others come in pairs."""
     corpora: list[tuple[str, str | None]] = []
-    left = list(paths)
-    while left:
-        source = left.pop(0)
+    paths_left = list(paths)
+    while paths_left:
+        source = paths_left.pop(0)
         if source.removesuffix(".gz").endswith(".tsv"):
             corpora.append((source, None))
-        elif not left:
+        elif not paths_left:
             rule = "A source needs its target after it; a file of both sides is named *.tsv"
             raise InputError(f"{rule}. Received: {source} last.")
         else:
-            corpora.append((source, left.pop(0)))
+            corpora.append((source, paths_left.pop(0)))
     return corpora
 
 
 _BULK = (
     ("input", [str], "FILE", "text files, .gz too; default: the lines of stdin, pairs to stdout"),
-    ("output", str, "DIR", "folder of NAME.tsv and NAME.tsv.scores, to make or to go on with"),
+    ("output", str, "DIR", "folder of NAME.tsv and NAME.tsv.scores, to make or to continue"),
 )
 
 
@@ -133,7 +135,7 @@ def _add_synthesize_options(command):
     from keras_transformer.serving.options import BulkOptions
 
     add_model(command)
-    back = "back-translation: the text is the targets', the translations become sources"
+    back = "back-translation: the text becomes the targets, the translations become the sources"
     n_best = "hypotheses, each of which makes a pair; default: 1"
     add_options(command, ("back", None, None, back), ("n_best", int, "N", n_best), *_BULK)
     add_declared(command, BulkOptions)
@@ -152,18 +154,18 @@ def _synthesize(options):
     records = "back" if "back" in options else "pairs"
     for name in () if with_ray else ("workers", "ray_address"):
         if name in options:
-            raise InputError(f"--{name.replace('_', '-')} goes with --engine ray alone.")
+            raise InputError(f"--{name.replace('_', '-')} needs --engine ray.")
     if ("input" in options) != ("output" in options) or with_ray and "input" not in options:
-        raise InputError("--input and --output go together, and --engine ray needs both.")
+        raise InputError("--input and --output need each other, and --engine ray needs both.")
     if "input" not in options:
         translator, values = load_translator(options, "back", "engine", "chunk_lines")
         values.setdefault("long_input", long_input_of_commands(translator.engine))
         format = as_pairs_back if records == "back" else as_pairs
         translate_lines(translator, binary_stdin(), sys.stdout, format, **values)
         return
-    values = given(options, "model", "input", "output", "back", "engine")
+    values = option_values(options, "model", "input", "output", "back", "engine")
     shared = {"records": records, "with_ray": with_ray}
-    with contextlib.redirect_stdout(sys.stderr):  # Ray prints about its own comings and goings.
+    with contextlib.redirect_stdout(sys.stderr):  # Ray prints messages about itself.
         report = translate_corpus(options.model, options.input, options.output, **shared, **values)
     tag = {"tag": "bt"} if records == "back" else {}
     folder = os.path.abspath(options.output)
@@ -179,8 +181,8 @@ def _add_glossary_options(command):
     _add_corpora(command)
     from keras_transformer.text.glossary import MIN_PAIRS, MIN_PROBABILITY
 
-    pairs = f"fewest pairs that must have both words; default: {MIN_PAIRS}"
-    probability = "least probability of the word where its translation stands; "
+    pairs = f"a term's words occur together in at least N pairs; default: {MIN_PAIRS}"
+    probability = "minimum probability of the word, given its translation; "
     probability += f"default: {MIN_PROBABILITY}"
     add_options(command, ("min_pairs", int, "N", pairs))
     add_options(command, ("min_probability", float, "X", probability))
@@ -191,5 +193,5 @@ def _glossary(options):
     from keras_transformer.text.glossary import learn_terms
 
     pairs = (pair for corpus in paired(options.corpora) for pair in iterate_pairs(*corpus))
-    for row in learn_terms(pairs, **given(options, "corpora")):
+    for row in learn_terms(pairs, **option_values(options, "corpora")):
         print(*row, sep="\t")

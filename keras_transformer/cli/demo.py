@@ -1,4 +1,4 @@
-"""The whole way on built-in data: dates written out in many languages -> 2026-11-20."""
+"""Trains, evaluates and exports on built-in data: dates in many languages -> 2026-11-20."""
 
 import os
 import pathlib
@@ -78,7 +78,9 @@ def _run_demo(folder, overwrite):
     say("evaluating on held-out dates")
     translator = Translator.load(folder / "run")
     translations = [translation.text for translation in translator.translate(sources)]
-    right = sum(a == b for a, b in zip(translations, targets, strict=True))
+    num_correct = sum(
+        translation == target for translation, target in zip(translations, targets, strict=True)
+    )
 
     say("exporting the SavedModel and comparing it with the trained model")
     report = export_run(folder / "run", folder / "export", signatures=["beam"])
@@ -86,13 +88,19 @@ def _run_demo(folder, overwrite):
     rows = [
         ("languages and formats", f"{len(LOCALES)} locales"),
         ("training time", f"{minutes:.1f} minutes"),
-        ("held-out dates right", f"{right} of {len(targets)} ({right / len(targets):.1%})"),
+        (
+            "held-out dates right",
+            f"{num_correct} of {len(targets)} ({num_correct / len(targets):.1%})",
+        ),
         ("export", _equal_texts(report.verification)),
         *(
             (example, translation.text)
             for example, translation in zip(_EXAMPLES, exported, strict=True)
         ),
-        ("data, run, SavedModel", ", ".join(str(folder / x) for x in ("data", "run", "export"))),
+        (
+            "data, run, SavedModel",
+            ", ".join(str(folder / name) for name in ("data", "run", "export")),
+        ),
     ]
     page = f"{folder}-page"
     rows += [
@@ -121,7 +129,7 @@ def _prepare(folder, overwrite):
 
 
 def _owned(folder):
-    """The folder as one that a demo made, if there is the run of one."""
+    """Returns the folder as that of a demo, which owns its files if it holds a demo's run."""
     is_demo = (folder / "run" / "tokenizer.model").is_file()
     data = {f"{part}.{side}" for part in _PARTS for side in _SIDES}
     parts = RunFolder(folder / "run").owned(), OwnedFolder(folder / "export")
@@ -131,15 +139,15 @@ def _owned(folder):
     }
 
     def owns(path):
-        first, _, rest = path.partition("/")
-        is_left = any(part.is_left_beside(first) for part in parts)
-        return is_demo and (is_left or first in owners and owners[first](rest))
+        first, _, subpath = path.partition("/")
+        is_leftover = any(part.is_left_beside(first) for part in parts)
+        return is_demo and (is_leftover or first in owners and owners[first](subpath))
 
     return OwnedFolder(folder, owns=owns)
 
 
 def _write_data(folder):
-    """Writes three parts that share no date, and returns the last: what nothing is chosen by."""
+    """Writes three parts that share no date; returns the held-out one, which only tests."""
     corpus = date_corpus(num_held_out=2 * _HELD_OUT)
     parts = {
         "train": (corpus.train_source, corpus.train_target),

@@ -14,8 +14,8 @@ from keras_transformer.cli.arguments import (
     add_progress,
     add_scoring,
     begin_with_model,
-    given,
     load_translator,
+    option_values,
 )
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _HEADS = "as encoder.0.1,cross.3.2: kind, layer, head; shows the translation without them"
 _INSPECT = (
-    ("target", str, "TEXT", "its translation; default: the one that the model finds"),
+    ("target", str, "TEXT", "the source's translation; default: the model's own"),
     ("without_heads", str, "HEADS", _HEADS),
     ("other_positions", str, "RUN", "a run with the other kind of positions, to compare with"),
     ("beam_size", int, "N", "default: the run's"),
@@ -36,9 +36,9 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     """Adds `score`, `evaluate` and `inspect` to the subparsers of the command line."""
     command = commands.add_parser(
         "score",
-        help="how probable a model holds given translations, as JSON lines",
+        help="probabilities that a model gives to translations, as JSON lines",
         description="Writes a JSON object for each pair of two aligned files: the probability of "
-        "the target, and of each of its tokens; of a language model, after its source.",
+        "the target and of each of its tokens. A language model reads the source before it.",
         options=_add_score_options,
     )
     command.set_defaults(command=_score)
@@ -47,7 +47,7 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
         "evaluate",
         help="BLEU and chrF of a model's translations, accuracy of labels, or perplexity, as JSON",
         description="Translates a source file and scores it against a reference with sacreBLEU, "
-        "or gives its lines labels and counts the right ones.",
+        "or labels its lines and counts the right labels.",
         options=_add_evaluate_options,
     )
     command.set_defaults(command=_evaluate)
@@ -55,7 +55,8 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     command = commands.add_parser(
         "inspect",
         help="see inside a run: attention, alignment, positions, heads",
-        description="Writes an interactive page of a sentence's attention, pictures and tables.",
+        description="Writes an interactive page on the attention of a sentence, with pictures and "
+        "tables.",
         options=_add_inspect_options,
     )
     command.set_defaults(command=_inspect)
@@ -65,7 +66,7 @@ def _add_score_options(command):
     add_model(command, "a run folder")
     command.add_argument("--source", required=True, metavar="FILE")
     command.add_argument("--target", required=True, metavar="FILE", help="aligned line by line")
-    rows = "write source, target and cross-entropy in nats per token, with tabs between, not JSON"
+    rows = "write source, target and cross-entropy in nats per token between tabs instead of JSON"
     add_options(command, ("tsv", None, None, rows))
     add_scoring(command)
     add_progress(command)
@@ -77,16 +78,16 @@ def _add_evaluate_options(command):
 
     from keras_transformer.decoding.options import BleuTokenizer
 
-    tokenize = "sacreBLEU's tokenizer of BLEU; none: spaces, for tokenized text; default: by the "
-    tokenize += "script of the references, zh for Chinese, char for other scripts without spaces "
-    tokenize += "between words, else 13a"
+    tokenize = "sacreBLEU's tokenizer of BLEU; none: spaces, for tokenized text; the default "
+    tokenize += "depends on the script of the references: zh for Chinese, char for other scripts "
+    tokenize += "without spaces between words, otherwise 13a"
     add_options(
         command,
-        ("source", str, "FILE", "of all but a language model"),
-        ("reference", str, "FILE", "aligned; default: --source has two columns, as a TSV"),
-        ("perplexity", None, None, "of the references, a word and a token, instead of BLEU"),
+        ("source", str, "FILE", "the sources; a language model has none"),
+        ("reference", str, "FILE", "aligned; default: --source is a TSV with two columns"),
+        ("perplexity", None, None, "of the references, per word and per token, instead of BLEU"),
         ("tokenize", get_args(BleuTokenizer), None, tokenize),
-        ("save", str, "FILE", "also write the translations there"),
+        ("save", str, "FILE", "also write the translations to this file"),
     )
     add_decoding(command)
 
@@ -154,7 +155,7 @@ def _evaluate(options):
     from keras_transformer.errors import NotSavedError
     from keras_transformer.training.evaluate import evaluate_model
 
-    values = given(options)
+    values = option_values(options)
     values["of_references"] = values.pop("perplexity", False)
     try:
         scores = evaluate_model(**values)
@@ -168,7 +169,7 @@ def _inspect(options):
     begin_with_model(options.model)
     from keras_transformer.analysis.report import inspect_run
 
-    values = given(options, "model", "source", "output")
+    values = option_values(options, "model", "source", "output")
     if "without_heads" in values:
         values["without_heads"] = values["without_heads"].split(",")
     report = inspect_run(options.model, options.source, options.output, **values)

@@ -13,7 +13,7 @@ from keras_transformer.cli.arguments import (
     add_model,
     add_options,
     begin_with_model,
-    given,
+    option_values,
 )
 from keras_transformer.errors import InputError
 
@@ -24,8 +24,8 @@ def add_command(commands: argparse._SubParsersAction) -> None:
     """Adds `export` to the subparsers of the command line."""
     command = commands.add_parser(
         "export",
-        help="a SavedModel, a LiteRT or a CTranslate2 model, a page",
-        description="Exports a run folder. What is exported is verified against the model.",
+        help="export a SavedModel, a LiteRT or a CTranslate2 model, or a web page",
+        description="Exports a run folder and verifies the export against the model.",
         options=_add_options,
     )
     command.set_defaults(command=_export)
@@ -37,7 +37,7 @@ def _add_options(command):
     add_model(command, "a run folder")
     command.add_argument("--format", required=True, choices=list(FORMATS))
     command.add_argument("--output", required=True, metavar="DIR", help="the folder to make")
-    command.add_argument("--overwrite", action="store_true", help="replace an export there")
+    command.add_argument("--overwrite", action="store_true", help="replace an earlier export")
     command.add_argument(
         "--json", action="store_true", help="write the report as JSON, with each file's checksum"
     )
@@ -47,19 +47,19 @@ def _add_options(command):
         for field in dataclasses.fields(declared):
             formats.setdefault(field.name, []).append(format)
     groups: dict[tuple[str, ...], list[str]] = {}
-    for name, having in formats.items():
-        groups.setdefault(tuple(having), []).append(name)
+    for name, formats_of_group in formats.items():
+        groups.setdefault(tuple(formats_of_group), []).append(name)
     kinds = {
         "quantize": (QUANTIZATIONS, None),
         "source_lengths": ([int], "N"),
         "signatures": ([str], "NAME"),
     }
     of_run = dict.fromkeys(OF_RUN, "the run's")
-    for having, names in groups.items():
-        title = ", ".join(name for name in having if name != "litert")
+    for formats_of_group, names in groups.items():
+        title = ", ".join(name for name in formats_of_group if name != "litert")
         group = command.add_argument_group(title)
         defaults = {**of_run, "signatures": "all"}
-        add_declared(group, FORMATS[having[0]], {}, names, kinds, defaults)
+        add_declared(group, FORMATS[formats_of_group[0]], {}, names, kinds, defaults)
 
 
 def _export(options):
@@ -67,11 +67,11 @@ def _export(options):
     from keras_transformer.export import export_run
     from keras_transformer.export.options import FORMATS
 
-    values = given(options, "model", "format", "output", "overwrite", "verify_with", "json")
-    allowed = {field.name for field in dataclasses.fields(FORMATS[options.format])}
-    if wrong := [name for name in values if name not in allowed]:
-        flag = wrong[0].replace("_", "-")
-        raise InputError(f"--{flag} does not go with --format {options.format}.")
+    values = option_values(options, "model", "format", "output", "overwrite", "verify_with", "json")
+    format_options = {field.name for field in dataclasses.fields(FORMATS[options.format])}
+    if misplaced_options := [name for name in values if name not in format_options]:
+        flag = misplaced_options[0].replace("_", "-")
+        raise InputError(f"--{flag} is not an option of --format {options.format}.")
     shared = {"verify_with": getattr(options, "verify_with", None), "overwrite": options.overwrite}
     with _cleaned_up_on_sigterm():
         report = export_run(options.model, options.output, options.format, **shared, **values)
@@ -90,7 +90,7 @@ def _export(options):
 
 @contextlib.contextmanager
 def _cleaned_up_on_sigterm():
-    """Lets SIGTERM end the command as an exception does, which removes what is half done."""
+    """Lets SIGTERM end the command with an exception, so that an unfinished export is removed."""
 
     def end(number, _):
         sys.exit(128 + number)

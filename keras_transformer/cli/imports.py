@@ -2,7 +2,7 @@
 
 import argparse
 
-from keras_transformer.cli.arguments import add_options, begin_with_model, given
+from keras_transformer.cli.arguments import add_options, begin_with_model, option_values
 
 _SAMPLES = "source sentences that exports are verified with, one per line; default: built-in ones"
 
@@ -17,7 +17,7 @@ def add_command(commands: argparse._SubParsersAction) -> None:
     )
     command.add_argument("folder", metavar="FOLDER", help="folder of the model")
     command.add_argument("--output", required=True, metavar="RUN", help="the run folder to make")
-    command.add_argument("--overwrite", action="store_true", help="replace a run that is there")
+    command.add_argument("--overwrite", action="store_true", help="replace an earlier run")
     add_options(command, ("samples", str, "FILE", _SAMPLES))
     command.set_defaults(command=_import)
 
@@ -26,4 +26,4 @@ def _import(options):
     begin_with_model(options.folder)
     from keras_transformer.importing import import_run
 
-    print(import_run(**given(options)))
+    print(import_run(**option_values(options)))

@@ -1,8 +1,8 @@
-"""The `keras-transformer` command line: what holds for all of its commands.
+"""The `keras-transformer` command line: its parser and the rules for all commands.
 
-stdout carries only the result; progress and errors go to stderr. Exit code 0 on success, 2 on a
-user's mistake (one line), 1 when an export does not do what its model does or when the
-training loss is NaN or infinite, 130 on Ctrl-C, 141 when the reader of the result has gone.
+stdout carries only the result; progress and errors go to stderr. The exit code is 0 on success, 2
+on a user's mistake (one line), 130 on Ctrl-C, and 141 when the reader of the result has gone. It
+is 1 when an export differs from its model or when the training loss is NaN or infinite.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except SystemExit as ended:
         code = ended.code
     if isinstance(code, int) and code in (130, 143):
-        os._exit(code)  # After Ctrl-C or SIGTERM a thread may be within TensorFlow, for long.
+        os._exit(code)  # After Ctrl-C or SIGTERM a thread may stay in TensorFlow for long.
     sys.exit(code)
 
 
@@ -50,7 +50,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     _open_closed_streams()
     if sys.stdout is None:
-        say("stdout is closed, and the result is written there. Give >/dev/null to do without it.")
+        say("stdout is closed, but the result is written there. Add >/dev/null to discard it.")
         return _flush(2)
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8")
@@ -60,17 +60,17 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.exit(_flush(ended.code))
     except OSError as error:
         return _flush(_exit_for_os_error(error))
-    # The rest are a command's own options, most of them arguments of the library.
+    # The other options are the command's, most of them arguments of the library.
     if vars(options).pop("verbose", False):
         os.environ.setdefault(LEVEL, "0")
     else:
         silence_tensorflow()
-    known = vars(options).pop("options_of_command")
+    option_names = vars(options).pop("options_of_command")
     without_cache = vars(options).pop("no_compilation_cache", False)
     with _messages_on_stderr():
         if not without_cache:
             enable_compilation_cache()
-        return _flush(_call(options, known))
+        return _flush(_call(options, option_names))
 
 
 def _open_closed_streams():
@@ -96,7 +96,7 @@ def _flush(code):
             if stream is not None:
                 stream.flush()
         except OSError as error:
-            # Python would complain once more while it closes the stream, and exit with 120.
+            # Otherwise Python reports the error again as it closes the stream, and exits with 120.
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
             if stream is sys.stdout:
                 code = code or _exit_for_os_error(error)
@@ -105,7 +105,7 @@ def _flush(code):
 
 @contextlib.contextmanager
 def _messages_on_stderr():
-    """Shows warnings, and what the package logs, as lines of the command."""
+    """Shows warnings and the package's log as lines of the command."""
 
     class Handler(logging.Handler):
         def emit(self, record):
@@ -126,13 +126,13 @@ def _messages_on_stderr():
         logger.propagate = propagate
 
 
-def _call(options, known):
+def _call(options, option_names):
     """Calls a command; returns its exit code."""
     try:
         options.command(options)
     except (InputError, TrainingError, VerificationError) as error:
         is_mistake = isinstance(error, InputError)
-        say(_as_on_the_command_line(str(error), known) if is_mistake else error)
+        say(_as_on_the_command_line(str(error), option_names) if is_mistake else error)
         return 2 if is_mistake else 1
     except OSError as error:
         return _exit_for_os_error(error)
@@ -142,13 +142,13 @@ def _call(options, known):
     return 0
 
 
-def _as_on_the_command_line(message, known):
-    """Replaces Python's spelling of the options `known` in a message: `--beam-size 0`."""
+def _as_on_the_command_line(message, option_names):
+    """Replaces Python's spelling of the options `option_names` in a message: `--beam-size 0`."""
 
     def flag(match):
         name, _, value = match[0].strip("`").partition("=")
         dashed = name.replace("_", "-")
-        if name not in known:
+        if name not in option_names:
             return match[0]
         option = f"--no-{dashed}" if value == "False" else f"--{dashed}"
         if value not in ("", "True", "False"):
@@ -181,13 +181,13 @@ class _Parser(argparse.ArgumentParser):
             "--verbose",
             action="store_true",
             default=argparse.SUPPRESS,
-            help="show TensorFlow's messages on the machine too",
+            help="also show TensorFlow's messages about the machine",
         )
         self.add_argument(
             "--no-compilation-cache",
             action="store_true",
             default=argparse.SUPPRESS,
-            help="compile anew what an earlier command has compiled",
+            help="compile again what an earlier command has compiled",
         )
 
     def print_help(self, file: Any = None) -> None:
@@ -199,12 +199,12 @@ class _Parser(argparse.ArgumentParser):
         add, self._options = self._options, None
         if add is not None:
             add(self)
-        parsed, rest = super().parse_known_args(*arguments, **keywords)
-        if "options_of_command" not in parsed:  # That of the whole command line comes last.
+        parsed, remaining = super().parse_known_args(*arguments, **keywords)
+        if "options_of_command" not in parsed:  # The parser of the whole command line is last.
             parsed.options_of_command = frozenset(
                 flag[2:].replace("-", "_") for flag in self._option_string_actions
             )
-        return parsed, rest
+        return parsed, remaining
 
 
 def _parser():

@@ -2,7 +2,7 @@
 
 import argparse
 
-from keras_transformer.cli.arguments import add_declared, given
+from keras_transformer.cli.arguments import add_declared, option_values
 
 # The titles of groups in `--help`, and the option that each begins with.
 _GROUPS = {
@@ -18,8 +18,8 @@ def add_command(commands: argparse._SubParsersAction) -> None:
     command = commands.add_parser(
         "serve",
         help="serve an export over HTTP",
-        description="Serves an export with TensorFlow Serving's REST protocol, on a Ray Serve of "
-        "its own. On a cluster: serve run keras_transformer.serving:build_app model=DIR",
+        description="Serves an export with TensorFlow Serving's REST protocol, on its own Ray "
+        "Serve. On a cluster: serve run keras_transformer.serving:build_app model=DIR",
         options=_add_options,
     )
     command.set_defaults(command=_serve)
@@ -45,6 +45,6 @@ def _serve(options):
     from keras_transformer.serving import LocalOptions, ServerOptions
     from keras_transformer.serving.local import serve_here
 
-    values = {"model": options.model, **given(options, "model")}
+    values = {"model": options.model, **option_values(options, "model")}
     local = {name: values.pop(name) for name in LocalOptions.model_fields if name in values}
     serve_here(ServerOptions(**values), LocalOptions(**local))

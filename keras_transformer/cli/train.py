@@ -10,7 +10,7 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     """Adds `demo` and `train` to the subparsers of the command line."""
     command = commands.add_parser(
         "demo",
-        help="the whole way on built-in data: dates in 26 locales -> 2026-11-20",
+        help="train, evaluate and export on built-in data: dates in 26 locales -> 2026-11-20",
         description="Trains on built-in data, evaluates on held-out dates, exports a SavedModel "
         "and translates through it.",
     )
@@ -21,7 +21,7 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     command = commands.add_parser(
         "train",
         help="train from a recipe",
-        description="Trains as a recipe says and leaves a run folder.",
+        description="Trains as a recipe says and makes a run folder.",
     )
     command.add_argument("recipe", metavar="RECIPE.yaml")
     command.add_argument("--output", required=True, metavar="RUN", help="the run folder to make")
@@ -32,21 +32,23 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
         metavar="section.key=value",
         help="replace a value of the recipe; may be given more than once",
     )
-    command.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
+    command.add_argument("--resume", action="store_true", help="continue from the last checkpoint")
     command.add_argument(
-        "--overwrite", action="store_true", help="replace a run that is there, and nothing else"
+        "--overwrite", action="store_true", help="replace an earlier run, and nothing else"
     )
     group = command.add_argument_group(
         "several hosts",
-        "The same command on each host, on Keras' JAX backend; all of its devices take part.",
+        "Run the same command on each host, with Keras' JAX backend; it uses all devices of each.",
     )
     group.add_argument(
         "--hosts",
         metavar="HOST:PORT,…",
-        help="all of them, in the same order on each; auto: from the launcher (Slurm, Open MPI, "
+        help="all hosts, in the same order on each; auto: from the launcher (Slurm, Open MPI, "
         "Kubernetes)",
     )
-    group.add_argument("--host-index", type=int, metavar="I", help="its place in --hosts, from 0")
+    group.add_argument(
+        "--host-index", type=int, metavar="I", help="this host's place in --hosts, from 0"
+    )
     command.set_defaults(command=_train)
 
 
@@ -72,7 +74,7 @@ def _train(options):
     if options.hosts is not None:
         host = join_hosts(options.hosts, options.host_index)
     elif options.host_index is not None:
-        raise InputError("--host-index goes with --hosts alone.")
+        raise InputError("--host-index needs --hosts.")
     folder = train(
         Recipe.load(options.recipe, options.set),
         options.output,

@@ -17,8 +17,8 @@ from keras_transformer.cli.arguments import (
     add_progress,
     add_sampling,
     binary_stdin,
-    given,
     load_translator,
+    option_values,
 )
 from keras_transformer.errors import InputError, say
 
@@ -36,17 +36,17 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     """Adds `translate` and `chat` to the subparsers of the command line."""
     command = commands.add_parser(
         "translate",
-        help="translate stdin, a line in, a line out",
-        description="Translates the lines of stdin to stdout, in their order, as they come.",
+        help="translate each line of stdin",
+        description="Translates the lines of stdin to stdout, in their order, as they arrive.",
         options=_add_translate_options,
     )
     command.set_defaults(command=_translate)
 
     command = commands.add_parser(
         "chat",
-        help="hold a conversation with a model that was trained on some",
-        description="Answers the lines of stdin one by one, each with what was said before in "
-        f"mind. {_RESET} begins a new conversation, Ctrl-D or Ctrl-C ends it. Replies are drawn at "
+        help="hold a conversation with a model that was trained on conversations",
+        description="Answers the lines of stdin one by one; the model reads the conversation so "
+        f"far. {_RESET} begins a new conversation, Ctrl-D or Ctrl-C ends it. Replies are drawn at "
         "random; with --beam-size they are searched for.",
         options=_add_chat_options,
     )
@@ -58,15 +58,15 @@ def _add_translate_options(command):
 
     group = command.add_argument_group("input and output")
     add_model(group)
-    prefixes = "what each translation begins with, a line for each line of stdin"
-    n_best = "for N > 1: N lines a sentence, `number ||| translation ||| score`; default: 1"
+    prefixes = "the beginning of each translation, one line for each line of stdin"
+    n_best = "for N > 1: N lines for each sentence, `number ||| translation ||| score`; default: 1"
     add_options(
         group,
         ("target_prefixes", str, "FILE", prefixes),
         ("n_best", int, "N", n_best),
-        ("json", None, None, "a JSON object a line: text, tokens, probabilities"),
+        ("json", None, None, "one JSON object per line: text, tokens, probabilities"),
         ALIGNMENT,
-        ("stream", None, None, "write each translation while it grows"),
+        ("stream", None, None, "write each translation while it is made"),
     )
     add_declared(group, BulkOptions, names=["threads"])
     add_progress(group)
@@ -77,7 +77,7 @@ def _add_translate_options(command):
         default="here",
         help="where: in this process, or over a Ray cluster; default: here",
     )
-    output = ("output", str, "DIR", "folder to make, or to go on with")
+    output = ("output", str, "DIR", "folder to make or to continue")
     add_options(group, ("input", [str], "FILE", "text files, .gz too"), output)
     add_declared(group, BulkOptions, names=_OF_RAY)
     add_decoding(command)
@@ -95,14 +95,14 @@ def _translate_files(options):
     _refuse(
         options,
         ("json", "alignment", "n_best", "stream", "progress", "target_prefixes"),
-        "does not go with --engine ray",
+        "is not allowed with --engine ray",
     )
-    values = given(options, "model", *_OWN)
+    values = option_values(options, "model", *_OWN)
     for name in ("input", "output"):
         if name not in values:
             raise InputError(f"--engine ray needs --{name}.")
     inputs, output = values.pop("input"), values.pop("output")
-    # Ray prints about its own comings and goings.
+    # Ray prints messages about itself to stdout.
     with contextlib.redirect_stdout(sys.stderr):
         report = translate_corpus(options.model, inputs, output, **values)
     print(json.dumps(report, indent=2))
@@ -118,12 +118,12 @@ def _translate(options):
     from keras_transformer.engine.engine import long_input_of_commands
     from keras_transformer.files import is_terminal
 
-    _refuse(options, ("input", "output", *_OF_RAY), "goes with --engine ray alone")
+    _refuse(options, ("input", "output", *_OF_RAY), "needs --engine ray")
     if "alignment" in options and "json" not in options:
-        raise InputError("--alignment is written as JSON alone: give --json with it.")
+        raise InputError("--alignment is written only as JSON: add --json.")
     if "stream" in options:
         names = ("json", "alignment", "n_best", "batch_size", "progress", "markup", "glossary")
-        _refuse(options, names, "does not go with --stream")
+        _refuse(options, names, "is not allowed with --stream")
     source = binary_stdin()
     translator, values = load_translator(options, *_OWN)
     values.setdefault("long_input", long_input_of_commands(translator.engine))

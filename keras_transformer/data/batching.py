@@ -1,7 +1,7 @@
-"""Few static shapes for many lengths: which shapes, and which examples go into which batch.
+"""Length bucketing: chooses few static shapes, and puts examples into batches of these shapes.
 
-A compiled train step costs seconds for each new shape, padding costs time in every step. So the
-examples are put into a handful of length buckets, whose edges waste least on these very lengths.
+A train step takes seconds to compile for each new shape, and padding takes time in every step. So
+examples go into a few length buckets, whose edges give the least padding for their lengths.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,24 +16,25 @@ from keras_transformer.options import check_positive
 def choose_shapes(
     lengths: Sequence[int] | np.ndarray, batch_tokens: int, max_shapes: int = 8
 ) -> list[tuple[int, int]]:
-    """The `(batch, length)` shapes that pad these lengths least.
+    """Returns the `(batch, length)` shapes that pad these lengths least.
 
-    An example goes into the shortest shape that holds it. The lengths of the shapes are chosen by
-    dynamic programming so that no other choice of as many gives fewer padded positions in all,
-    incomplete batches aside; each shape has as many rows as `batch_tokens` allows.
+    An example goes into the shortest shape that holds it. Dynamic programming finds the lengths of
+    the shapes that give the fewest padded positions in total, if incomplete batches do not count.
+    Each shape has as many rows as `batch_tokens` allows.
 
     Args:
-        lengths: Integers `(examples,)`, the columns that each example needs.
-        batch_tokens: Most positions of a batch on one side, padding counted.
-        max_shapes: Most shapes; fewer when there are fewer distinct lengths.
+        lengths: Integers `(examples,)`, the number of columns that each example needs.
+        batch_tokens: Maximum number of positions of a batch on one side, including padding.
+        max_shapes: Maximum number of shapes; fewer if there are fewer distinct lengths.
 
     Returns:
-        A list of `(batch, length)`, from short to long; the last length is the longest given.
+        A list of `(batch, length)`, from short to long; the last length is the largest of
+        `lengths`.
 
     Raises:
-        InputError: There is no length, or `batch_tokens` does not hold the longest one.
+        InputError: There is no length, or `batch_tokens` does not hold the longest example.
 
-    Example: two short sentences and a long one, and only one length too many.
+    Example: three lengths and two shapes, so that one length is padded.
 
     >>> choose_shapes([3, 4, 9], batch_tokens=36, max_shapes=2)
     [(9, 4), (4, 9)]
@@ -52,22 +53,22 @@ def choose_shapes(
 
 
 def _best_edges(values, counts, max_edges):
-    """The `max_edges` of the sorted `values` that round all others up at the least total cost.
+    """Chooses `max_edges` of the sorted `values`, to which all values round up at the least cost.
 
     `best[j]` is the least padded area of the `j` smallest values in the buckets used so far. One
-    more bucket, holding the values from i up to j - 1, costs their count times `values[j - 1]`.
+    more bucket, for the values from i to j - 1, costs their count times `values[j - 1]`.
     """
     size = len(values)
     below = np.concatenate([[0], np.cumsum(counts)])
     best = np.concatenate([[0.0], np.full(size, np.inf)])
     starts = []
     for _ in range(min(max_edges, size)):
-        nexts, start = np.full(size + 1, np.inf), np.zeros(size + 1, int)
+        next_best, start = np.full(size + 1, np.inf), np.zeros(size + 1, int)
         for j in range(1, size + 1):
             costs = best[:j] + (below[j] - below[:j]) * float(values[j - 1])
             start[j] = np.argmin(costs)
-            nexts[j] = costs[start[j]]
-        best = nexts
+            next_best[j] = costs[start[j]]
+        best = next_best
         starts.append(start)
     edges, end = [], size
     for start in reversed(starts):
@@ -83,25 +84,25 @@ def plan_batches(
 ) -> list[tuple[int, np.ndarray]]:
     """Puts each example into exactly one batch.
 
-    What does not fill a batch of its shape is promoted to the next longer one, so that only one
-    batch, of the longest shape, can be incomplete. How many batches of each shape there are
-    depends only on the lengths, not on the order: every epoch has the same number of steps.
+    Examples that do not fill a batch of their shape move to the next longer shape, so that only one
+    batch, of the longest shape, can be incomplete. The number of batches per shape depends only on
+    the lengths, not on the order, so every epoch has the same number of steps.
 
     Args:
-        lengths: Integers `(examples,)`, the columns that each example needs.
-        shapes: `(batch, length)` each, from short to long; the longest holds every example.
-        rng: Shuffles the examples of a shape, which of them are promoted and the order of the
-            batches. None keeps the examples' order, short shapes first.
+        lengths: Integers `(examples,)`, the number of columns that each example needs.
+        shapes: Pairs `(batch, length)`, from short to long; the longest holds every example.
+        rng: Generator that shuffles the examples of each shape and the order of the batches. None
+            keeps the examples' order, with short shapes first.
 
     Returns:
-        `(shape index, example indices)` of each batch; the indices are int32 or int64 `(at most
-        batch,)`.
+        A list of `(shape index, example indices)`, one entry per batch. The indices are int32 or
+        int64, at most `batch` of them.
     """
     lengths = np.asarray(lengths)
     shapes = check_shapes(shapes, lengths)
     bucket_of = np.searchsorted([length for _, length in shapes], lengths).astype(np.uint16)
     plan: list[tuple[int, np.ndarray]] = []
-    # The indices take most memory in an epoch of millions of examples.
+    # With millions of examples, these indices need most of an epoch's memory.
     index_type = np.int32 if len(lengths) < 2**31 else np.int64
     left_over = np.zeros(0, index_type)
     for index, (batch, _) in enumerate(shapes):
@@ -122,20 +123,21 @@ def plan_batches(
 def epoch_rates(
     sizes: Mapping[str, int], weights: Mapping[str, float], temperature: float = 1.0
 ) -> list[float] | None:
-    """Times that an epoch takes each pair of every corpus, or None: all once.
+    """Returns how often an epoch takes each pair of each corpus; None means once.
 
-    In proportion to `weight · size^(1 / temperature)` pairs of a corpus, `Σ weight · size` in all.
+    The number of pairs of a corpus is proportional to `weight · size^(1 / temperature)`, and the
+    total number is `Σ weight · size`.
 
     >>> rates = epoch_rates({"a": 800, "b": 200}, {"a": 1, "b": 1}, temperature=2)
     >>> [round(rate, 2) for rate in rates]
     [0.83, 1.67]
     """
     counts = np.array(list(sizes.values()), float)
-    wanted = np.array([weights[name] for name in sizes])
-    if np.all(wanted == 1) and (temperature == 1 or len(counts) == 1):
+    corpus_weights = np.array([weights[name] for name in sizes])
+    if np.all(corpus_weights == 1) and (temperature == 1 or len(counts) == 1):
         return None
-    shares = wanted * counts ** (1 / temperature)
-    pairs = shares * np.sum(wanted * counts) / max(np.sum(shares), 1e-9)
+    shares = corpus_weights * counts ** (1 / temperature)
+    pairs = shares * np.sum(corpus_weights * counts) / max(np.sum(shares), 1e-9)
     return (pairs / np.maximum(counts, 1)).tolist()
 
 
@@ -147,20 +149,23 @@ def draw_epoch(
     epoch: int,
     shares: Sequence[float] = (),
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Examples of an epoch, int32 or int64, from corpora that follow one another; and their kinds.
+    """Chooses the examples of an epoch from several corpora, and the kind of each example.
 
-    Of each bucket of each corpus every epoch takes equally many examples, so that it has as many
-    batches. They come in rounds, each with an order of its own: an example is taken again once
-    all others were.
+    Every epoch takes the same number of examples from each bucket of each corpus, so that all
+    epochs have the same number of batches. The examples of a bucket come in rounds, in another
+    order per round: an example comes again after all examples of the bucket have come.
 
     Args:
-        buckets: Unsigned integers `(examples,)`, the bucket of each example.
-        sizes: Examples of each corpus.
-        rates: Times that an epoch takes an example of each corpus.
+        buckets: Unsigned integers `(examples,)`, the bucket of each example, corpus after corpus.
+        sizes: Number of examples of each corpus.
+        rates: How often an epoch takes an example of each corpus.
         seed: Seed of all orders.
         epoch: Number of the epoch, from 0.
-        shares: Shares of the examples of each bucket of a corpus that are of kind 1, 2, …; the
-            others are of kind 0, uint8.
+        shares: Shares of the examples of each bucket of a corpus that have kind 1, 2, …; the
+            others have kind 0.
+
+    Returns:
+        Indices of examples, int32 or int64, and their kinds, uint8.
     """
     index_type = np.int32 if len(buckets) < 2**31 else np.int64
     batches, kinds = [np.zeros(0, index_type)], [np.zeros(0, np.uint8)]
@@ -172,19 +177,20 @@ def draw_epoch(
             members = (start + np.flatnonzero(of_corpus == bucket)).astype(index_type)
             count = max(1, round(rate * len(members)))
             begin = epoch * count
-            for turn in range(begin // len(members), -(-(begin + count) // len(members))):
-                rng = np.random.default_rng((seed, corpus, int(bucket), turn))
-                first = turn * len(members)
+            for round_number in range(begin // len(members), -(-(begin + count) // len(members))):
+                rng = np.random.default_rng((seed, corpus, int(bucket), round_number))
+                first = round_number * len(members)
                 part = slice(max(begin - first, 0), begin + count - first)
                 batches.append(rng.permutation(members)[part])
-            places = (np.arange(count) + 0.5) / count  # in an order at random
+            # The members are in random order, so that evenly spaced places sample the kinds.
+            places = (np.arange(count) + 0.5) / count
             kind = np.searchsorted(ends, places, side="right")
             kinds.append(np.where(kind < len(ends), kind + 1, 0).astype(np.uint8))
     return np.concatenate(batches), np.concatenate(kinds)
 
 
 def check_shapes(shapes: Any, lengths: Any) -> list[tuple[int, int]]:
-    """The shapes as a list of tuples of ints; `InputError` as `plan_batches`."""
+    """Converts shapes to a list of tuples of ints; raises `InputError` for invalid shapes."""
     try:
         checked = [(int(batch), int(length)) for batch, length in shapes]
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Rules for sentence pairs: each looks at one pair and says whether it is broken."""
+"""Cleaning of corpora: rules that sentence pairs may break, duplicates, and a report."""
 
 import collections
 import contextlib
@@ -37,25 +37,25 @@ Rule = Literal[
 ]
 
 _SCRIPTS = f"a list of {', '.join(get_args(Script))}, or null"
-# Below this a ratio says nothing: "Yes." against a short sentence is a fair translation.
+# The ratio of shorter texts says nothing: "Yes." is a fair translation of a short sentence.
 _RATIO_NEEDS_CHARACTERS = 20
-# Shorter texts are identified by chance.
+# The language of shorter texts cannot be identified reliably.
 _LANGUAGE_NEEDS_LETTERS = 15
-# The rest may be names.
+# The other letters may belong to names.
 _SCRIPT_SHARE = 0.8
-# "forty-one" for 41, but no words for a year.
+# Words may replace a number of two digits ("forty-one" for 41), but not a year.
 _DIGITS_OF_WORDS = 2
 _URL = re.compile(r"(?:https?://|www\.)\S+|[\w.+-]+@[\w-]+\.[\w.-]+", re.IGNORECASE)
-_IN_URLS = "@", "/", "www", "WWW"  # one of which every URL has
-# Vowel signs are letters, too: without them most of a Burmese or Hindi word is none.
+_IN_URLS = "@", "/", "www", "WWW"  # Every URL contains one of them.
+# Vowel signs count as letters, because they are most of a Burmese or Hindi word.
 _LETTER = regex.compile(r"[\p{L}\p{M}]")
 _WIDE = regex.compile(r"\p{East_Asian_Width=W}")
-# A question mark at the end, with what closes after it; Greek's looks like a semicolon.
+# A question mark at the end, with closing quotes and brackets; Greek's looks like a semicolon.
 _CLOSING = r"[\p{Sentence_Terminal}\p{Pe}\p{Pf}\p{Pi}\"'\s]*+$"
 _QUESTION = regex.compile(rf"[?？؟፧⁇⁈⁉‽]{_CLOSING}")
 _GREEK_QUESTION = regex.compile(rf"\p{{Greek}}.*[;?\u037e]{_CLOSING}", regex.DOTALL)
-# Letters of scripts that do not end every question with a mark: in Japanese, Thai, Lao, Khmer,
-# Burmese and Tibetan words ask, and the mark may be absent; Armenian's stands inside a word.
+# Letters of scripts that do not end every question with a mark. Japanese, Thai, Lao, Khmer, Burmese
+# and Tibetan have words that ask, and the mark may be absent; Armenian's mark is inside a word.
 _ASKS_WITHOUT_MARK = regex.compile(
     r"(?V1)[\p{L}--[\p{Arabic}\p{Bengali}\p{Common}\p{Cyrillic}\p{Devanagari}\p{Ethiopic}"
     r"\p{Georgian}\p{Greek}\p{Gujarati}\p{Gurmukhi}\p{Han}\p{Hangul}\p{Hebrew}\p{Kannada}\p{Latin}"
@@ -67,17 +67,17 @@ _ASKS_WITHOUT_MARK = regex.compile(
 class PairRules:
     """Rules for the text of a pair, and their limits."""
 
-    min_characters: int = option(1, "length: fewest characters of a side.", ge=1)
-    max_characters: int = option(1000, "length: most characters of a side.", ge=1)
+    min_characters: int = option(1, "length: minimum number of characters of a side.", ge=1)
+    max_characters: int = option(1000, "length: maximum number of characters of a side.", ge=1)
     max_ratio: float | None = option(
         3.0,
-        "ratio: most times that one side may be as long as the other, in characters (wide ones, "
-        "as of Chinese, count twice), looked at once the longer one has more than 20; null: any.",
+        "ratio: maximum ratio of the sides' lengths in characters; null: any. Wide characters, "
+        "such as Chinese, count twice. Pairs whose longer side has at most 20 characters pass.",
         ge=1,
     )
     min_letter_share: float = option(
         0.5,
-        "punctuation: least share of letters in a side's characters without spaces.",
+        "punctuation: minimum share of letters in a side's characters without spaces.",
         ge=0,
         le=1,
     )
@@ -88,15 +88,17 @@ class PairRules:
         strict=None,
     )
     target_scripts: list[Script] | None = option(
-        None, "script: those of the target; null: any.", _SCRIPTS, strict=None
+        None, "script: Unicode scripts of the target; null: any.", _SCRIPTS, strict=None
     )
     source_language: str | None = option(
         None, "language: ISO 639-1 code of the source, with the extra `clean`; null: any."
     )
-    target_language: str | None = option(None, "language: that of the target; null: any.")
+    target_language: str | None = option(
+        None, "language: ISO 639-1 code of the target, with the extra `clean`; null: any."
+    )
     min_language_probability: float = option(
         0.02,
-        "language: least probability of a side's language, looked at once it has 15 letters.",
+        "language: minimum probability of a side's language; sides of fewer than 15 letters pass.",
         ge=0,
         le=1,
     )
@@ -108,7 +110,7 @@ class PairRules:
     )
 
     def check_packages(self) -> None:
-        """Raises `InputError` for a package that a rule needs and that is not installed."""
+        """Raises `InputError` if a package that a rule needs is not installed."""
         if "encoding" not in self.without:
             require("ftfy", "ftfy, for the rule encoding,", "clean")
         if "language" not in self.without and (self.source_language or self.target_language):
@@ -117,7 +119,7 @@ class PairRules:
                 check_choice("language", language, tuple(labels))
 
     def broken(self, source: str, target: str) -> Rule | None:
-        """Returns the name of the first rule that a pair breaks, None where it breaks none."""
+        """Returns the name of the first rule that a pair breaks, or None."""
         for name, breaks in RULES.items():
             if name not in self.without and breaks(self, source, target):
                 return name
@@ -136,13 +138,13 @@ def _ratio(options, *sides):
 
 
 def _copy(options, source, target):
-    """One word may be a name: two sides of several words are equal."""
+    """True for equal sides of several words; one word may be a name."""
     letters = skeleton(source)
     return bool(letters) and letters == skeleton(target) and len(source.split()) > 1
 
 
 def _encoding(options, *sides):
-    """Text that was decoded as what it is not, or lost characters on the way."""
+    """True for text that was decoded with a wrong encoding, or lost characters."""
     from ftfy.badness import is_bad
 
     def is_control(text):
@@ -155,7 +157,7 @@ def _encoding(options, *sides):
 
 
 def _punctuation(options, *sides):
-    """Mostly signs and digits, or a question on only one side."""
+    """True for a side of mostly signs and digits, or a question on only one side."""
     for side in sides:
         count = len(side) - side.count(" ")
         if len(_LETTER.findall(side)) < options.min_letter_share * count:
@@ -169,23 +171,27 @@ def _is_question(text):
 
 
 def _urls(options, *sides):
-    found = [_URL.findall(side) if any(each in side for each in _IN_URLS) else [] for side in sides]
-    source, target = (sorted(url.rstrip(".,;:!?)\"'").lower() for url in side) for side in found)
+    def urls_of(side):
+        if not any(mark in side for mark in _IN_URLS):  # Faster than the pattern.
+            return []
+        return sorted(url.rstrip(".,;:!?)\"'").lower() for url in _URL.findall(side))
+
+    source, target = map(urls_of, sides)
     return source != target
 
 
 def _numbers(options, *sides):
-    """Digits but 0, whatever stands between them: 1,000.50 is 1.000,5; words may stand for two."""
+    """True for different digits except 0: 1,000.50 equals 1.000,5; words may replace two digits."""
     digits = [
         [unicodedata.decimal(character) for character in side if character.isdecimal()]
         for side in sides
     ]
-    fewer, more = sorted((sorted(filter(None, numbers)) for numbers in digits), key=len)
-    return fewer != more and (bool(fewer) or len(more) > _DIGITS_OF_WORDS)
+    shorter, longer = sorted((sorted(filter(None, numbers)) for numbers in digits), key=len)
+    return shorter != longer and (bool(shorter) or len(longer) > _DIGITS_OF_WORDS)
 
 
 def _named(kind, options, sides):
-    """Pairs of a side and its languages or scripts, where they are given."""
+    """Returns pairs of a side and its option about languages or scripts, without None."""
     values = (getattr(options, f"{side}_{kind}") for side in ("source", "target"))
     return [(side, value) for side, value in zip(sides, values, strict=True) if value is not None]
 
@@ -201,7 +207,7 @@ def _script(options, *sides):
 
 @functools.cache
 def _letters_of(scripts: tuple[str, ...]):
-    """Pattern of a letter that some scripts use: Hiragana's and Katakana's `ー` is of both."""
+    """Returns a pattern of a letter that some scripts use; Hiragana and Katakana share `ー`."""
     properties = "".join(rf"\p{{Script_Extensions={script}}}" for script in scripts)
     return regex.compile(f"[{properties}]")
 
@@ -221,7 +227,7 @@ def _identifier():
 
 
 def skeleton(text: str) -> str:
-    """Letters of a text without case and accents: what near-duplicates share."""
+    """Returns the letters of a text without case and accents, which near-duplicates share."""
     text = text.casefold()
     if text.isascii():
         return "".join(filter(str.isalpha, text))
@@ -248,7 +254,7 @@ _REASONS = (*RULES, "held_out", "duplicate")
 _CODES = {name: code for code, name in enumerate((None, *_REASONS))}
 _REPORT, _PICTURE = "report.json", "length_ratios.png"
 _PAIRS_AT_ONCE = 1000
-# About 130 MB while they are sorted.
+# Sorting that many hashes takes about 130 MB.
 _HASHES_AT_ONCE = 1 << 22
 _EXAMPLES = 3
 _EDGES = np.linspace(-3, 3, 61)  # base-2 logarithms of length ratios
@@ -260,12 +266,12 @@ class CleanOptions(PairRules):
 
     duplicates: Literal["near", "exact", "keep"] = option(
         "near",
-        "Pairs of which only the first is kept: equal ones (exact), or those that are equal but "
-        "for case, accents, digits, punctuation and spaces (near).",
+        "Duplicates, of which only the first is kept: equal pairs (exact), or pairs that are equal "
+        "except for case, accents, digits, punctuation and spaces (near).",
         strict=None,
     )
     processes: int | None = option(
-        None, "Processes that apply the rules; null: one for each processor.", ge=1
+        None, "Number of processes that apply the rules; null: one per processor.", ge=1
     )
 
 
@@ -280,38 +286,38 @@ def clean_corpora(
     """Writes the pairs of corpora that break no rule, in their order, in constant memory.
 
     Args:
-        corpora: Paths of two aligned files, or of a TSV of two columns and None.
+        corpora: Pairs of paths: two aligned files, or a TSV of two columns and None.
         output: Folder to make: the cleaned files under their names without `.gz`, `report.json`,
             and `length_ratios.png`.
-        held_out: Paths of test sets; a pair is dropped where a side equals one of their lines, or
-            a column of a TSV, but for case, accents, digits, punctuation and spaces.
+        held_out: Paths of test sets. A pair is dropped if one of its sides equals a line, or a
+            column of a TSV, except for case, accents, digits, punctuation and spaces.
         overwrite: Whether an earlier `output` of this function is replaced.
-        progress: Called with the stage and the bytes of text that it has done.
+        progress: Called with the stage and the number of bytes of text that were processed.
         **options: Fields of `CleanOptions`.
 
     Returns:
-        The report: for each corpus `pairs`, `kept` and the counts of `dropped` by rule, and for
-        each rule first `examples` with their lines.
+        The report. For each corpus it has `pairs`, `kept` and the counts of `dropped` by rule, and
+        for each rule the first `examples` with their lines.
 
     Raises:
-        InputError: A file or an option is not what it must be, or a package is missing.
+        InputError: A file or an option is invalid, or a package is missing.
     """
     checked_options = CleanOptions(**options)
     checked_options.check_packages()
     require("matplotlib.figure", "Matplotlib, for the picture of length ratios,", "clean")
     names = _output_names(corpora)
-    known = frozenset(_hashes_of_lines(held_out))
+    held_out_hashes = frozenset(_hashes_of_lines(held_out))
     with OwnedFolder(output, _REPORT).staged(overwrite) as staging:
         with tempfile.TemporaryDirectory(dir=staging) as work:
             reasons, hashes = _examined(
-                corpora, checked_options, known, pathlib.Path(work), progress
+                corpora, checked_options, held_out_hashes, pathlib.Path(work), progress
             )
             if checked_options.duplicates != "keep":
                 _drop_repeated(hashes, reasons)
             report = _write(corpora, names, reasons, staging, progress)
             del reasons, hashes
         report["options"] = dataclasses.asdict(checked_options)
-        files = [name for each in names for name in each]
+        files = [name for corpus_names in names for name in corpus_names]
         report["files"] = [*files, _PICTURE, _REPORT]
         text = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
         (staging / _REPORT).write_text(text, encoding="utf-8")
@@ -323,9 +329,9 @@ def _output_names(corpora):
         [os.path.basename(path).removesuffix(".gz") for path in corpus if path is not None]
         for corpus in corpora
     ]
-    every = [name for each in names for name in each]
-    for name in every:
-        if every.count(name) > 1 or name in (_REPORT, _PICTURE):
+    all_names = [name for corpus_names in names for name in corpus_names]
+    for name in all_names:
+        if all_names.count(name) > 1 or name in (_REPORT, _PICTURE):
             rule = "Cleaned files have the names of their corpora, which must differ"
             raise InputError(f"{rule}, also from {_REPORT} and {_PICTURE}. Received: {name}.")
     return names
@@ -357,8 +363,8 @@ def _examined(corpora, options, held_out, work, progress):
     examine = functools.partial(_examine, options=options, held_out=held_out)
     with open(work / "reasons", "wb") as reasons, open(work / "hashes", "wb") as hashes:
         processes = options.processes or os.cpu_count() or 1
-        for found, size in _map(examine, _chunks(corpora), processes):
-            for file, array in zip((reasons, hashes), found, strict=True):
+        for results, size in _map(examine, _chunks(corpora), processes):
+            for file, array in zip((reasons, hashes), results, strict=True):
                 array.tofile(file)
             progress("rules", size)
     return np.memmap(work / "reasons", np.uint8, "r+"), np.memmap(work / "hashes", np.uint64, "r")
@@ -369,16 +375,17 @@ def _map(function, chunks, processes):
     if processes == 1:
         yield from ((function(chunk), _size(chunk)) for chunk in chunks)
         return
-    # Not forked: a process that has loaded TensorFlow has threads. This one alone ends at Ctrl-C.
-    context, ignored = multiprocessing.get_context("spawn"), (signal.SIGINT, signal.SIG_IGN)
-    with ProcessPoolExecutor(processes, context, signal.signal, ignored) as pool:
-        waiting: collections.deque = collections.deque()
+    # Not forked, because a process that has loaded TensorFlow has threads. The children ignore
+    # Ctrl-C, which ends this process.
+    context, ignore_sigint = multiprocessing.get_context("spawn"), (signal.SIGINT, signal.SIG_IGN)
+    with ProcessPoolExecutor(processes, context, signal.signal, ignore_sigint) as pool:
+        futures: collections.deque = collections.deque()
         for chunk in itertools.chain(chunks, [None] * 3 * processes):
             if chunk is not None:
-                waiting.append((pool.submit(function, chunk), _size(chunk)))
-            if waiting and (chunk is None or len(waiting) > 3 * processes):
-                done, size = waiting.popleft()
-                yield done.result(), size
+                futures.append((pool.submit(function, chunk), _size(chunk)))
+            if futures and (chunk is None or len(futures) > 3 * processes):
+                future, size = futures.popleft()
+                yield future.result(), size
 
 
 def _examine(pairs, options, held_out):
@@ -394,15 +401,15 @@ def _examine(pairs, options, held_out):
 
 
 def _drop_repeated(hashes, reasons):
-    """Notes the reason of pairs whose hash an earlier kept pair has, some hashes at a time."""
+    """Marks pairs whose hash an earlier kept pair has, some hashes at a time."""
     parts = -(-len(hashes) // _HASHES_AT_ONCE)
     for part in range(parts):
-        found = []
+        places_of_slices = []
         for start in range(0, len(hashes), _HASHES_AT_ONCE):
-            some = slice(start, start + _HASHES_AT_ONCE)
-            is_here = (hashes[some] % np.uint64(parts) == part) & (reasons[some] == 0)
-            found.append(start + np.flatnonzero(is_here))
-        places = np.concatenate(found)
+            hash_slice = slice(start, start + _HASHES_AT_ONCE)
+            is_here = (hashes[hash_slice] % np.uint64(parts) == part) & (reasons[hash_slice] == 0)
+            places_of_slices.append(start + np.flatnonzero(is_here))
+        places = np.concatenate(places_of_slices)
         reasons[places[~are_first([hashes[places]])]] = _CODES["duplicate"]
 
 
@@ -411,40 +418,47 @@ def _write(corpora, names, reasons, staging, progress):
     ratios, start, rows = np.zeros((2, len(_EDGES) - 1), np.int64), 0, []
     examples: dict[str, list] = {}
     for corpus, files in zip(corpora, names, strict=True):
-        counts, first = np.zeros(len(_CODES), np.int64), start
+        counts, corpus_start = np.zeros(len(_CODES), np.int64), start
         with contextlib.ExitStack() as stack:
             paths = [staging / name for name in files]
             outputs = [stack.enter_context(open(path, "wb")) for path in paths]
             for chunk in _chunks([corpus]):
-                some = np.asarray(reasons[start : start + len(chunk)])
-                counts += np.bincount(some, minlength=len(_CODES))
-                ratios += _histograms(chunk, some == 0)
-                for place in np.flatnonzero(some).tolist():
-                    listed = examples.setdefault(_REASONS[some[place] - 1], [])
-                    where = {"file": files[0], "line": start - first + place + 1}
+                chunk_reasons = np.asarray(reasons[start : start + len(chunk)])
+                counts += np.bincount(chunk_reasons, minlength=len(_CODES))
+                ratios += _histograms(chunk, chunk_reasons == 0)
+                for place in np.flatnonzero(chunk_reasons).tolist():
+                    rule_examples = examples.setdefault(_REASONS[chunk_reasons[place] - 1], [])
+                    position = {"file": files[0], "line": start - corpus_start + place + 1}
                     pair = dict(zip(("source", "target"), chunk[place], strict=True))
-                    listed += [{**where, **pair}] * (len(listed) < _EXAMPLES)
-                kept = [chunk[place] for place in np.flatnonzero(some == 0)]
-                columns = zip(*kept, strict=True) if len(files) == 2 else [map("\t".join, kept)]
+                    if len(rule_examples) < _EXAMPLES:
+                        rule_examples.append({**position, **pair})
+                kept_pairs = [chunk[place] for place in np.flatnonzero(chunk_reasons == 0)]
+                columns = (
+                    zip(*kept_pairs, strict=True)
+                    if len(files) == 2
+                    else [map("\t".join, kept_pairs)]
+                )
                 for output, lines in zip(outputs, columns, strict=False):  # none kept
                     output.write("".join(line + "\n" for line in lines).encode())
                 start += len(chunk)
                 progress("writing", _size(chunk))
-        dropped = {name: int(n) for name, n in zip(_REASONS, counts[1:], strict=True) if n}
-        row = {"files": files, "pairs": start - first, "kept": int(counts[0])}
+        dropped = {
+            name: int(count) for name, count in zip(_REASONS, counts[1:], strict=True) if count
+        }
+        row = {"files": files, "pairs": start - corpus_start, "kept": int(counts[0])}
         rows.append({**row, "dropped": dropped})
     _picture(ratios).savefig(staging / _PICTURE, dpi=120)
     return {"corpora": rows, "examples": examples}
 
 
-def _histograms(pairs, kept):
+def _histograms(pairs, is_kept):
     lengths = np.array([[len(side) + 1 for side in pair] for pair in pairs])
     logarithms = np.clip(np.log2(lengths[:, 1] / lengths[:, 0]), _EDGES[0], _EDGES[-1])
-    return np.stack([np.histogram(logarithms[mask], _EDGES)[0] for mask in (kept, ~kept)])
+    return np.stack([np.histogram(logarithms[mask], _EDGES)[0] for mask in (is_kept, ~is_kept)])
 
 
 def _picture(ratios):
-    """Figure of the length ratios of kept and dropped pairs."""
+    """Makes a figure of the length ratios of kept and dropped pairs."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 3.5), layout="constrained")
@@ -453,7 +467,9 @@ def _picture(ratios):
         axes.stairs(counts, _EDGES, fill=True, alpha=0.6, label=f"{label}: {counts.sum():,}")
     axes.set_xticks(range(-3, 4), ["⅛", "¼", "½", "1", "2", "4", "8"])
     axes.set(
-        xlabel="characters of the target to one of the source", ylabel="pairs", yscale="symlog"
+        xlabel="characters of the target per character of the source",
+        ylabel="pairs",
+        yscale="symlog",
     )
     axes.legend()
     return figure

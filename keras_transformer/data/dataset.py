@@ -1,4 +1,4 @@
-"""Batches of parallel ids for `model.fit`: few static shapes, a new order every epoch."""
+"""Batches of parallel ids for `model.fit`: few static shapes, and a new order in every epoch."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -24,48 +24,51 @@ if TYPE_CHECKING:
     Ids = np.ndarray
     Batch = tuple[tuple[Ids, Ids], Ids] | tuple[tuple[Ids, Ids], Ids, np.ndarray]
 
-# Batches made ahead of the train step, which is hundreds of times slower than making one.
+# Number of batches made ahead of the train step, which is hundreds of times slower.
 _PREFETCH = 4
 
 
 class ParallelDataset:
     """Token-budget batches `((source_ids, target_in_ids), target_out_ids)`.
 
-    `target_in_ids` is BOS and the target, `target_out_ids` the target and EOS: column `t` of the
-    second is what the model predicts after reading column `t` of the first. All three are int32
-    and of one shape, one of `shapes`; padding is `PAD_ID`, an incomplete batch ends in rows of it.
+    `target_in_ids` is BOS and the target, `target_out_ids` the target and EOS. After reading column
+    `t` of `target_in_ids`, the model predicts column `t` of `target_out_ids`. All three are int32
+    and have the same shape, one of `shapes`. Padding is `PAD_ID`; an incomplete batch ends in rows
+    of padding.
 
     Args:
-        batch_tokens: Most positions of a batch on one side, padding counted.
-        max_shapes: Most shapes; XLA compiles each once.
-        shuffle: True: each epoch has its own order; False: one fixed order.
-        seed: Together with the epoch's number it decides that order, on every machine.
+        pairs: Tokenized pairs.
+        batch_tokens: Maximum number of positions of a batch on one side, including padding.
+        max_shapes: Maximum number of shapes; XLA compiles each shape once.
+        shuffle: Whether each epoch has its own order; otherwise all epochs have the same order.
+        seed: Seed of the order of each epoch, on every machine.
         shapes: Shapes to use instead of choosing them, such as the training set's, so that
-            validation compiles nothing new. `batch_tokens` and `max_shapes` then do nothing.
-        copies: Number of times that all rows of a batch stand in it, one copy below the other. The
-            attributes count one.
-        cut_share: Share of the inputs' tokens that are unknown ones in the second of two copies,
-            others in each epoch (SimCut).
-        with_sources: False for a model that reads no sources: batches are
-            `((target_in_ids,), target_out_ids)`, and sources do not count as tokens.
-        accumulation_steps: Batches that make one step of the optimizer. For more than one, a
-            batch has a third part, float32 `(batch,)`: sample weights with which the mean of the
-            gradients of the *sums* of so many batches is that of the mean over all their tokens.
-            Batches of padding fill the last step of an epoch.
-        rates: Times that an epoch takes each pair of every one of `pairs.corpora`, as
-            `epoch_rates` gives them; by default all pairs once.
-        noise: Noise on a share of the pairs, which `seed`, epoch and pair decide. What gets too
-            long for its shape stays as it is; the counts below are of the pairs without noise.
-        host: This host; its batches have only its rows.
+            validation compiles no other shapes. `batch_tokens` and `max_shapes` then do nothing.
+        copies: Number of copies of all rows in a batch, one below the other. The attributes count
+            one copy.
+        cut_share: Share of the inputs' tokens that the second of two copies replaces by the unknown
+            token, other tokens in each epoch (SimCut).
+        accumulation_steps: Number of batches per optimizer step. If it is above 1, batches have a
+            third part, sample weights, float32 `(batch,)`. With them the mean of the gradients of
+            the batches' *sums* is the gradient of the mean over all tokens of the step. Batches of
+            padding fill the last step of an epoch.
+        host: Index of this host; its batches have only its rows.
         hosts: Number of hosts.
-        shards: Rows of padding make the number of a batch's rows a multiple of this one, which is
-            one of `hosts`.
+        shards: Divisor of the number of rows of a batch, a multiple of `hosts`; rows of padding
+            fill the batch.
+        with_sources: False for a model that reads no sources: batches are
+            `((target_in_ids,), target_out_ids)`, and source ids do not count as tokens.
+        rates: How often an epoch takes each pair of each of `pairs.corpora`, see `epoch_rates`; by
+            default once.
+        noise: Noise on a share of the pairs, which depends on `seed`, epoch and pair. A pair that
+            would get too long for its shape stays unchanged; the attributes count pairs without
+            noise.
 
     Attributes:
         shapes: List of `(batch, length)`, from short to long.
-        steps_per_epoch: Batches of an epoch, the same for every epoch.
-        real_tokens: Source and `target_out` ids of an epoch that are not padding; of the sides
-            that the model reads.
+        steps_per_epoch: Number of batches per epoch, the same for every epoch.
+        real_tokens: Number of source and `target_out` ids of an epoch that are not padding, of the
+            sides that the model reads.
         real_token_share: Their share of all positions of these sides.
         epoch: The number of the next pass over `to_tf_dataset()`.
 
@@ -82,7 +85,7 @@ class ParallelDataset:
     array([[1, 9, 0, 0]], dtype=int32)
     """
 
-    _inputs = 2  # arrays that a model is given
+    _inputs = 2  # number of input arrays of the model
     _counts_targets = True
 
     def __init__(
@@ -113,17 +116,17 @@ class ParallelDataset:
         stretches, longest = ([], 0) if noise is None else noise.stretches(pairs)
         if shapes is None:
             lengths = self._lengths
-            # Pairs that are all short would leave no room for noise.
-            if (room := min(longest, batch_tokens)) > np.max(lengths, initial=0):
-                lengths = np.append(lengths, room)
+            # If all pairs are short, noisy pairs would not fit into the shapes.
+            if (noisy_length := min(longest, batch_tokens)) > np.max(lengths, initial=0):
+                lengths = np.append(lengths, noisy_length)
             shapes = choose_shapes(lengths, batch_tokens, max_shapes)
         self.shapes = check_shapes(shapes, self._lengths)
         self.rates, self.noise, self.steps_per_epoch = rates, noise, 0
-        # Noise lengthens texts: they go into longer shapes, the last one at most.
+        # Noise lengthens texts, so noisy pairs go into longer shapes, up to the last shape.
         edges = np.array([length for _, length in self.shapes])
         longer = [np.minimum(np.ceil(edges * factor), edges[-1]) for factor in (1.0, *stretches)]
         self._edges = np.array(longer, np.int32)  # --> [kinds, shapes]
-        # The shapes of a plan do not depend on its order, so any plan tells them.
+        # The shapes of a plan do not depend on its order, so any plan has them.
         plan = self._plan(0, shuffle=False)
         self.steps_per_epoch = -(-len(plan) // accumulation_steps) * accumulation_steps
         self._with_sources = with_sources
@@ -150,14 +153,14 @@ class ParallelDataset:
         return [self.shapes[index] for index, *_ in self._plan(epoch)[start:]]
 
     def lines(self, epoch: int, step: int) -> list[int] | dict[str, list[int]]:
-        """The lines of the files that batch `step` of an epoch, both from 0, is made of.
+        """Returns the lines of the files in batch `step` of an epoch, both from 0.
 
-        Of several corpora those of each, by its name.
+        With several corpora it returns a dict of lines by the corpora's names.
         """
         rows = np.sort(self._plan(epoch)[step][1])
         sizes = self.pairs.corpora
-        each = np.split(rows, np.searchsorted(rows, np.cumsum(list(sizes.values()))[:-1]))
-        lines = [np.sort(self.pairs.lines[rows]).tolist() for rows in each]
+        corpus_rows = np.split(rows, np.searchsorted(rows, np.cumsum(list(sizes.values()))[:-1]))
+        lines = [np.sort(self.pairs.lines[rows]).tolist() for rows in corpus_rows]
         return lines[0] if len(sizes) == 1 else dict(zip(sizes, lines, strict=True))
 
     def _sum_of_sides(self, source, target):
@@ -176,10 +179,10 @@ class ParallelDataset:
         sizes = list(self.pairs.corpora.values())
         rates = [1.0] * len(sizes) if self.rates is None else self.rates
         shares = () if self.noise is None else self.noise.shares
-        drawn, kinds = draw_epoch(buckets, sizes, rates, self.seed, epoch, shares)
-        lengths = self._edges[kinds, buckets[drawn]]
+        order, kinds = draw_epoch(buckets, sizes, rates, self.seed, epoch, shares)
+        lengths = self._edges[kinds, buckets[order]]
         plan = plan_batches(lengths, self.shapes, rng)
-        plan = [(index, drawn[places], kinds[places]) for index, places in plan]
+        plan = [(index, order[places], kinds[places]) for index, places in plan]
         return plan + [(0, *nothing)] * (self.steps_per_epoch - len(plan))
 
     def _batch(self, plan, step, epoch):
@@ -190,20 +193,22 @@ class ParallelDataset:
         if self.accumulation_steps == 1:
             return inputs, labels
         first = step // self.accumulation_steps * self.accumulation_steps
-        together = plan[first : first + self.accumulation_steps]
-        tokens = sum(self._predictions(*self._read(*rows, epoch)) for rows in together)
+        step_plan = plan[first : first + self.accumulation_steps]
+        tokens = sum(self._predictions(*self._read(*rows, epoch)) for rows in step_plan)
         tokens *= self.copies
-        return inputs, labels, np.full(len(labels), len(together) / tokens, "float32")
+        return inputs, labels, np.full(len(labels), len(step_plan) / tokens, "float32")
 
     def _cut(self, ids, rng):
-        # Drawn for the rows of all hosts, of which rows of padding are the last of a copy.
-        drawn = rng.random((self.hosts * len(ids) // 2, ids.shape[1]))
-        cut = np.concatenate([np.zeros_like(drawn, bool), drawn < self.cut_share])
-        cut = np.split(cut, self.hosts)[self.host]
-        return np.where(cut & (ids > EOS_ID), np.int32(UNK_ID), ids)
+        # For the rows of all hosts, so that the batch does not depend on the number of hosts.
+        random_numbers = rng.random((self.hosts * len(ids) // 2, ids.shape[1]))
+        is_cut = np.concatenate(
+            [np.zeros_like(random_numbers, bool), random_numbers < self.cut_share]
+        )
+        is_cut = np.split(is_cut, self.hosts)[self.host]
+        return np.where(is_cut & (ids > EOS_ID), np.int32(UNK_ID), ids)
 
     def _read(self, index, rows, kinds, epoch):
-        """Pairs, and the rows of them that a batch has: with noise they are pairs of their own."""
+        """Returns pairs and the rows of a batch in them; with noise these are new pairs."""
         if kinds is None or not kinds.any():
             return self.pairs, rows
         length = self.shapes[index][1]
@@ -217,11 +222,13 @@ class ParallelDataset:
                     source, target = pair
             sources.append(source)
             targets.append(target)
-        sides = ((np.concatenate(x), offsets_of(list(map(len, x)))) for x in (sources, targets))
-        return EncodedPairs(*(array for side in sides for array in side)), np.arange(len(rows))
+        arrays = []
+        for sequences in (sources, targets):
+            arrays += [np.concatenate(sequences), offsets_of([len(ids) for ids in sequences])]
+        return EncodedPairs(*arrays), np.arange(len(rows))
 
     def _predictions(self, pairs, rows):
-        """Number of tokens of some pairs that the model predicts."""
+        """Returns the number of tokens of some pairs that the model predicts."""
         offsets = pairs.target_offsets
         return int(np.sum(offsets[rows + 1] - offsets[rows] + 1))
 
@@ -234,8 +241,8 @@ class ParallelDataset:
         _copy_rows(target_out_ids, pairs.target_flat, pairs.target_offsets, rows)
         ends = pairs.target_offsets[rows + 1] - pairs.target_offsets[rows]
         target_out_ids[np.arange(len(rows)), ends] = EOS_ID
-        every = self._of_this_host(source_ids, target_in_ids, target_out_ids)
-        return every[2 - self._inputs : 2], every[2]
+        arrays = self._of_this_host(source_ids, target_in_ids, target_out_ids)
+        return arrays[2 - self._inputs : 2], arrays[2]
 
     def _sources(self, pairs, rows, shape):
         batch, length = shape
@@ -249,23 +256,22 @@ class ParallelDataset:
         return tuple(np.split(array, self.hosts)[self.host] for array in copied)
 
     def to_tf_dataset(self, start: int = 0) -> "tf.data.Dataset":
-        """A `tf.data.Dataset` of these batches, with `steps_per_epoch` as its cardinality.
+        """Makes a `tf.data.Dataset` of these batches, with `steps_per_epoch` as its cardinality.
 
-        `start` steps are left out, for the rest of an epoch: of one pass then.
+        Its dimensions are None, so that a Keras train step is traced once, and XLA compiles it once
+        per shape. Each pass is one epoch. It begins with the order of `self.epoch`. When its last
+        batch is made, which prefetching may do a few steps early, it increments `self.epoch`. Set
+        `epoch` before a pass, in a callback's `on_epoch_begin`, to resume at an epoch.
 
-        Its dimensions are None, so that a Keras train step is traced once and XLA compiles one
-        program for each shape. Each pass is one epoch: it takes the order of `self.epoch` when it
-        begins and sets `self.epoch` to the following number when its last batch is made, which
-        prefetching may do a few steps early. Set `epoch` before a pass, in a callback's
-        `on_epoch_begin`, to resume at a given epoch.
+        Args:
+            start: Number of steps to skip, to resume inside an epoch; for one pass only.
         """
         import tensorflow as tf
 
         def one_epoch():
             epoch = self.epoch
             yield from self.batches(epoch, start)
-            # Not before the end: Keras looks at one batch to build a model, and that peek is no
-            # epoch.
+            # Only at the end, because Keras reads one batch to build a model, which is no epoch.
             self.epoch = epoch + 1
 
         ids = tf.TensorSpec((None, None), tf.int32)
@@ -278,11 +284,10 @@ class ParallelDataset:
         return dataset.prefetch(_PREFETCH)
 
     def to_py_dataset(self, start: int = 0) -> "keras.utils.PyDataset":
-        """A `keras.utils.PyDataset` of these batches, for any backend, without TensorFlow.
+        """Makes a `keras.utils.PyDataset` of these batches, for any backend, without TensorFlow.
 
-        Each pass takes the order of `self.epoch`, and is followed by that of the next number. `fit`
-        must be given `shuffle=False`: Keras would put its own order in the place of this one, and
-        accumulated batches would not stay together.
+        Each pass has the order of `self.epoch`, and then increments `self.epoch`. Call `fit` with
+        `shuffle=False`, because Keras would change the order, and separate accumulated batches.
 
         Raises:
             InputError: `fit` takes the batches in another order.
@@ -301,12 +306,12 @@ class ParallelDataset:
                 self._is_running = True
 
             def __getitem__(self, step):
-                # Outside an epoch any batch may be looked at; one may begin anew, or go on.
+                # Outside an epoch Keras may read any batch; an epoch may start again or continue.
                 if self._is_running:
                     if step not in (0, self._next):
                         raise InputError(
-                            "`fit` must be given `shuffle=False`: the order of these batches is "
-                            f"their own. Received: batch {step} instead of {self._next}."
+                            "Call `fit` with `shuffle=False`: these batches have a fixed order. "
+                            f"Received: batch {step} instead of {self._next}."
                         )
                     self._next = (step + 1) % len(self)
                 if dataset.epoch not in planned:
@@ -324,8 +329,8 @@ class ParallelDataset:
 class LabelledDataset(ParallelDataset):
     """`ParallelDataset` of texts with `Labels`: batches `((source_ids,), label_ids)`.
 
-    Both are int32, `label_ids` `(batch, 1)` with `NO_LABEL` for a row of padding; an end of a
-    target is not predicted, and real tokens are the tokens of the texts.
+    Both are int32; `label_ids` is `(batch, 1)` with `NO_LABEL` for a row of padding. The model
+    predicts no EOS, and only tokens of the texts count as real tokens.
     """
 
     _inputs = 1
@@ -348,6 +353,6 @@ def _copy_rows(grid, flat, offsets, rows):
     # Columns that sequences of this batch reach, which can be fewer than the grid has.
     columns = np.arange(lengths.max(initial=0))
     real = columns < lengths[:, None]  # --> [rows, columns]
-    # Past its end a row would read the next sequence, or past the array: point at 0 instead.
+    # After its end a row would read the next sequence, or beyond the array: read id 0 instead.
     positions = np.where(real, starts[:, None] + columns, 0)
     grid[: len(rows), : len(columns)] = np.where(real, flat[positions], PAD_ID)

@@ -1,7 +1,7 @@
-"""Built-in parallel text: dates as people write them in 26 locales, and their ISO form.
+"""Synthetic parallel text: dates as people write them in 26 locales, and their ISO form.
 
-`Freitag, 20. November 2026` → `2026-11-20`. The data needs no download, can be made in any
-amount, and has exactly one right answer for each line, so that exact match is a fair score.
+`Freitag, 20. November 2026` → `2026-11-20`. The data needs no download, and has any size. Each line
+has exactly one correct translation, so that exact match is a fair score.
 """
 
 import datetime
@@ -15,7 +15,7 @@ FIRST_DAY = datetime.date(1950, 1, 1)
 LAST_DAY = datetime.date(2049, 12, 31)
 _NUM_DAYS = LAST_DAY.toordinal() - FIRST_DAY.toordinal() + 1
 
-# Croatian is left out on purpose: its "listopada" is October, Polish "listopada" is November.
+# Croatian is missing on purpose: its "listopada" is October, Polish "listopada" is November.
 _DAY_FIRST = "en en_GB de nl sv da nb fr es it pt ca ro pl cs ru uk fi el tr id"
 _DAY_FIRST_LOCALES = tuple(_DAY_FIRST.split())
 LOCALES = (*_DAY_FIRST_LOCALES, "hu", "ja", "ko", "vi", "zh")
@@ -24,7 +24,7 @@ _NAMED_FORMATS = ("full", "long", "medium")
 _SKELETONS = ("yMMMd", "yMMMEd")
 _PLAIN_PATTERNS = ("d MMMM y", "EEEE d MMMM y", "EEE d MMM y")
 
-# Far below the texts that exist (over four million), so that drawing new ones stays quick.
+# Far below the number of different texts (over four million), so that new texts are found fast.
 _MAX_PAIRS = 1_000_000
 
 
@@ -38,15 +38,14 @@ class DateCorpus(NamedTuple):
 
 
 def date_corpus(num_train: int = 30_000, num_held_out: int = 500, seed: int = 0) -> DateCorpus:
-    """Training pairs, and pairs to measure on that the training part gives no hint of.
+    """Makes training pairs, and held-out pairs of other days.
 
-    The parts are split by day: one day written in another language would leak the answer. Days
-    are drawn uniformly from 1950 to 2049; no training text occurs twice, and none could stand for
-    two days.
+    A day of both parts, written in another language, would leak the answer. Days are sampled
+    uniformly from 1950 to 2049. No training text occurs twice, and none can mean two days.
 
     Args:
         num_train: Number of training pairs, at most 1,000,000.
-        num_held_out: Number of held-out pairs, at most 10,000, each of another day.
+        num_held_out: Number of held-out pairs, at most 10,000, all of different days.
         seed: Seed of the split and of the texts.
 
     Raises:
@@ -64,7 +63,7 @@ def date_corpus(num_train: int = 30_000, num_held_out: int = 500, seed: int = 0)
     iso_of_text: dict[str, str] = {}
     while len(iso_of_text) < num_train:
         day = rng.choice(train_days)
-        # One text has one day, so that a text drawn again changes nothing.
+        # A text has one day, so that the same text again changes nothing.
         iso_of_text[_write(day, rng)] = day.isoformat()
     return DateCorpus(
         train_source=list(iso_of_text),
@@ -76,10 +75,10 @@ def date_corpus(num_train: int = 30_000, num_held_out: int = 500, seed: int = 0)
 
 @functools.cache
 def date_patterns(locale: str) -> tuple[str, ...]:
-    """The CLDR patterns in which one of `LOCALES` writes a date that is read in one way only.
+    """Returns the CLDR patterns of one of `LOCALES` for dates that can be read in only one way.
 
-    All-numeric ones, other than `"EEEE, d. MMMM y"`, are kept only if the year comes first:
-    `04/05/2026` is April in one country and May in the next.
+    Patterns with only numbers, unlike `"EEEE, d. MMMM y"`, must begin with the year: `04/05/2026`
+    is in April in one country and in May in another.
     """
     parsed = _locale(locale)
     patterns = [parsed.date_formats[name].pattern for name in _NAMED_FORMATS]
@@ -87,19 +86,19 @@ def date_patterns(locale: str) -> tuple[str, ...]:
     if locale in _DAY_FIRST_LOCALES:
         patterns += _PLAIN_PATTERNS
     if locale == "vi":
-        # Its short weekdays are numerals ("Th 6"), a fourth number in the date.
+        # Short weekdays of Vietnamese are numerals ("Th 6"), a fourth number in the date.
         patterns.remove(parsed.datetime_skeletons["yMMMEd"].pattern)
     readable = [pattern for pattern in patterns if "MMM" in pattern or pattern.startswith("y")]
     return tuple(dict.fromkeys(readable))
 
 
 def write_date(day: datetime.date, locale: str, pattern: str) -> str:
-    """`day` as `locale` writes it in `pattern`, with plain spaces only."""
-    # Imported late: the rest of the package works without Babel.
+    """Writes `day` as `locale` does in `pattern`, with only plain spaces."""
+    # Imported here, because the rest of the package works without Babel.
     from babel.dates import format_date
 
     text = format_date(day, pattern, locale=_locale(locale))
-    # Nobody types the no-break spaces that CLDR puts before "г." and its like.
+    # Nobody types the no-break spaces that CLDR puts before abbreviations such as "г.".
     return text.replace("\u202f", " ").replace("\xa0", " ")
 
 

@@ -1,4 +1,4 @@
-"""From pairs of texts to ids: tokenized once, checked, counted, and kept in memory or in files."""
+"""Tokenizes pairs of texts once, checks and counts them, and keeps ids in memory or in files."""
 
 import contextlib
 import dataclasses
@@ -20,7 +20,7 @@ from keras_transformer.locks import locked_folder
 from keras_transformer.options import declared, option
 from keras_transformer.owned_folder import OwnedFolder
 
-# Why a pair is dropped, in the order in which the reasons are tried.
+# Reasons to drop a pair, in the order of the checks.
 _REASONS = (
     "empty side",
     "over-long side",
@@ -34,9 +34,9 @@ _KEPT, _EMPTY, _OVER_LONG, _RATIO, _HELD_OUT, _DUPLICATE = range(6)
 Lines = Iterable[tuple[str, str] | None]
 
 _LINES_NAMED = 5
-# Below this a ratio says nothing: "Yes." against a short sentence is a fair translation.
+# The ratio of shorter texts says nothing: "Yes." is a fair translation of a short sentence.
 _RATIO_NEEDS_TOKENS = 10
-# Texts tokenized at once: Python's lists of ids are about ten times as big as the arrays.
+# Number of texts tokenized at once: Python's lists of ids are about ten times as big as arrays.
 _CHUNK = 50_000
 
 
@@ -45,12 +45,14 @@ class PairChecks:
     """Checks of training pairs."""
 
     max_length: int = option(
-        128, "Most tokens of a side, EOS included; longer pairs are dropped.", ge=2
+        128,
+        "Maximum number of tokens of a side, EOS included; longer pairs are dropped.",
+        ge=2,
     )
     max_length_ratio: float | None = option(
         4.0,
-        "Most times that one side may be as long as the other, in tokens, looked at once the "
-        "longer one has more than 10; other pairs are dropped. null: any.",
+        "Maximum ratio of the sides' lengths in tokens; pairs above it are dropped. Pairs whose "
+        "longer side has at most 10 tokens pass. null: any.",
         ge=1,
     )
     drop_duplicates: bool = option(True, "Keep only the first of equal training pairs.")
@@ -66,11 +68,11 @@ class DropCount:
 
 @dataclasses.dataclass(frozen=True)
 class PairReport:
-    """The fate of the pairs: `total` seen, `kept`, and `dropped` by reason.
+    """Filter statistics: numbers of pairs in `total`, `kept`, and `dropped` by reason.
 
     Each dropped pair is counted once, under the first reason that applies. `dropped` has the
-    reasons that occurred, `str(report)` is a text of a few lines. Of several corpora `corpora` has
-    a report each, by its name, with the numbers of its own lines.
+    reasons that occurred; `str(report)` is a text of a few lines. With several corpora, `corpora`
+    has a report per corpus, by name, with line numbers of its own files.
     """
 
     total: int
@@ -84,9 +86,9 @@ class PairReport:
             lines += f"{name}: {report}".splitlines()
         for reason, drop in self.dropped.items() if not self.corpora else ():
             numbers = ", ".join(map(str, drop.first_lines))
-            more = ", ..." if drop.count > len(drop.first_lines) else ""
+            ellipsis = ", ..." if drop.count > len(drop.first_lines) else ""
             noun = "line" if drop.count == 1 else "lines"
-            lines.append(f"  {drop.count} dropped, {reason}: {noun} {numbers}{more}")
+            lines.append(f"  {drop.count} dropped, {reason}: {noun} {numbers}{ellipsis}")
         return "\n".join(lines)
 
 
@@ -100,9 +102,9 @@ def encode_pairs(
     """Tokenizes parallel text once and drops the pairs that would harm training.
 
     Args:
-        source_texts: A text a pair.
-        target_texts: A text a pair.
-        source_tokenizer: Has `tokenize(texts, add_eos=False)` giving lists of ids.
+        source_texts: One text per pair.
+        target_texts: One text per pair.
+        source_tokenizer: Object whose `tokenize(texts, add_eos=False)` returns lists of ids.
         target_tokenizer: `source_tokenizer` for a joint vocabulary.
         **checks: Fields of `PairChecks`. `drop_duplicates=False` is for validation and test sets,
             whose score is defined over all their lines.
@@ -135,17 +137,17 @@ def encode_lines(
     """Tokenizes and checks a stream of pairs, like `encode_pairs`, that need not fit in memory.
 
     Args:
-        read: Returns the pairs from the first on, None for a line of the files that is left out;
-            or such functions of several corpora by their names.
-        tokenizers: Of the sources and the targets, see `encode_pairs`.
+        read: Function that returns all pairs, with None for a skipped line of the files; or such
+            functions of several corpora by their names.
+        tokenizers: Tokenizers of the sources and the targets, see `encode_pairs`.
         checks: Checks of the pairs.
-        cache: Folder in which the ids are kept for other calls with equal texts, tokenizers and
-            options. They are then mapped from there, not held in memory, where about 60 bytes a
-            pair remain. Two different pairs count as duplicates if a hash of 64 bits is equal.
-        key: All that the pairs, their lines and `held_out` depend on, fit for JSON; by default
-            the `digests` of what is read, which a `cache` takes another reading for.
+        cache: Folder that keeps the ids for other calls with equal texts, tokenizers and options.
+            The ids are then mapped from its files; about 60 bytes per pair stay in memory. Two
+            different pairs count as duplicates if their hashes of 64 bits are equal.
+        key: Value, fit for JSON, that the pairs, their lines and `held_out` depend on. By default a
+            `cache` uses the `digests` of the pairs, and so reads them twice.
         with_sources: False for a model that reads no sources, whose targets are still checked.
-        held_out: Pairs that are dropped, wherever an equal one stands.
+        held_out: Pairs to drop from the stream.
 
     Raises:
         InputError: See `encode_pairs`; or the folder cannot be written.
@@ -154,8 +156,8 @@ def encode_lines(
     if cache is None:
         return _encode(read, tokenizers, checks, held_out=held_out, with_sources=with_sources)
     if key is None:
-        every = [digests(filter(None, reader())) for reader in read.values()]
-        key = every[0] if list(read) == [""] else list(zip(read, every, strict=True))
+        all_digests = [digests(filter(None, reader())) for reader in read.values()]
+        key = all_digests[0] if list(read) == [""] else list(zip(read, all_digests, strict=True))
     folder = pathlib.Path(cache) / _name(key, tokenizers, checks, with_sources)
     _remove_left_behind(folder.parent)
     if not (folder / _REPORT).exists():
@@ -167,13 +169,13 @@ def encode_lines(
                 write_whole(staging / _REPORT, json.dumps(dataclasses.asdict(report)))
                 del pairs
         except (InputError, OSError):
-            if not (folder / _REPORT).exists():  # Another process has not finished first.
+            if not (folder / _REPORT).exists():  # unless another process has written it
                 raise
     return _load(folder)
 
 
 def digests(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """SHA-256 of each side of the texts, read once."""
+    """Computes the SHA-256 checksum of each side of the texts, which are read once."""
     sides = hashlib.sha256(), hashlib.sha256()
     for pair in pairs:
         for digest, line in zip(sides, pair, strict=True):
@@ -232,7 +234,7 @@ def _mapped(file):
 
 
 def _numbered(read, ends):
-    """The pairs of all corpora with their lines; `ends` gets the number of them after each."""
+    """Yields the pairs of all corpora with their lines; `ends` gets the pairs' count per corpus."""
     count = 0
     for name, pairs in read.items():
         for line, pair in enumerate(pairs(), start=1):
@@ -252,11 +254,11 @@ def _encode(read, tokenizers, options, folder=None, held_out=(), with_sources=Tr
         numbers, chunk = zip(*lines_and_pairs, strict=True)
         lines.append(np.array(numbers))
         texts = [list(side) for side in zip(*chunk, strict=True)]
-        found = [
+        encoded = [
             _tokenize(side, tokenizer, add_eos)
             for side, tokenizer, add_eos in zip(texts, tokenizers, (True, False), strict=True)
         ]
-        (_, source_lengths), (_, target_lengths) = found
+        (_, source_lengths), (_, target_lengths) = encoded
         source_tokens = source_lengths - 1 if with_sources else target_lengths
         reasons.append(_reasons(source_tokens, target_lengths, options))
         keep = reasons[-1] == _KEPT
@@ -265,14 +267,14 @@ def _encode(read, tokenizers, options, folder=None, held_out=(), with_sources=Tr
             reasons[-1][(reasons[-1] == _KEPT) & ~keep] = _HELD_OUT
         if options.drop_duplicates:
             hashes.append(np.array([pair_hash(*chunk[i]) for i in np.flatnonzero(keep)], np.uint64))
-        for side, (flat, lengths) in zip(sides, found, strict=True):
+        for side, (flat, lengths) in zip(sides, encoded, strict=True):
             side.append(flat[np.repeat(keep, lengths)], lengths[keep])
     reasons, lines = np.concatenate(reasons), np.concatenate(lines)
     kept_places = np.flatnonzero(reasons == _KEPT)
-    first = np.ones(len(kept_places), bool)
+    is_first = np.ones(len(kept_places), bool)
     if options.drop_duplicates:
-        first = are_first(hashes)
-        reasons[kept_places[~first]] = _DUPLICATE
+        is_first = are_first(hashes)
+        reasons[kept_places[~is_first]] = _DUPLICATE
     report = _report(reasons, lines, {} if list(ends) == [""] else ends)
     if not report.kept:
         raise InputError(
@@ -280,13 +282,13 @@ def _encode(read, tokenizers, options, folder=None, held_out=(), with_sources=Tr
             + "; ".join(line.strip() for line in str(report).splitlines())
             + "."
         )
-    (source, source_offsets), (target, target_offsets) = (side.finish(first) for side in sides)
+    (source, source_offsets), (target, target_offsets) = (side.finish(is_first) for side in sides)
     sides = source, source_offsets, target, target_offsets
     return EncodedPairs(*sides, lines[reasons == _KEPT], _sizes(report)), report
 
 
 class _Side:
-    """The ids of one side as they come, in memory or in the file `path`."""
+    """Ids of one side, collected in memory or in the file `path`."""
 
     def __init__(self, path):
         self._path, self._flats, self._lengths = path, [np.zeros(0, np.int32)], []
@@ -300,32 +302,32 @@ class _Side:
             flat.tofile(file)
 
     def finish(self, keep):
-        """The flat array and the offsets of the pairs that are kept."""
+        """Returns the flat array and the offsets of the kept pairs."""
         lengths = np.concatenate(self._lengths)
         if self._path is None:
             flat = np.concatenate(self._flats)[np.repeat(keep, lengths)]
             return flat, offsets_of(lengths[keep])
-        offsets, rest = offsets_of(lengths), self._path.with_suffix(".all")
-        os.replace(self._path, rest)
-        every = np.memmap(rest, np.int32, "r")
+        offsets, unfiltered = offsets_of(lengths), self._path.with_suffix(".all")
+        os.replace(self._path, unfiltered)
+        all_ids = np.memmap(unfiltered, np.int32, "r")
         with open(self._path, "wb") as file:
             for start in range(0, len(lengths), _CHUNK):
                 part = slice(start, start + _CHUNK)
-                flat = every[offsets[start] : offsets[min(start + _CHUNK, len(lengths))]]
+                flat = all_ids[offsets[start] : offsets[min(start + _CHUNK, len(lengths))]]
                 flat[np.repeat(keep[part], lengths[part])].tofile(file)
-        rest.unlink()
+        unfiltered.unlink()
         return np.memmap(self._path, np.int32, "r"), offsets_of(lengths[keep])
 
 
 def _tokenize(texts, tokenizer, add_eos):
-    """int32 ids of all texts in a row, and int32 `(texts,)` lengths."""
+    """Returns concatenated int32 ids of all texts, and int32 lengths `(texts,)`."""
     rows = tokenizer.tokenize(texts, add_eos=add_eos)
     lengths = np.array(list(map(len, rows)), np.int32)
     return np.fromiter(itertools.chain.from_iterable(rows), np.int32), lengths
 
 
 def _reasons(source_tokens, target_tokens, options):
-    """uint8 `(pairs,)`: why a pair is dropped, or 0."""
+    """Returns uint8 `(pairs,)`: the reason to drop each pair, or 0."""
     shorter = np.minimum(source_tokens, target_tokens)
     longer = np.maximum(source_tokens, target_tokens)
     conditions = [shorter == 0, longer + 1 > options.max_length]
@@ -342,7 +344,9 @@ def _report(reasons, lines, ends):
         parts[name] = _report(reasons[start:end], lines[start:end], {})
         start = end
     for reason, name in enumerate(_REASONS, start=1):
-        faulty = lines[reasons == reason]
-        if len(faulty):
-            dropped[name] = DropCount(len(faulty), tuple(faulty[:_LINES_NAMED].tolist()))
+        dropped_lines = lines[reasons == reason]
+        if len(dropped_lines):
+            dropped[name] = DropCount(
+                len(dropped_lines), tuple(dropped_lines[:_LINES_NAMED].tolist())
+            )
     return PairReport(len(reasons), int(np.sum(reasons == _KEPT)), dropped, parts)

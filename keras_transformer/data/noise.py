@@ -1,4 +1,4 @@
-"""Noise: training pairs as careless people write them, made again in every epoch."""
+"""Noise: changes training pairs to look like careless writing, differently in every epoch."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -11,10 +11,10 @@ from keras_transformer.data.pairs import EncodedPairs
 from keras_transformer.ids import EOS_ID, UNK_ID
 from keras_transformer.options import declared, option
 
-_SAMPLE = 500  # pairs that tell how much longer noise makes a text
+_SAMPLE = 500  # pairs that show how much longer noise makes a text
 _NEARLY_ALL = 0.95
-_TYPO_EVERY = 6  # words
-# Tags and placeholders stay as they are.
+_WORDS_PER_TYPO = 6
+# Noise does not change tags and placeholders.
 _SYMBOL = re.compile(r"(<[^<>\s]+>)")
 _PUNCTUATION = regex.compile(r"[\p{Terminal_Punctuation}…]+(?=\s|$)")
 _LETTER = regex.compile(r"[\p{L}\p{M}]")
@@ -28,21 +28,26 @@ def _share(meaning):
 
 @declared
 class Noise:
-    """Shares of the training pairs that are changed, each pair in one way at most."""
+    """Shares of the training pairs that are changed, each pair in at most one way."""
 
-    upper_case: float = _share("in capitals, both sides")
-    title_case: float = _share("with A Capital In Front Of Each Word, both sides")
-    typos: float = _share("whose source has a typing error in about each sixth word")
+    upper_case: float = _share("in upper case, both sides")
+    title_case: float = _share("in Title Case, both sides")
+    typos: float = _share("whose source has a typo in about every sixth word")
     no_punctuation: float = _share("without punctuation, both sides")
-    subwords: float = _share("whose source is cut into other tokens, drawn at random")
-    subword_nbest: int = option(16, "Most probable tokenizations that `subwords` draws from.", ge=2)
+    subwords: float = _share("whose source has other subword tokens, sampled")
+    subword_nbest: int = option(
+        16, "Number of the most probable tokenizations that `subwords` samples from.", ge=2
+    )
     subword_alpha: float = option(
-        0.2, "Exponent of their probabilities: 0 draws all alike.", ge=0, le=10
+        0.2,
+        "Exponent of the tokenizations' probabilities: 0 samples uniformly.",
+        ge=0,
+        le=10,
     )
 
     @property
     def shares(self) -> dict[str, float]:
-        """The kinds of noise that are asked for, with their shares."""
+        """Shares of the kinds of noise whose share is not 0."""
         shares = {name: getattr(self, name) for name in (*_CHANGES, "subwords")}
         return {name: share for name, share in shares.items() if share}
 
@@ -60,17 +65,17 @@ def _without_punctuation(text: str, rng: np.random.Generator) -> str:
 
 
 def _with_typos(text: str, rng: np.random.Generator) -> str:
-    """Swaps two letters, drops one, doubles one or puts another in its place."""
+    """Swaps two letters, or drops, doubles or replaces a letter, in some long words."""
     words = text.split(" ")
     long = [place for place, word in enumerate(words) if len(_LETTER.findall(word)) > 3]
-    count = min(len(long), -(-len(words) // _TYPO_EVERY))
+    count = min(len(long), -(-len(words) // _WORDS_PER_TYPO))
     for place in rng.permutation(long)[:count].tolist():
         word = words[place]
-        at = int(rng.integers(len(word) - 1))
-        first, second, kind = word[at], word[at + 1], rng.integers(4)
-        other = chr(ord("a") + int(rng.integers(26)))
-        middle = (second + first, second, first + first + second, other + second)[kind]
-        words[place] = word[:at] + middle + word[at + 2 :]
+        position = int(rng.integers(len(word) - 1))
+        first, second, kind = word[position], word[position + 1], int(rng.integers(4))
+        letter = chr(ord("a") + int(rng.integers(26)))
+        middle = (second + first, second, first + first + second, letter + second)[kind]
+        words[place] = word[:position] + middle + word[position + 2 :]
     return " ".join(words)
 
 
@@ -94,16 +99,16 @@ _CHANGES: dict[str, PairChange] = {
 
 
 class PairNoise:
-    """Noise on pairs of texts, or of ids: the texts that they stand for, tokenized again.
+    """Noise on pairs of texts, or of ids, whose texts are tokenized again.
 
     Args:
         noise: Shares and options.
-        tokenizers: Of the sources and the targets, for ids; labels of a classifier stay as they
-            are.
-        terms: Share of a further kind, and its change of a pair.
+        tokenizers: Tokenizers of the sources and the targets, for ids; a classifier's labels are
+            not changed.
+        terms: Share of a further kind, and its function that changes a pair.
 
     Attributes:
-        shares: Share of each kind, which counts from 1; 0 is none.
+        shares: Share of each kind; kinds count from 1, and 0 means no noise.
     """
 
     def __init__(
@@ -120,41 +125,43 @@ class PairNoise:
             self._changes.append(terms[1])
 
     def texts(self, pairs: Iterable[tuple[str, str]], seed: int) -> Iterator[tuple[str, str]]:
-        """Yields pairs with their share of noise, for a vocabulary that knows what it makes."""
+        """Yields pairs with their share of noise, for a vocabulary that includes noisy text."""
         rng, ends = np.random.default_rng(seed), np.cumsum(self.shares)
         for source, target in pairs:
             kind = int(np.searchsorted(ends, rng.random(), side="right"))
             change = self._changes[kind] if kind < len(ends) else None
-            yield (source, target) if change is None else change(source, target, rng)
+            if change is not None:
+                source, target = change(source, target, rng)
+            yield source, target
 
     def change(
         self, kind: int, source: np.ndarray, target: np.ndarray, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Ids of a pair, changed; a side that the vocabulary cannot spell stays."""
+        """Changes the ids of a pair; a side that the vocabulary cannot spell stays unchanged."""
         change, sides = self._changes[kind - 1], [source[:-1], target]
         of_source, of_target = self._tokenizers
         is_text = hasattr(of_target, "detokenize")
         texts = of_source.detokenize(sides[0]), of_target.detokenize(target) if is_text else ""
         if change is None:
             options = self._noise.subword_nbest, self._noise.subword_alpha
-            made = [of_source.sample(texts[0], *options, rng), []]
+            new_ids = [of_source.sample(texts[0], *options, rng), []]
         else:
             changed = change(*texts, rng)
-            made = [
+            new_ids = [
                 tokenizer.tokenize(new) if new != old else []
                 for tokenizer, new, old in zip(self._tokenizers, changed, texts, strict=True)
             ]
-        for side, ids in enumerate(made):
+        for side, ids in enumerate(new_ids):
             if ids and UNK_ID not in ids and UNK_ID not in sides[side]:
                 sides[side] = np.array(ids, np.int32)
         return np.append(sides[0], EOS_ID).astype(np.int32), sides[1]
 
     def stretches(self, pairs: EncodedPairs) -> tuple[list[float], int]:
-        """How much longer pairs get, on a sample of them.
+        """Estimates how much longer noise makes pairs, from a sample of the pairs.
 
         Returns:
-            Ratios by which each kind lengthens nearly all pairs, and the columns that nearly all
-            pairs of the kind with the longest ones need.
+            For each kind the ratio that the lengths of nearly all pairs stay below, and the largest
+            number of columns, over the kinds, that nearly all pairs need.
         """
         rows = np.unique(np.linspace(0, len(pairs) - 1, _SAMPLE).astype(int))
         ratios, longest = [], 0
@@ -163,8 +170,10 @@ class PairNoise:
             for row in rows.tolist():
                 rng = np.random.default_rng((0, row))
                 sides = pairs.source(row), pairs.target(row)
-                made = self.change(kind, *sides, rng)
-                columns.append([max(len(one), len(two) + 1) for one, two in (sides, made)])
+                noisy_sides = self.change(kind, *sides, rng)
+                columns.append(
+                    [max(len(source), len(target) + 1) for source, target in (sides, noisy_sides)]
+                )
             before, after = np.transpose(columns)
             ratios.append(max(1.0, float(np.quantile(after / before, _NEARLY_ALL))))
             longest = max(longest, int(np.quantile(after, _NEARLY_ALL, method="higher")))

@@ -1,4 +1,4 @@
-"""Sentence pairs: read from files, and kept as ids in flat arrays."""
+"""Reads sentence pairs from files, and keeps them as ids in flat arrays."""
 
 import hashlib
 import itertools
@@ -15,11 +15,11 @@ from keras_transformer.ids import EOS_ID, PAD_ID
 def iterate_pairs(
     source: str | os.PathLike, target: str | os.PathLike | None = None
 ) -> Iterator[tuple[str, str]]:
-    """The lines of two aligned files, or of one file of two tab-separated columns, pair by pair.
+    """Yields pairs of lines of two aligned files, or of columns of one tab-separated file.
 
     Args:
         source: Path of the source lines, or of the two-column file when `target` is None.
-        target: Path of the target lines, as many as `source` has.
+        target: Path of the target lines, aligned with `source`.
 
     Raises:
         InputError: See `read_lines`; or the line counts differ; or a line of the two-column file
@@ -50,26 +50,25 @@ def iterate_pairs(
 def read_pairs(
     source: str | os.PathLike, target: str | os.PathLike | None = None
 ) -> tuple[list[str], list[str]]:
-    """All pairs of files as two lists, the sources and the targets; as `iterate_pairs`."""
+    """Reads all pairs of files as two lists, sources and targets; see `iterate_pairs`."""
     sources, targets = zip(*iterate_pairs(source, target), strict=True)
     return list(sources), list(targets)
 
 
 class EncodedPairs:
-    """Tokenized pairs: one flat int32 array a side, cut by offsets.
+    """Tokenized pairs: one flat int32 array per side, divided by offsets.
 
-    Source ids are what the encoder reads, EOS included. Target ids stand without BOS and EOS:
-    a batch puts BOS before what the decoder reads and EOS after what it must predict.
+    Source ids include EOS, as the encoder reads them. Target ids have neither BOS nor EOS: a batch
+    puts BOS before the decoder's input and EOS after its expected output.
 
     Args:
-        source_flat: int32 `(source tokens,)`, all source sentences one after the other.
+        source_flat: int32 `(source tokens,)`, all source sentences concatenated.
         source_offsets: int64 `(pairs + 1,)`; pair `i` is `flat[offsets[i] : offsets[i + 1]]`.
         target_flat: int32 `(target tokens,)`.
         target_offsets: int64 `(pairs + 1,)`.
-        lines: int64 `(pairs,)`, the line of each pair in its files, from 1; by default they are in
-            order and none is left out.
-        corpora: Number of pairs of each corpus by its name, in their order; by default they are of
-            one, without a name.
+        lines: int64 `(pairs,)`, the line of each pair in its files, from 1; by default 1, 2, 3, …
+        corpora: Number of pairs of each corpus by its name, in their order; by default one corpus
+            without a name.
 
     Most callers use `encode_pairs` or `EncodedPairs.from_lists`.
     """
@@ -92,15 +91,15 @@ class EncodedPairs:
     def from_lists(
         cls, source_ids: Sequence[Sequence[int]], target_ids: Sequence[Sequence[int]]
     ) -> "EncodedPairs":
-        """Pairs from ids of your own.
+        """Makes pairs from your own ids.
 
         Args:
-            source_ids: One sequence of ids a pair, EOS included if the encoder shall read it.
-            target_ids: One sequence of ids a pair, without BOS and EOS.
+            source_ids: One sequence of ids per pair, EOS included if the encoder should read it.
+            target_ids: One sequence of ids per pair, without BOS and EOS.
 
         Raises:
             InputError: The counts differ, there is no pair, a side is empty, or an id is not
-                a positive integer (0 is padding and would be masked away).
+                a positive integer (0 is padding, which is masked).
         """
         if len(source_ids) != len(target_ids) or not len(source_ids):
             raise InputError(
@@ -113,7 +112,7 @@ class EncodedPairs:
         return len(self.source_offsets) - 1
 
     def of_corpus(self, name: str) -> "EncodedPairs":
-        """The pairs of one corpus, in the arrays of all."""
+        """Returns the pairs of one corpus, as a view of the same arrays."""
         sizes = list(self.corpora.values())
         place = list(self.corpora).index(name)
         start, size = sum(sizes[:place]), sizes[place]
@@ -125,26 +124,26 @@ class EncodedPairs:
         return EncodedPairs(self.source_flat, source, self.target_flat, target, lines)
 
     def source(self, index: int) -> np.ndarray:
-        """int32 ids of one source sentence, EOS included."""
+        """Returns int32 ids of one source sentence, EOS included."""
         return self.source_flat[self.source_offsets[index] : self.source_offsets[index + 1]]
 
     def target(self, index: int) -> np.ndarray:
-        """int32 ids of one target sentence, without BOS and EOS."""
+        """Returns int32 ids of one target sentence, without BOS and EOS."""
         return self.target_flat[self.target_offsets[index] : self.target_offsets[index + 1]]
 
     @property
     def source_lengths(self) -> np.ndarray:
-        """int32 `(pairs,)`, including EOS."""
+        """Numbers of source ids, int32 `(pairs,)`, including EOS."""
         return np.diff(self.source_offsets).astype(np.int32)
 
     @property
     def target_lengths(self) -> np.ndarray:
-        """int32 `(pairs,)`, neither BOS nor including EOS."""
+        """Numbers of target ids, int32 `(pairs,)`, without BOS and EOS."""
         return np.diff(self.target_offsets).astype(np.int32)
 
     @property
     def lengths(self) -> np.ndarray:
-        """int32 `(pairs,)`, the columns that a batch needs, for the source and for target + 1."""
+        """Numbers of columns that each pair needs in a batch, int32 `(pairs,)`."""
         return np.maximum(self.source_lengths, self.target_lengths + 1)
 
 
@@ -164,20 +163,20 @@ def _are_ids(row):
         ids = np.asarray(row)
     except ValueError:  # lists of different lengths inside
         return False
-    whole = ids.ndim == 1 and ids.size > 0 and ids.dtype.kind in "iu"
-    return whole and PAD_ID < ids.min() and ids.max() <= np.iinfo(np.int32).max
+    is_list_of_ids = ids.ndim == 1 and ids.size > 0 and ids.dtype.kind in "iu"
+    return is_list_of_ids and PAD_ID < ids.min() and ids.max() <= np.iinfo(np.int32).max
 
 
 def offsets_of(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Where sequences of these lengths begin and end in a flat array, int64 `(count + 1,)`."""
+    """Returns the offsets of sequences of these lengths in a flat array, int64 `(count + 1,)`."""
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
 def are_first(chunks: list[np.ndarray]) -> np.ndarray:
-    """Returns True for the first occurrence of each number; the chunks are emptied on the way."""
+    """Returns True for the first occurrence of each number, and empties `chunks`."""
     values = np.concatenate(chunks)
     chunks.clear()
-    # Not `np.unique`, whose copies would be what the loader of a large corpus needs most.
+    # Not `np.unique`, whose copies would double the memory that a large corpus needs.
     order = np.argsort(values, kind="stable")
     values, first = values[order], np.ones(len(values), bool)
     first[order[1:][values[1:] == values[:-1]]] = False
@@ -185,7 +184,7 @@ def are_first(chunks: list[np.ndarray]) -> np.ndarray:
 
 
 def pair_hash(source: str, target: str) -> int:
-    """Returns 64 bits of a pair, which tell the ends of its sides apart."""
+    """Returns a hash of 64 bits of a pair, which depends on where the source ends."""
     sides = source.encode("utf-8"), target.encode("utf-8")
     content = b"%d %b%b" % (len(sides[0]), *sides)
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")

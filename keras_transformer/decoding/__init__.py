@@ -3,8 +3,9 @@
 Keras is imported with the first name that needs it: `DecodingOptions` does without.
 """
 
-import importlib
 from typing import TYPE_CHECKING
+
+from keras_transformer.lazy import lazy_names
 
 if TYPE_CHECKING:
     from keras_transformer.decoding.beam import Beam as Beam
@@ -31,13 +32,4 @@ _MODULES = {
     "length_penalty": "results",
 }
 __all__ = list(_MODULES)
-
-
-def __getattr__(name):
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
-
-
-def __dir__():
-    return [*globals(), *__all__]
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -1,4 +1,4 @@
-"""Beam search for given phrases: lexically constrained decoding."""
+"""Lexically constrained decoding: beam search with phrases that translations must contain."""
 
 from typing import NamedTuple
 
@@ -14,13 +14,13 @@ from keras_transformer.layers import masks
 class ConstrainedBeam(Beam):
     """Beam search in which no hypothesis ends without all phrases of its sentence.
 
-    The places of the beam are shared among hypotheses by the phrase tokens that they have (dynamic
-    beam allocation; see `Phrases`). A hypothesis that may be better without the phrases keeps a
-    sentence going, up to its limit. Where none ends in time, the result is the best one of those
-    that have the most phrase tokens, without an end: all phrases, if the limit has room for them
-    and no other constraint forbids them. A sentence without phrases is searched as by `Beam`.
+    The places of the beam are divided among hypotheses by their number of phrase tokens (dynamic
+    beam allocation; see `Phrases`). An unfinished hypothesis that may score better keeps a sentence
+    running, up to its limit. If no hypothesis ends in time, the results are the best hypotheses
+    with the most phrase tokens, without an end. They have all phrases if the limit is large enough
+    and no other constraint forbids it. A sentence without phrases is searched as by `Beam`.
 
-    It needs `Constraints.phrases`. The arguments are those of `Beam`.
+    It needs `Constraints.phrases`, and has the arguments of `Beam`.
     """
 
     def start(self, constraints, capacity: int) -> BeamState:
@@ -28,36 +28,39 @@ class ConstrainedBeam(Beam):
         return super().start(constraints, capacity)._replace(progress=progress)
 
     def extensions(self, allowed, offsets, beam: BeamState, constraints, maxima) -> Extensions:
-        """The `2 · beam_size` first extensions of each sentence, in the order of `by_bank`."""
+        """Returns the first `2 · beam_size` extensions of each sentence, in `by_bank`'s order."""
         phrases, end_id = Phrases(constraints.phrases), constraints.end_id
-        found = phrases.extensions(allowed, offsets, beam.progress, 2 * self.beams, end_id)
-        return Extensions(*found)
+        extensions = phrases.extensions(allowed, offsets, beam.progress, 2 * self.beams, end_id)
+        return Extensions(*extensions)
 
     def returned(self, beam: BeamState, constraints):
-        """Of the unfinished hypotheses those that no other one has more phrase tokens than."""
+        """Returns True for the unfinished hypotheses with the most phrase tokens."""
         exist, phrases = super().returned(beam, constraints), Phrases(constraints.phrases)
-        met = ops.where(exist, phrases.met_tokens(beam.progress), -1)  # --> [batch, beams]
+        num_met = ops.where(exist, phrases.met_tokens(beam.progress), -1)  # --> [batch, beams]
         has_ended = beam.finished.scores[:, :1] > NEG_INF / 2
-        needed = ops.where(has_ended, phrases.num_tokens, ops.max(met, axis=1, keepdims=True))
-        return exist & (met == needed)
+        num_needed = ops.where(
+            has_ended, phrases.num_tokens, ops.max(num_met, axis=1, keepdims=True)
+        )
+        return exist & (num_met == num_needed)
 
 
 class Progress(NamedTuple):
-    """Parts of the phrases that hypotheses have."""
+    """Progress of hypotheses through the phrases."""
 
-    begun: KerasTensor  # bool [rows, count, phrases, length]: the last tokens are the first k + 1
+    # bool [rows, count, phrases, length]: the hypothesis ends with the phrase's first k + 1 tokens
+    matched: KerasTensor
     times: KerasTensor  # int32 [rows, count, phrases]: occurrences so far
 
 
 class Phrases:
-    """Follows phrases through hypotheses as automata, one token of all of them at a time.
+    """Follows phrases through hypotheses as automata, one token at a time for all hypotheses.
 
-    A phrase is met where its tokens stand in a row, anywhere, a forced beginning included: phrases
-    may overlap, and one inside another is met with it. A phrase that is listed n times is met by n
-    occurrences.
+    A phrase is met if its tokens occur in a row anywhere, also in a target prefix. Phrases may
+    overlap, and a phrase inside another phrase is met with it. A phrase that is listed n times must
+    occur n times.
 
     Args:
-        ids: Int32 `(rows, phrases, length)`, padded with 0; a phrase of padding is none.
+        ids: Int32 `(rows, phrases, length)`, padded with 0; a phrase of only padding is ignored.
 
     References: Post and Vilar 2018 (arXiv:1804.06609) for the banks; Hu et al. 2019 (N19-1090) for
     the search of many sentences at once; Baeza-Yates and Gonnet 1992 for the automata.
@@ -73,27 +76,30 @@ class Phrases:
         order = ops.arange(count, dtype="int32")
         listed = equal & (ops.expand_dims(order, 0) <= ops.expand_dims(order, 1))
         listed = ops.sum(ops.cast(listed, "int32"), axis=2)  # --> [rows, phrases]: so far
-        self._wanted = ops.where(self._lengths > 0, listed, 0)
+        self._required_times = ops.where(self._lengths > 0, listed, 0)
 
     def start(self, hypotheses: int) -> Progress:
-        """The `Progress` of hypotheses without a token."""
+        """Makes the `Progress` of hypotheses without tokens."""
         rows, count, length = ops.shape(self._ids)
         shape = rows, hypotheses, count
         return Progress(ops.zeros((*shape, length), "bool"), ops.zeros(shape, "int32"))
 
     def extensions(self, allowed, offsets, progress, count: int, end_id: int) -> tuple:
-        """The `count` first extensions of each row, in the order of `by_bank`.
+        """Returns the first `count` extensions of each row, in the order of `by_bank`.
 
-        Candidates are the `count` best tokens of each hypothesis, the end only where all phrases
-        are met, and the next token of each phrase. A bank holds as many met tokens.
+        Candidates are the `count` best tokens of each hypothesis, and the next token of each
+        phrase; the end only if all phrases are met. A bank is the number of met tokens.
 
         Args:
-            allowed: Float32 `(rows, hypotheses, vocabulary)`, `NEG_INF` for what is forbidden;
-                `allowed + offsets` is what extensions rank by.
+            allowed: Float32 `(rows, hypotheses, vocabulary)`, `NEG_INF` for forbidden tokens;
+                extensions rank by `allowed + offsets`.
             offsets: Float32 `(rows, hypotheses)`.
+            progress: `Progress` of the hypotheses.
+            count: Number of extensions.
+            end_id: Id that ends a hypothesis.
 
         Returns:
-            Tokens, hypotheses that they extend, totals and `Progress`, `(rows, count, …)` each.
+            Tokens, extended hypotheses, totals and `Progress`, tensors `(rows, count, …)`.
         """
         hypotheses, vocabulary = allowed.shape[1:]
         is_met = self.met_tokens(progress) == self.num_tokens  # --> [rows, hypotheses]
@@ -102,9 +108,9 @@ class Phrases:
         by_one = ops.reshape(allowed, (-1, 1, vocabulary))
         _, _, best = largest_of_rows(by_one, ops.zeros_like(by_one[..., 0]), count)
         best = ops.reshape(ops.cast(best, "int32"), (-1, hypotheses, best.shape[1]))
-        wanted = self.next_tokens(progress)  # --> [rows, hypotheses, phrases]
-        tokens = ops.concatenate([best, wanted], axis=2)
-        # A token counts once: all but the first of equal ones do not exist.
+        next_tokens = self.next_tokens(progress)  # --> [rows, hypotheses, phrases]
+        tokens = ops.concatenate([best, next_tokens], axis=2)
+        # A token counts once: only the first of equal tokens exists.
         equal = ops.expand_dims(tokens, 3) == ops.expand_dims(tokens, 2)
         places = ops.arange(tokens.shape[2], dtype="int32")
         earlier = ops.expand_dims(places, 0) < ops.expand_dims(places, 1)
@@ -120,60 +126,62 @@ class Phrases:
         tokens, parents, totals = extensions  # --> [rows, extensions]
         progress = Progress(*(take_rows(array, parents) for array in progress))
         progress = self.extended(progress, tokens)
-        chosen = by_bank(totals, self.met_tokens(progress), min(count, totals.shape[1]))
+        order = by_bank(totals, self.met_tokens(progress), min(count, totals.shape[1]))
         arrays = tokens, parents, totals, *progress
-        tokens, parents, totals, *progress = (take_rows(array, chosen) for array in arrays)
+        tokens, parents, totals, *progress = (take_rows(array, order) for array in arrays)
         return tokens, parents, totals, Progress(*progress)
 
     def extended(self, progress: Progress, tokens: KerasTensor) -> Progress:
-        """The `Progress` with one more token each, int32 `(rows, count)`."""
-        begun, times = progress
-        before = ops.concatenate([ops.ones_like(begun[..., :1]), begun[..., :-1]], axis=3)
+        """Returns the `Progress` after one more token per hypothesis, int32 `(rows, count)`."""
+        matched, times = progress
+        matched_before = ops.concatenate(
+            [ops.ones_like(matched[..., :1]), matched[..., :-1]], axis=3
+        )
         fits = ops.expand_dims(tokens, (2, 3)) == ops.expand_dims(self._ids, 1)
-        begun = before & fits & ops.expand_dims(self._real, 1)
-        ends = ops.any(begun & ops.expand_dims(self._last, 1), axis=3)
-        return Progress(begun, times + ops.cast(ends, "int32"))
+        matched = matched_before & fits & ops.expand_dims(self._real, 1)
+        ends = ops.any(matched & ops.expand_dims(self._last, 1), axis=3)
+        return Progress(matched, times + ops.cast(ends, "int32"))
 
     def met_tokens(self, progress: Progress) -> KerasTensor:
-        """Tokens of the met phrases and of the longest one under way, int32 `(rows, count)`.
+        """Counts tokens of met phrases and of the longest partial match, int32 `(rows, count)`.
 
-        Equal to `num_tokens` where all are met, and below it elsewhere.
+        The count is `num_tokens` if all phrases are met, and less otherwise.
         """
         unmet, under_way = self._unmet(progress)
         lengths = ops.where(unmet, 0, ops.expand_dims(self._lengths, 1))
         return ops.sum(lengths, axis=2) + ops.max(ops.where(unmet, under_way, 0), axis=2)
 
     def next_tokens(self, progress: Progress) -> KerasTensor:
-        """The next token of each phrase, int32 `(rows, count, phrases)`; PAD where it is met."""
+        """Returns the next token of each phrase, int32 `(rows, count, phrases)`; PAD if met."""
         unmet, under_way = self._unmet(progress)
         places = ops.arange(ops.shape(self._ids)[2], dtype="int32")
-        chosen = (places == ops.expand_dims(under_way, 3)) & ops.expand_dims(unmet, 3)
-        return ops.sum(ops.where(chosen, ops.expand_dims(self._ids, 1), PAD_ID), axis=3)
+        is_next = (places == ops.expand_dims(under_way, 3)) & ops.expand_dims(unmet, 3)
+        return ops.sum(ops.where(is_next, ops.expand_dims(self._ids, 1), PAD_ID), axis=3)
 
     def _unmet(self, progress):
-        """Phrases that are not met, and their tokens at the end; `(rows, count, phrases)` each."""
-        begun = progress.begun & ~ops.expand_dims(self._last, 1)
-        lengths = ops.arange(1, ops.shape(begun)[3] + 1, dtype="int32")
-        under_way = ops.max(ops.where(begun, lengths, 0), axis=3)
-        return progress.times < ops.expand_dims(self._wanted, 1), under_way
+        """Returns which phrases are not met, and their matched tokens, `(rows, count, phrases)`."""
+        unfinished = progress.matched & ~ops.expand_dims(self._last, 1)
+        lengths = ops.arange(1, ops.shape(unfinished)[3] + 1, dtype="int32")
+        under_way = ops.max(ops.where(unfinished, lengths, 0), axis=3)
+        return progress.times < ops.expand_dims(self._required_times, 1), under_way
 
 
 def by_bank(totals: KerasTensor, banks: KerasTensor, count: int) -> KerasTensor:
-    """The first `count` extensions of each row, the banks taking turns: int32 `(rows, count)`.
+    """Returns the first `count` extensions of each row, banks interleaved: int32 `(rows, count)`.
 
-    The best one of each bank, the highest bank first, then the second best ones, …: any number of
-    them is shared equally among the banks that have as many, and a row with one bank is in the
-    order of its totals. Those with a total of `NEG_INF` are last.
+    The order is: the best extension of each bank, highest bank first, then the second best of each
+    bank, …. So banks with enough extensions get equal numbers of places. A row with one bank is in
+    the order of its totals. Extensions with a total of `NEG_INF` are last.
 
     Args:
         totals: Float32 `(rows, extensions)`.
         banks: Int32 `(rows, extensions)`.
     """
     places = ops.arange(totals.shape[1], dtype="int32")
-    mine, other = ops.expand_dims(totals, 2), ops.expand_dims(totals, 1)
-    ahead = ops.expand_dims(places, 0) < ops.expand_dims(places, 1)  # of equal ones the first
-    ahead = (other > mine) | ((other == mine) & ahead)
-    ahead = ahead & (ops.expand_dims(banks, 2) == ops.expand_dims(banks, 1))
-    rank = ops.sum(ops.cast(ahead, "int32"), axis=2)  # --> [rows, extensions]
-    turn = ops.cast(rank * (ops.max(banks) + 1) - banks, "float32")
-    return ops.top_k(ops.where(totals > NEG_INF / 2, -turn, NEG_INF), count)[1]
+    own_totals, other_totals = ops.expand_dims(totals, 2), ops.expand_dims(totals, 1)
+    is_ahead = ops.expand_dims(places, 0) < ops.expand_dims(places, 1)  # of equal ones the first
+    is_ahead = (other_totals > own_totals) | ((other_totals == own_totals) & is_ahead)
+    is_ahead = is_ahead & (ops.expand_dims(banks, 2) == ops.expand_dims(banks, 1))
+    rank = ops.sum(ops.cast(is_ahead, "int32"), axis=2)  # --> [rows, extensions]
+    order = ops.cast(rank * (ops.max(banks) + 1) - banks, "float32")
+    return ops.top_k(ops.where(totals > NEG_INF / 2, -order, NEG_INF), count)[1]

@@ -13,17 +13,17 @@ class Constraints(NamedTuple):
     """Rules for the hypotheses of each sentence; the Python values decide what is traced.
 
     Attributes:
-        max_lengths: Int32 `(batch,)`: tokens that each sentence may have, including EOS. The
-            search loop stops there; `constrain` does not look at it.
-        min_lengths: Int32 `(batch,)`: tokens that it must have, including EOS.
-        prefixes: Int32 `(batch, prefix)`: ids that each target must begin with, padded with 0;
-            a row of padding forces nothing.
+        max_lengths: Int32 `(batch,)`: maximum numbers of tokens of translations, including EOS. The
+            search loop stops there; `constrain` ignores it.
+        min_lengths: Int32 `(batch,)`: minimum numbers of tokens, including EOS.
+        prefixes: Int32 `(batch, prefix)`: target prefixes, padded with 0; a row of padding forces
+            nothing.
         logit_bias: Float32 `(vocabulary,)`, in nats: added to the logits before choosing. Below
             `NEG_INF / 2` it bans the id.
-        no_repeat_ngram_size: No n-gram of this many tokens occurs twice; 0 allows all.
-        forbidden_ids: A tuple of ids that are never chosen.
-        end_id: Id that ends a hypothesis; a negative one ends none.
-        phrases: Int32 `(batch, phrases, length)`: ids that must stand in a row in each hypothesis
+        no_repeat_ngram_size: No n-gram of this many tokens occurs twice; 0 allows all n-grams.
+        forbidden_ids: Ids that are never chosen.
+        end_id: Id that ends a hypothesis; a negative id ends none.
+        phrases: Int32 `(batch, phrases, length)`: ids that a hypothesis must contain in a row
             before it may end, padded with 0. Only for `ConstrainedBeam`.
     """
 
@@ -38,24 +38,24 @@ class Constraints(NamedTuple):
 
     @property
     def changed_ids(self) -> int | None:
-        """Number of first ids that `constrain` may change; None where it may change any id."""
+        """Number of first ids that `constrain` may change; None if it may change any id."""
         if self.logit_bias is not None or self.prefixes is not None or self.no_repeat_ngram_size:
             return None
         return max(*self.forbidden_ids, self.end_id) + 1
 
     @property
     def forced_lengths(self) -> KerasTensor:
-        """Int32 `(batch,)`: tokens of each prefix, 0 without one."""
+        """Number of tokens of each prefix, int32 `(batch,)`."""
         if self.prefixes is None:
             return ops.zeros_like(self.max_lengths)
         return ops.sum(ops.cast(masks.padding_mask(self.prefixes), "int32"), axis=1)
 
 
 def length_limits(lengths, ratio, margin, max_length):
-    """Tokens that each translation may have: `ratio · lengths + margin`, up to `max_length`.
+    """Returns maximum numbers of tokens: `ratio · lengths + margin`, up to `max_length`.
 
-    Int32 `(batch,)`, like the tokens of each source (not the padding that its batch-mates need),
-    and 0 for a source without tokens. The margin may be `(batch,)`.
+    `lengths` and the result are int32 `(batch,)`. Lengths do not include padding, and a source
+    without tokens gets 0. The margin may be `(batch,)`.
     """
     limits = ops.cast(lengths, "float32") * ratio + ops.cast(margin, "float32")
     limits = ops.cast(limits, "int32")
@@ -63,17 +63,17 @@ def length_limits(lengths, ratio, margin, max_length):
 
 
 def constrain(logits, ids, position, constraints: Constraints):
-    """Takes what a hypothesis may not continue with out of the choice.
+    """Sets the logits of tokens that may not follow a hypothesis to `NEG_INF`.
 
-    A token forced by a prefix overrides all else: only it is allowed, with its logit as it is.
-    After the prefix the other constraints hold, and its n-grams count as used.
+    A token forced by a prefix overrides all other constraints: only it is allowed, with its own
+    logit. After the prefix the other constraints apply, and the prefix's n-grams count as used.
 
     Args:
-        logits: Float32 `(batch, beams, vocabulary)`. They stay what probabilities are computed
-            from; the result, `NEG_INF` for what is not allowed, is only for choosing.
-        ids: Int32 `(batch, beams, capacity)`: what each hypothesis holds, in its first `position`
-            places. The others are not looked at.
-        position: Int scalar: tokens that each hypothesis holds, at most `capacity`.
+        logits: Float32 `(batch, beams, vocabulary)`. Probabilities are still computed from these
+            logits; the result is only for choosing.
+        ids: Int32 `(batch, beams, capacity)`: tokens of each hypothesis in its first `position`
+            places; further places are ignored.
+        position: Int scalar: number of tokens of each hypothesis, at most `capacity`.
         constraints: `Constraints`.
     """
     _, min_lengths, prefixes, logit_bias, ngram_size, forbidden_ids, end_id, _ = constraints
@@ -92,7 +92,7 @@ def constrain(logits, ids, position, constraints: Constraints):
         allowed = ops.where(repeated, NEG_INF, allowed)
     if prefixes is not None:
         batch, width = ops.shape(prefixes)
-        # One column of padding more: what each position past the end reads.
+        # One more column of padding, which positions after the end read.
         padded = ops.pad(prefixes, ((0, 0), (0, 1)))
         token = ops.slice(padded, (0, ops.minimum(position, width)), (batch, 1))
         token = ops.expand_dims(token, 1)  # --> [batch, 1, 1]
@@ -102,24 +102,24 @@ def constrain(logits, ids, position, constraints: Constraints):
 
 
 def _repeated(ids, position, size, vocabulary_size):
-    """Tokens that would end an n-gram of `size` tokens that the hypothesis already holds.
+    """Returns a mask of tokens that would repeat an n-gram of `size` tokens of the hypothesis.
 
-    Each earlier place is compared with the last `size - 1` tokens, and what followed a match is
-    scattered into a mask: nothing of `capacity` times the vocabulary is built. Padding is never
+    Each earlier place is compared with the last `size - 1` tokens, and the token after a match is
+    scattered into a mask. So no array of `capacity` times the vocabulary is built. Padding is never
     marked. Reference: Paulus et al. 2017, section 2.5 (arXiv:1705.04304).
     """
     batch, beams, capacity = ops.shape(ids)
     context = size - 1
-    # So that each place begins a window, also where the capacity is smaller than an n-gram.
+    # Padded, so that each place begins a window, even if the capacity is smaller than an n-gram.
     padded = ops.pad(ids, ((0, 0), (0, 0), (0, context)))
-    # Before the first whole n-gram the start is negative; then no window is whole either.
+    # Before the first complete n-gram the start is negative, and no window is complete either.
     start = ops.maximum(position - context, 0)
     newest = ops.slice(padded, (0, 0, start), (batch, beams, context))
     match = ops.arange(capacity, dtype="int32") + context < position  # --> [capacity]
     for k in range(context):
         match = match & (padded[:, :, k : k + capacity] == newest[:, :, k : k + 1])
-    # All windows write True, those that do not match into the column of padding: had they
-    # written False, the last one to write the same token would win.
+    # All windows write True; windows that do not match write into the column of padding. If they
+    # wrote False, the last window that writes the same token would win.
     tokens = ops.where(match, padded[:, :, context:], PAD_ID)  # --> [batch, beams, capacity]
     rows = ops.expand_dims(ops.arange(batch * beams, dtype="int32"), 1)
     rows = ops.reshape(ops.broadcast_to(rows, (batch * beams, capacity)), (-1,))

@@ -1,7 +1,7 @@
-"""The one decoding loop: score what may follow, let a strategy choose, until all have ended.
+"""Decoding loop: scores next tokens and lets a strategy choose, until all hypotheses have ended.
 
 The model is a function `step(ids, cache) -> (logits, cache)`: ids int32 `(batch, beams)`, logits
-float32 `(batch, beams, vocabulary)`. Anything that has one can be decoded.
+float32 `(batch, beams, vocabulary)`. Any model with such a function can be decoded.
 """
 
 from collections.abc import Callable
@@ -20,32 +20,33 @@ StepBody = Callable[..., tuple]
 
 
 class DecodingState(NamedTuple):
-    """A search under way. Every shape is fixed."""
+    """State of a search. Every shape is fixed."""
 
-    position: KerasTensor  # int32 []: tokens written so far
+    position: KerasTensor  # int32 []: number of tokens written so far
     newest: KerasTensor  # int32 [batch, beams]: the last token of each hypothesis
     ids: KerasTensor  # int32 [batch, beams, capacity], padded with 0
     token_log_probabilities: KerasTensor  # float32 [batch, beams, capacity]
-    running: KerasTensor  # bool [batch, beams]: whether a hypothesis goes on
+    running: KerasTensor  # bool [batch, beams]: whether a hypothesis continues
     strategy_state: Any
     cache: Any  # the model's
 
-    def extended(self, more: int) -> "DecodingState":
-        """With capacity for `more` tokens; the model's cache stays."""
+    def extended(self, num_tokens: int) -> "DecodingState":
+        """Returns the state with capacity for more tokens; the model's cache stays."""
         return self._replace(
-            ids=pad_tokens(self.ids, more),
-            token_log_probabilities=pad_tokens(self.token_log_probabilities, more),
-            strategy_state=self.strategy_state and self.strategy_state.extended(more),
+            ids=pad_tokens(self.ids, num_tokens),
+            token_log_probabilities=pad_tokens(self.token_log_probabilities, num_tokens),
+            strategy_state=self.strategy_state and self.strategy_state.extended(num_tokens),
         )
 
 
 class Strategy(Protocol):
     """Chooses the next token of each hypothesis: `Greedy`, `Sampling`, `Beam`, `ConstrainedBeam`.
 
-    `beams` hypotheses are extended at once for each sentence. `start` gives its own state, `()` or
-    a NamedTuple with `extended(more)` for more capacity. `choose` is given logits before and after
-    the constraints, `(batch, beams, vocabulary)`; it gives the next state, and for each hypothesis
-    the one of the same sentence that it continues, `(batch, beams)` (`None`: each itself).
+    It extends `beams` hypotheses per sentence at once. `start` returns the strategy's own state,
+    `()` or a NamedTuple with `extended(num_tokens)` for more capacity. `choose` takes logits before
+    and after the constraints, `(batch, beams, vocabulary)`. It returns the next state, and for each
+    hypothesis the hypothesis of the same sentence that it continues, `(batch, beams)`; `None` if
+    each continues itself.
     """
 
     beams: int
@@ -58,13 +59,14 @@ class Strategy(Protocol):
 
 
 def start(strategy: Strategy, cache: Any, constraints: Constraints, capacity: int) -> DecodingState:
-    """The state before the first token.
+    """Makes the state before the first token.
 
     Args:
         strategy: A `Strategy`.
-        cache: What `step` needs for the first token of `strategy.beams` hypotheses.
-        constraints: Each sentence has a limit of its own: batch-mates cannot change its result.
-        capacity: Tokens that the state has room for; `DecodingState.extended` gives more.
+        cache: Cache of `step` for the first token of `strategy.beams` hypotheses.
+        constraints: Each sentence has its own limit, so that other sentences in the batch cannot
+            change its result.
+        capacity: Capacity of the state in tokens; `DecodingState.extended` increases it.
     """
     limits, beams = constraints.max_lengths, strategy.beams  # limits: [batch]
     batch = ops.shape(limits)[0]
@@ -82,9 +84,9 @@ def start(strategy: Strategy, cache: Any, constraints: Constraints, capacity: in
 def make_step_body(
     strategy: Strategy, step: Step, constraints: Constraints, reorder: Reorder | None = None
 ) -> StepBody:
-    """The body of the loop: gives the fields of the next state to those of a `DecodingState`.
+    """Makes the loop's body, a function from the fields of a `DecodingState` to the next fields.
 
-    `reorder(cache, parents) -> cache` is for a beam search, whose hypotheses go on from one
+    Beam search needs `reorder(cache, parents) -> cache`, because its hypotheses continue one
     another; parents int32 `(batch, beams)`.
     """
 
@@ -109,8 +111,8 @@ def advance(step_body: StepBody, state: DecodingState, stop_at: int | KerasTenso
         state = DecodingState(*fields)
         return ops.logical_and(ops.any(state.running), state.position < stop_at)
 
-    def body(*before):
-        return keras.tree.map_structure(_of_the_shape_of, step_body(*before), before)
+    def body(*fields):
+        return keras.tree.map_structure(_of_the_shape_of, step_body(*fields), fields)
 
     return DecodingState(*ops.while_loop(unfinished, body, tuple(state)))
 
@@ -127,25 +129,26 @@ def decode(
 
     Args:
         step: The model.
-        cache: What `step` needs for the first token of `strategy.beams` hypotheses.
+        cache: Cache of `step` for the first token of `strategy.beams` hypotheses.
         strategy: A `Strategy`.
-        constraints: Each sentence has a limit of its own: batch-mates cannot change its result.
-        max_length: Tokens that the result has capacity for; no limit may be larger.
-        reorder: `reorder(cache, parents) -> cache` for a beam search, whose hypotheses go on from
-            one another; parents int32 `(batch, beams)`.
+        constraints: Each sentence has its own limit, so that other sentences in the batch cannot
+            change its result.
+        max_length: Capacity of the result in tokens; no limit may be larger.
+        reorder: `reorder(cache, parents) -> cache` for beam search, whose hypotheses continue one
+            another; parents int32 `(batch, beams)`.
     """
     state = start(strategy, cache, constraints, max_length)
     state = advance(make_step_body(strategy, step, constraints, reorder), state, max_length)
     return strategy.hypotheses(state, constraints)
 
 
-def pad_tokens(values, more: int):
-    """`[batch, beams, capacity + more]`, with zeros behind."""
-    return ops.pad(values, ((0, 0), (0, 0), (0, more)))
+def pad_tokens(values, num_tokens: int):
+    """Pads with zeros at the end to `[batch, beams, capacity + num_tokens]`."""
+    return ops.pad(values, ((0, 0), (0, 0), (0, num_tokens)))
 
 
-def _of_the_shape_of(values, before):
-    """Values with the static sizes that they had before the loop's body."""
-    if tuple(values.shape) == tuple(before.shape):
+def _of_the_shape_of(values, old_values):
+    """Gives values the static sizes that they had before the loop's body."""
+    if tuple(values.shape) == tuple(old_values.shape):
         return values
-    return ops.reshape(values, ops.shape(before))
+    return ops.reshape(values, ops.shape(old_values))

@@ -10,14 +10,14 @@ from keras_transformer.options import FLOAT32, INT32, Int32, declared, option
 
 # sacreBLEU's tokenizers that need no download; `none` splits text only at spaces.
 BleuTokenizer = Literal["13a", "intl", "zh", "char", "none", "ja-mecab", "ko-mecab"]
-LENGTH_MARGIN = 10  # tokens that a translation may have more than `max_length_ratio` gives
+LENGTH_MARGIN = 10  # tokens added to the limit of `max_length_ratio`
 
 # Minus infinity bans an id.
 _Bias = Annotated[float, pydantic.Field(strict=True, allow_inf_nan=True, lt=FLOAT32)]
 
 
-def _count(default, meaning, least=0):
-    return option(default, meaning, ge=least, lt=INT32)
+def _count(default, meaning, minimum=0):
+    return option(default, meaning, ge=minimum, lt=INT32)
 
 
 def _number(default, meaning):
@@ -25,11 +25,11 @@ def _number(default, meaning):
 
 
 def early_stopping() -> Any:
-    """Declares the option of every class that has it."""
+    """Declares the option for the classes that have it."""
     return option(
         True,
         "End the beam search of a sentence when as many hypotheses as the beam size have ended; "
-        "false goes on until no other one can score higher.",
+        "false: continue until no other hypothesis can score higher.",
     )
 
 
@@ -41,8 +41,8 @@ def max_length_ratio() -> Any:
     """Declares the option of runs and exports."""
     return option(
         None,
-        "Most tokens of a translation, as a multiple of the source's, and without "
-        "`length_normalization: marian` 10 more; null: twice.",
+        "Maximum number of tokens of a translation, as a multiple of the source's, plus 10 without "
+        "`length_normalization: marian`; null: 2.",
         ge=0,
         lt=FLOAT32,
     )
@@ -50,16 +50,16 @@ def max_length_ratio() -> Any:
 
 @declared
 class SearchDefaults:
-    """Options of a search that a run has defaults of its own for, and that exports have fixed."""
+    """Search options with defaults in each run, which an export fixes."""
 
-    beam_size: int = _count(4, "Hypotheses that stay alive; 1 is greedy search.", 1)
+    beam_size: int = _count(4, "Beam size; 1 is greedy search.", 1)
     length_penalty: float = _number(
         0.6, "Exponent of the GNMT length penalty ((5 + length) / 6)^x."
     )
     length_normalization: Literal["gnmt", "length", "marian"] = option(
         "gnmt",
-        "Score of a hypothesis: gnmt, log-probability / GNMT's length penalty; length, "
-        "log-probability / length^length_penalty, as in Hugging Face's search; marian, "
+        "Score of a hypothesis. gnmt: log-probability / GNMT's length penalty. length: "
+        "log-probability / length^length_penalty, as in Hugging Face's search. marian: "
         "(log-probability - word_penalty * length) / length^length_penalty, in a beam that shrinks "
         "with each hypothesis that ends.",
         strict=None,
@@ -69,21 +69,19 @@ class SearchDefaults:
 
 @declared
 class DecodingOptions(SearchDefaults):
-    """Options of a search; NumPy's numbers and any collections are taken.
+    """Options of a search; they may be NumPy's numbers and any collections.
 
     Raises:
-        InputError: A value is out of range, two contradict each other, or a name is unknown.
+        InputError: A value is out of range, options contradict each other, or a name is unknown.
     """
 
     early_stopping: bool = early_stopping()
     n_best: int = _count(
-        1, "Translations of each sentence: at most the beam size, or any number of samples.", 1
+        1, "Number of translations per sentence: at most the beam size, or any with sampling.", 1
     )
-    sampling: bool = option(
-        False, "Draw at random instead of searching; the beam size has no effect then."
-    )
+    sampling: bool = option(False, "Sample instead of searching; the beam size has no effect then.")
     temperature: float = option(1.0, "Divisor of the logits in sampling.", ge=1e-6, lt=FLOAT32)
-    top_k: int = _count(0, "Sample from this many most probable tokens; 0 = all.")
+    top_k: int = _count(0, "Sample from this number of most probable tokens; 0: all.")
     top_p: float = option(
         1.0,
         "Sample from the smallest set of most probable tokens with this probability.",
@@ -92,39 +90,43 @@ class DecodingOptions(SearchDefaults):
     )
     seed: Int32 | tuple[Int32, ...] = option(
         0,
-        "Seed of each sentence's samples: an integer for all sentences, or one for each. A "
-        "sentence with a seed gives equal samples in any batch.",
+        "Seed of each sentence's samples: an integer for all sentences, or one per sentence. Equal "
+        "seeds give equal samples in any batch.",
         "an integer of at least -2**31 and below 2**31, or a list of them",
         strict=None,
     )
-    min_length: int = _count(0, "Fewest tokens of a translation, including EOS.")
+    min_length: int = _count(0, "Minimum number of tokens of a translation, including EOS.")
     max_length: int | None = _count(
-        None, "Most tokens, including EOS; by default the run's `max_target_length`.", 1
+        None,
+        "Maximum number of tokens, including EOS; by default the run's `max_target_length`.",
+        1,
     )
-    min_length_ratio: float = _number(0.0, "Fewest tokens, as a multiple of the source's.")
+    min_length_ratio: float = _number(
+        0.0, "Minimum number of tokens, as a multiple of the source's."
+    )
     max_length_ratio: float = option(
         2.0,
-        "Most tokens, as a multiple of the source's, and without `length_normalization: marian` "
-        "10 more; infinity for any.",
+        "Maximum number of tokens, as a multiple of the source's, plus 10 without "
+        "`length_normalization: marian`; infinity for any.",
         "a number of at least 0 and below 2**127, or infinity",
         ge=0,
         allow_inf_nan=True,
     )
     banned_ids: tuple[Int32, ...] = option((), "Ids that are never chosen.", "a list of integers")
-    allow_unknown: bool = option(
-        False, "Let a translation contain `<unk>`, the token of everything unknown."
-    )
+    allow_unknown: bool = option(False, "Let a translation contain `<unk>`, the unknown token.")
     logit_bias: tuple[tuple[Int32, _Bias], ...] = option(
         (),
-        "Ids with a number that is added to their logit before choosing.",
+        "Numbers that are added to the logits of ids before choosing.",
         "a dict from ids to numbers",
     )
-    no_repeat_ngram_size: int = _count(0, "No n-gram of this many tokens occurs twice; 0 = off.")
+    no_repeat_ngram_size: int = _count(
+        0, "Size of n-grams, in tokens, that may occur only once; 0: no limit."
+    )
 
     @pydantic.field_validator("*", mode="before")
     @classmethod
     def _to_plain(cls, value: Any) -> Any:
-        """Tuples for other collections, Python's numbers for NumPy's."""
+        """Converts other collections to tuples, and NumPy's numbers to Python's."""
         if isinstance(value, Mapping):
             value = value.items()
         if hasattr(value, "tolist"):
@@ -147,7 +149,7 @@ class DecodingOptions(SearchDefaults):
         if self.word_penalty and self.length_normalization != "marian":
             rule = "`word_penalty` needs `length_normalization: marian`."
             raise InputError(f"{rule} Received: word_penalty={self.word_penalty}.")
-        # Infinity is a value of its own; a number beyond float32 would become infinity unseen.
+        # Infinity has its own meaning; a number beyond float32 would silently become infinity.
         if FLOAT32 <= self.max_length_ratio < float("inf"):
             rule = "`max_length_ratio` must be below 2**127, or infinity."
             raise InputError(f"{rule} Received: {self.max_length_ratio!r}.")
@@ -155,26 +157,26 @@ class DecodingOptions(SearchDefaults):
 
     @property
     def beams(self) -> int:
-        """Hypotheses that go on at once for each sentence."""
+        """Number of hypotheses of a sentence that are extended at once."""
         return self.n_best if self.sampling else self.beam_size
 
     @property
     def length_margin(self) -> int:
-        """Tokens that a translation may have more than `max_length_ratio` gives."""
+        """Number of tokens added to the limit of `max_length_ratio`."""
         return 0 if self.length_normalization == "marian" else LENGTH_MARGIN
 
     @property
     def stops_early(self) -> bool:
-        """The stop rule of the search: a beam of one is greedy search, which has the one rule."""
+        """Stop rule of the search; greedy search and sampling always stop early."""
         return self.early_stopping or self.beam_size == 1 or self.sampling
 
     def resolve_max_length(self, max_length: int) -> int:
-        """Most tokens of a translation; `max_length` where the options name none."""
+        """Returns the maximum number of tokens of a translation, by default `max_length`."""
         return max_length if self.max_length is None else self.max_length
 
     @property
     def program_key(self) -> tuple:
-        """Equal for options that share a compiled program; the others are arguments of it."""
+        """Key of options that need separate compiled functions; the others are its arguments."""
         sizes = self.beams, self.n_best, self.no_repeat_ngram_size
         rules = self.stops_early, self.allow_unknown, self.length_normalization
         return self.sampling, *rules, *sizes
@@ -182,15 +184,15 @@ class DecodingOptions(SearchDefaults):
     def check_ids(self, vocabulary_size: int) -> None:
         """Raises `InputError` for ids outside the model's target vocabulary."""
         ids = {"banned_ids": self.banned_ids, "logit_bias": dict(self.logit_bias)}
-        for name, given in ids.items():
-            for each in given:
-                if not 0 <= each < vocabulary_size:
+        for name, ids_of_option in ids.items():
+            for id in ids_of_option:
+                if not 0 <= id < vocabulary_size:
                     rule = f"must name ids of the vocabulary, from 0 to {vocabulary_size - 1}"
-                    raise InputError(f"`{name}` {rule}. Received: {each!r}.")
+                    raise InputError(f"`{name}` {rule}. Received: {id!r}.")
 
 
 def length_penalty(length: Any, exponent: float) -> Any:
-    """Length penalty `((5 + length) / 6)^exponent` of a number of tokens, EOS included.
+    """Computes the length penalty `((5 + length) / 6)^exponent` of a number of tokens with EOS.
 
     Larger exponents favour longer hypotheses. Takes a number or an array of floats.
     Reference: Wu et al. 2016, equation 14 (arXiv:1609.08144).
@@ -205,7 +207,7 @@ def hypothesis_score(
     normalization: str = "gnmt",
     word_penalty: Any = 0.0,
 ) -> Any:
-    """Score of a hypothesis by `length_normalization` of `DecodingOptions`.
+    """Computes the score of a hypothesis by `length_normalization` of `DecodingOptions`.
 
     Takes numbers or arrays of floats; the length is at least 1 except with `"gnmt"`.
     """

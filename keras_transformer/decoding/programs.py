@@ -13,41 +13,42 @@ _compiling = threading.RLock()
 class Compiled:
     """A function that may use a model's weights, compiled once for each set of shapes.
 
-    TensorFlow traces the function once for all shapes (an axis of one row apart: see `_spec`), JAX
-    once for each; XLA compiles a program for each on both. Changes of the weights are seen.
-    Keyword arguments of a call are static: hashable values, with a program for each.
+    TensorFlow traces the function once for all shapes (except axes of one row: see `_spec`), JAX
+    once per shape. XLA compiles it once per shape on both backends. The compiled function uses the
+    current weights. Keyword arguments of a call are static: hashable values, and the function is
+    compiled for each of them.
 
     Args:
         model: The Keras model that `function` uses, or `None`.
-        function: From arrays, or structures of arrays, to a structure of tensors.
-        kept: From the static arguments to a tuple of structures of tensors, which `function` gets
-            after its arguments from outside the program.
-        with_xla: Whether XLA compiles it, or TensorFlow runs it as a graph, which takes a few
-            times as long; JAX knows nothing else.
+        function: Function from arrays, or structures of arrays, to a structure of tensors.
+        outer_arguments: Function from the static arguments to a tuple of structures of tensors.
+            They are computed outside the compiled function, and follow its other arguments.
+        with_xla: Whether XLA compiles it. Otherwise TensorFlow runs it as a graph, which takes a
+            few times as long; JAX always compiles.
     """
 
     def __init__(
         self,
         model,
         function: Callable,
-        kept: Callable[..., tuple] | None = None,
+        outer_arguments: Callable[..., tuple] | None = None,
         with_xla: bool = True,
     ):
         backend = keras.backend.backend()
         if backend not in ("tensorflow", "jax"):
             rule = "Decoding is compiled on the TensorFlow and JAX backends."
             raise RuntimeError(f"{rule} Received: backend={backend!r}.")
-        self.programs = set()  # the shapes that it has been called with
-        kept = kept or (lambda **static: ())
+        self.programs = set()  # the shapes of earlier calls
+        outer_arguments = outer_arguments or (lambda **static: ())
         if backend == "tensorflow":
-            self._run = _with_tensorflow(function, kept, with_xla)
+            self._run = _with_tensorflow(function, outer_arguments, with_xla)
         else:
-            self._run = _with_jax(model, function, kept)
+            self._run = _with_jax(model, function, outer_arguments)
         self._counts = with_xla or backend == "jax"
 
     @property
     def compilations(self) -> int:
-        """Programs that XLA has compiled."""
+        """Number of functions that XLA has compiled."""
         return len(self.programs) if self._counts else 0
 
     def __call__(self, *arguments, **static):
@@ -59,14 +60,14 @@ class Compiled:
         shapes += tuple(static.values())
         if shapes in self.programs:
             return self._run(arguments, static)
-        # Several batches may be on their way: one at a time is traced and compiled.
+        # Several threads may call it, but only one at a time may trace and compile.
         with _compiling:
             result = self._run(arguments, static)
             self.programs.add(shapes)
         return result
 
 
-def _with_tensorflow(function, kept, with_xla):
+def _with_tensorflow(function, outer_arguments, with_xla):
     import tensorflow as tf
 
     traced = {}
@@ -77,19 +78,19 @@ def _with_tensorflow(function, kept, with_xla):
         specs = tuple(None if value is None else _spec(tf, value) for value in flat)
         key = specs, *static.values()
         if key not in traced:
-            weights = kept(**static)
+            weights = outer_arguments(**static)
 
-            # No signature is given: the arguments are flat, and their places of `None` stay so.
+            # `tf.function` takes flat tensors, because a signature has no place for `None`.
             def run(*tensors):
                 tensors = iter(tensors)
                 structure = [None if spec is None else next(tensors) for spec in specs]
-                # Tensors that are closed over are arguments of the program, not constants.
+                # Tensors that the function closes over are its arguments, not constants.
                 structure = tf.nest.pack_sequence_as(arguments, structure)
                 return function(*structure, *weights, **static)
 
             signature = [spec for spec in specs if spec is not None]
             run = tf.function(run, signature, jit_compile=with_xla or None, autograph=False)
-            # Called as it is: to look for a trace would take half a millisecond each time.
+            # The concrete function, because to look for a trace takes half a millisecond per call.
             traced[key] = run.get_concrete_function()
         return traced[key](*(value for value in flat if value is not None))
 
@@ -97,29 +98,29 @@ def _with_tensorflow(function, kept, with_xla):
 
 
 def _spec(tf, value):
-    # A batch of one sentence is traced as such: some of XLA's best choices for a matrix are its
-    # worst for a vector, and the model may then choose otherwise.
+    # A batch of one sentence has its own trace: some of XLA's best choices for a matrix are its
+    # worst for a vector, and the model may choose another layout of its weights.
     shape = [1 if size == 1 else None for size in value.shape]
     if len(shape) > 2:
         shape[1] = value.shape[1]  # heads or hypotheses: never padded
     return tf.TensorSpec(shape, value.dtype)
 
 
-def _with_jax(model, function, kept):
+def _with_jax(model, function, outer_arguments):
     import jax
 
     def variables():
-        # A model need not be one of Keras': anything with a step can be searched.
+        # A model need not be a Keras model: any object with a step can be searched.
         return getattr(model, "variables", ())
 
-    # The weights are an argument: closed over, they would be constants of each program.
+    # The weights are an argument, because JAX makes constants of arrays that it closes over.
     @functools.partial(jax.jit, static_argnames="static")
     def run(values, arguments, static):
         with keras.StatelessScope(list(zip(variables(), values, strict=True))):
             return function(*arguments, **dict(static))
 
     def call(arguments, static):
-        arguments = (*arguments, *kept(**static))
+        arguments = (*arguments, *outer_arguments(**static))
         return run([variable.value for variable in variables()], arguments, tuple(static.items()))
 
     return call

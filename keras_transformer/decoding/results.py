@@ -1,4 +1,4 @@
-"""Results of a search: hypotheses as arrays, and the penalties in their scores."""
+"""Results of a search: hypotheses as arrays, and their scores."""
 
 from typing import NamedTuple
 
@@ -13,18 +13,17 @@ NEG_INF = -1e30
 
 
 class Hypotheses(NamedTuple):
-    """The hypotheses of each sentence: best first, of samples in the order of drawing.
+    """Hypotheses of each sentence: best first, or samples in order.
 
     Attributes:
-        ids: Int32 `(batch, n_best, max_length)`: no BOS; EOS where there is one, then padding.
-        log_probabilities: Float32 `(batch, n_best)`, the model's own, summed over all tokens, in
-            nats: neither constraints nor a temperature change them.
-        scores: Float32 `(batch, n_best)`, what the strategy ranks by: the log-probability of what
-            follows the forced tokens over the length penalty of their number; in a beam search a
-            logit bias is part of it.
+        ids: Int32 `(batch, n_best, max_length)`, without BOS, with EOS if it ends, then padding.
+        log_probabilities: Float32 `(batch, n_best)`, the model's log-probabilities, summed over all
+            tokens, in nats; constraints and temperature do not change them.
+        scores: Float32 `(batch, n_best)`, ranking score: log-probability / length penalty, without
+            forced tokens. In beam search it includes a logit bias.
         token_log_probabilities: Float32 `(batch, n_best, max_length)`, 0 after the end.
-        continuation_log_probabilities: Float32 `(batch, n_best)`, of the tokens that follow the
-            forced ones: of a prefix, or of a language model's prompt.
+        continuation_log_probabilities: Float32 `(batch, n_best)`, of the tokens that follow forced
+            tokens: a target prefix, or a language model's prompt.
         continuation_lengths: Int32 `(batch, n_best)`, the number of these tokens.
     """
 
@@ -37,11 +36,12 @@ class Hypotheses(NamedTuple):
 
 
 def continuation_of(ids, token_log_probabilities, forced_lengths):
-    """Log-probability and number of the tokens after the forced ones, `(batch, hypotheses)` each.
+    """Returns log-probability and number of the tokens after forced ones, `(batch, hypotheses)`.
 
     Args:
-        ids: Int32 `(batch, hypotheses, capacity)`, padded with 0, like `token_log_probabilities`.
-        forced_lengths: Int32 `(batch,)`.
+        ids: Int32 `(batch, hypotheses, capacity)`, padded with 0.
+        token_log_probabilities: Float32 of the same shape.
+        forced_lengths: Int32 `(batch,)`, numbers of forced tokens.
     """
     places = ops.arange(ops.shape(ids)[2], dtype="int32")
     follows = places >= ops.expand_dims(forced_lengths, (1, 2))  # --> [batch, 1, capacity]
@@ -51,7 +51,7 @@ def continuation_of(ids, token_log_probabilities, forced_lengths):
 
 
 def length_penalty(length: int | np.ndarray | KerasTensor, exponent: float) -> KerasTensor:
-    """`options.length_penalty` in float32, the shape of `length`."""
+    """Computes `options.length_penalty` in float32, of the shape of `length`."""
     return options.length_penalty(ops.cast(length, "float32"), exponent)
 
 
@@ -62,12 +62,14 @@ def score_of(
     normalization: str = "gnmt",
     word_penalty: float | KerasTensor = 0.0,
 ) -> KerasTensor:
-    """Scores of hypotheses, float32 in the shape that `totals` and `lengths` broadcast to.
+    """Computes scores of hypotheses, float32 in the shape that `totals` and `lengths` broadcast to.
 
     Args:
         totals: Float32, log-probabilities.
-        lengths: Integers, numbers of tokens, the end counted.
-        exponent: `length_penalty` of `DecodingOptions`, whose fields the others are.
+        lengths: Integers, numbers of tokens, including EOS.
+        exponent: `length_penalty` of `DecodingOptions`.
+        normalization: `length_normalization` of `DecodingOptions`.
+        word_penalty: As in `DecodingOptions`.
     """
     lengths = ops.cast(lengths, "float32")
     if normalization != "gnmt":

@@ -1,4 +1,4 @@
-"""One hypothesis at a time: greedy search, and sampling with its filters and random numbers."""
+"""Greedy search, and sampling with its filters and random numbers."""
 
 import numpy as np
 from keras import KerasTensor, ops
@@ -9,7 +9,7 @@ from keras_transformer.decoding.results import NEG_INF, Hypotheses, continuation
 from keras_transformer.decoding.selection import first_argmax
 from keras_transformer.ids import PAD_ID
 
-# The bits of the largest int32: no float32's bits, read as an int32, are larger.
+# The largest int32: the bits of a float32, read as an int32, are not larger.
 _EVERYTHING = 2**31 - 1
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
@@ -35,19 +35,23 @@ class Greedy:
         return first_argmax(allowed)
 
     def choose(self, state: DecodingState, logits, allowed, constraints):
-        chosen = self.pick(allowed, state.position)  # --> [batch, beams]
-        # Where nothing is allowed, the hypothesis stays as it is, without an end.
-        going = state.running & (_value_at(allowed, chosen) > NEG_INF / 2)
-        gained = _value_at(logits, chosen) - ops.logsumexp(logits, axis=-1)  # --> [batch, beams]
-        chosen = ops.where(going, chosen, PAD_ID)
-        gained = ops.where(going, gained, 0.0)
+        tokens = self.pick(allowed, state.position)  # --> [batch, beams]
+        # If no token is allowed, the hypothesis stays unchanged, without an end.
+        continues = state.running & (_value_at(allowed, tokens) > NEG_INF / 2)
+        log_probabilities = _value_at(logits, tokens) - ops.logsumexp(
+            logits, axis=-1
+        )  # --> [batch, beams]
+        tokens = ops.where(continues, tokens, PAD_ID)
+        log_probabilities = ops.where(continues, log_probabilities, 0.0)
         position, limits = state.position + 1, ops.expand_dims(constraints.max_lengths, 1)
         state = state._replace(
             position=position,
-            newest=chosen,
-            ids=_write(state.ids, chosen, state.position),
-            token_log_probabilities=_write(state.token_log_probabilities, gained, state.position),
-            running=going & (chosen != constraints.end_id) & (position < limits),
+            newest=tokens,
+            ids=_write(state.ids, tokens, state.position),
+            token_log_probabilities=_write(
+                state.token_log_probabilities, log_probabilities, state.position
+            ),
+            running=continues & (tokens != constraints.end_id) & (position < limits),
         )
         return state, None
 
@@ -59,15 +63,15 @@ class Greedy:
 
 
 class Sampling(Greedy):
-    """Draws each token at random, `num_samples` times independently for each sentence.
+    """Samples each token, `num_samples` times independently for each sentence.
 
-    A sentence's samples depend on its own seed and nothing else: not on its batch-mates, their
-    number, or the padding. All options but `num_samples` may be traced tensors; temperature, top-k
-    and top-p may be `(batch,)`, a value for each sentence.
+    A sentence's samples depend only on its own seed, not on other sentences in the batch, their
+    number, or the padding. All options except `num_samples` may be traced tensors; temperature,
+    top-k and top-p may be `(batch,)`, a value for each sentence.
 
     Args:
         seeds: Int32 `(batch,)`.
-        num_samples: Samples of each sentence.
+        num_samples: Number of samples per sentence.
         temperature: As in `DecodingOptions`, like `top_k` and `top_p`.
         *ranking: Arguments of `Greedy`.
 
@@ -89,7 +93,9 @@ class Sampling(Greedy):
         self.seeds, self.beams = seeds, num_samples
         filters = temperature, top_k, top_p
         # A value for each sentence broadcasts over its samples and the vocabulary.
-        self.filters = [ops.reshape(x, (-1, 1, 1)) if np.ndim(x) == 1 else x for x in filters]
+        self.filters = [
+            ops.reshape(value, (-1, 1, 1)) if np.ndim(value) == 1 else value for value in filters
+        ]
 
     def pick(self, allowed, position):
         return sample(allowed, self.seeds, position, *self.filters)
@@ -104,11 +110,11 @@ def _write(values, column, position):
 
 
 def sample(logits, seeds, position, temperature=1.0, top_k=0, top_p=1.0):
-    """Draws a token for each row of `(batch, samples, vocabulary)`, int32 `(batch, samples)`.
+    """Samples a token for each row of `(batch, samples, vocabulary)`, int32 `(batch, samples)`.
 
-    The largest sum of a filtered logit and Gumbel noise, which comes from `uniform`: the same seed,
-    sample, position and logits give the same token in any batch. What is `NEG_INF` is never
-    drawn unless nothing is allowed.
+    It is the token with the largest sum of a filtered logit and Gumbel noise. The noise comes from
+    `uniform`, so that equal seeds, samples, positions and logits give equal tokens in any batch.
+    Tokens with `NEG_INF` are never sampled, unless no token is allowed.
     """
     # --> [batch, samples, vocabulary]
     gaps = filter_logits(logits, temperature, top_k, top_p)
@@ -119,33 +125,35 @@ def sample(logits, seeds, position, temperature=1.0, top_k=0, top_p=1.0):
 def filter_logits(logits, temperature=1.0, top_k=0, top_p=1.0):
     """Filters logits; returns the distance of each log-probability below the largest.
 
-    Divides by the temperature, then takes the less probable tokens out of the choice: top-k keeps
-    the k most probable ones; top-p the smallest set that holds this share of what top-k kept, up
-    to float32's rounding of the sum. The most probable token always stays, and equally probable
-    ones stay or go together. The options may be tensors that broadcast to `logits`: other values
-    then need no new compilation, and neutral ones cost next to nothing. Float32
-    `(…, vocabulary)`, `-NEG_INF` for what was `NEG_INF` in `logits` or is taken out.
+    It divides by the temperature, then removes less probable tokens. Top-k keeps the k most
+    probable tokens. Top-p keeps the smallest set with this share of top-k's probability, up to
+    float32's rounding of the sum. The most probable token always stays, and equally probable tokens
+    stay or go together. The options may be tensors that broadcast to `logits`: then other values
+    need no new compilation, and neutral values cost little time.
+
+    Returns float32 `(…, vocabulary)`, with `-NEG_INF` for removed tokens, and for tokens with
+    `NEG_INF` in `logits`.
     """
     gaps = (ops.max(logits, axis=-1, keepdims=True) - logits) / temperature
     gaps = ops.where(logits > NEG_INF, gaps, -NEG_INF)
-    # A Python number that keeps all is no operation at all.
+    # A Python number that keeps all tokens needs no operation.
     if not isinstance(top_k, int) or top_k != 0:
         gaps = _keep_nearest(gaps, 1.0, ops.cast(top_k, "float32"), top_k <= 0)
     if not isinstance(top_p, int | float) or top_p != 1:
-        probabilities = ops.exp(-gaps)  # Relative to the largest; 0 for what was taken out.
-        wanted = top_p * ops.sum(probabilities, axis=-1, keepdims=True)
-        gaps = _keep_nearest(gaps, probabilities, wanted, top_p >= 1)
+        probabilities = ops.exp(-gaps)  # relative to the largest; 0 for removed tokens
+        target_weight = top_p * ops.sum(probabilities, axis=-1, keepdims=True)
+        gaps = _keep_nearest(gaps, probabilities, target_weight, top_p >= 1)
     return gaps
 
 
-def _keep_nearest(gaps, weights, wanted, keep_all):
-    """Keeps the smallest gaps whose weights add up to `wanted`; all where that is never reached.
+def _keep_nearest(gaps, weights, target_weight, keep_all):
+    """Keeps the smallest gaps whose weights add up to `target_weight`; all if they never do.
 
-    A bisection for the largest gap to be kept: at most 31 sums over a row. XLA's sort on a CPU
-    takes twenty times as long for rows of 8,000.
+    It finds the largest gap to keep by bisection, with at most 31 sums over a row. XLA's sort on a
+    CPU takes twenty times as long for rows of 8,000.
     """
-    # Read as an int32, the bits of float32 numbers that are not negative keep their order. -0.0,
-    # the gap of 0.0 below -0.0, becomes the least int32: kept by each threshold, as 0.0 is.
+    # Read as int32, the bits of non-negative float32 numbers keep their order. -0.0, the gap of 0.0
+    # below -0.0, becomes the least int32: every threshold keeps it, as it keeps 0.0.
     bits = ops.view(gaps, "int32")
     high = ops.full_like(bits[..., :1], _EVERYTHING)  # --> [..., 1]
     low = ops.where(keep_all, high, 0)
@@ -156,9 +164,9 @@ def _keep_nearest(gaps, weights, wanted, keep_all):
     def halve(low, high):
         middle = low + (high - low) // 2
         reached = ops.sum(ops.where(bits <= middle, weights, 0.0), axis=-1, keepdims=True)
-        # A decided row stays, also where more is wanted than there is: one more than
+        # A decided row stays, even if its weights do not reach the target: one more than
         # `_EVERYTHING` would be the least int32.
-        enough = (reached >= wanted) | (low == high)
+        enough = (reached >= target_weight) | (low == high)
         return ops.where(enough, low, middle + 1), ops.where(enough, middle, high)
 
     low, _ = ops.while_loop(undecided, halve, (low, high))
@@ -166,46 +174,47 @@ def _keep_nearest(gaps, weights, wanted, keep_all):
 
 
 def uniform(seeds, num_samples: int, position, count: int):
-    """Uniform numbers for each sample of each sentence at one position.
+    """Computes uniform random numbers for each sample of each sentence at one position.
 
-    Number i of sample s is the first word of Threefry-2x32 with the key (seed, s) and the counter
-    (position, i); its 23 top bits n become (n + 1/2) / 2^23. So it depends on neither the rest of
-    the batch nor `num_samples` nor `count`. Seeds are int32 or uint32 `(batch,)`; a negative one
-    stands for itself modulo 2^32. Float32 `(batch, num_samples, count)`, 2^-24 to 1 - 2^-24.
+    Number i of sample s comes from Threefry-2x32 with the key (seed, s) and the counter
+    (position, i). The 23 top bits n of its first word become (n + 1/2) / 2^23. So a number depends
+    neither on other sentences in the batch nor on `num_samples` or `count`. Seeds are int32 or
+    uint32 `(batch,)`; a negative seed counts modulo 2^32. Returns float32
+    `(batch, num_samples, count)`, from 2^-24 to 1 - 2^-24.
     """
     seeds = ops.reshape(ops.cast(seeds, "uint32"), (-1, 1, 1))
     samples = ops.reshape(_count_up(num_samples), (1, -1, 1))
     indices = ops.reshape(_count_up(count), (1, 1, -1))
-    # The second word would halve the rounds, but joining the two halves of a row takes XLA as
-    # long on a CPU as computing one word for all of it.
+    # Using the second word would halve the rounds, but on a CPU, XLA needs as much time to join the
+    # two halves of a row.
     bits, _ = threefry_2x32((seeds, samples), (ops.cast(position, "uint32"), indices))
-    # 23 bits, not 24: with the half added, float32 would round the largest of 24 bits up to 1.
-    # By way of int32, which a CPU converts to float32 many at a time.
+    # 23 bits, because with the half added, float32 would round the largest number of 24 bits to 1.
+    # By way of int32, because a CPU converts vectors of int32 to float32.
     bits = ops.cast(ops.bitwise_right_shift(bits, 9), "int32")
     return (ops.cast(bits, "float32") + 0.5) * 2.0**-23
 
 
 def threefry_2x32(key, counter):
-    """Threefry-2x32 with 20 rounds: for each key (two uint32 tensors) a bijection of the counter.
+    """Computes Threefry-2x32 with 20 rounds: for each key, two uint32 tensors, a bijection.
 
-    Only integers, so that every backend and every program gives the same bits.
+    It uses only integers, so that every backend and every compiled function returns the same bits.
     Reference: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
     """
     key = [ops.convert_to_tensor(word, "uint32") for word in key]
     parity = ops.convert_to_tensor(_PARITY, "uint32")
     key.append(ops.bitwise_xor(ops.bitwise_xor(key[0], key[1]), parity))
-    left, right = (ops.convert_to_tensor(word, "uint32") for word in counter)
-    left, right = left + key[0], right + key[1]
+    left_word, right_word = (ops.convert_to_tensor(word, "uint32") for word in counter)
+    left_word, right_word = left_word + key[0], right_word + key[1]
     for injection in range(1, 6):
         for bits in _ROTATIONS[(injection - 1) % 2]:
-            left = left + right
-            low = ops.bitwise_right_shift(right, 32 - bits)
-            rotated = ops.bitwise_or(ops.bitwise_left_shift(right, bits), low)
-            right = ops.bitwise_xor(rotated, left)
-        left = left + key[injection % 3]
-        right = right + key[(injection + 1) % 3]
-        right = right + ops.convert_to_tensor(injection, "uint32")
-    return left, right
+            left_word = left_word + right_word
+            low = ops.bitwise_right_shift(right_word, 32 - bits)
+            rotated = ops.bitwise_or(ops.bitwise_left_shift(right_word, bits), low)
+            right_word = ops.bitwise_xor(rotated, left_word)
+        left_word = left_word + key[injection % 3]
+        right_word = right_word + key[(injection + 1) % 3]
+        right_word = right_word + ops.convert_to_tensor(injection, "uint32")
+    return left_word, right_word
 
 
 def _count_up(count):

@@ -1,4 +1,4 @@
-"""From padded ids to hypotheses, and to the scores of given targets, in one graph each."""
+"""Searches hypotheses for padded ids, and scores given targets, in one graph each."""
 
 import math
 from collections.abc import Callable
@@ -27,26 +27,26 @@ WrapBody: TypeAlias = Callable[[StepBody], StepBody]
 
 
 class SearchArguments(NamedTuple):
-    """The sources of a batch, and the options of `DecodingOptions` that are no part of the program.
+    """Arguments of a compiled search: the sources of a batch, and options that are tensors.
 
     In sampling, temperature, top-k and top-p may also be `(batch,)`.
     """
 
     source_ids: Tensor  # int32 [batch, source], padded with 0
     seeds: Tensor | None  # int32 [batch]
-    prefixes: Tensor | None  # int32 [batch, prefix]: what each translation begins with, padded
+    prefixes: Tensor | None  # int32 [batch, prefix]: target prefixes, padded
     logit_bias: Tensor | None  # float32 [vocabulary]
-    phrases: Tensor | None  # int32 [batch, phrases, length]: what each translation has, padded
+    phrases: Tensor | None  # int32 [batch, phrases, length]: required phrases, padded
     length_penalty: Tensor  # float32 [], like the next six
     word_penalty: Tensor
     temperature: Tensor
     top_p: Tensor
     min_length_ratio: Tensor
-    max_length_ratio: Tensor  # most tokens as a multiple of the source's, and the margin more
+    max_length_ratio: Tensor  # maximum number of tokens per source token, plus the margin
     max_length_margin: Tensor
     top_k: Tensor  # int32 [], like the next two
     min_length: Tensor
-    max_length: Tensor  # most tokens of any translation
+    max_length: Tensor  # maximum number of tokens of any translation
 
 
 def search_arguments(
@@ -58,13 +58,13 @@ def search_arguments(
     logit_bias: Tensor | None = None,
     phrases: Tensor | None = None,
 ) -> SearchArguments:
-    """`SearchArguments` from options with one seed, `seeds` of each sentence by default.
+    """Makes `SearchArguments` from options; `seeds` are by default the options' seed.
 
-    `max_length` holds where the options name none.
+    `max_length` is the default of the option.
     """
     ratio, margin = options.max_length_ratio, options.length_margin
     if ratio == math.inf:
-        ratio, margin = 0.0, 2**24  # more than `max_length` ever is, and exact in float32
+        ratio, margin = 0.0, 2**24  # above any `max_length`, and exact in float32
     if options.sampling and seeds is None:
         seeds = ops.full((ops.shape(source_ids)[0],), options.seed, "int32")
     values = vars(options) | {"max_length_ratio": ratio, "max_length_margin": margin}
@@ -77,10 +77,10 @@ def search_arguments(
 
 
 class SearchModel:
-    """Methods of a model that can be searched; the base class of a wrapper of any other model.
+    """Methods of a model that can be searched; the base class of wrappers of other models.
 
-    The models of this package have these methods. A wrapper has at least `start_decoding` and
-    `step`, for beam search `reorder` as well.
+    The models of this package have these methods. A wrapper needs at least `start_decoding` and
+    `step`, and for beam search `reorder`.
 
     Attributes:
         position_limit: Maximum number of target positions; None: any number.
@@ -95,25 +95,25 @@ class SearchModel:
     def start_decoding(self, source_ids: KerasTensor, capacity: int, num_beams: int = 1) -> Any:
         """Encodes `(batch, source)` and makes the cache of the first step.
 
-        The cache is any structure of tensors whose shapes no step changes, with capacity for
-        `capacity` steps of `num_beams` hypotheses of each sentence.
+        The cache is any structure of tensors of fixed shapes, with capacity for `capacity` steps of
+        `num_beams` hypotheses per sentence.
         """
         raise NotImplementedError
 
     def step(self, ids: KerasTensor, cache: Any) -> tuple[KerasTensor, Any]:
-        """Logits, float32 `(batch, beams, vocabulary)`, after the newest ids `(batch, beams)`."""
+        """Computes logits, float32 `(batch, beams, vocabulary)`, after ids `(batch, beams)`."""
         raise NotImplementedError
 
     def reorder(self, cache: Any, parents: KerasTensor) -> Any:
-        """Lets each hypothesis go on from another one: parents int32 `(batch, beams)`."""
+        """Lets each hypothesis continue another one: parents int32 `(batch, beams)`."""
         raise NotImplementedError
 
     def extended(self, cache: Any, capacity: int) -> Any:
-        """The cache with capacity for `capacity` steps, where `is_extendable`."""
+        """Returns the cache with capacity for `capacity` steps, if `is_extendable`."""
         raise NotImplementedError
 
     def step_weights(self, one_row: bool = False, kept: bool = False) -> Any:
-        """Weights in a layout of their own for a loop of steps; None if there is none."""
+        """Lays weights out for a loop of steps; None to use the weights as they are."""
         return None
 
     def step_function(self, weights: Any = None) -> loop.Step:
@@ -122,14 +122,15 @@ class SearchModel:
 
 
 class Search:
-    """The search of one batch: its strategy, constraints and step, made once for a program.
+    """Search of one batch: strategy, constraints and step.
 
     Args:
         model: A model of this package, or any other object with the methods of `SearchModel`.
-        options: `DecodingOptions`, for what is part of the program.
-        arguments: `SearchArguments`, the rest.
-        weights: Result of the model's `step_weights`, where it is kept for many programs.
-        wrap_body: Wraps a function that several loops call: `tf.function` has it traced once.
+        options: `DecodingOptions`, of which only fixed values count.
+        arguments: `SearchArguments`, the options that are tensors.
+        weights: Result of the model's `step_weights`, if several searches share it.
+        wrap_body: Wrapper of a function that several loops call, such as `tf.function`, which
+            traces it once.
     """
 
     def __init__(
@@ -144,7 +145,8 @@ class Search:
         self._strategy = _strategy(options, arguments)
         self._constraints = _constraints(model, options, arguments)
         if weights is None:
-            weights = model.step_weights(arguments.source_ids.shape[0] == options.beams == 1)
+            one_row = arguments.source_ids.shape[0] == 1 and options.beams == 1
+            weights = model.step_weights(one_row)
         step = model.step_function(weights)
         step_body = loop.make_step_body(self._strategy, step, self._constraints, model.reorder)
         self._step_body = step_body if wrap_body is None else wrap_body(step_body)
@@ -152,12 +154,12 @@ class Search:
     def run(self, capacity: int | KerasTensor, longest: int | None = None) -> Hypotheses:
         """Decodes to the end, in loops with capacity for 32, 64, 128, … tokens.
 
-        Attention costs as much as its capacity. A loop is entered, and the cache padded for it,
-        only if a sentence has not ended in the loop before. A single sentence begins with 64: it
-        pays more for a second loop, to load and to run, than for attention.
+        The time of attention depends on the capacity. A loop runs, and the cache is padded for it,
+        only if a sentence has not ended in the previous loop. A single sentence begins with 64,
+        because a second loop costs it more time than the larger capacity.
 
         Args:
-            capacity: Most tokens of a hypothesis, the last axis of the result.
+            capacity: Maximum number of tokens of a hypothesis, the last axis of the result.
             longest: Upper bound of a traced `capacity`.
         """
         first = FIRST_CAPACITY * (2 if self._arguments.source_ids.shape[0] == 1 else 1)
@@ -170,7 +172,7 @@ class Search:
         return self._run_loops(state, [_smaller(size, capacity) for size in sizes])
 
     def begin(self, capacity: int | KerasTensor) -> DecodingState:
-        """Encodes, and makes the state before the first token."""
+        """Encodes the source, and makes the state before the first token."""
         ids, options = self._arguments.source_ids, self._options  # ids: [batch, source]
         cache = self._model.start_decoding(ids, capacity, options.beams)
         return loop.start(self._strategy, cache, self._constraints, capacity)
@@ -186,12 +188,12 @@ class Search:
         size, *larger = sizes
         state = loop.advance(self._step_body, state, size)
 
-        def found():
+        def padded_hypotheses():
             hypotheses = self._strategy.hypotheses(state, self._constraints)
-            more = sizes[-1] - size
+            num_tokens = sizes[-1] - size
             return hypotheses._replace(
-                ids=pad_tokens(hypotheses.ids, more),  # --> [batch, n_best, capacity]
-                token_log_probabilities=pad_tokens(hypotheses.token_log_probabilities, more),
+                ids=pad_tokens(hypotheses.ids, num_tokens),  # --> [batch, n_best, capacity]
+                token_log_probabilities=pad_tokens(hypotheses.token_log_probabilities, num_tokens),
             )
 
         def next_loop():
@@ -200,16 +202,18 @@ class Search:
             return self._run_loops(extended._replace(cache=cache), larger)
 
         if not larger:
-            return found()
+            return padded_hypotheses()
 
-        def go_on():
-            return ops.cond(ops.any(state.running), next_loop, found)
+        def next_loop_if_running():
+            return ops.cond(ops.any(state.running), next_loop, padded_hypotheses)
 
         if isinstance(larger[0], int):
-            return go_on()
-        # A traced capacity is known when XLA compiles for a shape: TensorFlow then hands over one
-        # branch of a switch, and both of a condition.
-        return ops.switch(ops.cast(larger[0] > size, "int32"), [found, go_on])
+            return next_loop_if_running()
+        # XLA knows a traced capacity when it compiles for a shape. Then TensorFlow passes it only
+        # one branch of a switch, but both branches of a condition.
+        return ops.switch(
+            ops.cast(larger[0] > size, "int32"), [padded_hypotheses, next_loop_if_running]
+        )
 
 
 def search(
@@ -226,12 +230,12 @@ def search(
 
     Args:
         model: A `Transformer`, or any other `SearchModel`.
-        source_ids: Integer `(batch, source)`, padded with 0. A row of padding gives nothing.
+        source_ids: Integer `(batch, source)`, padded with 0. A row of padding has an empty result.
         beam_size: As in `DecodingOptions`, like `length_penalty` and `n_best`.
-        max_length: Most tokens of a translation, whatever its source.
+        max_length: Maximum number of tokens of a translation, whatever its source.
         wrap_body: As in `Search`.
-        **options: Other fields of `DecodingOptions`; and fields of `SearchArguments` that hold
-            tensors (seeds, prefixes, phrases, temperatures…) instead of what the options give.
+        **options: Other fields of `DecodingOptions`; and fields of `SearchArguments` as tensors
+            (seeds, prefixes, phrases, temperatures…).
 
     Raises:
         ValueError: The translations could be longer than the model's learned positions; or a
@@ -243,28 +247,28 @@ def search(
         if name in options and hasattr(options[name], "shape")
     }
     options |= {"beam_size": beam_size, "length_penalty": length_penalty, "n_best": n_best}
-    checked = DecodingOptions(**options)
-    arguments = search_arguments(checked, source_ids, max_length)._replace(**tensors)
-    longest = checked.resolve_max_length(max_length)
+    decoding_options = DecodingOptions(**options)
+    arguments = search_arguments(decoding_options, source_ids, max_length)._replace(**tensors)
+    longest = decoding_options.resolve_max_length(max_length)
     columns, forced = ops.shape(source_ids)[1], arguments.prefixes
     forced_columns = 0 if forced is None else ops.shape(forced)[1]
     if arguments.phrases is not None:
         forced_columns += math.prod(ops.shape(arguments.phrases)[1:])
-    capacity = result_capacity(columns, checked.max_length_ratio, longest, forced_columns)
+    capacity = result_capacity(columns, decoding_options.max_length_ratio, longest, forced_columns)
     limit = model.position_limit
     if not isinstance(capacity, int) and limit is not None and longest > limit:
         received = f"max_length={longest}, the model's max_length={limit}"
         raise ValueError(f"Decoding must end within the learned positions. Received: {received}.")
     if forced is not None:
         _check_leaves_room(forced, longest)
-    return Search(model, checked, arguments, wrap_body=wrap_body).run(capacity, longest)
+    return Search(model, decoding_options, arguments, wrap_body=wrap_body).run(capacity, longest)
 
 
 def result_capacity(source_columns, ratio: float, max_length: int, forced_columns=0):
-    """Tokens that the longest translation of a padded source can have, or a few more.
+    """Returns an upper bound of the number of tokens of translations of a padded source.
 
-    `ratio · source_columns` and the margin, rounded up to a multiple of 16, and what is forced on
-    top of it; at most `max_length`. An integer, or a scalar tensor for a traced number of columns.
+    It is `ratio · source_columns` and the margin, rounded up to a multiple of 16, plus forced
+    tokens; at most `max_length`. An integer, or a scalar tensor for a traced number of columns.
     """
     if ratio == math.inf:
         return max_length
@@ -282,19 +286,19 @@ def score_targets(model, source_ids, target_ids):
     Args:
         model: A model of `keras_transformer.models`.
         source_ids: Int32 `(batch, source)`, padded with 0.
-        target_ids: Int32 `(batch, target)`: no beginning-of-sentence id; EOS, then padding.
+        target_ids: Int32 `(batch, target)`, without BOS, with EOS and then padding.
 
     Returns:
         Log-probabilities of the target's tokens, float32 `(batch, target)`, not masked; and the
-        alignment, float32 `(batch, target, source)`: the mean of the last block's heads, `None` of
+        alignment, float32 `(batch, target, source)`: the mean of the last block's heads, `None` for
         a model without attention.
     """
     begin = ops.full((ops.shape(target_ids)[0], 1), BOS_ID, "int32")
-    read = ops.concatenate([begin, target_ids[:, :-1]], axis=1)  # --> [batch, target]
-    logits, attention = model.call_with_attention(source_ids, read)
-    chosen = ops.take_along_axis(logits, ops.expand_dims(target_ids, 2), axis=2)[..., 0]
+    decoder_ids = ops.concatenate([begin, target_ids[:, :-1]], axis=1)  # --> [batch, target]
+    logits, attention = model.call_with_attention(source_ids, decoder_ids)
+    target_logits = ops.take_along_axis(logits, ops.expand_dims(target_ids, 2), axis=2)[..., 0]
     alignment = ops.mean(ops.cast(attention[-1], "float32"), axis=1) if attention else None
-    return chosen - ops.logsumexp(logits, axis=2), alignment
+    return target_logits - ops.logsumexp(logits, axis=2), alignment
 
 
 def _strategy(options, arguments):
@@ -307,9 +311,9 @@ def _strategy(options, arguments):
         return Sampling(arguments.seeds, options.n_best, *filters, arguments.length_penalty, *rule)
     if options.beam_size == 1 and not has_phrases:
         return Greedy(arguments.length_penalty, *rule)
-    kind = ConstrainedBeam if has_phrases else Beam
+    strategy_class = ConstrainedBeam if has_phrases else Beam
     sizes = options.beam_size, arguments.length_penalty, options.n_best
-    return kind(*sizes, options.stops_early, *rule)
+    return strategy_class(*sizes, options.stops_early, *rule)
 
 
 def _constraints(model, options, arguments):
@@ -318,7 +322,7 @@ def _constraints(model, options, arguments):
     margin = arguments.max_length_margin
     for forced in (arguments.prefixes, arguments.phrases):
         if forced is not None:
-            # Forced tokens come on top of those that may follow, up to the absolute limit.
+            # The limit does not include forced tokens, up to the absolute limit.
             margin = margin + ops.cast(_token_counts(forced), "float32")  # --> [batch]
     forbidden_ids = list(Constraints._field_defaults["forbidden_ids"])
     if not options.allow_unknown:
@@ -341,16 +345,16 @@ def _check_leaves_room(forced, max_length):
     except (NotImplementedError, TypeError):
         return  # a traced tensor, which has no values yet
     if longest >= max_length:
-        rule = "A forced beginning must have fewer tokens than `max_length`."
+        rule = "A target prefix must have fewer tokens than `max_length`."
         raise ValueError(f"{rule} Received: {longest} tokens, max_length={max_length}.")
 
 
 def _token_counts(ids):  # --> [batch]
-    counted = ops.cast(masks.padding_mask(ids), "int32")
-    return ops.sum(counted, axis=tuple(range(1, len(ids.shape))))
+    is_token = ops.cast(masks.padding_mask(ids), "int32")
+    return ops.sum(is_token, axis=tuple(range(1, len(ids.shape))))
 
 
 def _smaller(size, limit):
-    # JAX knows its shapes, and takes nothing but integers for one.
-    known = isinstance(size, int) and isinstance(limit, int)
-    return min(size, limit) if known else ops.minimum(size, limit)
+    # JAX knows its shapes, and takes only integers as sizes.
+    is_static = isinstance(size, int) and isinstance(limit, int)
+    return min(size, limit) if is_static else ops.minimum(size, limit)

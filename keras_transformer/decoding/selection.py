@@ -1,4 +1,4 @@
-"""Choosing the largest entries of long rows, in ways that XLA compiles well."""
+"""Chooses the largest entries of long rows, in ways that XLA compiles well."""
 
 import functools
 
@@ -7,10 +7,10 @@ from keras import ops
 
 
 def first_argmax(values: keras.KerasTensor) -> keras.KerasTensor:
-    """Index of the largest value along the last axis; of equal ones, the first.
+    """Returns the index of the largest value along the last axis; of equal values, the first.
 
-    Two plain reductions, each of which XLA vectorizes on a CPU, instead of `argmax`'s one
-    reduction over pairs, which it does not: half the time on a row of 8,000.
+    It needs two plain reductions, which XLA vectorizes on a CPU, unlike the reduction over pairs of
+    `argmax`: half the time on a row of 8,000.
 
     Args:
         values: Float `(…, count)`.
@@ -20,13 +20,13 @@ def first_argmax(values: keras.KerasTensor) -> keras.KerasTensor:
     """
     count = values.shape[-1]
     largest = ops.max(values, axis=-1, keepdims=True)
-    # `>=` and a last resort below `count` keep the index in range even for a row of NaN.
+    # `>=` and the default `count - 1` keep the index in range even for a row of NaN.
     candidates = ops.where(values >= largest, ops.arange(count, dtype="int32"), count - 1)
     return ops.min(candidates, axis=-1)
 
 
 def take_rows(values: keras.KerasTensor, rows: keras.KerasTensor) -> keras.KerasTensor:
-    """`values[b, rows[b, i]]`, whole rows at a time.
+    """Returns `values[b, rows[b, i]]`, whole rows at a time.
 
     Args:
         values: `(batch, count, …)`.
@@ -35,10 +35,10 @@ def take_rows(values: keras.KerasTensor, rows: keras.KerasTensor) -> keras.Keras
     Returns:
         `(batch, chosen, …)`.
     """
-    batch, count, *rest = ops.shape(values)
+    batch, count, *sizes = ops.shape(values)
     first = ops.expand_dims(ops.arange(batch, dtype="int32") * count, 1)
-    flat = ops.reshape(values, (-1, *rest))
-    # One gather of slices: `take_along_axis` would gather each number by itself.
+    flat = ops.reshape(values, (-1, *sizes))
+    # One gather of slices, because `take_along_axis` would gather each number separately.
     return ops.take(flat, first + rows, axis=0)
 
 
@@ -48,21 +48,21 @@ def largest_of_rows(
     count: int,
     maxima: keras.KerasTensor | None = None,
 ) -> tuple[keras.KerasTensor, keras.KerasTensor, keras.KerasTensor]:
-    """The largest of `values + offsets` over several long rows at once.
+    """Returns the largest of `values + offsets` over several long rows at once.
 
-    Each row is cut into blocks; only the blocks with the `count` largest maxima can hold one of
-    the `count` largest values, and only they are looked through. On four rows of 8,000 that is
-    about a fifth of the time of `top_k` on each. Of equal values the first ones are taken.
+    Each row is divided into blocks. Only the blocks with the `count` largest maxima can contain one
+    of the `count` largest values, and only these blocks are searched. On four rows of 8,000 that
+    takes about a fifth of the time of `top_k` on each row. Of equal values the first ones win.
 
     Args:
         values: Float32 `(batch, rows, length)`.
         offsets: Float32 `(batch, rows)`, added to all values of a row.
-        count: How many; `(batch, count)` are returned, or all if there are fewer.
-        maxima: Result of `log_sums_and_maxima`. With it columns are looked through instead of
-            blocks, and of equal sums any is taken.
+        count: Number of values; all values if there are fewer.
+        maxima: Result of `log_sums_and_maxima`. With it columns are searched instead of blocks, and
+            of equal sums any may win.
 
     Returns:
-        The sums in falling order, their rows and their places in the row, `(batch, count)` each.
+        The sums in falling order, their rows and their places in the row, all `(batch, count)`.
     """
     rows, length = values.shape[1:]
     count = min(count, rows * length)
@@ -72,40 +72,40 @@ def largest_of_rows(
     blocks = -(-length // size)
     if rows * blocks <= count:
         flat = ops.reshape(values + ops.expand_dims(offsets, 2), (-1, rows * length))
-        sums, chosen = ops.top_k(flat, count)
-        return sums, chosen // length, chosen % length
+        sums, places = ops.top_k(flat, count)
+        return sums, places // length, places % length
     if blocks * size > length:
         lowest = float("-inf")
         padding = ((0, 0), (0, 0), (0, blocks * size - length))
         values = ops.pad(values, padding, constant_values=lowest)
     values = ops.reshape(values, (-1, rows, blocks, size))
     maxima = ops.max(values, axis=3) + ops.expand_dims(offsets, 2)
-    _, chosen = ops.top_k(ops.reshape(maxima, (-1, rows * blocks)), count)
-    chosen = ops.sort(chosen, axis=1)  # so that of equal values the first is found first
-    inside = take_rows(ops.reshape(values, (-1, rows * blocks, size)), chosen)
-    inside = inside + ops.expand_dims(take_rows(offsets, chosen // blocks), 2)
+    _, places = ops.top_k(ops.reshape(maxima, (-1, rows * blocks)), count)
+    places = ops.sort(places, axis=1)  # so that the first of equal values wins
+    inside = take_rows(ops.reshape(values, (-1, rows * blocks, size)), places)
+    inside = inside + ops.expand_dims(take_rows(offsets, places // blocks), 2)
     sums, place = ops.top_k(ops.reshape(inside, (-1, count * size)), count)
-    block = take_rows(chosen, place // size)
+    block = take_rows(places, place // size)
     return sums, block // blocks, (block % blocks) * size + place % size
 
 
 def log_sums_and_maxima(
     logits: keras.KerasTensor, allowed: keras.KerasTensor, changed: int | None
 ) -> tuple[keras.KerasTensor, keras.KerasTensor | None]:
-    """`logsumexp` of long rows and the largest of others by columns, in one read of the rows.
+    """Computes `logsumexp` of long rows, and maxima of `allowed` by columns, in one read.
 
-    A row is cut into pieces that are put under one another. XLA vectorizes the maximum of pieces on
-    a CPU, and no maximum over the last axis.
+    A row is divided into pieces that are put under one another. On a CPU, XLA vectorizes the
+    maximum of pieces, but not a maximum over the last axis.
 
     Args:
         logits: Float32 `(batch, rows, length)`.
-        allowed: What `logits` became; equal from place `changed` on.
-        changed: Number of first places that may differ; None for any.
+        allowed: Logits after constraints; equal to `logits` from place `changed` on.
+        changed: Number of first places that may differ; None for any number.
 
     Returns:
-        Float32 `(batch, rows)`, and the maxima of `allowed`, float32 `(batch, rows, columns)`:
-        column `c` has the places `c`, `c + columns`, … None where the rows are short, have no
-        suitable divisor, or may differ in too many places.
+        Float32 `(batch, rows)`, and the maxima of `allowed`, float32 `(batch, rows, columns)`.
+        Column `c` has the places `c`, `c + columns`, …. The maxima are None if the rows are short,
+        have no suitable divisor, or may differ in too many places.
     """
     length = logits.shape[2]
     pieces = next((n for n in range(16, 7, -1) if length % n == 0 and length >= 64 * n), None)
@@ -124,19 +124,19 @@ def _largest_in_columns(values, offsets, count, maxima):
     columns = maxima.shape[2]
     pieces = length // columns
     maxima = ops.reshape(maxima + ops.expand_dims(offsets, 2), (-1, rows * columns))
-    chosen = ops.sort(ops.top_k(maxima, min(count, rows * columns))[1], axis=1)
-    row = chosen // columns  # --> [batch, chosen]
-    first = ops.expand_dims(row * length + chosen % columns, 2)
+    places_of_maxima = ops.sort(ops.top_k(maxima, min(count, rows * columns))[1], axis=1)
+    row = places_of_maxima // columns  # --> [batch, chosen]
+    first = ops.expand_dims(row * length + places_of_maxima % columns, 2)
     places = first + ops.arange(pieces, dtype="int32") * columns  # --> [batch, chosen, pieces]
-    flat, number = ops.reshape(values, (-1, rows * length, 1)), chosen.shape[1] * pieces
+    flat, number = ops.reshape(values, (-1, rows * length, 1)), places_of_maxima.shape[1] * pieces
     inside = take_rows(flat, ops.reshape(places, (-1, number)))[..., 0]
     inside = inside + ops.repeat(take_rows(offsets, row), pieces, axis=1)
-    sums, at = ops.top_k(inside, count)  # --> [batch, count]
-    place = take_rows(ops.reshape(places, (-1, number)), at)
+    sums, order = ops.top_k(inside, count)  # --> [batch, count]
+    place = take_rows(ops.reshape(places, (-1, number)), order)
     return sums, place // length, place % length
 
 
 def block_size(length):
-    """A divisor of `length` near 100 if there is one, else 128."""
+    """Returns a divisor of `length` near 100, or 128 without a suitable divisor."""
     divisors = [size for size in range(64, 161) if length % size == 0]
     return min(divisors, key=lambda size: abs(size - 100)) if divisors else min(128, length)

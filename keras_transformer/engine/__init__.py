@@ -3,8 +3,9 @@
 Keras, TensorFlow and other packages are imported with the engine that needs them.
 """
 
-import importlib
 from typing import TYPE_CHECKING
+
+from keras_transformer.lazy import lazy_names
 
 if TYPE_CHECKING:
     from keras_transformer.engine.ctranslate2 import CTranslate2Engine as CTranslate2Engine
@@ -33,13 +34,4 @@ _MODULES = {
     "engine_of": "model_engine",
 }
 __all__ = list(_MODULES)
-
-
-def __getattr__(name):
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
-
-
-def __dir__():
-    return [*globals(), *__all__]
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

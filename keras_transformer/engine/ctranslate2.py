@@ -26,9 +26,9 @@ from keras_transformer.options import check, check_positive
 BATCH_TOKENS = 512
 """Tokens of a batch where the caller gives no `batch_size`; larger batches are slower on a CPU."""
 
-# A search of CTranslate2 normalizes again without padding, BOS and `<unk>`. Label smoothing gives
-# each token a share of 0.1 / vocabulary: with 100 tokens scores were 2% off, with 8,000 less than
-# 0.2%. `<unk>` may have a larger share where the source contains it.
+# A search of CTranslate2 normalizes probabilities again, without padding, BOS and `<unk>`. Label
+# smoothing gives each token a share of 0.1 / vocabulary. With 100 tokens scores were 2% off, with
+# 8,000 tokens less than 0.2%. `<unk>` may have a larger share if the source contains it.
 _FEW_TOKENS = 2000
 # Options that CTranslate2 applies to the logits before its log-probabilities.
 _CHANGES_LOGITS = ("min_length", "banned_ids", "no_repeat_ngram_size")
@@ -45,21 +45,22 @@ _FIELDS = {
 class CTranslate2Engine(Engine):
     """Translates with a folder that `export_ctranslate2` wrote; the fastest engine on a CPU.
 
-    CTranslate2 searches without a length penalty and returns all hypotheses of the beam, which are
-    ranked here as the live model's are, by `length_normalization`. Its beam keeps its size where
-    Marian's shrinks. Calls from several threads are safe.
+    CTranslate2 searches without a length penalty and returns all hypotheses of the beam. This class
+    ranks them as the trained model's engine does, by `length_normalization`. Unlike Marian's beam,
+    CTranslate2's does not shrink. Calls from several threads are safe.
 
     Args:
         folder: Path of the export.
-        threads: Batches that are decoded at once, a thread each; the number of cores by default.
-        compute_type: Arithmetic of CTranslate2: `"default"` is that of the file, `"int8"` converts
-            the weights while they are loaded.
+        threads: Number of batches that are decoded at once, with one thread per batch; the number
+            of cores by default.
+        compute_type: Arithmetic of CTranslate2: `"default"` is the file's, `"int8"` converts the
+            weights while they are loaded.
 
     Attributes:
         manifest: Content of its `export.json`.
 
     Raises:
-        InputError: The folder is missing, damaged or no such export, or CTranslate2 is not
+        InputError: The folder is missing, damaged or no CTranslate2 export, or CTranslate2 is not
             installed.
     """
 
@@ -110,29 +111,30 @@ class CTranslate2Engine(Engine):
         long_input: inputs.LongInput = "refuse",
         **options: Any,
     ) -> list[Translation]:
-        """Translates texts; the results are in their order.
+        """Translates texts; the results are in the order of `texts`.
 
         Args (see `ModelEngine.translate` and `DecodingOptions`):
-            beam_size: Hypotheses that stay alive, the run's by default.
-            length_penalty: Exponent of the length penalty, the run's by default.
-            batch_size: Most sentences of a batch; by default batches have `BATCH_TOKENS` tokens.
+            beam_size: Beam size; the run's by default.
+            length_penalty: Exponent of the length penalty; the run's by default.
+            batch_size: Maximum number of sentences per batch; by default batches have
+                `BATCH_TOKENS` tokens.
             **options: `sampling`, `temperature`, `top_k`, `top_p`, `length_normalization`,
                 `word_penalty`, `min_length`, `max_length`, `max_length_ratio`, `banned_ids`,
-                `allow_unknown`, `no_repeat_ngram_size`. Samples are drawn by generators of
-                CTranslate2, which a `seed` does not reach.
+                `allow_unknown`, `no_repeat_ngram_size`. CTranslate2's random number generators
+                ignore `seed`.
 
         Returns:
-            A list of `Translation`, with tokens and without the log-probability of each.
+            A list of `Translation`, with tokens and without their log-probabilities.
 
         Raises:
-            InputError: An option is out of range or not in CTranslate2, or a text is too long.
+            InputError: An option is out of range or CTranslate2 lacks it, or a text is too long.
         """
-        asked = self._options(beam_size, length_penalty, n_best, options)
+        decoding_options = self._options(beam_size, length_penalty, n_best, options)
         inputs.check_texts("texts", texts)
         check("alignment", alignment, "True or False", bool)
         if batch_size is not None:
             check_positive(batch_size=batch_size)
-        longest = asked.resolve_max_length(self.max_target_length)
+        longest = decoding_options.resolve_max_length(self.max_target_length)
         if longest > self.max_target_length:
             rule = f"`max_length` must be at most {self.max_target_length} in this export."
             raise InputError(f"{rule} Received: max_length={longest}.")
@@ -144,16 +146,16 @@ class CTranslate2Engine(Engine):
         for prefix, places in zip(prefixes, parts, strict=True):
             if places:
                 forced[places[0]] = prefix
-        hypotheses = self._search(sources, forced, asked, longest, batch_size)
-        totals = self._log_probabilities(hypotheses, sources, forced, asked, batch_size)
+        hypotheses = self._search(sources, forced, decoding_options, longest, batch_size)
+        totals = self._log_probabilities(hypotheses, sources, forced, decoding_options, batch_size)
         ranked = [
-            self._ranked(*row, asked)
+            self._ranked(*row, decoding_options)
             for row in zip(hypotheses, totals, sources, forced, strict=True)
         ]
         if alignment:
             ranked = self._aligned(ranked, sources, batch_size)
         return [
-            Translation.joined([ranked[place] for place in places], asked.sampling)
+            Translation.joined([ranked[place] for place in places], decoding_options.sampling)
             for places in parts
         ]
 
@@ -167,7 +169,7 @@ class CTranslate2Engine(Engine):
     ) -> list[Translation]:
         """Scores given translations by teacher forcing; see `ModelEngine.score`."""
         self.check_fixed(options)
-        asked = self._options(None, length_penalty, 1, {})
+        decoding_options = self._options(None, length_penalty, 1, {})
         if batch_size is not None:
             check_positive(batch_size=batch_size)
         if len(sources) != len(targets):
@@ -186,32 +188,34 @@ class CTranslate2Engine(Engine):
             **_batches(batch_size),
         )
         results = []
-        for text, each, ids, source in zip(texts, scored, target_ids, source_ids, strict=True):
+        for text, scores, ids, source in zip(texts, scored, target_ids, source_ids, strict=True):
             # CTranslate2 adds EOS, which ids may lack.
-            by_token = each.log_probs[: len(ids)]
+            by_token = scores.log_probs[: len(ids)]
             result = translation_of(text, 0.0, by_token, ids, source, self._tokenizers)
-            score = _score(result.log_probability, len(ids), asked)
+            score = _score(result.log_probability, len(ids), decoding_options)
             results.append(dataclasses.replace(result, score=score))
         return results
 
-    def _options(self, beam_size, length_penalty, n_best, others):
-        """`DecodingOptions`, checked, with the export's defaults."""
-        self.check_fixed(others, self.search_options)
-        values = {"beam_size": beam_size, "length_penalty": length_penalty, **others}
+    def _options(self, beam_size, length_penalty, n_best, options):
+        """Returns checked `DecodingOptions`, with the export's defaults."""
+        self.check_fixed(options, self.search_options)
+        values = {"beam_size": beam_size, "length_penalty": length_penalty, **options}
         values = {name: value for name, value in values.items() if value is not None}
-        asked = DecodingOptions(**{**search_of(self.manifest), **values, "n_best": n_best})
-        asked.check_ids(self.target_tokenizer.vocabulary_size)
-        return asked
+        decoding_options = DecodingOptions(
+            **{**search_of(self.manifest), **values, "n_best": n_best}
+        )
+        decoding_options.check_ids(self.target_tokenizer.vocabulary_size)
+        return decoding_options
 
-    def _search(self, sources, prefixes, asked, longest, batch_size):
-        """CTranslate2's result for each source."""
+    def _search(self, sources, prefixes, decoding_options, longest, batch_size):
+        """Returns CTranslate2's result for each source."""
         limits = [
-            int(min(longest, _length_limit(len(source), asked) + len(prefix)))
+            int(min(longest, _length_limit(len(source), decoding_options) + len(prefix)))
             for source, prefix in zip(sources, prefixes, strict=True)
         ]
         pieces = [self._pieces(0, source) for source in sources]
         forced = [[self._tokens[1][id] for id in prefix] for prefix in prefixes]
-        options = self._translator_options(asked)
+        options = self._translator_options(decoding_options)
 
         def search(places, limit):
             return self._translator.translate_batch(
@@ -223,89 +227,95 @@ class CTranslate2Engine(Engine):
                 **options,
             )
 
-        # CTranslate2 has one limit a call. Few translations reach the limit of their own source:
-        # these are searched again with it, all limits at once to keep each thread busy.
-        begun = search(range(len(sources)), max(limits)) if sources else []
-        results = [handle.result() for handle in begun]
-        again = collections.defaultdict(list)
-        for place, (each, limit) in enumerate(zip(results, limits, strict=True)):
-            if max(map(len, each.hypotheses)) > limit:
-                again[limit].append(place)
-        searches = [(places, search(places, limit)) for limit, places in again.items()]
-        for places, begun in searches:
-            for place, each in zip(places, begun, strict=True):
-                results[place] = each.result()
+        # CTranslate2 has one limit per call. Few translations exceed the limit of their own source.
+        # They are searched again with their limits, in parallel to keep all threads busy.
+        handles = search(range(len(sources)), max(limits)) if sources else []
+        results = [handle.result() for handle in handles]
+        places_to_repeat = collections.defaultdict(list)
+        for place, (result, limit) in enumerate(zip(results, limits, strict=True)):
+            if max(map(len, result.hypotheses)) > limit:
+                places_to_repeat[limit].append(place)
+        searches = [(places, search(places, limit)) for limit, places in places_to_repeat.items()]
+        for places, handles in searches:
+            for place, handle in zip(places, handles, strict=True):
+                results[place] = handle.result()
         return results
 
-    def _translator_options(self, asked):
-        never = (PAD_ID, BOS_ID, *asked.banned_ids)
+    def _translator_options(self, decoding_options):
+        suppressed_ids = (PAD_ID, BOS_ID, *decoding_options.banned_ids)
         options = {
-            "beam_size": asked.beam_size,
-            "num_hypotheses": asked.beams,
+            "beam_size": decoding_options.beam_size,
+            "num_hypotheses": decoding_options.beams,
             "length_penalty": 0,
-            "no_repeat_ngram_size": asked.no_repeat_ngram_size,
-            "min_decoding_length": max(asked.min_length - 1, 0),  # EOS does not count there
-            "disable_unk": not asked.allow_unknown,
-            "suppress_sequences": [[self._tokens[1][id]] for id in never],
+            "no_repeat_ngram_size": decoding_options.no_repeat_ngram_size,
+            "min_decoding_length": max(
+                decoding_options.min_length - 1, 0
+            ),  # EOS does not count there
+            "disable_unk": not decoding_options.allow_unknown,
+            "suppress_sequences": [[self._tokens[1][id]] for id in suppressed_ids],
             "max_input_length": 0,
             "return_scores": True,
             "return_end_token": True,
         }
-        if asked.sampling:
+        if decoding_options.sampling:
             options["beam_size"] = 1
-            options["sampling_topk"] = asked.top_k
-            options["sampling_topp"] = min(asked.top_p, 1.0)
-            options["sampling_temperature"] = asked.temperature
+            options["sampling_topk"] = decoding_options.top_k
+            options["sampling_topp"] = min(decoding_options.top_p, 1.0)
+            options["sampling_temperature"] = decoding_options.temperature
         return options
 
-    def _log_probabilities(self, found, sources, prefixes, asked, batch_size):
-        """The model's own log-probability of each hypothesis, and of what follows its prefix."""
-        is_changed = asked.sampling or any(getattr(asked, name) for name in _CHANGES_LOGITS)
+    def _log_probabilities(self, results, sources, prefixes, decoding_options, batch_size):
+        """Returns the model's log-probabilities of each hypothesis, in all and after its prefix."""
+        is_changed = decoding_options.sampling or any(
+            getattr(decoding_options, name) for name in _CHANGES_LOGITS
+        )
         is_changed |= len(self._tokens[1]) < _FEW_TOKENS
-        # Decided for each sentence: the other sentences in a call change no result.
+        # Decided for each sentence, so that other sentences in a call change no result.
         scored_again = [
-            is_changed or len(prefix) > 0 or (UNK_ID in source and not asked.allow_unknown)
+            is_changed
+            or len(prefix) > 0
+            or (UNK_ID in source and not decoding_options.allow_unknown)
             for source, prefix in zip(sources, prefixes, strict=True)
         ]
-        every = [
+        pairs = [
             (self._pieces(0, source), tokens, len(prefix))
-            for each, source, prefix, again in zip(
-                found, sources, prefixes, scored_again, strict=True
+            for result, source, prefix, is_scored_again in zip(
+                results, sources, prefixes, scored_again, strict=True
             )
-            for tokens in (each.hypotheses if again else ())
+            for tokens in (result.hypotheses if is_scored_again else ())
         ]
-        if not every:
-            return [[(total, total) for total in each.scores] for each in found]
+        if not pairs:
+            return [[(total, total) for total in result.scores] for result in results]
         end = self._tokens[1][EOS_ID]
         scored = self._translator.score_batch(
-            [source for source, *_ in every],
-            [[token for token in tokens if token != end] for _, tokens, _ in every],
+            [source for source, *_ in pairs],
+            [[token for token in tokens if token != end] for _, tokens, _ in pairs],
             max_input_length=0,
             **_batches(batch_size),
         )
         by_token = [
-            each.log_probs[: len(tokens)]
-            for each, (_, tokens, _) in zip(scored, every, strict=True)
+            scores.log_probs[: len(tokens)]
+            for scores, (_, tokens, _) in zip(scored, pairs, strict=True)
         ]
         totals = iter(
-            (sum(each), sum(each[start:]))
-            for each, (*_, start) in zip(by_token, every, strict=True)
+            (sum(log_probabilities), sum(log_probabilities[start:]))
+            for log_probabilities, (*_, start) in zip(by_token, pairs, strict=True)
         )
         return [
-            [next(totals) if again else (total, total) for total in each.scores]
-            for each, again in zip(found, scored_again, strict=True)
+            [next(totals) if is_scored_again else (total, total) for total in result.scores]
+            for result, is_scored_again in zip(results, scored_again, strict=True)
         ]
 
-    def _ranked(self, found, totals, source, prefix, asked):
-        """The best hypothesis, with the others that were asked for."""
+    def _ranked(self, result, totals, source, prefix, decoding_options):
+        """Returns the best hypothesis, with up to `n_best - 1` alternatives."""
         hypotheses = []
-        for tokens, (total, following) in zip(found.hypotheses, totals, strict=True):
+        for tokens, (total, following) in zip(result.hypotheses, totals, strict=True):
             ids = tuple(self._target_ids[token] for token in tokens)
             length = len(ids) - len(prefix)
             hypotheses.append(
                 Translation(
                     self.target_tokenizer.detokenize(ids),
-                    _score(following, length, asked),
+                    _score(following, length, decoding_options),
                     total,
                     tokens=tuple(tokens),
                     ids=ids,
@@ -314,42 +324,45 @@ class CTranslate2Engine(Engine):
                     continuation_length=length if prefix else None,
                 )
             )
-        if not asked.sampling:
-            # A hypothesis that the limit cut comes after those that end, but not in Marian.
-            is_marian = asked.length_normalization == "marian"
+        if not decoding_options.sampling:
+            # Hypotheses that end come before hypotheses that the limit cut, except in Marian.
+            is_marian = decoding_options.length_normalization == "marian"
             hypotheses.sort(
-                key=lambda each: (not is_marian and each.ids[-1:] != (EOS_ID,), -each.score)
+                key=lambda hypothesis: (
+                    not is_marian and hypothesis.ids[-1:] != (EOS_ID,),
+                    -hypothesis.score,
+                )
             )
-        return with_alternatives(hypotheses[: asked.n_best])
+        return with_alternatives(hypotheses[: decoding_options.n_best])
 
     def _aligned(self, translations, sources, batch_size):
-        """Adds alignments: one more pass, in which the hypotheses are forced.
+        """Adds alignments by one more pass that forces the hypotheses.
 
-        The attention that a beam search of CTranslate2 returns has another sentence's first row.
+        A beam search of CTranslate2 returns attention with a first row from another sentence.
         """
-        every = [
-            (self._pieces(0, source), each)
+        pairs = [
+            (self._pieces(0, source), hypothesis)
             for source, best in zip(sources, translations, strict=True)
-            for each in (best, *best.alternatives)
+            for hypothesis in (best, *best.alternatives)
         ]
         forced = self._translator.translate_batch(
-            [source for source, _ in every],
-            [list(hypothesis.tokens[:-1]) for _, hypothesis in every],
+            [source for source, _ in pairs],
+            [list(hypothesis.tokens[:-1]) for _, hypothesis in pairs],
             beam_size=1,
-            max_decoding_length=max((len(hypothesis.ids) for _, hypothesis in every), default=1),
+            max_decoding_length=max((len(hypothesis.ids) for _, hypothesis in pairs), default=1),
             max_input_length=0,
             return_attention=True,
             return_end_token=True,
             **_batches(batch_size),
         )
-        rows = iter(zip(forced, (hypothesis for _, hypothesis in every), strict=True))
+        rows = iter(zip(forced, (hypothesis for _, hypothesis in pairs), strict=True))
 
         def aligned():
-            found, translation = next(rows)
-            attention = np.asarray(found.attention[0], "float32")[: len(translation.ids)]
-            # The source's EOS has the rest to 1.
-            rest = np.clip(1.0 - attention.sum(axis=1, keepdims=True), 0.0, 1.0)
-            alignment = np.concatenate([attention, rest], axis=1)  # --> [target, source]
+            result, translation = next(rows)
+            attention = np.asarray(result.attention[0], "float32")[: len(translation.ids)]
+            # CTranslate2 leaves out the source's EOS, which has the remaining attention.
+            end_weights = np.clip(1.0 - attention.sum(axis=1, keepdims=True), 0.0, 1.0)
+            alignment = np.concatenate([attention, end_weights], axis=1)  # --> [target, source]
             return dataclasses.replace(translation, alignment=alignment)
 
         return [
@@ -362,7 +375,10 @@ class CTranslate2Engine(Engine):
 
 
 def _length_limit(source_length, options):
-    """Most tokens of a translation, EOS included; see `DecodingOptions.max_length_ratio`."""
+    """Returns the maximum number of tokens of a translation, EOS included.
+
+    See `DecodingOptions.max_length_ratio`.
+    """
     ratio = options.max_length_ratio
     return math.inf if ratio == math.inf else int(ratio * source_length) + options.length_margin
 
@@ -382,7 +398,7 @@ def _batches(batch_size):
 def _load(folder, threads, compute_type):
     ctranslate2 = require("ctranslate2", "CTranslate2", "ctranslate2")
     try:
-        # Batches side by side, a thread each, decode twice as fast as one batch on all threads.
+        # Parallel batches with one thread each decode twice as fast as one batch on all threads.
         return ctranslate2.Translator(
             os.fspath(folder), compute_type=compute_type, inter_threads=threads, intra_threads=1
         )

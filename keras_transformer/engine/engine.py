@@ -1,4 +1,4 @@
-"""Engines: texts to results, whatever holds the model; checks that they share."""
+"""Base classes of engines, which turn texts into results, and checks that engines share."""
 
 import abc
 import dataclasses
@@ -25,17 +25,17 @@ class Engine(abc.ABC):
 
     Attributes:
         noun: Name of the engine in error messages.
-        capabilities: Set of what the engine can do. Everything else ends in an `InputError` that
-            names these.
+        capabilities: Set of what the engine can do. Other calls raise an `InputError` that names
+            the set.
         labels: Labels of a classifier in the order of their ids, None for a model that writes text.
         turns: Rule that joins the turns of a source, where sources are conversations.
         reads_sources: False for a language model, which continues the texts that it is given.
         source_tokenizer: `Tokenizer` of the sources, None where it is inside the model.
         target_tokenizer: `Tokenizer` of the targets, likewise.
         manifest: Content of an export's `export.json`, None for a live model.
-        max_source_length: Most tokens of a source, EOS included.
-        long_inputs: What it can do with a source of more tokens, the default first.
-        search_options: Names of the search options that `translate` takes beside its arguments.
+        max_source_length: Maximum number of source tokens, EOS included.
+        long_inputs: Allowed values of `long_input` for a source of more tokens, the default first.
+        search_options: Names of the search options that `translate` takes besides its arguments.
     """
 
     noun = "this export"
@@ -58,7 +58,7 @@ class Engine(abc.ABC):
 
     @property
     def compilations(self) -> int:
-        """Programs that XLA has compiled so far, as far as they are counted."""
+        """Number of functions that XLA has compiled so far; 0 for an engine that does not count."""
         return 0
 
     @abc.abstractmethod
@@ -81,36 +81,38 @@ class Engine(abc.ABC):
 
     @property
     def fixed_options(self) -> dict[str, Any]:
-        """Values that options have where the engine does not take them."""
-        of_call = {"alignment": False, "target_prefixes": None, "phrases": None}
-        return {**vars(DecodingOptions()), **of_call, **search_of(self.manifest or {})}
+        """Values of the options that the engine does not take."""
+        call_options = {"alignment": False, "target_prefixes": None, "phrases": None}
+        return {**vars(DecodingOptions()), **call_options, **search_of(self.manifest or {})}
 
-    def check_fixed(self, options: Mapping[str, Any], taken: Collection[str] = ()) -> None:
-        """Raises `InputError` for an option that is not `taken`, except at its fixed value."""
-        fixed = self.fixed_options
+    def check_fixed(self, options: Mapping[str, Any], free_names: Collection[str] = ()) -> None:
+        """Raises `InputError` for an option not in `free_names`, except at its fixed value."""
+        fixed_options = self.fixed_options
         for name, value in options.items():
-            if name in taken:
+            if name in free_names:
                 continue
-            if name not in fixed:
-                raise InputError(f"There is no option `{name}`.{did_you_mean(name, fixed)}")
-            if value is not None and value != fixed[name]:
-                way = "; a run folder takes other values" if self.labels is None else ""
+            if name not in fixed_options:
+                nearest = did_you_mean(name, fixed_options)
+                raise InputError(f"There is no option `{name}`.{nearest}")
+            if value is not None and value != fixed_options[name]:
+                advice = "; a run folder takes other values" if self.labels is None else ""
                 raise InputError(
-                    f"`{name}` is fixed at {fixed[name]!r} in {self.noun}{way}. "
+                    f"`{name}` is fixed at {fixed_options[name]!r} in {self.noun}{advice}. "
                     f"Received: {name}={value!r}."
                 )
 
     def lacks(self, capability: Capability, option: str | None = None) -> InputError:
-        """Returns the error for a capability, asked for by `option`, that is not there."""
+        """Returns the error for a missing capability, which the user asked for with `option`."""
         able = ", ".join(sorted(self.capabilities))
         where = "a run folder" if self.labels is None else "a model that writes text"
         return InputError(f"`{option or capability}` needs {where}: {self.noun} can {able}.")
 
 
 def long_input_of_commands(engine: Engine) -> str:
-    """Returns what a command does with a line of too many tokens, where the user says nothing.
+    """Returns the default of a command's `--long-input`, for lines of too many tokens.
 
-    A call in Python raises an error instead: one line must not end the translation of a file.
+    A call in Python raises an error by default. A command must not, because one line would end the
+    translation of a file.
     """
     way = "split" if engine.reads_sources else "refuse"
     if engine.labels is not None or engine.turns is not None:
@@ -122,12 +124,12 @@ def search_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the options of the search that an export was made with."""
     names = ["beam_size", "length_penalty", "length_normalization", "word_penalty"]
     names += ["early_stopping", "max_length_ratio"]
-    # Exports of version 0.2 lack some; null is the default.
+    # Exports of version 0.2 lack some of them; null means the default.
     return {name: manifest[name] for name in names if manifest.get(name) is not None}
 
 
 def encoded(name: str, texts: Sequence[str]) -> list[bytes]:
-    """Encodes texts as UTF-8; raises `InputError` for one that is no valid Unicode."""
+    """Encodes texts as UTF-8; raises `InputError` for a text that is not valid Unicode."""
     check_texts(name, texts)
     result = []
     for place, text in enumerate(texts):
@@ -141,10 +143,10 @@ def encoded(name: str, texts: Sequence[str]) -> list[bytes]:
 
 
 def with_alternatives(hypotheses: Sequence[Translation]) -> Translation:
-    """Returns the first hypothesis, the others that were found as its alternatives."""
-    best, *rest = hypotheses
-    alternatives = tuple(other for other in rest if other.score > -math.inf)
-    return dataclasses.replace(best, alternatives=alternatives)
+    """Returns the first hypothesis, with the other non-empty hypotheses as its alternatives."""
+    best = hypotheses[0]
+    alternatives = (hypothesis for hypothesis in hypotheses[1:] if hypothesis.score > -math.inf)
+    return dataclasses.replace(best, alternatives=tuple(alternatives))
 
 
 class LabelEngine(Engine):
@@ -157,7 +159,7 @@ class LabelEngine(Engine):
 
     @property
     def fixed_options(self) -> dict[str, Any]:
-        """Of a search, which is not made."""
+        """Values of search options, which have no effect."""
         return {**super().fixed_options, "beam_size": 1}
 
     @abc.abstractmethod
@@ -168,8 +170,8 @@ class LabelEngine(Engine):
 
         Args:
             texts: Strings.
-            batch_size: Most texts in one call of the compiled model.
-            long_input: One of `long_inputs`: what happens to a text of too many tokens.
+            batch_size: Maximum number of texts in one call of the compiled model.
+            long_input: Treatment of a text of too many tokens, one of `long_inputs`.
         """
 
     def translate(
@@ -180,16 +182,16 @@ class LabelEngine(Engine):
         long_input: str | None = None,
         **options: Any,
     ) -> list[Translation]:
-        """The most probable label of each text, as a `Translation` whose score is its probability.
+        """Labels texts: a `Translation` with the most probable label and its probability as score.
 
         Args:
-            texts: Strings. A blank one has the label "".
-            n_best: Labels of each text; those after the best one are its `alternatives`.
+            texts: Strings. A blank text has the label "".
+            n_best: Number of labels per text; the labels after the best are its `alternatives`.
             batch_size: As for `probabilities`, like `long_input`.
-            **options: Options of a search, which is not made: only at their fixed values.
+            **options: Search options, which have no effect: only at their fixed values.
 
         Raises:
-            InputError: An option is out of range or means nothing here, or a text is too long.
+            InputError: An option is out of range or has no meaning here, or a text is too long.
         """
         self.check_fixed(options)
         check_texts("texts", texts)
@@ -207,7 +209,7 @@ def label_translation(row: np.ndarray, labels: Sequence[str], n_best: int = 1) -
     """Returns the most probable labels of a text from its row of probabilities."""
     if not row.any():
         return Translation("", 0.0)
-    best, *others = (
+    best, *alternatives = (
         Translation(
             labels[place],
             float(row[place]),
@@ -218,4 +220,4 @@ def label_translation(row: np.ndarray, labels: Sequence[str], n_best: int = 1) -
         )
         for place in np.argsort(-row, kind="stable")[:n_best]
     )
-    return dataclasses.replace(best, alternatives=tuple(others))
+    return dataclasses.replace(best, alternatives=tuple(alternatives))

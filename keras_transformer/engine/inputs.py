@@ -15,8 +15,8 @@ from keras_transformer.options import check_choice
 from keras_transformer.text.splitting import split_text
 
 LongInput = Literal["refuse", "split", "truncate"]
-LONG_INPUT = get_args(LongInput)  # what may be done with a text of too many tokens
-LONG_INPUT_FOR_DIALOG = ("refuse", "truncate")  # what may be done with a conversation
+LONG_INPUT = get_args(LongInput)  # treatments of a text of too many tokens
+LONG_INPUT_FOR_DIALOG = ("refuse", "truncate")  # treatments of a conversation
 
 _SHOWN_CHARACTERS = 40
 _TAG = re.compile(r"<([a-z0-9][a-z0-9-]*)>\s+")
@@ -25,13 +25,13 @@ _TAG = re.compile(r"<([a-z0-9][a-z0-9-]*)>\s+")
 def source_ids(
     texts: Sequence[str], tokenizer, limit: int, long_input: LongInput, turn_id: int | None = None
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Ids of texts to be translated, including EOS, and the places of each text's parts in them.
+    """Returns ids of source texts, including EOS, and the places of each text's parts in them.
 
-    A blank text (only white space, or what the tokenizer takes no token from) has no part, one of
-    more than `limit` tokens that is split has several. With `turn_id`, the token between two turns,
-    a text is a conversation: it is answered whole, and cut by leaving out its oldest turns.
+    A blank text (white space, or characters without tokens) has no part. A text of more than
+    `limit` tokens has several parts if it is split. With `turn_id`, the token between two turns, a
+    text is a conversation. It has one part, and truncation removes its oldest turns.
     """
-    # The last of a conversation's parts would be answered without what was said before.
+    # The answer to the last part of a conversation would not know the turns before.
     check_choice("long_input", long_input, LONG_INPUT if turn_id is None else LONG_INPUT_FOR_DIALOG)
     ids = tokenizer.tokenize(texts, add_eos=True)
     sources, parts, long = [], [[] for _ in texts], []
@@ -42,9 +42,9 @@ def source_ids(
         if len(row) > limit:
             long.append(place)
             if long_input == "refuse":
-                done, way = ("split", "split") if turn_id is None else ("cut", "truncate")
+                change, way = ("split", "split") if turn_id is None else ("cut", "truncate")
                 raise InputError(
-                    f"A text must have at most {limit} tokens; longer ones can be {done} "
+                    f"A text must have at most {limit} tokens; longer ones can be {change} "
                     f"(long_input={way!r}). Received: {_shown(row, texts[place])}",
                     place,
                 )
@@ -55,24 +55,26 @@ def source_ids(
         parts[place] = list(range(len(sources), len(sources) + len(shortened)))
         sources += shortened
     if long:
-        done = "cut there" if turn_id is None else "cut, the oldest turns first"
-        done = "split between sentences or words" if long_input == "split" else done
+        change = "cut there" if turn_id is None else "cut, the oldest turns first"
+        change = "split between sentences or words" if long_input == "split" else change
         message = f"{len(long)} of {len(texts)} texts are longer than {limit} tokens"
-        warnings.warn(f"{message} and were {done}.", stacklevel=3)
+        warnings.warn(f"{message} and were {change}.", stacklevel=3)
     return sources, parts
 
 
 def _cut(ids, limit, turn_id):
-    """The last turns that fit, or the beginning of the last one; any text is one turn."""
+    """Returns the last turns that fit, or the beginning of the last turn.
+
+    A text that is no conversation counts as one turn.
+    """
     starts = [0, *(i + 1 for i, id in enumerate(ids[:-2]) if id == turn_id)]
-    start = next(
-        (start_of_turn for start_of_turn in starts if len(ids) - start_of_turn <= limit), starts[-1]
-    )
+    fitting = [start for start in starts if len(ids) - start <= limit]
+    start = fitting[0] if fitting else starts[-1]
     return [*ids[start:-1][: limit - 1], EOS_ID]
 
 
 def _split(texts, place, tokenizer, limit):
-    # Each part gets the tag in front of the whole.
+    # Each part gets the tag of the text.
     match = _TAG.match(texts[place])
     is_tagged = match is not None and match[1] in getattr(tokenizer, "tags", ())
     tag, text = (match[0], texts[place][match.end() :]) if is_tagged else ("", texts[place])
@@ -81,14 +83,16 @@ def _split(texts, place, tokenizer, limit):
         return len(tokenizer.tokenize([tag + part], add_eos=True)[0]) <= limit
 
     try:
-        every = tokenizer.tokenize([tag + part for part in split_text(text, fits)], add_eos=True)
+        ids_of_parts = tokenizer.tokenize(
+            [tag + part for part in split_text(text, fits)], add_eos=True
+        )
     except InputError as error:
         raise InputError(error.message, place) from None
-    return [ids for ids in every if ids != [EOS_ID]]
+    return [ids for ids in ids_of_parts if ids != [EOS_ID]]
 
 
 def prefix_ids(prefixes: Sequence[str] | None, count: int, tokenizer, limit: int) -> list:
-    """Ids that each of `count` translations of up to `limit` tokens must begin with."""
+    """Returns the ids that each of `count` translations of up to `limit` tokens begins with."""
     if prefixes is None:
         return [()] * count
     check_texts("target_prefixes", prefixes)
@@ -105,7 +109,7 @@ def prefix_ids(prefixes: Sequence[str] | None, count: int, tokenizer, limit: int
 
 
 def phrase_ids(phrases: Sequence[Sequence[str]] | None, count: int, tokenizer) -> list:
-    """Lists of ids that each of `count` translations must have."""
+    """Returns for each of `count` translations the ids of phrases that it must contain."""
     if phrases is None:
         return [()] * count
     if len(phrases) != count:
@@ -132,15 +136,15 @@ def _check_known(noun, ids, text, tokenizer, place):
 
 
 def ids_and_texts(
-    name: str, given: Sequence[str] | Sequence[Sequence[int]], tokenizer, limit: int
+    name: str, sequences: Sequence[str] | Sequence[Sequence[int]], tokenizer, limit: int
 ) -> tuple[list[list[int]], list[str]]:
-    """Ids and texts of what is given as either, of at most `limit` tokens including EOS."""
-    if given and not any(isinstance(each, str) for each in given):
-        ids = [[int(each) for each in row] for row in given]
+    """Converts texts or lists of ids, of at most `limit` tokens including EOS, to both."""
+    if sequences and not any(isinstance(sequence, str) for sequence in sequences):
+        ids = [[int(id) for id in row] for row in sequences]
         texts = tokenizer.detokenize(ids)
     else:
-        check_texts(name, given)
-        ids, texts = tokenizer.tokenize(given, add_eos=True), given
+        check_texts(name, sequences)
+        ids, texts = tokenizer.tokenize(sequences, add_eos=True), sequences
     for place, sequence in enumerate(ids):
         if len(sequence) > limit:
             rule = f"Each of `{name}` must have at most {limit} tokens."
@@ -149,7 +153,7 @@ def ids_and_texts(
 
 
 def tagged(text: str, tag: str | None) -> str:
-    """A source with a tag in front; a blank one stays blank."""
+    """Puts a tag in front of a source; a blank source stays blank."""
     return text if tag is None or not text.strip() else f"<{tag}> {text}"
 
 
@@ -158,7 +162,7 @@ def _shown(ids, text):
 
 
 def one_for_each(name: str, value: Any, count: int) -> list:
-    """A list of `count` values from one value, or from a tuple of as many."""
+    """Returns a list of `count` values, from one value or from a tuple of `count` values."""
     if not isinstance(value, tuple):
         return [value] * count
     if len(value) != count:
@@ -178,7 +182,7 @@ def check_texts(name: str, texts: Any) -> None:
 
 
 def check_tokenizers(config: Any, source_tokenizer: Any, target_tokenizer: Any) -> None:
-    """Raises `InputError` for tokenizers of other sizes than a model's vocabularies."""
+    """Raises `InputError` unless the tokenizers have the sizes of a model's vocabularies."""
     sizes = config.vocabulary_size, config.output_vocabulary_size
     sides = zip(("source", "target"), (source_tokenizer, target_tokenizer), sizes, strict=True)
     for side, tokenizer, size in sides:
@@ -190,9 +194,9 @@ def check_tokenizers(config: Any, source_tokenizer: Any, target_tokenizer: Any) 
 
 
 def length_buckets(max_length: int) -> list[int]:
-    """The lengths that sources are padded to: 16, 32, 48, 64, 96, 128, 192, … up to `max_length`.
+    """Returns the lengths that sources are padded to: 16, 32, 48, 64, 96, … up to `max_length`.
 
-    Padding costs at most half as much again; ten lengths reach to 512.
+    A source is padded to at most one and a half times its length; ten lengths reach 512.
     """
     lengths = [16, 32, 48, 64, 96]
     while lengths[-1] < max_length:
@@ -201,7 +205,7 @@ def length_buckets(max_length: int) -> list[int]:
 
 
 def bucket(length: int, buckets: Sequence[int]) -> int:
-    """The smallest of the `buckets` that `length` fits in, or the largest one."""
+    """Returns the smallest of the `buckets` that `length` fits into, or the largest bucket."""
     return next((size for size in buckets if length <= size), buckets[-1])
 
 
@@ -209,21 +213,21 @@ def batch_rows(count: int, width: int, beam_size: int) -> int:
     """Returns the rows per batch with which a compiled search translates `count` texts fastest.
 
     A batch takes steps until its longest translation has ended, and two batches share the cores of
-    a CPU, so small batches waste the fewest steps. Further rows pay only where the products of a
-    step gain from them: in a wide model, and a little in greedy search.
-    `docs/results/speed.md` has the seconds of each number of rows.
+    a CPU, so small batches waste the fewest steps. More rows pay only where they make the matrix
+    products of a step more efficient: in a wide model, and a little in greedy search.
+    `docs/results/speed.md` shows the seconds by number of rows.
     """
-    most = 32 if width > 256 else max(8, 16 // beam_size)
-    return max(8, min(most, row_count(count // 4)))
+    max_rows = 32 if width > 256 else max(8, 16 // beam_size)
+    return max(8, min(max_rows, row_count(count // 4)))
 
 
 def row_count(count: int) -> int:
-    """Rows that a batch of `count` sentences is padded to: a power of two."""
+    """Returns the number of rows that a batch is padded to: a power of two of at least `count`."""
     return 1 << max(count - 1, 0).bit_length()
 
 
 def pad(ids: Sequence[Sequence[int]], rows: int, columns: int) -> np.ndarray:
-    """Lists of ids as one int32 array `(rows, columns)`, padded with 0."""
+    """Pads lists of ids with 0 to one int32 array `(rows, columns)`."""
     padded = np.full((rows, columns), PAD_ID, "int32")
     for row, sequence in enumerate(ids):
         padded[row, : len(sequence)] = sequence
@@ -233,31 +237,31 @@ def pad(ids: Sequence[Sequence[int]], rows: int, columns: int) -> np.ndarray:
 def in_batches(
     lengths: Sequence, batch_size: int, calls: Sequence[Callable[[list[int]], Iterable]]
 ) -> list:
-    """Runs calls on batches of similar length, the longest first; their results in order.
+    """Runs calls on batches of similar length, the longest first; returns results in order.
 
     Args:
         lengths: A length, or a tuple of lengths, for each place.
-        batch_size: Most places of a batch.
-        calls: Functions from the places of a batch to a result for each. They run at once, each
-            on one batch at a time.
+        batch_size: Maximum number of places in a batch.
+        calls: Functions from the places of a batch to one result per place. They run in parallel,
+            each on one batch at a time.
     """
     order = sorted(range(len(lengths)), key=lambda place: lengths[place], reverse=True)
     batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
-    free: queue.SimpleQueue = queue.SimpleQueue()
+    free_calls: queue.SimpleQueue = queue.SimpleQueue()
     for call in calls:
-        free.put(call)
+        free_calls.put(call)
 
-    def run(chosen):
-        call = free.get()
+    def run(places):
+        call = free_calls.get()
         try:
-            return list(call(chosen))
+            return list(call(places))
         finally:
-            free.put(call)
+            free_calls.put(call)
 
     results = [None] * len(lengths)
     with concurrent.futures.ThreadPoolExecutor(len(calls)) as pool:
         results_of_batches = pool.map(run, batches) if len(calls) > 1 else map(run, batches)
-        for chosen, values in zip(batches, results_of_batches, strict=True):
-            for place, result in zip(chosen, values, strict=True):
+        for places, values in zip(batches, results_of_batches, strict=True):
+            for place, result in zip(places, values, strict=True):
                 results[place] = result
     return results

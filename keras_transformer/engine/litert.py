@@ -24,7 +24,7 @@ from keras_transformer.ids import PAD_ID
 from keras_transformer.options import check_positive
 
 MODEL_FILE = "model.tflite"
-_LEAST_ROWS = 4  # of a part that gets a thread of its own
+_LEAST_ROWS = 4  # A thread of its own pays from this number of rows on.
 _FIELDS = {
     "searches": list,
     "beam_size": int,
@@ -37,27 +37,28 @@ _FIELDS = {
 
 
 class LiteRTEngine(Engine):
-    """Translates with a file that `export_litert` wrote; neither TensorFlow nor model code runs.
+    """Translates with a file that `export_litert` wrote, without TensorFlow and model code.
 
     Several threads may call it at once: they share the interpreters, batch by batch.
 
     Args:
-        path: `model.tflite`, with the tokenizers next to it, or its directory; also a web export's.
-        threads: Threads of `translate` by default.
+        path: Path of `model.tflite`, with the tokenizers next to it, or its directory; or the
+            directory of a web export.
+        threads: Default number of threads of `translate`.
 
     Attributes:
         manifest: The content of its `export.json`.
 
     Raises:
-        InputError: The file is missing, damaged or not the one that its `export.json` describes,
-            or what it needs is not installed.
+        InputError: The file is missing, damaged or not the file that its `export.json` describes,
+            or a package that it needs is not installed.
     """
 
     noun = "a LiteRT export"
 
     def __init__(self, path: str | os.PathLike, threads: int = 2):
         path = Path(path)
-        # The file from ids to ids had another name in 0.2, next to one that took text.
+        # In 0.2 the file from ids to ids had another name, next to a file that took text.
         names = ("model_ids.tflite", MODEL_FILE)
         files = [path / name for name in names if (path / name).is_file()]
         self.path = (files or [path / MODEL_FILE])[0] if path.is_dir() else path
@@ -65,7 +66,7 @@ class LiteRTEngine(Engine):
         self._threads = threads
         if not self.path.is_file():
             raise InputError(f"{self.path}: expected a LiteRT model. Received: no such file.")
-        # LiteRT reads a file without checking it: a damaged one would end the process.
+        # LiteRT reads a file without checking it, and a damaged file would end the process.
         self.manifest = open_export(
             self.path.parent, ("litert", "web"), _FIELDS, "a LiteRT model", [self.path.name]
         )
@@ -88,32 +89,33 @@ class LiteRTEngine(Engine):
         threads: int | None = None,
         alignment: bool = False,
         long_input: Literal["refuse", "split", "truncate"] = "refuse",
-        **others,
+        **other_options,
     ) -> list[Translation]:
         """Translates texts, in batches of similar length.
 
-        Args (the others are those of `ModelEngine.translate`):
+        Args (see `ModelEngine.translate` for the other arguments):
             beam_size: 1 for greedy search, or the export's beam size, which is the default.
             length_penalty: None, or the value that the export was made with.
-            n_best: Hypotheses of each text: at most what the export returns; 1 of greedy search.
-            batch_size: Sentences of a batch: small ones stay in a core's cache.
-            threads: Threads in all: of one batch's computation, or, where there are sentences for
-                more, of as many parts that are computed at once.
+            n_best: Number of hypotheses per text, at most the number that the export returns; 1 for
+                greedy search.
+            batch_size: Sentences per batch. Small batches stay in a core's cache.
+            threads: Total number of threads. With enough sentences, each thread computes a batch;
+                otherwise all threads compute one batch.
             alignment: Whether each translation gets its alignment, which a web export can compute.
-            long_input: What happens to a text of more tokens than the export takes: `"refuse"`,
+            long_input: Treatment of a text of more tokens than the export takes: `"refuse"`, or
                 `"truncate"` or `"split"`, both with a warning.
-            **others: Other options of `ModelEngine.translate`, at their defaults.
+            **other_options: Other options of `ModelEngine.translate`, at their defaults.
 
         Returns:
             A list of `Translation`, in the order of `texts`.
 
         Raises:
-            InputError: An option differs from what the export does, or a text is too long.
+            InputError: An option differs from the export's value, or a text is too long.
         """
         search = self._search(beam_size, n_best)
         if alignment and "align" not in self.capabilities:
             raise self.lacks("align", "alignment")
-        self.check_fixed({"length_penalty": length_penalty, **others})
+        self.check_fixed({"length_penalty": length_penalty, **other_options})
         encoded("texts", texts)  # Checks them.
         check_positive(batch_size=batch_size)
         batch_size = min([batch_size, *self._batch_sizes[-1:]])
@@ -122,15 +124,15 @@ class LiteRTEngine(Engine):
         threads = self._threads if threads is None else threads
         check_positive(threads=threads)
 
-        def call(interpreter, chosen):
-            batch = [sources[place] for place in chosen]
+        def call(interpreter, places):
+            batch = [sources[place] for place in places]
             translations = list(self._run(interpreter, search, batch, n_best))
             if alignment:
                 pairs = zip(batch, translations, strict=True)
                 translations = [self._aligned(interpreter, *pair) for pair in pairs]
             return translations
 
-        # Two halves of a batch, each on a thread of its own, are done before one on two threads.
+        # Two halves of a batch, each on one thread, take less time than one batch on two threads.
         parts_at_once = max(1, min(threads, len(sources) // _LEAST_ROWS))
         batch_size = min(batch_size, max(1, -(-len(sources) // parts_at_once)))
         interpreters = self._interpreters_of(parts_at_once, threads // parts_at_once)
@@ -140,8 +142,8 @@ class LiteRTEngine(Engine):
 
     @property
     def fixed_options(self) -> dict[str, Any]:
-        """What the export was made with."""
-        # Exports of version 0.2 know the one stop rule.
+        """Values of the options that the export was made with."""
+        # Exports of version 0.2 have only the exact stop rule.
         early_stopping = self.manifest.get("early_stopping", False)
         return {**super().fixed_options, "early_stopping": early_stopping}
 
@@ -174,7 +176,7 @@ class LiteRTEngine(Engine):
             outputs[name].reshape(rows, -1)[:, :n_best].tolist()
             for name in ("score", "log_probability")
         )
-        # Where a batch is smaller than any that the file has, rows without a text follow.
+        # Not strict: the batch may have more rows than there are sentences.
         for source, *columns in zip(sources, ids.tolist(), scores, sums, strict=False):
             rows_of_ids = [[i for i in row if i != PAD_ID] for row in columns[0]]
             texts = self._target_tokenizer.detokenize(rows_of_ids)
@@ -216,10 +218,11 @@ class LiteRTEngine(Engine):
 class SharedInterpreter:
     """LiteRT's interpreter of a file, for any number of threads: one call runs at a time.
 
-    Inputs and outputs lie in the interpreter's own memory, where another call would overwrite them.
+    The interpreter's own memory holds inputs and outputs, and another call would overwrite them.
 
     Args:
-        threads: Threads of one call's computation.
+        path: Path of the file.
+        threads: Number of threads that compute one call.
 
     Raises:
         InputError: LiteRT is not installed, or cannot load the file.
@@ -230,18 +233,22 @@ class SharedInterpreter:
         self._lock = threading.Lock()
 
     def run(self, signature: str | None = None, **inputs: np.ndarray) -> dict[str, np.ndarray]:
-        """Copies of a signature's outputs by name; `signature` is None where a file has one."""
+        """Runs a signature, and returns copies of its outputs by name.
+
+        `signature` may be None if the file has only one.
+        """
         with self._lock:
             return self._interpreter.get_signature_runner(signature)(**inputs)
 
 
 def _load(path, threads):
-    interpreter = require("ai_edge_litert.interpreter", "LiteRT", "litert")
+    litert = require("ai_edge_litert.interpreter", "LiteRT", "litert")
     try:
         with quiet.stderr_kept_back():
-            made = interpreter.Interpreter(model_path=os.fspath(path), num_threads=threads)
-            made.allocate_tensors()  # LiteRT names its delegate now, and not in the first call.
-        return made
+            loaded = litert.Interpreter(model_path=os.fspath(path), num_threads=threads)
+            # Now, so that LiteRT does not print the name of its delegate in the first call.
+            loaded.allocate_tensors()
+        return loaded
     except (RuntimeError, ValueError) as error:
         reason = f"{first_line(error):.300}"
         raise InputError(f"{path}: LiteRT cannot load it. Received: {reason}") from error

@@ -1,4 +1,4 @@
-"""Manifest of an export, `export.json`: read and checked, with the files that it names."""
+"""Reads and checks the manifest of an export, `export.json`, and the files that it names."""
 
 import json
 import os
@@ -13,8 +13,8 @@ from keras_transformer.text import Tokenizer
 
 
 def load_tokenizers(folder: Path, manifest: dict) -> tuple[Tokenizer, Tokenizer]:
-    """Loads the tokenizers that `write_tokenizers` wrote, the source's and the target's."""
-    # Only the name: a manifest must not reach for files elsewhere.
+    """Loads the source's and the target's tokenizers that `write_tokenizers` wrote."""
+    # Only the name, because a manifest must not refer to files elsewhere.
     names = (Path(manifest[f"{side}_tokenizer"]).name for side in ("source", "target"))
     source, target = (Tokenizer.load(folder / name) for name in names)
     return source, target
@@ -24,42 +24,43 @@ def open_export(
     folder: Path,
     formats: Sequence[str],
     fields: Mapping[str, Any],
-    what: str,
+    noun: str,
     files: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Reads `export.json` of an export in one of some formats, and checks its files' digests.
+    """Reads `export.json` of an export in one of some formats, and checks its files' checksums.
 
     Args:
         folder: Path of the export.
         formats: Names of exporters, such as `litert`.
-        fields: Keys of the manifest that must be there, with their types.
-        what: Name of such an export in the messages.
+        fields: Required keys of the manifest, with their types.
+        noun: Name of such an export in the messages.
         files: Names of the files to check, all by default.
 
     Raises:
-        InputError: The manifest is missing, damaged or of another format, or a file is not the one
-            that was exported.
+        InputError: The manifest is missing, damaged or of another format, or a file has changed
+            since the export.
     """
-    expected = f"{os.fspath(folder)}: expected {what} that this package exported."
+    rule = f"{os.fspath(folder)}: expected {noun} that this package exported."
     if not Path(folder).exists():
-        raise InputError(f"{expected} Received: no such folder.")
+        raise InputError(f"{rule} Received: no such folder.")
     try:
         manifest = json.loads((Path(folder) / MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise InputError(f"{expected} Received: a folder without {MANIFEST}.") from None
+        raise InputError(f"{rule} Received: a folder without {MANIFEST}.") from None
     except (OSError, ValueError):
-        raise InputError(f"{expected} Received: a {MANIFEST} that cannot be read.") from None
+        raise InputError(f"{rule} Received: a {MANIFEST} that cannot be read.") from None
     names = [f"keras_transformer.{format}" for format in formats]
     if not isinstance(manifest, dict) or manifest.get("format") not in names:
-        raise InputError(f'{expected} Received: a {MANIFEST} whose "format" is another.')
+        raise InputError(f'{rule} Received: a {MANIFEST} whose "format" is another.')
     for name, kind in {"files": dict, **fields}.items():
         if not isinstance(manifest.get(name), kind):
             received = f'a {MANIFEST} without "{name}" or with another type of it'
-            raise InputError(f"{expected} Received: {received}.")
+            raise InputError(f"{rule} Received: {received}.")
     described = {name: manifest["files"].get(name) for name in files or manifest["files"]}
-    # LiteRT's manifest has more of each file.
+    # LiteRT's manifest has more fields about each file.
     digests = {
-        n: each["sha256"] if isinstance(each, dict) else each for n, each in described.items()
+        name: entry["sha256"] if isinstance(entry, dict) else entry
+        for name, entry in described.items()
     }
     _check_digests(Path(folder), digests)
     return manifest
@@ -84,7 +85,7 @@ def _check_digests(folder, digests):
 
 
 def has_labels(folder: Path) -> bool:
-    """Returns whether a folder's `export.json` is that of a classifier."""
+    """Returns whether a folder's `export.json` describes a classifier."""
     try:
         return "labels" in json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError, TypeError):

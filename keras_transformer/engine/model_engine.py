@@ -15,7 +15,7 @@ from keras_transformer.decoding.results import NEG_INF, Hypotheses, score_of
 from keras_transformer.engine import inputs
 from keras_transformer.engine.engine import Engine, LabelEngine
 from keras_transformer.engine.inputs import bucket, length_buckets
-from keras_transformer.engine.scheduler import MOST_PROGRAMS, Job, Scheduler
+from keras_transformer.engine.scheduler import MAX_PROGRAMS, Job, Scheduler
 from keras_transformer.engine.translation import Translation, translation_of
 from keras_transformer.errors import InputError
 from keras_transformer.ids import EOS_ID, UNK_ID
@@ -30,15 +30,16 @@ class ModelEngine(Engine):
         model: `Transformer`.
         source_tokenizer: `Tokenizer` of the source side, with the model's vocabulary.
         target_tokenizer: `Tokenizer` of the target side; the source's by default.
-        max_source_length: Most tokens of a source, including EOS; fewer where the model has
-            learned fewer positions, as `max_target_length` for a translation.
-        frozen: Whether the model's weights will not change any more. Those of the decoder are
-            then laid out once, and kept a second time for it.
-        workers: Batches that are decoded at once, where a call has several.
-        turns: How the turns of a source are joined, where sources are conversations. Of each
-            source the turns that the model was trained on are read, the others left out.
+        max_source_length: Maximum number of tokens of a source, including EOS. The number of the
+            model's learned positions is a further limit.
+        max_target_length: Maximum number of tokens of a translation, likewise.
+        frozen: Whether the model's weights will not change any more. The decoder's weights are then
+            laid out once, in a second copy in memory.
+        workers: Number of batches of a call that are decoded at once.
+        turns: Rule that joins the turns of a source, where sources are conversations. The model
+            reads as many turns as it was trained on.
         with_xla: Whether XLA compiles the searches. For a few sentences TensorFlow's ordinary
-            graphs are done sooner; JAX compiles always.
+            graphs take less time; JAX always compiles.
     """
 
     noun = "a live model"
@@ -65,12 +66,12 @@ class ModelEngine(Engine):
         self.target_tokenizer = target_tokenizer or source_tokenizer
         self._tokenizers = self.source_tokenizer, self.target_tokenizer
         inputs.check_tokenizers(config, *self._tokenizers)
-        # Not a length that the model has no position for.
+        # The model has no positions for longer texts.
         longest = config.position_limit or max(max_source_length, max_target_length)
         self.max_source_length = min(max_source_length, longest)
         self.max_target_length = min(max_target_length, longest)
         self.reads_sources = config.reads_sources
-        if not self.reads_sources:  # And at least one token more.
+        if not self.reads_sources:  # The source is the beginning of the target.
             self.max_source_length = min(self.max_source_length, self.max_target_length)
         lengths = self.max_source_length, self.max_target_length
         for name, value in zip(("max_source_length", "max_target_length"), lengths, strict=True):
@@ -79,12 +80,12 @@ class ModelEngine(Engine):
         # An answer or a continuation may have any length.
         is_free = not self.reads_sources or turns is not None
         self.max_length_ratio = math.inf if is_free else DecodingOptions.max_length_ratio
-        limit = MOST_PROGRAMS if with_xla or keras.backend.backend() == "jax" else 0
+        limit = MAX_PROGRAMS if with_xla or keras.backend.backend() == "jax" else 0
         self._scheduler = Scheduler(model, lengths, frozen, workers, limit)
 
     @property
     def compilations(self) -> int:
-        """Programs that XLA has compiled so far: at most one for each of the few shapes."""
+        """Number of functions that XLA has compiled so far: at most one per shape and options."""
         return self._scheduler.compilations
 
     def translate(
@@ -100,39 +101,40 @@ class ModelEngine(Engine):
         phrases: Sequence[Sequence[str]] | None = None,
         **options,
     ) -> list[Translation]:
-        """Translates texts, in batches of similar length; the results are in their order.
+        """Translates texts, in batches of similar length; the results are in the order of `texts`.
 
         Args:
-            texts: Strings. A blank one (only white space, or what the tokenizer takes no token
-                from, as zero-width spaces) is translated as the empty string.
+            texts: Strings. A blank text (white space, or characters without tokens, such as
+                zero-width spaces) is translated as the empty string.
             beam_size: As in `DecodingOptions`, like `length_penalty` and `n_best`.
-            batch_size: Most sentences in one call of the compiled search; by default as many as
-                are fastest, see `inputs.batch_rows`.
-            target_prefixes: What each translation (of a text that is split, its first part's) must
-                begin with, in whole tokens; "" forces nothing.
+            batch_size: Maximum number of sentences in one call of the compiled search; by default
+                the fastest number, see `inputs.batch_rows`.
+            target_prefixes: Beginnings of the translations, in whole tokens; "" forces nothing. The
+                prefix of a text that is split belongs to its first part.
             alignment: Whether each translation gets its alignment.
-            long_input: Whether a text of more than `max_source_length` tokens is refused, split at
-                sentence ends and its parts translated one by one, or cut, both with a warning. The
-                limits on lengths hold for each part; see `Translation.joined` for `n_best`. A
-                conversation loses its oldest turns where it is cut, and is not split.
-            phrases: A list for each text of what its translation must have, each at the beginning
-                of a word, as often as it is listed; see `decoding.Constraints`. A beam of fewer
-                hypotheses than they have tokens has little to choose from.
+            long_input: Treatment of a text of more than `max_source_length` tokens. `"refuse"`
+                raises an error. `"split"` splits it at sentence ends and translates each part,
+                `"truncate"` truncates it, both with a warning. The limits on lengths hold for each
+                part; see `Translation.joined` for `n_best`. A conversation cannot be split;
+                truncation removes its oldest turns.
+            phrases: For each text a list of phrases that its translation must contain. Each phrase
+                begins at the beginning of a word, and occurs as often as it is listed; see
+                `decoding.Constraints`. The beam size should be at least their number of tokens.
             **options: The other fields of `DecodingOptions`.
 
         Raises:
-            InputError: An option is out of range, a text too long, or a prefix or a phrase not to
-                be written.
+            InputError: An option is out of range, a text is too long, or the vocabulary cannot
+                write a prefix or a phrase.
         """
         sizes = {"beam_size": beam_size, "n_best": n_best}
-        asked = self._options(length_penalty=length_penalty, **sizes, **options)
+        search_options = self._options(length_penalty=length_penalty, **sizes, **options)
         inputs.check_texts("texts", texts)
-        batch_size = self._rows(batch_size, len(texts), asked)
+        batch_size = self._rows(batch_size, len(texts), search_options)
         check("alignment", alignment, "True or False", bool)
-        reading = self._reading(texts, asked)
-        sources, parts = inputs.source_ids(*reading, long_input, self._turn_id)
-        jobs = self._jobs(sources, parts, target_prefixes, asked, phrases)
-        results = self._scheduler.search(jobs, asked, batch_size)
+        source_inputs = self._source_inputs(texts, search_options)
+        sources, parts = inputs.source_ids(*source_inputs, long_input, self._turn_id)
+        jobs = self._jobs(sources, parts, target_prefixes, search_options, phrases)
+        results = self._scheduler.search(jobs, search_options, batch_size)
         translations = [
             best_translation(hypotheses, source, self._tokenizers)
             for hypotheses, source in zip(results, sources, strict=True)
@@ -140,7 +142,7 @@ class ModelEngine(Engine):
         if alignment:
             translations = self._aligned(translations, sources, batch_size)
         return [
-            Translation.joined([translations[place] for place in places], asked.sampling)
+            Translation.joined([translations[place] for place in places], search_options.sampling)
             for places in parts
         ]
 
@@ -157,12 +159,12 @@ class ModelEngine(Engine):
         """Scores given translations by teacher forcing: a `Translation` for each target.
 
         Args:
-            sources: Strings. To a language model they are what the targets go on with: the
-                probabilities are those of a target after its source, "" for a whole text.
-            targets: As many strings, their translations; or lists of ids, including EOS.
+            sources: Strings. A language model scores a target as the continuation of its source;
+                "" scores a whole text.
+            targets: Translations of the sources: strings, or lists of ids, including EOS.
             length_penalty: As in `DecodingOptions`, like `length_normalization` and `word_penalty`.
-            batch_size: Most pairs in one call of the compiled model.
-            alignment: Whether each gets its alignment.
+            batch_size: Maximum number of pairs in one call of the compiled model.
+            alignment: Whether each `Translation` gets its alignment.
         """
         self._options(  # Checks them.
             length_penalty=length_penalty,
@@ -174,27 +176,30 @@ class ModelEngine(Engine):
             received = f"{len(sources)} sources and {len(targets)} targets"
             raise InputError(f"There must be a target for each source. Received: {received}.")
         (source, target), ids_and_texts = self._tokenizers, inputs.ids_and_texts
-        ids, _ = ids_and_texts("sources", self._read(sources), source, self.max_source_length)
+        ids, _ = ids_and_texts("sources", self._last_turns(sources), source, self.max_source_length)
         target_ids, targets = ids_and_texts("targets", targets, target, self.max_target_length)
         pairs = list(zip(ids, target_ids, strict=True))
         if not self.reads_sources:
             self._check_lengths_together(pairs)
-        begun = self._begun(ids)  # Read before the target, and not scored.
-        whole = [(source, [*b, *t]) for b, (source, t) in zip(begun, pairs, strict=True)]
-        scored = self._scheduler.score(whole, batch_size, alignment)
+        prompts = self._prompts(ids)  # Read before the target, and not scored.
+        sequences = [
+            (source, [*prompt, *target])
+            for prompt, (source, target) in zip(prompts, pairs, strict=True)
+        ]
+        scored = self._scheduler.score(sequences, batch_size, alignment)
         lengths = np.array([len(ids) for ids in target_ids], "int32")
         results = []
-        every = zip(targets, pairs, begun, scored, strict=True)
-        for text, (source, target), first, (by_token, aligned) in every:
-            by_token = by_token[len(first) :]
+        rows = zip(targets, pairs, prompts, scored, strict=True)
+        for text, (source, target), prompt, (by_token, alignment_of_pair) in rows:
+            by_token = by_token[len(prompt) :]
             translation = translation_of(text, 0.0, by_token, target, source, self._tokenizers)
-            results.append(dataclasses.replace(translation, alignment=aligned))
+            results.append(dataclasses.replace(translation, alignment=alignment_of_pair))
         totals = np.array([result.log_probability for result in results], "float32")
         rule = length_penalty, length_normalization, word_penalty
         scores = np.asarray(score_of(totals, lengths, *rule)).tolist()
         return [
-            dataclasses.replace(each, score=score)
-            for each, score in zip(results, scores, strict=True)
+            dataclasses.replace(result, score=score)
+            for result, score in zip(results, scores, strict=True)
         ]
 
     def _check_lengths_together(self, pairs):
@@ -207,74 +212,73 @@ class ModelEngine(Engine):
     def stream(
         self, text: str, target_prefix: str = "", long_input: inputs.LongInput = "refuse", **options
     ) -> Iterator[str]:
-        """Translates one text and yields it as it grows: the text so far, each time that it has.
+        """Translates one text, and yields the text so far whenever it has grown.
 
         Args:
             text: A string.
             target_prefix: As `target_prefixes` of `translate`.
-            long_input: As in `translate`; `"split"` streams part after part.
-            **options: Fields of `DecodingOptions`: greedy search, or `sampling=True`.
+            long_input: As in `translate`; `"split"` streams one part after another.
+            **options: Fields of `DecodingOptions`, for greedy search or with `sampling=True`.
         """
-        asked = self._options(**{"beam_size": 1, **options})
-        if asked.beams != 1 or asked.n_best != 1:
+        search_options = self._options(**{"beam_size": 1, **options})
+        if search_options.beams != 1 or search_options.n_best != 1:
             raise InputError(
                 "Only one hypothesis can be streamed: greedy search or one sample. "
-                f"Received: beam_size={asked.beam_size}, n_best={asked.n_best}."
+                f"Received: beam_size={search_options.beam_size}, n_best={search_options.n_best}."
             )
         inputs.check_texts("text", [text])
-        reading = self._reading([text], asked)
-        sources, parts = inputs.source_ids(*reading, long_input, self._turn_id)
-        jobs = self._jobs(sources, parts, [target_prefix], asked)
-        return self._stream(jobs, asked)
+        source_inputs = self._source_inputs([text], search_options)
+        sources, parts = inputs.source_ids(*source_inputs, long_input, self._turn_id)
+        jobs = self._jobs(sources, parts, [target_prefix], search_options)
+        return self._stream(jobs, search_options)
 
     def _stream(self, jobs, options):
-        written = last = ""
+        earlier_parts = last = ""
         for job in jobs:
             for hypotheses in self._scheduler.stream(job, options):
                 ids = np.asarray(hypotheses.ids)[0, 0].tolist()
-                whole = written + self.target_tokenizer.detokenize([ids])[0]
-                # A character of several bytes is held back until it is whole.
-                text = whole.rstrip("\ufffd")
+                new_text = earlier_parts + self.target_tokenizer.detokenize([ids])[0]
+                # Characters of several bytes are withheld until they are complete.
+                text = new_text.rstrip("\ufffd")
                 if text != last:
                     yield text
                     last = text
-            if whole != last:
-                yield whole
-                last = whole
-            written = f"{last} " if last else ""
+            if new_text != last:
+                yield new_text
+                last = new_text
+            earlier_parts = f"{last} " if last else ""
 
     def warmup(
         self, lengths: Sequence[int] = (16, 32, 48, 64), batch_size: int | None = None, **options
     ) -> int:
-        """Compiles ahead what `translate` with the same options will need; counts the programs.
+        """Compiles the functions that `translate` with these options needs; returns their number.
 
         Args:
-            lengths: Tokens of the sources to come.
-            batch_size: As `translate` will be called with; also 1, for a sentence by itself. By
-                default that of a call with few texts.
-            **options: As for `translate`; of any number of `target_prefixes` the longest counts.
+            lengths: Expected numbers of source tokens.
+            batch_size: The batch size of the later calls; by default that of a call with few texts.
+            **options: As for `translate`; the longest of the `target_prefixes` decides.
         """
         before = self.compilations
-        # The parts of a long text have the shapes of other texts.
+        # No effect on shapes: the parts of a long text have the shapes of other texts.
         long_input = options.pop("long_input", "refuse")
         inputs.source_ids((), self.source_tokenizer, 2, long_input, self._turn_id)  # Checks it.
         prefixes, alignment = options.pop("target_prefixes", None), options.pop("alignment", False)
-        asked = self._options(**options)
-        batch_size = self._rows(batch_size, 1, asked)
+        search_options = self._options(**options)
+        batch_size = self._rows(batch_size, 1, search_options)
         check("alignment", alignment, "True or False", bool)
         count = 1 if prefixes is None else len(prefixes)
-        prefix = max(self._prefixes(prefixes, count, asked), key=len, default=())
+        prefix = max(self._prefixes(prefixes, count, search_options), key=len, default=())
         buckets = length_buckets(self.max_source_length)
-        longest = asked.resolve_max_length(self.max_target_length)
+        longest = search_options.resolve_max_length(self.max_target_length)
         targets = length_buckets(longest) if alignment else ()
-        # One token each: limits are no part of a program.
-        short = dataclasses.replace(asked, min_length=0, max_length=1)
+        # One token is enough, because limits are not part of a compiled function.
+        one_token_options = dataclasses.replace(search_options, min_length=0, max_length=1)
         for columns in sorted({bucket(length, buckets) for length in lengths}):
             source = [UNK_ID] * (columns - 1) + [EOS_ID]
-            jobs = [Job(source, 0, prefix or self._begun([source])[0])] * batch_size
-            self._scheduler.search(jobs, short, batch_size)
+            jobs = [Job(source, 0, prefix or self._prompts([source])[0])] * batch_size
+            self._scheduler.search(jobs, one_token_options, batch_size)
             for target in targets:
-                pairs = [(source, [UNK_ID] * target)] * (batch_size * asked.n_best)
+                pairs = [(source, [UNK_ID] * target)] * (batch_size * search_options.n_best)
                 self._scheduler.score(pairs, batch_size, alignment=True)
         return self.compilations - before
 
@@ -285,41 +289,38 @@ class ModelEngine(Engine):
         check_positive(batch_size=batch_size)
         return batch_size
 
-    def _reading(self, texts, options) -> tuple[Any, Any, int]:
-        """Texts, tokenizer and limit for `inputs.source_ids`."""
+    def _source_inputs(self, texts, options) -> tuple[Any, Any, int]:
+        """Returns texts, tokenizer and limit for `inputs.source_ids`."""
         limit = self.max_source_length
-        if not self.reads_sources:  # It ends in `max_length`, as what goes on with it.
+        if not self.reads_sources:  # The limit of a language model's text includes its source.
             limit = min(limit, options.resolve_max_length(limit))
-        return self._read(texts), self.source_tokenizer, limit
+        return self._last_turns(texts), self.source_tokenizer, limit
 
     def _jobs(self, sources, parts, prefixes, options, phrases=None):
-        """The `Job` of each text's parts."""
+        """Returns the `Job`s of the parts of all texts."""
         if phrases is not None and any(len(places) > 1 for places in parts):
             raise InputError("`phrases` are for texts that are not split.")
         seeds = inputs.one_for_each("seed", options.seed, len(parts))
-        prefixes, begun = self._prefixes(prefixes, len(parts), options), self._begun(sources)
+        prefixes, prompts = self._prefixes(prefixes, len(parts), options), self._prompts(sources)
         phrases = inputs.phrase_ids(phrases, len(parts), self.target_tokenizer)
-        return [
-            Job(
-                sources[part],
-                seeds[place],
-                prefixes[place] if part == places[0] and prefixes[place] else begun[part],
-                phrases[place],
-            )
-            for place, places in enumerate(parts)
-            for part in places
-        ]
+        jobs = []
+        for place, places in enumerate(parts):
+            for part in places:
+                is_first = part == places[0]
+                prefix = (prefixes[place] if is_first else ()) or prompts[part]
+                jobs.append(Job(sources[part], seeds[place], prefix, phrases[place]))
+        return jobs
 
-    def _begun(self, sources):
-        """The ids that each target begins with: a language model continues what it is given."""
+    def _prompts(self, sources):
+        """Returns the ids that each target begins with: a language model's are its source."""
         if self.reads_sources:
             return [()] * len(sources)
         return [[id for id in source if id != EOS_ID] for source in sources]
 
-    def _read(self, texts):
-        """The sources with as many turns as the model was trained on; ids as they are."""
+    def _last_turns(self, texts):
+        """Returns the sources with as many turns as the model was trained on; ids unchanged."""
         turns = self.turns
-        if turns is None or turns.kept is None:
+        if turns is None or turns.max_turns is None:
             return texts
         return [turns.join(turns.split(text)) if isinstance(text, str) else text for text in texts]
 
@@ -345,16 +346,16 @@ class ModelEngine(Engine):
     def _aligned(self, translations, sources, batch_size):
         """Adds alignments to translations, by one pass of teacher forcing."""
         pairs = [
-            (source, list(each.ids))
+            (source, list(hypothesis.ids))
             for source, best in zip(sources, translations, strict=True)
-            for each in (best, *best.alternatives)
+            for hypothesis in (best, *best.alternatives)
         ]
         scored = iter(self._scheduler.score(pairs, batch_size, alignment=True))
 
         def aligned(translation):
             return dataclasses.replace(translation, alignment=next(scored)[1])
 
-        # In the order of the pairs: each best one before its alternatives.
+        # In the order of `pairs`: each best hypothesis before its alternatives.
         return [
             dataclasses.replace(aligned(best), alternatives=tuple(map(aligned, best.alternatives)))
             for best in translations
@@ -362,9 +363,9 @@ class ModelEngine(Engine):
 
 
 class ClassifierEngine(LabelEngine):
-    """Gives labels with a `Classifier`, its tokenizer and `Labels`; see `ModelEngine`."""
+    """Labels texts with a `Classifier`, its tokenizer and `Labels`; see `ModelEngine`."""
 
-    max_target_length = 2  # a label and the end
+    max_target_length = 2  # a label and EOS
 
     def __init__(
         self,
@@ -385,7 +386,7 @@ class ClassifierEngine(LabelEngine):
 
     @property
     def compilations(self) -> int:
-        """Programs that XLA has compiled so far: one for each of the few shapes."""
+        """Number of functions that XLA has compiled so far: one for each of the few shapes."""
         return self._run.compilations
 
     def probabilities(self, texts, batch_size=32, long_input="refuse"):
@@ -393,13 +394,13 @@ class ClassifierEngine(LabelEngine):
         ids, parts = inputs.source_ids(texts, self.source_tokenizer, limit, long_input)
         rows, buckets = inputs.row_count(min(len(ids), batch_size)), length_buckets(limit)
 
-        def call(chosen):
-            columns = bucket(len(ids[chosen[0]]), buckets)
-            probabilities = self._run(inputs.pad([ids[place] for place in chosen], rows, columns))
-            return np.asarray(probabilities)[: len(chosen)]
+        def call(places):
+            columns = bucket(len(ids[places[0]]), buckets)
+            probabilities = self._run(inputs.pad([ids[place] for place in places], rows, columns))
+            return np.asarray(probabilities)[: len(places)]
 
         probabilities = inputs.in_batches(list(map(len, ids)), batch_size, [call])
-        # A text that is not split has one part, a blank one none.
+        # A text has one part, a blank text none.
         owners = [place for place, part in enumerate(parts) for _ in part]
         for owner, row in zip(owners, probabilities, strict=True):
             results[owner] = row
@@ -413,14 +414,14 @@ def label_probabilities(model: keras.Model, source_ids: keras.KerasTensor) -> ke
 
 
 def engine_of(model: keras.Model, *arguments, **options) -> ModelEngine | ClassifierEngine:
-    """The engine of a model of any kind; the arguments are those of `ModelEngine`."""
-    made = ModelEngine if model.config.writes_text else ClassifierEngine
-    return made(model, *arguments, **options)
+    """Makes the engine of a model of any kind; the arguments are those of `ModelEngine`."""
+    engine_class = ModelEngine if model.config.writes_text else ClassifierEngine
+    return engine_class(model, *arguments, **options)
 
 
 def best_translation(hypotheses: Hypotheses, source: Sequence[int], tokenizers) -> Translation:
-    """The best of one sentence's `Hypotheses`, arrays without the batch's axis, with the others."""
-    # Without the padding behind.
+    """Converts one sentence's `Hypotheses`, arrays without the batch's axis, to a `Translation`."""
+    # Without the padding at the end.
     ids = [row[: np.max(np.flatnonzero(row), initial=-1) + 1].tolist() for row in hypotheses.ids]
     texts = tokenizers[1].detokenize(ids)
     translations = []
@@ -428,7 +429,7 @@ def best_translation(hypotheses: Hypotheses, source: Sequence[int], tokenizers) 
         _, _, score, by_token, following, length = columns
         by_token = by_token[: len(row)].tolist()
         translation = translation_of(text, float(score), by_token, row, source, tokenizers)
-        if length < np.count_nonzero(row):  # Its beginning was forced.
+        if length < np.count_nonzero(row):  # It has a target prefix.
             translation = dataclasses.replace(
                 translation,
                 continuation_log_probability=float(following),
@@ -436,6 +437,6 @@ def best_translation(hypotheses: Hypotheses, source: Sequence[int], tokenizers) 
             )
         translations.append(translation)
     best, *alternatives = translations
-    # Where fewer hypotheses exist than were asked for, the last places are empty.
-    alternatives = [each for each in alternatives if each.score > NEG_INF / 2]
+    # Where fewer hypotheses exist than `n_best`, the last places are empty.
+    alternatives = [alternative for alternative in alternatives if alternative.score > NEG_INF / 2]
     return dataclasses.replace(best, alternatives=tuple(alternatives))

@@ -1,9 +1,9 @@
-"""Folder of a run: what is in it, and all of it that engines, exports and reports read.
+"""Folder of a run: its files, and how engines, exports and reports read them.
 
 recipe.yaml         the recipe with every default written out
 tokenizer.model     or source_tokenizer.model and target_tokenizer.model
 labels.json         a classifier's labels, next to source_tokenizer.model
-data.json           digests of the texts
+data.json           SHA-256 checksums of the texts
 model.keras         the best model, or the average of some epochs where that is better
 checkpoints/        the last epochs and steps, with the optimizer's state; models to be averaged
 history.csv         one line per epoch
@@ -13,8 +13,8 @@ bad_batch.json      the batch whose loss was NaN or infinite, if there was one
 metrics.json        the best epoch, minutes, filter statistics of the data
 tensorboard/        event files
 
-A run stands by itself: `model.keras` holds its configuration, the recipe's section `decoding` the
-defaults of a search. The rest of the recipe is read only by `training/`.
+Readers need no other files: `model.keras` holds its configuration, and the recipe's section
+`decoding` the search defaults. Only `training/` reads the rest of the recipe.
 """
 
 import itertools
@@ -45,7 +45,7 @@ _WHO = ("A man", "Two young women", "The dog", "My children and I")
 _DOES = ("can see a house", "are in the park", "was here on 5 May", "will read this old book")
 _WHERE = ("again.", "today.", "with a friend.", "near the big river?", "and then go home, too!")
 SENTENCES = tuple(map(" ".join, itertools.product(_WHO, _DOES, _WHERE)))
-"""Texts to verify with where a run has none of its own."""
+"""Texts to verify an export with, where a run has no sample pairs."""
 
 FILES = re.compile(
     r"(recipe\.yaml|(source_|target_)?tokenizer\.model|labels\.json|data\.json|model\.keras|history\.csv"
@@ -54,7 +54,7 @@ FILES = re.compile(
     r"|tensorboard/(train|validation|attention)/events\.out\.tfevents\.[^/]*)"
 )
 """Paths of a run's files."""
-# Those that `RunFiles.write_start` writes before the recipe.
+# Files that `RunFiles.write_start` writes before the recipe.
 _WRITTEN_FIRST = re.compile(
     r"(source_|target_)?tokenizer\.model|labels\.json|data\.json|samples\.tsv"
 )
@@ -69,17 +69,20 @@ class DecodingSection(SearchDefaults):
     early_stopping: bool = early_stopping()
     max_length_ratio: float | None = max_length_ratio()
     max_source_length: int = option(
-        512, "Most tokens of a source; longer ones are refused, split or cut.", ge=2
+        512,
+        "Maximum number of source tokens; longer texts raise an error, are split or truncated.",
+        ge=2,
     )
     max_target_length: int = option(
         256,
-        "Most tokens of a translation, which also has at most twice its source's and 10 more.",
+        "Maximum number of tokens of a translation; twice the source's number plus 10 is a "
+        "further limit.",
         ge=2,
     )
 
     @property
     def search(self) -> dict[str, Any]:
-        """Options of `translate` by their names."""
+        """Search options of `translate` by their names."""
         names = ["beam_size", "length_penalty", "early_stopping"]
         names += ["length_normalization", "word_penalty"]
         options = {name: getattr(self, name) for name in names}
@@ -88,7 +91,7 @@ class DecodingSection(SearchDefaults):
         return options
 
     def engine_options(self, turns: Turns | None) -> dict[str, Any]:
-        """Arguments of the model's engine: limits of lengths, and how turns are joined."""
+        """Returns arguments of the model's engine: limits of lengths, and the rule for turns."""
         limits: dict[str, Any] = {
             "max_source_length": self.max_source_length,
             "max_target_length": self.max_target_length,
@@ -97,7 +100,7 @@ class DecodingSection(SearchDefaults):
 
 
 class RunFiles:
-    """Paths and files of a run, those that every reader needs and that a run begins with."""
+    """Paths and files of a run: the files that readers need, and the first files of a run."""
 
     def __init__(self, path: str | os.PathLike):
         self.path = pathlib.Path(path)
@@ -122,9 +125,9 @@ class RunFiles:
         return folder
 
     def tokenizers(self) -> tuple[Tokenizer, Tokenizer | Labels]:
-        """Returns the source's and the target's `Tokenizer`; one object twice when it is joint.
+        """Returns the source's and the target's `Tokenizer`, the same object if it is joint.
 
-        A classifier's second one is its `Labels`.
+        A classifier has `Labels` instead of the target's tokenizer.
         """
         joint = self.path / "tokenizer.model"
         if joint.exists() or not (self.path / "source_tokenizer.model").exists():
@@ -143,15 +146,15 @@ class RunFiles:
         """Returns the best model.
 
         Raises:
-            InputError: There is none yet, or the file is damaged or of another kind.
+            InputError: The run has no model yet, or the file is damaged or of another kind.
         """
         return load_model(self.model_file, compile=False)
 
     def decoding(self) -> DecodingSection:
-        """Returns the run's defaults of a search.
+        """Returns the run's search defaults.
 
         Raises:
-            InputError: An option of the recipe's section `decoding` is not what it must be.
+            InputError: An option in the recipe's section `decoding` is invalid.
         """
         values = read_sections(self.recipe_file).get("decoding") or {}
         with checked(DecodingSection, f"{self.recipe_file}: "):
@@ -181,7 +184,7 @@ class RunFiles:
             raise InputError(f"{self.path}: {error}") from None
 
     def sample_pairs(self) -> list[tuple[str, str]]:
-        """Returns the pairs of `samples.tsv`; none where a run was made without it.
+        """Returns the pairs of `samples.tsv`; an empty list without this file.
 
         Raises:
             InputError: A line is not two texts with a tab between.
@@ -214,8 +217,8 @@ class RunFiles:
         return all(_WRITTEN_FIRST.fullmatch(PARTIAL.sub(r"\1\2\3", file)) for file in files)
 
     def owned(self) -> OwnedFolder:
-        """Returns the folder as one that a run made; its `check` and `clear` spare other files."""
-        # A `recipe.yaml` alone can be anybody's.
+        """Returns the folder with the rule which files a run made; other files are preserved."""
+        # Without a tokenizer, `recipe.yaml` may be a user's own file.
         is_run = any(self.path.glob("*tokenizer*.model"))
 
         def owns(path):
@@ -224,7 +227,7 @@ class RunFiles:
         return OwnedFolder(self.path, self.recipe_file.name, owns)
 
     def _holds_other_files(self):
-        """Returns whether there is something in the folder, and no run."""
+        """Returns whether the folder is neither empty nor a run."""
         is_run = self.recipe_file.is_file() and any(self.path.glob("*tokenizer*.model"))
         return self.path.is_dir() and any(self.path.iterdir()) and not is_run
 
@@ -234,15 +237,15 @@ class RunFiles:
         inputs: Mapping[str, str | os.PathLike | None],
         half_made: bool = False,
     ) -> None:
-        """Checks that a new run may take the folder: it is missing or empty, or may be overwritten.
+        """Checks that a new run may use the folder: it is missing, empty or may be overwritten.
 
         Args:
-            overwrite: Replace a run that is there, if nothing else is in its folder.
-            inputs: Files that the new run is made from, by their names in messages.
-            half_made: Replace what an interrupted `write_start` left.
+            overwrite: Whether an existing run is replaced, if its folder holds nothing else.
+            inputs: Input files of the new run, by their names in messages.
+            half_made: Whether the files of an interrupted `write_start` are replaced.
 
         Raises:
-            InputError: The folder is not replaced.
+            InputError: The folder may not be replaced.
         """
         overwrite = overwrite or (half_made and self.is_half_made())
         if not overwrite and self._holds_other_files():
@@ -261,12 +264,14 @@ class RunFiles:
     def write_start(
         self, sections: Mapping[str, Any], tokenizers: Sequence[Any], digests: Mapping[str, Any]
     ) -> None:
-        """Writes what is known before the first step, the recipe last: with it the folder is a run.
+        """Writes the files of a run that exist before the first step.
+
+        The recipe comes last, because a folder with a recipe is a run.
 
         Args:
-            sections: The recipe's.
+            sections: Sections of the recipe.
             tokenizers: `Tokenizer` of the source, `Tokenizer` or `Labels` of the target.
-            digests: Tell the texts from others.
+            digests: SHA-256 checksums of the texts, by which a resumed run recognizes them.
 
         Raises:
             InputError: The folder cannot be made.
@@ -296,7 +301,7 @@ class RunFiles:
 
 
 def read_sections(path: str | os.PathLike) -> dict[str, Any]:
-    """Reads a YAML file of sections, unchecked; `InputError` where it is none."""
+    """Reads a YAML file of sections without checking them; raises `InputError` for other files."""
     try:
         values = parse_yaml(pathlib.Path(path).read_text(encoding="utf-8"), path)
     except OSError as error:
@@ -309,7 +314,7 @@ def read_sections(path: str | os.PathLike) -> dict[str, Any]:
 
 
 def parse_yaml(text: str, where: object) -> Any:
-    """Parses YAML with `1e-3` a number as in YAML 1.2, not a text as in 1.1."""
+    """Parses YAML; `1e-3` is a number as in YAML 1.2, not a text as in YAML 1.1."""
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -353,6 +358,6 @@ def load_model(path: str | os.PathLike, compile: bool):
 
 
 def save_model(model, path: str | os.PathLike) -> None:
-    """Saves a model so that `path` is never half a file."""
+    """Saves a model under a temporary name, then renames it: `path` is never half a file."""
     with replaced_file(path) as temporary:
         model.save(temporary)

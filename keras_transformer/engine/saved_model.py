@@ -66,17 +66,17 @@ _FIELDS = {
 
 
 class SavedModelEngine(Engine):
-    """Translates with a folder that `export_saved_model` wrote; no model code is needed.
+    """Translates with a folder that `export_saved_model` wrote, without model code.
 
     Attributes:
         manifest: The content of its `export.json`.
 
     Raises:
-        InputError: The folder is missing, incomplete, damaged or no such export.
+        InputError: The folder is missing, incomplete, damaged or no SavedModel export.
     """
 
     noun = "a SavedModel"
-    long_inputs = ("truncate",)  # A longer text is cut in the graph.
+    long_inputs = ("truncate",)  # The graph truncates longer texts.
     search_options = ("seed", "temperature", "top_k", "top_p")
 
     def __init__(self, folder: str | os.PathLike):
@@ -101,45 +101,45 @@ class SavedModelEngine(Engine):
         batch_size: int = 32,
         alignment: bool = False,
         sampling: bool = False,
-        **others,
+        **other_options,
     ) -> list[Translation]:
         """Translates texts, in batches of similar length.
 
-        Args (the others are those of `ModelEngine.translate`):
-            texts: One that is longer than the export's `max_source_length` is cut there; a
+        Args (see `ModelEngine.translate` for the other arguments):
+            texts: Strings. A text longer than the export's `max_source_length` is truncated; a
                 conversation loses its oldest turns.
-            beam_size: None or the value that the export was made with; or 1, greedy search.
+            beam_size: None or the value that the export was made with; or 1 for greedy search.
             length_penalty: None, or the value that the export was made with.
-            n_best: Hypotheses for each text, at most the export's beam size.
-            batch_size: Most sentences in one call of the compiled search; the export itself
-                takes no more than its `largest_chunk`.
-            sampling: Draw one sample instead of searching, by `temperature`, `top_k`, `top_p` and
-                `seed`, as `DecodingOptions` has them.
-            **others: Other options of `ModelEngine.translate`, at what the export does:
-                their defaults, and `long_input="truncate"`.
+            n_best: Number of hypotheses per text, at most the export's beam size.
+            batch_size: Maximum number of sentences in one call of the compiled search; the export
+                itself takes at most its `largest_chunk`.
+            sampling: Sample one translation instead of searching, with `temperature`, `top_k`,
+                `top_p` and `seed` of `DecodingOptions`.
+            **other_options: Other options of `ModelEngine.translate`, at the export's values: their
+                defaults, and `long_input="truncate"`.
 
         Returns:
             A list of `Translation`, in the order of `texts`; they have tokens only with
-            `alignment`. Of an export with nothing but `serving_default` the log-probability is NaN,
+            `alignment`. If the export has only `serving_default`, the log-probability is NaN,
             except for blank texts.
 
         Raises:
-            InputError: An option is none that the export has, or a text is no valid string.
+            InputError: The export does not support an option, or a text is no valid string.
         """
-        checked = DecodingOptions(
+        decoding_options = DecodingOptions(
             beam_size=max(self.manifest["beam_size"], n_best if sampling else 1),
             n_best=n_best,
             sampling=sampling,
-            **{key: others[key] for key in self.search_options if key in others},
+            **{key: other_options[key] for key in self.search_options if key in other_options},
         )
         check_positive(batch_size=batch_size)
         name = self._signature_for(beam_size, length_penalty, n_best, alignment, sampling)
-        self.check_fixed(others, self.search_options)
+        self.check_fixed(other_options, self.search_options)
         inputs = {"text": encoded("texts", texts)}
         if sampling:
-            inputs["seed"] = one_for_each("seed", checked.seed, len(texts))
+            inputs["seed"] = one_for_each("seed", decoding_options.seed, len(texts))
             for option in ("temperature", "top_k", "top_p"):
-                inputs[option] = [getattr(checked, option)] * len(texts)
+                inputs[option] = [getattr(decoding_options, option)] * len(texts)
         rows = self._call(name, inputs, batch_size)
         return [to_translation(row, n_best) for row in rows]
 
@@ -150,13 +150,13 @@ class SavedModelEngine(Engine):
         length_penalty: float | None = None,
         batch_size: int = 32,
     ) -> list[Translation]:
-        """Scores given translations as `ModelEngine.score`, only of texts, and truncates long ones.
+        """Scores given translations as `ModelEngine.score`, only texts, and truncates long texts.
 
         Raises:
-            InputError: There are not as many targets as sources, `length_penalty` is not what the
-                export was made with, or it has no such signature.
+            InputError: There are not as many targets as sources, `length_penalty` differs from the
+                export's value, or the export has no signature `score`.
         """
-        self._need("score", "`score`")
+        self._check_signature("score", "`score`")
         self.check_fixed({"length_penalty": length_penalty})
         check_positive(batch_size=batch_size)
         inputs = {"source": encoded("sources", sources), "target": encoded("targets", targets)}
@@ -173,7 +173,7 @@ class SavedModelEngine(Engine):
 
     @functools.cached_property
     def source_tokenizer(self) -> Tokenizer | None:
-        """The source's tokenizer, where the export was made with `serving_ids`."""
+        """The source's tokenizer, or None if the export was made without `serving_ids`."""
         return self._tokenizer("source_tokenizer.model")
 
     @functools.cached_property
@@ -183,116 +183,120 @@ class SavedModelEngine(Engine):
 
     @property
     def fixed_options(self) -> dict[str, Any]:
-        """What the export was made with."""
-        # Exports of version 0.2 know the one stop rule.
+        """Values of the options that the export was made with."""
+        # Exports of version 0.2 have only the exact stop rule.
         early_stopping = self.manifest.get("early_stopping", False)
-        fixed = {"early_stopping": early_stopping, "long_input": "truncate"}
-        return {**super().fixed_options, **fixed}
+        graph_options = {"early_stopping": early_stopping, "long_input": "truncate"}
+        return {**super().fixed_options, **graph_options}
 
     def _tokenizer(self, name):
         files = (self._folder / IDS / file for file in (name, "tokenizer.model"))
         return next((Tokenizer.load(file) for file in files if file.exists()), None)
 
     def _signature_for(self, beam_size, length_penalty, n_best, alignment, sampling):
-        """The name of the signature that does what is asked for."""
+        """Returns the name of the signature for these options."""
         self.check_fixed({"length_penalty": length_penalty})
         if sampling:
-            self._need("sample", "`sampling`")
+            self._check_signature("sample", "`sampling`")
             self._check_one("n_best", n_best, "of samples")
             return "sample"
-        fixed = self.manifest["beam_size"]
-        if beam_size == 1 and fixed != 1 and "greedy" in self._signatures:
+        exported_beam_size = self.manifest["beam_size"]
+        if beam_size == 1 and exported_beam_size != 1 and "greedy" in self._signatures:
             self._check_one("n_best", n_best, "of greedy search")
             if alignment:
-                raise InputError("`alignment` is given of beam search alone in an export.")
+                raise InputError("`alignment` needs beam search in an export.")
             return "greedy"
         self.check_fixed({"beam_size": beam_size})
         if alignment:
-            self._need("align", "`alignment`")
+            self._check_signature("align", "`alignment`")
             self._check_one("n_best", n_best, "with `alignment`")
             return "align"
         if n_best > 1:
-            self._need("beam", f"n_best={n_best}")
+            self._check_signature("beam", f"n_best={n_best}")
         return "beam" if "beam" in self._signatures else "serving_default"
 
-    def _need(self, signature, what):
+    def _check_signature(self, signature, option):
         if signature not in self._signatures:
             raise InputError(
-                f"{what} needs the signature `{signature}`, which this export does not have."
+                f"{option} needs the signature `{signature}`, which this export does not have."
             )
 
     @staticmethod
-    def _check_one(name, value, where):
+    def _check_one(name, value, search_noun):
         if value != 1:
-            raise InputError(f"`{name}` must be 1 {where} in an export. Received: {name}={value}.")
+            raise InputError(
+                f"`{name}` must be 1 {search_noun} in an export. Received: {name}={value}."
+            )
 
     def _call(self, name, inputs, batch_size):
-        """Rows of outputs, a dict of arrays each, in the order of the inputs."""
+        """Returns rows of outputs, dicts of arrays, in the order of the inputs."""
 
-        def call(chosen):
-            chosen_inputs = {key: [values[i] for i in chosen] for key, values in inputs.items()}
-            return list(rows_of(self._run(name, chosen_inputs), len(chosen)))
+        def call(places):
+            batch_inputs = {key: [values[i] for i in places] for key, values in inputs.items()}
+            return list(rows_of(self._run(name, batch_inputs), len(places)))
 
         lengths = [len(value) for value in next(iter(inputs.values()))]
         if batch_size >= self.manifest["largest_chunk"] and lengths:
-            # One call: it sorts by tokens and divides inside, exactly as the live engine does.
+            # One call, because the graph sorts by number of tokens and divides into chunks.
             return call(range(len(lengths)))
         return in_batches(lengths, batch_size, [call])
 
 
 def rows_of(outputs: dict[str, np.ndarray], count: int) -> Iterator[dict]:
-    """Yields for each text of a call its row of every output."""
+    """Yields one dict per text of a call, with its row of each output."""
     for place in range(count):
         yield {name: values[place] for name, values in outputs.items()}
 
 
 def to_translation(row: dict, n_best: int = 1, labels: Sequence[str] | None = None) -> Translation:
-    """Returns a `Translation` from one row of the outputs of a signature."""
+    """Converts one row of the outputs of a signature to a `Translation`."""
     if labels is not None:
         best = label_translation(row["probabilities"], labels, n_best)
         return dataclasses.replace(best, text=row["label"].decode("utf-8"))
-    # A blank text: nothing, with certainty.
+    # A blank text has an empty translation with the probability 1.
     if np.max(row["score"]) == 0 and not any(np.ravel(row["translation"])):
         return Translation("", 0.0)
     if row["score"].ndim:
         columns = ({key: values[i] for key, values in row.items()} for i in range(n_best))
         return with_alternatives([to_translation(column) for column in columns])
-    more = {}
+    fields = {}
     if "alignment" in row:
         source, target = (
             tuple(token.decode("utf-8") for token in row[f"{side}_tokens"] if token)
             for side in ("source", "target")
         )
         alignment = row["alignment"][: len(target), : len(source)].copy()
-        more = {"tokens": target, "source_tokens": source, "alignment": alignment}
-    more |= {name: row[name].item() for name in CONTINUATION if name in row}
+        fields = {"tokens": target, "source_tokens": source, "alignment": alignment}
+    fields |= {name: row[name].item() for name in CONTINUATION if name in row}
     log_probability = float(row.get("log_probability", math.nan))
     text = row["translation"]  # a Python object already, or an array of one
     text = text if isinstance(text, bytes) else text.item()
-    return Translation(text.decode("utf-8"), float(row["score"]), log_probability, **more)
+    return Translation(text.decode("utf-8"), float(row["score"]), log_probability, **fields)
 
 
 def read_translations(
     answers: Sequence[dict[str, np.ndarray]], labels: Sequence[str] | None = None
 ) -> list[Translation]:
-    """Returns the translations of `serving_default`, with the alignments of `align` if given.
+    """Converts outputs to translations, with the alignments of `align` if given.
 
     Args:
         answers: Outputs of `serving_default`, and of `align` for the same texts.
         labels: Labels of a classifier.
     """
-    translations, *aligned = (
+    translations, *alignments = (
         [
             to_translation(row, labels=labels)
-            for row in rows_of(each, len(min(each.values(), key=len)))
+            for row in rows_of(outputs, len(min(outputs.values(), key=len)))
         ]
-        for each in answers
+        for outputs in answers
     )
-    if not aligned:
+    if not alignments:
         return translations
     return [
-        dataclasses.replace(one, alignment=other.alignment, log_probability=other.log_probability)
-        for one, other in zip(translations, aligned[0], strict=True)
+        dataclasses.replace(
+            translation, alignment=aligned.alignment, log_probability=aligned.log_probability
+        )
+        for translation, aligned in zip(translations, alignments[0], strict=True)
     ]
 
 
@@ -312,7 +316,7 @@ def load_saved_model(folder: str | os.PathLike):
         if not unknown:
             return _load_in_session(os.fspath(folder))
         reason = f"unknown operations: {', '.join(unknown)}"
-    # The loader names no exceptions: a damaged file ends in exceptions of protobuf, of the graph
+    # The loader documents no exceptions: a damaged file raises exceptions of protobuf, of the graph
     # importer, of the checkpoint reader or of Python.
     except Exception as error:
         reason = first_line(error)
@@ -322,10 +326,10 @@ def load_saved_model(folder: str | os.PathLike):
 
 
 def _load_in_session(folder):
-    """Loads a SavedModel by the TensorFlow 1 loader: tensors by name.
+    """Loads a SavedModel with the TensorFlow 1 loader.
 
     It takes a fraction of the time of `tf.saved_model.load`, which makes Python objects of all
-    operations of all functions. Returns `call(signature, inputs)`, which gives a dict of arrays.
+    operations of all functions. Returns `call(signature, inputs)`, which returns a dict of arrays.
     """
     import tensorflow as tf
 
@@ -350,7 +354,7 @@ def _load_in_session(folder):
 
 @contextlib.contextmanager
 def _quiet(logger):
-    """Keeps warnings back: TensorFlow calls its first loader deprecated."""
+    """Hides warnings, because TensorFlow calls the TensorFlow 1 loader deprecated."""
     level = logger.level
     logger.setLevel("ERROR")
     try:
@@ -360,10 +364,10 @@ def _quiet(logger):
 
 
 class ExportedClassifier(LabelEngine):
-    """Labels texts with the SavedModel of a classifier; no model code is needed.
+    """Labels texts with the SavedModel of a classifier, without model code.
 
     Raises:
-        InputError: The folder is incomplete, damaged or no such export.
+        InputError: The folder is incomplete, damaged or no export of a classifier.
     """
 
     long_inputs = ("truncate",)
@@ -376,10 +380,8 @@ class ExportedClassifier(LabelEngine):
         self._call = load_saved_model(folder)
 
     def probabilities(self, texts, batch_size=32, long_input="truncate"):
-        encoded_texts, probabilities = (
-            encoded("texts", texts),
-            [np.zeros((0, len(self.labels)), "float32")],
-        )
+        encoded_texts = encoded("texts", texts)
+        probabilities = [np.zeros((0, len(self.labels)), "float32")]
         for start in range(0, len(encoded_texts), batch_size):
             batch = encoded_texts[start : start + batch_size]
             outputs = self._call("serving_default", {"text": batch})
@@ -398,7 +400,7 @@ class ExportedClassifier(LabelEngine):
 
 
 def operations_in(folder: str | os.PathLike) -> set[str]:
-    """Names of the operations in a SavedModel, its functions' included."""
+    """Returns the names of the operations in a SavedModel and its functions."""
     from tensorflow.core.protobuf import saved_model_pb2
 
     content = (Path(folder) / "saved_model.pb").read_bytes()
@@ -406,7 +408,7 @@ def operations_in(folder: str | os.PathLike) -> set[str]:
 
 
 def operations_of(graph):
-    # Not the list of operations in `meta_info_def`: it misses operations in the body of a loop.
+    # Not from `meta_info_def`, whose list lacks operations in the body of a loop.
     library = graph.library.function
     functions = {function.signature.name for function in library}
     nodes = [
@@ -417,7 +419,7 @@ def operations_of(graph):
 
 
 def operations_library() -> str:
-    """Path of the shared object with tensorflow-text's operations of SentencePiece.
+    """Returns the path of the shared object with tensorflow-text's operations of SentencePiece.
 
     `import tensorflow_text` would import Keras, which takes seconds.
     """

@@ -1,4 +1,4 @@
-"""Many sentences, one model: batches of few shapes, and the compiled programs that are kept."""
+"""Searches many sentences with one model: batches of few shapes, and their compiled functions."""
 
 import functools
 import threading
@@ -22,76 +22,81 @@ from keras_transformer.decoding.search import (
 from keras_transformer.engine.inputs import bucket, in_batches, length_buckets, pad, row_count
 from keras_transformer.errors import InputError
 
-# Sets of options whose programs are kept: 30 MB, also of a tiny model, for each batch shape.
-MOST_PROGRAMS = 64
-_MOST_GRAPHS = 8
+# Maximum number of sets of options whose compiled functions stay in memory. Each batch shape of a
+# set takes 30 MB, even for a tiny model.
+MAX_PROGRAMS = 64
+_MAX_GRAPHS = 8
 _PREFIX_MULTIPLE = 16
-_FEWEST_PHRASES, _SHORTEST_PHRASE = 4, 8  # that arrays of phrases have room for
+_FEWEST_PHRASES, _SHORTEST_PHRASE = 4, 8  # smallest capacity of arrays of phrases
 
 
 class Job(NamedTuple):
-    """A sentence to be searched."""
+    """A sentence to translate."""
 
     source: list[int]  # including EOS
     seed: int = 0  # for sampling
-    prefix: Sequence[int] = ()  # what its translation must begin with
-    phrases: Sequence[Sequence[int]] = ()  # what it must have
+    prefix: Sequence[int] = ()  # Its translation begins with these ids.
+    phrases: Sequence[Sequence[int]] = ()  # Its translation contains these ids.
 
 
 class Scheduler:
-    """Searches and scorings of one model, each compiled when it is first asked for.
+    """Searches and scores with one model; compiles functions at their first use.
 
     Args:
         model: A model of this package, or any other `decoding.SearchModel`.
-        max_lengths: Most tokens of a source and of a target.
-        frozen: Whether the weights will not change any more: they are then laid out once.
-        workers: Batches that are decoded at once: much of a step on a small model keeps a single
-            core busy, and another batch then has the other one.
-        most: Sets of options that XLA compiles programs for. TensorFlow never frees what XLA has
-            compiled (tensorflow#64170): further sets run as its ordinary graphs, a few times as
-            slow, of which the last few are kept. JAX frees, and the last `most` are kept.
+        max_lengths: Maximum numbers of tokens of a source and of a target.
+        frozen: Whether the weights will not change any more, so that they are laid out once.
+        workers: Number of batches that are decoded at once. Much of a step on a small model keeps
+            only one core busy, so that another batch can use the other core.
+        max_compiled: Maximum number of sets of options that XLA compiles functions for. TensorFlow
+            never frees what XLA has compiled (tensorflow#64170). So further sets run as its
+            ordinary graphs, a few times as slow; the last few graphs stay in memory. JAX frees
+            compiled functions, and the functions of the last `max_compiled` sets stay in memory.
     """
 
-    def __init__(self, model, max_lengths, frozen=False, workers=1, most: int = MOST_PROGRAMS):
+    def __init__(
+        self, model, max_lengths, frozen=False, workers=1, max_compiled: int = MAX_PROGRAMS
+    ):
         self._model, self._max_lengths = model, max_lengths
         self._buckets = [
-            length_buckets(max_length) for max_length in max_lengths
-        ]  # of source and target
+            length_buckets(max_length)
+            for max_length in max_lengths  # of source and target
+        ]
         self._frozen, self._workers, self._weights = frozen, workers, {}
-        self._most, self._lock = most, threading.Lock()
+        self._max_compiled, self._lock = max_compiled, threading.Lock()
         self._compiled, self._graphs, self._freed = {}, {}, 0
 
     @property
     def compilations(self) -> int:
-        """Programs that XLA has compiled so far."""
+        """Number of functions that XLA has compiled so far."""
         programs = (*self._compiled.values(), *self._graphs.values())
         return self._freed + sum(program.compilations for program in programs)
 
     def search(
         self, jobs: Sequence[Job], options: DecodingOptions, batch_size: int
     ) -> list[Hypotheses]:
-        """The `Hypotheses` of each job, arrays without the batch's axis.
+        """Returns the `Hypotheses` of each job, arrays without the batch's axis.
 
-        Sentences with phrases are searched by another strategy, and so in batches of their own:
-        the other sentences in a batch change no result.
+        Sentences with phrases need another strategy, and so separate batches: other sentences in a
+        batch change no result.
         """
         results: dict[int, Hypotheses] = {}
         for with_phrases in (False, True):
             places = [i for i, job in enumerate(jobs) if bool(job.phrases) == with_phrases]
             if places:
-                hypotheses = self._search_alike([jobs[i] for i in places], options, batch_size)
+                hypotheses = self._search_batches([jobs[i] for i in places], options, batch_size)
                 results |= zip(places, hypotheses, strict=True)
         return [results[place] for place in range(len(jobs))]
 
-    def _search_alike(self, jobs, options, batch_size):
-        """The `Hypotheses` of jobs of one strategy."""
+    def _search_batches(self, jobs, options, batch_size):
+        """Returns the `Hypotheses` of jobs that have the same strategy."""
         compiled, rows = self.compiled(options), row_count(min(len(jobs), batch_size))
         longest_prefix = max((len(job.prefix) for job in jobs), default=0)
 
         def run(places):
-            chosen = [jobs[place] for place in places]
-            arguments, capacity = self.batch(chosen, options, rows, longest_prefix)
-            one_row = rows == options.beams == 1
+            batch_jobs = [jobs[place] for place in places]
+            arguments, capacity = self.batch(batch_jobs, options, rows, longest_prefix)
+            one_row = rows == 1 and options.beams == 1
             results = compiled(arguments, method=Search.run, one_row=one_row, capacity=capacity)
             results = [np.asarray(array) for array in results]
             return [Hypotheses(*(array[row] for array in results)) for row in range(len(places))]
@@ -99,7 +104,7 @@ class Scheduler:
         return in_batches([len(job.source) for job in jobs], batch_size, [run] * self._workers)
 
     def stream(self, job: Job, options: DecodingOptions) -> Iterator[Hypotheses]:
-        """The `Hypotheses` of one job so far, after each token, `(1, …)`."""
+        """Yields the `Hypotheses` of one job so far, `(1, …)`, after each token."""
         arguments, capacity = self.batch([job], options, 1, len(job.prefix))
         run = functools.partial(self.compiled(options), arguments, one_row=options.beams == 1)
         state = run(method=Search.begin, capacity=capacity)
@@ -117,7 +122,8 @@ class Scheduler:
     ) -> list[tuple]:
         """Scores pairs of source and target ids, including EOS, by teacher forcing.
 
-        For each pair: a list of log-probabilities, and the alignment `(target, source)` or `None`.
+        Returns for each pair a list of log-probabilities, and the alignment `(target, source)` or
+        `None`.
         """
         compiled, rows = self.scorer(alignment), row_count(min(len(pairs), batch_size))
 
@@ -142,16 +148,16 @@ class Scheduler:
         """Pads jobs to `rows`, and their ids to few lengths.
 
         Returns:
-            The arguments of one compiled call, and its capacity: tokens that the longest
-            translation may have, or more.
+            The arguments of one compiled call, and its capacity: at least the maximum number of
+            tokens of a translation in the batch.
         """
         columns = bucket(max(len(job.source) for job in jobs), self._buckets[0])
         prefix_columns = -(-longest_prefix // _PREFIX_MULTIPLE) * _PREFIX_MULTIPLE
         bias = None
         if options.banned_ids or options.logit_bias:
             bias = np.zeros(self._model.config.output_vocabulary_size, "float32")
-            for each, value in (*options.logit_bias, *((id, NEG_INF) for id in options.banned_ids)):
-                bias[each] = max(value, NEG_INF)
+            for id, value in (*options.logit_bias, *((id, NEG_INF) for id in options.banned_ids)):
+                bias[id] = max(value, NEG_INF)
         sources, seeds, prefixes, phrases = zip(*jobs, strict=True)
         longest = self._max_lengths[1]
         arguments = search_arguments(
@@ -163,7 +169,8 @@ class Scheduler:
             logit_bias=bias,
             phrases=_pad_phrases(phrases, rows) if any(phrases) else None,
         )
-        # One of few capacities, since each has its program: not smaller for smaller limits.
+        # Few capacities, because each needs a compiled function. So smaller limits than the default
+        # do not make the capacity smaller.
         ratio = max(options.max_length_ratio, DecodingOptions.max_length_ratio)
         in_phrases = max(sum(map(len, phrases_of_row)) for phrases_of_row in phrases)
         capacity = result_capacity(columns, ratio, longest, prefix_columns + in_phrases)
@@ -171,21 +178,21 @@ class Scheduler:
         return arguments, min(capacity, longest)
 
     def compiled(self, options: DecodingOptions) -> Compiled:
-        """A method of `Search` with these options, compiled for each shape and capacity."""
+        """Returns the methods of `Search` with these options, compiled by shape and capacity."""
 
-        def function(arguments, *others, method, one_row, **static):
-            *others, weights = others
+        def function(arguments, *method_arguments, method, one_row, **static):
+            *method_arguments, weights = method_arguments
             search = Search(self._model, options, arguments, weights)
-            return method(search, *others, **static)
+            return method(search, *method_arguments, **static)
 
-        def kept(method, one_row, **_):
-            needed = self._frozen and method is not Search.begin
-            return (self._kept_weights(one_row) if needed else None,)
+        def outer_arguments(method, one_row, **_):
+            needs_weights = self._frozen and method is not Search.begin
+            return (self._weights_of(one_row) if needs_weights else None,)
 
-        return self._one_of_few(options.program_key, function, kept)
+        return self._compiled_for(options.program_key, function, outer_arguments)
 
     def scorer(self, alignment: bool) -> Compiled:
-        """The compiled scoring, with or without alignments."""
+        """Returns the compiled scoring, with or without alignments."""
         if alignment and not self._model.config.heads_of("cross"):
             raise InputError("`alignment` needs attention, which the model has none of.")
 
@@ -193,23 +200,23 @@ class Scheduler:
             scored = score_targets(self._model, source_ids, target_ids)
             return scored if alignment else scored[:1]
 
-        return self._one_of_few(("score", alignment), function)
+        return self._compiled_for(("score", alignment), function)
 
-    def _one_of_few(self, key, function, kept=None):
+    def _compiled_for(self, key, function, outer_arguments=None):
         frees = keras.backend.backend() == "jax"
-        make = functools.partial(Compiled, self._model, function, kept)
+        make = functools.partial(Compiled, self._model, function, outer_arguments)
         with self._lock:
-            if key not in self._compiled and not frees and len(self._compiled) < self._most:
+            if key not in self._compiled and not frees and len(self._compiled) < self._max_compiled:
                 self._compiled[key] = make(with_xla=True)
             if key in self._compiled:
                 return self._compiled[key]
-            # Taken out and put in again: the one asked for last is the last.
+            # Removed and inserted again, so that the dict's order is the order of the last uses.
             self._graphs[key] = self._graphs.pop(key, None) or make(with_xla=False)
-            if len(self._graphs) > (self._most if frees else _MOST_GRAPHS):
+            if len(self._graphs) > (self._max_compiled if frees else _MAX_GRAPHS):
                 self._freed += self._graphs.pop(next(iter(self._graphs))).compilations
             return self._graphs[key]
 
-    def _kept_weights(self, one_row):
+    def _weights_of(self, one_row):
         if one_row not in self._weights:
             lay_out = Compiled(self._model, lambda: self._model.step_weights(one_row, kept=True))
             self._weights[one_row] = lay_out()
@@ -217,7 +224,7 @@ class Scheduler:
 
 
 def _pad_phrases(phrases, rows):
-    """Lists of phrases of each job as int32 `(rows, phrases, length)`, of few shapes."""
+    """Pads the phrases of each job to int32 `(rows, phrases, length)`, of few shapes."""
     count = row_count(max(_FEWEST_PHRASES, *map(len, phrases)))
     length = row_count(max(_SHORTEST_PHRASE, *(len(ids) for row in phrases for ids in row)))
     padded = [

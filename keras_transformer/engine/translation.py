@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 CONTINUATION = ("continuation_log_probability", "continuation_length")
-"""The fields of a `Translation` that say what follows a forced beginning."""
+"""The fields of a `Translation` about the tokens that follow a target prefix."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -18,18 +18,18 @@ class Translation:
         text: The translation.
         score: Ranking score: log-probability / length penalty. Forced tokens (a target prefix, a
             language model's prompt) are excluded.
-        log_probability: The model's own, summed over all tokens including EOS, in nats.
-        continuation_log_probability: Of the tokens that follow a forced beginning, in nats; None
-            where nothing was forced.
-        continuation_length: Number of the tokens that follow a forced beginning, likewise.
-        alternatives: The hypotheses after the best, best first; of samples, the other ones.
+        log_probability: The model's log-probability, summed over all tokens including EOS, in nats.
+        continuation_log_probability: Log-probability of the tokens that follow a target prefix, in
+            nats; None without a prefix.
+        continuation_length: Number of tokens that follow a target prefix; None without a prefix.
+        alternatives: The hypotheses after the best, best first; or the other samples.
         tokens: The tokens of the translation, including EOS.
         ids: Their ids.
-        token_log_probabilities: A number for each token, in nats.
+        token_log_probabilities: Log-probability of each token, in nats.
         source_tokens: The tokens of the source, including EOS.
-        alignment: Float32 array `(tokens, source tokens)`, what each token attended to in the
-            source, where it was asked for; None where the source was split: each of the `parts` has
-            its own.
+        alignment: Float32 array `(tokens, source tokens)`: attention of each token to the source.
+            None without the option `alignment`, and for a source that was split: its `parts` have
+            alignments.
         parts: The translations of the parts of a source that was split.
     """
 
@@ -48,16 +48,16 @@ class Translation:
 
     def __repr__(self):
         """Returns text and score: arrays and alternatives would fill the screen."""
-        others = f", alternatives: {len(self.alternatives)}" if self.alternatives else ""
-        return f"Translation({self.text!r}, score={self.score:.4f}{others})"
+        count = f", alternatives: {len(self.alternatives)}" if self.alternatives else ""
+        return f"Translation({self.text!r}, score={self.score:.4f}{count})"
 
     @classmethod
     def joined(cls, parts: Sequence["Translation"], sampling: bool = False) -> "Translation":
         """Joins the parts of a source that was split: texts with a space between, scores added.
 
-        The alternatives of a search are joined to the best of all combinations by the sum of their
-        scores, those of samples first with first, second with second. No parts give the empty
-        translation.
+        For a search, the alternatives are the combinations with the highest sums of scores. For
+        samples, the first sample of each part is joined with the first samples of the others, then
+        the second samples. No parts give the empty translation.
         """
         if len(parts) < 2:
             return parts[0] if parts else cls("", 0.0)
@@ -67,9 +67,17 @@ class Translation:
         else:
             limit, ranked = max(map(len, hypotheses_of_parts)), [()]
             for hypotheses in hypotheses_of_parts:
-                longer = [(*chosen, one) for chosen in ranked for one in hypotheses]
-                ranked = heapq.nlargest(limit, longer, lambda chosen: sum(x.score for x in chosen))
-        best, *alternatives = (cls._chained(chosen) for chosen in ranked)
+                longer = [
+                    (*combination, hypothesis)
+                    for combination in ranked
+                    for hypothesis in hypotheses
+                ]
+                ranked = heapq.nlargest(
+                    limit,
+                    longer,
+                    lambda combination: sum(hypothesis.score for hypothesis in combination),
+                )
+        best, *alternatives = (cls._chained(combination) for combination in ranked)
         return dataclasses.replace(best, alternatives=tuple(alternatives))
 
     @property
@@ -79,7 +87,9 @@ class Translation:
         return self.continuation_log_probability, self.continuation_length
 
     @classmethod
-    def _chained(cls, parts):  # one hypothesis from one of each part
+    def _chained(cls, parts):
+        """Joins one hypothesis per part to one hypothesis."""
+
         def chained(name):
             return sum((getattr(part, name) for part in parts), ())
 
@@ -101,7 +111,10 @@ class Translation:
 
 
 def translation_of(text: str, score: float, by_token, ids, source, tokenizers) -> Translation:
-    """Makes one hypothesis from lists of numbers; `tokenizers` of the source and the target."""
+    """Makes a `Translation` from ids and their log-probabilities.
+
+    `tokenizers` are the source's and the target's.
+    """
     return Translation(
         text,
         score,
@@ -114,7 +127,7 @@ def translation_of(text: str, score: float, by_token, ids, source, tokenizers) -
 
 
 def pair_lines(text: str, translation: Translation, is_back: bool) -> list[str]:
-    """Returns source, target and score of each hypothesis, with tabs between.
+    """Returns one line per hypothesis: source, target and score, with tabs between.
 
     Args:
         text: Text that was translated.
@@ -124,5 +137,7 @@ def pair_lines(text: str, translation: Translation, is_back: bool) -> list[str]:
     lines = []
     for hypothesis in (translation, *translation.alternatives):
         pair = [" ".join(side.split()) for side in (text, hypothesis.text)]
-        lines.append("\t".join([*(pair[::-1] if is_back else pair), f"{hypothesis.score:.4f}"]))
+        if is_back:
+            pair.reverse()
+        lines.append("\t".join([*pair, f"{hypothesis.score:.4f}"]))
     return lines

@@ -1,4 +1,4 @@
-"""Text to text with a run folder or any export."""
+"""Translates texts with a run folder or any export."""
 
 import dataclasses
 import functools
@@ -21,7 +21,7 @@ from keras_transformer.text.placeholders import Placeholders
 
 
 class Translator:
-    """Text in, text out, with a run folder or an export: an `Engine` and its default options.
+    """Translates texts with a run folder or an export: an `Engine` and its default options.
 
     Args:
         engine: `Engine`, such as `engine.ModelEngine` or `engine.CTranslate2Engine`.
@@ -49,15 +49,15 @@ class Translator:
         """Reads a run folder, an export folder (SavedModel, LiteRT, CTranslate2) or a LiteRT file.
 
         Args:
-            path: The folder, or a file `*.tflite` in an export's. A run folder's recipe gives the
-                beam size and the length penalty; an export has them inside.
-            threads: Threads in all; two by default with LiteRT, and one for each processor with
-                TensorFlow and CTranslate2. All models of a process share TensorFlow's, from its
-                first operation on.
+            path: The folder, or a file `*.tflite` in an export's folder. A run folder's recipe has
+                the default beam size and length penalty; an export has them inside.
+            threads: Total number of threads; by default two with LiteRT, and the number of
+                processors with TensorFlow and CTranslate2. All models of a process share
+                TensorFlow's threads, which are fixed with its first operation.
 
         Raises:
-            InputError: The folder is missing, holds neither, or is damaged; or TensorFlow has
-                begun with other threads.
+            InputError: The folder is missing, neither a run nor an export, or damaged; or
+                TensorFlow has started with another number of threads.
         """
         path = pathlib.Path(path)
         if threads is not None:
@@ -91,18 +91,18 @@ class Translator:
         """Translates a list of texts.
 
         Args:
-            texts: List of strings. A blank one gives the empty string.
-            tag: Tag of all texts, one of those that the model was trained with.
-            markup: `"placeholders"` translates around URLs, e-mail addresses and fields such as
-                {name} or %s; `"html"` around tags as well, with character references.
+            texts: List of strings. A blank text gives the empty string.
+            tag: Tag of all texts, one of the tags that the model was trained with.
+            markup: `"placeholders"` preserves URLs, e-mail addresses and placeholders such as
+                {name} or %s; `"html"` also preserves tags, with character references.
             glossary: Terms with their translations, or a file of `term<TAB>translation` lines.
-            glossary_by: `"annotations"` shows the translation of each term of a source to a model
-                trained with `data.glossary`, which inflects it, the default for such a model;
-                `"constraints"` has the search of a run write them all, as they are.
+            glossary_by: `"annotations"` adds the translations of terms to the source, for a model
+                trained with `data.glossary`, which inflects them; the default for such a model.
+                `"constraints"` forces the search of a run to write them unchanged.
             **options: Options of `engine.ModelEngine.translate`: `beam_size` (1 is greedy
                 search), `length_penalty`, `n_best`, `batch_size`, `target_prefixes`,
-                `alignment`, `long_input`, and the fields of `decoding.DecodingOptions`. An
-                export takes no other search than the one that it was made with.
+                `alignment`, `long_input`, and the fields of `decoding.DecodingOptions`. The search
+                options of an export are fixed.
 
         Returns:
             A list of `Translation`, in the order of `texts`.
@@ -141,13 +141,13 @@ class Translator:
         if markup is None:
             return translations
         restored = [
-            restore(each, source, origins(text), tag)
-            for each, source, text in zip(translations, protected, texts, strict=True)
+            restore(translation, source, origins(text), tag)
+            for translation, source, text in zip(translations, protected, texts, strict=True)
         ]
         return restored if shows_alignment else list(map(_without_alignment, restored))
 
     def _annotates_terms(self, glossary_by):
-        """True where the model reads the terms' translations, False where the search has them."""
+        """Returns True if the model reads terms' translations, False if the search forces them."""
         tokenizer, manifest = self.engine.source_tokenizer, self.engine.manifest or {}
         is_able = manifest.get("terms", False) if tokenizer is None else tokenizer.annotates_terms
         if glossary_by is not None:
@@ -197,7 +197,7 @@ class Translator:
 
     @property
     def compilations(self) -> int:
-        """Programs that XLA has compiled so far."""
+        """Number of functions that XLA has compiled so far."""
         return self.engine.compilations
 
     def _tagged(self, texts, tag):
@@ -205,12 +205,10 @@ class Translator:
             return texts
         check_texts("texts", texts)
         tokenizer = self.engine.source_tokenizer
-        known = (
-            (self.engine.manifest or {}).get("tags", ()) if tokenizer is None else tokenizer.tags
-        )
-        if not known:
+        tags = (self.engine.manifest or {}).get("tags", ()) if tokenizer is None else tokenizer.tags
+        if not tags:
             raise InputError(f"`tag` needs a model trained with tags. Received: tag={tag!r}.")
-        check_choice("tag", tag, tuple(known))
+        check_choice("tag", tag, tuple(tags))
         return [tagged(text, tag) for text in texts]
 
     def _with_defaults(self, options):
@@ -224,16 +222,20 @@ def _without_alignment(translation):
     return dataclasses.replace(translation, alignment=None, alternatives=alternatives, parts=parts)
 
 
-def glossary_of(given: str | os.PathLike | Mapping[str, str]) -> Glossary:
-    """Makes a glossary of terms, or reads one, a file once for many calls."""
-    return Glossary(given.items()) if isinstance(given, Mapping) else _read(os.fspath(given))
+def glossary_of(glossary: str | os.PathLike | Mapping[str, str]) -> Glossary:
+    """Makes a glossary of terms, or reads a file, once for many calls."""
+    return (
+        Glossary(glossary.items())
+        if isinstance(glossary, Mapping)
+        else _load_glossary(os.fspath(glossary))
+    )
 
 
-_read = functools.lru_cache(maxsize=1)(Glossary.load)
+_load_glossary = functools.lru_cache(maxsize=1)(Glossary.load)
 
 
 def _exported(path, threads):
-    """The engine of an export, a folder or a file `*.tflite` in one; None if it is none."""
+    """Returns the engine of an export, a folder or its file `*.tflite`; None for another path."""
     if (path / "model.bin").exists():
         from keras_transformer.engine.ctranslate2 import CTranslate2Engine
 
@@ -256,9 +258,10 @@ def _exported(path, threads):
 
 
 def give_tensorflow(threads: int, operations: int | None = None) -> None:
-    """Sets TensorFlow's threads, and how many operations run at once, as many by default.
+    """Sets TensorFlow's threads per operation, and `operations` that run at once.
 
-    Raises `InputError` where TensorFlow has begun with other threads.
+    By default as many operations run at once as an operation has threads. Raises `InputError` if
+    TensorFlow has started with other threads.
     """
     import tensorflow as tf
 
@@ -267,7 +270,7 @@ def give_tensorflow(threads: int, operations: int | None = None) -> None:
         threading.set_intra_op_parallelism_threads(threads)
         threading.set_inter_op_parallelism_threads(operations or threads)
     except RuntimeError:
-        now = threading.get_intra_op_parallelism_threads() or "its default"
+        current = threading.get_intra_op_parallelism_threads() or "its default"
         rule = "`threads` must be set before TensorFlow's first operation."
-        received = f"threads={threads}, TensorFlow runs with {now}"
+        received = f"threads={threads}, TensorFlow runs with {current}"
         raise InputError(f"{rule} Received: {received}.") from None

@@ -1,7 +1,7 @@
-"""Shipping a translator: text in, text out, checked against the live model.
+"""Exports a trained model in formats that take text and return text, and verifies them.
 
 A format is a folder with an `Exporter`, its options in `options.py`, and an engine in `engine/`.
-Keras and TensorFlow are imported with what needs them, not with the package.
+Keras and TensorFlow are imported by the functions that need them, not with the package.
 `export_saved_model`, `export_litert`, `export_ctranslate2` and `export_web` are `Exporter.export`
 of a format.
 """
@@ -70,7 +70,7 @@ def export_run(
 
     Raises:
         InputError: The run or an option is wrong, or a package that the format needs is missing.
-        VerificationError: The export does not give what the live model does.
+        VerificationError: The export's translations differ from the trained model's.
     """
     from keras_transformer.engine.run_folder import RunFiles
     from keras_transformer.export.exporter import log_step
@@ -83,7 +83,7 @@ def export_run(
         texts = [source for source, _ in folder.sample_pairs()]
     log_step(f"reading the run {run}")
     engine = folder.engine()
-    search = {}  # A classifier makes none.
+    search = {}  # of a classifier
     if engine.labels is None:
         names = {field.name for field in dataclasses.fields(FORMATS[format])}
         search = {name: value for name, value in decoding.search.items() if name in names}

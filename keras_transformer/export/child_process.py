@@ -1,4 +1,4 @@
-"""A program of `fresh_process.py` in a process of its own, for a limited time."""
+"""Runs a program of `fresh_process.py` in a new process, for a limited time."""
 
 import contextlib
 import multiprocessing
@@ -17,9 +17,9 @@ FRESH_PROCESS = Path(__file__).with_name("fresh_process.py")
 SECONDS_PER_ANSWER = 600
 """Time limit of an answer, including the start of the program."""
 _ENVIRONMENT = {
-    # This process may hold most of a GPU already: take what is needed, not the rest.
+    # This process may hold most of a GPU already, so the new process must not reserve the rest.
     "TF_FORCE_GPU_ALLOW_GROWTH": "true",
-    # A compiled function runs once: only LLVM's passes that pay off at once.
+    # A compiled function runs once, so only LLVM's cheap passes pay off.
     "XLA_FLAGS": "--xla_backend_optimization_level=1",
 }
 KERAS = ("keras", "tf_keras")
@@ -27,9 +27,9 @@ TENSORFLOW = ("tensorflow", "tensorflow_text")
 
 
 class ChildProcess:
-    """Starts a program, which answers requests until the context is left.
+    """Starts a program that answers requests, as a context manager.
 
-    Its process group is killed when the context is left, and it ends when this process is killed.
+    Its process group is killed when the context ends, or when this process is killed.
 
     Args:
         program: Name in `fresh_process.PROGRAMS`.
@@ -59,7 +59,7 @@ class ChildProcess:
             self._pipe.send(request)
 
     def receive(self, seconds: float = SECONDS_PER_ANSWER) -> Any:
-        """Returns the program's answer; `VerificationError` if there is none in time."""
+        """Returns the program's answer; raises `VerificationError` without an answer in time."""
         received = f"no answer after {seconds:.0f} s"
         try:
             if self._pipe.poll(seconds):
@@ -88,6 +88,6 @@ class ChildProcess:
 
 
 def engine_process(path: str | os.PathLike) -> ChildProcess:
-    """Starts `Translator.load(path)` in a process that has neither Keras nor TensorFlow."""
+    """Starts `Translator.load(path)` in a process that can import neither Keras nor TensorFlow."""
     root = os.fspath(Path(__file__).parents[2])
     return ChildProcess("engine", KERAS + TENSORFLOW, path=os.fspath(path), root=root)

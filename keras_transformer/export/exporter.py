@@ -1,4 +1,4 @@
-"""Base of the export formats: one exporter a format, its manifest, its README, its report."""
+"""Base of the export formats: one exporter per format, with manifest, README and report."""
 
 import abc
 import dataclasses
@@ -18,7 +18,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.files import file_digests
 from keras_transformer.owned_folder import MANIFEST, OwnedFolder
 
-_logger = logging.getLogger(__name__)  # which the command line shows
+_logger = logging.getLogger(__name__)  # The command line shows its messages.
 
 
 _NOUNS = {
@@ -49,9 +49,9 @@ class ExportReport:
 
     @property
     def bytes(self) -> int:
-        """Size of the folder; a file with two names counts once."""
+        """Size of the folder in bytes; a file with two names counts once."""
         files = (path.stat() for path in Path(self.folder).rglob("*") if path.is_file())
-        return sum({(each.st_dev, each.st_ino): each.st_size for each in files}.values())
+        return sum({(status.st_dev, status.st_ino): status.st_size for status in files}.values())
 
     def summary(self) -> str:
         """Returns one line: folder, format, size, equal translations, seconds and what comes next.
@@ -71,7 +71,7 @@ class ExportReport:
 
 
 class Exporter(abc.ABC):
-    """One format: writes a folder, says what it holds, and verifies it.
+    """Base class of a format's exporter, which writes, describes and verifies a folder.
 
     Attributes:
         name: Name of the format in `export.json`.
@@ -93,13 +93,13 @@ class Exporter(abc.ABC):
         """Returns the manifest's fields about `options`.
 
         Raises:
-            InputError: The format does not have something of the model or of the options, or a
-                package that it needs is not installed.
+            InputError: The format does not support the model or an option, or a package that it
+                needs is not installed.
         """
 
     @abc.abstractmethod
     def write(self, engine: Engine, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
-        """Writes all files but the manifest and the README; returns fields of the manifest."""
+        """Writes all files except the manifest and the README; returns fields of the manifest."""
 
     @abc.abstractmethod
     def verify(
@@ -113,7 +113,7 @@ class Exporter(abc.ABC):
         """
 
     def readme_fields(self, manifest: dict) -> dict[str, str]:
-        """Returns what the template names in addition to the manifest's fields."""
+        """Returns fields of the template in addition to the manifest's fields."""
         return {}
 
     def readme(self, manifest: dict) -> str:
@@ -137,7 +137,7 @@ class Exporter(abc.ABC):
         overwrite: bool = False,
         **options: Any,
     ) -> ExportReport:
-        """Writes a verified folder, which gets its name when all is done, or nothing.
+        """Writes a verified folder, or nothing. The folder gets its name when it is complete.
 
         Args:
             engine: Live engine of a run.
@@ -148,9 +148,10 @@ class Exporter(abc.ABC):
             **options: Fields of the class `options`.
 
         Raises:
-            InputError: An option is out of range, `output` exists, the format does not have
-                something of the model, or a package that it needs is not installed.
-            VerificationError: The export does not answer as the live model does. Nothing is left.
+            InputError: An option is out of range, `output` exists, the format does not support the
+                model, or a package that it needs is not installed.
+            VerificationError: The export's translations differ from the trained model's. Nothing is
+                written.
         """
         start = time.perf_counter()
         if engine.labels is not None:
@@ -183,7 +184,11 @@ class Exporter(abc.ABC):
             "source_vocabulary_size": engine.source_tokenizer.vocabulary_size,
             "target_vocabulary_size": engine.target_tokenizer.vocabulary_size,
             **turns,
-            **({"placeholders": list(kept)} if (kept := tokenizer.placeholders).size else {}),
+            **(
+                {"placeholders": list(placeholders)}
+                if (placeholders := tokenizer.placeholders).size
+                else {}
+            ),
             **({"tags": list(tags)} if (tags := tokenizer.tags) else {}),
             **({"terms": True} if tokenizer.annotates_terms else {}),
             **({"labels": engine.labels} if engine.labels is not None else {}),
@@ -195,17 +200,17 @@ class Exporter(abc.ABC):
         }
 
 
-def check_tensorflow(what: str) -> None:
-    """Raises `InputError` on another backend of Keras, where `what` cannot be exported."""
+def check_tensorflow(noun: str) -> None:
+    """Raises `InputError` on another backend of Keras, where `noun` cannot be exported."""
     import keras
 
     if (backend := keras.backend.backend()) != "tensorflow":
-        rule = f"A {what} is exported on Keras' TensorFlow backend."
+        rule = f"A {noun} is exported on Keras' TensorFlow backend."
         raise InputError(f"{rule} Received: backend={backend!r}.")
 
 
 def write_tokenizers(engine: Any, folder: Path) -> dict[str, str]:
-    """Writes the SentencePiece models, one where both sides share it; gives the manifest's keys."""
+    """Writes the SentencePiece models, one file if both sides share it; returns manifest fields."""
     source, target = engine.source_tokenizer, engine.target_tokenizer
     if source == target:
         source.save(folder / "tokenizer.model")
@@ -225,6 +230,6 @@ def _write_json(path, content):
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def log_step(what: str) -> None:
-    """Logs what an export does next; the command line shows it as a line."""
-    _logger.info("%s", what)
+def log_step(message: str) -> None:
+    """Logs the next step of an export; the command line shows it as a line."""
+    _logger.info("%s", message)

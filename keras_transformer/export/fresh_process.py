@@ -1,4 +1,4 @@
-"""Programs that run in a process of their own, in which packages that users lack are hidden.
+"""Programs that run in a new process, in which packages that users may lack are hidden.
 
 `child_process.ChildProcess` runs `python -P fresh_process.py DESCRIPTOR`, which answers requests
 from a pipe. Only the program `engine` imports this package.
@@ -16,8 +16,8 @@ _PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 def saved_model(folder, library):
     """Loads a SavedModel with TensorFlow and the operations of a shared object.
 
-    Returns `call(texts, alignment)`, which gives the outputs of `serving_default` for any number of
-    texts, and with `alignment` those of `align`, each a dict of arrays.
+    Returns `call(texts, alignment)`, which returns a list: the outputs of `serving_default` for any
+    number of texts, and with `alignment` the outputs of `align`, as dicts of arrays.
     """
     import tensorflow as tf
 
@@ -25,22 +25,20 @@ def saved_model(folder, library):
     module = tf.saved_model.load(folder)
 
     def call(texts, alignment=False, **_):
-        text, names = (
-            tf.constant(texts, tf.string),
-            ["serving_default"] + (["align"] if alignment else []),
-        )
-        found = [module.signatures[name](text=text) for name in names]
-        return [{name: each.numpy() for name, each in outputs.items()} for outputs in found]
+        text = tf.constant(texts, tf.string)
+        names = ["serving_default", "align"] if alignment else ["serving_default"]
+        all_outputs = [module.signatures[name](text=text) for name in names]
+        return [{name: value.numpy() for name, value in outputs.items()} for outputs in all_outputs]
 
     return call
 
 
 def engine(path, root):
-    """Loads an export by its `Engine`; `root` is the directory with this package.
+    """Loads an export with its `Engine`; `root` is the directory with this package.
 
     Returns its method `translate`.
     """
-    sys.path.insert(0, root)  # this very package, whichever is installed
+    sys.path.insert(0, root)  # this package, even if another version is installed
     from keras_transformer.engine.translator import Translator
 
     return Translator.load(path).engine.translate
@@ -56,13 +54,14 @@ def conversion():
 
     def convert(graph, inputs, outputs):
         definition = tf.compat.v1.GraphDef.FromString(graph)
-        whole = tf.compat.v1.wrap_function(lambda: tf.import_graph_def(definition, name=""), [])
+        function = tf.compat.v1.wrap_function(lambda: tf.import_graph_def(definition, name=""), [])
         tensors = (
-            [whole.graph.get_tensor_by_name(name) for name in names] for names in (inputs, outputs)
+            [function.graph.get_tensor_by_name(name) for name in names]
+            for names in (inputs, outputs)
         )
-        # Not `from_concrete_functions`, which asks for the object that holds the variables: all
-        # that the function needs is in it, as constants.
-        return tf.lite.TFLiteConverter([whole.prune(*tensors)]).convert()
+        # Not `from_concrete_functions`, which needs the object that holds the variables: this
+        # function holds its weights as constants.
+        return tf.lite.TFLiteConverter([function.prune(*tensors)]).convert()
 
     return convert
 
@@ -71,7 +70,7 @@ PROGRAMS = {"saved_model": saved_model, "engine": engine, "conversion": conversi
 
 
 def end_with_parent():
-    """Lets Linux end this process at once when the one that started it ends."""
+    """Lets Linux end this process at once when its parent process ends."""
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -79,7 +78,7 @@ def end_with_parent():
 def main(descriptor):
     with Connection(int(descriptor)) as pipe, contextlib.suppress(EOFError):
         program, hidden, arguments = pipe.recv()
-        # With None in a module's place its import ends in ImportError.
+        # None in `sys.modules` makes the import of a module raise ImportError.
         sys.modules.update(dict.fromkeys(hidden))
         answer = PROGRAMS[program](**arguments)
         while True:

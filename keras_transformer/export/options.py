@@ -23,7 +23,7 @@ class _Search(SearchDefaults):
     @pydantic.field_validator("*", mode="before")
     @classmethod
     def _to_plain(cls, value: Any) -> Any:
-        """Tuples for other collections, text for paths."""
+        """Converts other collections to tuples, and paths to text."""
         if isinstance(value, (list, set, frozenset)):
             return tuple(value)
         return os.fspath(value) if isinstance(value, os.PathLike) else value
@@ -35,7 +35,7 @@ class SavedModelOptions(_Search):
 
     early_stopping: bool = early_stopping()
     signatures: tuple[str, ...] = option(
-        SIGNATURES, f"Signatures beside serving_default, of {', '.join(SIGNATURES[1:])}."
+        SIGNATURES, f"Signatures in addition to serving_default: {', '.join(SIGNATURES[1:])}."
     )
 
     @pydantic.field_validator("signatures")
@@ -65,8 +65,8 @@ class _OfLengths(_Quantized):
     early_stopping: bool = early_stopping()
     source_lengths: tuple[_Length, ...] | None = option(
         None,
-        "Tokens of a source, EOS included, of each signature from ids; the largest is the most "
-        "that a text may have. By default 32, 64 and 128, in a browser 32 and 96.",
+        "Numbers of source tokens, EOS included, of the signatures from ids; the largest is the "
+        "maximum length of a text. By default 32, 64 and 128, in a browser 32 and 96.",
         "integers of at least 2, or null",
         min_length=1,
     )
@@ -77,7 +77,7 @@ class LiteRTOptions(_OfLengths):
     """Options of `tflite`; the search is fixed in the export."""
 
     n_best: int | None = option(
-        None, "Hypotheses that beam search returns; all by default.", ge=1, lt=INT32
+        None, "Number of hypotheses that beam search returns; all by default.", ge=1, lt=INT32
     )
 
 

@@ -18,8 +18,8 @@ from keras_transformer.text.vocabulary import SPACE, parsed
 
 # Characters that SentencePiece turns into `SPACE` after all rules.
 _WHITE = " \t\r\n"
-# Spaces stand for no token's character, since a text's become "▁": no text can spell these names,
-# as `Tokenizer.tokenize` promises. SentencePiece, too, writes " ⁇ " for what it did not know.
+# No token contains a space, since spaces of a text become "▁". So no text can spell these names, as
+# `Tokenizer.tokenize` promises. SentencePiece also writes " ⁇ " for unknown tokens.
 _NAMES = {PAD_ID: " <pad> ", BOS_ID: " <s> ", EOS_ID: " </s> ", UNK_ID: " \u2047 "}
 
 
@@ -39,12 +39,12 @@ def write_all_tokenizers(engine: Engine, folder: Path) -> dict[str, str]:
 def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     """Converts a tokenizer for Hugging Face's `tokenizers`, in Python, Rust or JavaScript.
 
-    It gives the ids of `tokenize`, without a beginning or an end. The special ids have names with
-    spaces around, such as `" </s> "`, so that nothing in a text is taken for them; leave them out
-    of what is decoded. The library in Python and Rust applies rules of normalization to whole
-    graphemes: a text with one of several characters, such as a letter with a mark of its own, may
-    get other ids there. Pieces that an imported vocabulary lacks take part in the segmentation:
-    their ids, from `vocabulary_size` on, stand for the unknown token.
+    It returns the ids of `tokenize`, without BOS and EOS. The special ids have names with spaces
+    around, such as `" </s> "`, so that no text is tokenized to them; remove these ids before you
+    decode. The library in Python and Rust applies rules of normalization to whole graphemes. So a
+    text with a grapheme of several characters, such as a letter with a combining mark, may get
+    other ids there. Pieces that an imported vocabulary lacks take part in the segmentation: their
+    ids, from `vocabulary_size` on, stand for the unknown token.
 
     Returns:
         A dict, for `json.dump` into `tokenizer.json`.
@@ -62,12 +62,14 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
         steps += [_replaced(r"\A +| +\z", ""), _replaced(" {2,}", " ")]
     steps.append(_replaced(" ", SPACE))
     if specification.add_dummy_prefix:
-        # Not by `Metaspace`, which leaves a text alone that begins with the character itself.
+        # Not by `Metaspace`, which adds nothing to a text that begins with the character itself.
         steps.append(_replaced(r"\A(?!\z)", SPACE))
-    pieces = [[_name(id, each), each.score] for id, each in enumerate(model.pieces)]
-    # Not `Metaspace`, which also takes away the other spaces of a first token that has several.
-    back = [_replaced(SPACE, " "), *[{"type": "ByteFallback"}] * fallback, {"type": "Fuse"}]
-    back.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
+    pieces = [[_name(id, piece), piece.score] for id, piece in enumerate(model.pieces)]
+    # Not `Metaspace`, which removes all spaces at the start of the first token, not only one.
+    decoders = [_replaced(SPACE, " ")]
+    if fallback:
+        decoders.append({"type": "ByteFallback"})
+    decoders += [{"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]
     words = None
     algorithm = {"type": "Unigram", "unk_id": UNK_ID, "vocab": pieces, "byte_fallback": fallback}
     if tokenizer.whole_words:
@@ -90,13 +92,13 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
         "normalizer": {"type": "Sequence", "normalizers": steps},
         "pre_tokenizer": words,
         "post_processor": None,
-        "decoder": {"type": "Sequence", "decoders": back},
+        "decoder": {"type": "Sequence", "decoders": decoders},
         "model": algorithm,
     }
 
 
 def _name(id, piece):
-    """A piece's text; a name that no text can spell for a control piece."""
+    """Returns a piece's text, or for a control piece a name that no text can spell."""
     spelled = f" {piece.piece} " if piece.type == piece.CONTROL else piece.piece
     return _NAMES.get(id, spelled)
 
@@ -109,12 +111,12 @@ def without_needless_rules(model_bytes: bytes) -> bytes:
     """Makes a tokenizer smaller, without a change of ids.
 
     SentencePiece's rule sets cover all of Unicode, 225,276 rules in 240 kB; a vocabulary of
-    European languages needs a hundredth of them. A rule from characters that are in no piece to
-    others that are in none changes nothing: the piece for the unknown stands for either, and once
-    for several in a row.
+    European languages needs a hundredth of them. A rule has no effect if no piece contains
+    characters of its source or its replacement: the unknown token stands for both, and one unknown
+    token for several in a row.
 
-    Takes and gives a serialized SentencePiece model. Raises `InputError` where SentencePiece is
-    too old to list its rules; a newer one comes with the extra `litert`.
+    Takes and returns a serialized SentencePiece model. Raises `InputError` where SentencePiece is
+    too old to list its rules; a newer version comes with the extra `litert`.
     """
     model = parsed(bytes(model_bytes))
     specification = model.normalizer_spec
@@ -127,38 +129,38 @@ def without_needless_rules(model_bytes: bytes) -> bytes:
     rules = sentencepiece.SentencePieceNormalizer(model_proto=model_bytes).Decompile()
     kinds = schema.ModelProto.SentencePiece
     pieces = (
-        each.piece for each in model.pieces if each.type in (kinds.NORMAL, kinds.USER_DEFINED)
+        piece.piece for piece in model.pieces if piece.type in (kinds.NORMAL, kinds.USER_DEFINED)
     )
-    kept = needed_rules(rules, {SPACE, *_WHITE}.union(*pieces))
-    if len(kept) in (0, len(rules)):
+    smaller_rules = needed_rules(rules, {SPACE, *_WHITE}.union(*pieces))
+    if len(smaller_rules) in (0, len(rules)):
         return model_bytes
     with stderr_kept_back():  # SentencePiece tells how it packs the rules.
-        normalizer = sentencepiece.SentencePieceNormalizer(norm_map=kept)
+        normalizer = sentencepiece.SentencePieceNormalizer(norm_map=smaller_rules)
     smaller = schema.NormalizerSpec.FromString(normalizer.serialized_normalizer_spec())
     specification.precompiled_charsmap = smaller.precompiled_charsmap
     return model.SerializeToString()
 
 
-def needed_rules(rules: list[tuple[str, str]], known: set[str]) -> list[tuple[str, str]]:
-    """The rules without which some text would get other ids.
+def needed_rules(rules: list[tuple[str, str]], characters: set[str]) -> list[tuple[str, str]]:
+    """Returns the rules without which some text would get other ids.
 
-    A rule is what is replaced and by what; at each place of a text the longest that fits is taken.
-    `known` are the characters that tokens are made of.
+    A rule is a pair of a source and its replacement; the longest source that matches at a place of
+    a text wins. `characters` are the characters that tokens are made of.
 
     Example:
 
     >>> needed_rules([("Ａ", "A"), ("ｶ", "カ")], {"A"})
     [('Ａ', 'A')]
     """
-    needed, others = [], []
+    needed, skipped = [], []
     for rule in rules:
-        foreign = rule[1] and known.isdisjoint(rule[0]) and known.isdisjoint(rule[1])
-        (others if foreign else needed).append(rule)
+        foreign = rule[1] and characters.isdisjoint(rule[0]) and characters.isdisjoint(rule[1])
+        (skipped if foreign else needed).append(rule)
     while True:
-        # Where a rule for several characters is missing, one that begins among them would act.
+        # Without a rule for several characters, a rule that begins with one of them would act.
         first = {source[0] for source, _ in needed}
-        hidden = {rule for rule in others if len(rule[0]) > 1 and not first.isdisjoint(rule[0])}
+        hidden = {rule for rule in skipped if len(rule[0]) > 1 and not first.isdisjoint(rule[0])}
         if not hidden:
             return needed
         needed += hidden
-        others = [rule for rule in others if rule not in hidden]
+        skipped = [rule for rule in skipped if rule not in hidden]

@@ -33,11 +33,11 @@ class Tolerance:
     Attributes:
         equal: Smallest share of equal translations.
         score: Largest mean difference of scores, and of log-probabilities of equal translations, as
-            a share of the trained model's mean, which counts as at least 1 nat of scores, and as
-            3 of log-probabilities: they are sums over tokens, and int8 moves each one a little.
+            a share of the trained model's mean. The mean counts as at least 1 nat for scores, and 3
+            for log-probabilities: they are sums over tokens, and int8 moves each token a little.
         alignment: Largest mean difference of a token's weights in the alignments of equal
             translations, summed over the source tokens: from 0 to 2.
-        advice: What a user can do about an export that is refused.
+        advice: Advice to the user of an export that fails the verification.
     """
 
     equal: float
@@ -70,31 +70,31 @@ def verify(
     Args:
         child: Process with the export. Its program takes `texts` and the options of `translate`.
         engine: Engine of the trained model.
-        texts: Source sentences to choose from; `SENTENCES` where there are none.
+        texts: Source sentences to choose from; `SENTENCES` by default.
         tolerance: Limits of the differences.
         read: Converts the program's answer to translations.
-        only_trained: Options of the trained model's `translate` that the export has not.
+        only_trained: Options that only the trained model's `translate` takes.
         **options: Options of `translate`.
     """
-    chosen = chosen_texts(texts or SENTENCES, engine)
+    sample = chosen_texts(texts or SENTENCES, engine)
     options["long_input"] = "truncate"
     log_step(
-        f"comparing {len(chosen)} translations with the trained model's, in a new process: "
+        f"comparing {len(sample)} translations with the trained model's, in a new process: "
         "this takes longest"
     )
-    child.send(texts=chosen, **options)
+    child.send(texts=sample, **options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # A text that is too long is truncated on both sides.
         options |= only_trained or {}
-        expected = _interruptible(_trained_translations, engine, chosen, **options)
-    return compare(chosen, expected, list(read(child.receive())), tolerance)
+        expected = _interruptible(_trained_translations, engine, sample, **options)
+    return compare(sample, expected, list(read(child.receive())), tolerance)
 
 
 def _interruptible(function, *arguments, **options):
-    """Calls a function in a thread of its own, so that Ctrl-C ends the wait for it at once.
+    """Calls a function in a new thread, so that Ctrl-C ends the wait for it at once.
 
-    The main thread gets a signal only between two of Python's own steps, and a call of TensorFlow
-    is one step, however long it takes. The thread is left behind then.
+    The main thread gets a signal only between two steps of Python, and a call of TensorFlow is one
+    step, however long it takes. After Ctrl-C the thread runs on until the process ends.
     """
     outcomes: queue.SimpleQueue = queue.SimpleQueue()
 
@@ -115,25 +115,25 @@ def _trained_translations(engine, texts, alignment=False, **options):
     """Translates with the trained model, without waiting for XLA's compiler."""
     if engine.labels is not None:
         return engine.translate(texts, **options)
-    model, turns, most = engine.model, engine.turns, engine.max_source_length
+    model, turns, longest = engine.model, engine.turns, engine.max_source_length
     tokenizers = engine.source_tokenizer, engine.target_tokenizer
-    limits = most, engine.max_target_length
+    limits = longest, engine.max_target_length
     with_xla = model.compute_dtype != "float32"  # XLA rounds bfloat16 differently from a graph.
     trained = ModelEngine(model, *tokenizers, *limits, frozen=True, turns=turns, with_xla=with_xla)
-    found = trained.translate(texts, batch_size=NUM_TEXTS, **options)
+    translations = trained.translate(texts, batch_size=NUM_TEXTS, **options)
     if not alignment:
-        return found
+        return translations
     if turns is not None:
         texts = [turns.join(turns.split(text)) for text in texts]
     turn_id = None if turns is None else tokenizers[0].turn_id
-    rows = source_ids(texts, tokenizers[0], most, "truncate", turn_id)[0]
-    sides = [list(rows), [each.ids for each in found]]
+    rows = source_ids(texts, tokenizers[0], longest, "truncate", turn_id)[0]
+    sides = [list(rows), [translation.ids for translation in translations]]
     padded = [ops.convert_to_tensor(pad(ids, len(ids), max(map(len, ids)))) for ids in sides]
-    # One pass, operation by operation: that takes less time than tracing it.
+    # Eagerly, because tracing takes longer than one pass.
     alignments = ops.convert_to_numpy(score_targets(model, *padded)[1])
     return [
-        dataclasses.replace(each, alignment=weights[: len(each.ids), : len(row)])
-        for each, weights, row in zip(found, alignments, rows, strict=True)
+        dataclasses.replace(translation, alignment=weights[: len(translation.ids), : len(row)])
+        for translation, weights, row in zip(translations, alignments, rows, strict=True)
     ]
 
 
@@ -170,18 +170,25 @@ def compare(
     if len(received) != count:
         refuse("another number of translations", texts[0], count, len(received))
     rows = list(zip(texts, expected, received, strict=True))
-    same = [row for row in rows if row[1].text == row[2].text]
-    report: dict[str, Any] = {"texts": count, "equal": len(same)}
-    if len(same) < (least := math.ceil(tolerance.equal * count)):
+    equal_rows = [row for row in rows if row[1].text == row[2].text]
+    report: dict[str, Any] = {"texts": count, "equal": len(equal_rows)}
+    if len(equal_rows) < (least := math.ceil(tolerance.equal * count)):
         text, ours, theirs = next(row for row in rows if row[1].text != row[2].text)
-        problem = f"{len(same)} translations are equal, expected at least {least},"
+        problem = f"{len(equal_rows)} translations are equal, expected at least {least},"
         refuse(problem, text, ours.text, theirs.text)
-    for name, chosen in {"score": rows, "log_probability": same, "alignment": same}.items():
-        values = [(text, *(getattr(each, name) for each in pair)) for text, *pair in chosen]
+    for name, compared_rows in {
+        "score": rows,
+        "log_probability": equal_rows,
+        "alignment": equal_rows,
+    }.items():
+        values = [
+            (text, *(getattr(translation, name) for translation in pair))
+            for text, *pair in compared_rows
+        ]
         differences = [_difference(ours, theirs) for _, ours, theirs in values]
         is_missing = not values or values[0][2] is None
         if is_missing or (name != "score" and np.all(np.isnan(differences))):
-            continue  # The format does not give it.
+            continue  # The format does not return this value.
         limit = tolerance.alignment
         if name != "alignment":
             trained = statistics.fmean(abs(ours) for _, ours, _ in values)
@@ -195,7 +202,7 @@ def compare(
 
 
 def _difference(ours, theirs):
-    """Difference of two numbers, or of the weights of a token in two alignments, on average."""
+    """Returns the difference of two numbers, or the mean difference of a token's weights."""
     if np.shape(ours) != np.shape(theirs):
         return 2.0  # The largest difference of two rows of weights.
     difference = np.abs(np.asarray(ours, "float64") - np.asarray(theirs, "float64"))

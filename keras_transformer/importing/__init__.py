@@ -66,7 +66,8 @@ def import_model(folder: str | os.PathLike) -> ImportedModel:
         for model, side, writes in zip(models, sides, (False, True), strict=True)
     )
     if models[0] == models[1] and sides[0].names == sides[1].names:
-        source = target  # One that writes: without pieces of another side both are equal.
+        # The target's, which can write: both are equal where no side has pieces of the other.
+        source = target
     fields |= {"dropout": 0.1, "vocabulary_size": source.vocabulary_size}
     if source != target:
         fields["target_vocabulary_size"] = target.vocabulary_size
@@ -88,7 +89,7 @@ def import_run(
         folder: Path of the model's folder; see `import_model`.
         output: Path of the run folder to make.
         samples: Path of source sentences that exports are verified with; built-in ones by default.
-        overwrite: Whether a run that is there is replaced.
+        overwrite: Whether an earlier run is replaced.
 
     Returns:
         `output`.
@@ -129,11 +130,17 @@ def _read_marian(folder):
     tensors = marian.tensors_of(arrays, path)
     defaults = marian.decoding_defaults(folder)
     models, sides = marian.read_vocabularies(folder, defaults.get("vocabs"))
-    return marian.model_fields(options, tensors), tensors, models, sides, _of_marian(defaults)
+    return (
+        marian.model_fields(options, tensors),
+        tensors,
+        models,
+        sides,
+        _decoding_options(defaults),
+    )
 
 
-def _of_marian(options):
-    """Decoding options of Marian's decoder, with its defaults."""
+def _decoding_options(options):
+    """Returns the decoding options of Marian's decoder, with its defaults."""
     return {
         "beam_size": int(options.get("beam-size", 12)),
         # Without a value the option means 1.

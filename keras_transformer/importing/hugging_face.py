@@ -40,14 +40,18 @@ def read_json(path: Path, required: bool = True) -> dict[str, Any]:
 
 
 def check_supported(config: Mapping[str, Any], path: Path) -> None:
-    """Raises `InputError` for what a model here has no place for."""
+    """Raises `InputError` for a model that this package has no layers for."""
     if config.get("model_type") != "marian":
         kind = config.get("model_type")
         raise InputError(f"{path}: only Marian's models are imported. Received: {kind!r}.")
     heads, width = config["encoder_attention_heads"], config["d_model"]
     for name, is_fine, rule in (
         ("decoder_attention_heads", config["decoder_attention_heads"] == heads, f"must be {heads}"),
-        ("d_model", width % 2 == width % heads == 0, f"must be even, and a multiple of {heads}"),
+        (
+            "d_model",
+            width % 2 == 0 and width % heads == 0,
+            f"must be even, and a multiple of {heads}",
+        ),
         ("activation_function", _activation(config), "must be relu, silu or gelu"),
         ("scale_embedding", config.get("scale_embedding", False), "must be true"),
     ):
@@ -61,7 +65,7 @@ def _activation(config):
 
 
 def model_fields(config: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
-    """Fields of the `TransformerConfig` of a folder, without the vocabulary's sizes."""
+    """Returns fields of a folder's `TransformerConfig`, without the vocabulary's sizes."""
     return {
         "model_dim": config["d_model"],
         "num_heads": config["encoder_attention_heads"],
@@ -95,7 +99,7 @@ def read_tensors(folder: Path, config: Mapping[str, Any]) -> Tensors:
 
 
 def _renamed(name, array, config):
-    """A tensor under Marian's name, or none for one that is computed or doubled."""
+    """Returns a tensor by Marian's name; nothing for one that is computed or a copy."""
     if name.endswith("embed_positions.weight"):
         return {}
     if name == "shared.weight":
@@ -105,13 +109,13 @@ def _renamed(name, array, config):
         return {} if is_tied else {"decoder_ff_logit_out_Wt": array}
     if name == "final_logits_bias":
         return {"decoder_ff_logit_out_b": array}
-    side, part, *rest = name.split(".")
+    side, part, *names = name.split(".")
     if part == "embed_tokens":
         is_shared = config.get("share_encoder_decoder_embeddings", True)
         return {} if is_shared else {f"{side}_Wemb": array}
     try:
-        number, layer, *rest = rest
-        kind = rest[-1]
+        number, layer, *names = names
+        kind = names[-1]
         prefix = f"{side}_l{int(number) + 1}"
         array = array.T if kind == "weight" and array.ndim == 2 else array
         if layer in _NORMS:
@@ -119,10 +123,10 @@ def _renamed(name, array, config):
         letter = "W" if kind == "weight" else "b"
         if layer in ("fc1", "fc2"):
             return {f"{prefix}_ffn_{letter}{layer[-1]}": array}
-        which = "o" if rest[0] == "out_proj" else rest[0][0]
-        return {f"{prefix}_{_ATTENTIONS[layer]}_{letter}{which}": array}
+        suffix = "o" if names[0] == "out_proj" else names[0][0]
+        return {f"{prefix}_{_ATTENTIONS[layer]}_{letter}{suffix}": array}
     except (ValueError, KeyError, IndexError):
-        return {name: array}  # Has no place: an error that names it.
+        return {name: array}  # `Tensors.check_all_used` raises an error with this name.
 
 
 def read_vocabularies(

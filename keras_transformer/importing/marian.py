@@ -57,7 +57,7 @@ _DEFAULTS = {
 
 
 def model_file(folder: Path) -> Path:
-    """Returns the one model of a folder."""
+    """Returns the file of the only model in a folder."""
     files = sorted(folder.glob("*.npz")) or sorted(folder.glob("*.bin"))
     files = [file for file in files if not file.name.startswith(("lex.", "pytorch_model"))]
     if len(files) != 1:
@@ -67,7 +67,7 @@ def model_file(folder: Path) -> Path:
 
 
 def read_tensors(path: Path) -> dict[str, np.ndarray]:
-    """Reads the tensors of a file, those of int8 as the float32 numbers that they stand for."""
+    """Reads the tensors of a file; int8 values are scaled back to float32."""
     if path.suffix == ".bin":
         return _read_binary(path)
     try:
@@ -92,18 +92,18 @@ def _binary_tensors(data, path):
     if version != 1 or count > len(data) // 32:
         raise InputError(f"{path}: expected a binary model of version 1. Received: {version}.")
     headers = [struct.unpack_from("<QQQQ", data, 16 + 32 * i) for i in range(count)]
-    place, names, shapes = 16 + 32 * count, [], []
+    offset, names, shapes = 16 + 32 * count, [], []
     for length, *_ in headers:
-        names.append(data[place : place + length].rstrip(b"\0").decode())
-        place += length
+        names.append(data[offset : offset + length].rstrip(b"\0").decode())
+        offset += length
     for _, _, rank, _ in headers:
-        shapes.append(struct.unpack_from(f"<{rank}i", data, place))
-        place += 4 * rank
-    (gap,) = struct.unpack_from("<Q", data, place)
-    place += 8 + gap
+        shapes.append(struct.unpack_from(f"<{rank}i", data, offset))
+        offset += 4 * rank
+    (gap,) = struct.unpack_from("<Q", data, offset)
+    offset += 8 + gap
     for name, shape, (_, kind, _, size) in zip(names, shapes, headers, strict=True):
-        yield name, _binary_tensor(data[place : place + size], name, shape, kind, path)
-        place += size
+        yield name, _binary_tensor(data[offset : offset + size], name, shape, kind, path)
+        offset += size
 
 
 def _binary_tensor(content, name, shape, kind, path):
@@ -117,14 +117,14 @@ def _binary_tensor(content, name, shape, kind, path):
         raise InputError(f"{path}: {rule}. Received: the tensor {name} of the type {kind:#x}.")
     (multiplier,) = struct.unpack_from("<f", content, count)
     values = np.frombuffer(content, "int8", count).astype("float32") / multiplier
-    # A matrix that is multiplied lies there as its transpose.
+    # A matrix for products is stored transposed.
     if name.endswith("Wemb"):
         return values.reshape(shape)
     return values.reshape(shape[::-1]).T
 
 
 def read_options(tensors: Mapping[str, np.ndarray], path: Path) -> dict[str, Any]:
-    """Reads the options in a model as text, with Marian's defaults where the model has none."""
+    """Reads a model's options as text; an option that it lacks has Marian's default."""
     if OPTIONS not in tensors:
         raise InputError(f"{path}: not a model of Marian: it has no {OPTIONS}.")
     text = tensors[OPTIONS].astype("int8").tobytes().split(b"\0")[0].decode("utf-8", "replace")
@@ -132,7 +132,7 @@ def read_options(tensors: Mapping[str, np.ndarray], path: Path) -> dict[str, Any
 
 
 def check_supported(options: Mapping[str, Any], path: Path) -> None:
-    """Raises `InputError` for what a model here has no place for."""
+    """Raises `InputError` for a model that this package has no layers for."""
 
     def refuse(name, rule):
         raise InputError(f"{path}: {rule}. Received: {name}: {options.get(name)!r}.")
@@ -168,7 +168,7 @@ def _version(options):
 
 
 def model_fields(options: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
-    """Fields of the `TransformerConfig` of a file, without the vocabulary's sizes."""
+    """Returns fields of a file's `TransformerConfig`, without the vocabulary's sizes."""
     widths = int(options["transformer-dim-ffn"]), int(options["transformer-decoder-dim-ffn"])
     fields = {
         "model_dim": int(options["dim-emb"]),
@@ -193,29 +193,29 @@ def model_fields(options: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]
 
 
 def tensors_of(arrays: Mapping[str, np.ndarray], path: Path) -> Tensors:
-    """Returns only the weights, and only those of float32."""
+    """Returns the weights, without options and the factors of quantized activations."""
     if "Wpos" in arrays:
         raise InputError(f"{path}: trained positions (Wpos) are not imported.")
-    no_weights = [name for name in arrays if name == OPTIONS or name.endswith("QuantMultA")]
-    return Tensors({name: arrays[name] for name in arrays.keys() - no_weights}, path)
+    other_names = [name for name in arrays if name == OPTIONS or name.endswith("QuantMultA")]
+    return Tensors({name: arrays[name] for name in arrays.keys() - other_names}, path)
 
 
 def decoding_defaults(folder: Path) -> dict[str, Any]:
-    """Options of Marian's decoder in a folder, as text."""
+    """Reads the options of Marian's decoder in a folder, as text."""
     files = sorted(folder.glob("*decoder.yml")) or sorted(folder.glob("config*.yml"))
     if not files:
         return {}
     return vocabulary.read_yaml(files[0].read_text("utf-8", "replace"), files[0])
 
 
-def read_vocabularies(folder: Path, named: Any) -> tuple[list[Any], list[Vocabulary]]:
+def read_vocabularies(folder: Path, vocabulary_names: Any) -> tuple[list[Any], list[Vocabulary]]:
     """Returns the SentencePiece model and the vocabulary of each side.
 
     Args:
         folder: The folder.
-        named: The `vocabs` of the decoder's options, or None.
+        vocabulary_names: The `vocabs` of the decoder's options, or None.
     """
-    files = [folder / Path(name).name for name in named or () if isinstance(name, str)]
+    files = [folder / Path(name).name for name in vocabulary_names or () if isinstance(name, str)]
     files = [file for file in files if file.is_file()] or _vocabulary_files(folder)
     if len(files) > 2:
         names = ", ".join(file.name for file in files)

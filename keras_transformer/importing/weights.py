@@ -12,7 +12,7 @@ from keras_transformer.models import Transformer
 
 
 class Tensors:
-    """Tensors of a file by name, each of which has to be taken once.
+    """Tensors of a file by name; each must be used exactly once.
 
     Args:
         arrays: Arrays by their names in Marian; matrices `(inputs, outputs)`.
@@ -26,7 +26,7 @@ class Tensors:
         return name in self.arrays
 
     def get(self, name: str, default: np.ndarray | None = None) -> np.ndarray:
-        """Takes a tensor out as float32; raises `InputError` for one that is missing."""
+        """Removes a tensor and returns it as float32; raises `InputError` for a missing one."""
         array = self.arrays.pop(name, default)
         if array is None:
             raise InputError(f"{self.file}: the model has no tensor {name}.")
@@ -34,13 +34,13 @@ class Tensors:
 
     @property
     def tied_embeddings(self) -> str:
-        """`tie_embeddings` of a model with these tensors."""
+        """The value of `tie_embeddings` for a model with these tensors."""
         if {"decoder_ff_logit_out_W", "decoder_ff_logit_out_Wt"} & set(self.arrays):
             return "none"
         return "all" if "Wemb" in self.arrays else "decoder"
 
     def check_all_used(self) -> None:
-        """Raises `InputError` for a tensor that is part of no layer of ours."""
+        """Raises `InputError` for a tensor that no layer of this package has."""
         for name in sorted(self.arrays):
             raise InputError(f"{self.file}: the tensor {name} has no place in a model here.")
 
@@ -120,7 +120,7 @@ def _fill_norm(layer, tensors, name, suffix=""):
 
 
 def _assign(variable, values):
-    """Assigns values of the variable's size; a narrower feed-forward gets zeros at its end.
+    """Assigns values of the variable's size; a narrower feed-forward is padded with zeros.
 
     An inner unit of zeros gives 0 after any activation here, and is multiplied with 0.
     """
@@ -129,10 +129,10 @@ def _assign(variable, values):
         values = values.reshape(shape)
     elif len(shape) <= 2:
         values = values.reshape((-1, values.shape[-1]) if len(shape) == 2 else (-1,))
-        missing = [(0, size - actual) for size, actual in zip(shape, values.shape, strict=True)]
-        if min(min(padding) for padding in missing) < 0:
+        padding = [(0, size - actual) for size, actual in zip(shape, values.shape, strict=True)]
+        if min(min(side) for side in padding) < 0:
             raise InputError(
                 f"{variable.path} must have the shape {shape}. Received: {values.shape}."
             )
-        values = np.pad(values, missing)
+        values = np.pad(values, padding)
     variable.assign(ops.convert_to_tensor(values))

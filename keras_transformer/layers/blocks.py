@@ -89,7 +89,7 @@ class Block(LayerOfProjections):
         self.feed_forward.build(shape)
         self.feed_forward_norm = self._normalization("feed_forward_norm", shape)
 
-    def _attention(self, name, query_shape, value_shape, num_heads=None, **own):
+    def _attention(self, name, query_shape, value_shape, num_heads=None, **options):
         if self.key_dim is None and self._model_dim % self.num_heads:
             raise ValueError(
                 "`num_heads` must divide the width of the input. "
@@ -101,7 +101,7 @@ class Block(LayerOfProjections):
             dropout=self.attention_dropout,
             num_kv_heads=self.num_kv_heads,
             name=name,
-            **own,
+            **options,
             **self._options_of_a_projection(),
         )
         attention.build(query_shape, value_shape)
@@ -146,8 +146,8 @@ class EncoderBlock(Block):
         layer_norm_epsilon: Added to the variance in normalization.
         key_dim: Width of a head; by default the input's width over `num_heads`.
         num_kv_heads: Heads of keys and values in each attention; see `MultiHeadAttention`.
-        sliding_window: Keys within `sliding_window` - 1 of a query are seen by self-attention; all
-            by default.
+        sliding_window: In self-attention a query sees the keys within `sliding_window` - 1 of
+            itself; all by default.
         positions: `"rotary"` or `"relative"`: positions inside self-attention.
         max_distance: Farthest distance of relative positions; see `MultiHeadAttention`.
         **kwargs: Initializers, regularizers and constraints of all projections, as
@@ -206,9 +206,9 @@ class EncoderBlock(Block):
         )
         attended, *scores = attended if return_attention_scores else (attended,)
         hidden = self._add(inputs, attended, self.self_attention_norm, training)
-        fed = self._pre_norm(self.feed_forward_norm, hidden)
-        fed = self.feed_forward(fed, training=training)
-        outputs = self._add(hidden, fed, self.feed_forward_norm, training)
+        transformed = self._pre_norm(self.feed_forward_norm, hidden)
+        transformed = self.feed_forward(transformed, training=training)
+        outputs = self._add(hidden, transformed, self.feed_forward_norm, training)
         return (outputs, *scores) if return_attention_scores else outputs
 
 
@@ -245,8 +245,8 @@ class DecoderBlock(Block):
 
     Raises:
         ValueError: A size or rate is out of range, `num_heads` does not divide the width, an
-            input has the wrong axes or features, or an encoder sequence comes and goes between
-            calls.
+            input has the wrong axes or features, or one call has an encoder sequence and another
+            has none.
 
     Reference: Vaswani et al. 2017, section 3.1 (arXiv:1706.03762).
 
@@ -313,13 +313,13 @@ class DecoderBlock(Block):
             hidden = self._add(hidden, attended, self.cross_attention_norm, training)
             scores += cross_scores
 
-        fed = self._pre_norm(self.feed_forward_norm, hidden)
-        fed = self.feed_forward(fed, training=training)
-        outputs = self._add(hidden, fed, self.feed_forward_norm, training)
+        transformed = self._pre_norm(self.feed_forward_norm, hidden)
+        transformed = self.feed_forward(transformed, training=training)
+        outputs = self._add(hidden, transformed, self.feed_forward_norm, training)
         return (outputs, *scores) if return_attention_scores else outputs
 
     def _read_past(self, inputs, mask, is_causal, return_attention_scores, training):
-        """The first sublayer over all positions: its output, and its attention if asked for."""
+        """Applies the first sublayer to all positions; returns outputs and requested attention."""
         hidden = self._pre_norm(self.self_attention_norm, inputs)
         attended = self.self_attention(
             hidden,
@@ -333,7 +333,7 @@ class DecoderBlock(Block):
         return self._add(inputs, attended, self.self_attention_norm, training), *scores
 
     def _step_past(self, inputs, cache, position, mask, sublayers, positions):
-        """The first sublayer over new positions: its output and the cache with them."""
+        """Applies the first sublayer to new positions; returns outputs and the new cache."""
         if positions is None:
             capacity = ops.arange(ops.shape(cache.value)[2])
             positions = ops.arange(ops.shape(inputs)[1]) + ops.cast(position, "int32"), capacity
@@ -386,14 +386,14 @@ class DecoderBlock(Block):
             attended = attention.project_output(heads)
             hidden = self._add(hidden, attended, self.cross_attention_norm)
 
-        fed = sublayers.feed_forward(self._pre_norm(self.feed_forward_norm, hidden))
-        return self._add(hidden, fed, self.feed_forward_norm), cache, scores
+        transformed = sublayers.feed_forward(self._pre_norm(self.feed_forward_norm, hidden))
+        return self._add(hidden, transformed, self.feed_forward_norm), cache, scores
 
     def _check_encoder_sequence(self, encoder_sequence):
         if (encoder_sequence is None) != (self.cross_attention is None):
             built = "without" if self.cross_attention is None else "with"
-            given = "none" if encoder_sequence is None else "one"
+            received = "none" if encoder_sequence is None else "one"
             raise ValueError(
-                "A decoder block keeps to what it was first called with. "
-                f"Received: a block built {built} an encoder sequence, called with {given}."
+                "Either every call of a decoder block has an encoder sequence or none has. "
+                f"Received: a block built {built} an encoder sequence, called with {received}."
             )

@@ -10,7 +10,7 @@ class KeyValue(NamedTuple):
     """An immutable pair of projected keys and values.
 
     Axes are in the order of the products: `queries · key` gives scores, `weights · value` a mean.
-    With keys as rows the few queries of a beam take XLA up to twice the time on a CPU.
+    With keys as rows, XLA on a CPU needs up to twice the time for the few queries of a beam.
 
     Attributes:
         key: Float `(batch, heads, key_dim, positions)`.
@@ -48,26 +48,26 @@ class KeyValue(NamedTuple):
         )
 
     def extended(self, capacity: int) -> "KeyValue":
-        """Returns a copy with `capacity` positions, zeros behind the old ones."""
-        more = capacity - ops.shape(self.value)[2]
+        """Returns a copy with `capacity` positions; those after the old ones are zero."""
+        num_positions = capacity - ops.shape(self.value)[2]
         return KeyValue(
-            ops.pad(self.key, ((0, 0), (0, 0), (0, 0), (0, more))),
-            ops.pad(self.value, ((0, 0), (0, 0), (0, more), (0, 0))),
+            ops.pad(self.key, ((0, 0), (0, 0), (0, 0), (0, num_positions))),
+            ops.pad(self.value, ((0, 0), (0, 0), (0, num_positions), (0, 0))),
         )
 
 
 class DecodingCache(NamedTuple):
     """Everything that a decoding step reads in addition to its ids. Every shape is fixed.
 
-    The hypotheses ("beams") of a sentence share one row of keys and values: step `t` writes its
-    `beams` entries side by side at `t · beams`, and `lineage` says which entries each beam
-    descends from. Reordering beams then moves a small table of booleans instead of the caches,
-    and the encoder's keys and values are held once a sentence, not once a beam.
+    The hypotheses ("beams") of a sentence share one row of keys and values. Step `t` writes its
+    `beams` entries next to each other at `t · beams`, and `lineage` says which entries belong to
+    the past of each beam. Reordering beams then moves a small table of booleans instead of the
+    caches. The encoder's keys and values are held once per sentence, not once per beam.
 
     Attributes:
-        layers: A `KeyValue` a decoder block, with `max_length · beams` positions; or an
+        layers: For each decoder block a `KeyValue` with `max_length · beams` positions, or an
             `SSRUState`, which moves with its hypotheses.
-        cross_key_values: A `KeyValue` a decoder block, over the source.
+        cross_key_values: For each decoder block a `KeyValue` over the source.
         cross_mask: Bool `(batch, 1, 1, source)`.
         lineage: Bool `(batch, beams, max_length · beams)`, True = the beam's own past; `()`
             where each of `layers` holds one state per beam.
@@ -91,10 +91,10 @@ class DecodingCache(NamedTuple):
         if isinstance(self.lineage, tuple):
             return self
         capacity = max_length * self.num_beams
-        more = capacity - ops.shape(self.lineage)[2]
+        num_positions = capacity - ops.shape(self.lineage)[2]
         return self._replace(
             layers=tuple(layer.extended(capacity) for layer in self.layers),
-            lineage=ops.pad(self.lineage, ((0, 0), (0, 0), (0, more))),
+            lineage=ops.pad(self.lineage, ((0, 0), (0, 0), (0, num_positions))),
         )
 
     def reorder(self, parents: keras.KerasTensor) -> "DecodingCache":

@@ -9,7 +9,7 @@ from keras_transformer.layers.kv_cache import KeyValue
 
 
 def is_long(query: keras.KerasTensor, value: keras.KerasTensor, sliding_window: int) -> bool:
-    """Returns True for self-attention with many more pairs than the window's blocks have.
+    """Returns True for self-attention with many more pairs than the blocks of the window have.
 
     Shapes are `(batch, length, features)`; an unknown length counts as long.
     """
@@ -29,19 +29,19 @@ def attend_in_blocks(
 ) -> keras.KerasTensor:
     """Attends block by block, each block to itself and to its two neighbours.
 
-    A query sees `sliding_window` - 1 keys to each side, so that with blocks of that length three
-    blocks hold all that it may see: the products are those of `3 · length · window` pairs, not of
-    `length²`. A sequence of at most four blocks is one block.
+    A query sees `sliding_window` - 1 keys to each side. With blocks of that length, three blocks
+    hold all keys that it may see. So `3 · length · window` pairs are multiplied, not `length²`. A
+    sequence of at most four blocks is one block.
 
     Args:
         attend: A function of queries, a `KeyValue`, a mask and `positions`, as
-            `MultiHeadAttention.attend`, which applies the window; blocks are sentences to it.
+            `MultiHeadAttention.attend`, which applies the window. Each block is a sentence to it.
         query: Float `(batch, heads, length, key_dim)`, of one sequence with `key_value`; the
             length may be unknown until the program runs.
         key_value: `KeyValue` of as many positions.
         mask: Bool, True = may attend, broadcastable to `(batch, heads, length, length)`. Memory
             grows with the square of the length if it has a row for each query.
-        sliding_window: Keys within this - 1 of a query are seen.
+        sliding_window: A query sees the keys within `sliding_window` - 1 of itself.
         causal: Whether position `i` sees the positions `0 … i` only.
 
     Returns:
@@ -52,24 +52,26 @@ def attend_in_blocks(
     batch, heads, length, _ = ops.shape(query)
     size, side = _sizes(length, _reach(sliding_window))
     blocks = -(-length // size)
-    more = blocks * size - length
+    num_padding = blocks * size - length
 
     def in_blocks(sequence):  # [batch, heads, length, width] -> [batch * blocks, heads, size, …]
         shape = ops.shape(sequence)
-        padded = ops.pad(sequence, ((0, 0), (0, 0), (0, more), (0, 0)))
-        cut = ops.reshape(padded, (*shape[:2], blocks, size, shape[3]))
-        return _joined(ops.transpose(cut, (0, 2, 1, 3, 4)))
+        padded = ops.pad(sequence, ((0, 0), (0, 0), (0, num_padding), (0, 0)))
+        blocks_of_sequence = ops.reshape(padded, (*shape[:2], blocks, size, shape[3]))
+        return _joined(ops.transpose(blocks_of_sequence, (0, 2, 1, 3, 4)))
 
-    def around(sequence, axis):  # Each block with its neighbours along an axis, as sentences.
+    def around(sequence, axis):  # each block with its neighbours along an axis, as a sentence
         pads = [(0, 0)] * len(sequence.shape)
-        pads[axis] = (side, side + more)
+        pads[axis] = (side, side + num_padding)
         padded, shape = ops.pad(sequence, pads), ops.shape(sequence)
-        whole, parts = (slice(None),) * axis, []
+        leading_axes, parts = (slice(None),) * axis, []
         # Slices: the gradient of `take` would be a scatter, which takes longer and more memory.
         for start, width in ((0, side), (side, size), (2 * side, side)):
-            stretch = padded[(*whole, slice(start, start + blocks * size))]
-            cut = ops.reshape(stretch, (*shape[:axis], blocks, size, *shape[axis + 1 :]))
-            parts.append(cut[(*whole, slice(None), slice(0, width))])
+            stretch = padded[(*leading_axes, slice(start, start + blocks * size))]
+            blocks_of_stretch = ops.reshape(
+                stretch, (*shape[:axis], blocks, size, *shape[axis + 1 :])
+            )
+            parts.append(blocks_of_stretch[(*leading_axes, slice(None), slice(0, width))])
         return _joined(ops.moveaxis(ops.concatenate(parts, axis=axis + 1), axis, 1))
 
     local = KeyValue(around(key_value.key, 3), around(key_value.value, 2))
@@ -78,19 +80,21 @@ def attend_in_blocks(
     rows, is_one_for_all = mask.shape[1] or heads, mask.shape[2] == 1
     mask = ops.broadcast_to(mask, (batch, rows, 1 if is_one_for_all else length, length))
     if is_one_for_all:
-        seen = around(mask, 3)
+        block_mask = around(mask, 3)
     else:
-        split, keys = (batch, rows, blocks, size), size + 2 * side
-        padded = ops.pad(mask, ((0, 0), (0, 0), (0, more), (side, side + more)))
-        cut = ops.reshape(padded, (*split, length + more + 2 * side))
+        mask_shape, keys = (batch, rows, blocks, size), size + 2 * side
+        padded = ops.pad(mask, ((0, 0), (0, 0), (0, num_padding), (side, side + num_padding)))
+        blocks_of_mask = ops.reshape(padded, (*mask_shape, length + num_padding + 2 * side))
         places = size * ops.expand_dims(ops.arange(blocks), 1) + ops.arange(keys)
-        index = ops.broadcast_to(ops.expand_dims(places, (0, 1, 3)), (*split, keys))
-        seen = _joined(ops.transpose(ops.take_along_axis(cut, index, 4), (0, 2, 1, 3, 4)))
+        index = ops.broadcast_to(ops.expand_dims(places, (0, 1, 3)), (*mask_shape, keys))
+        block_mask = _joined(
+            ops.transpose(ops.take_along_axis(blocks_of_mask, index, 4), (0, 2, 1, 3, 4))
+        )
     positions = side + ops.arange(size), ops.arange(size + 2 * side)
     if causal:
-        before = ops.expand_dims(positions[0], 1) >= positions[1]
-        seen = ops.logical_and(seen, ops.expand_dims(before, (0, 1)))
-    attended, _ = attend(in_blocks(query), local, seen, positions=positions)
+        is_causal = ops.expand_dims(positions[0], 1) >= positions[1]
+        block_mask = ops.logical_and(block_mask, ops.expand_dims(is_causal, (0, 1)))
+    attended, _ = attend(in_blocks(query), local, block_mask, positions=positions)
     width = key_value.value.shape[3]
     return ops.reshape(attended, (batch, blocks * size, heads, width))[:, :length]
 
@@ -109,7 +113,7 @@ def _sizes(length, reach):
     return ops.where(is_long, reach, ops.maximum(length, 1)), ops.where(is_long, reach, 0)
 
 
-def _joined(cut):
+def _joined(sequence):
     """Reshapes `(batch, blocks, …)` to `(batch · blocks, …)`."""
-    shape = ops.shape(cut)
-    return ops.reshape(cut, (-1, *shape[2:]))
+    shape = ops.shape(sequence)
+    return ops.reshape(sequence, (-1, *shape[2:]))

@@ -1,7 +1,7 @@
 """Attention masks: bool, True = may attend.
 
-A padding mask is `(batch, length)`, True = a real token. An
-attention mask is broadcastable to `(batch, heads, query, key)`. `None` = all is visible.
+A padding mask is `(batch, length)`, True = a real token. An attention mask is broadcastable to
+`(batch, heads, query, key)`. `None` = all is visible.
 """
 
 import keras

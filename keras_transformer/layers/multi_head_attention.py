@@ -37,11 +37,11 @@ class MultiHeadAttention(LayerOfProjections):
         sliding_window: A query sees the keys within `sliding_window` - 1 tokens of itself, as in
             Keras' layer; `None`: all (restricted self-attention, section 4 of the paper). Time and
             memory then grow linearly with the length, unless weights are returned or
-            `attention_mask` has a row a query.
-        positions: Positions inside attention: `None`; `"rotary"`: queries and keys are rotated,
-            `key_dim` even; `"relative"`: each query is also multiplied with a trained vector of
-            the distance to a key (Shaw et al. 2018, section 3.2; the paper's vectors beside the
-            values gained nothing).
+            `attention_mask` has a row for each query.
+        positions: Positions inside attention; `None`: none. `"rotary"`: queries and keys are
+            rotated, and `key_dim` must be even. `"relative"`: each query is also multiplied with
+            a trained vector of the distance to a key (Shaw et al. 2018, section 3.2). The paper's
+            vectors that are added to the values gained nothing.
         max_distance: Farthest distance with a vector of its own under `"relative"`, in tokens.
         **kwargs: Initializers, regularizers and constraints of the four projections, as
             `keras.layers.MultiHeadAttention` takes them; and what `keras.layers.Layer` takes.
@@ -69,7 +69,7 @@ class MultiHeadAttention(LayerOfProjections):
         `(batch, heads, query, key)` in the compute dtype.
 
     Raises:
-        ValueError: A size is not positive, a rate is outside [0, 1), an input has the wrong axes
+        ValueError: A size is not positive, or a rate is outside [0, 1). An input has the wrong axes
             or features, `value` and `key` differ in length, or a mask has the wrong number of axes.
 
     References: Vaswani et al. 2017, section 3.2 (arXiv:1706.03762); Ainslie et al. 2023
@@ -133,14 +133,15 @@ class MultiHeadAttention(LayerOfProjections):
         key_shape = value_shape if key_shape is None else key_shape
         self._check_shapes(query_shape, value_shape, key_shape)
         self._widths = query_shape[2], value_shape[2], key_shape[2]
-        heads, shared = self.num_heads, self.num_kv_heads
+        heads, kv_heads = self.num_heads, self.num_kv_heads
         value_dim = self.value_dim or self.key_dim
-        self._query_dense = self._biased("query", query_shape, (heads, self.key_dim))
-        self._key_dense = self._biased("key", key_shape, (shared, self.key_dim))
-        self._value_dense = self._biased("value", value_shape, (shared, value_dim))
-        attended, output = (*query_shape[:2], heads, value_dim), self._output_shape
-        self._output_dense = self._biased(
-            "attention_output", attended, output or query_shape[2:], summed="nh"
+        self._query_dense = self._make_projection("query", query_shape, (heads, self.key_dim))
+        self._key_dense = self._make_projection("key", key_shape, (kv_heads, self.key_dim))
+        self._value_dense = self._make_projection("value", value_shape, (kv_heads, value_dim))
+        heads_shape = (*query_shape[:2], heads, value_dim)
+        output_axes = self._output_shape or query_shape[2:]
+        self._output_dense = self._make_projection(
+            "attention_output", heads_shape, output_axes, summed="nh"
         )
         self.distance_embeddings = None
         if self.positions == "relative":
@@ -150,10 +151,11 @@ class MultiHeadAttention(LayerOfProjections):
                 initializer=keras.initializers.RandomNormal(stddev=self.key_dim**-0.5),
             )
 
-    def _biased(self, name, input_shape, output_axes, summed="d"):
-        kept = "uvwxyz"[: len(output_axes)]
-        equation, biased = f"bt{summed},{summed}{kept}->bt{kept}", kept if self.use_bias else None
-        return self._projection(name, equation, input_shape, output_axes, biased)
+    def _make_projection(self, name, input_shape, output_axes, summed="d"):
+        output_letters = "uvwxyz"[: len(output_axes)]
+        equation = f"bt{summed},{summed}{output_letters}->bt{output_letters}"
+        bias_axes = output_letters if self.use_bias else None
+        return self._projection(name, equation, input_shape, output_axes, bias_axes)
 
     def _check_shapes(self, query, value, key, widths=(None, None, None)):
         shapes = {"query": query, "value": value, "key": key}
@@ -278,18 +280,19 @@ class MultiHeadAttention(LayerOfProjections):
         if self.compute_dtype == "float16":
             # A score past 65,504 would be infinite, and a row of infinities NaN.
             query, key = ops.cast(query, "float32"), ops.cast(key, "float32")
-        scores = self._times_shared(query, key)  # --> [batch, heads, query, key]
+        scores = self._product_per_group(query, key)  # --> [batch, heads, query, key]
         if self.distance_embeddings is not None:
             table = ops.convert_to_tensor(self.distance_embeddings)
             scores = scores + relative_scores(query, table, *positions)
         if self.sliding_window is not None:
             mask = masks.combine(mask, masks.window_mask(*positions, self.sliding_window))
         weights = ops.cast(masks.masked_softmax(scores, mask), self.compute_dtype)
-        dropped = self._dropout_layer(weights, training=training)
-        heads = self._times_shared(dropped, value)  # --> [batch, heads, query, value_dim]
+        dropped_weights = self._dropout_layer(weights, training=training)
+        # --> [batch, heads, query, value_dim]
+        heads = self._product_per_group(dropped_weights, value)
         return ops.transpose(heads, (0, 2, 1, 3)), weights
 
-    def _times_shared(self, rows, shared):
+    def _product_per_group(self, rows, shared):
         """Multiplies the rows of each head with the keys or values that its group shares.
 
         From `(batch, heads, query, x)` and `(batch, kv_heads, x, y)` to `(batch, heads, query, y)`.

@@ -26,7 +26,7 @@ class MaskedPooling(keras.layers.Layer):
         mask, inputs_mask: Bool `(batch, length)`: one of these is the mask that Keras attached to
             `inputs`.
 
-    Masking: all masks are combined. The result, which has no length, has none.
+    Masking: all masks are combined. The result has no length and no mask.
 
     Returns:
         Float `(batch, features)` in the compute dtype. Sums are made in float32.
@@ -63,10 +63,10 @@ class MaskedPooling(keras.layers.Layer):
         # float32: a bfloat16 sum over a long text keeps two digits.
         values = ops.where(is_real, ops.cast(inputs, "float32"), 0.0)
         if self.mode == "max":
-            # By place: the gradient of `max` compares it with its inputs, which XLA may round
-            # otherwise, and divides by how many are equal.
-            best = ops.argmax(ops.where(is_real, values, -float("inf")), axis=1, keepdims=True)
-            pooled = ops.take_along_axis(values, best, axis=1)[:, 0]
+            # Taken by index: the gradient of `max` compares it with its inputs, which XLA may
+            # round differently, and divides by the number of equal ones.
+            index = ops.argmax(ops.where(is_real, values, -float("inf")), axis=1, keepdims=True)
+            pooled = ops.take_along_axis(values, index, axis=1)[:, 0]
         elif self.mode == "attention":
             scores = ops.transpose(self.score(inputs), (0, 2, 1))  # --> [batch, 1, length]
             weights = masks.masked_softmax(scores, ops.expand_dims(real, 1))

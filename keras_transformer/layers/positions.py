@@ -1,4 +1,4 @@
-"""Positions: vectors at the embedded tokens, rotations and scores of distances in attention."""
+"""Positions: vectors for the embedded tokens, rotations and distance scores in attention."""
 
 import math
 import numbers
@@ -17,9 +17,9 @@ class SinusoidalPositionalEncoding(keras.layers.Layer):
 
     `p` is the position, `d` the width, `w` the `max_wavelength`. Marian has other frequencies and
     another order of the features; Hugging Face's models of it have the paper's frequencies in
-    Marian's order. There are no weights and no longest length. The angles are
-    computed in float32 whatever the dtype policy: in float16 or bfloat16, positions past a few
-    hundred could not be told apart.
+    Marian's order. There are no weights and no maximum length. The angles are computed in float32
+    under every dtype policy: in float16 or bfloat16, positions past a few hundred could not be
+    told apart.
 
     Args:
         max_wavelength: The longest wavelength is 2π times this, in tokens.
@@ -92,8 +92,10 @@ class SinusoidalPositionalEncoding(keras.layers.Layer):
         return tuple(input_shape)
 
     def get_config(self):
-        own = {name: getattr(self, name) for name in ("max_wavelength", "layout", "frequencies")}
-        return {**super().get_config(), **own}
+        arguments = {
+            name: getattr(self, name) for name in ("max_wavelength", "layout", "frequencies")
+        }
+        return {**super().get_config(), **arguments}
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -113,9 +115,9 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
         `inputs` + embedding, of the same shape, in the compute dtype.
 
     Raises:
-        ValueError: `max_length` is not positive, or the sequence goes past it. Only a length
-            and a start that are known when the graph is built can be checked; past the table
-            the outputs of others are NaN, where the processor does not raise an error itself.
+        ValueError: `max_length` is not positive, or the sequence goes past it. This is checked
+            only for a length and a start that are known when the graph is built. Otherwise
+            outputs past the table are NaN, unless the processor raises an error itself.
 
     Reference: Gehring et al. 2017, section 3.1 (arXiv:1705.03122); compared with sinusoids in
     Vaswani et al. 2017, table 3 row E (arXiv:1706.03762).
@@ -140,16 +142,16 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
         self, inputs: keras.KerasTensor, start_index: int | keras.KerasTensor = 0
     ) -> keras.KerasTensor:
         length = inputs.shape[1]
-        known = isinstance(length, int) and isinstance(start_index, int)
-        if known and start_index + length > self.max_length:
+        is_static = isinstance(length, int) and isinstance(start_index, int)
+        if is_static and start_index + length > self.max_length:
             raise ValueError(
                 "The sequence must end within `max_length`. Received: "
                 f"max_length={self.max_length}, start_index={start_index}, length={length}."
             )
         positions = ops.cast(start_index, "int32") + ops.arange(ops.shape(inputs)[1], dtype="int32")
         embedding = ops.take(ops.convert_to_tensor(self.embeddings), positions, axis=0)
-        if not known:
-            # XLA reads the last row for every place past it: silently wrong, where NaN shows.
+        if not is_static:
+            # XLA reads the last row for every position past the table; NaN shows the mistake.
             inside = ops.expand_dims(positions < self.max_length, 1)
             embedding = ops.where(inside, embedding, float("nan"))
         return inputs + ops.cast(embedding, inputs.dtype)
@@ -163,7 +165,7 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class ConcatenatedPositions(keras.layers.Layer):
-    """Puts a token's features and its position's side by side and projects both to the width.
+    """Concatenates the features of a token and of its position, and projects both to the width.
 
     Args:
         positions: A layer that adds vectors of positions to its inputs, as
@@ -177,8 +179,8 @@ class ConcatenatedPositions(keras.layers.Layer):
     Returns:
         Float of the inputs' shape, in the compute dtype.
 
-    The projection of both is the sum of one of each: unlike a plain sum, the model learns which
-    directions positions take.
+    This equals the sum of a projection of each. Unlike in a plain sum, the model learns which
+    directions positions have.
     """
 
     def __init__(self, positions: keras.layers.Layer, **kwargs: Any):
@@ -206,7 +208,7 @@ class ConcatenatedPositions(keras.layers.Layer):
         return tuple(input_shape)
 
     def get_config(self):
-        # Twice: in the file of a model, Keras marks what it serializes again as shared.
+        # Serialized twice: Keras marks the second one as shared in the file of a model.
         keras.saving.serialize_keras_object(self.positions)
         positions = keras.saving.serialize_keras_object(self.positions)
         return {**super().get_config(), "positions": positions}
@@ -233,7 +235,7 @@ def apply_rotary(
         Float of the shape and dtype of `heads`; angles and products are computed in float32.
 
     Reference: Su et al. 2021, section 3.4.2 (arXiv:2104.09864). The paper pairs neighbouring
-    features: another order, which the projections before the rotation learn.
+    features; the projections before the rotation learn either order.
     """
     half = heads.shape[-1] // 2
     frequencies = ops.exp(ops.arange(half, dtype="float32") * (-math.log(max_wavelength) / half))
@@ -242,8 +244,8 @@ def apply_rotary(
     cosine, sine = ops.cos(angles), ops.sin(angles)
     wide = ops.cast(heads, "float32")
     first, second = wide[..., :half], wide[..., half:]
-    turned = [first * cosine - second * sine, first * sine + second * cosine]
-    return ops.cast(ops.concatenate(turned, axis=-1), heads.dtype)
+    rotated = [first * cosine - second * sine, first * sine + second * cosine]
+    return ops.cast(ops.concatenate(rotated, axis=-1), heads.dtype)
 
 
 def relative_scores(
@@ -252,7 +254,7 @@ def relative_scores(
     query_positions: keras.KerasTensor,
     key_positions: keras.KerasTensor,
 ) -> keras.KerasTensor:
-    """Scores of each query with the trained vector of its distance to each key.
+    """Multiplies each query with the trained vector of its distance to each key.
 
     Args:
         query: Float `(batch, heads, query, key_dim)`.

@@ -10,8 +10,8 @@ from keras import ops
 class Projection(keras.layers.EinsumDense):
     """A `keras.layers.EinsumDense` from `(batch, length, …)` to `(batch, length, …)`.
 
-    It multiplies rows with one matrix: on a CPU, TensorFlow's gradient of a product over several
-    axes takes an attention layer 1.4 times as long. No activation.
+    It multiplies rows with one matrix: with TensorFlow's gradient of a product over several axes,
+    an attention layer takes 1.4 times as long on a CPU. It has no activation.
     """
 
     def __init__(self, *args, **kwargs):
@@ -67,11 +67,11 @@ class LayerOfProjections(keras.layers.Layer):
 
     def _options_of_a_projection(self):
         """Keyword arguments of a sublayer, whose initializers draw values of their own."""
-        own = {
+        options = {
             name: option.clone() if hasattr(option, "clone") else option
             for name, option in self._projection_options.items()
         }
-        return {"dtype": self.dtype_policy, **own}
+        return {"dtype": self.dtype_policy, **options}
 
     def _projection(self, name, equation, input_shape, output_axes, bias_axes=None):
         projection = Projection(

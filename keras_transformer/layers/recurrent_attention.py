@@ -1,4 +1,4 @@
-"""Attention of one head, with the scores before the Transformer and with the Transformer's."""
+"""Attention of one head, with the Transformer's score and with the scores of earlier papers."""
 
 import math
 from typing import Any
@@ -26,8 +26,8 @@ class Attention(LayerOfProjections):
     | `"general"` | q · W k | W: `(key_features, query_features)` |
     | `"additive"` | v · tanh(W q + U k) | W, U: `(features, units)`, v: `(units,)` |
 
-    A query with nothing to attend to gives zeros, and masking and
-    softmax are done in float32 under every dtype policy.
+    A query with nothing to attend to gives zeros. Masking and softmax are done in float32 under
+    every dtype policy.
 
     Args:
         score: A name of the table.
@@ -47,8 +47,8 @@ class Attention(LayerOfProjections):
         weights, float `(batch, query, key)`.
 
     Raises:
-        ValueError: There is no such score, an input has the wrong axes, a mask has several heads,
-            or the score needs keys with as many features as the queries have.
+        ValueError: There is no such score. An input has the wrong axes, or a mask has several
+            heads. The score needs keys with as many features as the queries have.
 
     References: Luong et al. 2015, section 3.1 (arXiv:1508.04025): dot, general; Bahdanau et al.
     2014, appendix A.1.2 (arXiv:1409.0473): additive; Vaswani et al. 2017, section 3.2.1
@@ -139,7 +139,9 @@ class Attention(LayerOfProjections):
                 query = query / math.sqrt(query.shape[2])
             if self.compute_dtype == "float16":
                 # A score past 65,504 would be infinite, and a row of infinities NaN.
-                query, projected_key = (ops.cast(x, "float32") for x in (query, projected_key))
+                query, projected_key = (
+                    ops.cast(tensor, "float32") for tensor in (query, projected_key)
+                )
             scores = ops.matmul(query, ops.transpose(projected_key, (0, 2, 1)))
         weights = ops.cast(masks.masked_softmax(scores, mask), self.compute_dtype)
         return ops.matmul(weights, value), weights

@@ -11,7 +11,7 @@ from keras_transformer.layers.projection import LayerOfProjections, check_sequen
 _BLOCK = 16
 _LEVELS = 5
 LONGEST = _BLOCK**_LEVELS
-"""Most positions of a sequence, a million."""
+"""The largest number of positions of a sequence: a million."""
 
 
 class SSRUState(NamedTuple):
@@ -100,9 +100,9 @@ class SSRU(LayerOfProjections):
         self, inputs: keras.KerasTensor, state: SSRUState
     ) -> tuple[keras.KerasTensor, SSRUState]:
         """Computes one position of each hypothesis, float `(batch, beams, model_dim)`."""
-        forget, added = self._gates(inputs)
+        forget, gated_inputs = self._gates(inputs)
         # Arrays from a compiled function may have lost the static size of an axis.
-        cell = forget * ops.reshape(state.cell, ops.shape(added)) + added
+        cell = forget * ops.reshape(state.cell, ops.shape(gated_inputs)) + gated_inputs
         return self._output(cell), SSRUState(cell)
 
     def _gates(self, inputs):
@@ -120,50 +120,53 @@ class SSRU(LayerOfProjections):
         return layers if self.output_dense is None else (*layers, self.output_dense)
 
 
-def scan(forget: keras.KerasTensor, added: keras.KerasTensor) -> keras.KerasTensor:
-    """Computes `c_t = forget_t · c_(t-1) + added_t` from `c_0 = 0` at all positions in parallel.
+def scan(forget: keras.KerasTensor, gated_inputs: keras.KerasTensor) -> keras.KerasTensor:
+    """Computes `c_t = f_t · c_(t-1) + x_t` from `c_0 = 0` at all positions in parallel.
 
-    A step is the pair `(forget, added)`, and two steps in a row are one: `(f2 · f1, f2 · a1 + a2)`.
+    A step is the pair `(f, x)`, and two steps in a row are one: `(f2 · f1, f2 · x1 + x2)`.
     Blocks of 16 positions are combined by doubling, then the blocks themselves in the same way.
     Keras' `associative_scan` needs a length that is known when the graph is made, which a training
     step over batches of several lengths does not have.
 
     Args:
-        forget: Float `(batch, length, features)`, like `added`; a length of at most `LONGEST`.
+        forget: `f`, float `(batch, length, features)`, of at most `LONGEST` positions.
+        gated_inputs: `x`, float of the same shape.
 
     Returns:
         Float `(batch, length, features)`.
     """
-    return _scan(forget, added, _LEVELS)
+    return _scan(forget, gated_inputs, _LEVELS)
 
 
-def _scan(forget, added, levels):
-    batch, length, width = ops.shape(added)
+def _scan(forget, gated_inputs, levels):
+    batch, length, width = ops.shape(gated_inputs)
     # A traced length is not compared: a condition would go into the graph.
     is_short = isinstance(length, int) and length <= _BLOCK
     blocks = -(-length // _BLOCK)
-    behind = ((0, 0), (0, blocks * _BLOCK - length), (0, 0))
+    padding = ((0, 0), (0, blocks * _BLOCK - length), (0, 0))
     shape = (batch, blocks, _BLOCK, width)
-    forget = ops.reshape(ops.pad(forget, behind), shape)
-    added = ops.reshape(ops.pad(added, behind), shape)
+    forget = ops.reshape(ops.pad(forget, padding), shape)
+    gated_inputs = ops.reshape(ops.pad(gated_inputs, padding), shape)
     shift = 1
     while shift < _BLOCK:
-        added = added + forget * _moved(added, shift, axis=2)
+        gated_inputs = gated_inputs + forget * _moved(gated_inputs, shift, axis=2)
         forget = forget * _moved(forget, shift, axis=2, fill=1.0)
         shift *= 2
     if levels > 1 and not is_short:
-        cells = _scan(forget[:, :, -1], added[:, :, -1], levels - 1)  # --> [batch, blocks, width]
-        added = added + forget * ops.expand_dims(_moved(cells, 1, axis=1), 2)
-    return ops.reshape(added, (batch, blocks * _BLOCK, width))[:, :length]
+        cells = _scan(
+            forget[:, :, -1], gated_inputs[:, :, -1], levels - 1
+        )  # --> [batch, blocks, width]
+        gated_inputs = gated_inputs + forget * ops.expand_dims(_moved(cells, 1, axis=1), 2)
+    return ops.reshape(gated_inputs, (batch, blocks * _BLOCK, width))[:, :length]
 
 
 def _moved(values, shift, axis, fill=0.0):
-    """Values `shift` places later on an axis, with `fill` in the first places."""
+    """Moves values `shift` places up an axis, with `fill` in the first places."""
     padding = [(0, 0)] * len(values.shape)
     padding[axis] = (shift, 0)
     padded = ops.pad(values, padding, constant_values=fill)
-    kept = [slice(None)] * axis + [slice(None, -shift)]
-    return padded[tuple(kept)]
+    slices = [slice(None)] * axis + [slice(None, -shift)]
+    return padded[tuple(slices)]
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -174,7 +177,7 @@ class SSRUDecoderBlock(DecoderBlock):
     `use_projection` as in `SSRU`.
 
     Call arguments: those of `DecoderBlock`. The recurrence is causal whatever `use_causal_mask`
-    is, and padding must be at the end: masks over the target are not looked at.
+    is. Masks over the target are ignored, so that padding must be at the end.
 
     Returns:
         As `DecoderBlock`, with None for the weights of self-attention.

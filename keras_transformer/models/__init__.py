@@ -3,8 +3,9 @@
 Keras is imported with the first model: their configurations, in `config`, do without.
 """
 
-import importlib
 from typing import TYPE_CHECKING
+
+from keras_transformer.lazy import lazy_names
 
 if TYPE_CHECKING:
     from keras_transformer.models.recurrent import RecurrentTranslator as RecurrentTranslator
@@ -23,13 +24,4 @@ _MODULES = {
     "model_of": "transformer",
 }
 __all__ = list(_MODULES)
-
-
-def __getattr__(name):
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
-
-
-def __dir__():
-    return [*globals(), *__all__]
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -17,8 +17,8 @@ from keras_transformer.options import (
     option,
 )
 
-named = functools.partial(option, kw_only=True)
-"""Declares a field that is given by its name alone."""
+keyword_option = functools.partial(option, kw_only=True)
+"""Declares a field that is given by name, never by place."""
 
 
 @inherited
@@ -52,7 +52,7 @@ class ModelConfig:
 
     @property
     def position_limit(self) -> int | None:
-        """Most positions that the model has vectors for; None: any number."""
+        """Number of positions that the model has vectors for; None: any number."""
         return None
 
     def heads_of(self, kind: str) -> tuple[int, ...]:
@@ -73,23 +73,23 @@ class ModelConfig:
 class VocabularyFields(ModelConfig):
     """Fields of a model that reads one language and writes another."""
 
-    tie_embeddings: Literal["all", "decoder", "none"] = named(
+    tie_embeddings: Literal["all", "decoder", "none"] = keyword_option(
         "all",
         "Share one matrix: all, of source embedding, target embedding and output projection; "
         "decoder, of the last two; none.",
         strict=None,
     )
-    target_vocabulary_size: int | None = named(
+    target_vocabulary_size: int | None = keyword_option(
         None, "Ids of the target side, where it has a vocabulary of its own.", ge=1
     )
 
     def check(self) -> None:
         super().check()
-        own = self.target_vocabulary_size
-        if self.tie_embeddings == "all" and own not in (None, self.vocabulary_size):
+        target_size = self.target_vocabulary_size
+        if self.tie_embeddings == "all" and target_size not in (None, self.vocabulary_size):
             raise ValueError(
                 '`tie_embeddings="all"` needs one vocabulary for both sides. Received: '
-                f"vocabulary_size={self.vocabulary_size}, target_vocabulary_size={own}."
+                f"vocabulary_size={self.vocabulary_size}, target_vocabulary_size={target_size}."
             )
 
 
@@ -127,12 +127,14 @@ def _layers(count, meaning):
 
 
 def _rate(rate, meaning):
-    return named(rate, meaning, ge=0, lt=1)
+    return keyword_option(rate, meaning, ge=0, lt=1)
 
 
-def _head_count_option(of):
-    words = f"Heads of each block's attention {of} where some were pruned; null: num_heads in each."
-    return named(None, words, strict=False)
+def _head_count_option(place):
+    words = (
+        f"Heads of each block's attention {place} where some were pruned; null: num_heads in each."
+    )
+    return keyword_option(None, words, strict=False)
 
 
 @inherited
@@ -147,45 +149,47 @@ class BlockFields(ModelConfig):
     dropout: float = _rate(0.1, "Rate on each sublayer's output and on the embedded input.")
     attention_dropout: float = _rate(0.0, "Rate on the attention weights.")
     feed_forward_dropout: float = _rate(0.0, "Rate on the feed-forward sublayer's inner units.")
-    normalize_first: bool = named(
+    normalize_first: bool = keyword_option(
         False,
         "Normalize before each sublayer (pre-norm, with one more normalization after the last "
         "block) instead of after it.",
     )
-    layer_norm_epsilon: float = named(1e-5, "Added to the variance in each normalization.", gt=0)
-    activation: str = named("relu", "Feed-forward activation, any name that Keras knows.")
-    positions: Literal["sinusoidal", "learned", "rotary", "relative", "none"] = named(
+    layer_norm_epsilon: float = keyword_option(
+        1e-5, "Added to the variance in each normalization.", gt=0
+    )
+    activation: str = keyword_option("relu", "Feed-forward activation, any name that Keras knows.")
+    positions: Literal["sinusoidal", "learned", "rotary", "relative", "none"] = keyword_option(
         "sinusoidal",
         "sinusoidal, learned: vectors at the embedded tokens; rotary, relative: positions inside "
         "self-attention; none.",
         strict=None,
     )
-    combine_positions: Literal["add", "concatenate"] = named(
+    combine_positions: Literal["add", "concatenate"] = keyword_option(
         "add",
-        "Add sinusoidal or learned positions to the embedded tokens, or put both side by side and "
-        "project them.",
+        "add: add sinusoidal or learned positions to the embedded tokens; concatenate: join both "
+        "vectors and project them.",
         strict=None,
     )
-    position_layout: Literal["interleaved", "halves"] = named(
+    position_layout: Literal["interleaved", "halves"] = keyword_option(
         "interleaved",
-        "Sinusoidal positions: a sine beside its cosine, as in the paper, or all sines before all "
-        "cosines, as in Marian.",
+        "Sinusoidal positions: interleaved, a sine before its cosine, as in the paper; halves, all "
+        "sines before all cosines, as in Marian.",
         strict=None,
     )
-    position_frequencies: Literal["paper", "marian"] = named(
+    position_frequencies: Literal["paper", "marian"] = keyword_option(
         "paper",
         "Sinusoidal positions: frequency i of a width d is 10000^(-2i/d), or Marian's "
         "10000^(-i/(d/2 - 1)).",
         strict=None,
     )
-    max_length: int = named(1024, "Positions of a learned embedding, in tokens.", ge=1)
-    max_distance: int = named(
+    max_length: int = keyword_option(1024, "Positions of a learned embedding, in tokens.", ge=1)
+    max_distance: int = keyword_option(
         16, "Farthest distance that relative positions tell apart, in tokens.", ge=1
     )
-    num_kv_heads: int | None = named(
+    num_kv_heads: int | None = keyword_option(
         None, "Heads of keys and values in every attention; null: num_heads.", ge=1
     )
-    sliding_window: int | None = named(
+    sliding_window: int | None = keyword_option(
         None, "Self-attention sees the tokens within sliding_window - 1; null: all.", ge=1
     )
 
@@ -239,7 +243,7 @@ class BlockFields(ModelConfig):
 
     @property
     def position_limit(self) -> int | None:
-        """Most positions that the model has vectors for; None: any number."""
+        """Number of positions that the model has vectors for; None: any number."""
         return self.max_length if self.positions == "learned" else None
 
     @property
@@ -262,7 +266,7 @@ class DecoderFields:
 
     num_decoder_layers: int = _layers(6, "Blocks of the decoder.")
     decoder_heads: _Heads = _head_count_option("in the decoder to itself")
-    output_bias: bool = named(False, "Add a trained bias to the logits.")
+    output_bias: bool = keyword_option(False, "Add a trained bias to the logits.")
 
 
 @declared
@@ -279,21 +283,23 @@ class TransformerConfig(DecoderFields, EncoderFields, BlockFields, VocabularyFie
     """
 
     cross_heads: _Heads = _head_count_option("to the source")
-    turn_layers: int = named(
+    turn_layers: int = keyword_option(
         0,
-        "Blocks over the turns of a source that is a conversation: a token attends within its own "
-        "turn alone, and these blocks attend over the means of the turns. 0: a source is one "
+        "Blocks over the turns of a source that is a conversation. A token attends only within "
+        "its turn, and these blocks attend over the means of the turns. 0: a source is one "
         "sequence.",
         ge=0,
     )
-    turn_id: int | None = named(None, "Id of the token between two turns; null: no turns.", ge=0)
-    decoder: Literal["attention", "ssru"] = named(
+    turn_id: int | None = keyword_option(
+        None, "Id of the token between two turns; null: no turns.", ge=0
+    )
+    decoder: Literal["attention", "ssru"] = keyword_option(
         "attention",
-        "Past of the target in each decoder block: self-attention, or ssru, a recurrent unit with "
-        "a state of constant size.",
+        "How each decoder block reads the target so far: attention, self-attention; ssru, a "
+        "recurrent unit with a state of constant size.",
         strict=None,
     )
-    ssru_projection: bool = named(False, "Project the output of each ssru.")
+    ssru_projection: bool = keyword_option(False, "Project the output of each ssru.")
 
     kind: ClassVar[str] = "transformer"
 
@@ -326,7 +332,7 @@ class TransformerConfig(DecoderFields, EncoderFields, BlockFields, VocabularyFie
 
 @declared
 class ClassifierConfig(EncoderFields, BlockFields):
-    """Sizes and switches of an encoder with a pooled output, which gives a text one label.
+    """Sizes and switches of an encoder with a pooled output, which labels a text.
 
     Raises:
         ValueError: A field is out of range or two fields contradict each other.
@@ -339,12 +345,14 @@ class ClassifierConfig(EncoderFields, BlockFields):
     dropout: float = _rate(
         0.3, "Rate on each sublayer's output, on the embedded input and on the pooled vector."
     )
-    normalize_first: bool = named(True, "Normalize before each sublayer instead of after it.")
-    target_vocabulary_size: int = named(2, "Number of labels.", ge=1)
-    pooling: Literal["mean", "max", "attention"] = named(
+    normalize_first: bool = keyword_option(
+        True, "Normalize before each sublayer instead of after it."
+    )
+    target_vocabulary_size: int = keyword_option(2, "Number of labels.", ge=1)
+    pooling: Literal["mean", "max", "attention"] = keyword_option(
         "mean",
-        "One vector of a text's: the mean of its tokens', their maximum in each feature, or their "
-        "sum weighted by a learned attention.",
+        "How the vectors of a text's tokens become one: their mean, their maximum in each "
+        "feature, or their sum weighted by a learned attention.",
         strict=None,
     )
     word_dropout: float = _rate(0.0, "Rate of tokens whose whole embedding is left out.")
@@ -362,8 +370,8 @@ class LanguageModelConfig(DecoderFields, BlockFields):
         ValueError: A field is out of range or two fields contradict each other.
     """
 
-    tie_embeddings: Literal["all", "none"] = named(
-        "all", "all: the embedding is the output projection, too; or none.", strict=None
+    tie_embeddings: Literal["all", "none"] = keyword_option(
+        "all", "all: the embedding is also the output projection; or none.", strict=None
     )
 
     kind: ClassVar[str] = "language_model"
@@ -383,7 +391,7 @@ class RecurrentConfig(VocabularyFields):
 
     model_dim: int = option(
         256,
-        "Width of embeddings and states, even: each direction of the encoder has half.",
+        "Width of embeddings and states. It is even: each direction of the encoder has half.",
         ge=1,
     )
     cell: Literal["gru", "lstm"] = option("gru", "Kind of the cells.", strict=None)
@@ -391,9 +399,9 @@ class RecurrentConfig(VocabularyFields):
     num_decoder_layers: int = option(1, "Cells of the decoder, one above the other.", ge=1)
     attention: Literal["none", "bahdanau", "luong"] = option(
         "bahdanau",
-        "none: the decoder knows the encoder's last state alone; bahdanau: the state before a step "
-        "attends, and the context is an input of the step; luong: the state after it attends "
-        "(Luong's global attention).",
+        "none: the decoder reads only the encoder's last state; bahdanau: the state before a step "
+        "attends, and the context is an input of the step; luong: the state after the step "
+        "attends (Luong's global attention).",
         strict=None,
     )
     attention_score: Literal["dot", "scaled_dot", "general", "additive"] | None = option(
@@ -441,18 +449,18 @@ CONFIGURATIONS = {
 """Configurations by their kind, which a recipe names."""
 
 
-def check_transformer(config: ModelConfig, what: str) -> None:
-    """Raises `InputError` unless it is a Transformer's, for a purpose that needs one."""
+def check_transformer(config: ModelConfig, purpose: str) -> None:
+    """Raises `InputError` unless the configuration is a Transformer's; `purpose` needs one."""
     if not isinstance(config, TransformerConfig):
-        raise InputError(f"{what} needs a Transformer. Received: model.kind={config.kind!r}.")
+        raise InputError(f"{purpose} needs a Transformer. Received: model.kind={config.kind!r}.")
     if config.turn_layers:
         received = f"model.turn_layers={config.turn_layers}"
         raise InputError(
-            f"{what} needs an encoder without layers over turns. Received: {received}."
+            f"{purpose} needs an encoder without layers over turns. Received: {received}."
         )
 
 
-def check_portable(config: BlockFields, what: str) -> None:
+def check_portable(config: BlockFields, purpose: str) -> None:
     """Raises `InputError` for fields that engines with a search of their own do not support.
 
     These are positions that are more than vectors added to the embedded tokens, and sources that
@@ -460,11 +468,11 @@ def check_portable(config: BlockFields, what: str) -> None:
     """
     if config.attention_positions or config.combine_positions != "add":
         raise InputError(
-            f"{what} has sinusoidal, learned or no positions, added. Received: "
+            f"{purpose} has sinusoidal, learned or no positions, added. Received: "
             f"model.positions={config.positions!r}, combine_positions={config.combine_positions!r}."
         )
     if isinstance(config, TransformerConfig) and config.turn_id is not None:
         raise InputError(
-            f"{what} does not read conversations; a SavedModel does. "
+            f"{purpose} does not read conversations; a SavedModel does. "
             "Received: a run with `text.turn_separator`."
         )

@@ -31,7 +31,7 @@ class RecurrentCache(NamedTuple):
     Attributes:
         states: Float `(batch, beams, model_dim)` each: the cells' states, and the last output with
             input feeding.
-        memory: `Memory`, held once a sentence, or `()`.
+        memory: `Memory`, held once per sentence, or `()`.
     """
 
     states: tuple[keras.KerasTensor, ...]
@@ -42,7 +42,7 @@ class RecurrentCache(NamedTuple):
         return self
 
     def reorder(self, parents: keras.KerasTensor) -> "RecurrentCache":
-        """Lets each hypothesis go on from another one; see `DecodingCache.reorder`."""
+        """Lets each hypothesis continue another one; see `DecodingCache.reorder`."""
         places = ops.expand_dims(parents, 2)
         states = tuple(ops.take_along_axis(state, places, axis=1) for state in self.states)
         return self._replace(states=states)
@@ -64,7 +64,7 @@ class _Cell:
 class RecurrentTranslator(SequenceModel):
     """Encoder and decoder of GRU or LSTM cells, from ids to logits; called as `Transformer` is.
 
-    A decoding step and a step of training are one function, so that they cannot differ.
+    Decoding and training call one function for a step, so that they cannot differ.
 
     References: Sutskever et al. 2014 (arXiv:1409.3215), without attention; Bahdanau et al. 2014
     (arXiv:1409.0473); Luong et al. 2015 (arXiv:1508.04025). Unlike theirs, embeddings and logits
@@ -99,9 +99,9 @@ class RecurrentTranslator(SequenceModel):
             cell(width, dtype=policy, name=f"decoder_{number}")
             for number in range(config.num_decoder_layers)
         ]
-        self._states_of_a_cell = 1 + lstm
+        self._states_per_cell = 2 if lstm else 1
         self.start = keras.layers.Dense(
-            width * self._states_of_a_cell * len(self.cells), "tanh", dtype=policy, name="start"
+            width * self._states_per_cell * len(self.cells), "tanh", dtype=policy, name="start"
         )
         self.attention = None
         if config.score is not None:
@@ -117,9 +117,14 @@ class RecurrentTranslator(SequenceModel):
         self._build_for_width(self.dropout)
         for layer in self.encoder_layers:
             layer.build((None, None, width))
-        read = 1 + (config.attention == "bahdanau") + config.input_feeding
-        for number, cell in enumerate(self.cells):
-            cell.build((None, width if number else read * width))
+        input_width = width  # The embedded token is always an input.
+        if config.attention == "bahdanau":
+            input_width += width
+        if config.input_feeding:
+            input_width += width
+        for cell in self.cells:
+            cell.build((None, input_width))
+            input_width = width  # The next cell reads the output of this one.
             cell.output_shape = (None, width)  # Keras' cells compute none for `summary`.
         self.start.build((None, width))
         if self.attention is not None:
@@ -151,8 +156,8 @@ class RecurrentTranslator(SequenceModel):
             # Where the mask says False a state stays as it is: padding has no effect.
             hidden, *last = layer(hidden, mask=mask, training=training)
         # The hidden state of each direction: the first of an LSTM's two states.
-        last = ops.concatenate(last[:: self._states_of_a_cell], axis=1)  # --> [batch, model_dim]
-        count = self._states_of_a_cell * len(self.cells)
+        last = ops.concatenate(last[:: self._states_per_cell], axis=1)  # --> [batch, model_dim]
+        count = self._states_per_cell * len(self.cells)
         states = ops.split(ops.expand_dims(self.start(last), 1), count, axis=2)
         if self.config.input_feeding:
             states.append(ops.zeros_like(states[0]))
@@ -168,48 +173,51 @@ class RecurrentTranslator(SequenceModel):
         width = self.config.model_dim
 
         def step(embedded, states):  # embedded: [batch, model_dim]
-            given = ops.expand_dims(embedded, 1), tuple(states), memory
-            output, attention, states = self._step(*given)
+            arguments = ops.expand_dims(embedded, 1), tuple(states), memory
+            output, attention, states = self._step(*arguments)
             return ops.concatenate([output, attention], axis=2)[:, 0], list(states)
 
-        # Keras' loop over time: `ops.scan` has no gradient in TensorFlow's XLA. Made here, it has
-        # no weights, and nothing of it is kept.
+        # Keras' loop over time: `ops.scan` has no gradient in TensorFlow's XLA. The layer has no
+        # weights, so that it can be made here and thrown away.
         cell = _Cell(step, width, len(states), self.compute_dtype)
         loop = keras.layers.RNN(cell, return_sequences=True, dtype=self.dtype_policy)
-        both = loop(embedded, initial_state=list(states))  # --> [batch, target, model_dim + source]
-        return both[:, :, :width], both[:, :, width:]
+        outputs = loop(
+            embedded, initial_state=list(states)
+        )  # --> [batch, target, model_dim + source]
+        return outputs[:, :, :width], outputs[:, :, width:]
 
     def _step(self, embedded, states, memory):
         """Reads one more token of each hypothesis: output, attention and states.
 
-        `(batch, beams, model_dim)`, but the attention `(batch, beams, source)`, or of no source.
+        Shapes are `(batch, beams, model_dim)`; that of the attention is `(batch, beams, source)`,
+        with a source of length 0 where the model has no attention.
         """
-        config, fed = self.config, [embedded]
+        config, inputs = self.config, [embedded]
         if config.input_feeding:
             *states, last_output = states
-            fed.append(last_output)
+            inputs.append(last_output)
         weights = ops.zeros((*ops.shape(embedded)[:2], 0), self.compute_dtype)
         if config.attention == "bahdanau":
-            context, weights = self._attend(states[-self._states_of_a_cell], memory)
-            fed.append(context)
-        hidden, after = ops.concatenate(fed, axis=2), []
+            context, weights = self._attend(states[-self._states_per_cell], memory)
+            inputs.append(context)
+        hidden, next_states = ops.concatenate(inputs, axis=2), []
         for number, cell in enumerate(self.cells):
-            first = number * self._states_of_a_cell
-            own = states[first : first + self._states_of_a_cell]
-            hidden, own = self._through(cell, hidden, own)
-            after += own
+            first = number * self._states_per_cell
+            cell_states = states[first : first + self._states_per_cell]
+            hidden, cell_states = self._apply_cell(cell, hidden, cell_states)
+            next_states += cell_states
         if config.attention == "luong":
             context, weights = self._attend(hidden, memory)
-        read = [hidden] if self.attention is None else [hidden, context]
-        output = ops.tanh(self.output_layer(ops.concatenate(read, axis=2)))
+        features = [hidden] if self.attention is None else [hidden, context]
+        output = ops.tanh(self.output_layer(ops.concatenate(features, axis=2)))
         if config.input_feeding:
-            after.append(output)
-        return output, weights, tuple(after)
+            next_states.append(output)
+        return output, weights, tuple(next_states)
 
     def _attend(self, query, memory):
         return self.attention.attend(query, memory.key, memory.value, memory.mask)
 
-    def _through(self, cell, inputs, states):
+    def _apply_cell(self, cell, inputs, states):
         """Applies a cell, which takes rows, to `(batch, beams, features)`."""
         shape = (*ops.shape(inputs)[:2], self.config.model_dim)
         rows = [ops.reshape(array, (-1, array.shape[2])) for array in (inputs, *states)]
@@ -222,7 +230,7 @@ class RecurrentTranslator(SequenceModel):
         max_length: int | keras.KerasTensor,
         num_beams: int = 1,
     ) -> RecurrentCache:
-        """Encodes once and makes the cache of the first `step`; see `TargetSide.start_decoding`."""
+        """Encodes and makes the cache of the first `step`; see `TargetSide.start_decoding`."""
         states, memory = self._encode(source_ids, num_beams)
         return RecurrentCache(states, memory)
 
@@ -232,9 +240,9 @@ class RecurrentTranslator(SequenceModel):
         """Scores the continuations of each hypothesis after one token, integer `(batch, beams)`."""
         width = self.config.model_dim
 
-        def of_width(each):
+        def of_width(tensor):
             # Arrays from a compiled function may have lost the static size of an axis.
-            return ops.reshape(each, (*ops.shape(each)[:2], width))
+            return ops.reshape(tensor, (*ops.shape(tensor)[:2], width))
 
         memory = cache.memory
         if isinstance(memory, Memory):

@@ -1,4 +1,4 @@
-"""The base of all models, and the source and the target side of a Transformer, from ids on."""
+"""The base of all models, and the two sides of a Transformer, which read ids."""
 
 import os
 from collections.abc import Callable
@@ -26,15 +26,17 @@ def _how_to_make(model_class, received):
     calls = [f"{name}({config}(vocabulary_size=8000))"]
     if hasattr(model_class, "from_preset"):
         calls.append(f'{name}.from_preset("transformer_tiny", vocabulary_size=8000)')
-    given = ", ".join(f"{key}={value!r:.200}" for key, value in received.items()) or "nothing"
-    return f"`{name}` is made of a `{config}`: {' or '.join(calls)}. Received: {given}."
+    received_options = (
+        ", ".join(f"{key}={value!r:.200}" for key, value in received.items()) or "nothing"
+    )
+    return f"`{name}` is made of a `{config}`: {' or '.join(calls)}. Received: {received_options}."
 
 
 class SequenceModel(keras.Model):
     """A model of a configuration; a subclass makes its layers in `_make_layers` and builds them.
 
     Args:
-        config: Of the subclass' `config_class`.
+        config: An instance of the subclass' `config_class`.
 
     Attributes:
         input_names: Names of the sequences of ids that a call takes, in this order.
@@ -83,14 +85,17 @@ class SequenceModel(keras.Model):
         config, policy, name = self.config, self.dtype_policy, f"{side}_positions"
         if config.positions not in ("sinusoidal", "learned"):
             return None
-        joined = config.combine_positions == "concatenate"
-        own = {"dtype": policy, "name": "positions" if joined else name}
+        concatenates = config.combine_positions == "concatenate"
+        options = {"dtype": policy, "name": "positions" if concatenates else name}
         if config.positions == "learned":
-            layer = LearnedPositionalEmbedding(config.max_length, **own)
+            layer = LearnedPositionalEmbedding(config.max_length, **options)
         else:
-            own |= {"layout": config.position_layout, "frequencies": config.position_frequencies}
-            layer = SinusoidalPositionalEncoding(**own)
-        return ConcatenatedPositions(layer, dtype=policy, name=name) if joined else layer
+            options |= {
+                "layout": config.position_layout,
+                "frequencies": config.position_frequencies,
+            }
+            layer = SinusoidalPositionalEncoding(**options)
+        return ConcatenatedPositions(layer, dtype=policy, name=name) if concatenates else layer
 
     def _dropout(self):
         return keras.layers.Dropout(self.config.dropout, dtype=self.dtype_policy)
@@ -105,7 +110,10 @@ class SequenceModel(keras.Model):
         return embedding(ids)
 
     def _build_for_width(self, *layers):
-        """Builds layers to or over vectors of the model's width; skips None and shared layers."""
+        """Builds layers that make or read vectors of the model's width.
+
+        Skips None and a shared layer that is built already.
+        """
         for layer in layers:
             # A layer without weights is built, too: `summary` shows the shape.
             if layer is not None and not (layer.built and layer.weights):
@@ -120,13 +128,15 @@ class SequenceModel(keras.Model):
     def _sequences(self, inputs):
         """Returns the ids of each of `input_names`, from a tuple in this order or a dict by name.
 
-        Bare ids are a model's only sequence.
+        Ids without a tuple or a dict are a model's only sequence.
         """
         names = self.input_names
         if isinstance(inputs, dict):
             if set(names) - set(inputs):
-                wanted = " and ".join(f'"{name}"' for name in names)
-                raise ValueError(f"The inputs must hold {wanted}. Received: keys {sorted(inputs)}.")
+                expected_names = " and ".join(f'"{name}"' for name in names)
+                raise ValueError(
+                    f"The inputs must hold {expected_names}. Received: keys {sorted(inputs)}."
+                )
             return tuple(inputs[name] for name in names)
         sequences = inputs if isinstance(inputs, (tuple, list)) else (inputs,)
         if len(sequences) != len(names):
@@ -136,14 +146,14 @@ class SequenceModel(keras.Model):
         return sequences
 
     def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
-        """Shape of the logits for the shapes of the ids, given as `call` takes the ids."""
+        """Returns the shape of the logits; the shapes of ids are given as `call` takes ids."""
         ids = keras.tree.map_shape_structure(
             lambda shape: keras.KerasTensor(shape, "int32"), input_shape
         )
         return self.compute_output_spec(ids).shape
 
     def compute_output_spec(self, *args, **kwargs):
-        # Keras would make it of `compute_output_shape`.
+        # Keras would call `compute_output_shape`, which calls this.
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def export(
@@ -178,7 +188,7 @@ class SequenceModel(keras.Model):
 
     @property
     def position_limit(self) -> int | None:
-        """Most target positions that the model has vectors for; None: any number."""
+        """Number of target positions that the model has vectors for; None: any number."""
         return self.config.position_limit
 
     @property
@@ -200,7 +210,7 @@ class SequenceModel(keras.Model):
         return self.step
 
     def reorder(self, cache: Any, parents: keras.KerasTensor) -> Any:
-        """Lets each hypothesis go on from the one of `parents`; see `DecodingCache.reorder`."""
+        """Lets each hypothesis continue the one of `parents`; see `DecodingCache.reorder`."""
         return cache.reorder(parents)
 
     def get_config(self):

@@ -58,12 +58,12 @@ class Stack(LayerOfConfig):
         self.blocks = [
             block_class(
                 **{name: getattr(config, name) for name in _OF_A_BLOCK},
-                **own,
+                **head_counts,
                 positions=config.attention_positions,
                 dtype=self.dtype_policy,
                 name=f"block_{i}",
             )
-            for i, own in enumerate(heads)
+            for i, head_counts in enumerate(heads)
         ]
         self.final_norm = None
         if config.normalize_first:
@@ -137,10 +137,13 @@ class Decoder(Stack):
     """
 
     def __init__(self, config: BlockFields, **kwargs: Any):
-        own, cross = config.heads_of("decoder"), config.heads_of("cross")
-        self.is_recurrent = not own
-        both = zip(own or cross, cross or own, strict=True)
-        heads = [{"num_heads": own, "num_cross_heads": cross} for own, cross in both]
+        self_heads, cross_heads = config.heads_of("decoder"), config.heads_of("cross")
+        self.is_recurrent = not self_heads
+        pairs = zip(self_heads or cross_heads, cross_heads or self_heads, strict=True)
+        heads = [
+            {"num_heads": self_count, "num_cross_heads": cross_count}
+            for self_count, cross_count in pairs
+        ]
         block: Callable = DecoderBlock
         if isinstance(config, TransformerConfig) and self.is_recurrent:
             block = functools.partial(SSRUDecoderBlock, use_projection=config.ssru_projection)
@@ -207,22 +210,29 @@ class Decoder(Stack):
         Returns:
             Float `(batch, new, model_dim)`, and the tuple of written caches.
         """
-        hidden, written = inputs, []
+        hidden, new_caches = inputs, []
         sublayers = self.blocks if sublayers is None else sublayers
         crosses = cross_key_values or (None,) * len(self.blocks)
         parts = zip(self.blocks, caches, crosses, sublayers, strict=True)
-        for block, cache, cross_key_value, own in parts:
+        for block, cache, cross_key_value, step_sublayers in parts:
             hidden, cache, _ = block.step(
-                hidden, cache, position, mask, cross_key_value, cross_mask, own, positions
+                hidden,
+                cache,
+                position,
+                mask,
+                cross_key_value,
+                cross_mask,
+                step_sublayers,
+                positions,
             )
-            written.append(cache)
-        return self._finish(hidden), tuple(written)
+            new_caches.append(cache)
+        return self._finish(hidden), tuple(new_caches)
 
 
 def turn_numbers(source_ids: keras.KerasTensor, turn_id: int | None) -> keras.KerasTensor:
     """Numbers the turn of each token, int32 `(batch, source)`; a separator begins a new turn.
 
-    Turns are counted from the last, 0, back to the first: the turn that is answered has one
+    Turns are counted backwards from the last, 0, so that the turn to be answered has the same
     number in every conversation.
     """
     begins = ops.cast(ops.equal(source_ids, turn_id), "int32")
@@ -239,8 +249,8 @@ def same_turn(turn: keras.KerasTensor) -> keras.KerasTensor:
 class TurnEncoder(LayerOfConfig):
     """Adds the output of `turn_layers` blocks over the means of the turns to each token.
 
-    The first token of a turn stands for it: the other tokens of the turn compute an equal vector
-    and are hidden. So nothing is gathered, and shapes are those of tokens.
+    The first token of a turn represents it. The turn's other tokens compute an equal vector and
+    are hidden. So nothing is gathered, and shapes are those of tokens.
 
     Call arguments:
         inputs: Float `(batch, source, model_dim)`, encoded tokens.
@@ -257,8 +267,8 @@ class TurnEncoder(LayerOfConfig):
 
     def __init__(self, config: TransformerConfig, **kwargs: Any):
         super().__init__(config, **kwargs)
-        # Tokens stand for turns here: their own positions and a window over them mean nothing.
-        own = dataclasses.replace(
+        # Here tokens represent turns: positions of tokens and a window over them mean nothing.
+        turn_config = dataclasses.replace(
             config,
             num_encoder_layers=config.turn_layers,
             encoder_heads=None,
@@ -266,7 +276,7 @@ class TurnEncoder(LayerOfConfig):
             combine_positions="add",
             sliding_window=None,
         )
-        self.encoder = Encoder(own, dtype=self.dtype_policy, name="encoder")
+        self.encoder = Encoder(turn_config, dtype=self.dtype_policy, name="encoder")
         self.positions = SinusoidalPositionalEncoding(dtype=self.dtype_policy, name="positions")
 
     def build(self, input_shape):
@@ -282,11 +292,11 @@ class TurnEncoder(LayerOfConfig):
         padding_mask: keras.KerasTensor,
         training: bool | None = None,
     ) -> keras.KerasTensor:
-        own = masks.combine(same_turn(turn), ops.expand_dims(padding_mask, 1))
-        share = masks.masked_softmax(ops.zeros_like(own, "float32"), own)
+        turn_mask = masks.combine(same_turn(turn), ops.expand_dims(padding_mask, 1))
+        share = masks.masked_softmax(ops.zeros_like(turn_mask, "float32"), turn_mask)
         mean = ops.matmul(ops.cast(share, inputs.dtype), inputs)  # --> [batch, source, model_dim]
         table = self.positions(ops.zeros_like(inputs[:1]))[0]  # --> [source, model_dim]
-        before = ops.concatenate([turn[:, :1] + 1, turn[:, :-1]], axis=1)
-        first = ops.logical_and(ops.not_equal(before, turn), padding_mask)
-        over_turns = self.encoder(mean + ops.take(table, turn, axis=0), first, training=training)
+        previous_turn = ops.concatenate([turn[:, :1] + 1, turn[:, :-1]], axis=1)
+        is_first = ops.logical_and(ops.not_equal(previous_turn, turn), padding_mask)
+        over_turns = self.encoder(mean + ops.take(table, turn, axis=0), is_first, training=training)
         return inputs + over_turns

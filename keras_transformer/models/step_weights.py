@@ -1,7 +1,7 @@
-"""The decoder's weights laid out for a loop of decoding steps: the same products, sooner done.
+"""The decoder's weights laid out for a loop of decoding steps: the same products, computed faster.
 
-A step multiplies few rows by every matrix of the decoder. How XLA reads a matrix then decides the
-time, so each matrix is brought into the form that it reads fastest, once before the loop.
+A step multiplies few rows by every matrix of the decoder. The time then depends on how XLA reads a
+matrix. So each matrix is brought into the form that XLA reads fastest, once before the loop.
 """
 
 import math
@@ -22,10 +22,10 @@ _LEAST_SPLIT = 2**17
 
 
 class BlockWeights(NamedTuple):
-    """A decoder block's projections; `()` in place of a pair stands for the layer itself."""
+    """A decoder block's projections; `()` instead of a pair: the layer itself computes them."""
 
     self_attention: tuple  # the projections into the heads, one or three, and out of them
-    cross_attention: tuple  # the same; into the heads goes the query alone
+    cross_attention: tuple  # the same, with only the query's projection into the heads
     feed_forward: tuple  # the inner and the outer projection
 
 
@@ -44,7 +44,7 @@ def lay_out(model, one_row: bool = False, kept: bool = False) -> StepWeights:
     Args:
         one_row: True if a step has one row (one hypothesis of one sentence): its products read
             each matrix at the speed of memory. For more rows, matrices with the same input are
-            put side by side.
+            joined.
         kept: True if the result is kept for many loops, so that copies of matrices pay.
 
     Returns:
@@ -67,13 +67,13 @@ def _block_weights(block, one_row, kept, dtype):
             inner, outer = [linear.to_kept(one_row) for linear in inner], outer.to_kept(one_row)
         return tuple(inner), outer
 
-    own = cross = ()
+    self_attention = cross_attention = ()
     if block.self_attention is not None:
-        own = laid_out(*block.self_attention.projections, of_one_input=True)
+        self_attention = laid_out(*block.self_attention.projections, of_one_input=True)
     if block.cross_attention is not None:
         query, _, _, output = block.cross_attention.projections
-        cross = laid_out(query, output)
-    return BlockWeights(own, cross, laid_out(*block.feed_forward.projections))
+        cross_attention = laid_out(query, output)
+    return BlockWeights(self_attention, cross_attention, laid_out(*block.feed_forward.projections))
 
 
 def _output_weights(model, one_row, kept, dtype):
@@ -121,13 +121,13 @@ def bind(model, weights):
 
 
 def _on_rows(function, inputs):
-    """`function` of `(rows, features)`, on `(batch, new, features)`."""
+    """Applies a function of `(rows, features)` to `(batch, new, features)`."""
     outputs = function(ops.reshape(inputs, (-1, inputs.shape[-1])))
     return ops.reshape(outputs, (-1, ops.shape(inputs)[1], outputs.shape[-1]))
 
 
 class _Sublayers:
-    """The sublayers of a `DecoderBlock`, each with its weights laid out."""
+    """The sublayers of a `DecoderBlock`, with laid-out weights."""
 
     def __init__(self, block, self_attention, cross_attention, feed_forward):
         def attention(layer, weights):
@@ -188,7 +188,7 @@ class Linear(NamedTuple):
 
     @classmethod
     def concat(cls, *linears):
-        """One product for several with the same input: their outputs stand side by side."""
+        """Joins several products with the same input into one, whose outputs follow each other."""
         matrix = ops.concatenate([linear.matrix for linear in linears], axis=1)
         if linears[0].bias is None:
             return cls(matrix, None)
@@ -212,8 +212,8 @@ class Linear(NamedTuple):
 class SplitLinear(NamedTuple):
     """A `Linear` whose matrix is cut in two, to be kept for products of many rows.
 
-    XLA on a CPU computes products that do not depend on one another at once, each on a thread of
-    its own: 32 rows take 0.7 of the time that two threads need for one product together.
+    XLA on a CPU computes independent products at the same time, each on its own thread. For 32
+    rows this takes 0.7 of the time that two threads need together for one product.
     """
 
     matrices: tuple[keras.KerasTensor, ...]  # [inputs, …] each, which together have all outputs
@@ -227,7 +227,7 @@ class SplitLinear(NamedTuple):
 class StackedLinear(NamedTuple):
     """A `Linear` whose matrix is cut into blocks of columns, to be kept for products of one row.
 
-    XLA on a CPU gives each thread blocks of its own: a product then runs at the speed of memory.
+    XLA on a CPU gives each thread its own blocks: a product then runs at the speed of memory.
     """
 
     matrix: keras.KerasTensor  # [blocks, inputs, outputs / blocks]
@@ -241,13 +241,13 @@ class StackedLinear(NamedTuple):
 
 
 class TableLinear(NamedTuple):
-    """Products with the rows of a table as they lie there: the logits of tied embeddings."""
+    """Products with the rows of a table that is not transposed: the logits of tied embeddings."""
 
     table: keras.KerasTensor  # [outputs, inputs]
     bias: keras.KerasTensor | None = None  # [outputs]
 
     def __call__(self, inputs):
-        # The table first: XLA would copy a transposed second matrix at each product.
+        # The table is the first factor: XLA would copy a transposed second one at each product.
         return _biased(ops.transpose(ops.matmul(self.table, ops.transpose(inputs))), self.bias)
 
 
@@ -258,6 +258,6 @@ def _on_cpu():
 def _biased(outputs, bias):
     if bias is None:
         return outputs
-    # XLA on a CPU fuses "product of one row, then add" into a plain loop on one thread, at a
-    # third of the speed that memory allows. An operation between the two keeps them apart.
+    # XLA on a CPU fuses "product of one row, then add" into a plain loop on one thread, which has
+    # a third of the speed that memory allows. An operation between the two prevents that.
     return ops.maximum(outputs, _LOWEST) + bias

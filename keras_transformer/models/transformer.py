@@ -151,7 +151,7 @@ class LanguageModel(TargetSide):
         table = config.vocabulary_size, biased and is_tied
         self.target_embedding = self._embedding("target", *table)
         if is_tied:
-            # The name under which files of models have kept this table.
+            # Saved files of models have this table under this name.
             self.source_embedding = self.target_embedding
         self.output_projection = None if is_tied else self._projection(biased)
         self.target_positions = self._positions("target")

@@ -1,4 +1,4 @@
-"""The application: HTTP, batches and an export in a process that Ray starts and replaces."""
+"""Application of Ray Serve: HTTP, batches and an export in a process that Ray can replace."""
 
 import asyncio
 import concurrent.futures
@@ -33,30 +33,30 @@ from keras_transformer.serving.protocol import (
 
 # Label that a client may use for the version that answers.
 _STABLE = "stable"
-# The page is one file: it may load nothing else, whatever a translation contains.
+# The page is one file, and may load nothing else, whatever a translation contains.
 _PAGE_HEADERS = {
     "content-security-policy": "default-src 'none'; connect-src 'self'; style-src 'unsafe-inline'; "
     "script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'",
     "x-content-type-options": "nosniff",
 }
-_RETRY_SECONDS = 5  # until a client asks a server again whose model is being loaded
+_RETRY_SECONDS = 5  # after which clients try again while the model is being loaded
 _METRIC = "keras_transformer_"
 _SECONDS = [0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 2, 3, 5, 10, 30, 60]
 _SIZES = [1.0, 2, 4, 8, 16, 32, 64, 128, 256]
 
 
 class _Api:
-    """Replica of a model; `Server` is Ray's deployment of it.
+    """Replica of a model; `Server` is its deployment in Ray.
 
     Args:
-        export: The export, whose path is equal on all nodes.
-        digest: `files.digest_of` the export when it was deployed: a replica that finds other files
-            does not start.
+        export: The export, which has the same path on all nodes.
+        digest: `files.digest_of` the export when it was deployed. A replica does not start with
+            other files.
         options: Options of the server.
-        progress_file: Path of a file on this machine that tells what is done until it is ready.
+        progress_file: Path of a file on this machine that the replica appends its progress to.
 
     Raises:
-        InputError: The export is damaged or another one.
+        InputError: The export is damaged or has changed.
     """
 
     def __init__(
@@ -74,26 +74,28 @@ class _Api:
 
         def tell(text):
             if progress_file is not None:
-                # It is gone when a later replica takes the place of one that has ended.
+                # The file no longer exists when a later replica replaces a dead one.
                 with contextlib.suppress(OSError), open(progress_file, "a") as file:
                     file.write(f"{text}\n")
 
         tell("reading the model")
         self._model = Model(export.path, options.threads, options.max_answer_bytes)
-        # Not before: files that change while they are loaded are found, too.
+        # After loading, to detect files that change while they are loaded.
         if digest_of(export.folder) != digest:
             raise InputError(f"{export.path}: the files have changed since they were deployed.")
         self._model.warm_up(options, tell)
-        more = {host.strip().lower() for host in (options.allowed_hosts or "").split(",")} - {""}
-        self.hosts = None if "*" in more else {"localhost", *more}
+        allowed_names = {
+            host.strip().lower() for host in (options.allowed_hosts or "").split(",")
+        } - {""}
+        self.hosts = None if "*" in allowed_names else {"localhost", *allowed_names}
         page = importlib.resources.files(__package__).joinpath("page.html").read_text("utf-8")
-        # In JSON a `<` can only stand in a string, where `\u003c` means the same.
+        # JSON has `<` only in strings, where `\u003c` means the same.
         self._page = page.replace('"MODEL_NAME"', json.dumps(export.name).replace("<", "\\u003c"))
         limits = options.max_sentences, options.max_text_bytes
         self._parser = Parser(self._model.signatures, *limits, options.markup)
         self._pool = concurrent.futures.ThreadPoolExecutor(options.threads)
         self._hung: Rejection | None = None
-        # A SavedModel would divide a larger batch again.
+        # A SavedModel would divide a larger batch into chunks.
         largest = self._model.engine.manifest.get("largest_chunk", options.max_batch_size)
         largest = min(largest, options.max_batch_size)
         wait_seconds = options.batch_wait_ms / 1000
@@ -103,11 +105,11 @@ class _Api:
         self._seconds = metrics.Histogram(f"{_METRIC}batch_seconds", boundaries=_SECONDS, **tags)
         self._waiting = metrics.Gauge(f"{_METRIC}waiting_sentences")
         metrics.Gauge(f"{_METRIC}model_version").set(export.number)
-        # A MiB of lists in JSON sets the garbage collector off: not over all that was loaded.
+        # A MiB of lists in JSON starts the garbage collector, which must not scan the model.
         gc.freeze()
 
     def check_health(self) -> None:
-        """Raises if a batch has hung: Ray Serve starts another replica."""
+        """Raises if a batch has hung, so that Ray Serve starts another replica."""
         if self._hung is not None:
             raise RuntimeError(str(self._hung))
 
@@ -116,9 +118,9 @@ class _Api:
         name, options, *_ = key
         started = time.monotonic()
         loop = asyncio.get_running_loop()
-        work = loop.run_in_executor(self._pool, self._model.run, name, rows, options)
-        done, _ = await asyncio.wait({work}, timeout=self._options.batch_timeout)
-        if not done:
+        task = loop.run_in_executor(self._pool, self._model.run, name, rows, options)
+        ended_tasks, _ = await asyncio.wait({task}, timeout=self._options.batch_timeout)
+        if not ended_tasks:
             message = f"A batch has not ended within {self._options.batch_timeout:g} seconds"
             self._hung = Rejection(503, f"{message}: its process is replaced; send this again")
             self._batcher.reject_all(self._hung)
@@ -126,24 +128,24 @@ class _Api:
         self._sizes.observe(len(rows), {"signature": name})
         self._seconds.observe(time.monotonic() - started, {"signature": name})
         self._waiting.set(self._batcher.waiting)
-        return work.result()
+        return task.result()
 
     def _check_version(self, request):
-        """Raises `Rejection` (404) for another model, or for another version of it."""
+        """Raises `Rejection` (404) for another model or another version."""
         name, number = request.path_params["name"], request.path_params.get("version")
         label = request.path_params.get("label", _STABLE)
-        if ":" in name:  # A method of only POST.
+        if ":" in name:  # a method that allows only POST
             raise HTTPException(404)
         if name != self._name:
             raise Rejection(404, f"Servable not found for request: Latest({shown(name)})")
         if label != _STABLE:
             raise Rejection(404, f"Unrecognized servable version label: {shown(label)}")
         if number not in (None, self._number):
-            what = f"Specific({self._name}, {number})"
-            raise Rejection(404, f"Servable not found for request: {what}")
+            version = f"Specific({self._name}, {number})"
+            raise Rejection(404, f"Servable not found for request: {version}")
 
     async def index(self, request: Request) -> Response:
-        """Answers with the page."""
+        """Returns the page."""
         return HTMLResponse(self._page, headers=_PAGE_HEADERS)
 
     async def health(self, request: Request) -> Response:
@@ -157,14 +159,14 @@ class _Api:
         return PlainTextResponse("ready\n")
 
     async def status(self, request: Request) -> Response:
-        """Answers with the state of the version that is served, in TensorFlow Serving's form."""
+        """Returns the state of the served version, in TensorFlow Serving's format."""
         self._check_version(request)
         status = {"error_code": "OK", "error_message": ""}
         state = {"version": str(self._number), "state": "AVAILABLE", "status": status}
         return JSONResponse({"model_version_status": [state]})
 
     async def metadata(self, request: Request) -> Response:
-        """Answers with the signatures."""
+        """Returns the signatures."""
         self._check_version(request)
         spec = {"name": self._name, "signature_name": "", "version": str(self._number)}
         signatures = self._model.signatures.items()
@@ -173,18 +175,18 @@ class _Api:
         return JSONResponse({"model_spec": spec, "metadata": metadata})
 
     async def predict(self, request: Request) -> Response:
-        """Answers with translations."""
+        """Returns translations."""
         options = self._options
         body = await _body(request, options.max_body_bytes)
         self._check_version(request)
         if self._hung is not None:
             raise self._hung
-        asked = self._parser.parse(body)
-        # Sentences of a batch share signature and options.
-        shared = asked.signature, asked.options
+        prediction = self._parser.parse(body)
+        # All sentences of a batch have the same signature and options.
+        shared = prediction.signature, prediction.options
         rows = [
             ((*shared, *(row[name] for name in PER_BATCH if name in row)), row)
-            for row in asked.rows
+            for row in prediction.rows
         ]
         try:
             async with asyncio.timeout(options.request_timeout):
@@ -192,18 +194,18 @@ class _Api:
         except TimeoutError:
             message = f"No answer within {options.request_timeout:g} seconds"
             raise Rejection(504, message) from None
-        signature = self._model.signatures[asked.signature]
-        answer = format_predict(results, signature, asked.by_row, options.max_answer_bytes)
+        signature = self._model.signatures[prediction.signature]
+        answer = format_predict(results, signature, prediction.by_row, options.max_answer_bytes)
         return Response(answer, media_type="application/json")
 
 
-async def _body(request, most):
-    """Returns a request's body, of `most` bytes at most."""
+async def _body(request, max_bytes):
+    """Returns a request's body, of at most `max_bytes` bytes."""
     body = bytearray()
     async for part in request.stream():
         body += part
-        if len(body) > most:
-            raise Rejection(413, f"At most {most} bytes a request")
+        if len(body) > max_bytes:
+            raise Rejection(413, f"A request must have at most {max_bytes} bytes")
     return bytes(body)
 
 
@@ -222,10 +224,10 @@ async def _rejected(request, error):
 
 
 async def _no_such_address(request, error):
-    # For an address below /v1/ TensorFlow Serving says 400.
+    # For unknown endpoints below /v1/ TensorFlow Serving returns 400.
     status = 400 if request.url.path.startswith("/v1/") else error.status_code
-    what = f"Malformed request: {shown(f'{request.method} {request.url.path}')}"
-    return JSONResponse({"error": what}, status)
+    message = f"Malformed request: {shown(f'{request.method} {request.url.path}')}"
+    return JSONResponse({"error": message}, status)
 
 
 def _http():
@@ -259,11 +261,11 @@ async def _alive(request):
 
 
 class _Waiting:
-    """Answers 503 to everything except `/healthz`, in the place of a model that is being loaded."""
+    """Answers 503 to everything except `/healthz`, while the model is being loaded."""
 
 
 def _deployment(app, answering):
-    # One name: the deployment of the model replaces the one that answers until it is ready.
+    # The same name, so that the model's deployment replaces the waiting deployment.
     return serve.deployment(name="Server", max_surge_percent=100)(serve.ingress(app)(answering))
 
 
@@ -274,7 +276,7 @@ Waiting: Any = _deployment(Starlette(routes=_WAITING_ROUTES), _Waiting)
 
 
 def build_waiting() -> serve.Application:
-    """Builds an application that answers 503 until `build`'s replaces it under the same name."""
+    """Builds an application that answers 503, until the application of `build` replaces it."""
     return Waiting.options(
         ray_actor_options={"num_cpus": 0},
         graceful_shutdown_wait_loop_s=0.1,
@@ -285,16 +287,15 @@ def build_waiting() -> serve.Application:
 def build(options: ServerOptions, progress_file: str | None = None) -> serve.Application:
     """Builds the application.
 
-    A later deployment under the same name, by `serve deploy`, starts its replicas next to the old
-    ones, which answer until the new ones are warm, and go on answering where these do not start.
+    A later deployment under the same name, by `serve deploy`, starts new replicas next to the old
+    ones. The old replicas answer until the new ones are warm, and also if these fail to start.
 
     Args:
         options: Options of the server.
-        progress_file: Path of a file that tells what a replica does until it is ready; replicas
-            append lines to it.
+        progress_file: Path of a file that replicas append their progress to, until they are ready.
 
     Raises:
-        InputError: There is no such export.
+        InputError: The export does not exist.
     """
     export = served_export(options)
     try:
@@ -306,7 +307,7 @@ def build(options: ServerOptions, progress_file: str | None = None) -> serve.App
         scaling["autoscaling_config"] = {
             "min_replicas": 1,
             "max_replicas": options.max_replicas,
-            # Full batches in all threads ask for another replica.
+            # More requests than full batches in all threads need another replica.
             "target_ongoing_requests": options.threads * options.max_batch_size,
         }
     deployment = Server.options(

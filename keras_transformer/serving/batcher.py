@@ -8,27 +8,28 @@ from typing import Any, NamedTuple
 
 from keras_transformer.serving.protocol import Rejection
 
-# Requests come in bursts: after a pause of this share of the wait, all are there.
+# Requests come in bursts: after a pause of this share of the wait, a burst is over.
 _PAUSE = 0.2
 
 
 class Batcher:
-    """Queues sentences of all requests and runs them in batches, some at once.
+    """Queues sentences of all requests and runs them in batches, several at once.
 
-    Sentences, not requests, are batched: a large request is spread over several batches and does
-    not hold up small ones. A batch begins with the oldest sentence and goes on with those nearest
-    to it in length, so that little is padded. Batches side by side are of one size: sentences that
-    wait or run, divided by the batches at once.
+    Sentences, not requests, are batched: several batches share a large request, which does not
+    delay small requests. A batch contains the oldest sentence and the sentences nearest to it in
+    length, for little padding. Parallel batches have the same size: the number of sentences that
+    wait or run, divided by the number of parallel batches.
 
     Args:
-        run: `(key, rows)`: runs one batch and returns the outputs of each row.
-        at_once: Batches that run at once.
-        max_batch_size: Most sentences of a batch.
-        wait_seconds: Longest time that a sentence waits although a batch could run: less if the
-            batch has its share, or, with nothing running, if no sentence comes for a fifth of it.
+        run: Function of `(key, rows)` that runs one batch and returns the outputs of each row.
+        at_once: Number of batches that run in parallel.
+        max_batch_size: Maximum number of sentences per batch.
+        wait_seconds: Longest time that a sentence waits for others although a batch could run. The
+            wait ends sooner if the batch has its share of the sentences; or, while nothing runs, if
+            no sentence has come for a fifth of it.
 
     Attributes:
-        waiting: Sentences that wait.
+        waiting: Number of sentences that wait.
     """
 
     def __init__(
@@ -53,40 +54,40 @@ class Batcher:
         return sum(map(len, self._queues.values()))
 
     async def submit(self, rows: list[tuple[tuple, dict[str, Any]]]) -> list[dict[str, Any]]:
-        """Runs the sentences of one request; returns the outputs of each by name.
+        """Runs the sentences of a request; returns the outputs of each sentence by name.
 
         Args:
-            rows: Key and inputs of each sentence; only sentences of one key share a batch.
+            rows: Key and inputs of each sentence; only sentences with equal keys share a batch.
 
         Raises:
-            Rejection: The error of any sentence.
+            Rejection: A sentence was rejected.
         """
         if not self._workers:
             self._workers = [asyncio.create_task(self._work()) for _ in range(self._at_once)]
         now, loop = time.monotonic(), asyncio.get_running_loop()
-        done = [loop.create_future() for _ in rows]
-        for future, (key, row) in zip(done, rows, strict=True):
+        futures = [loop.create_future() for _ in rows]
+        for future, (key, row) in zip(futures, rows, strict=True):
             self._queues.setdefault(key, []).append(_Sentence(future, row, _length(row), now))
         self._arrived.set()
         try:
-            return await asyncio.gather(*done)
+            return await asyncio.gather(*futures)
         finally:
-            # Sentences of a request whose client has gone, or that failed, are not worth a batch.
-            for future in done:
+            # If the client has disconnected, or a sentence failed, skip the request's sentences.
+            for future in futures:
                 future.cancel()
             for key in {key for key, _ in rows}:
                 self._keep(key, self._queues.get(key, ()))
 
     def reject_all(self, rejection: Rejection) -> None:
-        """Ends everything that waits."""
+        """Rejects all sentences that wait."""
         for queue in self._queues.values():
-            for each in queue:
-                if not each.done.done():
-                    each.done.set_exception(rejection)
+            for sentence in queue:
+                if not sentence.future.done():
+                    sentence.future.set_exception(rejection)
         self._queues.clear()
 
     def _keep(self, key, sentences):
-        self._queues[key] = [sentence for sentence in sentences if not sentence.done.done()]
+        self._queues[key] = [sentence for sentence in sentences if not sentence.future.done()]
         if not self._queues[key]:
             del self._queues[key]
 
@@ -99,14 +100,19 @@ class Batcher:
                 await self._finish(key, batch)
             finally:
                 self._running[key] -= len(batch)
-                self._running += collections.Counter()  # Clients choose keys: none is kept.
+                # Removes keys with the count 0, because clients can make any number of keys.
+                self._running += collections.Counter()
                 self._arrived.set()
 
     async def _next_batch(self):
-        """Waits for sentences, and for others to join them; returns a key and its batch."""
+        """Waits for sentences, and for more to join them; returns a key and its batch."""
         while True:
             self._arrived.clear()
-            key = min(self._queues, key=lambda each: self._queues[each][0].arrived, default=None)
+            key = min(
+                self._queues,
+                key=lambda waiting_key: self._queues[waiting_key][0].arrived,
+                default=None,
+            )
             seconds = None if key is None else self._seconds_left(self._queues[key], key)
             if seconds is not None and seconds <= 0:
                 return key, self._take(key)
@@ -116,65 +122,65 @@ class Batcher:
                 pass
 
     def _seconds_left(self, queue, key):
-        """Returns the seconds for which the oldest sentence of a key still waits for others."""
+        """Returns how many seconds the oldest sentence of a key still waits for others."""
         running = self._running[key]
         if len(queue) >= self._max_batch_size or (running and len(queue) >= self._share(key)):
             return 0
         due = queue[0].arrived + self._wait
-        # With the cores busy requests come with pauses, and a small batch would slow the other.
+        # While a batch runs, requests come with pauses, and a small batch would slow it down.
         if not running:
             due = min(due, queue[-1].arrived + self._wait * _PAUSE)
         return due - time.monotonic()
 
     def _share(self, key):
-        """Returns the sentences of a batch if all batches of the key were of one size."""
+        """Returns the number of sentences per batch if all batches of the key had the same size."""
         return -(-(len(self._queues[key]) + self._running[key]) // self._at_once)
 
     def _take(self, key):
         first, *later = self._queues[key]
-        # Two batches side by side are done sooner than one of both, and clients that wait for
-        # their answers would stay in one batch for ever.
+        # Two parallel batches take less time than one batch of all sentences. Otherwise clients
+        # that wait for their answers would always share the same batch.
         count = batch_size(self._share(key), self._max_batch_size)
-        nearest = sorted(later, key=lambda each: abs(each.length - first.length))
+        nearest = sorted(later, key=lambda sentence: abs(sentence.length - first.length))
         batch = [first, *nearest[: count - 1]]
-        chosen = set(map(id, batch))
-        self._keep(key, [sentence for sentence in later if id(sentence) not in chosen])
+        taken_ids = set(map(id, batch))
+        self._keep(key, [sentence for sentence in later if id(sentence) not in taken_ids])
         return batch
 
     async def _finish(self, key, batch):
-        batch = [sentence for sentence in batch if not sentence.done.done()]
+        batch = [sentence for sentence in batch if not sentence.future.done()]
         if not batch:
             return
         try:
             results: list[Any] = await self._run(key, [sentence.row for sentence in batch])
         except Exception as error:
             if getattr(error, "status", None) in (400, 413) and len(batch) > 1:
-                # One text is at fault: the others must not pay for it.
+                # One text causes the error, and the others must not fail with it.
                 await self._finish(key, batch[: len(batch) // 2])
                 await self._finish(key, batch[len(batch) // 2 :])
                 return
             results = [error] * len(batch)
-        for each, outputs in zip(batch, results, strict=True):
-            if isinstance(outputs, Exception) and not each.done.done():
-                each.done.set_exception(outputs)
-            elif not each.done.done():
-                each.done.set_result(outputs)
+        for sentence, outputs in zip(batch, results, strict=True):
+            if isinstance(outputs, Exception) and not sentence.future.done():
+                sentence.future.set_exception(outputs)
+            elif not sentence.future.done():
+                sentence.future.set_result(outputs)
 
 
-def batch_size(waiting: int, most: int) -> int:
-    """Returns how many of the sentences that wait go into one batch.
+def batch_size(waiting: int, max_size: int) -> int:
+    """Returns how many of the waiting sentences go into the next batch.
 
-    A SavedModel pads a batch to a power of two of sentences, so that 17 cost as much as 32: unless
-    three quarters of it are full, the next smaller power of two is taken.
+    A SavedModel pads a batch to a power of two of sentences, so that 17 cost as much as 32. If the
+    batch would be less than three quarters full, it gets the next smaller power of two.
     """
-    if waiting >= most:
-        return most
+    if waiting >= max_size:
+        return max_size
     power = 1 << (waiting.bit_length() - 1)
     return waiting if waiting * 2 >= 3 * power else power
 
 
 class _Sentence(NamedTuple):
-    done: asyncio.Future
+    future: asyncio.Future
     row: dict[str, Any]
     length: int
     arrived: float

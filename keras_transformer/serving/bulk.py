@@ -1,4 +1,4 @@
-"""Files in, files out, by Ray Data or here: chunks are kept as they come, put together in order."""
+"""Translates files with Ray Data or in this process: writes chunks, and joins them in order."""
 
 import contextlib
 import glob
@@ -24,7 +24,7 @@ from keras_transformer.serving.options import BulkOptions
 _JOB = "bulk.json"
 _PARTS = ".parts"
 _REPORT_SECONDS = 10
-# Files of a run folder that grow or change without another answer of the model.
+# Files of a run folder whose changes do not change translations.
 _NOT_THE_MODEL = {
     "checkpoints",
     "tensorboard",
@@ -34,7 +34,7 @@ _NOT_THE_MODEL = {
     "samples.txt",
 }
 _STORE_BYTES = 256 * 2**20
-_MOST_FAILURES = 3
+_MAX_FAILURES = 3
 
 Records = Literal["text", "pairs", "back"]
 
@@ -47,26 +47,27 @@ def translate_corpus(
     with_ray: bool = True,
     **options: Any,
 ) -> dict[str, Any]:
-    """Translates text files with Ray Data, an engine in each of a pool of actors, or here.
+    """Translates text files, with Ray Data and an engine per actor, or in this process.
 
-    Run again after a crash, it goes on: parts that are there are not translated again.
+    A second call after a crash continues: it does not translate finished parts again.
 
     Args:
-        model: Path of a run folder or an export, there on every machine of the cluster.
+        model: Path of a run folder or an export, the same on all machines of the cluster.
         inputs: Paths of the files, UTF-8, plain or `.gz`, read on this machine.
         output: Folder to make; each translated file has the name of its input, without `.gz`.
-        records: `"text"` writes the best translation of each line; `"pairs"` makes TSVs of all
-            hypotheses, after the line, and `"back"` before it, with their scores in `NAME.scores`.
-        with_ray: False translates in this process, with all its cores by default.
+        records: `"text"` writes the best translation of each line. `"pairs"` writes TSVs of the
+            line and all its hypotheses, `"back"` of hypotheses and line, with scores in
+            `NAME.scores`.
+        with_ray: False translates in this process, by default with all cores.
         **options: Fields of `serving.options.BulkOptions`, and options of `Translator.translate`.
             By default a line of too many tokens is split at sentence ends.
 
     Returns:
-        A dict fit for JSON: files, lines that were translated now, seconds.
+        A dict fit for JSON: number of files, number of lines translated by this call, seconds.
 
     Raises:
-        InputError: A file, the model or an option is invalid, or workers fail on a part again and
-            again. Translated parts stay, and a second run goes on from there.
+        InputError: A file, the model or an option is invalid, or workers repeatedly fail on a part.
+            Translated parts remain, and a second call continues.
     """
     names_of_bulk = BulkOptions.model_fields.keys() & options.keys()
     bulk = BulkOptions(**{name: options.pop(name) for name in names_of_bulk})
@@ -88,25 +89,25 @@ def translate_corpus(
     folder, started, lines = pathlib.Path(output), time.monotonic(), 0
     with locked_folder(folder):
         _begin(folder, job)
-        waiting = [
+        files = [
             {"path": path, "name": name, "done": _parts(folder, name)}
             for path, name in zip(paths, names, strict=True)
             if not (folder / name).exists()
         ]
-        if waiting:
+        if files:
             engine: dict[str, Any] = {"model": model, "threads": threads}
             engine |= {"options": options, "records": records}
             if with_ray:
                 with _ray(bulk.ray_address, cpus):
                     import ray
 
-                    rows = _translated(waiting, chunk_lines, engine, workers)
+                    rows = _translated(files, chunk_lines, engine, workers)
                     lines = _keep(folder, rows, (ray.exceptions.RayError, RuntimeError))
             else:
                 worker = _Worker(**engine)
-                chunks = (row for file in waiting for row in _chunks(file, chunk_lines))
+                chunks = (row for file in files for row in _chunks(file, chunk_lines))
                 lines = _keep(folder, map(worker, chunks))
-        for file in waiting:
+        for file in files:
             _join(folder, file["name"], records != "text")
         shutil.rmtree(folder / _PARTS, ignore_errors=True)
     return {
@@ -118,7 +119,7 @@ def translate_corpus(
 
 
 def _ray(address, cpus):
-    """Starts Ray here, or joins a cluster, for the context that is returned."""
+    """Returns a context in which Ray is started on this machine, or connected to a cluster."""
     from keras_transformer.serving.local import check_ray, private_ray
 
     if address is None:
@@ -128,61 +129,63 @@ def _ray(address, cpus):
 
     try:
         return ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except Exception as error:  # Ray raises nothing narrower.
+    except Exception as error:  # Ray raises no narrower class.
         raise InputError(f"The cluster {address} cannot be joined: {error}") from None
 
 
 def _translated(files, chunk_lines, engine, workers):
-    """Returns Ray Data's rows of translated chunks: those that the files have no part of yet."""
+    """Returns Ray Data's rows of translated chunks, for chunks that have no finished part."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # An error becomes one line here.
-    warnings.filterwarnings("ignore", message="`ray_remote_args`")  # There is no other way yet.
+    # Errors become one line in `_keep`.
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
+    # Ray deprecates this argument without a replacement.
+    warnings.filterwarnings("ignore", message="`ray_remote_args`")
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = context.print_on_execution_start = False
-    # A block has one chunk, which is kept as soon as it is translated.
+    # One chunk per block, so that a chunk is written as soon as it is translated.
     context.target_max_block_size = context.target_min_block_size = 1
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    this_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
 
     chunks = ray.data.from_items(files, override_num_blocks=len(files)).flat_map(
         lambda file: _chunks(file, chunk_lines),
         num_cpus=0,
-        scheduling_strategy=here,
-        max_retries=_MOST_FAILURES,
+        scheduling_strategy=this_node,
+        max_retries=_MAX_FAILURES,
     )
     translated = chunks.map(
         _Worker,
         fn_constructor_kwargs=engine,
         compute=ray.data.ActorPoolStrategy(size=workers),
         num_cpus=engine["threads"],
-        # A text that ends its process is not tried for ever.
+        # Limited, because a text may end its process each time.
         max_restarts=-1,
-        max_task_retries=_MOST_FAILURES - 1,
+        max_task_retries=_MAX_FAILURES - 1,
     )
     return translated.iter_rows()
 
 
 def _chunks(file: dict[str, Any], chunk_lines: int) -> Iterator[dict[str, Any]]:
-    """Yields the chunks of a file that have no part yet; a line that is at fault as the last."""
-    done = dict(zip(*file["done"], strict=True))
-    every = iterate_lines(file["path"], may_be_empty=True)
+    """Yields the chunks of a file that have no finished part; an invalid line ends them."""
+    lines_by_part = dict(zip(*file["done"], strict=True))
+    file_lines = iterate_lines(file["path"], may_be_empty=True)
     for first in itertools.count(1, chunk_lines):
         row = {"name": file["name"], "first": first, "error": ""}
         try:
-            lines = list(itertools.islice(every, chunk_lines))
+            lines = list(itertools.islice(file_lines, chunk_lines))
         except InputError as error:
             yield {**row, "where": "", "lines": [], "error": str(error)}
             return
         if not lines:
             return
-        if done.get(first, 0) < len(lines):  # A line may have several hypotheses.
-            where = f"{file['path']}, lines {first}-{first + len(lines) - 1}"
-            yield {**row, "where": where, "lines": lines}
+        if lines_by_part.get(first, 0) < len(lines):  # A line may have several hypotheses.
+            place = f"{file['path']}, lines {first}-{first + len(lines) - 1}"
+            yield {**row, "where": place, "lines": lines}
 
 
 class _Worker:
-    """Holds an engine, in an actor of Ray Data or here."""
+    """Holds an engine, in an actor of Ray Data or in this process."""
 
     def __init__(
         self, model: str, threads: int | None, options: dict[str, Any], records: Records = "text"
@@ -198,7 +201,8 @@ class _Worker:
         """
         if row["error"]:
             return {**row, "count": 0, "messages": []}
-        if self._translator is None:  # An actor that raises while it starts is started for ever.
+        # Not in `__init__`, because Ray endlessly restarts an actor that raises when it starts.
+        if self._translator is None:
             from keras_transformer.engine.translator import Translator
 
             self._translator = Translator.load(self._model, self._threads)
@@ -217,15 +221,14 @@ class _Worker:
         if self._records == "text":
             lines = [one_line(translation.text) for translation in translations]
         else:
-            pairs = zip(
-                map(str, row["lines"]), translations, strict=False
-            )  # None of a text at fault.
+            # Not strict: after an error there are no translations.
+            pairs = zip(map(str, row["lines"]), translations, strict=False)
             lines = [line for pair in pairs for line in pair_lines(*pair, self._records == "back")]
         return {**row, "lines": lines, "count": len(translations), "messages": messages}
 
 
 def _keep(folder, rows, failures=()):
-    """Writes translated chunks as parts as they come; returns the number of their lines."""
+    """Writes translated chunks as parts when they come; returns the number of lines."""
     started = reported = time.monotonic()
     lines = 0
     try:
@@ -240,22 +243,22 @@ def _keep(folder, rows, failures=()):
             lines += row["count"]
             if (now := time.monotonic()) - reported > _REPORT_SECONDS:
                 reported = now
-                say(f"{lines} lines, {lines / (now - started):.0f} a second")
+                say(f"{lines} lines, {lines / (now - started):.0f} per second")
     except failures as error:
         cause = " ".join(str(getattr(error, "cause", None) or error).split())
         raise InputError(
-            f"Workers failed {_MOST_FAILURES} times on a part of the text; translated parts stay. "
+            f"Workers failed {_MAX_FAILURES} times on a part of the text; translated parts remain. "
             f"Received: {cause[-300:]}"
         ) from None
     return lines
 
 
 def _parts(folder, name):
-    """Returns the first line's number and the count of lines of a file's translated chunks."""
+    """Returns numbers of first lines, and numbers of lines, of a file's translated chunks."""
     numbers, counts = [], []
     for path in (folder / _PARTS / name).glob("[0-9]*.txt"):
         part = path.read_bytes()
-        # A loss of power may leave a file short, empty or full of zeros; it is made again.
+        # A loss of power may leave a file short, empty or full of zeros, to be made again.
         if part.endswith(b"\n"):
             numbers.append(int(path.stem))
             counts.append(part.count(b"\n"))
@@ -263,33 +266,34 @@ def _parts(folder, name):
 
 
 def _join(folder, name, with_scores=False):
-    """Makes the translated file of all its parts, and one of their last column, the scores."""
+    """Joins all parts to the translated file, and writes their last column to a file of scores."""
     parts = sorted((folder / _PARTS / name).glob("[0-9]*.txt"), key=lambda path: int(path.stem))
     names = [name, f"{name}.scores"] if with_scores else [name]
-    with contextlib.ExitStack() as stack:  # The first name, which tells that all is there, is last.
+    with contextlib.ExitStack() as stack:
+        # Renamed in reverse order: the file `name`, which shows that all is complete, is last.
         paths = [stack.enter_context(replaced_file(folder / name)) for name in names]
-        whole, *scores = [stack.enter_context(open(path, "wb")) for path in paths]
+        translated, *scores = [stack.enter_context(open(path, "wb")) for path in paths]
         for path in parts:
             with open(path, "rb") as part:
                 if not scores:
-                    shutil.copyfileobj(part, whole)
+                    shutil.copyfileobj(part, translated)
                 for line in part:
                     pair, _, score = line.rpartition(b"\t")
-                    whole.write(pair + b"\n")
+                    translated.write(pair + b"\n")
                     scores[0].write(score)
 
 
 def _begin(folder, job):
-    """Makes the folder of a job; it must be empty, or hold what the same job has made.
+    """Makes the folder of a job, or checks that it is empty or holds the same job.
 
     Raises:
-        InputError: It holds something else, or cannot be written.
+        InputError: The folder holds other files, or cannot be written.
     """
     content = json.dumps(job, indent=2, default=repr) + "\n"
     path = folder / _JOB
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # The folder's lock, and what a command that was killed before may have left.
+        # Without the folder's lock and the file that a killed command may have left.
         names = {path.name for path in folder.iterdir()} - {".lock", ".bulk.partial.json"}
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror}.") from None
@@ -307,7 +311,7 @@ def _names(paths, suffix):
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"The inputs must have different names. Received: {name} twice.")
-        # Names with a point: `.parts`, files that are being written, and ".gz" without its ending.
+        # Names with a point: `.parts`, temporary files, and ".gz" without its ending.
         if name == _JOB or not name or name.startswith("."):
             raise InputError(
                 f"An input's name, without .gz, must not be {_JOB} nor begin with a point, "
@@ -327,7 +331,7 @@ def _identity(path):
 
 
 def _digest_of_glossary(glossary):
-    """What stands for a glossary's file in a job: the file may be edited between two runs."""
+    """Returns a glossary's checksum for the job, because its file may change between two calls."""
     if not isinstance(glossary, (str, os.PathLike)):
         return {}
     content = "\n".join(iterate_lines(glossary))
@@ -335,8 +339,8 @@ def _digest_of_glossary(glossary):
 
 
 def _fingerprint(model):
-    """Returns a digest of the files of a model that decide its answers, without logs."""
-    # A file `*.tflite` needs those beside it: the tokenizer, the manifest.
+    """Returns a checksum of a model's files that its translations depend on."""
+    # A file `*.tflite` needs the tokenizer and the manifest in its folder.
     root = pathlib.Path(os.path.dirname(model) if os.path.isfile(model) else model)
     names = map(pathlib.Path, glob.glob("**", root_dir=root, recursive=True))  # no hidden ones
     return digest_of(root, [root / name for name in names if _NOT_THE_MODEL.isdisjoint(name.parts)])

@@ -1,4 +1,4 @@
-"""`keras-transformer serve`: Ray on this machine, with the application."""
+"""Starts Ray on this machine and deploys the application: `keras-transformer serve`."""
 
 import contextlib
 import importlib.util
@@ -20,12 +20,12 @@ from keras_transformer.serving.options import LocalOptions, ServerOptions, serve
 
 _NEEDED = ("ray", "starlette", "uvicorn", "fastapi", "psutil")
 _CAUSE = re.compile(r"^\s*(?:[\w.]+\.)?(?:InputError|\w*Error|\w*Exception): (.+)$", re.MULTILINE)
-# Smallest object store that Ray takes: requests are far smaller, and small ones do not use it.
+# Smallest object store that Ray allows: requests are far smaller, and small requests do not use it.
 _OBJECT_STORE_BYTES = 100 * 2**20
 _STOP_SECONDS = 30
 _PROGRESS_SECONDS = 2
 _DAY_SECONDS = 86_400
-# Ray gives its processes 30 s, which are few where other programs hold all cores.
+# Ray's time limit of 30 s for its processes may be too short while other programs use all cores.
 _STARTS = 2
 # Ray reads its settings while it is imported.
 _SETTINGS = {
@@ -33,7 +33,7 @@ _SETTINGS = {
     # Ray gives its workers low priority (15): any other program would starve a server.
     "RAY_worker_niceness": "0",
     "RAY_ENABLE_AUTO_CONNECT": "0",
-    # A replica that fails its health check has hung: it is not waited for.
+    # A replica that fails its health check has hung, so do not wait for it.
     "RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS": "1",
     "RAY_AUTH_MODE": "token",
     "RAY_AUTH_TOKEN": secrets.token_hex(32),
@@ -41,7 +41,7 @@ _SETTINGS = {
 
 
 def check_ray() -> None:
-    """Raises `InputError` where the extra `serve` is not installed."""
+    """Raises `InputError` if the extra `serve` is not installed."""
     if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
         raise missing_package("Ray Serve", ", ".join(missing), "serve")
 
@@ -52,12 +52,12 @@ def private_ray(
 ) -> Iterator[None]:
     """Starts Ray on this machine for the context, for only this user.
 
-    It listens on 127.0.0.1 (its metrics on every address), sends nothing to anybody, has no
-    dashboard, and prints nothing to stdout. Its folder is readable by only this user and is
-    removed at the end; a token keeps other users from giving it work.
+    It listens on 127.0.0.1 (its metrics on all networks), sends no usage data, has no dashboard,
+    and prints nothing to stdout. Only this user can read its folder, which is removed at the end. A
+    token keeps other users from submitting work.
 
     Args:
-        cpus: CPUs that Ray gives out; by default the machine's.
+        cpus: Number of CPUs that Ray assigns; by default the machine's.
         store_bytes: Size of the object store.
         metrics_port: Port of the metrics for Prometheus.
 
@@ -67,16 +67,16 @@ def private_ray(
     check_ray()
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
-    # Short: a socket's path may have 107 bytes. Ray opens its own folder to all users.
+    # Short, because a socket's path may have only 107 bytes. Ray opens its own folder to all users.
     start = Path(tempfile.gettempdir(), "kt-ray-")
     with (
         held_folder(start, 0o700) as folder,
         open(os.devnull, "w") as nowhere,
         contextlib.redirect_stdout(nowhere),
     ):
-        # Ray's processes inherit this: a signal to the process group is the driver's business.
-        ours = {signal.SIGTERM, signal.SIGINT}
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, ours)
+        # Ray's processes inherit it: only the driver reacts to a signal to the process group.
+        stop_signals = {signal.SIGTERM, signal.SIGINT}
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals)
         try:
             _start_ray(
                 folder,
@@ -89,20 +89,20 @@ def private_ray(
         try:
             yield
         finally:
-            # In a thread: where somebody has ended Ray's processes, it would wait for a minute.
-            ending = threading.Thread(target=_end_ray, daemon=True)
-            ending.start()
-            ending.join(_STOP_SECONDS)
+            # In a thread, because Ray waits for a minute if its processes have been killed.
+            thread = threading.Thread(target=_end_ray, daemon=True)
+            thread.start()
+            thread.join(_STOP_SECONDS)
 
 
 def _start_ray(folder, **options):
-    """Starts Ray, a second time where its processes were not ready in time."""
+    """Starts Ray, and tries again if its processes were not ready in time."""
     import psutil
     import ray
 
-    here = psutil.Process()
+    process = psutil.Process()
     for attempt in range(_STARTS):
-        before = set(here.children())
+        before = set(process.children())
         try:
             ray.init(
                 address="local",
@@ -114,8 +114,8 @@ def _start_ray(folder, **options):
                 **options,
             )
             return
-        except Exception as error:  # Ray raises nothing narrower, and leaves its processes.
-            for child in set(here.children()) - before:
+        except Exception as error:  # Ray raises no narrower class, and leaves its processes.
+            for child in set(process.children()) - before:
                 child.kill()
             cause = error
     raise InputError(f"Ray cannot be started: {cause}")
@@ -129,10 +129,10 @@ def _end_ray():
 
 
 def serve_here(options: ServerOptions, local: LocalOptions) -> None:
-    """Serves an export until SIGTERM or SIGINT, then answers what was accepted.
+    """Serves an export until SIGTERM or SIGINT, then answers the accepted requests.
 
     Raises:
-        InputError: There is nothing to serve, the address is taken, or `[serve]` is missing.
+        InputError: The export does not exist, the address is in use, or `[serve]` is not installed.
     """
     export = served_export(options)
     port = _free_port(local.host, local.port)
@@ -172,15 +172,15 @@ def serve_here(options: ServerOptions, local: LocalOptions) -> None:
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, signal.SIG_IGN)
             say("stops, after what it accepted")
-            # A replica that is still warming up has accepted nothing, and may take minutes.
-            with contextlib.suppress(Exception):  # The signal may have ended Ray, too.
+            # A replica that is still warming up has accepted no requests, and may take minutes.
+            with contextlib.suppress(Exception):  # The signal may also have ended Ray.
                 deployment = serve.status().applications[export.name].deployments["Server"]
                 if is_ready and "RUNNING" in deployment.replica_states:
                     serve.delete(export.name)
 
 
 def _free_port(host, port):
-    """Returns the port, a free one for 0; raises `InputError` if the address is taken."""
+    """Returns the port, or a free port for 0; raises `InputError` if the address is in use."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         try:
@@ -196,8 +196,8 @@ def _is_local(host):
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
-def _wait_for_one_kind(name):
-    """Waits until the replica that answered 503 is gone."""
+def _wait_for_old_replicas(name):
+    """Waits until the replica that answered 503 has ended."""
     from ray import serve
 
     deadline = time.monotonic() + _STOP_SECONDS
@@ -209,36 +209,36 @@ def _wait_for_one_kind(name):
 
 
 @contextlib.contextmanager
-def _told_progress(model, started):
-    """Gives the path of a file; says what replicas append to it.
+def _printed_progress(model, started):
+    """Yields the path of a file, and prints what replicas append to it.
 
-    Of several lines that come at once the last one is said.
+    Of several lines that come at once, only the last is printed.
     """
-    over = threading.Event()
+    finished = threading.Event()
     with tempfile.TemporaryDirectory(prefix="kt-progress-") as folder:
         path = Path(folder, "progress")
         path.touch()
 
         def tell():
-            told = last = ""
-            while not over.wait(_PROGRESS_SECONDS):
+            reported = last = ""
+            while not finished.wait(_PROGRESS_SECONDS):
                 with contextlib.suppress(OSError):
                     last = (path.read_text(encoding="utf-8").splitlines() or [""])[-1]
-                if last != told:
+                if last != reported:
                     say(f"{model}: {last} after {time.monotonic() - started:.0f} s")
-                    told = last
+                    reported = last
 
         thread = threading.Thread(target=tell, daemon=True)
         thread.start()
         try:
             yield str(path)
         finally:
-            over.set()
+            finished.set()
             thread.join()
 
 
 def _deploy(options, name):
-    """Deploys the application; raises `InputError` if no replica of it starts."""
+    """Deploys the application; raises `InputError` if no replica starts."""
     from ray import serve
 
     from keras_transformer.serving.app import build, build_waiting
@@ -247,13 +247,13 @@ def _deploy(options, name):
     try:
         serve.run(build_waiting(), name=name, route_prefix="/")
         say(f"{options.model} is being loaded; until it is ready, requests get 503")
-        with _told_progress(options.model, started) as file:
+        with _printed_progress(options.model, started) as file:
             serve.run(build(options, file), name=name, route_prefix="/")
-        _wait_for_one_kind(name)
+        _wait_for_old_replicas(name)
     except InputError:
         raise
     except Exception as error:
-        # A chain of tracebacks, each inside the other: the last one has the cause.
+        # The status contains a chain of tracebacks, of which the last has the cause.
         message = str(error)
         with contextlib.suppress(Exception):  # A signal may have ended Ray.
             status = serve.status().applications[name].deployments["Server"].message

@@ -1,4 +1,4 @@
-"""An export behind signatures: what `Translator.load` returns runs batches of rows."""
+"""Runs batches of rows of a signature with an export's engine."""
 
 import concurrent.futures
 import warnings
@@ -17,11 +17,11 @@ from keras_transformer.serving.protocol import (
 )
 
 PER_BATCH = ("temperature", "top_k", "top_p")
-"""Inputs that all sentences of a batch share."""
+"""Inputs that are the same for all sentences of a batch."""
 
 # `tf.errors.InvalidArgumentError.error_code`.
 _INVALID_ARGUMENT = 3
-_BYTES_OF_A_NUMBER = 5  # `"0.0, "`, in JSON, at least
+_BYTES_OF_A_NUMBER = 5  # minimum in JSON: `"0.0, "`
 _TEXT, _NUMBER = Tensor("string"), Tensor("float32")
 _BEST = {"translation": _TEXT, "score": _NUMBER}
 _SAMPLING = {"temperature": _NUMBER, "top_k": Tensor("int32"), "top_p": _NUMBER}
@@ -34,8 +34,8 @@ _ALIGNED["alignment"] = Tensor("float32", (None, None))
 def signatures_of(engine: Any) -> dict[str, Signature]:
     """Returns the signatures of an engine by name.
 
-    They stand in the manifest, or are what the engine's capabilities allow. Those that take ids are
-    left out.
+    The manifest lists them, or they follow from the engine's capabilities. Signatures that take ids
+    are skipped.
     """
     text = {"text": _TEXT}
     number, manifest = {**_BEST, "log_probability": _NUMBER}, engine.manifest
@@ -50,15 +50,15 @@ def signatures_of(engine: Any) -> dict[str, Signature]:
         "score": Signature(_PAIR, {"log_probability": _NUMBER, "score": _NUMBER}),
         "align": Signature(text, {**_BEST, **_ALIGNED}),
     }
-    able = {name: {} for name in (DEFAULT, "greedy", "beam", *engine.capabilities)}
-    listed = manifest.get("signatures", able)
+    capabilities = {name: {} for name in (DEFAULT, "greedy", "beam", *engine.capabilities)}
+    signature_fields = manifest.get("signatures", capabilities)
     return {
         name: Signature(
-            _tensors(listed[name].get("inputs"), inputs),
-            _tensors(listed[name].get("outputs"), outputs),
+            _tensors(signature_fields[name].get("inputs"), inputs),
+            _tensors(signature_fields[name].get("outputs"), outputs),
         )
         for name, (inputs, outputs) in signatures.items()
-        if name in listed
+        if name in signature_fields
     }
 
 
@@ -66,21 +66,21 @@ def _tensors(described, default):
     if described is None:
         return default
     return {
-        name: Tensor(each["dtype"], tuple(each["shape"][1:]))
-        for name, each in sorted(described.items())
+        name: Tensor(tensor["dtype"], tuple(tensor["shape"][1:]))
+        for name, tensor in sorted(described.items())
     }
 
 
 class Model:
-    """Runs batches of a signature on what `Translator.load` returns, in any number of threads.
+    """Runs batches of a signature with a loaded export, in any number of threads.
 
     Args:
-        path: Path of an export, or of a LiteRT file in one.
-        threads: Threads that will call.
-        max_answer_bytes: Longest answer.
+        path: Path of an export, or of its LiteRT file.
+        threads: Number of threads that will call.
+        max_answer_bytes: Maximum bytes of an answer.
 
     Raises:
-        InputError: There is no export, or a damaged one, or that of a classifier.
+        InputError: The export is missing, damaged, or a classifier's.
     """
 
     def __init__(self, path: str, threads: int, max_answer_bytes: int):
@@ -104,16 +104,16 @@ class Model:
     ) -> list[dict[str, Any]]:
         """Runs a batch of a signature; returns the outputs of each sentence by name.
 
-        Numbers are rounded as in float32. Of `PER_BATCH` the first row's count.
+        Numbers are rounded to float32. The values of `PER_BATCH` come from the first row.
 
         Args:
             name: Name of the signature.
             rows: Inputs of each sentence by name.
-            options: `Predict.options`, which are those of `Translator.translate`.
+            options: `Predict.options`, which are options of `Translator.translate`.
 
         Raises:
-            Rejection: 400 where a text cannot be taken, 413 where alignments are longer than an
-                answer may be.
+            Rejection: 400 for an invalid text, 413 for alignments that are longer than an answer
+                may be.
         """
         signature = self.signatures[name]
         try:
@@ -132,29 +132,31 @@ class Model:
     def warm_up(
         self, options: ServerOptions, tell: Callable[[str], None] = lambda text: None
     ) -> int:
-        """Runs signatures in each shape that XLA compiles a program for; returns their number.
+        """Runs signatures in each shape that XLA compiles; returns the number of batches.
 
-        Of what is not compiled one batch is run.
+        An engine that compiles nothing runs one batch.
 
         Args:
             options: Options of the server.
-            tell: Called with a few words about what is done next.
+            tell: Function that is called with a description of the next step.
 
         Raises:
-            InputError: A signature takes something else than texts or is missing.
+            InputError: A signature is missing, or takes other inputs than texts.
         """
         names = options.warm_up_signatures.split(",") if options.warm_up_tokens else []
-        able = [
+        text_signatures = [
             name
             for name, signature_of_name in self.signatures.items()
             if set(signature_of_name.inputs) == {"text"}
         ]
-        if unknown := set(names) - set(able):
-            rule = "`warm_up_signatures` must name signatures that take text alone"
-            raise InputError(f"{rule}: {', '.join(able)}. Received: {', '.join(sorted(unknown))}.")
+        if unknown := set(names) - set(text_signatures):
+            rule = "`warm_up_signatures` must name signatures that take only text"
+            raise InputError(
+                f"{rule}: {', '.join(text_signatures)}. Received: {', '.join(sorted(unknown))}."
+            )
         shapes = self.engine.manifest.get("shapes", {"rows": [1], "source_lengths": [16]})
-        longest = options.warm_up_tokens + 1  # EOS takes one place.
-        last = next((n for n in shapes["source_lengths"] if n >= longest), longest)
+        longest = options.warm_up_tokens + 1  # with EOS
+        last = next((length for length in shapes["source_lengths"] if length >= longest), longest)
         batches = [
             (name, [{"text": self._text_of(min(length, longest) - 1)}] * rows)
             for name in names
@@ -169,7 +171,7 @@ class Model:
         return len(batches)
 
     def _text_of(self, count):
-        """Returns a text of `count` tokens, about so many where the tokenizer is in the graph."""
+        """Returns a text of `count` tokens, or about `count` if the tokenizer is in the graph."""
         tokenizer = self.engine.source_tokenizer
         for token in range(tokenizer.vocabulary_size if tokenizer else 0):
             text = tokenizer.detokenize([token] * count)
@@ -181,8 +183,8 @@ class Model:
 def _call(translator, name, rows, signature, options):
     """Returns the `Translation` of each sentence."""
     if name == "score":
-        if wrong := options.keys() - {"tag"}:
-            raise InputError(f"`{min(wrong)}` goes with translations.")
+        if refused_options := options.keys() - {"tag"}:
+            raise InputError(f"`{min(refused_options)}` is an option of translations.")
         sides = ([row[side] for row in rows] for side in ("source", "target"))
         return translator.score(*sides, **options)
     if "glossary" in options:
@@ -200,12 +202,12 @@ def _call(translator, name, rows, signature, options):
         if "seed" in rows[0]:
             options["seed"] = [row["seed"] for row in rows]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # Texts that are cut.
+        warnings.simplefilter("ignore", UserWarning)  # about truncated texts
         return translator.translate([row["text"] for row in rows], **options)
 
 
 def _nearest_sampling(temperature, top_k, top_p):
-    """Returns the nearest options that sampling takes, by the rule of a SavedModel's signature."""
+    """Returns the nearest options that sampling allows, as a SavedModel's signature does."""
     # A comparison with NaN is false: the temperature becomes 1e-6, top-p 1.
     return {
         "temperature": min(temperature, FLOAT32 / 2) if temperature > 1e-6 else 1e-6,
@@ -216,13 +218,13 @@ def _nearest_sampling(temperature, top_k, top_p):
 
 def _row(translation, outputs):
     """Returns outputs of a sentence from its `Translation`."""
-    every = [translation, *translation.alternatives]
+    hypotheses = [translation, *translation.alternatives]
     row = {}
     for name, (dtype, shape) in outputs.items():
-        if len(shape) == 1 and shape[0]:  # Hypotheses of a beam.
-            values = [_field(value, name, dtype) for value in every[: shape[0]]]
-            missing = "" if dtype == "string" else float("-inf")
-            row[name] = values + [missing] * (shape[0] - len(values))
+        if len(shape) == 1 and shape[0]:  # hypotheses of a beam
+            values = [_field(value, name, dtype) for value in hypotheses[: shape[0]]]
+            filler = "" if dtype == "string" else float("-inf")
+            row[name] = values + [filler] * (shape[0] - len(values))
         else:
             row[name] = _field(translation, name, dtype)
     return row
@@ -243,14 +245,14 @@ def _field(translation, name, dtype):
 
 
 def _float32(value):
-    """Returns the shortest decimal that means the float32, as TensorFlow Serving writes it."""
+    """Returns the shortest decimal of a float32 value, as TensorFlow Serving writes it."""
     import numpy as np
 
     return float(str(np.float32(value)))
 
 
 def _cause(error):
-    """Returns one line: TensorFlow writes the place in the graph before and after it."""
+    """Returns one line of a message, without the places in the graph that TensorFlow adds."""
     lines = [line.strip() for line in str(getattr(error, "message", error)).splitlines()]
     lines = [line for line in lines if line and not line.startswith("[[")]
     return lines[-1][:300] if lines else type(error).__name__

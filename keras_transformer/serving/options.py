@@ -1,4 +1,4 @@
-"""Options of the server and of the translation of files, also of their commands."""
+"""Options of the server, of the translation of files, and of their commands."""
 
 import os
 from pathlib import Path
@@ -11,9 +11,9 @@ from keras_transformer.options import checked, option
 from keras_transformer.owned_folder import MANIFEST
 
 
-def _number(default, meaning, least, most=None):
-    # Not strict: `serve run … threads=4` hands over text.
-    return option(default, meaning, ge=least, le=most, strict=None)
+def _number(default, meaning, minimum, maximum=None):
+    # Not strict, because `serve run … threads=4` passes text.
+    return option(default, meaning, ge=minimum, le=maximum, strict=None)
 
 
 def _count(default, meaning):
@@ -39,14 +39,21 @@ class BulkOptions(_Options):
         InputError: A value is out of range.
     """
 
-    chunk_lines: int = _count(500, "lines that are translated at a time")
+    chunk_lines: int = _count(500, "number of lines that are translated at a time")
     threads: int | None = option(
-        None, "threads in all, or of each of Ray's workers, by default LiteRT's 2, Ray's 1", ge=1
+        None,
+        "number of threads, per worker with Ray; by default 1 with Ray, else the engine's default",
+        ge=1,
     )
     workers: int | None = option(
-        None, "Ray's processes, by default one for each `threads` of this machine's cores", ge=1
+        None,
+        "number of Ray's processes; by default the number of this machine's cores divided by "
+        "`threads`",
+        ge=1,
     )
-    ray_address: str | None = option(None, "the cluster's, by default Ray is started here")
+    ray_address: str | None = option(
+        None, "address of a Ray cluster; by default Ray is started on this machine"
+    )
 
 
 class ServerOptions(_Options):
@@ -59,8 +66,8 @@ class ServerOptions(_Options):
     model: str
     name: str | None = option(
         None,
-        "the model's name in the addresses, by default its folder's",
-        expected="a part of an address, without /:?#%",
+        "the model's name in the endpoints, by default its folder's name",
+        expected="a part of an endpoint, without /:?#%",
         pattern="^[^/:?#%]+$",
     )
     version: int | None = _number(
@@ -68,56 +75,57 @@ class ServerOptions(_Options):
     )
     allowed_hosts: str | None = option(
         None,
-        "more names of this server in the Host header, with commas between them, * for any; by "
-        "default localhost and numeric addresses",
+        "further names of this server in the Host header, separated by commas, * for any; by "
+        "default only localhost and numeric addresses",
     )
 
     markup: Literal["none", "placeholders", "html"] = option(
         "none",
-        "what requests without a field `markup` translate around: URLs, e-mail addresses and "
-        "fields; html: tags as well",
+        "what requests without a field `markup` preserve: placeholders: URLs, e-mail addresses and "
+        "placeholders; html: tags too",
         strict=None,
     )
     replicas: pydantic.PositiveInt | Literal["auto"] = option(
         1,
-        "processes that hold the model; auto: Ray scales them with the load",
+        "number of processes with the model; auto: Ray scales them with the load",
         expected="a positive integer, or auto",
         strict=None,
     )
-    max_replicas: int = _count(4, "most processes with replicas=auto")
+    max_replicas: int = _count(4, "maximum number of processes with replicas=auto")
     replica_cpus: float = _number(
         0.0,
-        "CPUs that Ray reserves for a replica; 0 reserves none, so that a new deployment loads "
-        "beside the old one",
+        "number of CPUs that Ray reserves per replica; 0 reserves none, so that a new deployment "
+        "loads while the old one runs",
         0,
     )
-    threads: int = _count(2, "threads of a replica, and batches that it runs at once")
+    threads: int = _count(2, "number of threads of a replica, and of its parallel batches")
     max_batch_size: int = _count(
-        32, "most sentences in a batch; a SavedModel takes as many as it was made for"
+        32, "maximum number of sentences per batch; a SavedModel has a limit of its own"
     )
     batch_wait_ms: float = _number(
-        10.0, "most milliseconds that a sentence waits for others if a thread is free", 0
+        10.0, "maximum milliseconds that a sentence waits for others if a thread is free", 0
     )
-    # With EOS a padded length of a SavedModel: one more token would add a third to the start.
+    # With EOS it is a padded length of a SavedModel: one more token would add a third to the start.
     warm_up_tokens: int = _number(
-        47, "sources up to so many tokens are compiled before a replica is ready", 0
+        47, "maximum length of sources, in tokens, that are compiled before a replica is ready", 0
     )
     warm_up_signatures: str = option(
-        "serving_default", "signatures that are compiled then, with commas between them"
+        "serving_default",
+        "signatures that are compiled before a replica is ready, separated by commas",
     )
 
     max_ongoing: int = _count(
-        256, "most requests that a replica holds at once; more wait in Ray's proxy"
+        256, "maximum number of requests per replica; further requests wait in Ray's proxy"
     )
-    # Ray's proxy asks replicas again and again for each request that waits: a thousand of them take
+    # Ray's proxy asks replicas again and again for each waiting request: a thousand requests take
     # the processor from the model.
-    max_queue: int = _count(32, "most requests that wait there; more are rejected with 503")
-    max_body_bytes: int = _count(
-        1 << 20, "longest request in bytes; a longer one is rejected with 413"
+    max_queue: int = _count(
+        32, "maximum number of requests that wait there; further requests get 503"
     )
-    max_sentences: int = _count(256, "most sentences in a request, likewise")
-    max_text_bytes: int = _count(8192, "longest text in bytes of UTF-8, likewise")
-    max_answer_bytes: int = _count(1 << 22, "longest answer in bytes, likewise")
+    max_body_bytes: int = _count(1 << 20, "maximum bytes of a request; a longer request gets 413")
+    max_sentences: int = _count(256, "maximum number of sentences per request; more get 413")
+    max_text_bytes: int = _count(8192, "maximum bytes of a text in UTF-8; a longer text gets 413")
+    max_answer_bytes: int = _count(1 << 22, "maximum bytes of an answer; a longer answer gets 413")
     request_timeout: float = _seconds(30.0, "seconds until a request without an answer gets 504")
     batch_timeout: float = _seconds(
         60.0, "seconds after which a batch has hung: its requests get 504, its process is replaced"
@@ -125,7 +133,7 @@ class ServerOptions(_Options):
 
 
 class LocalOptions(_Options):
-    """Options of `keras-transformer serve` in addition to those of the application.
+    """Options of `keras-transformer serve` in addition to the application's.
 
     Raises:
         InputError: A value is out of range.
@@ -134,7 +142,7 @@ class LocalOptions(_Options):
     host: str = option("127.0.0.1", "address to listen on, 0.0.0.0 for every network")
     port: int = _number(8501, "port to listen on, 0 for a free one", 0, 65535)
     metrics_port: int = _number(
-        0, "port of Ray's metrics for Prometheus, on every address; 0 for a free one", 0, 65535
+        0, "port of Ray's metrics for Prometheus, on all networks; 0 for a free one", 0, 65535
     )
 
 
@@ -142,7 +150,7 @@ class ServedExport(NamedTuple):
     """The export that a server serves.
 
     Attributes:
-        number: Version number in the endpoints, as clients of TensorFlow Serving expect it.
+        number: Version number in the endpoints, which clients of TensorFlow Serving expect.
         path: Absolute path of the export's folder, or of a LiteRT file in it.
         folder: The export's folder.
         name: Name of the model in the endpoints.
@@ -158,7 +166,7 @@ def served_export(options: ServerOptions) -> ServedExport:
     """Finds the export to serve: `options.model`, or a numbered folder in it.
 
     Raises:
-        InputError: There is none.
+        InputError: The export does not exist.
     """
     path = Path(os.path.abspath(options.model))
     folder = path.parent if path.is_file() else path
@@ -187,5 +195,5 @@ def served_export(options: ServerOptions) -> ServedExport:
 
 
 def _is_number(name):
-    # `isdecimal` alone would take digits of every script.
+    # `isdecimal` also accepts digits of other scripts.
     return name.isascii() and name.isdecimal()

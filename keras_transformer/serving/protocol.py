@@ -1,4 +1,4 @@
-"""TensorFlow Serving's REST protocol: JSON to rows of values, rows of outputs to JSON.
+"""TensorFlow Serving's REST protocol: converts JSON to rows of values, and outputs to JSON.
 
 Formats of requests and answers follow `tensorflow_serving/util/json_tensor.cc` and its
 documentation, "RESTful API".
@@ -19,21 +19,21 @@ from keras_transformer.options import Int32
 DEFAULT = "serving_default"
 # Content type of any body that `curl -d` sends.
 _FORM = "application/x-www-form-urlencoded"
-# Values that fill an output where one sentence of a request has fewer than another.
+# Values that pad an output of sentences that have fewer values than others in the request.
 _FILLERS = {"string": "", "float32": 0.0}
 _DATA_TYPES = {"float32": "FLOAT"}
 _NUMBERS = {"int32": Int32, "float32": pydantic.StrictFloat}
-# A longer glossary would take seconds of a thread: its terms are looked for at each word.
-_MOST_TERMS = 1000
+# A longer glossary would take seconds of a thread, which searches its terms at each word.
+_MAX_TERMS = 1000
 
 
 class _Options(TypedDict, total=False):
-    """Fields of a request that hold for all of its sentences."""
+    """Fields of a request that apply to all of its sentences."""
 
     markup: Literal["none", "placeholders", "html"]
     tag: pydantic.StrictStr
     glossary: Annotated[
-        dict[pydantic.StrictStr, pydantic.StrictStr], pydantic.Field(max_length=_MOST_TERMS)
+        dict[pydantic.StrictStr, pydantic.StrictStr], pydantic.Field(max_length=_MAX_TERMS)
     ]
 
 
@@ -41,7 +41,7 @@ _OPTIONS = pydantic.TypeAdapter(_Options)
 
 
 class Rejection(Exception):
-    """A request without a result: its HTTP status and one clear line."""
+    """Error of a request: an HTTP status and a message of one line."""
 
     def __init__(self, status: int, message: str):
         super().__init__(message)
@@ -50,12 +50,15 @@ class Rejection(Exception):
 
 def answer_too_long(max_bytes: int) -> Rejection:
     """Returns the rejection of a request whose answer is longer than `max_bytes`."""
-    message = f"At most {max_bytes} bytes an answer: send fewer or shorter sentences in a request"
+    message = f"An answer must have at most {max_bytes} bytes: send fewer or shorter sentences"
     return Rejection(413, message)
 
 
 class Tensor(NamedTuple):
-    """An input or output: type by TensorFlow's name, sizes after the batch's, None if variable."""
+    """An input or output: TensorFlow's name of its type, and sizes without the batch's.
+
+    A variable size is None.
+    """
 
     dtype: str
     shape: tuple[int | None, ...] = ()
@@ -90,10 +93,11 @@ class Predict(NamedTuple):
     """A checked request for a prediction.
 
     Attributes:
-        rows: Inputs of each sentence by name, text or number.
-        by_row: True if it came as `"instances"`: the answer goes as `"predictions"`.
-        options: Names and values of the request's fields `markup`, `tag` and `glossary`; that of
-            the last is a tuple of pairs.
+        signature: Name of the signature.
+        rows: Inputs of each sentence by name, texts or numbers.
+        by_row: True for a request with `"instances"`, whose answer has `"predictions"`.
+        options: Names and values of the request's fields `markup`, `tag` and `glossary`; a glossary
+            is a tuple of pairs.
     """
 
     signature: str
@@ -107,9 +111,9 @@ class Parser:
 
     Args:
         signatures: Signatures of the model by name.
-        max_sentences: Most sentences of a request.
-        max_text_bytes: Most bytes of a text in UTF-8.
-        markup: Markup of requests that name none.
+        max_sentences: Maximum number of sentences per request.
+        max_text_bytes: Maximum bytes of a text in UTF-8.
+        markup: Default markup of requests.
     """
 
     def __init__(
@@ -128,7 +132,7 @@ class Parser:
             if not isinstance(value, str):
                 raise ValueError("expected a string")
             if (size := len(value.encode("utf-8"))) > max_text_bytes:
-                rule: Any = f"at most {max_text_bytes} bytes a text; there are {size}"
+                rule: Any = f"a text must have at most {max_text_bytes} bytes; it has {size}"
                 raise pydantic_core.PydanticCustomError("too_long", rule)
             return value
 
@@ -143,7 +147,7 @@ class Parser:
         """Reads a body.
 
         Raises:
-            Rejection: 400 for a malformed request, 413 for one beyond a limit.
+            Rejection: 400 for a malformed request, 413 for a request beyond a limit.
         """
         try:
             document = pydantic_core.from_json(body)
@@ -151,11 +155,11 @@ class Parser:
             raise Rejection(400, f"JSON Parse error: {error}") from None
         if not isinstance(document, dict):
             raise Rejection(400, f"JSON Value: {shown(document)} Is not object")
-        # TensorFlow Serving takes an empty name for the default.
+        # In TensorFlow Serving an empty name means the default.
         name = document.get("signature_name") or DEFAULT
         if not isinstance(name, str) or name not in self._signatures:
-            known = ", ".join(sorted(self._signatures))
-            message = f"Serving signature name: {shown(name)} not found. Known: {known}"
+            known_names = ", ".join(sorted(self._signatures))
+            message = f"Serving signature name: {shown(name)} not found. Known: {known_names}"
             raise Rejection(400, message)
         if ("instances" in document) == ("inputs" in document):
             raise Rejection(400, "Expected one of the keys 'inputs' and 'instances'")
@@ -173,15 +177,15 @@ class Parser:
         status = 413 if first["type"] == "too_long" else 400
         raise Rejection(status, f"Failed to process element: {where}: {message}")
 
-    def _listed(self, given, inputs, by_row):
-        """Returns unchecked inputs of each sentence by name."""
+    def _listed(self, values_of_request, inputs, by_row):
+        """Returns the unchecked inputs of each sentence by name."""
 
         def named(value):
-            # The value of a single input may stand without its name.
-            bare = not isinstance(value, dict) or _is_base64(value)
-            return {inputs[0]: value} if bare and len(inputs) == 1 else value
+            # The name of a single input is optional.
+            is_bare = not isinstance(value, dict) or _is_base64(value)
+            return {inputs[0]: value} if is_bare and len(inputs) == 1 else value
 
-        columns = {"instances": given} if by_row else named(given)
+        columns = {"instances": values_of_request} if by_row else named(values_of_request)
         if not isinstance(columns, dict) or not by_row and set(columns) != set(inputs):
             raise Rejection(400, f"Expected an object of the inputs: {', '.join(inputs)}")
         if not all(isinstance(values, list) for values in columns.values()):
@@ -190,17 +194,17 @@ class Parser:
         if len(counts) > 1:
             raise Rejection(400, "Expected the same number of values in each input")
         if (count := max(counts)) > self._max_sentences:
-            rule = f"At most {self._max_sentences} sentences a request"
+            rule = f"A request must have at most {self._max_sentences} sentences"
             raise Rejection(413, f"{rule}. Received: {count}")
         if by_row and not count:
             raise Rejection(400, "No values in 'instances' array")
         if by_row:
-            return list(map(named, given))
+            return list(map(named, values_of_request))
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _hashable(options):
-    """Yields names and values of options that are not the default."""
+    """Yields names and values of options without the defaults."""
     for name, value in options.items():
         if value and value != "none":
             yield name, tuple(value.items()) if isinstance(value, dict) else value
@@ -211,7 +215,7 @@ def _is_base64(value):
 
 
 def shown(value: Any, length: int = 100) -> str:
-    """Returns a value for a message: a line of JSON, cut short."""
+    """Returns a value for a message: a line of JSON, truncated to `length`."""
     try:
         text = json.dumps(value)
     except ValueError:  # An integer of thousands of digits.
@@ -224,12 +228,14 @@ def format_predict(
 ) -> bytes:
     """Returns the JSON of an answer, UTF-8.
 
-    Args:
-        rows: Outputs of each sentence by name: text, number, or nested lists, which are padded to
-            the longest of the request.
-        by_row: As in `Predict`.
+    NaN and infinities are written as TensorFlow Serving does, `NaN` and `-Infinity`.
 
-    NaN and infinities are written as TensorFlow Serving writes them, `NaN` and `-Infinity`.
+    Args:
+        rows: Outputs of each sentence by name: texts, numbers, or nested lists, which are padded to
+            the longest list of the request.
+        signature: The signature of the outputs.
+        by_row: As in `Predict`.
+        max_bytes: Maximum bytes of an answer.
 
     Raises:
         Rejection: 413, the answer is longer than `max_bytes`.
@@ -243,7 +249,7 @@ def format_predict(
         answer = [
             dict(zip(outputs, row, strict=True)) for row in zip(*outputs.values(), strict=True)
         ]
-    if len(outputs) == 1:  # It stands without its name.
+    if len(outputs) == 1:  # TensorFlow Serving omits the name of a single output.
         (answer,) = outputs.values()
     answer = {"predictions" if by_row else "outputs": answer}
     body = json.dumps(answer, ensure_ascii=False).encode("utf-8")
@@ -253,26 +259,27 @@ def format_predict(
 
 
 def _padded(values, depth, filler):
-    """Pads nested lists of sentences to one shape: arrays of TensorFlow have no ragged axes."""
+    """Pads nested lists of sentences to one shape, as TensorFlow Serving has no ragged axes."""
     if not depth:
         return values
     length = max(map(len, values), default=0)
-    missing = [] if depth > 1 else filler
-    flat = [item for value in values for item in [*value, *[missing] * (length - len(value))]]
+    filling = [] if depth > 1 else filler
+    flat = [element for value in values for element in [*value, *[filling] * (length - len(value))]]
     flat = _padded(flat, depth - 1, filler)
     return [flat[start * length : (start + 1) * length] for start in range(len(values))]
 
 
 def check_same_site(method: str, headers: Any, hosts: set[str] | None) -> None:
-    """Raises `Rejection` for a request that a page of another site has its visitor's browser send.
+    """Raises `Rejection` for a request that a page of another site sent by its visitor's browser.
 
     Args:
-        headers: Starlette's.
-        hosts: Names that may stand in the Host header, None for any.
+        method: HTTP method.
+        headers: Headers of Starlette.
+        hosts: Allowed names in the Host header, None for any.
     """
     host = ",".join(headers.getlist("host"))
-    # A page whose name was made to mean this machine (DNS rebinding): every browser sends a Host,
-    # and no page can have a numeric address.
+    # Protects from DNS rebinding, in which a page's name means this machine. All browsers send a
+    # Host, and a rebound page cannot have a numeric address.
     name = ""
     try:
         name = (urllib.parse.urlsplit(f"//{host}").hostname or "").removesuffix(".")
@@ -283,11 +290,11 @@ def check_same_site(method: str, headers: Any, hosts: set[str] | None) -> None:
             raise Rejection(403, f"The host {shown(host)} {rule}") from None
     if method != "POST":
         return
-    # A browser asks nobody before it sends a form or plain text, but says whose page it was.
+    # A browser sends forms and plain text without a preflight request, but tells the page's origin.
     site, origin = headers.get("sec-fetch-site", ""), headers.get("origin", "")
-    # Behind a proxy the host may be another, but then a browser sends `Sec-Fetch-Site`.
-    foreign = not site and origin and origin.partition(":")[2] != f"//{host}"
-    if site not in ("", "same-origin", "none") or foreign:
+    # Behind a proxy the host may differ, but then a browser sends `Sec-Fetch-Site`.
+    is_foreign = not site and origin and origin.partition(":")[2] != f"//{host}"
+    if site not in ("", "same-origin", "none") or is_foreign:
         raise Rejection(403, "Sent by a page of another site")
     kind = ",".join(headers.getlist("content-type"))
     if kind.partition(";")[0].strip().lower() not in ("", "application/json", _FORM):

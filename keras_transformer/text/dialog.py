@@ -1,4 +1,4 @@
-"""Turns of a conversation as one text: what a model that answers reads."""
+"""Joins the turns of a conversation to one text, the source of a dialogue model."""
 
 import functools
 import unicodedata
@@ -9,46 +9,47 @@ from keras_transformer.errors import InputError
 
 
 class Turns(NamedTuple):
-    """Joins the turns of a conversation to one source, the oldest first.
+    """Rule that joins the turns of a conversation to one source, the oldest turn first.
 
     Attributes:
         separator: Word between two turns, with a space on either side; one token.
-        kept: The last turns that the model reads; None: all.
+        max_turns: Number of last turns that the model reads; None for all.
     """
 
     separator: str
-    kept: int | None = None
+    max_turns: int | None = None
 
     def split(self, text: str) -> list[str]:
-        """The turns of a source."""
+        """Splits a source into its turns."""
         return text.split(f" {self.separator} ")
 
     def join(self, turns: Sequence[str]) -> str:
-        """One source, of the turns that are kept.
+        """Joins the last `max_turns` turns to one source.
 
-        >>> Turns("</s>", kept=2).join(["Hello.", "Hi!", "How are you?"])
+        >>> Turns("</s>", max_turns=2).join(["Hello.", "Hi!", "How are you?"])
         'Hi! </s> How are you?'
         """
-        return f" {self.separator} ".join(turns[-self.kept :] if self.kept else turns)
+        return f" {self.separator} ".join(turns[-self.max_turns :] if self.max_turns else turns)
 
     def are_in(self, text: str) -> bool:
-        """True if a text holds the separator, in any of its spellings."""
+        """Returns True if a text contains the separator, in any spelling."""
         words = unicodedata.normalize("NFKC", text).replace("\u2581", " ").casefold().split()
         return any(word.startswith(self.separator.casefold()) for word in words)
 
 
 class Conversation:
-    """Messages and replies, each reply an answer to all that was said before.
+    """Conversation of messages and replies; each reply answers all earlier turns.
 
     Args:
         translator: `Translator` of a model that was trained on conversations.
-        **options: Of `Translator.translate`; of a reply its number, from 0, is added to `seed`.
+        seed: Seed of the first reply; later replies add their number.
+        **options: Options of `Translator.translate`.
 
     Attributes:
         history: The turns so far, the oldest first.
 
     Raises:
-        InputError: The model knows no turns, or has no such option.
+        InputError: The model was trained without turns, or an option is invalid.
     """
 
     def __init__(self, translator: Any, seed: int = 0, **options: Any):
@@ -62,17 +63,17 @@ class Conversation:
         self.history: list[str] = []
         tokenizer = translator.engine.source_tokenizer
         self._turn_id = tokenizer.turn_id if tokenizer else None
-        # Without a tokenizer at hand no text has more tokens than bytes, a space before them.
+        # Without a tokenizer, count bytes and a space before the text: it has no more tokens.
         tokenize = tokenizer.tokenize if tokenizer else lambda text: list(f" {text}".encode())
-        self._ids = functools.cache(tokenize)  # of a turn, which no other turn changes
+        self._ids = functools.cache(tokenize)  # A turn's ids do not depend on other turns.
 
     def reply(self, message: str) -> Iterator[str]:
-        """The reply to a message as it grows, from a run folder; at once from an export.
+        """Yields the reply to a message as it grows; an export yields the complete reply.
 
-        Both are added to the history when the reply is whole.
+        Both are added to the history when the reply is complete.
 
         Raises:
-            InputError: The message by itself is too long, or has the separator of turns in it.
+            InputError: The message is too long, or contains the separator of turns.
         """
         source, options = self.source(message), self._options(len(self.history) // 2)
         texts: Iterator[str]
@@ -86,13 +87,13 @@ class Conversation:
         self.history += [message, text]
 
     def _options(self, number):
-        """Options of a reply: with samples, or where a user gave a seed, a seed of its own."""
+        """Returns the options of a reply, with its own seed if it is sampled or a seed is set."""
         if not self.seed and not self.options.get("sampling"):
             return self.options
         return {**self.options, "seed": self.seed + number}
 
     def source(self, message: str) -> str:
-        """The model's source: the message after the last turns that fit.
+        """Returns the model's source: the last turns that fit, and the message.
 
         Raises:
             InputError: See `reply`.
@@ -102,12 +103,12 @@ class Conversation:
             raise InputError(
                 f"A message is one turn, without {turns.separator!r}. Received: {message[:40]!r}."
             )
-        said, count = [message], len(self._ids(message)) + 1  # and EOS
+        turns_to_send, count = [message], len(self._ids(message)) + 1  # and EOS
         if count > limit:
             raise InputError(f"A message has at most {limit} tokens. Received: {count}.")
         for turn in reversed(self.history):
             count += len(self._ids(turn)) + len(self._ids(turns.separator))
             if count > limit:
                 break
-            said.append(turn)
-        return turns.join(said[::-1])
+            turns_to_send.append(turn)
+        return turns.join(turns_to_send[::-1])

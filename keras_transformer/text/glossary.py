@@ -1,4 +1,4 @@
-"""Glossaries: terms with translations, found in texts, annotated, learned from pairs."""
+"""Glossaries: finds terms in texts, annotates them with translations, learns them from pairs."""
 
 import os
 import re
@@ -16,15 +16,15 @@ TERM_SYMBOLS = ("<term_begin>", "<term_as>", "<term_end>")
 """Tokens of an annotation: `a <term_begin> rack<term_as> Gestell<term_end> of steel`."""
 _BEGIN, _AS, _END = TERM_SYMBOLS
 _ANNOTATION = re.compile(rf"({_BEGIN} |{_AS} .*?{_END})", re.DOTALL)
-# A symbol of the vocabulary, in which there is no term; or a word, a character or a sign.
+# A symbol of the vocabulary, which contains no term; or a word, a character or a sign.
 _UNIT = regex.compile(rf"<[\w\-]+>|{UNIT}", regex.V1)
-_MOST_IN_TRAINING = 3  # annotated terms of a pair
-# Times that an inflected word is as long as the translation in the glossary.
+_MAX_IN_TRAINING = 3  # annotated terms per pair
+# Maximum ratio of the lengths of an inflected word and its form in the glossary.
 _LONGEST_FORM = 1.5
 _WORD = regex.compile(r"[\p{L}\p{M}]+(?:-[\p{L}\p{M}]+)*")
 MIN_PAIRS, MIN_PROBABILITY = 2, 0.5
 _ITERATIONS = 5
-_MOST_LINKS = 50_000_000  # two gigabytes
+_MAX_LINKS = 50_000_000  # two gigabytes
 
 
 class Match(NamedTuple):
@@ -38,14 +38,14 @@ class Match(NamedTuple):
 class Glossary:
     """Terms with their translations.
 
-    A term is found as whole words, as it is written or with its first letter in capitals, the
-    longest first. In scripts without spaces between words, and in Korean, it is found anywhere.
+    A term matches only whole words, as written or with an upper-case first letter; the longest term
+    wins. In scripts without spaces between words, and in Korean, it matches anywhere.
 
     Args:
-        rows: Terms and translations; the first translation of a term is what it is translated to.
+        rows: Terms and translations; a term is translated by its first translation.
 
     Raises:
-        InputError: There is no term, or a side is blank.
+        InputError: There are no terms, or a side is blank.
 
     References: Dinu et al. 2019 (P19-1294) and Exel et al. 2020 (2020.eamt-1.29) for annotations.
     """
@@ -68,7 +68,7 @@ class Glossary:
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Glossary":
-        """Reads `term<TAB>translation` lines; `InputError` for another line."""
+        """Reads `term<TAB>translation` lines; raises `InputError` for other lines."""
         rows = [line.split("\t") for line in iterate_lines(path)]
         for number, row in enumerate(rows, start=1):
             if len(row) != 2 or not all(map(str.strip, row)):
@@ -77,10 +77,10 @@ class Glossary:
         return cls((term, translation) for term, translation in rows)
 
     def matches(self, text: str, target: str | None = None) -> list[Match]:
-        """The terms of a text; with a `target` those that it has a translation of.
+        """Finds the terms of a text; with a `target` only terms whose translation it contains.
 
-        A translation is in a target with its first letters in capitals, and inflected: its last
-        word may be half as long again.
+        In a target, a translation may have upper-case letters and be inflected: its last word may
+        be up to one and a half times as long.
         """
         matches, end = [], 0
         words = None if target is None else _UNIT.findall(target.casefold())
@@ -102,9 +102,9 @@ class Glossary:
         return matches
 
     def in_training(self, source: str, target: str, rng: np.random.Generator) -> tuple[str, str]:
-        """A pair, up to three drawn terms of its source annotated that its target translates."""
+        """Annotates up to three sampled terms of a source whose translations are in the target."""
         matches = self.matches(source, target)
-        count = min(len(matches), int(rng.integers(1, _MOST_IN_TRAINING + 1)))
+        count = min(len(matches), int(rng.integers(1, _MAX_IN_TRAINING + 1)))
         places = sorted(rng.permutation(len(matches))[:count].tolist())
         return annotate(source, [matches[place] for place in places]), target
 
@@ -123,7 +123,7 @@ def _is_among(phrase: str, words: list[str]) -> bool:
 def annotate(text: str, matches: Iterable[Match]) -> str:
     """Puts translations behind the terms of a text, between `TERM_SYMBOLS`.
 
-    The names of these symbols in the text itself lose their sign: `<term_as>` is `term_as>`.
+    In the text itself, names of these symbols lose their first character: `term_as>`.
 
     >>> annotate("a rack.", [Match(2, 6, "Gestell")])
     'a <term_begin> rack<term_as> Gestell<term_end>.'
@@ -141,23 +141,24 @@ def _plain(text: str) -> str:
 
 
 def without_annotations(text: str) -> str:
-    """A text as it was before `annotate`."""
+    """Removes the annotations of `annotate` from a text."""
     return _ANNOTATION.sub("", text)
 
 
 def origins(text: str) -> np.ndarray:
-    """Places of the characters of an annotated text in the text without, spaces not counted.
+    """Maps the characters of an annotated text to places in the plain text, without spaces.
 
-    Int `(characters,)`, -1 for none; a translation has the place of its term's last character.
+    Returns int `(characters,)`, with -1 for added characters. A translation's characters have the
+    place of its term's last character.
     """
-    found: list[int] = []
-    for turn, part in enumerate(_ANNOTATION.split(text)):
-        size, count = len("".join(part.split())), max(found, default=-1) + 1
-        if turn % 2:
-            found += [-1 if part.startswith(_BEGIN) else count - 1] * size
+    places: list[int] = []
+    for number, part in enumerate(_ANNOTATION.split(text)):
+        size, count = len("".join(part.split())), max(places, default=-1) + 1
+        if number % 2:
+            places += [-1 if part.startswith(_BEGIN) else count - 1] * size
         else:
-            found += range(count, count + size)
-    return np.array(found, int)
+            places += range(count, count + size)
+    return np.array(places, int)
 
 
 def learn_terms(
@@ -168,10 +169,10 @@ def learn_terms(
     """Yields words and their translations, the most probable first, by IBM's Model 1.
 
     Args:
-        pairs: Texts; the first ones count, up to 50 million pairs of words.
-        min_pairs: Fewest pairs that have both words.
-        min_probability: Least probability of the word where its translation stands; a word may
-            have several translations, of a probability of 0.1 at least.
+        pairs: Pairs of texts; only the first 50 million pairs of words count.
+        min_pairs: Minimum number of pairs that contain both words.
+        min_probability: Minimum probability of the word, given its translation. The probability of
+            the translation, given the word, must be at least 0.1.
 
     Reference: Brown et al. 1993 (J93-2003).
     """
@@ -179,43 +180,46 @@ def learn_terms(
     links, starts, count = [np.zeros((4, 0), np.int32)], [0, 0], 0
     for pair in pairs:
         words = [dict.fromkeys(["", *_WORD.findall(text)]) for text in pair]
-        one, other = (
+        source_words, target_words = (
             np.array([ids.setdefault(word, len(ids)) for word in side], np.int32)
             for ids, side in zip(numbers, words, strict=True)
         )
-        sides = (one, np.arange(len(one)) + starts[0]), (other, np.arange(len(other)) + starts[1])
-        grids = [np.repeat(column, len(other)) for column in sides[0]]
-        grids += [np.tile(column, len(one)) for column in sides[1]]
+        sides = (
+            (source_words, np.arange(len(source_words)) + starts[0]),
+            (target_words, np.arange(len(target_words)) + starts[1]),
+        )
+        grids = [np.repeat(column, len(target_words)) for column in sides[0]]
+        grids += [np.tile(column, len(source_words)) for column in sides[1]]
         links.append(np.array(grids, np.int32))
-        starts = [starts[0] + len(one), starts[1] + len(other)]
-        if (count := count + len(one) * len(other)) > _MOST_LINKS:
+        starts = [starts[0] + len(source_words), starts[1] + len(target_words)]
+        if (count := count + len(source_words) * len(target_words)) > _MAX_LINKS:
             break
     source, of_source, target, of_target = np.concatenate(links, axis=1)
     keys = source.astype(np.int64) * len(numbers[1]) + target
     keys, kind, counts = np.unique(keys, return_inverse=True, return_counts=True)
     sources, targets = np.divmod(keys, len(numbers[1]))
-    ahead = _model_1(kind, sources, of_target)
-    back = _model_1(kind, targets, of_source)
-    is_kept = (counts >= min_pairs) & (ahead >= 0.1) & (back >= min_probability)
+    forward = _model_1(kind, sources, of_target)
+    backward = _model_1(kind, targets, of_source)
+    is_kept = (counts >= min_pairs) & (forward >= 0.1) & (backward >= min_probability)
     is_kept &= (sources > 0) & (targets > 0)
     by_number: list[list[str]] = [[*side] for side in numbers]
-    for place in np.lexsort((-ahead, sources)):
+    for place in np.lexsort((-forward, sources)):
         if is_kept[place]:
             yield by_number[0][sources[place]], by_number[1][targets[place]]
 
 
-def _model_1(kind: np.ndarray, given: np.ndarray, token: np.ndarray) -> np.ndarray:
-    """The probability of each kind of link, that of a word where the `given` one stands.
+def _model_1(kind: np.ndarray, conditions: np.ndarray, token: np.ndarray) -> np.ndarray:
+    """Estimates the probability of each kind of link, given the word on one side.
 
     Args:
-        kind: Int `(links,)`.
-        given: Int `(kinds,)`, words.
-        token: Int `(links,)`, tokens that have one link each.
+        kind: Int `(links,)`, the kind of each link.
+        conditions: Int `(kinds,)`, the given word of each kind.
+        token: Int `(links,)`, the token that each link explains.
     """
-    probability = np.ones(len(given))
+    probability = np.ones(len(conditions))
     for _ in range(_ITERATIONS):
         share = probability[kind]
         share /= np.bincount(token, share)[token]
         expected = np.bincount(kind, share)
-        probability = expected / np.bincount(given, expected)[given]
+        probability = expected / np.bincount(conditions, expected)[conditions]
     return probability

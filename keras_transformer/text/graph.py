@@ -1,4 +1,4 @@
-"""The tokenizer as TensorFlow operations, so that an exported graph takes and gives text."""
+"""Tokenizer in TensorFlow operations, so that an exported graph takes and returns text."""
 
 import hashlib
 import importlib.metadata
@@ -12,9 +12,9 @@ from keras_transformer.text.tokenizer import Tokenizer
 class GraphTokenizer(tf.Module):
     """A `Tokenizer` inside a TensorFlow graph, with the same ids and the same text.
 
-    The model is a constant of the graph: a SavedModel that holds this module needs no other file,
-    and its loader imports (or links) only TensorFlow and tensorflow-text. It loads through
-    `tf.saved_model.load` and through TensorFlow 1 sessions, which TensorFlow Serving uses too.
+    The model is a constant of the graph. So a SavedModel with this module needs no other file, and
+    its loader imports (or links) only TensorFlow and tensorflow-text. `tf.saved_model.load` can
+    load it, and TensorFlow 1 sessions, as in TensorFlow Serving.
 
     Raises:
         ImportError: tensorflow-text is missing or built for another TensorFlow.
@@ -30,15 +30,15 @@ class GraphTokenizer(tf.Module):
         self._node_name = f"sentencepiece_{digest[:16]}"
 
     def _operations(self):
-        # Made anew for each use, so that the model is a node of the graph that uses it. Kept here,
-        # it would be a resource that the eager kernel cache owns, and `tf.random.set_seed` (which
-        # `keras.utils.set_random_seed` calls) empties that cache: "Resource does not exist".
-        # Eagerly the cache makes the second use cheap.
+        # Made for each use, so that the model is a node of the graph that uses it. An attribute
+        # would be a resource that the eager kernel cache owns. `tf.random.set_seed`, which
+        # `keras.utils.set_random_seed` calls, empties that cache: "Resource does not exist".
+        # In eager mode the cache makes the second use cheap.
         #
-        # Named after the model: of two nodes of one name, in two functions of a SavedModel, the
+        # Named after the model: if two functions of a SavedModel have nodes of the same name, the
         # loader gives both the model of the first.
         #
-        # Not FastSentencepieceTokenizer: it knows no byte fallback and gives the unknown id.
+        # Not FastSentencepieceTokenizer, which has no byte fallback and returns the unknown id.
         return self._tensorflow_text.SentencepieceTokenizer(
             self._model_bytes, out_type=tf.int32, name=self._node_name
         )
@@ -46,13 +46,13 @@ class GraphTokenizer(tf.Module):
     def tokenize(
         self, texts: tf.Tensor, add_bos: bool = False, add_eos: bool = False
     ) -> tf.RaggedTensor:
-        """Ids of each text.
+        """Returns the ids of each text.
 
         Args:
-            texts: string `(batch,)`, UTF-8. A wrong byte gives the unknown id, or with
-                byte fallback the three bytes of U+FFFD.
-            add_bos: Python bool, put `BOS_ID` in front.
-            add_eos: Python bool, put `EOS_ID` behind.
+            texts: string `(batch,)`, UTF-8. A wrong byte becomes the unknown id, or with byte
+                fallback the three bytes of U+FFFD.
+            add_bos: Python bool, whether ids begin with `BOS_ID`.
+            add_eos: Python bool, whether ids end with `EOS_ID`.
 
         Returns:
             int32 `tf.RaggedTensor` `(batch, (length))`.
@@ -60,10 +60,10 @@ class GraphTokenizer(tf.Module):
         texts = tf.convert_to_tensor(texts, tf.string)
         ids = self._operations().tokenize(texts)
         if self._whole_words:
-            ids = one_a_word(ids)
+            ids = one_per_word(ids)
         if self._known_ids is not None:
-            known = tf.where(ids.values < self._known_ids, ids.values, UNK_ID)
-            ids = ids.with_values(known)
+            known_or_unknown = tf.where(ids.values < self._known_ids, ids.values, UNK_ID)
+            ids = ids.with_values(known_or_unknown)
         column = [tf.size(texts), 1]
         parts = [tf.fill(column, BOS_ID)] if add_bos else []
         parts.append(ids)
@@ -72,11 +72,11 @@ class GraphTokenizer(tf.Module):
         return tf.concat(parts, axis=1) if len(parts) > 1 else ids
 
     def detokenize(self, ids: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
-        """Text of each row of ids: up to its first `EOS_ID`, without `PAD_ID` and `BOS_ID`.
+        """Returns the text of each row of ids, up to `EOS_ID`, without `PAD_ID` and `BOS_ID`.
 
         Args:
-            ids: Integers `(batch, length)`, ragged or dense. An id outside the vocabulary ends in
-                an error when the operation runs.
+            ids: Integers `(batch, length)`, ragged or dense. The operation fails for an id outside
+                the vocabulary.
 
         Returns:
             string `(batch,)`.
@@ -84,18 +84,18 @@ class GraphTokenizer(tf.Module):
         if isinstance(ids, tf.RaggedTensor):
             ids = ids.to_tensor(default_value=EOS_ID)
         ids = tf.cast(ids, tf.int32)
-        ended = tf.cumsum(tf.cast(ids == EOS_ID, tf.int32), axis=1) > 0
-        keep = ~ended & (ids != PAD_ID) & (ids != BOS_ID)
+        has_ended = tf.cumsum(tf.cast(ids == EOS_ID, tf.int32), axis=1) > 0
+        keep = ~has_ended & (ids != PAD_ID) & (ids != BOS_ID)
         return self._operations().detokenize(tf.ragged.boolean_mask(ids, keep))
 
 
-def one_a_word(ids: tf.RaggedTensor) -> tf.RaggedTensor:
-    """SentencePiece's ids with one unknown token for each unknown word; see `has_whole_words`."""
-    known = tf.not_equal(ids.values, UNK_ID)
-    # No text begins with an unknown token, so that what follows the end of one does not matter.
-    becomes = tf.concat([tf.logical_not(known[1:]), [False]], axis=0)
-    values = tf.boolean_mask(tf.where(becomes[: tf.size(known)], UNK_ID, ids.values), known)
-    before = tf.cumsum(tf.cast(known, ids.row_splits.dtype))
+def one_per_word(ids: tf.RaggedTensor) -> tf.RaggedTensor:
+    """Converts SentencePiece's ids to one unknown token per unknown word; see `has_whole_words`."""
+    is_known = tf.not_equal(ids.values, UNK_ID)
+    # No text begins with an unknown token, so the first token of the next text does not matter.
+    becomes = tf.concat([tf.logical_not(is_known[1:]), [False]], axis=0)
+    values = tf.boolean_mask(tf.where(becomes[: tf.size(is_known)], UNK_ID, ids.values), is_known)
+    before = tf.cumsum(tf.cast(is_known, ids.row_splits.dtype))
     splits = tf.gather(tf.concat([[0], before], axis=0), ids.row_splits)
     return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
 
@@ -103,7 +103,7 @@ def one_a_word(ids: tf.RaggedTensor) -> tf.RaggedTensor:
 def _import_tensorflow_text():
     try:
         import tensorflow_text
-    # A build for another TensorFlow imports its Python files and fails to load its operations.
+    # A build for another TensorFlow can import its Python files but not load its operations.
     except (ImportError, tf.errors.OpError) as error:
         versions = [f"{name} {_version(name)}" for name in ("tensorflow", "tensorflow-text")]
         raise ImportError(

@@ -1,4 +1,4 @@
-"""The labels of a classifier."""
+"""Labels of a classifier."""
 
 import json
 import os
@@ -9,10 +9,10 @@ from keras_transformer.files import write_output
 
 
 class Labels:
-    """A list of strings whose places are the ids: the target's tokenizer of a classifier.
+    """List of labels whose places are their ids: a classifier's target tokenizer.
 
     Args:
-        names: Strings, each once; see `of_texts`.
+        names: Different strings; see `of_texts`.
 
     Example:
 
@@ -26,12 +26,12 @@ class Labels:
 
     @classmethod
     def of_texts(cls, labels: Iterable[str]) -> "Labels":
-        """Collects the labels of a text, sorted; blank ones are left out."""
+        """Collects the sorted labels of a text, without blank labels."""
         return cls(sorted({label for label in labels if label.strip()}))
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Labels":
-        """Reads the file that `save` wrote; `InputError` if it is missing or holds something else.
+        """Reads the file of `save`; raises `InputError` if it is missing or invalid.
 
         Args:
             path: Path of a JSON list of strings.
@@ -51,7 +51,7 @@ class Labels:
 
     @property
     def model_bytes(self) -> bytes:
-        """Content of the file, by which labels are compared."""
+        """Content of the file; equal labels have equal bytes."""
         return (json.dumps(self.names, ensure_ascii=False, indent=0) + "\n").encode("utf-8")
 
     @property
@@ -60,11 +60,11 @@ class Labels:
         return len(self.names)
 
     def check(self, label: str, where: str) -> None:
-        """Raises `InputError`, which begins with `where`, for a string that is no label."""
+        """Raises `InputError`, which begins with `where`, for an unknown label."""
         if label not in self._ids:
-            known = ", ".join(self.names)
+            known_labels = ", ".join(self.names)
             raise InputError(
-                f"{where}: expected a label that was trained on ({known:.200}). "
+                f"{where}: expected a label that was trained on ({known_labels:.200}). "
                 f"Received: {label!r:.80}."
             )
 

@@ -1,8 +1,8 @@
-"""Markup around a translation: taken out of the source, put back into the translation.
+"""Markup of a text: removed from the source, and put back into the translation.
 
-URLs, e-mail addresses and fields become placeholders, tokens that the model copies. Tags are left
-out; in the translation a tag encloses the words that attended to the words it encloses.
-Whatever the model writes, every tag and placeholder of the source is in the result once.
+URLs, e-mail addresses and fields become placeholders, tokens that the model copies. Tags are
+removed; in the translation a tag encloses the words that attended to the words in the tag. The
+result contains every tag and placeholder of the source once, whatever the model writes.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ _OPAQUE_NAMES = ("script", "style")
 _OPAQUE += "".join(rf"|<{name}\b[^>]*>.*?</{name}\s*>" for name in _OPAQUE_NAMES)
 _TAG = re.compile(f"(?is:{_OPAQUE})|(?:{TAG})")
 _EMPTY = set("area base br col embed hr img input link meta source track wbr".split())
-# Tags between which words are no parts of one word.
+# Tags that separate words.
 _BLOCKS = set("br dd div dl dt h1 h2 h3 h4 h5 h6 hr img li ol option p table td th tr ul".split())
 _SYMBOL = regex.compile(r"<ph_\d+>")
 _UNIT = regex.compile(rf"{_SYMBOL.pattern}|{UNIT}", regex.V1)
@@ -39,7 +39,7 @@ _SPECIAL = ("<s>", "</s>", "<pad>")
 
 
 class Aligned(Protocol):
-    """The fields of an `engine.Translation` that markup is put back with."""
+    """The fields of an `engine.Translation` that `restore` needs."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -62,7 +62,7 @@ _Aligned = TypeVar("_Aligned", bound=Aligned)
 
 @dataclasses.dataclass
 class _Mark:
-    """A tag, or an item, and its place: characters of the text before it, spaces not counted."""
+    """A tag or an item, and its place: the number of characters before it, without spaces."""
 
     begin: str
     start: int
@@ -75,7 +75,7 @@ class _Mark:
 
 
 class Protected(NamedTuple):
-    """A source without markup, and the markup: marks, and the texts of the placeholders."""
+    """A source without markup, with its marks and the texts of its placeholders."""
 
     text: str
     marks: list[_Mark]
@@ -92,11 +92,11 @@ class _Unit(NamedTuple):
 
 
 class _Writer:
-    """Takes a source apart: the text, and a tree of marks."""
+    """Separates a source into its text and a tree of marks."""
 
     def __init__(self, placeholders, is_html):
         self.text, self.count, self.literals = "", 0, []
-        self.is_html, self.left = is_html, placeholders.size
+        self.is_html, self.symbols_left = is_html, placeholders.size
         self.pattern = ITEM_OR_NUMBER if placeholders.numbers else ITEM
         self.symbols: set[int] = set()  # where they begin
         self.marks: list[_Mark] = []
@@ -107,7 +107,7 @@ class _Writer:
         self.count += len("".join(text.split()))
 
     def passage(self, text):
-        """Adds text with its items, which character references would hide or lengthen."""
+        """Adds text with its items; first replaces character references, which could hide items."""
         text, place = html.unescape(text) if self.is_html else text, 0
         for match in self.pattern.finditer(text):
             self.add(text[place : match.start()])
@@ -119,7 +119,7 @@ class _Writer:
         literal = html.escape(text, quote=False) if self.is_html else text
         mark = self._mark(literal)
         mark.space_after = space_after
-        if len(self.literals) < self.left:
+        if len(self.literals) < self.symbols_left:
             self.literals.append(literal)
             mark.number = len(self.literals)
             self.symbols.add(len(self.text))
@@ -131,7 +131,7 @@ class _Writer:
         if name in _BLOCKS and self.text and not self.text[-1].isspace():
             self.add(" ")
         is_end = literal.startswith("</")
-        if is_end and name in [each for each, _, _ in self.open]:
+        if is_end and name in [name_of_tag for name_of_tag, _, _ in self.open]:
             while self.open[-1][0] != name:
                 self._leave_open()
             _, mark, self.marks = self.open.pop()
@@ -139,8 +139,10 @@ class _Writer:
             return
         mark = self._mark(literal)
         mark.stop, mark.space_after = self.count, space_after
-        is_whole = literal[1] in "!?" or literal.endswith("/>") or name in (*_EMPTY, *_OPAQUE_NAMES)
-        if not (is_end or is_whole):
+        is_complete = (
+            literal[1] in "!?" or literal.endswith("/>") or name in (*_EMPTY, *_OPAQUE_NAMES)
+        )
+        if not (is_end or is_complete):
             self.open.append((name, mark, self.marks))
             self.marks = mark.children
 
@@ -150,32 +152,32 @@ class _Writer:
         return self.marks[-1]
 
     def _leave_open(self):
-        """Makes the last open tag, without an end, a mark by itself, its children its siblings."""
+        """Turns the last open tag without an end to a separate mark, its children to siblings."""
         _, mark, outside = self.open.pop()
         mark.stop = mark.start
         outside += mark.children
         mark.children, self.marks = [], outside
 
     def close(self) -> str:
-        """Leaves open what has no end; returns the text, in which only symbols look like some."""
+        """Ends the source; returns the text, in which only placeholders look like placeholders."""
         while self.open:
             self._leave_open()
 
         def escaped(match):
             return match[0] if match.start() in self.symbols else match[0].replace("_", "-")
 
-        # What tags have stood in: of as many characters, so that places stay.
+        # Replaced by a text of the same length, so that places stay the same.
         return _SYMBOL.sub(escaped, self.text)
 
 
 def protect(source: str, markup: Markup, placeholders: Placeholders) -> Protected:
-    """Takes markup out of a source.
+    """Removes markup from a source.
 
     Args:
-        source: Text; of `"html"` with tags and character references.
-        markup: `"placeholders"`: URLs, e-mail addresses and fields; `"html"`: tags as well.
-        placeholders: Placeholders of the vocabulary. Further items are left out of the text, and
-            stand in the translation where the words around them are.
+        source: Text; with tags and character references for `"html"`.
+        markup: `"placeholders"`: URLs, e-mail addresses and fields; `"html"`: tags too.
+        placeholders: Placeholders of the vocabulary. Further items are removed from the text, and
+            put back where the words around them are in the translation.
     """
     is_html, place = markup == "html", 0
     writer = _Writer(placeholders, is_html)
@@ -190,33 +192,35 @@ def protect(source: str, markup: Markup, placeholders: Placeholders) -> Protecte
 def restore(
     translation: _Aligned,
     protected: Protected,
-    read: Sequence[int] | np.ndarray | None = None,
+    origins: Sequence[int] | np.ndarray | None = None,
     tag: str | None = None,
 ) -> _Aligned:
-    """Puts the markup of its source into a translation, and into its alternatives.
+    """Puts the markup of a source into its translation, and into the alternatives.
 
     Args:
-        translation: Translation of `protected.text`; without an alignment words are taken to be in
-            the order of the source.
+        translation: Translation of `protected.text`. Without an alignment, words count as in the
+            order of the source.
         protected: The source.
-        read: Places in `protected.text` of the characters that the model has read, -1 for those
-            of others, spaces not counted; by default it has read only the text.
-        tag: What the model has read before the text, and before each part of one that was split.
+        origins: Places in `protected.text` of the characters that the model has read, without
+            spaces, -1 for added characters; by default it has read only the text.
+        tag: Tag that the model has read before the text, and before each part of a split text.
     """
-    alternatives = tuple(restore(each, protected, read, tag) for each in translation.alternatives)
-    text = _Restorer(translation, protected, read, tag).text()
+    alternatives = tuple(
+        restore(alternative, protected, origins, tag) for alternative in translation.alternatives
+    )
+    text = _Restorer(translation, protected, origins, tag).text()
     return dataclasses.replace(translation, text=text, alternatives=alternatives)
 
 
 class _Restorer:
-    def __init__(self, translation, protected, read, tag):
+    def __init__(self, translation, protected, origins, tag):
         self._protected = protected
         size = len("".join(protected.text.split()))
-        places = np.arange(size) if read is None else np.asarray(read, int)
+        places = np.arange(size) if origins is None else np.asarray(origins, int)
         weights, target, self._middles = _attention(translation, places, tag)
         self._units: list[_Unit] = []
         self._placed: set[int] = set()
-        items = {mark.number: mark for mark in _every(protected.marks) if mark.number}
+        items = {mark.number: mark for mark in _all_marks(protected.marks) if mark.number}
         end, text = 0, translation.text
         total = max(len("".join(text.split())), 1)
         for match in _UNIT.finditer(text):
@@ -226,7 +230,7 @@ class _Restorer:
             if match[0].startswith("<ph_"):
                 number = int(match[0][4:-1])
                 if number not in items or number in self._placed:
-                    continue  # The model has made it up, or written it twice.
+                    continue  # The model has invented it, or written it twice.
                 self._placed.add(number)
                 row = self._inside(items[number])
             self._units.append(_Unit(match[0], has_space, row / max(row.sum(), 1e-9)))
@@ -237,22 +241,22 @@ class _Restorer:
         return ((self._middles >= mark.start) & (self._middles < mark.stop)).astype(float)
 
     def text(self) -> str:
-        """The translation with its markup."""
+        """Returns the translation with its markup."""
         self._out: list[str] = []
-        self._spaced, self._owes_space = 0, False  # units whose space is written
-        # A stack: marks may be nested more deeply than functions may.
-        writing = [self._write(self._protected.marks, 0, len(self._units))]
-        while writing:
-            if (inside := next(writing[-1], None)) is None:
-                writing.pop()
+        self._spaced, self._owes_space = 0, False  # number of units whose space is written
+        # A stack, because marks may be nested more deeply than function calls.
+        writers = [self._write(self._protected.marks, 0, len(self._units))]
+        while writers:
+            if (arguments := next(writers[-1], None)) is None:
+                writers.pop()
             else:
-                writing.append(self._write(*inside))
+                writers.append(self._write(*arguments))
         return "".join(self._out)
 
-    def _write(self, marks, left, right):
-        """Writes sibling marks and the units around them; yields what to write inside a mark."""
-        place = left
-        for start, stop, mark in self._places(marks, left, right):
+    def _write(self, marks, lower, upper):
+        """Writes sibling marks and the units around them; yields arguments of nested calls."""
+        place = lower
+        for start, stop, mark in self._places(marks, lower, upper):
             self._words(place, start)
             self._space(start, mark.space_before and start == stop)
             self._out.append(mark.begin)
@@ -260,7 +264,7 @@ class _Restorer:
             self._out.append(mark.end)
             self._owes_space = start == stop and mark.space_after
             place = stop
-        self._words(place, right)
+        self._words(place, upper)
 
     def _words(self, start, stop):
         for place in range(start, stop):
@@ -273,7 +277,7 @@ class _Restorer:
             self._out.append(text)
 
     def _space(self, place, is_wanted=False):
-        """Writes the space before a unit, once, also before the tags in front of it."""
+        """Writes the space before a unit, once, and before the tags in front of it."""
         if place >= self._spaced and place < len(self._units):
             is_wanted |= self._units[place].has_space
             self._spaced = place + 1
@@ -281,9 +285,9 @@ class _Restorer:
             self._out.append(" ")
         self._owes_space = False
 
-    def _places(self, marks, left, right):
-        """Ranges of units of sibling marks, which do not overlap, in their order."""
-        ranges, free = [], [(left, right)]
+    def _places(self, marks, lower, upper):
+        """Returns the ranges of units of sibling marks, in order, without overlaps."""
+        ranges, free = [], [(lower, upper)]
         for order, mark in enumerate(marks):
             if mark.number in self._placed:
                 continue
@@ -293,20 +297,20 @@ class _Restorer:
                 free.remove((begin, end))
                 free += [span for span in ((begin, best[0]), (best[1], end)) if span[0] < span[1]]
         inside = {place for start, stop, _ in ranges for place in range(start + 1, stop)}
-        taken = {order for _, _, order in ranges}
+        placed_orders = {order for _, _, order in ranges}
         for order, mark in enumerate(marks):
-            if order not in taken and mark.number not in self._placed:
-                place = self._best_place(mark, left, right, inside)
+            if order not in placed_orders and mark.number not in self._placed:
+                place = self._best_place(mark, lower, upper, inside)
                 ranges.append((place, place, order))
         return [(start, stop, marks[order]) for start, stop, order in sorted(ranges)]
 
     def _best_range(self, mark, free):
-        """The units in a row that attend to the words in a mark more than to others, or None."""
+        """Returns the range of units that attend more to words in a mark than outside, or None."""
         gains = self._rows @ self._inside(mark) - 0.5
         best, highest = None, 0.0
-        for left, right in free:
-            total, start = 0.0, left
-            for place in range(left, right):
+        for lower, upper in free:
+            total, start = 0.0, lower
+            for place in range(lower, upper):
                 if total <= 0:
                     total, start = 0.0, place
                 total += gains[place]
@@ -314,70 +318,77 @@ class _Restorer:
                     best, highest = (start, place + 1), total
         return best
 
-    def _best_place(self, mark, left, right, inside):
-        """The place that most agrees with the words before and after a mark."""
+    def _best_place(self, mark, lower, upper, inside):
+        """Returns the place that agrees best with the words before and after a mark."""
         if not len(self._middles):
-            return right
-        before = self._rows[left:right] @ (self._middles < mark.start) - 0.5
+            return upper
+        before = self._rows[lower:upper] @ (self._middles < mark.start) - 0.5
         gains = np.concatenate([[0.0], np.cumsum(before)])
-        gains[[place - left for place in inside]] = -np.inf
-        return left + int(np.argmax(gains))
+        gains[[place - lower for place in inside]] = -np.inf
+        return lower + int(np.argmax(gains))
 
 
-def _every(marks):
-    left = list(marks)
-    while left:
-        yield (mark := left.pop())
-        left += mark.children
+def _all_marks(marks):
+    marks_to_visit = list(marks)
+    while marks_to_visit:
+        yield (mark := marks_to_visit.pop())
+        marks_to_visit += mark.children
 
 
 def _attention(translation: Aligned, places: np.ndarray, tag: str | None) -> tuple[Any, Any, Any]:
-    """Attention `(target tokens, source tokens)`, and where their middles are.
+    """Returns attention `(target tokens, source tokens)`, and the tokens' middles.
 
-    Those of the target as shares of its characters, those of the source in characters of the text,
-    whose `places` are those of the characters that the model has read.
+    Middles of target tokens are shares of the target's characters. Middles of source tokens are
+    places in the text; `places` are the places of the characters that the model has read.
     """
     parts = translation.parts or (translation,)
     has_alignment = all(part.alignment is not None for part in parts)
-    tokens = [[x for x in part.tokens if x not in _SPECIAL] for part in parts]
-    read_tokens = [_read(part.source_tokens, tag) for part in parts]
+    tokens = [[token for token in part.tokens if token not in _SPECIAL] for part in parts]
+    read_tokens = [_token_places(part.source_tokens, tag) for part in parts]
     sources = [
-        [each.source_tokens[i] for i in read] for each, read in zip(parts, read_tokens, strict=True)
+        [part.source_tokens[i] for i in token_places]
+        for part, token_places in zip(parts, read_tokens, strict=True)
     ]
     target, source = _middles(sum(tokens, [])), _middles(sum(sources, []))
     if not has_alignment or not len(target) or not len(source):
-        # One place for each character, in order.
+        # Each character has its own place, in order.
         size = int(places.max(initial=-1)) + 1
         middles = (np.arange(size) + 0.5) / max(size, 1)
         return np.eye(size), middles, middles * size
     weights = np.zeros((len(target), len(source)))
     row = column = 0
-    for part, each, other, read in zip(parts, tokens, sources, read_tokens, strict=True):
-        places_of_words = [i for i, x in enumerate(part.tokens) if x not in _SPECIAL]
-        block = np.asarray(part.alignment, float)[np.ix_(places_of_words, read)]
-        weights[row : row + len(each), column : column + len(other)] = block
-        row, column = row + len(each), column + len(other)
+    for part, target_tokens, source_tokens, token_places in zip(
+        parts, tokens, sources, read_tokens, strict=True
+    ):
+        places_of_words = [i for i, token in enumerate(part.tokens) if token not in _SPECIAL]
+        block = np.asarray(part.alignment, float)[np.ix_(places_of_words, token_places)]
+        weights[row : row + len(target_tokens), column : column + len(source_tokens)] = block
+        row, column = row + len(target_tokens), column + len(source_tokens)
     source = places[np.minimum(source * len(places), len(places) - 1).astype(int)]
     return weights[:, source >= 0], target, source[source >= 0] + 0.5
 
 
-def _read(tokens: Sequence[str], tag: str | None) -> list[int]:
-    """Places of the tokens of a text, without special ones and without the tag in front of it."""
-    places = [i for i, x in enumerate(tokens) if x not in _SPECIAL]
-    names = [tokens[i].replace("\u2581", "") for i in places[:2]]  # a space may be by itself
+def _token_places(tokens: Sequence[str], tag: str | None) -> list[int]:
+    """Returns the places of the tokens of a text, without special tokens and its tag."""
+    places = [i for i, token in enumerate(tokens) if token not in _SPECIAL]
+    names = [
+        tokens[i].replace("\u2581", "") for i in places[:2]
+    ]  # A space may be a separate token.
     return places[names.index(f"<{tag}>") + 1 :] if f"<{tag}>" in names else places
 
 
 def _middles(tokens: Sequence[str]) -> np.ndarray:
-    """The middle of each token, as a share of all characters."""
-    sizes = [1 if re.fullmatch("<0x..>", x) else len(x.replace("\u2581", "")) for x in tokens]
+    """Returns the middle of each token, as a share of all characters."""
+    sizes = [
+        1 if re.fullmatch("<0x..>", token) else len(token.replace("\u2581", "")) for token in tokens
+    ]
     ends = np.cumsum(sizes)
     return (ends - np.array(sizes) / 2) / max(ends[-1] if len(ends) else 0, 1)
 
 
 def _between(middles, begin, end):
-    """Places of the tokens of a unit: those in the middle of it, or the nearest one."""
+    """Returns the places of the tokens whose middles are in a unit, or of the nearest token."""
     inside = np.flatnonzero((middles >= begin) & (middles <= end))
-    if len(inside) or not len(middles):
-        return inside if len(inside) else slice(0, 0)
-    return [int(np.argmin(np.abs(middles - (begin + end) / 2)))]
+    if len(inside) == 0 and len(middles):
+        return np.argmin(np.abs(middles - (begin + end) / 2), keepdims=True)
+    return inside

@@ -1,4 +1,4 @@
-"""Placeholders: numbered tokens in the place of what is not translated."""
+"""Placeholders: numbered tokens that replace text that is not translated."""
 
 import collections
 import zlib
@@ -10,14 +10,14 @@ import regex
 from keras_transformer.text.splitting import LETTER
 
 _IN_NAME, _IN_HOST = rf"[{LETTER}.+\-]", rf"[{LETTER}\-]"  # of an e-mail address
-# All repetitions are bounded, possessive or begin at one place: a long text is read once.
+# All repetitions are bounded, possessive or begin at one place, so that a long text is read once.
 _ITEM = "|".join(
     (
         r"""(?:https?|ftp)://[^\s<>"]*[^\s<>".,;:!?)\]}'’”»]""",  # a URL
         r"""www\.[^\s<>"]*[^\s<>".,;:!?)\]}'’”»]""",
         rf"(?<!{_IN_NAME}){_IN_NAME}++@{_IN_HOST}+(?:\.{_IN_HOST}+)+",  # an e-mail address
         r"\$?\{\{?[^\s{}]*\}\}?",  # {name}, ${name}, {{name}}
-        # %s, %(name)s, %1$d; after a number and a space the sign is that of a percentage.
+        # %s, %(name)s, %1$d; after a number and a space, % means a percentage.
         r"(?<!\d\s)%(?:\(\w+\)|\d{1,2}\$)?[\-+#0]{0,5}\d{0,3}(?:\.\d{1,3})?[sdifgxXc@]"
         rf"(?!{LETTER})",
         r"<ph_\d+>",  # a placeholder's own name
@@ -38,34 +38,39 @@ _IN_TRAINING = {
 
 
 class Placeholders(NamedTuple):
-    """Placeholders of a vocabulary: their number, and whether numbers become some."""
+    """Placeholders of a vocabulary.
+
+    Attributes:
+        size: Number of placeholders.
+        numbers: Whether numbers become placeholders.
+    """
 
     size: int = 0
     numbers: bool = False
 
     @property
     def symbols(self) -> list[str]:
-        """Their tokens; `<ph_0>`, which no text has, where numbers become placeholders."""
-        numbers = [symbol(0)] if self.size and self.numbers else []
-        return numbers + [symbol(number) for number in range(1, self.size + 1)]
+        """Tokens of the placeholders; `<ph_0>`, which no text has, if numbers become some."""
+        first = 0 if self.size and self.numbers else 1
+        return [symbol(number) for number in range(first, self.size + 1)]
 
     @classmethod
     def of_symbols(cls, symbols: Iterable[str]) -> "Placeholders":
-        """The placeholders among the symbols of a vocabulary."""
+        """Returns the placeholders among the symbols of a vocabulary."""
         names = {name for name in symbols if name.startswith("<ph_")}
         return cls(len(names - {symbol(0)}), symbol(0) in names)
 
 
 def symbol(number: int) -> str:
-    """The token of a placeholder, counted from 1."""
+    """Returns the token of a placeholder, counted from 1."""
     return f"<ph_{number}>"
 
 
 def with_placeholders(source: str, target: str, placeholders: Placeholders) -> tuple[str, str]:
-    """Puts placeholders for what both sides of a training pair have in common.
+    """Replaces by placeholders what both sides of a training pair have in common.
 
-    URLs, e-mail addresses, fields and tags that stand equally often on both sides. They are counted
-    from a number that the text decides, so that all tokens are learned; what is left over stays.
+    These are URLs, e-mail addresses, fields and tags that occur equally often on both sides. Their
+    first number depends on the text, so that all tokens are learned. Further items stay unchanged.
 
     >>> with_placeholders("Ask a@b.org, {me}.", "Fragen Sie a@b.org, {me}.", Placeholders(1))
     ('Ask <ph_1>, {me}.', 'Fragen Sie <ph_1>, {me}.')
@@ -73,19 +78,26 @@ def with_placeholders(source: str, target: str, placeholders: Placeholders) -> t
     count, numbers = placeholders
     first = zlib.crc32(source.encode())
     pattern = _IN_TRAINING[numbers]
-    items, other = pattern.findall(source), pattern.findall(target)
-    common = [item for item in dict.fromkeys(items) if items.count(item) == other.count(item)]
-    turns = [(item, turn) for item in common for turn in range(items.count(item))]
-    chosen = {
-        item_turn: symbol((first + i) % count + 1) for i, item_turn in enumerate(turns[:count])
+    source_items, target_items = pattern.findall(source), pattern.findall(target)
+    common = [
+        item
+        for item in dict.fromkeys(source_items)
+        if source_items.count(item) == target_items.count(item)
+    ]
+    common_occurrences = [
+        (item, number) for item in common for number in range(source_items.count(item))
+    ]
+    symbol_of_occurrence = {
+        occurrence: symbol((first + i) % count + 1)
+        for i, occurrence in enumerate(common_occurrences[:count])
     }
 
     def replaced(text):
-        seen: collections.Counter[str] = collections.Counter()
+        occurrences: collections.Counter[str] = collections.Counter()
 
         def replace(match):
-            seen[match[0]] += 1
-            return chosen.get((match[0], seen[match[0]] - 1), match[0])
+            occurrences[match[0]] += 1
+            return symbol_of_occurrence.get((match[0], occurrences[match[0]] - 1), match[0])
 
         return pattern.sub(replace, text)
 

@@ -1,4 +1,4 @@
-"""Long texts, split at the ends of their sentences."""
+"""Splits long texts at the ends of their sentences."""
 
 import itertools
 import re
@@ -13,11 +13,11 @@ _CLOSING = r"\"'\p{Pe}\p{Pf}"
 
 
 _SENTENCE_END = regex.compile(
-    # The look-behind: a long run of dots is tried once, not once for each of its dots. German
-    # closes a quotation with what opens one elsewhere, French after a space that does not break.
+    # The look-behind: a long run of dots is tried once, not at each dot. German closes a quotation
+    # with the mark that opens it elsewhere, French has a no-break space before the closing mark.
     rf"(?<![.!?…])[.!?…]++[{_CLOSING}\p{{Pi}}]*+(?:[\u00a0\u202f][»›])?(?=\s)"
-    # These three stand inside words and numbers, too; the marks of other scripts do not, except
-    # for the wide point of a number.
+    # These three marks also occur inside words and numbers; marks of other scripts do not, except
+    # the full-width point of a number.
     r"|(?![.!?]|．\d)\p{Sentence_Terminal}[\p{Sentence_Terminal}…]*+"
     rf"[{_CLOSING}]*+"
     # Greek's question mark, which looks like a semicolon.
@@ -30,27 +30,27 @@ def split_text(text: str, fits: Callable[[str], bool]) -> list[str]:
     """Splits a text at the ends of its sentences into as few parts as possible.
 
     A sentence ends at `.`, `!`, `?` or `…` before a space, at another mark with Unicode's property
-    Sentence_Terminal (`。`, `।`, `؟`, `။`…) or at Greek's `;`, each with the quotes and brackets
-    that close after it, and at a line break. A point after an abbreviation counts as an end. Parts
-    are filled one after the other, which gives the fewest where every part of a text that fits also
-    fits. None is blank. A sentence that does not fit is split between its words; a word that does
-    not fit is an error.
+    Sentence_Terminal (`。`, `।`, `؟`, `။`…), at Greek's `;`, and at a line break. Closing quotes
+    and brackets after a mark belong to the sentence. A point after an abbreviation is an end.
+
+    Each part takes as many sentences as fit, and no part is blank. A sentence that does not fit is
+    split between its words; a word that does not fit raises an error.
 
     >>> split_text("One. Two! Three?", lambda part: len(part) <= 9)
     ['One. Two!', 'Three?']
     """
-    whole = text.strip()
-    if not whole:
+    stripped = text.strip()
+    if not stripped:
         return []
-    if fits(whole):
-        return [whole]
-    ends = [match.end() for match in _SENTENCE_END.finditer(whole)]
+    if fits(stripped):
+        return [stripped]
+    ends = [match.end() for match in _SENTENCE_END.finditer(stripped)]
     parts, part, start = [], "", 0
-    for sentence_start, end in itertools.pairwise([0, *ends, len(whole)]):
-        sentence = whole[sentence_start:end].strip()
+    for sentence_start, end in itertools.pairwise([0, *ends, len(stripped)]):
+        sentence = stripped[sentence_start:end].strip()
         if not sentence:
             continue
-        longer = whole[start:end].strip()
+        longer = stripped[start:end].strip()
         if part and fits(longer):
             part = longer
             continue
@@ -58,13 +58,13 @@ def split_text(text: str, fits: Callable[[str], bool]) -> list[str]:
             parts.append(part)
         *before, part = [sentence] if fits(sentence) else _split_between_words(sentence, fits)
         parts += before
-        start = whole.rindex(part, sentence_start, end)
+        start = stripped.rindex(part, sentence_start, end)
     return [*parts, part]
 
 
 def _split_between_words(sentence, fits):
     """Splits a sentence that does not fit into as few parts as possible."""
-    parts, start, end = [], 0, 0  # of the part that is being filled
+    parts, start, end = [], 0, 0  # bounds of the current part
     for word in re.finditer(r"\S+", sentence):
         if end > start and fits(sentence[start : word.end()]):
             end = word.end()
@@ -85,17 +85,17 @@ UNSPACED = (
     r"[\p{scx=Han}\p{scx=Hiragana}\p{scx=Katakana}\p{scx=Hangul}\p{scx=Thai}\p{scx=Lao}"
     r"\p{scx=Khmer}\p{scx=Myanmar}\p{scx=Tibetan}]"
 )
-"""A character of a script that writes words side by side, or endings next to them, as Korean."""
+"""A character of a script without spaces between words, or, as Korean, before endings."""
 LETTER = rf"[\w--{UNSPACED}]"
 """A letter, a mark or a digit of a script that has spaces between words."""
-# Python takes \x1c to \x1f for spaces, too.
+# For Python \x1c to \x1f are spaces too.
 UNIT = rf"{LETTER}++|[^\s\x1c-\x1f]\p{{M}}*+"
-"""A word; where words are not told apart a character; or a sign."""
+"""A word; or a character of a script without spaces between words; or a sign."""
 
 _WITHIN_START = regex.compile(rf"(?<={LETTER})(?!{UNSPACED})|(?=\p{{M}})", regex.V1)
 _WITHIN_STOP = regex.compile(rf"(?<!{UNSPACED})(?={LETTER})|(?=\p{{M}})", regex.V1)
 
 
 def are_whole_words(text: str, start: int, stop: int) -> bool:
-    """True where no word of a text goes on before or after a part of it."""
+    """Returns True if no word of a text continues before or after a part of it."""
     return not (_WITHIN_START.match(text, start) or _WITHIN_STOP.match(text, stop))

@@ -1,4 +1,4 @@
-"""SentencePiece models with the ids that the whole package agrees on."""
+"""Tokenizes text with SentencePiece models that have this package's special ids."""
 
 import os
 import re
@@ -25,25 +25,26 @@ _SPECIAL_IDS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
 
 
 class Tokenizer:
-    """Turns text into ids of tokens and back.
+    """Converts text to token ids and back.
 
-    Ids 0 to 3 are padding, beginning, end and the unknown token. Text never produces the first
-    three: `"</s>"` in a sentence is spelled out like any other characters.
+    Ids 0 to 3 are padding, BOS, EOS and the unknown token. Text never produces the first three:
+    `"</s>"` in a sentence is spelled like any other characters.
+
+    Two tokenizers are equal if the bytes of their models are.
 
     Args:
-        model_bytes: A serialized SentencePiece model, as `Tokenizer.model_bytes` gives it.
+        model_bytes: A serialized SentencePiece model, such as `Tokenizer.model_bytes`.
 
     Raises:
-        InputError: The bytes are no whole SentencePiece model, it is neither a unigram nor a BPE
-            model, or its special ids are others.
-
-    Two tokenizers are equal when their models are, byte by byte.
+        InputError: The bytes are not a complete SentencePiece model, it is neither a unigram nor a
+            BPE model, or it has other special ids.
 
     Attributes:
         model_bytes: The serialized model.
-        whole_words: True if tokens are words, and one unknown word is one unknown token.
-        kind: `"unigram"`, what vocabularies are trained as; or `"bpe"`.
-        vocabulary_size: Number of ids, the four special ones counted. An imported model may have
+        whole_words: True for a word-level vocabulary, in which an unknown word is one unknown
+            token.
+        kind: `"unigram"`, the kind of trained vocabularies, or `"bpe"`.
+        vocabulary_size: Number of ids, including the four special ids. An imported model may have
             more pieces, which take part in the segmentation and are unknown tokens.
 
     Example:
@@ -72,9 +73,9 @@ class Tokenizer:
         """Learns a vocabulary from the lines of text files.
 
         Args:
-            files: A path or a list of paths: UTF-8, plain or gzip (a name in `.gz`). Give both
-                sides of a parallel corpus for a joint vocabulary.
-            vocabulary_size: Number of ids, the four special ones counted.
+            files: A path or a list of paths: UTF-8, plain or gzip (a name in `.gz`); both sides of
+                a parallel corpus for a joint vocabulary.
+            vocabulary_size: Number of ids, including the four special ids.
             **options: Fields of `VocabularyOptions`.
 
         Raises:
@@ -98,42 +99,44 @@ class Tokenizer:
         """Learns a vocabulary; equal texts and options give equal models.
 
         Args:
-            texts: An iterable of strings, one sentence each. Nothing is written to disk.
-            vocabulary_size: Number of ids, the four special ones counted.
-            tags: Names of tokens `<name>`, which may stand in front of a source.
-            terms: Whether there are tokens that annotate terms with their translations.
-            **options: Fields of `VocabularyOptions`. Of whole words an id, `"▁"`, is no word:
-                SentencePiece finds unknown words by it.
+            texts: An iterable of sentences. Nothing is written to disk.
+            vocabulary_size: Number of ids, including the four special ids.
+            tags: Names of tokens `<name>`, which may precede a source.
+            terms: Whether the vocabulary has tokens that annotate terms with their translations.
+            **options: Fields of `VocabularyOptions`. A word-level vocabulary has the token `"▁"`,
+                which is not a word: SentencePiece needs it to find unknown words.
 
         Raises:
-            InputError: An option is out of range, a text is no string, there is no text, or the
-                texts do not give `vocabulary_size` tokens; the message names a size that works.
+            InputError: An option is out of range, a text is not a string, there is no text, or the
+                texts do not have `vocabulary_size` tokens. The message names a size that works.
         """
-        chosen = VocabularyOptions(vocabulary_size=vocabulary_size, **options)
+        vocabulary_options = VocabularyOptions(vocabulary_size=vocabulary_size, **options)
         texts = _checked(texts)
         if not any(text.strip() for text in texts):
             raise InputError("A vocabulary needs some text. Received: no text but white space.")
-        placeholders = Placeholders(chosen.placeholders, chosen.placeholder_numbers)
+        placeholders = Placeholders(
+            vocabulary_options.placeholders, vocabulary_options.placeholder_numbers
+        )
         symbols = [f"<{tag}>" for tag in tags] + placeholders.symbols
         symbols += TERM_SYMBOLS if terms else ()
-        if chosen.turn_separator:  # It alone begins with a space.
-            symbols.insert(0, SPACE + chosen.turn_separator)
+        if vocabulary_options.turn_separator:  # the only symbol that begins with a space
+            symbols.insert(0, SPACE + vocabulary_options.turn_separator)
         model = train_model(
             texts,
-            model_type="word" if chosen.whole_words else "unigram",
+            model_type="word" if vocabulary_options.whole_words else "unigram",
             vocab_size=vocabulary_size,
-            byte_fallback=chosen.byte_fallback,
-            split_digits=chosen.split_digits,
-            character_coverage=chosen.character_coverage,
-            normalization_rule_name=chosen.normalization,
-            control_symbols=[OF_WORDS] if chosen.whole_words else [],
+            byte_fallback=vocabulary_options.byte_fallback,
+            split_digits=vocabulary_options.split_digits,
+            character_coverage=vocabulary_options.character_coverage,
+            normalization_rule_name=vocabulary_options.normalization,
+            control_symbols=[OF_WORDS] if vocabulary_options.whole_words else [],
             user_defined_symbols=symbols,
         )
         return cls(model)
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Tokenizer":
-        """Reads a model file; raises `InputError` as the constructor does, naming the file."""
+        """Reads a model file; raises the constructor's `InputError`, with the file's name."""
         try:
             with open(path, "rb") as file:
                 model_bytes = file.read()
@@ -147,40 +150,42 @@ class Tokenizer:
             raise InputError(f"{os.fspath(path)}: {error}") from None
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes the model as one file, which is there whole or not at all."""
+        """Writes the model to a file, completely or not at all."""
         write_output(path, self.model_bytes)
 
     def tokenize(
         self, texts: str | Iterable[str], add_bos: bool = False, add_eos: bool = False
     ) -> Any:
-        """A list of ids of one text, or a list of such lists of several.
+        """Returns a list of ids of one text, or a list of such lists of several texts.
 
         Args:
             texts: A string, or an iterable of strings.
-            add_bos: Put `BOS_ID` in front.
-            add_eos: Put `EOS_ID` behind.
+            add_bos: Whether ids begin with `BOS_ID`.
+            add_eos: Whether ids end with `EOS_ID`.
 
         Raises:
-            InputError: An element is no string, or holds half a surrogate pair.
+            InputError: An element is not a string, or contains half a surrogate pair.
         """
         single = isinstance(texts, str)
         texts = _checked([texts] if single else texts)
         ids = self._processor.encode(texts, add_bos=add_bos, add_eos=add_eos)
         if self.whole_words:
-            ids = [_one_a_word(row) for row in ids]
+            ids = [_one_per_word(row) for row in ids]
         elif self.has_unknown_pieces:
             ids = list(map(self._known, ids))
         return ids[0] if single else ids
 
-    def sample(self, text: str, most: int, alpha: float, rng: np.random.Generator) -> list[int]:
-        """Draws ids of one of the `most` most probable tokenizations, as p^alpha.
+    def sample(
+        self, text: str, num_candidates: int, alpha: float, rng: np.random.Generator
+    ) -> list[int]:
+        """Draws ids of one of the `num_candidates` most probable tokenizations, as p^alpha.
 
         Reference: Kudo 2018 (arXiv:1804.10959).
         """
         if self.kind != "unigram":
             rule = "Tokenizations are sampled from unigram vocabularies."
             raise InputError(f"{rule} Received: a vocabulary of the kind {self.kind}.")
-        candidates = self._processor.nbest_encode(text, nbest_size=most)
+        candidates = self._processor.nbest_encode(text, nbest_size=num_candidates)
         scores = np.array([sum(self._processor.get_score(ids)) for ids in candidates])
         weights = np.exp(alpha * (scores - scores.max()))
         return self._known(candidates[rng.choice(len(candidates), p=weights / weights.sum())])
@@ -189,7 +194,7 @@ class Tokenizer:
         return [id if id < self.vocabulary_size else UNK_ID for id in row]
 
     def pieces(self, texts: str | Iterable[str]) -> Any:
-        """The tokens of one text as strings, or a list of such lists; `"▁"` stands for a space."""
+        """Returns the tokens of one text, or of several texts; `"▁"` represents a space."""
         single = isinstance(texts, str)
         rows = self._processor.encode(_checked([texts] if single else texts), out_type=str)
         if self.whole_words:
@@ -197,20 +202,20 @@ class Tokenizer:
         return rows[0] if single else rows
 
     def pieces_of(self, ids: Iterable[int]) -> list[str]:
-        """The tokens of some ids as strings, special ones included."""
+        """Returns the tokens of ids as strings, including special tokens."""
         return self._processor.id_to_piece([int(id) for id in ids])
 
     def detokenize(self, ids: Any) -> str | list[str]:
-        """The text of one sequence of ids, or a list of the texts of several.
+        """Returns the text of one sequence of ids, or a list of texts of several sequences.
 
-        A sequence ends at its first `EOS_ID`; `PAD_ID` and `BOS_ID` are passed over.
+        A sequence ends at its first `EOS_ID`; `PAD_ID` and `BOS_ID` are skipped.
 
         Args:
             ids: Integers `(length,)`, or `(batch, length)` with rows of any lengths: lists or
                 arrays. An empty list is one empty sequence.
 
         Raises:
-            InputError: An id is no integer or outside the vocabulary.
+            InputError: An id is not an integer or outside the vocabulary.
         """
         if hasattr(ids, "ndim"):
             several = ids.ndim == 2
@@ -238,25 +243,25 @@ class Tokenizer:
 
     @property
     def turn_id(self) -> int | None:
-        """Id of the token between two turns of a conversation, if there is one."""
+        """Id of the token between two turns of a conversation, or None."""
         words = (symbol for symbol in self._symbols if symbol.startswith(SPACE))
         return next(map(self._processor.piece_to_id, words), None)
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """Names of the tokens `<name>` that may stand in front of a source."""
+        """Names of the tokens `<name>` that may precede a source."""
         return tuple(
             symbol[1:-1] for symbol in self._symbols if symbol[0] == "<" and "_" not in symbol
         )
 
     @property
     def placeholders(self) -> Placeholders:
-        """Tokens for what is not translated."""
+        """Placeholders for text that is not translated."""
         return Placeholders.of_symbols(self._symbols)
 
     @property
     def annotates_terms(self) -> bool:
-        """True if there are tokens that annotate terms with their translations."""
+        """True if the vocabulary has tokens that annotate terms with their translations."""
         return TERM_SYMBOLS[0] in self._symbols
 
     def __eq__(self, other):
@@ -287,23 +292,23 @@ def _load_processor(model_bytes):
 
 
 def has_whole_words(model_bytes: bytes) -> bool:
-    """Returns True if the tokens of a serialized SentencePiece model are words.
+    """Returns True if a serialized SentencePiece model has a word-level vocabulary.
 
-    SentencePiece cuts an unknown word into a known beginning, which is `"▁"` if no other is known,
-    and the unknown token. A token before an unknown one then becomes it.
+    SentencePiece splits an unknown word into a known beginning, at least `"▁"`, and the unknown
+    token. The tokenizer replaces both by one unknown token.
     """
     return OF_WORDS in parsed(model_bytes).trainer_spec.control_symbols
 
 
-def _one_a_word(ids):
-    """SentencePiece's ids with one unknown token for each unknown word."""
+def _one_per_word(ids):
+    """Converts SentencePiece's ids to one unknown token per unknown word."""
     pairs = zip(ids, [*ids[1:], EOS_ID], strict=False)
     return [UNK_ID if after == UNK_ID else id for id, after in pairs if id != UNK_ID]
 
 
 def _check_model(model_bytes):
-    # SentencePiece itself takes an empty model and prints errors of its own to stderr, so look
-    # at the message before giving it away.
+    # SentencePiece itself accepts an empty model and prints its errors to stderr, so check the
+    # message first.
     from google.protobuf.message import DecodeError
 
     is_bytes = isinstance(model_bytes, (bytes, bytearray, memoryview))
@@ -312,12 +317,12 @@ def _check_model(model_bytes):
         model = parsed(bytes(model_bytes))
     except (DecodeError, TypeError):
         raise InputError(
-            f"Expected a whole SentencePiece model. Received: {size} that are none."
+            f"Expected a complete SentencePiece model. Received: {size} that are not a model."
         ) from None
-    # A file cut between two fields still parses; what comes last in it is then missing.
-    whole = model.HasField("trainer_spec") and model.HasField("normalizer_spec")
-    if not whole or not model.pieces:
-        raise InputError(f"Expected a whole SentencePiece model. Received: {size}, cut off.")
+    # A file truncated between two fields still parses, but lacks the last fields.
+    is_complete = model.HasField("trainer_spec") and model.HasField("normalizer_spec")
+    if not is_complete or not model.pieces:
+        raise InputError(f"Expected a complete SentencePiece model. Received: {size}, truncated.")
     kind = model.trainer_spec.ModelType.Name(model.trainer_spec.model_type)
     if kind not in ("UNIGRAM", "BPE"):
         rule = "The model must be of the kind unigram or bpe."
@@ -325,7 +330,7 @@ def _check_model(model_bytes):
 
 
 def _checked(texts):
-    """The texts as a list, each a string that UTF-8 can hold; otherwise `InputError`."""
+    """Returns texts as a list; raises `InputError` for other values than valid strings."""
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
         raise InputError(f"Expected several strings. Received: one {type(texts).__name__}.")
     texts = list(texts)

@@ -1,4 +1,4 @@
-"""Vocabularies: options, the trainer of SentencePiece, and the model that it writes."""
+"""Vocabularies: options, SentencePiece's trainer, and its models."""
 
 import collections
 import io
@@ -14,25 +14,25 @@ from keras_transformer.errors import InputError
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.options import declared, option
 
-# The trainer's result depends on how it splits its sums, so the number is fixed; it is also part
-# of the model file. More threads than cores do no harm.
+# The number is fixed, because the trainer's sums depend on it; it is also part of the model file.
+# More threads than cores do no harm.
 _THREADS = 4
-# The trainer skips longer lines, so they are cut. Its own limit of 4,192 bytes would cut ordinary
-# paragraphs in scripts of three bytes a character.
+# The trainer skips longer lines, so they are split. Its default limit of 4,192 bytes would split
+# ordinary paragraphs in scripts with three bytes per character.
 _LONGEST_LINE_BYTES = 65_536
 # The trainer writes this character in place of unknown ones, and skips lines that have it.
 _RESERVED = "\u2585"
-# Characters that it refuses as tokens.
+# Characters that cannot be tokens.
 _NEVER_TOKENS = {_RESERVED, "\0"}
-# Texts encoded in one call, to bound the memory for their ids.
+# Number of texts encoded in one call, to bound the memory for their ids.
 _AT_ONCE = 10_000
 SPACE = "\u2581"
-"""Stands for a space in a token."""
-# The only control symbol of a vocabulary of words, by which one is known. No text has such a piece:
-# its spaces have become `SPACE`.
+"""Represents a space in a token."""
+# The only control symbol of a word-level vocabulary, which identifies it. No text has such a piece,
+# because spaces become `SPACE`.
 OF_WORDS = " "
-# Beginning of a control symbol that no vocabulary has as a piece. Behind it the number of ids: of a
-# model with more pieces, those behind take part in the segmentation and are unknown.
+# Beginning of a control symbol that no vocabulary has as a piece, followed by the number of ids.
+# Further pieces of the model take part in the segmentation and are unknown tokens.
 OF_FIRST_IDS = " ids "
 
 
@@ -41,16 +41,16 @@ class VocabularyOptions:
     """Options of `Tokenizer.train`."""
 
     vocabulary_size: int = option(
-        8000, "Ids of the vocabulary, the four special ones included.", ge=5
+        8000, "Number of ids of the vocabulary, including the four special ids.", ge=5
     )
     byte_fallback: bool = option(
-        False, "Spell characters that the vocabulary lacks in bytes; false: they are unknown."
+        False, "Spell characters that the vocabulary lacks as bytes; false: they are unknown."
     )
     split_digits: bool = option(False, "Make each digit a token.")
     whole_words: bool = option(
         False,
-        "Make tokens of the most frequent words, not of pieces of words; any other is one <unk>. "
-        "Goes with neither `byte_fallback` nor `split_digits`.",
+        "Word-level vocabulary: tokens are the most frequent words, other words are <unk>. Not "
+        "together with `byte_fallback` or `split_digits`.",
     )
     # The range is SentencePiece's.
     character_coverage: float = option(
@@ -66,17 +66,18 @@ class VocabularyOptions:
     turn_separator: str | None = option(
         None,
         "Word between two turns of sources that are conversations, such as </s>: one token, which "
-        "no target may have. null: a source is one sequence.",
+        "targets must not contain. null: a source is one sequence.",
         pattern=r"^[^\s\x00,]+$",
     )
     placeholders: int = option(
         0,
-        "Tokens <ph_1>, <ph_2>, … for URLs, e-mail addresses, fields such as {name} or %s, and "
-        "tags that are equal on both sides of a pair; `translate` puts them back with `markup`.",
+        "Number of tokens <ph_1>, <ph_2>, … for URLs, e-mail addresses, fields such as {name} or "
+        "%s, and tags that are equal on both sides of a pair. With `markup`, `translate` puts the "
+        "original text back.",
         ge=0,
         le=99,
     )
-    placeholder_numbers: bool = option(False, "Numbers become placeholders, too.")
+    placeholder_numbers: bool = option(False, "Numbers become placeholders too.")
 
     @pydantic.model_validator(mode="after")
     def _check_words(self) -> "VocabularyOptions":
@@ -87,7 +88,7 @@ class VocabularyOptions:
 
 
 def known_ids(model: Any) -> int:
-    """Number of ids of a `ModelProto`; the ids of pieces behind them mean the unknown token."""
+    """Returns the number of ids of a `ModelProto`; further pieces are unknown tokens."""
     for symbol in model.trainer_spec.control_symbols:
         if symbol.startswith(OF_FIRST_IDS):
             return int(symbol.removeprefix(OF_FIRST_IDS))
@@ -95,32 +96,34 @@ def known_ids(model: Any) -> int:
 
 
 def parsed(model_bytes: bytes) -> Any:
-    """The `ModelProto` of a serialized SentencePiece model."""
+    """Parses the `ModelProto` of a serialized SentencePiece model."""
     from sentencepiece import sentencepiece_model_pb2
 
-    schema: Any = sentencepiece_model_pb2  # whose classes are made when it is imported
+    schema: Any = sentencepiece_model_pb2  # Its classes are made at import.
     return schema.ModelProto.FromString(model_bytes)
 
 
 def train_model(texts: Iterable[str], **options: Any) -> bytes:
-    """Returns a serialized model; `options` are those of SentencePiece's trainer.
+    """Trains a serialized model; `options` are options of SentencePiece's trainer.
 
-    With pieces of words and a coverage of 1, each character of the texts is a token or is spelled
-    in bytes. A warning counts and names the characters that SentencePiece cannot hold.
+    With subword tokens and a coverage of 1, each character of the texts is a token or is spelled as
+    bytes. A warning counts and names the characters that cannot be tokens.
     """
     texts = list(texts)
     model = _train(texts, **options)
     wants_all = options["model_type"] == "unigram" and options["character_coverage"] == 1
     if not wants_all or options["byte_fallback"]:
         return model
-    # The trainer cuts the names of special tokens, such as `</s>`, out of the text.
-    if lost := set(_unknown_characters(model, texts)) - _NEVER_TOKENS:
-        model = _train(texts, required_chars="".join(sorted(lost)), **options)
+    # The trainer removes the names of special tokens, such as `</s>`, from the text.
+    if missing_characters := set(_unknown_characters(model, texts)) - _NEVER_TOKENS:
+        model = _train(texts, required_chars="".join(sorted(missing_characters)), **options)
     if unknown := _unknown_characters(model, texts):
-        names = ", ".join(f"U+{ord(each):04X} ({count})" for each, count in unknown.most_common(10))
+        names = ", ".join(
+            f"U+{ord(character):04X} ({count})" for character, count in unknown.most_common(10)
+        )
         warnings.warn(
             f"{len(unknown)} characters of the text cannot be tokens and become <unk> (times): "
-            f"{names}. `byte_fallback` spells them in bytes.",
+            f"{names}. `byte_fallback` spells them as bytes.",
             stacklevel=4,
         )
     return model
@@ -146,17 +149,17 @@ def _train(texts, **options):
     except RuntimeError as error:
         raise InputError(_explain(str(error), options["vocab_size"])) from None
     trained = parsed(model.getvalue())
-    # A vocabulary of words is searched as one of pieces is: TensorFlow has no other search.
+    # A word-level vocabulary is also segmented as unigram, the only algorithm in TensorFlow.
     trained.trainer_spec.model_type = trained.trainer_spec.UNIGRAM
     for piece in trained.pieces:
         if piece.piece == OF_WORDS:
-            # Known, so that SentencePiece does not make one unknown token of neighbours.
+            # A known token, so that SentencePiece does not merge neighbouring unknown words.
             piece.piece, piece.type = SPACE, piece.NORMAL
     return trained.SerializeToString()
 
 
 def _readable(text: str) -> Iterator[str]:
-    """Yields the parts of a text that the trainer does not skip, cut at spaces where possible."""
+    """Splits a text into parts that the trainer does not skip, at spaces where possible."""
     line, start = text.replace(_RESERVED, " ").encode(), 0
     while len(line) - start > _LONGEST_LINE_BYTES:
         end = line.rfind(b" ", start, start + _LONGEST_LINE_BYTES) + 1
@@ -170,7 +173,7 @@ def _readable(text: str) -> Iterator[str]:
 
 
 def _unknown_characters(model: bytes, texts: list[str]) -> collections.Counter[str]:
-    """Counts the characters of the texts, after normalization, that the model has no token for."""
+    """Counts the characters of normalized texts that the model has no tokens for."""
     import sentencepiece
 
     processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -186,17 +189,17 @@ def _unknown_characters(model: bytes, texts: list[str]) -> collections.Counter[s
 
 
 def _explain(message, vocabulary_size):
-    """One line for a trainer's error, whose own text starts with a C++ condition."""
+    """Returns one line about a trainer's error, whose own text begins with a C++ condition."""
     received = f"Received: vocabulary_size={vocabulary_size}."
-    if found := re.search(r"value <= (\d+)", message):
+    if match := re.search(r"value <= (\d+)", message):
         return (
-            f"`vocabulary_size` is too large for this text: it gives at most {found[1]} tokens "
-            f"(for a recipe: `--set text.vocabulary_size={found[1]}`). {received}"
+            f"`vocabulary_size` is too large for this text: it gives at most {match[1]} tokens "
+            f"(for a recipe: `--set text.vocabulary_size={match[1]}`). {received}"
         )
-    if found := re.search(r"required_chars\. \d+ vs (\d+)", message):
+    if match := re.search(r"required_chars\. \d+ vs (\d+)", message):
         return (
             "`vocabulary_size` is too small for the characters of this text: it needs at least "
-            f"{found[1]}, or a lower `character_coverage`. " + received
+            f"{match[1]}, or a lower `character_coverage`. " + received
         )
     if "sentences_.empty()" in message or "all_chars_count" in message:
         return "A vocabulary needs some text. Received: only characters that cannot be tokens."

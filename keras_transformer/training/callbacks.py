@@ -1,4 +1,4 @@
-"""Callbacks of a run: throughput, BLEU, samples, and the checkpoints that make it resumable."""
+"""Callbacks of a run: throughput, BLEU, samples, and checkpoints to resume from."""
 
 import json
 import math
@@ -19,8 +19,9 @@ from keras_transformer.training.run_folder import (
 )
 from keras_transformer.training.state import MidEpochState, RunState
 
-_STEP_CHECKPOINTS = 2  # the last one, and the one before in case that is damaged
-_STEPS_BETWEEN_LOOKS = 16  # at the clock, of several hosts: the others wait for the first one
+_STEP_CHECKPOINTS = 2  # the last checkpoint, and the previous one in case the last is damaged
+# Several hosts check the time only every so many steps, because they wait for the first host.
+_STEPS_BETWEEN_CHECKS = 16
 
 
 class RunCallback(keras.callbacks.Callback):
@@ -34,7 +35,7 @@ class RunCallback(keras.callbacks.Callback):
 class EpochSeed(RunCallback):
     """Makes an epoch depend only on its number: the order of its batches and its dropout.
 
-    A run that was stopped and resumed then gives the weights of an unbroken one.
+    A run that was stopped and resumed then gives the weights of an uninterrupted run.
     """
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -48,21 +49,23 @@ class EpochSeed(RunCallback):
 
 def seed_states(model: keras.Model) -> list[keras.Variable]:
     """Returns the states of a model's random generators."""
-    return [v for v in model.variables if v.path.endswith("seed_generator_state")]
+    return [
+        variable for variable in model.variables if variable.path.endswith("seed_generator_state")
+    ]
 
 
 class FiniteLoss(RunCallback):
-    """Ends a training whose loss is NaN or infinite, before the epoch is saved.
+    """Stops the training when the loss is NaN or infinite, before the epoch is saved.
 
-    `bad_batch.json` gets the lines of the batch, and of the batch before, whose update may be the
+    `bad_batch.json` gets the lines of the batch, and of the previous batch, whose update may be the
     cause.
 
     Raises:
         TrainingError: Names the epoch, and the step if it was not in validation.
     """
 
-    # Keras then calls `on_train_batch_end` in another thread, so that no step waits for the loss
-    # of the one before it.
+    # Keras then calls `on_train_batch_end` in another thread, so that no step waits for the loss of
+    # the previous step.
     async_safe = True
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -73,8 +76,8 @@ class FiniteLoss(RunCallback):
             step, dataset = batch + self.run.start.step, self.run.datasets["train"]
             report = {"epoch": self._epoch + 1, "step": step + 1}
             report["lines"] = dataset.lines(self._epoch, step)
-            before = dataset.lines(self._epoch, step - 1) if step else []
-            report["lines_of_the_step_before"] = before
+            lines_before = dataset.lines(self._epoch, step - 1) if step else []
+            report["lines_of_the_step_before"] = lines_before
             file = self.run.folder.bad_batch_file
             write_whole(file, json.dumps(report, indent=2) + "\n")
             self._check(logs["loss"], f"step {step + 1}, whose lines are in {file}")
@@ -85,15 +88,15 @@ class FiniteLoss(RunCallback):
     def _check(self, loss, place):
         if not math.isfinite(loss):
             raise TrainingError(
-                f"training stopped: the loss is {loss} in epoch {self._epoch + 1}, {place}. Begin "
-                "anew with a lower `training.learning_rate_scale`, a higher "
-                "`training.warmup_steps` or a `training.clip_norm`; the best model and the "
-                "checkpoints of the epochs before stay."
+                f"training stopped: the loss is {loss} in epoch {self._epoch + 1}, {place}. Start "
+                "again with a lower `training.learning_rate_scale`, a higher "
+                "`training.warmup_steps` or a `training.clip_norm`. The best model and the "
+                "checkpoints of earlier epochs remain."
             )
 
 
 class ProgressBar(keras.callbacks.ProgbarLogger):
-    """Keras' progress bar, which `fit` draws in another thread, as it does with its own bar."""
+    """Keras' progress bar, which `fit` draws in another thread, as its own bar."""
 
     async_safe = True
 
@@ -101,7 +104,7 @@ class ProgressBar(keras.callbacks.ProgbarLogger):
 class Compilation(RunCallback):
     """Writes a line before each step that XLA compiles: the first step of each bucket shape.
 
-    The estimate of a progress bar leaves these steps out.
+    The estimate of a progress bar does not include these steps.
 
     Args:
         bar: Keras' progress bar, None without one.
@@ -126,38 +129,36 @@ class Compilation(RunCallback):
         self._announce(batch, "validation", "validation bucket")
 
     def on_train_batch_end(self, batch, logs=None):
-        # A private attribute of Keras, which leaves out the first step in the same way.
+        # A private attribute of Keras, which excludes the first step in the same way.
         bar = None if self._bar is None else self._bar.progbar
         start = self._starts.pop(batch, None)
         if start is not None and getattr(bar, "_time_after_first_step", None) is not None:
             bar._time_after_first_step += time.time() - start
 
     def _new_shapes(self, part, epoch, start=0):
-        """Returns the shapes of an epoch's batches, None where all are compiled."""
+        """Returns the shapes of an epoch's batches, or None if all are compiled."""
         dataset = self.run.datasets[part]
-        known = self.run.compiled_shapes[part]
-        if not self.model.jit_compile or known.issuperset(dataset.shapes):
+        compiled_shapes = self.run.compiled_shapes[part]
+        if not self.model.jit_compile or compiled_shapes.issuperset(dataset.shapes):
             return None
         return dataset.step_shapes(epoch, start)
 
     def _announce(self, batch, part, noun):
-        known = self.run.compiled_shapes[part]
-        if self._steps is None or (shape := self._steps[batch]) in known:
+        compiled_shapes = self.run.compiled_shapes[part]
+        if self._steps is None or (shape := self._steps[batch]) in compiled_shapes:
             return
-        known.add(shape)
+        compiled_shapes.add(shape)
         is_below_a_bar = self._bar is not None and (batch > 0 or part == "validation")
-        place = f"{len(known)} of {len(self.run.datasets[part].shapes)}"
+        place = f"{len(compiled_shapes)} of {len(self.run.datasets[part].shapes)}"
         rows, length = shape
-        show(
-            "\n" * is_below_a_bar
-            + f"compiling {noun} {place}: {rows} sentences of up to {length} tokens"
-        )
+        line = f"compiling {noun} {place}: {rows} sentences of up to {length} tokens"
+        show(f"\n{line}" if is_below_a_bar else line)
         if part == "train":
             self._starts[batch] = time.time()
 
 
 class AveragedValidation(keras.callbacks.Callback):
-    """Validates with the averages of the weights, which the best model is made of."""
+    """Validates with the averages of the weights, which become the best model."""
 
     def on_test_begin(self, logs=None):
         self._averaged = averaged_weights(self.model)
@@ -170,7 +171,7 @@ class AveragedValidation(keras.callbacks.Callback):
 class Throughput(RunCallback):
     """Adds learning rate, gradient norm, seconds and real tokens per second to the epoch's logs.
 
-    Rate and norm are those of the last step; validation does not count in the throughput.
+    Learning rate and norm are the last step's. The throughput does not include validation.
     """
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -193,7 +194,7 @@ class Throughput(RunCallback):
 class MoreValidation(RunCallback):
     """Adds BLEU and chrF, and the measures of each of several corpora, to the epoch's logs.
 
-    Of the averaged weights, `val_bleu`, `val_chrf` and `val_loss/NAME`.
+    They measure the averaged weights: `val_bleu`, `val_chrf` and `val_loss/NAME`.
     """
 
     def on_epoch_end(self, epoch, logs=None):
@@ -220,7 +221,7 @@ class SampleTranslations(RunCallback):
 
 
 class EpochLine(keras.callbacks.Callback):
-    """Writes a line an epoch to stderr, for logs that no progress bar can be drawn in."""
+    """Writes one line per epoch to stderr, for logs without a progress bar."""
 
     def on_epoch_end(self, epoch, logs=None):
         show(
@@ -231,32 +232,32 @@ class EpochLine(keras.callbacks.Callback):
 
 
 class StepCheckpoints(RunCallback):
-    """Saves the whole state every few minutes within an epoch, and restores what Keras does not.
+    """Saves the whole state every few minutes within an epoch, and restores it.
 
-    In the epoch that a run goes on in, the generators and metrics get the values of
-    `run.start`. All hosts save at the steps that the first one's clock decides: the state is
-    everyone's.
+    Keras does not restore generators and metrics: in the epoch in which a run continues, they get
+    the values of `run.start`. All hosts save at the steps that the first host's clock decides,
+    because they share the state.
     """
 
     def on_epoch_begin(self, epoch, logs=None):
         start = self.run.start
         self._epoch, self._began = epoch, time.monotonic() - start.seconds
         self._saved, self._sums = time.monotonic(), start.metrics
-        self._steps = 1 if self.run.host.count == 1 else _STEPS_BETWEEN_LOOKS
+        self._steps = 1 if self.run.host.count == 1 else _STEPS_BETWEEN_CHECKS
         if start.step:
             for variable, value in zip(seed_states(self.model), start.seeds, strict=True):
                 variable.assign(np.array(value, keras.backend.standardize_dtype(variable.dtype)))
 
     def on_train_batch_end(self, batch, logs=None):
         if self._sums:
-            # Keras makes the metrics' variables in the first step. All are sums from 0, so the
-            # sums of the steps before are added after it.
+            # Keras makes the metrics' variables in the first step. They are sums from 0, so the
+            # sums of earlier steps can be added after it.
             self._sync()
             for variable, value in zip(self.model.metrics_variables, self._sums, strict=True):
                 variable.assign_add(value)
             self._sums = []
         minutes = self.run.recipe.training.checkpoint_every_minutes
-        # After the last step comes the epoch's own checkpoint; Keras knows no epoch without a step.
+        # The last step precedes the epoch's own checkpoint, and Keras needs a step in each epoch.
         is_last = batch + 1 == self.params["steps"]
         if minutes is None or is_last or (batch + 1) % self._steps:
             return
@@ -268,7 +269,9 @@ class StepCheckpoints(RunCallback):
     def _save(self, step, seconds):
         self._sync()
         variables = self.model.metrics_variables, seed_states(self.model)
-        metrics, seeds = ([np.asarray(v).tolist() for v in group] for group in variables)
+        metrics, seeds = (
+            [np.asarray(variable).tolist() for variable in group] for group in variables
+        )
         state = MidEpochState(self._epoch, step, seconds, metrics, seeds)
         folder = self.run.folder
         file = folder.step_file(self._epoch, step)
@@ -282,11 +285,10 @@ class StepCheckpoints(RunCallback):
 
 
 class CommitEpoch(RunCallback):
-    """Makes an epoch count: its line of the history, its model if it is the best, its checkpoint.
+    """Saves an epoch: its line of the history, its model if it is the best, and its checkpoint.
 
-    Comes last, and the checkpoint last of all: the epoch counts with it, and what was written
-    before is written again when the epoch has to be repeated. Stops the training where
-    `RunState.has_stopped` says so.
+    It is the last callback, and writes the checkpoint last. Without the checkpoint the epoch is
+    repeated, and the other files are written again. Stops the training if `RunState.has_stopped`.
     """
 
     def on_epoch_end(self, epoch, logs=None):
@@ -304,13 +306,15 @@ class CommitEpoch(RunCallback):
 
 
 class RestoreRawWeights(keras.callbacks.Callback):
-    """Gives the model its own weights back, where Keras ends `fit` with their averages.
+    """Restores the model's own weights after `fit`, because Keras replaces them by their averages.
 
-    Another `fit` goes on with them.
+    Another `fit` continues with them.
     """
 
     def on_epoch_end(self, epoch, logs=None):
-        self._weights = [ops.convert_to_numpy(v) for v in self.model.trainable_variables]
+        self._weights = [
+            ops.convert_to_numpy(variable) for variable in self.model.trainable_variables
+        ]
 
     def on_train_end(self, logs=None):
         for variable, weight in zip(self.model.trainable_variables, self._weights, strict=True):

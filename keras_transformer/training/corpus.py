@@ -1,4 +1,4 @@
-"""Texts of a recipe: pairs, digests, tokenizers and batches."""
+"""Texts of a recipe: pairs, checksums, tokenizers and batches."""
 
 import dataclasses
 import functools
@@ -34,16 +34,15 @@ from keras_transformer.training.recipe import NamedFiles, Recipe
 
 Tokenizers = tuple[Tokenizer, Tokenizer | Labels]
 PARTS = ("train", "validation")
-# The share of Gao et al. 2022.
+# The share of tokens in Gao et al. 2022 (SimCut).
 _CUT_SHARE = 0.05
 
 
 class Corpus:
     """Training and validation text of a recipe.
 
-    Each file is read once and held in memory while the corpus lives; but the training text is read
-    in a stream, once per use, where the recipe asks for less memory (`text.sample_sentences`,
-    `data.cache`).
+    Each file is read once, and stays in memory as long as the corpus. With options that save memory
+    (`text.sample_sentences`, `data.cache`), the training text is read as a stream at each use.
     """
 
     def __init__(self, recipe: Recipe):
@@ -54,10 +53,12 @@ class Corpus:
         """Returns all files of `"train"` or `"validation"`."""
         corpora = self.recipe.data.corpora(part)
         files = [file for corpus in corpora for file in self.files_of(corpus) if file]
-        return files + [self._glossary] * (part == "train" and self._glossary is not None)
+        if part == "train" and self._glossary is not None:
+            files.append(self._glossary)
+        return files
 
     def files_of(self, corpus: NamedFiles) -> tuple[pathlib.Path, pathlib.Path | None]:
-        """Returns a corpus' source and target file; None for the second if one file has both."""
+        """Returns a corpus' source and target file; the target is None if one file has both."""
         base, target = pathlib.Path(self.recipe.data.folder), corpus.target
         return base / corpus.source, None if target is None else base / target
 
@@ -69,7 +70,7 @@ class Corpus:
     def readers(
         self, part: str, labels: Labels | None = None
     ) -> dict[str, Callable[[], Iterator[tuple[str, str] | None]]]:
-        """Functions that read the corpora of a part, by name, as `encode_lines` takes them."""
+        """Returns functions that read the corpora of a part, by name, for `encode_lines`."""
         corpora = self.recipe.data.corpora(part)
         return {
             corpus.name: functools.partial(self._lines, part, corpus, labels) for corpus in corpora
@@ -85,11 +86,11 @@ class Corpus:
                 labels.check(pair[1], f"{files[1] or files[0]}, line {number}")
             if placeholders.size:
                 pair = with_placeholders(*pair, placeholders)
-            is_here = held_out is None or (number % held_out == 0) == (part == "validation")
-            yield (tagged(pair[0], corpus.tag), pair[1]) if is_here else None
+            is_in_part = held_out is None or (number % held_out == 0) == (part == "validation")
+            yield (tagged(pair[0], corpus.tag), pair[1]) if is_in_part else None
 
     def _noise(self, tokenizers=(None, None)):
-        """`PairNoise` on the training pairs, or None."""
+        """Returns the `PairNoise` of the training pairs, or None."""
         data, terms = self.recipe.data, None
         if self._glossary is not None:
             terms = data.glossary_share, Glossary.load(self._glossary).in_training
@@ -102,7 +103,7 @@ class Corpus:
         return None if data.glossary is None else pathlib.Path(data.folder) / data.glossary
 
     def _read(self, files, part):
-        """All pairs of the files, from memory where they were read before."""
+        """Returns all pairs of the files, from memory if they were read before."""
         is_streamed = self.recipe.text.sample_sentences or self.recipe.data.cache
         if is_streamed and (part == "train" or self.recipe.data.hold_out_every):
             return self._stream(*files)
@@ -121,15 +122,17 @@ class Corpus:
 
     @functools.cached_property
     def digests(self) -> dict[str, dict[str, str]]:
-        """SHA-256 of the texts of each part and side, `{part: {side: digest}}`."""
-        found: dict[str, dict[str, str]] = {part: {} for part in PARTS}
+        """SHA-256 checksums of the texts of each part and side, `{part: {side: digest}}`."""
+        digests_of_parts: dict[str, dict[str, str]] = {part: {} for part in PARTS}
         for part, name, read in self._every_reader():
             sides = digests(filter(None, read())).items()
-            found[part] |= {f"{name}.{side}" if name else side: each for side, each in sides}
+            digests_of_parts[part] |= {
+                f"{name}.{side}" if name else side: digest for side, digest in sides
+            }
         if self._glossary is not None:
             content = "\n".join(iterate_lines(self._glossary))
-            found["train"]["glossary"] = hashlib.sha256(content.encode()).hexdigest()
-        return found
+            digests_of_parts["train"]["glossary"] = hashlib.sha256(content.encode()).hexdigest()
+        return digests_of_parts
 
     def _every_reader(self):
         for part in PARTS:
@@ -137,9 +140,9 @@ class Corpus:
                 yield part, name, read
 
     def tokenizers(self) -> Tokenizers:
-        """Learns the tokenizers of both sides from the training texts; one twice when joint.
+        """Learns the tokenizers of both sides from the training texts, or one joint tokenizer.
 
-        A classifier's second one is its `Labels`.
+        A classifier has `Labels` instead of the target's tokenizer.
         """
         text = self.recipe.text
         names = [field.name for field in dataclasses.fields(VocabularyOptions)]
@@ -151,7 +154,8 @@ class Corpus:
             symbols = {"tags": self.recipe.data.tags, "terms": self._glossary is not None}
             return Tokenizer.train_from_texts(lines, **symbols, **options)
 
-        sources, targets = self._side(0), self._side(1)  # with noise: its tokens are learned
+        # With noise, so that the vocabulary includes noisy text.
+        sources, targets = self._side(0), self._side(1)
         if self.recipe.gives_labels:
             return learn(sources), Labels.of_texts(targets)
         if text.joint:
@@ -168,20 +172,20 @@ class Corpus:
     def datasets(
         self, tokenizers: Tokenizers, host: Host = SINGLE_HOST
     ) -> tuple[dict[str, ParallelDataset], dict[str, PairReport]]:
-        """Makes the batches of each part, this host's rows of them, and counts dropped pairs.
+        """Makes this host's rows of the batches of each part, and counts dropped pairs.
 
-        Training pairs that are equal to a held-out pair are dropped. Of several validation corpora
-        each has batches of its own, too, as `validation/NAME`.
+        Training pairs that equal a held-out pair are dropped. With several validation corpora, each
+        corpus also has its own batches, as `validation/NAME`.
 
         Raises:
-            InputError: The vocabulary, of another run, lacks a tag or cannot annotate terms.
+            InputError: The vocabulary of another run lacks a tag or cannot annotate terms.
         """
-        made, reports = {}, {}
+        datasets, reports = {}, {}
         data = self.recipe.data
         is_classifier = self.recipe.gives_labels
         labels: Any = tokenizers[1] if is_classifier else None
-        if missing := set(data.tags).difference(tokenizers[0].tags):
-            raise InputError(f"The vocabulary has no tag {', '.join(sorted(missing))}.")
+        if missing_tags := set(data.tags).difference(tokenizers[0].tags):
+            raise InputError(f"The vocabulary has no tag {', '.join(sorted(missing_tags))}.")
         if self._glossary is not None and not tokenizers[0].annotates_terms:
             rule = "`data.glossary` needs a vocabulary that was learned with it"
             raise InputError(f"{rule}: this one cannot annotate terms.")
@@ -203,18 +207,20 @@ class Corpus:
                 held_out=held_out,
             )
             noise = self._noise(tokenizers) if is_training else None
-            made[part] = self._dataset(pairs, is_training, host, noise=noise)
+            datasets[part] = self._dataset(pairs, is_training, host, noise=noise)
             if is_training or len(pairs.corpora) < 2:
                 continue
             for name in filter(pairs.corpora.get, pairs.corpora):
-                dataset = self._dataset(pairs.of_corpus(name), False, host, made[part].shapes)
-                made[f"{part}/{name}"] = dataset
-        return made, reports
+                dataset = self._dataset(pairs.of_corpus(name), False, host, datasets[part].shapes)
+                datasets[f"{part}/{name}"] = dataset
+        return datasets, reports
 
     def _dataset(self, pairs, is_training, host, shapes=None, noise=None):
         data, training = self.recipe.data, self.recipe.training
         weights = {corpus.name: corpus.weight for corpus in data.corpora("train")}
-        return (LabelledDataset if self.recipe.gives_labels else ParallelDataset)(
+        dataset_class = LabelledDataset if self.recipe.gives_labels else ParallelDataset
+        needs_copy = training.r_drop is not None or training.simcut is not None
+        return dataset_class(
             pairs,
             batch_tokens=training.batch_tokens,
             # Each shape costs seconds of compilation, more than padding costs on a small set.
@@ -222,7 +228,7 @@ class Corpus:
             shuffle=is_training,
             seed=training.seed,
             shapes=shapes,
-            copies=1 if training.r_drop is training.simcut is None else 2,
+            copies=2 if needs_copy else 1,
             cut_share=_CUT_SHARE if is_training and training.simcut is not None else 0.0,
             accumulation_steps=training.accumulation_steps if is_training else 1,
             host=host.index,
@@ -234,12 +240,12 @@ class Corpus:
         )
 
     def _key(self, part):
-        """Everything that decides a part's pairs in the cache."""
-        every = self.recipe.data.hold_out_every
-        if every is None:
+        """Returns all values that a part's pairs in the cache depend on."""
+        hold_out_every = self.recipe.data.hold_out_every
+        if hold_out_every is None:
             return self.digests[part]
         # Dropped pairs and line numbers depend on both parts.
-        return {"part": part, "hold_out_every": every, **self.digests}
+        return {"part": part, "hold_out_every": hold_out_every, **self.digests}
 
 
 def _join(pairs, turns, file):
@@ -253,13 +259,13 @@ def _join(pairs, turns, file):
 
 
 def _sample(lines, size):
-    """Draws `size` of the lines with text, each as probable, with one seed; None: all lines."""
+    """Samples `size` of the non-blank lines uniformly, with a fixed seed; None: all lines."""
     if size is None:
         return lines
     lines = filter(str.strip, lines)  # a language model's sources are blank
     rng, sample = np.random.default_rng(0), list(itertools.islice(lines, size))
-    for seen, line in enumerate(lines, start=size + 1):
-        place = int(rng.integers(seen))
+    for count, line in enumerate(lines, start=size + 1):
+        place = int(rng.integers(count))
         if place < size:
             sample[place] = line
     return sample
@@ -271,7 +277,7 @@ def labelled_texts(
     """Reads texts and their labels from `label<TAB>text` in `source`, or from two files.
 
     Raises:
-        InputError: A label is none of `labels`.
+        InputError: A label is not among `labels`.
     """
     pairs = list(iterate_pairs(source, target))
     texts, names = zip(*(pair if target else pair[::-1] for pair in pairs), strict=True)

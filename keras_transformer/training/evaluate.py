@@ -1,4 +1,4 @@
-"""Evaluation of a model on a file: BLEU and chrF by sacreBLEU, accuracy, perplexity."""
+"""Evaluates a model on a file: BLEU and chrF by sacreBLEU, accuracy, perplexity."""
 
 import collections
 import contextlib
@@ -36,7 +36,7 @@ def evaluate_model(
     of_references: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
-    """Translates a file and scores the translations, labels its texts, or gives the perplexity.
+    """Evaluates a model on a file: scores translations or labels, or computes the perplexity.
 
     Args:
         model: Path of a run folder or an export.
@@ -46,7 +46,8 @@ def evaluate_model(
             `source` has both, as a recipe's file without `target`.
         save: Path to write the translations to.
         tokenize: Tokenizer of BLEU; see `evaluate`.
-        of_references: Gives the references' perplexity instead of BLEU, as always without `source`.
+        of_references: Whether to compute the references' perplexity instead of BLEU; without
+            `source` always.
         **options: Options of `Translator.translate`, or of `Translator.score` for perplexity. By
             default a source of too many tokens is split at sentence ends, with a warning.
 
@@ -54,9 +55,9 @@ def evaluate_model(
         The dict of `evaluate`, of `perplexity` or of `evaluate_labels`.
 
     Raises:
-        InputError: A file or the model is not what it must be; names the file and the line of a
-            text that is at fault.
-        NotSavedError: `save` cannot be written any more; its `result` has the scores.
+        InputError: A file or the model is invalid; the message names the file and the line of an
+            invalid text.
+        NotSavedError: `save` cannot be written; its `result` has the scores.
     """
     check_tokenizer(tokenize)
     if save is not None:
@@ -65,8 +66,8 @@ def evaluate_model(
     sources, references = _texts_to_evaluate(translator, model, source, reference)
     if of_references or source is None:
         saving = ["save"] if save is not None else []
-        if wrong := saving + [name for name in options if name != "batch_size"]:
-            raise InputError(f"`{wrong[0]}` does not go with perplexity: nothing is searched for.")
+        if unused_options := saving + [name for name in options if name != "batch_size"]:
+            raise InputError(f"`{unused_options[0]}` has no effect on perplexity. Remove it.")
         with _lines_of(reference or source):
             _check_lengths(translator.engine, references)
         with _lines_of(source or reference):
@@ -89,7 +90,7 @@ def evaluate_model(
 
 @contextlib.contextmanager
 def _lines_of(file: FilePath | None) -> Iterator[None]:
-    """Names a file and its line in an error about one of the file's texts."""
+    """Adds a file and its line to an error about one of the file's texts."""
     try:
         yield
     except InputError as error:
@@ -103,7 +104,7 @@ def _is_scored_in_windows(engine):
 
 
 def _check_lengths(engine, references):
-    """Raises `InputError` for a reference that is too long; an export would cut it."""
+    """Raises `InputError` for a reference that is too long, which an export would truncate."""
     if "score" not in engine.capabilities or _is_scored_in_windows(engine):
         return
     if (tokenizer := engine.target_tokenizer) is not None:
@@ -127,44 +128,49 @@ def _texts_to_evaluate(translator, model, source, reference):
         return labelled_texts(Labels(translator.labels), source, reference)
     if not translator.engine.reads_sources:
         if source is not None or reference is None:
-            raise InputError(f"{model}: a language model is evaluated on a `reference` alone.")
+            raise InputError(f"{model}: a language model needs only a `reference`.")
         references = read_lines(reference)
         return [""] * len(references), references
     if source is None:
-        raise InputError(
-            f"{model}: needs a `source` to be evaluated on; a language model has none."
-        )
+        raise InputError(f"{model}: needs a `source`; only a language model is evaluated without.")
     return read_pairs(source, reference)
 
 
-def evaluate_labels(found: list[str], references: list[str]) -> dict:
+def evaluate_labels(predicted_labels: list[str], references: list[str]) -> dict:
     """Scores a classifier: accuracy, and precision, recall and F1 of each label.
 
     Args:
-        found: The labels that it gave. "", for a blank text, is wrong, and no label of its own.
-        references: The right labels, as many.
+        predicted_labels: The classifier's labels. "", for a blank text, counts as wrong, and is not
+            reported as a label.
+        references: The correct labels of the same texts.
 
     Returns:
-        A dict fit for JSON, shares in [0, 1]: `texts`; `accuracy`; `macro_f1`, the mean of the
-        labels'; `labels`, for each its `precision`, `recall`, `f1` and number of `texts`.
+        A dict fit for JSON, with shares in [0, 1]: the number of `texts`, `accuracy`, `macro_f1`
+        (the mean F1 of the labels), and `labels`: for each label its `precision`, `recall`, `f1`
+        and number of `texts`.
 
     Raises:
         InputError: The counts differ or are zero.
     """
-    if len(found) != len(references) or not references:
-        received = f"{len(found)} found, {len(references)} right ones"
+    if len(predicted_labels) != len(references) or not references:
+        received = f"{len(predicted_labels)} predicted, {len(references)} references"
         raise InputError(f"Evaluation needs as many labels as texts. Received: {received}.")
-    right, predictions = collections.Counter(references), collections.Counter(found)
-    pairs = zip(references, found, strict=True)
-    hits = collections.Counter(label for label, other in pairs if label == other)
+    label_counts, prediction_counts = (
+        collections.Counter(references),
+        collections.Counter(predicted_labels),
+    )
+    pairs = zip(references, predicted_labels, strict=True)
+    hits = collections.Counter(
+        label for label, predicted_label in pairs if label == predicted_label
+    )
     labels = {
         label: {
-            "precision": round(hits[label] / max(predictions[label], 1), 4),
-            "recall": round(hits[label] / max(right[label], 1), 4),
-            "f1": round(2 * hits[label] / (right[label] + predictions[label]), 4),
-            "texts": right[label],
+            "precision": round(hits[label] / max(prediction_counts[label], 1), 4),
+            "recall": round(hits[label] / max(label_counts[label], 1), 4),
+            "f1": round(2 * hits[label] / (label_counts[label] + prediction_counts[label]), 4),
+            "texts": label_counts[label],
         }
-        for label in sorted(right.keys() | predictions.keys() - {""})
+        for label in sorted(label_counts.keys() | prediction_counts.keys() - {""})
     }
     return {
         "texts": len(references),
@@ -177,19 +183,19 @@ def evaluate_labels(found: list[str], references: list[str]) -> dict:
 def evaluate(
     hypotheses: list[str], references: list[str], tokenize: BleuTokenizer | None = None
 ) -> dict:
-    """Scores translations against one reference each.
+    """Scores translations, with one reference per translation.
 
     Args:
         hypotheses: List of strings.
-        references: List of strings, as many.
-        tokenize: sacreBLEU's tokenizer of BLEU, which the signature names. None: by the script of
-            the references, as `bleu.tokenizer_of` says: `"zh"`, `"char"` or `"13a"`. `"none"` takes
-            text only at spaces, for texts that are tokenized already; `"ja-mecab"` and
-            `"ko-mecab"` need `sacrebleu[ja]` and `sacrebleu[ko]`.
+        references: List of strings, aligned with `hypotheses`.
+        tokenize: sacreBLEU's tokenizer of BLEU, which the signature names. None chooses `"zh"`,
+            `"char"` or `"13a"` by the script of the references, see `tokenizer_of`. `"none"` splits
+            text only at spaces, for tokenized texts. `"ja-mecab"` and `"ko-mecab"` need
+            `sacrebleu[ja]` and `sacrebleu[ko]`.
 
     Returns:
-        A dict fit for JSON: `bleu`, `chrf`, `bleu_lowercase`, `chrf_lowercase`, in 0 … 100;
-        `signatures` of the four; `sentences`.
+        A dict fit for JSON: `bleu`, `chrf`, `bleu_lowercase`, `chrf_lowercase`, from 0 to 100;
+        `signatures` of the four scores; the number of `sentences`.
 
     Raises:
         InputError: The counts differ or are zero, or the tokenizer is unknown or not installed.
@@ -216,11 +222,11 @@ def evaluate(
 def score_in_windows(
     engine: ModelEngine, texts: Sequence[str], **options: Any
 ) -> list[Translation]:
-    """Scores texts with a language model, too long ones in windows, with a warning.
+    """Scores texts with a language model, and texts that are too long in windows, with a warning.
 
-    A window has `engine.max_target_length` tokens, is read by itself, and overlaps the window
-    before by half. The overlap is only context: each token of a text is scored once, after at
-    least half a window or all tokens before it.
+    A window has `engine.max_target_length` tokens, is read separately, and overlaps the previous
+    window by half. The overlap is only context: each token of a text is scored once, after at least
+    half a window of tokens, or all tokens before it.
 
     Args:
         engine: Engine of a language model.
@@ -239,8 +245,8 @@ def score_in_windows(
         overlapping = f"windows of so many that overlap by {overlap}"
         warnings.warn(f"{message} and were scored in {overlapping}.", stacklevel=2)
     windows = [
-        each[start : start + window]
-        for each, places in zip(ids, starts, strict=True)
+        ids_of_text[start : start + window]
+        for ids_of_text, places in zip(ids, starts, strict=True)
         for start in places
     ]
     scored = iter(engine.score([""] * len(windows), windows, **options))
@@ -264,18 +270,21 @@ def _of_windows(text, windows, overlap):
 
 
 def perplexity(scored: Sequence[Translation], tokenizer: Tokenizer | None = None) -> dict[str, Any]:
-    """Returns the perplexity a word, and a token where the scores have tokens.
+    """Computes the perplexity per word, and per token if the scores have tokens.
+
+    Words are separated by spaces; the end of a text counts as one more word. `perplexity_per_word`
+    can be compared across vocabularies with the same share of unknown words, which are easy to
+    predict.
 
     Args:
         scored: Texts, scored by `Translator.score` or `score_in_windows`.
         tokenizer: Tokenizer of the texts.
 
     Returns:
-        A dict fit for JSON: `perplexity_per_word`, over what stands between spaces and one end a
-        text, which can be compared across vocabularies that know as many of the words; `words`;
-        with `tokenizer` the `unknown_word_share`, of words with a token that the vocabulary lacks,
-        which are easy to predict; of a run folder's scores also `perplexity_per_token` and
-        `tokens`, ends included; `sentences`, and `sentences_in_windows` where there are some.
+        A dict fit for JSON: number of `sentences`, `perplexity_per_word`, number of `words`. A run
+        folder's scores add `perplexity_per_token` and the number of `tokens`, EOS included. Texts
+        that were scored in windows add `sentences_in_windows`. With a `tokenizer` there is
+        `unknown_word_share`: the share of words with a token that the vocabulary lacks.
 
     Raises:
         InputError: There is no text.
@@ -286,21 +295,21 @@ def perplexity(scored: Sequence[Translation], tokenizer: Tokenizer | None = None
     counts = {"word": sum(len(result.text.split()) + 1 for result in scored)}
     if tokens := sum(len(result.token_log_probabilities) for result in scored):
         counts["token"] = tokens
-    found: dict[str, Any] = {"sentences": len(scored)}
+    report: dict[str, Any] = {"sentences": len(scored)}
     for unit, count in counts.items():
-        found[f"perplexity_per_{unit}"] = round(math.exp(min(nats / count, 700)), 2)
-        found[f"{unit}s"] = count
+        report[f"perplexity_per_{unit}"] = round(math.exp(min(nats / count, 700)), 2)
+        report[f"{unit}s"] = count
     if windows := sum(bool(result.parts) for result in scored):
-        found["sentences_in_windows"] = windows
+        report["sentences_in_windows"] = windows
     if tokenizer is not None:
         words = [word for result in scored for word in result.text.split()]
         unknown = sum(UNK_ID in ids for ids in tokenizer.tokenize(words))
-        found["unknown_word_share"] = round(unknown / max(len(words), 1), 4)
-    return found
+        report["unknown_word_share"] = round(unknown / max(len(words), 1), 4)
+    return report
 
 
 _HAN = re.compile("[々〇\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
-# Other scripts without spaces between words.
+# Scripts without spaces between words, except Chinese.
 _NO_SPACES = re.compile(
     "[\u0e00-\u0fff"  # Thai, Lao, Tibetan
     "\u1000-\u109f\ua9e0-\ua9ff\uaa60-\uaa7f"  # Burmese
@@ -308,7 +317,8 @@ _NO_SPACES = re.compile(
     "\u1950-\u19df\u1a20-\u1aaf\uaa80-\uaadf"  # Tai Le, New Tai Lue, Tai Tham, Tai Viet
     "\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9f]"  # kana
 )
-# Quoted names stay below this share of the characters. Text with many Latin terms stays above it.
+# Quoted names have less than this share of the characters, and a text with many Latin terms still
+# has more than this share of its own script.
 _SHARE = 0.1
 _SPACE = re.compile(r"\s")
 
@@ -326,12 +336,12 @@ def bleu_and_chrf(
     tokenize: BleuTokenizer | None = None,
     lowercase: bool = False,
 ) -> dict[str, Score]:
-    """Scores translations with sacreBLEU's BLEU and chrF against one reference each.
+    """Scores translations with sacreBLEU's BLEU and chrF, with one reference per translation.
 
     Args:
         hypotheses: Strings, at least one.
-        references: Strings, as many.
-        tokenize: Tokenizer of BLEU; None: `tokenizer_of` the references.
+        references: Strings, aligned with `hypotheses`.
+        tokenize: Tokenizer of BLEU; by default `tokenizer_of` the references.
         lowercase: Whether both sides are lower-cased first.
 
     Returns:
@@ -358,18 +368,18 @@ def tokenizer_of(references: Sequence[str]) -> BleuTokenizer:
 
     Returns:
         `"zh"` for Chinese characters; `"char"` for Japanese, Thai, Lao, Tibetan, Burmese and
-        Khmer; else `"13a"`, which takes text apart at spaces and punctuation.
+        Khmer; else `"13a"`, which splits text at spaces and punctuation.
 
     >>> tokenizer_of(["Two dogs play."]), tokenizer_of(["两只狗在玩。"])
     ('13a', 'zh')
     """
     characters = sum(len(_SPACE.sub("", text)) for text in references)
-    han, others = (
+    han, unspaced = (
         sum(len(script.findall(text)) for text in references) for script in (_HAN, _NO_SPACES)
     )
-    if han + others <= _SHARE * characters:
+    if han + unspaced <= _SHARE * characters:
         return "13a"
-    return "char" if others > _SHARE * (han + others) else "zh"
+    return "char" if unspaced > _SHARE * (han + unspaced) else "zh"
 
 
 def check_tokenizer(tokenize: BleuTokenizer | None) -> None:
@@ -391,16 +401,16 @@ def _bleu(tokenize, lowercase) -> Any:
 
 
 def doubt(scores: Mapping[str, Score]) -> str | None:
-    """Returns a sentence about a BLEU of 0.0 that says nothing, None for any other BLEU.
+    """Returns a warning if a BLEU of 0.0 says nothing about the translations, else None.
 
-    chrF needs no words. Where it is above 20, the translations are no rubbish, and BLEU is 0.0
-    because hardly any four tokens in a row are those of a reference: the texts are shorter, or
-    their script has no spaces, which `13a` takes for one token.
+    If chrF, which needs no words, is above 20, the translations are not bad. Then BLEU is 0.0
+    because hardly any four tokens in a row match: the texts are shorter, or their script has no
+    spaces, so that `13a` makes one token of a text.
     """
     if scores["bleu"].value >= 0.05 or scores["chrf"].value <= 20:
         return None
     return (
-        f"BLEU is 0.0 beside a chrF of {scores['chrf'].value:.1f}: it says nothing about texts of "
+        f"BLEU is 0.0, but chrF is {scores['chrf'].value:.1f}: BLEU says nothing about texts of "
         f"fewer than four tokens ({scores['bleu'].signature}). Choose another tokenizer "
-        "(`data.bleu_tokenizer`, `evaluate --tokenize`), or take chrF (`training.select_by: chrf`)."
+        "(`data.bleu_tokenizer`, `evaluate --tokenize`), or use chrF (`training.select_by: chrf`)."
     )

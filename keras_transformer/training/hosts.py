@@ -1,8 +1,8 @@
-"""Training on several hosts at once through `keras.distribution`, each with its rows of a batch.
+"""Training on several hosts through `keras.distribution`; each host has its rows of a batch.
 
-Only on Keras' JAX backend: TensorFlow's `MultiWorkerMirroredStrategy` does not go with `fit` in
-Keras 3. All hosts compute the same steps on the same global batches. The first one's run folder
-is the run; the others write to temporary folders.
+It needs Keras' JAX backend: TensorFlow's `MultiWorkerMirroredStrategy` does not work with `fit` in
+Keras 3. All hosts compute the same steps on the same global batches. The first host's run folder is
+the run; the other hosts write to temporary folders.
 """
 
 import atexit
@@ -25,19 +25,19 @@ from keras_transformer.locks import held_folder
 
 _CONNECTION = re.compile(r"Gloo|NCCL")
 _ADDRESS = re.compile(r"[^\s,:]+:\d{1,5}")
-# A host that is silent for so long has ended, and the others end.
+# After this silence a host counts as ended, and the other hosts end.
 _SILENCE_SECONDS = 40
 _GOODBYE_SECONDS = 5
 
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """This host among those of a training, by default the only one.
+    """This host in a training on several hosts; by default the only host.
 
     Args:
-        index: From 0; the first one writes the run folder.
+        index: Index of this host, from 0; the first host writes the run folder.
         count: Number of hosts.
-        shards: Parts of a batch's rows, over all hosts: one a device that computes by itself.
+        shards: Number of parts of a batch's rows on all hosts: one part per device.
     """
 
     index: int = 0
@@ -45,24 +45,24 @@ class Host:
     shards: int = 1
 
     def folder(self, output: str | os.PathLike, resume: bool) -> pathlib.Path:
-        """Returns the folder to write: `output`, or a temporary copy on all but the first host."""
+        """Returns the folder to write: `output` on the first host, a temporary copy on others."""
         path = pathlib.Path(output)
         if self.index:
-            held = contextlib.ExitStack()
-            atexit.register(held.close)
+            stack = contextlib.ExitStack()
+            atexit.register(stack.close)
             start = pathlib.Path(tempfile.gettempdir(), "keras_transformer_host-")
-            path = held.enter_context(held_folder(start, 0o700)) / "run"
+            path = stack.enter_context(held_folder(start, 0o700)) / "run"
             if resume and pathlib.Path(output).is_dir():
                 shutil.copytree(output, path)
         if self.count > 1:
             from jax.experimental import multihost_utils
 
-            # The first host tidies the folder up before it goes on.
+            # The other hosts must have read the folder before the first host tidies it up.
             multihost_utils.sync_global_devices("the run folder has been read")
         return path
 
     def agree(self, number: int) -> int:
-        """Returns the first host's number, so that all act at one step; all wait for it."""
+        """Returns the first host's number, so that all hosts act at the same step; all wait."""
         if self.count == 1:
             return number
         from jax.experimental import multihost_utils
@@ -70,9 +70,9 @@ class Host:
         return int(multihost_utils.broadcast_one_to_all(np.array(number)))
 
     def engine(self, model: keras.Model, *tokenizers: Any, **options: Any) -> Any:
-        """Returns an engine around a model in training that computes only on this host."""
-        is_whole = keras.distribution.distribution() is None
-        return (engine_of if is_whole else _OwnEngine)(model, *tokenizers, **options)
+        """Returns an engine of a model in training that computes only on this host."""
+        make_engine = engine_of if keras.distribution.distribution() is None else _LocalEngine
+        return make_engine(model, *tokenizers, **options)
 
     @contextlib.contextmanager
     def translate_peer_failures(self):
@@ -90,17 +90,17 @@ class Host:
             yield
             self._leave()
         except (jax.errors.JaxRuntimeError, ValueError) as error:
-            # The connection's errors come as either, by where JAX met them.
+            # Errors of the connection have either class.
             if isinstance(error, ValueError) and not _CONNECTION.search(str(error)):
                 raise
             raise TrainingError(
                 f"training stopped on host {self.index} of {self.count}: another host has ended, "
-                "or cannot be reached. Start all of them again with --resume. "
+                "or cannot be reached. Start all hosts again with --resume. "
                 f"({str(error).strip().splitlines()[0]:.200})"
             ) from None
 
     def _leave(self):
-        """Ends the connection, the first host last: its end is the others' end."""
+        """Ends the connection, on the first host last, because its end would end the others."""
         import jax
         from jax.experimental import multihost_utils
 
@@ -114,7 +114,7 @@ class Host:
 SINGLE_HOST = Host()
 
 
-class _OwnEngine:
+class _LocalEngine:
     """Searches with a copy of the model, whose weights are only on this host's devices."""
 
     def __init__(self, model, *tokenizers, **options):
@@ -141,31 +141,31 @@ def _on_this_host():
 
 
 def join_hosts(hosts: str, index: int | None = None) -> Host:
-    """Connects this process with the others of a training, before anything is computed.
+    """Connects this process with the other hosts of a training, before anything is computed.
 
     All devices of all hosts take part, each with its rows of a batch.
 
     Args:
-        hosts: `host:port,host:port,…`, equal on all of them; they meet at the first one. `auto`:
-            from the launcher (Slurm, Open MPI, Kubernetes, Cloud TPU).
-        index: This one's place in `hosts`, from 0. None with `auto`.
+        hosts: `host:port,host:port,…`, the same on all hosts, which connect to the first address;
+            or `auto` to ask the launcher (Slurm, Open MPI, Kubernetes, Cloud TPU).
+        index: Index of this host in `hosts`, from 0; None with `auto`.
 
     Raises:
-        InputError: The backend is not JAX; an address or the index is not what it must be; the
-            hosts did not meet.
+        InputError: The backend is not JAX, an address or the index is invalid, or the hosts did not
+            connect.
     """
     if keras.backend.backend() != "jax":
         raise InputError(
             "Several hosts train on Keras' JAX backend: set KERAS_BACKEND=jax (TensorFlow's "
-            "MultiWorkerMirroredStrategy does not go with `fit` in Keras 3). Received: "
+            "MultiWorkerMirroredStrategy does not work with `fit` in Keras 3). Received: "
             f"backend={keras.backend.backend()!r}."
         )
     import jax
 
     _meet(hosts, {} if hosts == "auto" else _addresses(hosts, index))
-    # Every host makes its own rows; nothing is left to Keras to divide.
+    # Every host makes its own rows, so that Keras must not divide batches.
     keras.distribution.set_distribution(keras.distribution.DataParallel(auto_shard_dataset=False))
-    # Random weights, before a checkpoint is read into them, must be equal on all hosts.
+    # Initial weights must be the same on all hosts, even if a checkpoint replaces them.
     keras.utils.set_random_seed(1)
     return Host(jax.process_index(), jax.process_count(), jax.device_count())
 
@@ -173,9 +173,9 @@ def join_hosts(hosts: str, index: int | None = None) -> Host:
 def _meet(hosts, options):
     import jax
 
-    # It would swallow SIGTERM, after which a training may end: it has its checkpoints.
+    # The service would swallow SIGTERM, which may end a training, because it has its checkpoints.
     jax.config.update("jax_enable_preemption_service", False)
-    # It would abort this process when another one ends, before a word of ours.
+    # Without it, JAX aborts this process when another host ends, before our error message.
     jax.config.update("jax_enable_recoverability", True)
     try:
         jax.distributed.initialize(
@@ -194,7 +194,7 @@ def _addresses(hosts, index):
     for address in addresses:
         if not _ADDRESS.fullmatch(address):
             raise InputError(
-                "--hosts must be addresses host:port with commas between them, or auto. "
+                "--hosts must be addresses host:port separated by commas, or auto. "
                 f"Received: {address!r}."
             )
     if index is None or not 0 <= index < len(addresses):

@@ -1,4 +1,4 @@
-"""LoRA: training small matrices next to frozen projections, and checkpoints of only these.
+"""LoRA: trains small matrices next to frozen projections, and saves only the small matrices.
 
 Reference: Hu et al. 2021 (arXiv:2106.09685).
 """
@@ -21,7 +21,7 @@ _SMALL = ("lora_kernel_a", "lora_kernel_b")
 def enable_lora(model: keras.Model, rank: int) -> None:
     """Freezes all weights, and adds trainable matrices of a rank to the projections.
 
-    The projections are those of attention, of SSRU and of the feed-forward layers.
+    These are the projections of attention, SSRU and feed-forward layers.
 
     Raises:
         InputError: The model has no such layers.
@@ -50,15 +50,18 @@ def projections_of(model: keras.Model) -> list[Any]:
 
 
 def merged_weights(model: keras.Model) -> list[np.ndarray]:
-    """Returns the weights of a model without LoRA that computes what this one does."""
+    """Returns the weights of an equivalent model without LoRA."""
     if not any(layer.lora_enabled for layer in projections_of(model)):
         return model.get_weights()
-    merged = {id(layer._kernel): layer.kernel for layer in projections_of(model)}
-    return [ops.convert_to_numpy(merged.get(id(v), v)) for v in _without_small(model)]
+    merged_kernels = {id(layer._kernel): layer.kernel for layer in projections_of(model)}
+    return [
+        ops.convert_to_numpy(merged_kernels.get(id(variable), variable))
+        for variable in _without_small(model)
+    ]
 
 
 def set_merged_weights(model: keras.Model, weights: list[np.ndarray]) -> None:
-    """Sets all weights of a model; LoRA's matrices add nothing afterwards."""
+    """Sets all weights of a model, and zeroes LoRA's matrices."""
     for variable, value in zip(_without_small(model), weights, strict=True):
         variable.assign(value)
     for layer in projections_of(model):
@@ -67,13 +70,15 @@ def set_merged_weights(model: keras.Model, weights: list[np.ndarray]) -> None:
 
 
 def _without_small(model):
-    return [each for each in model.weights if not each.path.endswith(_SMALL)]
+    return [variable for variable in model.weights if not variable.path.endswith(_SMALL)]
 
 
 def save_small(model: keras.Model, path: str | os.PathLike) -> None:
-    """Saves the trainable variables and the optimizer's state, so that `path` is never half."""
+    """Saves the trainable variables and the optimizer's state; `path` is never half a file."""
     variables = [*model.trainable_variables, *model.optimizer.variables]
-    arrays = {f"{place:05d}": ops.convert_to_numpy(each) for place, each in enumerate(variables)}
+    arrays = {
+        f"{place:05d}": ops.convert_to_numpy(variable) for place, variable in enumerate(variables)
+    }
     with replaced_file(path) as temporary, open(temporary, "wb") as file:
         np.savez(file, **arrays)
 
@@ -82,7 +87,7 @@ def load_small(model: keras.Model, path: Path) -> None:
     """Restores what `save_small` saved in a model with equal base weights.
 
     Raises:
-        InputError: The file is damaged, or of another model.
+        InputError: The file is damaged, or belongs to another model.
     """
     model.optimizer.build(model.trainable_variables)
     variables = [*model.trainable_variables, *model.optimizer.variables]

@@ -1,4 +1,4 @@
-"""Loss, metrics and optimizer of a training, and the averages of weights in the optimizer."""
+"""Loss, metrics and optimizer of a training, and moving averages of weights."""
 
 import contextlib
 from collections.abc import Iterator
@@ -20,8 +20,13 @@ from keras_transformer.training.recipe import TrainingSection
 
 def compile_model(model: keras.Model, training: TrainingSection) -> None:
     """Calls `model.compile` with the loss, metrics and optimizer of a recipe's `training`."""
-    several = training.accumulation_steps
-    rate = model.config.model_dim, training.warmup_steps, training.learning_rate_scale, several
+    accumulation_steps = training.accumulation_steps
+    rate = (
+        model.config.model_dim,
+        training.warmup_steps,
+        training.learning_rate_scale,
+        accumulation_steps,
+    )
     optimizer = AdamWithGradientNorm(
         TransformerSchedule(*rate),
         beta_1=0.9,
@@ -30,11 +35,11 @@ def compile_model(model: keras.Model, training: TrainingSection) -> None:
         global_clipnorm=training.clip_norm,
         use_ema=training.ema_momentum is not None,
         ema_momentum=training.ema_momentum or 0.0,
-        gradient_accumulation_steps=several if several > 1 else None,
+        gradient_accumulation_steps=accumulation_steps if accumulation_steps > 1 else None,
     )
     smoothing, ignored = training.label_smoothing, model.config.ignore_id
     options: dict[str, Any] = {"label_smoothing": smoothing, "ignore_id": ignored}
-    options["reduction"] = "sum" if several > 1 else "sum_over_batch_size"
+    options["reduction"] = "sum" if accumulation_steps > 1 else "sum_over_batch_size"
     model.compile(
         optimizer=optimizer,
         loss=_loss(training, options),
@@ -54,14 +59,14 @@ def _loss(training, options):
 # The name in checkpoints.
 @keras.saving.register_keras_serializable(package="keras_transformer", name="MeasuredAdam")
 class AdamWithGradientNorm(keras.optimizers.Adam):
-    """Keras' Adam with the norm of its gradients, and with averages of the weights after each step.
+    """Keras' Adam that measures the norm of its gradients, and averages weights after each step.
 
-    The norm is that of all gradients of the last step, before they are clipped. With accumulated
-    gradients, the moving average (`use_ema`) takes the weights once per optimizer step. Keras' own
-    takes them after each batch, so that it lags behind the last step.
+    The norm is computed over all gradients of the last step, before clipping. With accumulated
+    gradients, the moving average (`use_ema`) changes once per optimizer step. Keras' own average
+    changes after each batch, so that it lags behind the last step.
 
     Attributes:
-        gradient_norm: Float32 variable. Of accumulated gradients the norm of their mean.
+        gradient_norm: Float32 variable; the norm of the mean of accumulated gradients.
     """
 
     def build(self, variables):
@@ -70,35 +75,35 @@ class AdamWithGradientNorm(keras.optimizers.Adam):
             self.gradient_norm = self.add_variable((), dtype="float32", name="gradient_norm")
 
     def _clip_gradients(self, grads):
-        # Here, and not in `apply`: accumulated gradients are one here, unscaled ones too.
+        # Not in `apply`: here gradients are accumulated, and without the loss scale.
         squares = [ops.sum(ops.square(ops.cast(g, "float32"))) for g in grads if g is not None]
         self.gradient_norm.assign(ops.sqrt(sum(squares)))
         return super()._clip_gradients(grads)
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
-        # Here, because Keras does nothing of this (TensorFlow) or takes it back (JAX) in a batch
-        # whose gradients are only accumulated.
+        # In batches whose gradients are only accumulated, Keras does not call this method
+        # (TensorFlow), or undoes its changes (JAX).
         super()._backend_update_step(grads, trainable_variables, learning_rate)
         super()._update_model_variables_moving_average(self._trainable_variables)
 
     def _update_model_variables_moving_average(self, trainable_variables):
-        """Does nothing: Keras calls this after each batch, `_backend_update_step` averages."""
+        """Does nothing, because Keras calls it per batch; `_backend_update_step` averages."""
 
 
 def inner_optimizer(model: keras.Model) -> keras.optimizers.Optimizer:
-    """Returns a compiled model's optimizer, without the loss scaling around it."""
+    """Returns a compiled model's optimizer, without the `LossScaleOptimizer` around it."""
     return getattr(model.optimizer, "inner_optimizer", model.optimizer)
 
 
 @contextlib.contextmanager
 def averaged_weights(model: keras.Model) -> Iterator[None]:
-    """Puts the optimizer's averages in the place of the model's weights within the block.
+    """Replaces the model's weights by the optimizer's averages inside a `with` block.
 
-    The weights of a compiled model come back bit for bit. Without averages (`use_ema`) nothing
+    Afterwards the model has exactly its weights again. Without averages (`use_ema`) nothing
     changes.
     """
-    # Not `keras.callbacks.SwapEMAWeights`: it exchanges by sums, which round. Half of the weights
-    # come back changed, so that a run with other samples or pictures would end in other weights.
+    # Not `keras.callbacks.SwapEMAWeights`: it swaps by sums, which round. Half of the weights would
+    # change, so that a run with other samples or plots would end with other weights.
     optimizer = inner_optimizer(model)
     if not optimizer.use_ema:
         yield
@@ -107,7 +112,7 @@ def averaged_weights(model: keras.Model) -> Iterator[None]:
     try:
         optimizer.finalize_variable_values(model.trainable_variables)
         if keras.backend.backend() == "jax":
-            # A step gives its arrays away, which the optimizer's averages now share.
+            # Copies, because a step donates its arrays, which the averages would share.
             for variable in model.trainable_variables:
                 variable.assign(np.array(ops.convert_to_numpy(variable)))
         yield

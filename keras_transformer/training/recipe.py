@@ -1,4 +1,4 @@
-"""The recipe: what a training run is made of, read from YAML and checked before any work."""
+"""The recipe of a training run, read from YAML and checked before training."""
 
 import dataclasses
 import os
@@ -18,7 +18,7 @@ from keras_transformer.options import check_choice, check_keys, checked, declare
 from keras_transformer.text.dialog import Turns
 from keras_transformer.text.vocabulary import VocabularyOptions
 
-# No file system takes such a name.
+# No file system allows such a name.
 _NO_NULL = {"pattern": r"^[^\x00]*$"}
 
 
@@ -28,7 +28,7 @@ class Files:
 
     source: str = option(
         "",
-        "The source's lines, or both sides with a tab between them; of a language model its text.",
+        "The source's lines, or both sides with a tab between them; or a language model's text.",
         **_NO_NULL,
     )
     target: str | None = option(None, "The target's lines.", **_NO_NULL)
@@ -44,7 +44,7 @@ class NamedFiles(Files):
     tag: str | None = option(
         None,
         "Token <tag> before each source: 2de for a direction, bt for back-translated text, or a "
-        "domain. `translate` takes it as `tag`.",
+        "domain. `translate` has an option `tag`.",
         pattern=r"^[a-z0-9][a-z0-9-]*$",
     )
 
@@ -55,7 +55,7 @@ class WeightedFiles(NamedFiles):
 
     weight: float = option(
         1.0,
-        "Times that an epoch takes each pair of the corpus; with 0.25 each fourth epoch takes it.",
+        "How often an epoch takes each pair of the corpus; with 0.25 every fourth epoch takes it.",
         gt=0,
     )
 
@@ -74,56 +74,59 @@ class DataSection(PairChecks):
     """Files, and the pairs that are kept."""
 
     folder: str = option(
-        ".", "Folder of the files below; relative to where the command is run.", **_NO_NULL
+        ".", "Folder of the files below; relative to the working directory.", **_NO_NULL
     )
     train: Annotated[_OneFile | _Training, pydantic.Discriminator(_tag_of)] = pydantic.Field(
         Files(),
-        description="Two aligned files, a sentence a line, UTF-8, plain or .gz; or one TSV with "
-        "two columns: {source: pairs.tsv}; a classifier's has the label first. Or several corpora: "
-        "[{name: A, source: a.en, target: a.de, weight: 2, tag: 2de}, …]. Both parts are "
-        "required, but with `hold_out_every`.",
+        description="Two aligned files, one sentence per line, UTF-8, plain or .gz; or one TSV "
+        "with two columns: {source: pairs.tsv}; a classifier's TSV has the label first. Or several "
+        "corpora: [{name: A, source: a.en, target: a.de, weight: 2, tag: 2de}, …]. Both parts are "
+        "required, except with `hold_out_every`.",
     )
     validation: Annotated[_OneFile | _Validation, pydantic.Discriminator(_tag_of)] = Files()
     temperature: float = option(
         1.0,
-        "Evens out the sizes of several corpora: an epoch takes pairs of each in proportion to "
-        "weight · size^(1 / temperature), as many in all as at 1.",
+        "Evens out the sizes of several corpora: an epoch takes pairs of each corpus in proportion "
+        "to weight · size^(1 / temperature), in total as many as at 1.",
         ge=1,
     )
     noise: Noise = pydantic.Field(
-        Noise(), description="Noise on training pairs, another in each epoch."
+        Noise(), description="Noise on training pairs, different in each epoch."
     )
     glossary: str | None = option(
         None,
-        "Lines of a term, a tab and a translation: in a share of the pairs that have both, tokens "
-        "of the vocabulary annotate the term with it, so that `translate` and any export can take "
-        "a glossary. The command `glossary` learns such a file. null: none.",
+        "File of lines with a term, a tab and its translation. In a share of the pairs that have "
+        "both, the source is annotated with the translation. Then `translate` and any export can "
+        "use a glossary. The command `glossary` learns such a file. null: none.",
         **_NO_NULL,
     )
     glossary_share: float = option(
-        0.3, "Share of an epoch's pairs whose terms are annotated, up to three each.", gt=0, le=1
+        0.3,
+        "Share of an epoch's pairs whose terms are annotated, up to three terms per pair.",
+        gt=0,
+        le=1,
     )
     hold_out_every: int | None = option(
         None,
-        "One pair in so many of `train` is held out as the validation set, where `validation` "
-        "names no files; no equal pair is trained on. null: none.",
+        "One of so many pairs of `train` is held out as the validation set, if `validation` names "
+        "no files; equal pairs are removed from training. null: none.",
         ge=2,
     )
     bleu_tokenizer: BleuTokenizer | None = option(
         None,
-        "sacreBLEU's tokenizer for BLEU on the validation set; null: by the script of its targets, "
-        "zh for Chinese, char for other scripts without spaces between words, else 13a.",
+        "sacreBLEU's tokenizer for BLEU on the validation set; null: depends on the script of the "
+        "targets: zh for Chinese, char for other scripts without spaces between words, else 13a.",
         strict=None,
     )
     context_turns: int | None = option(
         None,
-        "Last turns that are kept of a source that `text.turn_separator` divides; null: all.",
+        "Number of last turns to keep of a source that `text.turn_separator` divides; null: all.",
         ge=1,
     )
     cache: str | None = option(
         None,
-        "Folder that keeps the ids for later runs with equal texts and vocabularies, for millions "
-        "of pairs: they are mapped from there. null: ids are held in memory.",
+        "Folder that keeps the ids for later runs with equal texts and vocabularies. For millions "
+        "of pairs, because ids are mapped from its files. null: ids are kept in memory.",
         **_NO_NULL,
     )
 
@@ -134,8 +137,8 @@ class DataSection(PairChecks):
             if getattr(self, part) == () or len(names) > 1 and len({*names, ""}) <= len(names):
                 rule = f"Each corpus of `data.{part}` must have a `name` of its own."
                 raise InputError(f"{rule} Received: {', '.join(names) or 'an empty list'}.")
-        annotated = self.glossary_share if self.glossary else 0.0
-        if (total := annotated + sum(self.noise.shares.values())) > 1 + 1e-9:
+        annotated_share = self.glossary_share if self.glossary else 0.0
+        if (total := annotated_share + sum(self.noise.shares.values())) > 1 + 1e-9:
             rule = "`data.glossary_share` and the shares of `data.noise` must be at most 1 in all"
             raise InputError(f"{rule}: {total:.4g}.")
         if self.hold_out_every and self.validation != Files():
@@ -145,15 +148,15 @@ class DataSection(PairChecks):
         return self
 
     def corpora(self, part: str) -> tuple[NamedFiles, ...]:
-        """Returns the corpora of `"train"` or `"validation"`; a single corpus may have no name."""
+        """Returns the corpora of `"train"` or `"validation"`; a single corpus needs no name."""
         files = self.train if part == "train" or self.hold_out_every else self.validation
         return files if isinstance(files, tuple) else (WeightedFiles(files.source, files.target),)
 
     @property
     def tags(self) -> list[str]:
         """Tags of all corpora, sorted."""
-        every = (*self.corpora("train"), *self.corpora("validation"))
-        return sorted({corpus.tag for corpus in every if corpus.tag is not None})
+        corpora = (*self.corpora("train"), *self.corpora("validation"))
+        return sorted({corpus.tag for corpus in corpora if corpus.tag is not None})
 
 
 @declared
@@ -162,16 +165,17 @@ class TextSection(VocabularyOptions):
 
     joint: bool = option(
         True,
-        "One vocabulary for both languages, so that all embeddings can be tied; false: one a side.",
+        "One vocabulary for both languages, so that all embeddings can be tied; false: one per "
+        "side.",
     )
     target_vocabulary_size: int | None = option(
         None,
-        "Ids of the target's own vocabulary with `joint: false`; null: as many as the source's.",
+        "Size of the target's vocabulary with `joint: false`; null: the source's size.",
         ge=5,
     )
     sample_sentences: int | None = option(
         None,
-        "Sentences, drawn from all, that a vocabulary is learned from; null: all, in memory.",
+        "Number of sampled sentences that a vocabulary is learned from; null: all, in memory.",
         ge=1,
     )
 
@@ -187,38 +191,42 @@ class TextSection(VocabularyOptions):
 
 @declared
 class TrainingSection:
-    """Batches, optimizer, and what is kept."""
+    """Batches, optimizer, and saved models."""
 
     start_from: str | None = option(
         None,
-        "Run folder to start from: its vocabularies and best model are trained further, and its "
-        "`text` and `model` hold, but for dropout. null: a new model.",
+        "Run folder to start from: training continues with its best model, vocabularies, `text` "
+        "and `model`, except dropout. null: a new model.",
     )
     lora_rank: int | None = option(
         None,
-        "Rank of the two matrices per projection of attention and feed-forward that LoRA trains; "
-        "all weights of `start_from` stay, and the saved model has both merged. null: all weights "
-        "are trained.",
+        "Rank of the two matrices per projection of attention and feed-forward that LoRA trains. "
+        "The weights of `start_from` are frozen, and the saved model has both merged. null: all "
+        "weights are trained.",
         ge=1,
     )
-    epochs: int = option(30, "Passes over the training pairs.", ge=1)
-    batch_tokens: int = option(4096, "Positions of a batch on each side, padding included.", ge=1)
+    epochs: int = option(30, "Number of passes over the training pairs.", ge=1)
+    batch_tokens: int = option(
+        4096, "Maximum number of positions of a batch on each side, padding included.", ge=1
+    )
     accumulation_steps: int = option(
         1,
-        "Batches whose gradients make one step of the optimizer, as one batch with all their "
-        "tokens would.",
+        "Number of batches per optimizer step; equal to one batch with all their tokens.",
         ge=1,
     )
     max_shapes: int = option(
-        8, "Most batch shapes, each of which is compiled once (a few seconds).", ge=1, le=8
+        8,
+        "Maximum number of batch shapes; compiling a shape takes a few seconds.",
+        ge=1,
+        le=8,
     )
     warmup_steps: int = option(
         4000,
-        "Steps until the peak of the learning rate, which is learning_rate_scale · "
+        "Number of steps until the peak of the learning rate, which is learning_rate_scale · "
         "model_dim^-0.5 · min(step^-0.5, step · warmup_steps^-1.5).",
         ge=1,
     )
-    learning_rate_scale: float = option(1.0, "Factor on the whole learning rate.", gt=0)
+    learning_rate_scale: float = option(1.0, "Factor of the learning rate.", gt=0)
     label_smoothing: float = option(
         0.1, "Probability spread evenly over the vocabulary.", ge=0, lt=1
     )
@@ -231,33 +239,33 @@ class TrainingSection:
     simcut: float | None = option(
         None,
         "Weight of the divergence of a batch from its copy with 5% of the tokens cut (SimCut), "
-        "added to the loss; a step takes twice as long. null: none. It excludes r_drop.",
+        "added to the loss; a step takes twice as long. null: none. Not together with r_drop.",
         gt=0,
     )
     adam_beta_2: float = option(0.98, "Adam's second momentum; the first is 0.9.", ge=0, lt=1)
     clip_norm: float | None = option(
-        None, "Norm that gradients are scaled down to; null: no limit.", gt=0
+        None, "Maximum norm of gradients, which are scaled down to it; null: no limit.", gt=0
     )
     ema_momentum: float | None = option(
         None,
-        "Momentum of the exponential moving average of the weights, which is what is validated and "
-        "saved as the best model; null: no average.",
+        "Momentum of the exponential moving average of the weights, which is validated and saved "
+        "as the best model; null: no average.",
         ge=0,
         lt=1,
     )
     select_by: Literal["loss", "accuracy", "bleu", "chrf"] = option(
         "loss",
-        "Measure of the best model on the validation set: lowest loss, highest share of tokens (or "
-        "labels) predicted right, or highest BLEU or chrF of greedy translations of its first "
-        "2,000 sentences after each epoch. Equal values are decided by the loss.",
+        "Measure of the best model on the validation set: lowest loss, highest share of correctly "
+        "predicted tokens (or labels), or highest BLEU or chrF. BLEU and chrF score greedy "
+        "translations of its first 2,000 sentences. The loss decides between equal values.",
         strict=None,
     )
     early_stopping_patience: int | None = option(
-        None, "Epochs without a better model until training stops; null: never.", ge=1
+        None, "Number of epochs without a better model until training stops; null: never.", ge=1
     )
     average_epochs: int | None = option(
         None,
-        "Epochs whose models are averaged at the end. null: none.",
+        "Number of epochs whose models are averaged at the end. null: none.",
         ge=2,
     )
     average_of: Literal["last", "best"] = option(
@@ -268,25 +276,25 @@ class TrainingSection:
     )
     checkpoint_every_minutes: float | None = option(
         None,
-        "Minutes between checkpoints within an epoch; null: one at the end of each epoch alone.",
+        "Minutes between checkpoints within an epoch; null: only at the end of each epoch.",
         gt=0,
     )
     keep_checkpoints: int = option(
-        2, "Checkpoints (weights and optimizer) of the last epochs that are kept.", ge=1
+        2, "Number of kept checkpoints (weights and optimizer) of the last epochs.", ge=1
     )
     sample_translations: int = option(
-        3, "Validation sentences that are translated after each epoch.", ge=0
+        3, "Number of validation sentences that are translated after each epoch.", ge=0
     )
     attention_images: int | None = option(
         None,
-        "Epochs between pictures of the first validation pair's attention in TensorBoard, with the "
-        "extra `plots`; null: none.",
+        "Number of epochs between heat maps of the first validation pair's attention in "
+        "TensorBoard, with the extra `plots`; null: none.",
         ge=1,
     )
     dtype_policy: Literal["float32", "mixed_bfloat16", "mixed_float16"] = option(
         "float32",
         "Precision of the arithmetic. mixed_bfloat16 with `jit_compile: false` is faster for "
-        "widths from 256 on a processor with AMX.",
+        "widths of at least 256 on a processor with AMX.",
         strict=None,
     )
     jit_compile: bool = option(
@@ -314,7 +322,7 @@ class TrainingSection:
 
 _PARTS = "train", "validation"
 # Options that some kinds of model do not have, and the reasons.
-_NEEDS_TWO_TEXTS = "needs a source and a target, which a language model has none of."
+_NEEDS_TWO_TEXTS = "needs a source and a target, but a language model has only one text."
 _NOT_OF_A_KIND = {
     "language_model": {
         "text.placeholders": _NEEDS_TWO_TEXTS,
@@ -329,7 +337,7 @@ _NOT_OF_A_KIND = {
         "text.placeholders": "needs a model that writes text.",
         "data.glossary": "needs a model that writes text.",
         "text.turn_separator": "needs a model that answers, which a classifier does not.",
-        "training.attention_images": "needs attention to a source, which a classifier has not.",
+        "training.attention_images": "needs cross-attention, which a classifier does not have.",
         "data.bleu_tokenizer": "needs a model that writes text.",
         "training.select_by: bleu": "needs a model that writes text: set loss or accuracy.",
         "training.select_by: chrf": "needs a model that writes text: set loss or accuracy.",
@@ -342,9 +350,12 @@ class Recipe:
     """A checked recipe.
 
     Attributes:
-        model: Dict: `kind`, a key of `CONFIGURATIONS`, `transformer` by default; fields of its
-            configuration but the vocabulary's sizes, which the tokenizer decides; and for a
-            Transformer a `preset`.
+        data: Files and checks of the pairs.
+        text: Options of the vocabulary.
+        model: Dict of `kind`, a key of `CONFIGURATIONS`, by default `transformer`; fields of its
+            configuration except vocabulary sizes; and for a Transformer a `preset`.
+        training: Options of batches and of the optimizer.
+        decoding: Search defaults.
     """
 
     data: DataSection = DataSection()
@@ -355,14 +366,14 @@ class Recipe:
 
     @classmethod
     def from_dict(cls, values: dict, where: str = "recipe") -> "Recipe":
-        """Checks names, types and ranges, and whether sections contradict each other.
+        """Makes a recipe; checks names, types, ranges, and contradictions between sections.
 
         Args:
-            values: Dict of sections; None for a section leaves its defaults.
-            where: The beginning of an error.
+            values: Dict of sections; None for a section means its defaults.
+            where: Beginning of error messages.
 
         Raises:
-            InputError: Names `where`, the key, and what was expected.
+            InputError: The message names `where`, the key, and the expected value.
         """
         if isinstance(values, dict):
             values = {key: {} if value is None else value for key, value in values.items()}
@@ -379,18 +390,18 @@ class Recipe:
         """Reads a YAML file, then applies overrides.
 
         Args:
-            path: The recipe.
-            overrides: Texts `section.key=value`, the value read as YAML.
+            path: Path of the recipe.
+            overrides: Texts `section.key=value`, with values in YAML.
 
         Raises:
-            InputError: The file cannot be read, or is no recipe.
+            InputError: The file cannot be read, or is not a recipe.
         """
         values = read_sections(path)
         for override in overrides:
             _override(values, override)
         origin = (values.get("training") or {}).get("start_from")
         if isinstance(origin, str) and "text" not in values:
-            # Both have to be those of the run that training starts from, but for dropout.
+            # Both must equal those of the run that training starts from, except dropout.
             earlier = read_sections(pathlib.Path(origin) / "recipe.yaml")
             values["text"] = earlier.get("text", {})
             values["model"] = {**earlier.get("model", {}), **(values.get("model") or {})}
@@ -399,14 +410,16 @@ class Recipe:
     @pydantic.model_validator(mode="after")
     def _check_model(self) -> "Recipe":
         check_choice("model.kind", self.kind, tuple(CONFIGURATIONS))
-        known = model_keys(self.kind)
-        # The nearest name would be another option, no correction, for a key of another kind.
-        others = {key for kind in CONFIGURATIONS for key in model_keys(kind)}.difference(known)
+        keys = model_keys(self.kind)
+        # For an option of another kind, the nearest name would be another option, not a correction.
+        keys_of_other_kinds = {
+            key for kind in CONFIGURATIONS for key in model_keys(kind)
+        }.difference(keys)
         for key, value in self.model.items():
-            if key in others:
+            if key in keys_of_other_kinds:
                 problem = f"a {self.kind} model has no `{key}`"
                 raise InputError(f"{problem}. Received: model.{key}={received(value)}.")
-        check_keys(self.model, known, "model")
+        check_keys(self.model, keys, "model")
         return self
 
     @pydantic.model_validator(mode="after")
@@ -448,7 +461,7 @@ class Recipe:
         if data.glossary and text.whole_words:
             raise InputError("`data.glossary` needs parts of words: `text.whole_words: false`.")
         if data.context_turns is not None and text.turn_separator is None:
-            rule = "`data.context_turns` needs `text.turn_separator`, which tells turns apart."
+            rule = "`data.context_turns` needs `text.turn_separator`, which separates turns."
             raise InputError(rule)
         if not text.joint and self.model.get("tie_embeddings") == "all":
             raise InputError(
@@ -459,7 +472,7 @@ class Recipe:
         return self
 
     def _limited(self, positions, decoding, where):
-        """The recipe with no text longer than a learned table of so many positions."""
+        """Returns the recipe with limits of at most `positions` tokens, which a table has."""
         limits = {}
         for key in ("data.max_length", "decoding.max_source_length", "decoding.max_target_length"):
             section, name = key.split(".")
@@ -475,7 +488,7 @@ class Recipe:
 
     @property
     def has_data(self) -> bool:
-        """False for the recipe of a model that was imported, which names no files."""
+        """False for the recipe of an imported model, which names no files."""
         return self.data != DataSection()
 
     def check_files(self) -> None:
@@ -510,22 +523,22 @@ class Recipe:
 
     @property
     def turns(self) -> Turns | None:
-        """Joins the turns of a source, where sources are conversations."""
+        """Rule that joins the turns of a source, where sources are conversations."""
         separator = self.text.turn_separator
         return None if separator is None else Turns(separator, self.data.context_turns)
 
     @property
     def search(self) -> dict[str, Any]:
-        """The run's own defaults of a search."""
+        """The run's search defaults."""
         return self.decoding.search
 
     @property
     def engine_options(self) -> dict[str, Any]:
-        """Arguments of the model's engine, limits of lengths and how turns are joined."""
+        """Arguments of the model's engine: limits of lengths, and the rule for turns."""
         return self.decoding.engine_options(self.turns)
 
     def to_dict(self) -> dict:
-        """Only plain values, every default written out."""
+        """Returns plain values, including all defaults."""
         return dataclasses.asdict(self)
 
     def model_config(
@@ -535,11 +548,11 @@ class Recipe:
         turn_id: int | None = None,
         where: str = "recipe",
     ) -> ModelConfig:
-        """The model's configuration for vocabularies of these sizes."""
+        """Makes the model's configuration for vocabularies of these sizes."""
         fields = {key: value for key, value in self.model.items() if key not in ("kind", "preset")}
         if target_vocabulary_size is not None:
             fields["target_vocabulary_size"] = target_vocabulary_size
-            # Two vocabularies cannot share one table, so "all" means what they can share.
+            # Two vocabularies cannot share one table, so "all" would be an error.
             if not self.gives_labels:
                 fields.setdefault("tie_embeddings", "decoder")
         if turn_id is not None and "turn_id" in self.config_class.__dataclass_fields__:
@@ -554,15 +567,17 @@ class Recipe:
 
 
 def model_keys(kind: str) -> tuple[str, ...]:
-    """Names of the options of `model` for a kind of model."""
+    """Returns the names of the options of `model` for a kind of model."""
     names = [field.name for field in dataclasses.fields(CONFIGURATIONS[kind])]
     names_of_kind = ("kind", "preset") if kind == "transformer" else ("kind",)
-    known = (name for name in names if "vocabulary_size" not in name and name != "turn_id")
-    return (*names_of_kind, *known)
+    names_of_options = (
+        name for name in names if "vocabulary_size" not in name and name != "turn_id"
+    )
+    return (*names_of_kind, *names_of_options)
 
 
 def _override(values, override):
-    """Puts the value of `section.key=value` into the sections."""
+    """Sets the value of `section.key=value` in the sections."""
     key, equals, text = override.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts):

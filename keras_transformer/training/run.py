@@ -1,4 +1,4 @@
-"""From a recipe to a run folder, through `model.fit`."""
+"""Trains the model of a recipe with `model.fit`, and writes its run folder."""
 
 import contextlib
 import functools
@@ -51,31 +51,30 @@ def train(
     recipe_file: str | os.PathLike | None = None,
     host: Host = SINGLE_HOST,
 ) -> RunFolder:
-    """Trains as a recipe says.
+    """Trains the model of a recipe.
 
     Nothing is written before the data, the recipe and the vocabulary have passed their checks.
 
     Args:
         recipe: Recipe of the run.
         output: The run folder to make.
-        resume: Go on from the last whole checkpoint of `output` with its tokenizers, optimizer,
-            schedule and epoch, or from the start if it has none yet, also in a folder that was not
-            made whole. Wherever a run was
-            interrupted, it and its continuation give the weights, history and metrics of one
-            unbroken run.
-        overwrite: Replace a run that is there, if nothing else is in its folder.
-        recipe_file: Path of the file that `recipe` comes from, which is then not overwritten.
-        host: This one of several hosts, of `join_hosts`. The first one writes `output`; to resume,
-            all must see it.
+        resume: Whether to continue from the last complete checkpoint of `output`, with its
+            tokenizers, optimizer, schedule and epoch. Without a checkpoint the run starts again,
+            also in an incomplete folder. An interrupted run and its continuation give the same
+            weights, history and metrics as an uninterrupted run.
+        overwrite: Whether an existing run is replaced, if its folder holds nothing else.
+        recipe_file: Path of the file of `recipe`, which is not overwritten.
+        host: This host, of `join_hosts`. The first host writes `output`; to resume, all hosts must
+            see it.
 
     Returns:
-        The `RunFolder`; on another host than the first, a temporary one.
+        The `RunFolder`; on other hosts than the first, a temporary folder.
 
     Raises:
-        InputError: A file, a size or the folder is not what it must be, or another process writes
-            to the folder.
-        TrainingError: The loss is NaN or infinite. The last good checkpoint and the best
-            model stay. Or another host has ended.
+        InputError: A file, a size or the folder is invalid, or another process writes to the
+            folder.
+        TrainingError: The loss is NaN or infinite; the last good checkpoint and the best model
+            remain. Or another host has ended.
     """
     if recipe.training.attention_images:
         check_plots()
@@ -97,7 +96,7 @@ def train(
 
 
 class Run(RunState):
-    """A training, from texts to metrics by its methods in their order."""
+    """A training, from texts to metrics; `train` calls its methods in order."""
 
     def prepare(
         self, overwrite: bool, recipe_file: str | os.PathLike | None, half_made: bool = False
@@ -105,9 +104,9 @@ class Run(RunState):
         """Reads the texts, learns the vocabularies and makes batches of a new run.
 
         Args:
-            overwrite: Replace a run that is there.
+            overwrite: Whether an existing run is replaced.
             recipe_file: Path of the recipe, which is not overwritten.
-            half_made: Replace a folder that was not made whole.
+            half_made: Whether an incomplete folder is replaced.
         """
         corpus, start_from = Corpus(self.recipe), self.recipe.training.start_from
         inputs = {"the recipe": recipe_file, "`training.start_from`": start_from}
@@ -128,7 +127,7 @@ class Run(RunState):
         self._make_datasets(corpus)
 
     def resume(self) -> None:
-        """Reads the texts and vocabularies of a run that was begun, and makes its batches."""
+        """Reads the texts and vocabularies of an existing run, and makes its batches."""
         RunFolder.existing(self.folder.path)
         self._is_resumed = True
         check_resumable(self.folder, self.recipe)
@@ -150,17 +149,17 @@ class Run(RunState):
             show(f"{part}: {report}")
         dataset = self.datasets["train"]
         show(
-            f"{dataset.steps_per_epoch} steps an epoch, shapes {dataset.shapes}, "
+            f"{dataset.steps_per_epoch} steps per epoch, shapes {dataset.shapes}, "
             f"{dataset.real_token_share:.1%} real tokens"
         )
         self._sample_validation(corpus)
-        if not self.recipe.with_sources:  # Samples go on from a few words.
+        if not self.recipe.with_sources:  # Samples continue a few words.
             words = (text.split()[:_PROMPT_WORDS] for _, text in self.validation)
             prompts = zip(map(" ".join, words), self.validation, strict=True)
             self.validation = [(prompt, text) for prompt, (_, text) in prompts]
 
     def _sample_validation(self, corpus):
-        """Takes the first pairs for BLEU and samples, interleaved over the validation corpora."""
+        """Reads the first pairs for BLEU and samples, interleaved from the validation corpora."""
         readers = corpus.readers("validation")
         limit = -(-_BLEU_SENTENCES // len(readers))
         rows = itertools.zip_longest(
@@ -174,17 +173,23 @@ class Run(RunState):
         self._validation_names = names if len(readers) > 1 else []
 
     def begin(self) -> None:
-        """Makes the model, or reads the last checkpoint, and makes the folder ready for epochs."""
+        """Makes the model or reads the last checkpoint, and prepares the folder for epochs."""
         self.model, self.start = self._model_and_start()
-        trained = sum(math.prod(each.shape) for each in self.model.trainable_variables)
-        part = "" if trained == self.model.count_params() else f", {trained:,} of them trained"
+        trainable_count = sum(
+            math.prod(variable.shape) for variable in self.model.trainable_variables
+        )
+        part = (
+            ""
+            if trainable_count == self.model.count_params()
+            else f", {trainable_count:,} of them trained"
+        )
         show(f"{self.model.count_params():,} parameters{part}")
         if self._is_resumed:
             self.folder.remove_partial_files()
             self.folder.write_recipe(self.recipe)
             self.folder.settle(self.start.epoch, self.recipe.training)
         else:
-            # Again: reading may have taken an hour, and not every program asks for the lock.
+            # Again, because reading may have taken an hour, and other programs ignore the lock.
             self._check_replaceable()
             self.folder.owned().clear()
             self.folder.create(self.recipe, self.tokenizers, self.digests)
@@ -207,31 +212,32 @@ class Run(RunState):
         config = recipe.model_config(source.vocabulary_size, target_size, source.turn_id)
         model = model_of(config, dtype=recipe.training.dtype_policy)
         compile_model(model, recipe.training)
-        # What LoRA's checkpoints belong to is a copy: the origin may change.
+        # LoRA's checkpoints belong to a copy of the origin's weights, as the origin may change.
         file = self.folder.base_file if self._is_resumed else None
         if file is not None and file.exists():
             model.set_weights(load_model(file, compile=False).get_weights())
         elif (origin := _origin(recipe)) is not None:
-            begun = origin.model()
-            one, other = (
+            start_model = origin.model()
+            origin_fields, recipe_fields = (
                 {name: value for name, value in fields.to_dict().items() if "dropout" not in name}
-                for fields in (begun.config, config)
+                for fields in (start_model.config, config)
             )
-            if one != other:
+            if origin_fields != recipe_fields:
                 raise InputError(f"{origin.path}: its model is not the one of the recipe.")
-            model.set_weights(begun.get_weights())
+            model.set_weights(start_model.get_weights())
         if recipe.training.lora_rank is not None:
             enable_lora(model, recipe.training.lora_rank)
         return model
 
     def fit(self) -> None:
-        """Trains to the last epoch or until early stopping; an epoch that was begun goes first."""
+        """Trains to the last epoch or until early stopping; first completes a started epoch."""
         if self._is_resumed and not self.start.step and self._is_over():
-            trained = f"{self.start.epoch} of {self.recipe.training.epochs} epochs are trained"
-            stopped = " and `training.early_stopping_patience` is over" * self.has_stopped()
+            reason = f"{self.start.epoch} of {self.recipe.training.epochs} epochs are trained"
+            if self.has_stopped():
+                reason += " and `training.early_stopping_patience` is over"
             show(
-                f"{self.folder.path}: nothing was left to train: {trained}{stopped}. To train "
-                "longer, give a larger number: --set training.epochs=N"
+                f"{self.folder.path}: nothing was left to train: {reason}. To train longer, give "
+                "a larger number: --set training.epochs=N"
             )
         if self.start.step:
             self._fit(self.start.epoch + 1)
@@ -260,7 +266,7 @@ class Run(RunState):
         """Returns the callbacks of the next `fit`, in the order in which an epoch needs them."""
         training = self.recipe.training
         bar = run_callbacks.ProgressBar() if is_terminal(sys.stderr) else None
-        chosen = [
+        callbacks = [
             run_callbacks.EpochSeed(self),
             run_callbacks.FiniteLoss(self),
             run_callbacks.Compilation(self, bar),
@@ -268,22 +274,22 @@ class Run(RunState):
             run_callbacks.Throughput(self),
         ]
         if training.selects_by_translations or len(self.datasets) > 2:
-            chosen.append(run_callbacks.MoreValidation(self))
-        chosen.append(TensorBoard(self))
+            callbacks.append(run_callbacks.MoreValidation(self))
+        callbacks.append(TensorBoard(self))
         if self.start.step or training.checkpoint_every_minutes is not None:
-            chosen.append(run_callbacks.StepCheckpoints(self))
+            callbacks.append(run_callbacks.StepCheckpoints(self))
         if not is_terminal(sys.stderr):
-            chosen.append(run_callbacks.EpochLine())
+            callbacks.append(run_callbacks.EpochLine())
         if training.sample_translations:
-            chosen.append(run_callbacks.SampleTranslations(self))
-        chosen.append(run_callbacks.CommitEpoch(self))
+            callbacks.append(run_callbacks.SampleTranslations(self))
+        callbacks.append(run_callbacks.CommitEpoch(self))
         if self.start.step:
-            chosen.append(run_callbacks.RestoreRawWeights())
-        # Last, as Keras would: it shows what the others add to the epoch's logs.
-        return chosen if bar is None else [*chosen, bar]
+            callbacks.append(run_callbacks.RestoreRawWeights())
+        # The bar is last, as in Keras, because it shows what the other callbacks add to the logs.
+        return callbacks if bar is None else [*callbacks, bar]
 
     def _best_translations(self, best):
-        """BLEU and chrF of the best epoch with their signatures, where they were measured."""
+        """Returns BLEU and chrF of the best epoch with their signatures, if they were measured."""
         if not self.recipe.training.selects_by_translations:
             return {}
         references = [reference for _, reference in self.validation]
@@ -299,10 +305,10 @@ class Run(RunState):
         }
 
     def average(self) -> None:
-        """Averages the models of `average_epochs`, of the last ones or of the best ones.
+        """Averages the models of the last or best `average_epochs`.
 
-        An average of the last epochs is the result; one of the best epochs is if it is better than
-        the best model. The model's weights are the average's afterwards.
+        An average of the last epochs becomes the best model. An average of the best epochs becomes
+        the best model if it is better. Afterwards the model has the averaged weights.
         """
         training, model = self.recipe.training, self.model
         epochs = averaged_epochs(self.history, training)
@@ -311,10 +317,13 @@ class Run(RunState):
         files = map(self.folder.candidate_file, epochs)
         total: list[np.ndarray] = []
         for file in files:
-            saved = load_model(file, compile=False).get_weights()
-            weights = [np.asarray(weight, "float64") for weight in saved]
+            saved_weights = load_model(file, compile=False).get_weights()
+            weights = [np.asarray(weight, "float64") for weight in saved_weights]
             if total:
-                weights = [so_far + weight for so_far, weight in zip(total, weights, strict=True)]
+                weights = [
+                    total_weight + weight
+                    for total_weight, weight in zip(total, weights, strict=True)
+                ]
             total = weights
         set_merged_weights(model, [weight / len(epochs) for weight in total])
         row = {"epoch": 0.0}
@@ -323,8 +332,8 @@ class Run(RunState):
         row |= self.validate_corpora()
         if training.selects_by_translations:
             row |= self.bleu_and_chrf()
-        # The best of many epochs owes a part of its figure to chance, an average of the last ones
-        # does not: a comparison of both would keep a worse model.
+        # The measure of the best of many epochs is partly luck, unlike the measure of an average of
+        # the last epochs. So a comparison of both could choose a worse model.
         is_best = training.average_of == "last"
         is_best = is_best or best_row([*self.history, row], training.select_by) is row
         if is_best:
@@ -345,7 +354,7 @@ class Run(RunState):
             }
             for name in filter(None, names)
         }
-        found: dict[str, Any] = {
+        report: dict[str, Any] = {
             "best_epoch": int(best["epoch"]),
             "best_validation_loss": best["val_loss"],
             "best_validation_perplexity": perplexity if math.isfinite(perplexity) else None,
@@ -359,18 +368,18 @@ class Run(RunState):
             "real_token_share": round(dataset.real_token_share, 4),
             "pairs": {part: _counts(report) for part, report in self.reports.items()},
         }
-        self.folder.write_metrics(found)
+        self.folder.write_metrics(report)
 
 
 def _counts(report):
     counts = {"total": report.total, "kept": report.kept}
-    counts["dropped"] = {why: drop.count for why, drop in report.dropped.items()}
+    counts["dropped"] = {reason: drop.count for reason, drop in report.dropped.items()}
     corpora = {name: _counts(corpus_report) for name, corpus_report in report.corpora.items()}
     return {**counts, "corpora": corpora} if corpora else counts
 
 
 def _origin(recipe):
-    """The run of `training.start_from`, or None."""
+    """Returns the run of `training.start_from`, or None."""
     if recipe.training.start_from is None:
         return None
     origin = RunFolder.existing(recipe.training.start_from)

@@ -1,8 +1,8 @@
-"""Run folder as training writes it: checkpoints, history, metrics, and what every reader needs.
+"""Run folder as training writes it: checkpoints, history, metrics, and the files of readers.
 
-An epoch counts when its checkpoint has its name, and not before: all else that belongs to the epoch
-is written earlier, and may be there without it. `RunFolder.settle` rolls the folder back to the
-state after an epoch, whenever its writing was interrupted.
+An epoch counts only when its checkpoint is complete. All other files of the epoch are written
+before, and may exist without the checkpoint. `RunFolder.settle` rolls the folder back to the state
+after an epoch, wherever writing was interrupted.
 """
 
 import csv
@@ -33,9 +33,8 @@ from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.training.lora import merged_weights, save_small
 from keras_transformer.training.recipe import Recipe, TrainingSection
 
-# Options that runs of version 0.2 have and no recipe has any more, with the values that a run goes
-# on with as it was begun.
-_GONE = {
+# Options of version 0.2 that were removed, with the values with which a run can still be resumed.
+_REMOVED_OPTIONS = {
     "data.clean": (None,),
     "training.short_targets": (False,),
     "training.weight_histograms": (False, True),
@@ -43,7 +42,7 @@ _GONE = {
 
 
 class RunFolder(RunFiles):
-    """Paths and files of a run, with those that only training reads."""
+    """Paths and files of a run, including files that only training reads."""
 
     def __init__(self, path: str | os.PathLike):
         super().__init__(path)
@@ -58,7 +57,7 @@ class RunFolder(RunFiles):
     def create(
         self, recipe: Recipe, tokenizers: tuple[Tokenizer, Tokenizer | Labels], digests: dict
     ) -> None:
-        """Writes what is known before the first step; the digests tell the texts from others.
+        """Writes the files of a run that exist before the first step; see `write_start`.
 
         Raises:
             InputError: The folder cannot be made.
@@ -70,33 +69,33 @@ class RunFolder(RunFiles):
         self.write_sections(recipe.to_dict())
 
     def recipe(self) -> Recipe:
-        """The run's `Recipe`."""
+        """Returns the run's `Recipe`."""
         return Recipe.from_dict(self._sections()[0], where=str(self.recipe_file))
 
-    def check_options_gone(self) -> None:
-        """Raises `InputError` for a run that another version began with an option that is gone."""
+    def check_removed_options(self) -> None:
+        """Raises `InputError` for a run of another version that needs a removed option."""
         for name, value in self._sections()[1].items():
-            if value not in _GONE[name]:
+            if value not in _REMOVED_OPTIONS[name]:
                 raise InputError(
-                    f"{self.path}: cannot be resumed, because `{name}` is gone. "
-                    f"Received: {value!r}. Train anew, or resume with version 0.2."
+                    f"{self.path}: cannot be resumed, because `{name}` was removed. "
+                    f"Received: {value!r}. Train again, or resume with version 0.2."
                 )
 
     def _sections(self):
-        """Sections of the recipe, and by their names the values of options that are gone."""
-        sections, gone = read_sections(self.recipe_file), {}
-        for name in _GONE:
+        """Returns sections of the recipe, and the values of removed options by name."""
+        sections, removed_options = read_sections(self.recipe_file), {}
+        for name in _REMOVED_OPTIONS:
             section, key = name.split(".")
             if isinstance(sections.get(section), dict) and key in sections[section]:
-                gone[name] = sections[section].pop(key)
-        return sections, gone
+                removed_options[name] = sections[section].pop(key)
+        return sections, removed_options
 
     def checkpoint_file(self, epoch: int) -> pathlib.Path:
-        """The checkpoint after `epoch` epochs."""
+        """Returns the path of the checkpoint after `epoch` epochs."""
         return self.checkpoints / f"epoch-{epoch:04d}{self.checkpoint_suffix}"
 
     def checkpoint_epochs(self) -> list[int]:
-        """Epochs that have a checkpoint, in order."""
+        """Returns the epochs that have a checkpoint, in order."""
         matches = (
             re.fullmatch(rf"epoch-(\d{{4,}})\{self.checkpoint_suffix}", file.name)
             for file in self.checkpoints.glob("*")
@@ -104,45 +103,45 @@ class RunFolder(RunFiles):
         return sorted(int(match.group(1)) for match in matches if match)
 
     def step_file(self, epoch: int, step: int) -> pathlib.Path:
-        """The checkpoint after `epoch` epochs and so many steps of the next one."""
+        """Returns the path of the checkpoint after `epoch` epochs and `step` further steps."""
         return self.checkpoints / f"step-{epoch:04d}-{step:08d}{self.checkpoint_suffix}"
 
     def step_files(self) -> list[pathlib.Path]:
-        """The checkpoints within an epoch, in order."""
+        """Returns the checkpoints within an epoch, in order."""
         files = self.checkpoints.glob(f"step-*{self.checkpoint_suffix}")
         return sorted(files, key=epoch_and_step)
 
     def remove_step_files(self, keep: Iterable[pathlib.Path]) -> None:
-        """Removes all checkpoints within an epoch but these, with the files next to them."""
+        """Removes all checkpoints within an epoch except `keep`, with the files next to them."""
         stems = {file.stem for file in keep}
         for file in self.checkpoints.glob("step-*"):
             if file.stem not in stems:
                 file.unlink()
 
     def remove_partial_files(self) -> None:
-        """Removes what a killed process was writing, which no later process writes over."""
+        """Removes the temporary files of a killed process, which no later process overwrites."""
         for file in self.path.rglob(".*"):
             name = file.relative_to(self.path).as_posix()
             if PARTIAL.search(name) and FILES.fullmatch(PARTIAL.sub(r"\1\2\3", name)):
                 file.unlink()
 
     def candidate_file(self, epoch: int) -> pathlib.Path:
-        """The model of an epoch that may become the best one, or a part of the average."""
+        """Returns the path of an epoch's model that may become the best or part of an average."""
         return self.checkpoints / f"best-{epoch:04d}.keras"
 
     def settle(self, epoch: int, training: TrainingSection) -> None:
-        """Rolls the folder back to the state after `epoch` epochs, whose checkpoint is whole.
+        """Rolls the folder back to the state after `epoch` epochs, whose checkpoint is complete.
 
-        The best model so far gets its place; what later epochs left before they had a checkpoint
-        goes. Doing it twice changes nothing.
+        The best model so far becomes `model.keras`, and files of later epochs without a checkpoint
+        are removed. A second call changes nothing.
 
         Args:
-            epoch: How many epochs there were; 0 before the first checkpoint.
-            training: How the best one is chosen, and what stays.
+            epoch: Number of epochs; 0 before the first checkpoint.
+            training: Options that choose the best model, averaged models and kept checkpoints.
         """
         self.bad_batch_file.unlink(missing_ok=True)
-        written = self.history()
-        rows = written[:epoch]
+        history = self.history()
+        rows = history[:epoch]
         averaged = [self.candidate_file(epoch) for epoch in averaged_epochs(rows, training)]
         best = self.candidate_file(int(best_row(rows, training.select_by)["epoch"]) if rows else 0)
         if best.exists() and averaged:
@@ -153,27 +152,27 @@ class RunFolder(RunFiles):
         for file in self.checkpoints.glob("best-*.keras"):
             if file not in averaged and not (averaged and file == best):
                 file.unlink()
-        kept = self.checkpoints.glob(f"step-{epoch:04d}-*{self.checkpoint_suffix}")
-        self.remove_step_files(keep=kept)
-        if len(written) > epoch:
+        step_files = self.checkpoints.glob(f"step-{epoch:04d}-*{self.checkpoint_suffix}")
+        self.remove_step_files(keep=step_files)
+        if len(history) > epoch:
             self.write_history(rows)
         samples = self.samples()
         for match in re.finditer(r"^epoch (\d+)$", samples, re.MULTILINE):
             if int(match.group(1)) > epoch:
                 write_whole(self.samples_file, samples[: match.start()])
                 break
-        for old in self.checkpoint_epochs()[: -training.keep_checkpoints]:
-            self.checkpoint_file(old).unlink()
+        for epoch_to_remove in self.checkpoint_epochs()[: -training.keep_checkpoints]:
+            self.checkpoint_file(epoch_to_remove).unlink()
 
     def digests(self) -> dict[str, dict[str, str]]:
-        """Returns the digests of the texts that the run was begun with."""
+        """Returns the SHA-256 checksums of the texts that the run started with."""
         try:
             return json.loads(self.digests_file.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             raise InputError(f"{self.digests_file}: cannot be read as JSON.") from None
 
     def samples(self) -> str:
-        """The text of `samples.txt`, empty without it."""
+        """Returns the text of `samples.txt`, or an empty text without this file."""
         try:
             return self.samples_file.read_bytes().decode("utf-8", errors="replace")
         except FileNotFoundError:
@@ -182,7 +181,7 @@ class RunFolder(RunFiles):
     def write_history(self, rows: list[dict[str, float]]) -> None:
         """Writes `history.csv`: dicts of numbers, in the order of the epochs."""
         text = io.StringIO()
-        # A later version may measure more than the epochs of an earlier one have.
+        # Epochs of a later version may have more measures than earlier epochs.
         names = dict.fromkeys(["epoch", *(name for row in rows for name in row)])
         writer = csv.DictWriter(text, list(names), lineterminator="\n")
         writer.writeheader()
@@ -190,7 +189,7 @@ class RunFolder(RunFiles):
         write_whole(self.history_file, text.getvalue())
 
     def history(self) -> list[dict[str, float]]:
-        """The lines of `history.csv` as dicts of numbers, in the order of the epochs."""
+        """Returns the lines of `history.csv` as dicts of numbers, in the order of the epochs."""
         if not self.history_file.exists():
             return []
         with open(self.history_file, newline="", encoding="utf-8") as file:
@@ -198,11 +197,11 @@ class RunFolder(RunFiles):
                 {key: float(value) for key, value in row.items() if value}
                 for row in csv.DictReader(file)
             ]
-        # An integer, as it was written and may be written again.
+        # An integer, so that it can be written again unchanged.
         return [row | {"epoch": int(row["epoch"])} for row in rows]
 
     def metrics(self) -> dict:
-        """Returns the content of `metrics.json`, empty without it."""
+        """Returns the content of `metrics.json`, or an empty dict without this file."""
         try:
             return json.loads(self.metrics_file.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
@@ -214,17 +213,17 @@ class RunFolder(RunFiles):
 
 
 def epoch_and_step(checkpoint: pathlib.Path) -> list[int]:
-    """The numbers in a checkpoint's name, which order checkpoints: as text 10000 is below 9999."""
+    """Returns the numbers in a checkpoint's name to sort by: as text, 10000 is below 9999."""
     return [int(number) for number in re.findall(r"\d+", checkpoint.stem)]
 
 
 def best_row(rows: list[dict[str, float]], select_by: str) -> dict[str, float]:
-    """The best line of a history, by the lowest `val_loss` or the highest value of a measure."""
+    """Returns the best line of a history, by lowest `val_loss` or highest value of a measure."""
     return best_first(rows, select_by)[0]
 
 
 def averaged_epochs(rows: list[dict[str, float]], training: TrainingSection) -> list[int]:
-    """The epochs whose models are averaged when training ends after these lines."""
+    """Returns the epochs whose models are averaged if training ends after these lines."""
     if training.average_epochs is None:
         return []
     if training.average_of == "best":
@@ -233,7 +232,7 @@ def averaged_epochs(rows: list[dict[str, float]], training: TrainingSection) -> 
 
 
 def best_first(rows: list[dict[str, float]], select_by: str) -> list[dict[str, float]]:
-    """The lines of a history, the best epoch's first; the validation loss decides equal ones."""
+    """Sorts the lines of a history, best epoch first; of equal epochs by validation loss."""
     sign = 1 if select_by == "loss" else -1
     column = "val_token_accuracy" if select_by == "accuracy" else f"val_{select_by}"
     return sorted(rows, key=lambda row: (sign * row[column], row["val_loss"]))
@@ -241,11 +240,14 @@ def best_first(rows: list[dict[str, float]], select_by: str) -> list[dict[str, f
 
 def save_checkpoint(model: keras.Model, path: pathlib.Path) -> None:
     """Saves a model with its optimizer's state; with LoRA (`.npz`) only the small matrices."""
-    (save_small if path.suffix == ".npz" else save_model)(model, path)
+    if path.suffix == ".npz":
+        save_small(model, path)
+    else:
+        save_model(model, path)
 
 
 def save_without_optimizer(model: keras.Model, path: str | os.PathLike) -> None:
-    """Saves a copy of a model: the optimizer's state is three times as large as the weights.
+    """Saves a model without the optimizer's state, which is three times as large as the weights.
 
     LoRA's matrices are merged into the weights.
     """

@@ -1,4 +1,4 @@
-"""State of a training, which callbacks share with the run that they belong to."""
+"""State of a training, which callbacks share with their run."""
 
 import json
 import pathlib
@@ -22,8 +22,8 @@ from keras_transformer.training.run_folder import (
     epoch_and_step,
 )
 
-# Fields that `--resume` may change: the state of all others lies in the checkpoint, or they would
-# end in other weights than those of an unbroken run.
+# Fields that `--resume` may change. The checkpoint holds the state of other fields, or they would
+# lead to other weights than in an uninterrupted run.
 _FREE = {
     "epochs",
     "early_stopping_patience",
@@ -31,18 +31,18 @@ _FREE = {
     "keep_checkpoints",
     "sample_translations",
     "attention_images",
-    # Texts are compared by their digests, so that they may be moved.
+    # Texts are compared by their checksums, so that they may be moved.
     "folder",
     "cache",
 }
 
 
 class MidEpochState(NamedTuple):
-    """The step that training goes on from, and the state that Keras does not save with a model.
+    """The step from which training continues, and state that Keras does not save with a model.
 
     Attributes:
-        epoch: Whole epochs before it.
-        step: Batches of the next epoch before it; 0 at the start of an epoch.
+        epoch: Number of complete epochs before the step.
+        step: Number of earlier batches of the next epoch; 0 at the start of an epoch.
         seconds: Seconds that these batches took.
         metrics: Values of the metrics' variables: sums and counts so far.
         seeds: States of the random generators.
@@ -69,26 +69,26 @@ class MidEpochState(NamedTuple):
 
 
 def check_resumable(folder: RunFolder, recipe: Recipe) -> None:
-    """Raises `InputError` where `recipe` differs from that of the run in a field that must stay."""
-    folder.check_options_gone()
-    before, now = folder.recipe().to_dict(), recipe.to_dict()
+    """Raises `InputError` if `recipe` differs from the run's in a field that must not change."""
+    folder.check_removed_options()
+    run_options, new_options = folder.recipe().to_dict(), recipe.to_dict()
     for section in ("data", "text", "model", "training"):
-        for key in sorted(before[section].keys() | now[section].keys()):
-            values = before[section].get(key), now[section].get(key)
+        for key in sorted(run_options[section].keys() | new_options[section].keys()):
+            values = run_options[section].get(key), new_options[section].get(key)
             is_equal = len({str(_without_files(value)) for value in values}) == 1
             if not is_equal and key not in _FREE:
                 raise InputError(
                     f"{folder.path}: cannot be resumed with another `{section}.{key}` than it "
-                    f"was begun with. Received: {now[section].get(key)!r} instead of "
-                    f"{before[section].get(key)!r}."
+                    f"was begun with. Received: {new_options[section].get(key)!r} instead of "
+                    f"{run_options[section].get(key)!r}."
                 )
-    # The best model gets its place after the first checkpoint.
+    # `model.keras` is written after the first checkpoint.
     if folder.model_file.exists() and not folder.checkpoint_epochs():
         raise InputError(f"{folder.path}: there is no checkpoint to resume from.")
 
 
 def _without_files(value):
-    """A field's value; of corpora their names, weights and tags."""
+    """Returns a field's value, for corpora only names, weights and tags."""
     if isinstance(value, dict) and "source" in value:
         return {key: value[key] for key in value if key not in ("source", "target")}
     return list(map(_without_files, value)) if isinstance(value, (list, tuple)) else value
@@ -97,11 +97,11 @@ def _without_files(value):
 def last_checkpoint(
     folder: RunFolder, make_model: Callable[[], keras.Model]
 ) -> tuple[keras.Model, MidEpochState] | None:
-    """Reads the newest checkpoint that is whole, with a line on stderr for each damaged one.
+    """Reads the newest undamaged checkpoint, and writes a line to stderr for each damaged one.
 
     Args:
         folder: Folder of the run.
-        make_model: Makes the compiled model that the matrices of LoRA belong to.
+        make_model: Function that makes the compiled model of LoRA's matrices.
 
     Returns:
         The compiled model and its state, or None before the first checkpoint.
@@ -110,7 +110,7 @@ def last_checkpoint(
         InputError: All checkpoints are damaged.
     """
     epochs = {folder.checkpoint_file(epoch): epoch for epoch in folder.checkpoint_epochs()}
-    # A step of an epoch comes after the checkpoint of the epoch before.
+    # A step of an epoch comes after the checkpoint of the previous epoch.
     files = sorted([*epochs, *folder.step_files()], key=epoch_and_step, reverse=True)
     for file in files:
         try:
@@ -121,12 +121,12 @@ def last_checkpoint(
                 load_small(model, file)
             else:
                 model = load_model(file, compile=True)
-            # A checkpoint of version 0.2 has another momentum, for averages after each batch.
+            # Checkpoints of version 0.2 have another momentum, for averages after each batch.
             if (momentum := folder.recipe().training.ema_momentum) is not None:
                 inner_optimizer(model).ema_momentum = momentum
             return model, state
         except InputError as error:
-            show(f"{error} Trying the checkpoint before it.")
+            show(f"{error} Trying the previous checkpoint.")
     if files:
         raise InputError(f"{folder.checkpoints}: there is no whole checkpoint to resume from.")
     return None
@@ -137,14 +137,14 @@ class RunState:
 
     Attributes:
         recipe: Recipe of the run.
-        folder: RunFolder that is written.
-        host: This one of all hosts.
+        folder: RunFolder of the run.
+        host: This host.
         tokenizers: Tokenizers of source and target.
         datasets: Batches by part, `train` and `validation`.
-        validation: `(source, reference)` texts for BLEU, samples and pictures.
+        validation: `(source, reference)` texts for BLEU, samples and heat maps.
         model: Compiled model in training.
         engine: Engine of this model.
-        start: State that `fit` goes on from.
+        start: State from which `fit` continues.
         history: Lines of `history.csv` so far.
         metrics: Content of `metrics.json` so far.
         compiled_shapes: Shapes of batches that XLA has compiled, by part.
@@ -168,7 +168,7 @@ class RunState:
     def has_stopped(self) -> bool:
         """Returns True when no epoch was the best for `early_stopping_patience` epochs.
 
-        The history decides, so a resumed run stops where an unbroken one does.
+        The history decides, so a resumed run stops where an uninterrupted run does.
         """
         training, rows = self.recipe.training, self.history
         patience = training.early_stopping_patience
@@ -177,14 +177,14 @@ class RunState:
         return rows[-1]["epoch"] - best_row(rows, training.select_by)["epoch"] >= patience
 
     def translate(self, sources: list[str]) -> list[str]:
-        """Translates by greedy search with the model's weights as they are."""
+        """Translates by greedy search with the model's current weights."""
         translations = self.engine.translate(sources, beam_size=1, long_input="truncate")
         return [translation.text for translation in translations]
 
     def bleu_and_chrf(self) -> dict[str, float]:
-        """Returns cased BLEU and chrF of the validation set's first 2,000 pairs, 0 … 100.
+        """Returns cased BLEU and chrF of the validation set's first 2,000 pairs, from 0 to 100.
 
-        As `val_bleu` and `val_chrf`, and of each of several corpora as `val_bleu/NAME`, ….
+        The names are `val_bleu` and `val_chrf`, and for several corpora also `val_bleu/NAME`, ….
         """
         sources, references = map(list, zip(*self.validation, strict=True))
         pairs = list(zip(self.translate(sources), references, strict=True))
@@ -192,9 +192,9 @@ class RunState:
         for name, pair in zip(self._validation_names, pairs, strict=False):
             by_name.setdefault(f"/{name}", []).append(pair)
         measures = {}
-        for name, chosen in by_name.items():
-            hypotheses, wanted = zip(*chosen, strict=True)
-            scores = bleu_and_chrf(hypotheses, wanted, self.recipe.data.bleu_tokenizer)
+        for name, named_pairs in by_name.items():
+            hypotheses, references_of_name = zip(*named_pairs, strict=True)
+            scores = bleu_and_chrf(hypotheses, references_of_name, self.recipe.data.bleu_tokenizer)
             measures |= {f"val_{metric}{name}": score.value for metric, score in scores.items()}
             if not self._has_doubted and (sentence := doubt(scores)) is not None:
                 self._has_doubted = True
@@ -212,7 +212,8 @@ class RunState:
 
 
 def for_fit(dataset, start=0):
-    """Returns a dataset in the form that the backend's `fit` and `evaluate` take."""
+    """Converts a dataset for the backend's `fit` and `evaluate`."""
     if keras.backend.backend() == "tensorflow":
-        return dataset.to_tf_dataset(start)  # batches are made ahead, and the step is traced once
+        # It makes batches ahead, and Keras traces the step once.
+        return dataset.to_tf_dataset(start)
     return dataset.to_py_dataset(start)

@@ -1,4 +1,4 @@
-"""TensorBoard of a run: curves, the recipe, histograms of weights, pictures of attention."""
+"""TensorBoard of a run: curves, the recipe, and heat maps of attention."""
 
 import importlib.util
 import struct
@@ -14,25 +14,24 @@ from keras_transformer.training.callbacks import RunCallback
 from keras_transformer.training.optimizer import averaged_weights
 from keras_transformer.training.state import RunState
 
-# Most tokens of a text in a picture that can be read.
+# Maximum number of tokens of a text in a readable heat map.
 _LONGEST = 64
 
 
 def check_plots() -> None:
-    """Raises `InputError` where pictures cannot be made."""
+    """Raises `InputError` if heat maps cannot be plotted."""
     if importlib.util.find_spec("matplotlib") is None:
         raise missing_package("Matplotlib, for `training.attention_images`,", "matplotlib", "plots")
 
 
 class TensorBoard(RunCallback):
-    """Writes every number of an epoch's logs, and what the recipe asks for, one event file a run.
+    """Writes the numbers of an epoch's logs, the recipe, and heat maps, for TensorBoard.
 
-    Keras' own callback would trace the graph and write weights; this writes what a person looks
-    at: `train/` and `validation/` curves of loss, accuracy, perplexity and BLEU, learning rate,
-    gradient norm, tokens per second, share of padding; the recipe; with
-    `training.attention_images` heat maps of all layers and heads on the first validation pair,
-    every so many epochs. A resumed run rewrites the curves from its history, so that an epoch is
-    in them once.
+    Keras' own callback would trace the graph and write weights. This callback writes `train/` and
+    `validation/` curves: loss, accuracy, perplexity, BLEU, learning rate, gradient norm, tokens per
+    second, share of padding. With `training.attention_images` it plots heat maps of all layers and
+    heads for the first validation pair, every so many epochs. A resumed run rewrites the curves
+    from its history, so that they contain each epoch once.
     """
 
     def __init__(self, run: RunState):
@@ -49,7 +48,7 @@ class TensorBoard(RunCallback):
         text = folder.recipe_file.read_text(encoding="utf-8")
         indented = "".join(f"    {line}\n" for line in text.splitlines())  # code, in Markdown
         self._add("train", text_pb("recipe", indented), 0)
-        # Times as if this run had followed the earlier ones at once.
+        # Times as if this run had followed the earlier epochs without a pause.
         ends = time.time() - np.cumsum([0.0, *(row["seconds"] for row in rows[:0:-1])])[::-1]
         for row, end in zip(rows, ends, strict=False):
             values = {key: value for key, value in row.items() if key != "epoch"}

@@ -89,7 +89,7 @@ def test_learned_positions_that_are_concatenated_end_where_their_table_does():
 
 def test_without_matplotlib_the_page_and_the_tables_are_written(inspection, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.warns(UserWarning, match=r"nmt\[plots\].* page and the tables alone"):
+    with pytest.warns(UserWarning, match=r"nmt\[plots\].* the page and the tables are written"):
         report = write_report(tmp_path, inspection, 8)
     assert set(report["files"]) == {"attention.html", "alignment.txt", "attention.npz"} | {
         "report.json"

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from keras_transformer.cli.arguments import add_decoding, given
+from keras_transformer.cli.arguments import add_decoding, option_values
 from keras_transformer.decoding import DecodingOptions
 from keras_transformer.options import properties, schema_of
 
@@ -35,7 +35,7 @@ EVERY = {
 def parsed(*arguments):
     parser = argparse.ArgumentParser()
     add_decoding(parser)
-    return given(parser.parse_args(arguments))
+    return option_values(parser.parse_args(arguments))
 
 
 def test_every_field_of_the_decoding_options_is_an_option():

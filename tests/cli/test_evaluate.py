@@ -25,7 +25,7 @@ def test_the_tokenizer_of_bleu_may_be_chosen(call, tmp_path):
         assert f"|tok:{tokenizer}|" in json.loads(out)["signatures"]["bleu"]
     code, out, err, _ = call("evaluate", *files, "--tokenize", "13a")
     assert (code, json.loads(out)["bleu"]) == (0, 0.0) and len(err.splitlines()) == 1
-    assert err.startswith("keras-transformer: BLEU is 0.0 beside a chrF of 100.0")
+    assert err.startswith("keras-transformer: BLEU is 0.0, but chrF is 100.0")
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_scores_are_printed_though_the_file_cannot_be_written_any_more(
 
 def test_nothing_is_saved_where_nothing_is_translated(call, tmp_path, files):
     code, out, err, _ = call("evaluate", *files, "--perplexity", "--save", str(tmp_path / "de"))
-    assert (code, out) == (2, "") and "`--save` does not go with perplexity" in err
+    assert (code, out) == (2, "") and "`--save` has no effect on perplexity" in err
 
 
 def test_pairs_and_options_reach_the_translator(call, tmp_path):

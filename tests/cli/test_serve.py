@@ -42,8 +42,8 @@ def test_serve_run_may_give_every_option_as_text():
 
 def test_bulk_options_go_with_the_ray_engine_alone(capsys):
     assert run(["translate", "--model", "m", "--workers", "2"]) == 2
-    assert "--workers goes with --engine ray alone" in capsys.readouterr().err
+    assert "--workers needs --engine ray" in capsys.readouterr().err
     assert run(["translate", "--model", "m", "--engine", "ray", "--input", "a"]) == 2
     assert "needs --output" in capsys.readouterr().err
     assert run(["translate", "--model", "m", "--engine", "ray", "--n-best", "2"]) == 2
-    assert "--n-best does not go with --engine ray" in capsys.readouterr().err
+    assert "--n-best is not allowed with --engine ray" in capsys.readouterr().err

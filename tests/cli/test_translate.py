@@ -23,7 +23,7 @@ def test_tag_markup_and_glossary_reach_the_translator(call):
     expected = {"tag": "2de", "markup": "html", "glossary": "terms.tsv"}
     assert asked[-1] == {**expected, "glossary_by": "constraints", "batch_size": None, **SPLIT}
     code, _, err, _ = call("translate", "--stream", "--glossary", "terms.tsv")
-    assert (code, err) == (2, "keras-transformer: --glossary does not go with --stream.\n")
+    assert (code, err) == (2, "keras-transformer: --glossary is not allowed with --stream.\n")
 
 
 def test_n_best_is_a_numbered_list_and_1_is_plain_text(call):
@@ -66,11 +66,11 @@ def test_prefixes_come_from_their_file(call, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--alignment"], "--alignment is written as JSON alone: give --json with it."),
-        (["--stream", "--json"], "--json does not go with --stream."),
-        (["--stream", "--n-best", "2"], "--n-best does not go with --stream."),
-        (["--stream", "--progress"], "--progress does not go with --stream."),
-        (["--stream", "--batch-size", "8"], "--batch-size does not go with --stream."),
+        (["--alignment"], "--alignment is written only as JSON: add --json."),
+        (["--stream", "--json"], "--json is not allowed with --stream."),
+        (["--stream", "--n-best", "2"], "--n-best is not allowed with --stream."),
+        (["--stream", "--progress"], "--progress is not allowed with --stream."),
+        (["--stream", "--batch-size", "8"], "--batch-size is not allowed with --stream."),
     ],
 )
 def test_options_that_do_not_go_together(call, arguments, message):

@@ -196,7 +196,7 @@ def test_keras_cannot_shuffle_the_batches_of_a_keras_dataset():
     model.compile("sgd", loss, run_eagerly=True)
     # Keras on TensorFlow takes one length for all where the first two batches have one.
     dataset = ParallelDataset(random_pairs(101)[0], shapes=[(4, 12)], accumulation_steps=2)
-    with pytest.raises(Exception, match="`fit` must be given `shuffle=False`"):
+    with pytest.raises(Exception, match="Call `fit` with `shuffle=False`"):
         model.fit(dataset.to_py_dataset(), verbose=0)
     given = dataset.to_py_dataset()
     model.fit(given, epochs=2, shuffle=False, validation_data=given, verbose=0)

@@ -68,7 +68,7 @@ def test_a_keyword_argument_is_static_and_has_a_program_and_kept_tensors_of_its_
     run = Compiled(
         None,
         lambda values, kept, factor: factor * values + kept,
-        kept=lambda factor: (ops.convert_to_tensor(10.0 * factor),),
+        outer_arguments=lambda factor: (ops.convert_to_tensor(10.0 * factor),),
     )
     for factor in (2, 3, 2):
         found = run(np.ones(3, "float32"), factor=factor)

@@ -68,7 +68,7 @@ def test_the_alignment_is_the_mean_attention_of_the_last_blocks_heads(varied):
 @pytest.mark.tensorflow
 def test_batches_and_order_change_nothing(varied):
     pairs = random_pairs(13)
-    scheduler = Scheduler(varied("pre_norm"), (32, 32), most=0)
+    scheduler = Scheduler(varied("pre_norm"), (32, 32), max_compiled=0)
     together = scheduler.score(pairs, 32, alignment=True)
     for i in (0, 5, 12):
         ((by_token, alignment),) = scheduler.score([pairs[i]], 1, alignment=True)

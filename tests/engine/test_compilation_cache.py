@@ -121,7 +121,7 @@ def test_a_folder_that_is_not_private_is_refused_in_one_line(make, inner, enable
     used, (line,) = enable()
     assert used is None and "JAX_COMPILATION_CACHE_DIR" not in os.environ
     refused = folder.parent if inner and make is refuse_owner else folder
-    rule = "Programs are compiled anew, without a cache"
+    rule = "Functions are compiled again, without a cache"
     assert line.startswith(f"{rule}: {refused} must be private")
 
 
@@ -170,7 +170,7 @@ def test_files_that_are_no_programs_of_its_own_stay(enable, monkeypatch, tmp_pat
     assert enable(**own, XLA_FLAGS="") == (folder, [])
     assert all(path.exists() for path in files)
     used, (line,) = enable(**own, XLA_FLAGS="--xla_cpu_x=1")
-    assert used is None and f"{marked} must hold compiled programs alone" in line
+    assert used is None and f"{marked} must hold only compiled programs" in line
     assert all(path.exists() for path in files)
 
 
@@ -180,7 +180,7 @@ def test_a_folder_of_its_name_that_it_did_not_make_is_left_alone(enable, tmp_pat
         each.unlink()
     (folder / "model.pb").write_bytes(b"")
     used, (line,) = enable()
-    assert used is None and f"{folder} must hold compiled programs alone" in line
+    assert used is None and f"{folder} must hold only compiled programs" in line
     assert [each.name for each in folder.iterdir()] == ["model.pb"]
 
 

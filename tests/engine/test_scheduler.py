@@ -20,7 +20,7 @@ from keras_transformer.engine.scheduler import Job, Scheduler
 JOBS = [Job([7 + i] * length, 100 + i) for i, length in enumerate((40, 19, 17))]
 SHORT_JOBS = [Job([5, 2]), Job([6, 7, 2])]
 # Without XLA where it is not the promise: TensorFlow never frees its programs.
-IN_GRAPHS = {"most": 0 if keras.backend.backend() == "tensorflow" else 64}
+IN_GRAPHS = {"max_compiled": 0 if keras.backend.backend() == "tensorflow" else 64}
 
 
 def batch(jobs=JOBS, rows=4, longest_prefix=0, max_lengths=(50, 29), model=None, **options):
@@ -272,7 +272,7 @@ def found_with(programs, size):
 @pytest.mark.tensorflow
 def test_what_comes_after_the_most_is_no_program_and_is_let_go(tiny):
     gc.freeze()  # What other tests have left is not searched: it takes half a minute.
-    few, many = (Scheduler(tiny, (8, 6), most=most) for most in (1, 64))
+    few, many = (Scheduler(tiny, (8, 6), max_compiled=count) for count in (1, 64))
     first = few.compiled(DecodingOptions(beam_size=1, no_repeat_ngram_size=2))
     kept = []
     for size in (2, 3):
@@ -291,7 +291,7 @@ def test_what_comes_after_the_most_is_no_program_and_is_let_go(tiny):
 
 @pytest.mark.skipif(keras.backend.backend() != "jax", reason="only JAX frees what it compiled")
 def test_where_programs_can_be_freed_the_oldest_is(tiny):
-    few = Scheduler(tiny, (8, 6), most=1)
+    few = Scheduler(tiny, (8, 6), max_compiled=1)
     for size in (2, 3, 3):
         found_with(few, size)
     assert few.compilations == 2

@@ -180,7 +180,7 @@ def test_the_warm_up_runs_each_shape_that_is_compiled(load):
     assert load(Engine()).warm_up(ServerOptions(model="folder")) == 1
     assert load(Engine()).warm_up(ServerOptions(model="folder", warm_up_tokens=0)) == 0
     unknown = ServerOptions(model="folder", warm_up_signatures="score")
-    with pytest.raises(InputError, match="must name signatures that take text alone.*score"):
+    with pytest.raises(InputError, match="must name signatures that take only text.*score"):
         load(Engine()).warm_up(unknown)
 
 
@@ -188,7 +188,7 @@ def test_the_warm_up_runs_each_shape_that_is_compiled(load):
     ("name", "text", "status", "says"),
     [
         ("serving_default", "bad", 400, "More."),
-        ("align", "a" * 500, 413, "At most 1000 bytes an answer"),
+        ("align", "a" * 500, 413, "An answer must have at most 1000 bytes"),
     ],
 )
 def test_a_text_at_fault_is_a_rejection_of_one_line(load, name, text, status, says):
@@ -226,8 +226,8 @@ def test_options_of_a_request_are_those_of_the_translator(load, text, options, g
 @pytest.mark.parametrize(
     ("name", "options", "says"),
     [
-        ("score", {"markup": "html"}, "`markup` goes with translations"),
-        ("score", {"glossary": (("a", "b"),)}, "`glossary` goes with translations"),
+        ("score", {"markup": "html"}, "`markup` is an option of translations"),
+        ("score", {"glossary": (("a", "b"),)}, "`glossary` is an option of translations"),
         ("greedy", {"tag": "2de"}, "must be '2fr'|2de"),
         ("greedy", {"glossary": (("a", "b"),)}, "trained with `data.glossary`"),
         ("greedy", {"glossary": (("a", " "),)}, "none of them blank"),

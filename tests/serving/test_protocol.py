@@ -85,7 +85,7 @@ def test_a_malformed_request_names_its_mistake_in_one_line(body, says):
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"inputs": ["a"] * 51}, "At most 50 sentences"),
+        ({"inputs": ["a"] * 51}, "at most 50 sentences"),
         ({"inputs": ["ä" * 1001]}, "at most 2000 bytes"),
         ({"inputs": ["a"], "glossary": {str(n): "b" for n in range(1001)}}, "at most 1000 items"),
     ],
@@ -110,7 +110,7 @@ def test_an_answer_has_tensorflow_servings_form():
         format_predict(rows, SIGNATURES["sample"], True, 99)
         == '{"predictions": ["ä", "b"]}'.encode()
     )
-    with pytest.raises(Rejection, match="At most 9 bytes an answer") as caught:
+    with pytest.raises(Rejection, match="An answer must have at most 9 bytes") as caught:
         format_predict(rows, default, True, 9)
     assert caught.value.status == 413
 

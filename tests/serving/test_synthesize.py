@@ -103,8 +103,8 @@ def test_lines_of_stdin_become_pairs_on_stdout(upper, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--workers", "2"], "--workers goes with --engine ray alone."),
-        (["--input", "mono.de"], "--input and --output go together"),
+        (["--workers", "2"], "--workers needs --engine ray."),
+        (["--input", "mono.de"], "--input and --output need each other"),
         (["--engine", "ray"], "--engine ray needs both."),
         (["--input", "no", "--output", "out"], "no: cannot be read"),
     ],

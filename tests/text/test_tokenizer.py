@@ -132,7 +132,7 @@ def test_an_error_of_loading_names_the_file(tmp_path):
         assert str(path) in str(caught.value)
     garbage = tmp_path / "garbage.model"
     garbage.write_bytes(b"<html>404 Not Found</html>")
-    with pytest.raises(InputError, match="garbage.model: Expected a whole SentencePiece model"):
+    with pytest.raises(InputError, match="garbage.model: Expected a complete SentencePiece model"):
         Tokenizer.load(garbage)
 
 
@@ -157,7 +157,7 @@ OTHER_KIND = dict(hard_vocab_limit=False, vocab_size=48)
     ("model", "message"),
     [
         *(
-            (content, "Expected a whole SentencePiece model")
+            (content, "Expected a complete SentencePiece model")
             for content in (b"", b"\0", None, "text")
         ),
         (dict(model_type="char", **OTHER_KIND), "unigram or bpe.*model_type=char"),

@@ -132,7 +132,7 @@ def test_a_bleu_that_says_nothing_is_doubted_once_a_run(make_run, capsys):
     for _ in range(3):
         text_scores(run, [text.rstrip("。") for text in ZH])
     said = capsys.readouterr().err
-    assert len(said.splitlines()) == 1 and "BLEU is 0.0 beside a chrF of" in said
+    assert len(said.splitlines()) == 1 and "BLEU is 0.0, but chrF is" in said
     assert "tok:13a" in said and "`data.bleu_tokenizer`" in said
 
 

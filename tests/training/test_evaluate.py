@@ -104,7 +104,7 @@ def test_a_tokenizer_that_is_not_installed_or_unknown_is_named_before_anything_i
 
 
 def test_a_bleu_of_zero_beside_a_fair_chrf_is_doubted():
-    with pytest.warns(UserWarning, match="BLEU is 0.0 beside a chrF of .*tok:13a"):
+    with pytest.warns(UserWarning, match="BLEU is 0.0, but chrF is .*tok:13a"):
         assert evaluate(["Guten Tag!"] * 2, ["Guten Abend!"] * 2)["bleu"] == 0.0
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -140,7 +140,7 @@ def test_labels_are_counted_as_done_by_hand():
     assert scores["labels"]["b"] == {"precision": 0.3333, "recall": 0.5, "f1": 0.4, "texts": 2}
     assert scores["labels"]["c"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "texts": 0}
     assert scores["macro_f1"] == 0.3556
-    with pytest.raises(InputError, match="as many labels as texts. Received: 0 found"):
+    with pytest.raises(InputError, match="as many labels as texts. Received: 0 predicted"):
         evaluate_labels([], [])
 
 

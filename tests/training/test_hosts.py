@@ -22,7 +22,7 @@ def test_several_hosts_on_tensorflow_are_refused_with_the_reason_and_the_way(cap
     arguments = ["train", str(RECIPE), "--output", "run", "--hosts", "a:1,b:1"]
     assert run([*arguments, "--host-index", "0"]) == 2
     said = capsys.readouterr().err
-    assert "MultiWorkerMirroredStrategy does not go with `fit`" in said
+    assert "MultiWorkerMirroredStrategy does not work with `fit`" in said
     assert "set KERAS_BACKEND=jax" in said
 
 
@@ -55,4 +55,4 @@ def test_the_copy_of_a_host_that_was_killed_is_removed_by_the_next_one(tmp_path,
 
 def test_an_index_without_hosts_is_a_users_mistake(capsys):
     assert run(["train", str(RECIPE), "--output", "run", "--host-index", "1"]) == 2
-    assert "--host-index goes with --hosts alone" in capsys.readouterr().err
+    assert "--host-index needs --hosts" in capsys.readouterr().err

@@ -175,7 +175,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
 ):
     damage(ended.checkpoint_file(ended.checkpoint_epochs()[-1]))
     assert results(trainer.resume(ended.path)) == results(unbroken[0])
-    assert "Trying the checkpoint before it." in capsys.readouterr().err
+    assert "Trying the previous checkpoint." in capsys.readouterr().err
     for epoch in ended.checkpoint_epochs():
         damage(ended.checkpoint_file(epoch))
     with pytest.raises(InputError, match="no whole checkpoint"):

@@ -66,7 +66,7 @@ def test_a_run_is_not_resumed_without_an_option_that_decided_its_batches(run):
     check_resumable(run, recipe)
     run.write_recipe(recipe)
     with_options_gone(run, "true")
-    with pytest.raises(InputError, match="`training.short_targets` is gone. Received: True"):
+    with pytest.raises(InputError, match="`training.short_targets` was removed. Received: True"):
         check_resumable(run, recipe)
 
 

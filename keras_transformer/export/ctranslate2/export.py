@@ -22,13 +22,10 @@ if TYPE_CHECKING:
 
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH", "swish": "SWISH"}
 _LEAST_POSITIONS = 1024
-# CTranslate2 searches without a length penalty: of 1,000 sentences of Multi30k 2, 5 and 28 get
-# another translation with penalties of 0, 0.6 and 1.2. With a large vocabulary its searches
-# report probabilities without the share of padding and BOS: up to 0.2 % off in trained models.
 _ADVICE = "Train the model longer: CTranslate2 searches differently where a model is unsure."
-# It searches without a length penalty: of 1,000 sentences of Multi30k 2, 5 and 28 get another
-# translation with penalties of 0, 0.6 and 1.2. With a large vocabulary it normalizes probabilities
-# again, without padding and BOS: up to 0.2% off in trained models.
+# CTranslate2 searches without a length penalty: of 1,000 sentences of Multi30k 2, 5 and 28 get
+# another translation with penalties of 0, 0.6 and 1.2. With a large vocabulary it normalizes
+# probabilities again, without padding and BOS: up to 0.2% off in trained models.
 _CLOSE = Tolerance(0.5, 0.02, 0.02, _ADVICE)
 _INT8 = dataclasses.replace(TOLERANCES["int8"], equal=0.2)
 _TOLERANCES = {"none": _CLOSE, "float16": _CLOSE, "int8": _INT8}
@@ -37,8 +34,9 @@ _TOLERANCES = {"none": _CLOSE, "float16": _CLOSE, "int8": _INT8}
 class CTranslate2Exporter(Exporter):
     """The format `ctranslate2`: a model with its tokenizers, which needs no other files.
 
-    `Translator.load` searches by default with `beam_size` and `length_penalty`. In int8
-    CTranslate2 also computes. The proof runs in a process without TensorFlow.
+    `Translator.load` searches by default with the export's `beam_size` and `length_penalty`. With
+    int8 weights CTranslate2 also computes in int8. The verification runs in a process without
+    TensorFlow.
     """
 
     name = "ctranslate2"
@@ -62,8 +60,8 @@ class CTranslate2Exporter(Exporter):
         convert_to_ctranslate2(
             engine.model,
             *(
-                each.pieces_of(range(each.vocabulary_size))
-                for each in (engine.source_tokenizer, engine.target_tokenizer)
+                tokenizer.pieces_of(range(tokenizer.vocabulary_size))
+                for tokenizer in (engine.source_tokenizer, engine.target_tokenizer)
             ),
             folder,
             max_positions=max(_LEAST_POSITIONS, engine.max_source_length, engine.max_target_length),
@@ -77,8 +75,8 @@ class CTranslate2Exporter(Exporter):
         options = search_of(manifest)
         with engine_process(folder) as child:
             tolerance = _TOLERANCES[manifest["quantize"]]
-            # CTranslate2 goes on until the best hypothesis of a step has ended: with a small beam
-            # its texts are those of the exact stop rule, where `early_stopping` may end before.
+            # CTranslate2 continues until the best hypothesis of a step has ended. With a small beam
+            # its texts are those of the exact stop rule; `early_stopping` may end sooner.
             exact = {"early_stopping": False}
             return verify(
                 child, engine, texts, tolerance, only_trained=exact, alignment=True, **options
@@ -101,8 +99,8 @@ def convert_to_ctranslate2(
         source_tokens: The token of each source id.
         target_tokens: The token of each target id.
         output: Path of the folder to make.
-        max_positions: Length of the table of sinusoids that CTranslate2 wants, in tokens.
-        quantize: Storage of the weights; "none", "float16" or "int8".
+        max_positions: Length of CTranslate2's table of sinusoids, in tokens.
+        quantize: Storage of the weights: "none", "float16" or "int8".
 
     Raises `InputError` as `check_convertible`.
     """
@@ -131,7 +129,7 @@ def convert_to_ctranslate2(
 
 
 def check_convertible(config: Any) -> None:
-    """Raises `InputError` for what CTranslate2 does not have, and without CTranslate2."""
+    """Raises `InputError` for a model that CTranslate2 cannot run, and without CTranslate2."""
     check_transformer(config, "A conversion to CTranslate2")
     check_portable(config, "A conversion to CTranslate2")
     for name in ("num_kv_heads", "sliding_window"):
@@ -170,7 +168,7 @@ def _empty_spec(config, specs):
 
 
 def _fill_ends(spec, model, max_positions):
-    """Embeddings, positions, final normalizations and the output projection."""
+    """Fills embeddings, positions, final normalizations and the output projection."""
     spec.encoder.embeddings[0].weight = _array(model.source_embedding.embeddings)
     spec.decoder.embeddings.weight = _array(model.target_embedding.embeddings)
     for side, positions in (
@@ -206,7 +204,7 @@ def _position_table(positions, model, max_positions):
 
 def _fill_self_attention(layer, block, heads):
     *inner, output = block.self_attention.projections
-    query_key_value = zip(*(_flat(each, heads) for each in inner), strict=True)
+    query_key_value = zip(*(_flat(projection, heads) for projection in inner), strict=True)
     _fill(layer.self_attention.linear[0], *map(np.concatenate, query_key_value))
     _fill(layer.self_attention.linear[1], *_flat_output(output, heads))
     _fill_norm(layer.self_attention.layer_norm, block.self_attention_norm)
@@ -229,7 +227,7 @@ def _fill_feed_forward(layer, block):
 
 
 def _flat(dense, heads):
-    """Kernel `(heads · width, input)` and bias of a projection into heads."""
+    """Returns the kernel `(heads · width, input)` and the bias of a projection into heads."""
     kernel = _with_heads(dense.kernel, heads, 1)  # --> [input, heads, width]
     return kernel.reshape(kernel.shape[0], -1).T, _with_heads(dense.bias, heads, 0).reshape(-1)
 
@@ -240,7 +238,7 @@ def _flat_output(dense, heads):
 
 
 def _with_heads(variable, heads, axis):
-    """Fills missing heads with zeros: CTranslate2 has one number of heads a side."""
+    """Fills missing heads with zeros: CTranslate2 has one number of heads per side."""
     array = _array(variable)
     missing = [(0, 0)] * array.ndim
     missing[axis] = (0, heads - array.shape[axis])

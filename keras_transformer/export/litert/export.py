@@ -20,7 +20,7 @@ from keras_transformer.files import file_digests
 from keras_transformer.models.config import check_portable, check_transformer
 
 SOURCE_LENGTHS = (32, 64, 128)
-"""Tokens of a source that signatures are made for, where nothing else is asked for."""
+"""Numbers of source tokens that signatures are made for by default."""
 
 
 class LiteRTExporter(Exporter):
@@ -73,18 +73,19 @@ def resolve_search_options(
     Args:
         engine: Live engine.
         options: `LiteRTOptions` or `WebOptions`.
-        source_lengths: Lengths of the signatures where the options have none: the ones that fit.
-        n_best: Hypotheses that beam search returns; all for None.
+        source_lengths: Default lengths of the signatures; longer ones than the engine takes fall
+            back to its limit.
+        n_best: Number of hypotheses that beam search returns; None for all.
     """
     check_exportable(engine)
-    most = engine.max_source_length
+    longest = engine.max_source_length
     lengths = sorted(
-        {min(each, most) for each in source_lengths}
+        {min(length, longest) for length in source_lengths}
         if options.source_lengths is None
         else {*options.source_lengths}
     )
-    if lengths[-1] > most:
-        rule = f"`source_lengths` must be integers from 2 to {most}."
+    if lengths[-1] > longest:
+        rule = f"`source_lengths` must be integers from 2 to {longest}."
         raise InputError(f"{rule} Received: source_lengths={lengths}.")
     search = search_of(vars(options))
     n_best = options.beam_size if n_best is None else n_best
@@ -110,7 +111,7 @@ def with_limits(engine: Any, options: dict[str, Any]) -> Engine:
 
 
 def check_exportable(engine: Any) -> None:
-    """Raises `InputError` for a model that LiteRT cannot have."""
+    """Raises `InputError` for a model that cannot be exported for LiteRT."""
     check_transformer(engine.model.config, "A LiteRT model")
     check_portable(engine.model.config, "A LiteRT model")
     require("ai_edge_litert", "LiteRT", "litert")
@@ -123,7 +124,7 @@ def check_exportable(engine: Any) -> None:
 
 
 def _searches(engine, options):
-    """`(name, LiteRTSearch)` for any source that the engine takes."""
+    """Yields `(name, LiteRTSearch)` of each search, for any source that the engine takes."""
     from keras_transformer.export.litert.search import LiteRTSearch
 
     beam = search_options(engine, options)
@@ -165,7 +166,7 @@ def described_files(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def check_custom_ops(content: bytes) -> None:
-    """Raises `RuntimeError` for operations (Flex for one) that LiteRT does not bring."""
+    """Raises `RuntimeError` for operations that LiteRT does not bring, such as Flex."""
     if names := custom_operations(content):
         raise RuntimeError(f"LiteRT's own operations must be enough. Received: {names}.")
 

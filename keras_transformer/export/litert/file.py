@@ -1,10 +1,10 @@
 """The file of a LiteRT model: signatures merged, weights stored once and in fewer bits.
 
-The converter makes one file of one function. Here several become one file in which every array is
-stored once, however many signatures read it, and weights are quantized so that the embedding
-table stays one array: the products (`FULLY_CONNECTED`) and the look-up (`EMBEDDING_LOOKUP`) read
-the same bytes with the same scale for each row. The converter's own quantization makes two tables
-of it, and turns one of them back to float at each call.
+The converter makes one file per function. This module joins several functions in one file, which
+stores every array once, however many signatures read it. Quantized weights keep one embedding
+table: the products (`FULLY_CONNECTED`) and the look-up (`EMBEDDING_LOOKUP`) read the same bytes
+with the same scale for each row. The converter's own quantization makes two tables, and turns one
+of them back to float at each call.
 
 A file of several signatures repeats arrays, scales and shapes, and tables of tensors, operators and
 their options. FlatBuffers lets any number of places refer to one table: equal content is written
@@ -26,7 +26,7 @@ IDENTIFIER = b"TFL3"
 
 
 class Part(NamedTuple):
-    """A signature on its way into a file: names in the function's order, and what is converted."""
+    """A converted signature: names of its tensors in the function's order, and its file."""
 
     name: str
     inputs: tuple[str, ...]
@@ -35,7 +35,7 @@ class Part(NamedTuple):
 
 
 def traced(function: Callable, *specs):
-    """The concrete function of some `tf.TensorSpec`s, for `convert`."""
+    """Traces the concrete function of some `tf.TensorSpec`s, for `convert`."""
     import tensorflow as tf
 
     return tf.function(function, specs, autograph=False).get_concrete_function()
@@ -63,46 +63,46 @@ def convert(functions: Iterable[tuple]) -> list[Part]:
 
 
 def _request(name, function):
-    inputs = [each.name for each in function.inputs]
+    inputs = [tensor.name for tensor in function.inputs]
     if len(inputs) != len(function.structured_input_signature[0]):
         raise ValueError(f"{name}: a function to convert must hold what it needs as constants.")
     graph = function.graph.as_graph_def().SerializeToString()
     return {
         "graph": graph,
         "inputs": inputs,
-        "outputs": [each.name for each in function.outputs],
+        "outputs": [tensor.name for tensor in function.outputs],
     }
 
 
 def _part(name, function, content):
-    inputs = tuple(each.name.split(":")[0] for each in function.inputs)
+    inputs = tuple(tensor.name.split(":")[0] for tensor in function.inputs)
     return Part(name, inputs, tuple(sorted(function.structured_outputs)), bytes(content))
 
 
 def join(parts: Iterable[Part], quantize: str = "none") -> bytes:
-    """One file of several functions; `quantize` is one of `QUANTIZATIONS`."""
+    """Joins several functions to one file; `quantize` is one of `QUANTIZATIONS`."""
     from ai_edge_litert import schema_py_generated as schema
 
-    whole = schema.ModelT()
-    whole.version, whole.description = 3, "keras_transformer"
-    whole.operatorCodes, whole.subgraphs, whole.signatureDefs = [], [], []
-    whole.buffers, whole.metadata = [schema.BufferT()], []
-    stored = Buffers(whole)
+    joined = schema.ModelT()
+    joined.version, joined.description = 3, "keras_transformer"
+    joined.operatorCodes, joined.subgraphs, joined.signatureDefs = [], [], []
+    joined.buffers, joined.metadata = [schema.BufferT()], []
+    buffers = Buffers(joined)
     for part in parts:
         model = schema.ModelT.InitFromPackedBuf(part.content, 0)
-        first = len(whole.subgraphs)
-        _append(whole, model, stored)
-        for graph in whole.subgraphs[first:]:
+        first = len(joined.subgraphs)
+        _append(joined, model, buffers)
+        for graph in joined.subgraphs[first:]:
             if quantize != "none":
-                GraphQuantizer(whole, graph, stored, quantize).run()
+                GraphQuantizer(joined, graph, buffers, quantize).run()
             _drop_unused_tensors(graph)
-        whole.signatureDefs.append(_signature(schema, part, whole.subgraphs[first], first))
-    stored.drop_unused()
-    return _packed(whole)
+        joined.signatureDefs.append(_signature(schema, part, joined.subgraphs[first], first))
+    buffers.drop_unused()
+    return _packed(joined)
 
 
 def custom_operations(content: bytes) -> list[str]:
-    """Names of the operations in a file that LiteRT does not bring, sorted."""
+    """Returns the sorted names of the operations in a file that LiteRT does not bring."""
     from ai_edge_litert import schema_py_generated as schema
 
     model = schema.Model.GetRootAs(content, 0)
@@ -110,18 +110,21 @@ def custom_operations(content: bytes) -> list[str]:
     return sorted({code.CustomCode().decode() for code in codes if code.CustomCode()})
 
 
-def _append(whole, model, stored):
-    """Appends the graphs of a model to the whole."""
-    codes = [code_index(whole.operatorCodes, code) for code in model.operatorCodes]
-    first = len(whole.subgraphs)
-    kept = {int(each) for graph in model.subgraphs[:1] for each in (*graph.inputs, *graph.outputs)}
+def _append(joined, model, buffers):
+    """Appends the graphs of a model to the joined model."""
+    codes = [code_index(joined.operatorCodes, code) for code in model.operatorCodes]
+    first = len(joined.subgraphs)
+    signature_places = {
+        int(place) for graph in model.subgraphs[:1] for place in (*graph.inputs, *graph.outputs)
+    }
     for number, graph in enumerate(model.subgraphs):
         for place, tensor in enumerate(graph.tensors):
-            tensor.buffer = stored.add(model.buffers[tensor.buffer].data)
-            if number or place not in kept:
+            tensor.buffer = buffers.add(model.buffers[tensor.buffer].data)
+            if number or place not in signature_places:
                 tensor.name = None  # Only for people, and a tenth of a small file.
-                # `TOPK_V2` of a size that is unknown here makes all behind it dynamic, although the
-                # inputs' sizes decide it: planned anew and copied twice at each turn of a `WHILE`.
+                # `TOPK_V2` of a size that is unknown here makes all tensors after it dynamic,
+                # although the inputs' sizes decide it. Dynamic tensors are planned again and
+                # copied twice at each iteration of a `WHILE`.
                 tensor.shapeSignature = None
             if tensor.quantization is not None and tensor.quantization.scale is None:
                 tensor.quantization = None
@@ -132,18 +135,18 @@ def _append(whole, model, stored):
             for name in ("condSubgraphIndex", "bodySubgraphIndex"):
                 if hasattr(options, name):
                     setattr(options, name, getattr(options, name) + first)
-    whole.subgraphs += model.subgraphs
+    joined.subgraphs += model.subgraphs
 
 
 def _drop_unused_tensors(graph):
-    """Takes out what no operator reads or writes: the weights in more bits."""
+    """Removes the tensors that no operator reads or writes: the weights before quantization."""
     sides = [graph, *graph.operators]
-    used = {int(each) for side in sides for each in (*side.inputs, *side.outputs) if each >= 0}
-    new = {-1: -1, **{old: place for place, old in enumerate(sorted(used))}}
+    used = {int(place) for side in sides for place in (*side.inputs, *side.outputs) if place >= 0}
+    new_places = {-1: -1, **{old: place for place, old in enumerate(sorted(used))}}
     graph.tensors = [graph.tensors[old] for old in sorted(used)]
     for side in sides:
-        side.inputs = [new[int(each)] for each in side.inputs]
-        side.outputs = [new[int(each)] for each in side.outputs]
+        side.inputs = [new_places[int(place)] for place in side.inputs]
+        side.outputs = [new_places[int(place)] for place in side.outputs]
 
 
 def _signature(schema, part, graph, place):
@@ -153,12 +156,12 @@ def _signature(schema, part, graph, place):
         ("inputs", part.inputs, graph.inputs),
         ("outputs", part.outputs, graph.outputs),
     ):
-        maps = []
+        entries = []
         for name, tensor in zip(names, tensors, strict=True):
-            each = schema.TensorMapT()
-            each.name, each.tensorIndex = name, int(tensor)
-            maps.append(each)
-        setattr(signature, side, maps)
+            entry = schema.TensorMapT()
+            entry.name, entry.tensorIndex = name, int(tensor)
+            entries.append(entry)
+        setattr(signature, side, entries)
     return signature
 
 
@@ -169,7 +172,7 @@ class Buffers:
         self.model, self.places = model, {}
 
     def add(self, data):
-        """The index of an array of bytes; 0 for none."""
+        """Stores an array of bytes, and returns its index; 0 without data."""
         from ai_edge_litert import schema_py_generated as schema
 
         if data is None or len(data) == 0:
@@ -184,46 +187,46 @@ class Buffers:
         return self.places[key]
 
     def values(self, tensor):
-        """The content of a constant tensor of float32, or `None`."""
+        """Returns the content of a constant tensor of float32, or `None`."""
         data = self.model.buffers[tensor.buffer].data
         if data is None:
             return None
-        return data.view("float32").reshape([int(each) for each in tensor.shape])
+        return data.view("float32").reshape([int(size) for size in tensor.shape])
 
     def drop_unused(self):
-        """Takes out the arrays that nothing reads any more."""
+        """Removes the arrays that no tensor reads."""
         graphs = self.model.subgraphs
         tensors = [tensor for graph in graphs for tensor in graph.tensors]
         used = sorted({0, *(tensor.buffer for tensor in tensors)})
-        new = {old: place for place, old in enumerate(used)}
+        new_places = {old: place for place, old in enumerate(used)}
         self.model.buffers = [self.model.buffers[old] for old in used]
         for tensor in tensors:
-            tensor.buffer = new[tensor.buffer]
+            tensor.buffer = new_places[tensor.buffer]
 
 
 def _packed(model):
-    """The file of a model, whose graphs are of no other use afterwards."""
+    """Returns the file of a model, and makes the model's graphs useless for anything else."""
     import flatbuffers
 
     for graph in model.subgraphs:
         for tensor in graph.tensors:
             tensor.quantization = tensor.quantization and _Shared(tensor.quantization)
         for operator in graph.operators:
-            # Lists would be written each by itself.
+            # An equal list would be written again; an equal array is shared.
             operator.inputs = np.array(operator.inputs, "int32")
             operator.outputs = np.array(operator.outputs, "int32")
             operator.builtinOptions = operator.builtinOptions and _Shared(operator.builtinOptions)
-        graph.tensors = [_Shared(each) for each in graph.tensors]
-        graph.operators = [_Shared(each) for each in graph.operators]
-    size = sum(0 if each.data is None else len(each.data) + 64 for each in model.buffers)
-    # Large enough from the start: growing copies all.
+        graph.tensors = [_Shared(tensor) for tensor in graph.tensors]
+        graph.operators = [_Shared(operator) for operator in graph.operators]
+    size = sum(0 if buffer.data is None else len(buffer.data) + 64 for buffer in model.buffers)
+    # Large enough from the start, because growing copies the whole buffer.
     builder = _sharing_builder(flatbuffers)(size + 2**20)
     builder.Finish(model.Pack(builder), IDENTIFIER)
     return bytes(builder.Output())
 
 
 class _Shared:
-    """A table that is written where the first of its equals was."""
+    """A table that refers to an equal table where one is written already."""
 
     def __init__(self, table):
         self.table, self.key = table, _key(table)
@@ -233,16 +236,16 @@ class _Shared:
 
 
 def _key(value):
-    """A hashable value, equal for tables of equal content."""
+    """Returns a hashable value, equal for tables of equal content."""
     if isinstance(value, _Shared):
         return value.key
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.tobytes()
     if isinstance(value, (list, tuple)):
-        return tuple(_key(each) for each in value)
+        return tuple(_key(item) for item in value)
     if hasattr(value, "__dict__"):
         fields = sorted(vars(value).items())
-        return type(value).__name__, *((name, _key(each)) for name, each in fields)
+        return type(value).__name__, *((name, _key(content)) for name, content in fields)
     return value
 
 

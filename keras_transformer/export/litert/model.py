@@ -1,16 +1,15 @@
 """A `Transformer` in the operations that LiteRT runs fast: its encoder and one decoding step.
 
-The same arithmetic as the model's own, in other operations:
+The arithmetic is the model's own, in other operations:
 
-- every product with weights is one of a matrix of rows (`FULLY_CONNECTED`, which dynamic-range
-  quantization turns to int8); Keras' general products become `BATCH_MATMUL`, which stays float;
-- masks are added, not selected: XNNPACK has no `SELECT` and an addition is part of its graphs.
-  LiteRT computes in float32 whatever the weights are, so that -1e9 hides a score and overflows
-  nothing;
-- no size is computed from a tensor's shape: it would make the tensors that depend on it dynamic,
+- Every product with weights multiplies a matrix of rows (`FULLY_CONNECTED`), which dynamic-range
+  quantization turns to int8. Keras' general products become `BATCH_MATMUL`, which stays float.
+- Masks are added, not selected: XNNPACK has no `SELECT`, but additions. LiteRT computes in float32
+  whatever the weights are, so that -1e9 hides a score and never overflows.
+- No size is computed from a tensor's shape: it would make the tensors that depend on it dynamic,
   which XNNPACK does not take. All sizes follow from the inputs' sizes.
 
-Rows are float `(batch · count, width)`: `count` of each sentence, one after the other.
+Rows are float `(batch · count, width)`: `count` rows of the first sentence, then of the second.
 """
 
 import math
@@ -33,14 +32,14 @@ def array(variable) -> np.ndarray:
 
 
 def project(rows, *projections, scale: float = 1.0):
-    """Projects rows several times; the outputs lie side by side.
+    """Projects rows several times, and concatenates the outputs.
 
-    A projection is a `Dense`, or one into heads or out of them.
+    A projection is a `Dense`, or an `EinsumDense` into heads or out of them.
     """
-    biases = [_bias(each) for each in projections]
+    biases = [_bias(projection) for projection in projections]
     kernels = [
-        array(each.kernel).reshape(-1, bias.size)
-        for each, bias in zip(projections, biases, strict=True)
+        array(projection.kernel).reshape(-1, bias.size)
+        for projection, bias in zip(projections, biases, strict=True)
     ]
     matrix = np.ascontiguousarray(np.concatenate(kernels, axis=1).T) * np.float32(scale)
     bias = np.concatenate(biases) * np.float32(scale)
@@ -54,10 +53,10 @@ def _bias(projection):
 
 
 def keys_and_values(layer, rows, count):
-    """Keys and values of an attention layer by head, `(batch, heads, count, key_dim)` each."""
+    """Projects rows to keys and values of an attention layer, `(batch, heads, count, key_dim)`."""
     heads = layer.num_kv_heads
-    both = project(rows, *layer.projections[1:3])  # --> [batch * count, 2 * heads * key_dim]
-    parts = tf.split(both, 2, axis=1)
+    projected = project(rows, *layer.projections[1:3])  # --> [batch * count, 2 * heads * key_dim]
+    parts = tf.split(projected, 2, axis=1)
     return tuple(_by_head(part, count, heads, layer.key_dim) for part in parts)
 
 
@@ -66,7 +65,7 @@ def _by_head(rows, count, heads, width):
 
 
 def _of_each_head(layer, shared):
-    """Keys or values by head; what heads share is repeated."""
+    """Repeats the keys or values that heads share, for each head."""
     if layer.num_kv_heads == layer.num_heads:
         return shared
     group = layer.num_heads // layer.num_kv_heads
@@ -74,7 +73,7 @@ def _of_each_head(layer, shared):
 
 
 def attend(layer, rows, count, parts, bias):
-    """Attends from rows to `parts`, pairs of keys and values by head; gives rows.
+    """Attends from rows to `parts`, pairs of keys and values by head; returns rows.
 
     `bias` is added to the scores of each part, broadcastable to `(batch, heads, count, positions)`.
     """
@@ -90,24 +89,25 @@ def attend(layer, rows, count, parts, bias):
 
 
 def attention_scores(layer, rows, count, keys, bias):
-    """Scores before the softmax for each of `keys`, `(batch, heads, count, positions)`."""
+    """Computes scores before the softmax for each part, `(batch, heads, count, positions)`."""
     query = project(rows, layer.projections[0], scale=1.0 / math.sqrt(layer.key_dim))
     query = _by_head(query, count, layer.num_heads, layer.key_dim)
     return [
-        tf.matmul(query, _of_each_head(layer, key), transpose_b=True) + each
-        for key, each in zip(keys, bias, strict=True)
+        tf.matmul(query, _of_each_head(layer, key), transpose_b=True) + part_bias
+        for key, part_bias in zip(keys, bias, strict=True)
     ]
 
 
 def _over_parts(scores, values):
-    """The softmax over all parts without putting them side by side: what a part weighs follows
-    from its own largest score and sum."""
+    """Attends over all parts without concatenating them: one softmax from the parts' sums."""
     largest = tf.reduce_max(scores[0], axis=-1, keepdims=True)
-    for each in scores[1:]:
-        largest = tf.maximum(largest, tf.reduce_max(each, axis=-1, keepdims=True))
-    weights = [tf.exp(each - largest) for each in scores]
-    total = sum(tf.reduce_sum(each, axis=-1, keepdims=True) for each in weights)
-    output = sum(tf.matmul(each, value) for each, value in zip(weights, values, strict=True))
+    for part_scores in scores[1:]:
+        largest = tf.maximum(largest, tf.reduce_max(part_scores, axis=-1, keepdims=True))
+    weights = [tf.exp(part_scores - largest) for part_scores in scores]
+    total = sum(tf.reduce_sum(part_weights, axis=-1, keepdims=True) for part_weights in weights)
+    output = sum(
+        tf.matmul(part_weights, value) for part_weights, value in zip(weights, values, strict=True)
+    )
     return output / total
 
 
@@ -120,27 +120,27 @@ def normalize(layer, rows):
 
 
 def residual(block, norm, rows, sublayer):
-    """A sublayer of a block with its normalization, before it or after the sum."""
+    """Adds a sublayer's outputs to rows; normalizes before the sublayer or after the sum."""
     if block.normalize_first:
         return rows + sublayer(normalize(norm, rows))
     return normalize(norm, rows + sublayer(rows))
 
 
 def encode(model, source_ids, positions):
-    """The encoder over int32 `(batch, source)`, padded with 0.
+    """Encodes int32 `(batch, source)`, padded with 0.
 
-    Gives for each decoder block the keys and values of the source, and the bias that hides its
-    padding, as `encoded_rows`.
+    Returns for each decoder block the keys and values of the source, and the bias of
+    `encoded_rows` that hides its padding.
     """
     rows, bias = encoded_rows(model, source_ids, positions)
-    crossed = [each.cross_attention for each in model.decoder.blocks]
-    return [keys_and_values(each, rows, _length(source_ids)) for each in crossed], bias
+    layers = [block.cross_attention for block in model.decoder.blocks]
+    return [keys_and_values(layer, rows, _length(source_ids)) for layer in layers], bias
 
 
 def encoded_rows(model, source_ids, positions):
-    """The encoder's output as rows, and the bias that hides padding, `(batch, 1, 1, source)`.
+    """Returns the encoder's output as rows, and the bias that hides padding.
 
-    `positions` has as many rows as any search of the file needs.
+    The bias is `(batch, 1, 1, source)`. `positions` has as many rows as the longest search needs.
     """
     config, length = model.config, _length(source_ids)
     # Pieces that an imported vocabulary lacks have larger ids.
@@ -149,9 +149,9 @@ def encoded_rows(model, source_ids, positions):
     bias = tf.cast(source_ids == PAD_ID, tf.float32) * HIDDEN
     bias = tf.reshape(bias, (-1, 1, 1, length))
     places = tf.range(length)
-    seen = within_window(config, bias, places, places)
+    window_bias = within_window(config, bias, places, places)
     for block in model.encoder.blocks:
-        rows = self_attend(block, rows, length, lambda own: [own], [seen])
+        rows = self_attend(block, rows, length, lambda keys_values: [keys_values], [window_bias])
         rows = _fed(block, rows)
     if config.normalize_first:
         rows = normalize(model.encoder.final_norm, rows)
@@ -164,9 +164,9 @@ def _length(source_ids):
 
 
 def within_window(config, bias, queries, keys):
-    """A bias that also hides the keys that are too far away; int32 positions `(query,)`, `(key,)`.
+    """Adds to a bias what hides the keys outside the sliding window.
 
-    The bias is broadcastable to `(…, query, key)`.
+    Positions are int32 `(query,)` and `(key,)`. The bias is broadcastable to `(…, query, key)`.
     """
     if config.sliding_window is None:
         return bias
@@ -175,23 +175,23 @@ def within_window(config, bias, queries, keys):
 
 
 def embed(embedding, ids):
-    """Rows of a `TokenEmbedding`, scaled."""
+    """Looks up the scaled rows of a `TokenEmbedding`."""
     table = array(embedding.embeddings)
     return tf.gather(table, tf.reshape(ids, (-1,))) * np.float32(table.shape[1] ** 0.5)
 
 
 def embed_sequences(embedding, ids, positions):
-    """Rows of sequences, int32 `(batch, length)`, with a table's positions added."""
+    """Embeds sequences, int32 `(batch, length)`, and adds a table's positions; returns rows."""
     length, width = _length(ids), positions.shape[1]
-    # Looked up by what is no constant for the converter: one table, and in as few bits as the
-    # weights, instead of an array for each length.
+    # The places depend on an input, because the converter would store an array of float32 for each
+    # length. So there is one table, in as few bits as the weights.
     places = tf.range(length) + tf.minimum(ids[0], 0)
     rows = tf.reshape(embed(embedding, ids), (-1, length, width)) + tf.gather(positions, places)
     return tf.reshape(rows, (-1, width))
 
 
 def position_table(model, layer, length) -> np.ndarray:
-    """Vectors that a layer of positions adds, `(length, model_dim)`."""
+    """Returns the vectors that a layer of positions adds, `(length, model_dim)`."""
     if layer is None:
         return np.zeros((length, model.config.model_dim), "float32")
     length = min(length, model.config.position_limit or length)
@@ -199,15 +199,15 @@ def position_table(model, layer, length) -> np.ndarray:
 
 
 def decoder_block(block, rows, beams, store, bias, source, source_bias):
-    """One step of a decoder block over rows of `beams` hypotheses of each sentence.
+    """Runs one step of a decoder block over rows of `beams` hypotheses of each sentence.
 
-    `store` gives for the step's own keys and values all parts that are attended to, and `bias`
-    belongs to these; of an SSRU it gives the cells, as `recur`. `source` are the keys and values
-    of the source.
+    `store` takes the step's keys and values, and returns all parts to attend to. `bias` belongs to
+    these parts. For an SSRU, `store` is `advance` of `recur`. `source` are the keys and values of
+    the source.
     """
 
-    def cross_attention(x):
-        return attend(block.cross_attention, x, beams, [source], [source_bias])
+    def cross_attention(queries):
+        return attend(block.cross_attention, queries, beams, [source], [source_bias])
 
     rows = self_attend(block, rows, beams, store, bias)
     return _fed(block, residual(block, block.cross_attention_norm, rows, cross_attention))
@@ -216,78 +216,88 @@ def decoder_block(block, rows, beams, store, bias, source, source_bias):
 def _fed(block, rows):
     layer, (inner, outer) = block.feed_forward, block.feed_forward.projections
 
-    def feed_forward(x):
-        return project(layer.activation(project(x, inner)), outer)
+    def feed_forward(inputs):
+        return project(layer.activation(project(inputs, inner)), outer)
 
     return residual(block, block.feed_forward_norm, rows, feed_forward)
 
 
 def self_attend(block, rows, beams, store, bias):
-    """The first part of `decoder_block`, and of a block of the encoder."""
+    """Runs the first sublayer of a decoder block or an encoder block."""
     if block.self_attention is None:
-        return residual(block, block.ssru_norm, rows, lambda x: recur(block.ssru, x, store))
+        return residual(
+            block, block.ssru_norm, rows, lambda inputs: recur(block.ssru, inputs, store)
+        )
 
-    def self_attention(x):
-        parts = store(keys_and_values(block.self_attention, x, beams))
-        return attend(block.self_attention, x, beams, parts, bias)
+    def self_attention(inputs):
+        parts = store(keys_and_values(block.self_attention, inputs, beams))
+        return attend(block.self_attention, inputs, beams, parts, bias)
 
     return residual(block, block.self_attention_norm, rows, self_attention)
 
 
 def recur(layer, rows, advance):
-    """An `SSRU` over rows; `advance` gives the cells of forget gates and of what is added."""
+    """Runs an `SSRU` over rows; `advance` computes cells from forget gates and gated inputs."""
     forget = tf.sigmoid(project(rows, layer.forget_dense))
-    added = (1.0 - forget) * project(rows, layer.input_dense)
-    cells = tf.nn.relu(advance(forget, added))
+    gated_inputs = (1.0 - forget) * project(rows, layer.input_dense)
+    cells = tf.nn.relu(advance(forget, gated_inputs))
     return cells if layer.output_dense is None else project(cells, layer.output_dense)
 
 
 class LiteRTAlignment:
-    """One pass over a source and its translation, as `decoding.search.score_targets` makes it.
+    """Alignment by one pass over a source and its translation, as in `search.score_targets`.
 
     Args:
         model: `Transformer` with float32 weights.
-        most: The most tokens of a source and a translation of any signature in the file.
+        max_length: Maximum number of tokens of a source or a translation in any signature.
     """
 
-    def __init__(self, model, most: int):
+    def __init__(self, model, max_length: int):
         self.model = model
-        self.source_positions = position_table(model, model.source_positions, most)
-        self.target_positions = position_table(model, model.target_positions, most)
+        self.source_positions = position_table(model, model.source_positions, max_length)
+        self.target_positions = position_table(model, model.target_positions, max_length)
 
     def __call__(self, source_ids, target_ids):
-        """Int32 `(batch, source)` and `(batch, target)`, the ends included, padded with 0.
+        """Takes int32 `(batch, source)` and `(batch, target)`, with EOS, padded with 0.
 
-        Gives `alignment`, `(batch, target, source)`: the mean of the last layer's heads.
+        Returns `alignment`, `(batch, target, source)`: the mean of the last layer's heads.
         """
         model = self.model
         source, source_bias = encode(model, source_ids, self.source_positions)
         steps = target_ids.shape[1]
         begin = tf.minimum(target_ids[:, :1], 0) + BOS_ID
-        read = tf.concat([begin, target_ids[:, :-1]], axis=1)
-        rows = embed_sequences(model.target_embedding, read, self.target_positions)
+        decoder_ids = tf.concat([begin, target_ids[:, :-1]], axis=1)
+        rows = embed_sequences(model.target_embedding, decoder_ids, self.target_positions)
         # From an input: the converter would store a constant of `steps` squared.
         places = tf.range(steps) + tf.minimum(target_ids[0], 0)
-        after = tf.expand_dims(places, 0) - tf.expand_dims(places, 1)  # --> [query, key]
-        later = tf.cast(tf.minimum(tf.maximum(after, 0), 1), tf.float32) * HIDDEN
-        later = within_window(model.config, tf.reshape(later, (1, 1, steps, steps)), places, places)
-        store = self._scanned(steps) if model.config.decoder == "ssru" else lambda own: [own]
+        distance = tf.expand_dims(places, 0) - tf.expand_dims(places, 1)  # --> [query, key]
+        causal_bias = tf.cast(tf.minimum(tf.maximum(distance, 0), 1), tf.float32) * HIDDEN
+        causal_bias = within_window(
+            model.config, tf.reshape(causal_bias, (1, 1, steps, steps)), places, places
+        )
+        store = (
+            self._scanned(steps)
+            if model.config.decoder == "ssru"
+            else lambda keys_values: [keys_values]
+        )
         *blocks, last = zip(model.decoder.blocks, source, strict=True)
-        for block, crossed in blocks:
-            rows = decoder_block(block, rows, steps, store, [later], crossed, source_bias)
+        for block, source_cache in blocks:
+            rows = decoder_block(
+                block, rows, steps, store, [causal_bias], source_cache, source_bias
+            )
         block, (keys, _) = last
-        rows = self_attend(block, rows, steps, store, [later])
+        rows = self_attend(block, rows, steps, store, [causal_bias])
         rows = normalize(block.cross_attention_norm, rows) if block.normalize_first else rows
         (scores,) = attention_scores(block.cross_attention, rows, steps, [keys], [source_bias])
         return {"alignment": tf.reduce_mean(tf.nn.softmax(scores), axis=1)}
 
     @staticmethod
     def _scanned(steps):
-        """`store` of an SSRU: the cells of all steps."""
+        """Returns `store` of an SSRU, which computes the cells of all steps."""
 
-        def advance(forget, added):
+        def advance(forget, gated_inputs):
             width = forget.shape[1]
-            parts = (tf.reshape(each, (-1, steps, width)) for each in (forget, added))
+            parts = (tf.reshape(rows, (-1, steps, width)) for rows in (forget, gated_inputs))
             return tf.reshape(scan(*parts), (-1, width))
 
         return advance

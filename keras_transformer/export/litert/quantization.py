@@ -1,25 +1,25 @@
 """Weights of a LiteRT graph in float16, or in int8 with a scale for each row.
 
-By hand, because `ai-edge-quantizer` 0.10 makes 58.7 MB of the 9.7 MB of Multi30k's float32
-`model.tflite`, where this makes 2.7 MB: it leaves `GATHER`'s table in float32 and writes the
-weights once for each graph. Given `EMBEDDING_LOOKUP` and a name for each tensor it shares one int8
-table, but the file still has 4.9 MB without the packing of `file.py`; it brings SciPy, 150 MB, and
-pins `ai-edge-litert`.
+This module turns the 9.7 MB of Multi30k's float32 `model.tflite` into 2.7 MB. `ai-edge-quantizer`
+0.10 makes 58.7 MB of it: it leaves `GATHER`'s table in float32 and writes the weights once for each
+graph. With `EMBEDDING_LOOKUP` and a name for each tensor it shares one int8 table. The file still
+has 4.9 MB without the packing of `file.py`. That package also installs SciPy, 150 MB, and pins
+`ai-edge-litert`.
 """
 
 import numpy as np
 
-# Smaller arrays win nothing by fewer bits.
+# Smaller arrays gain nothing from fewer bits.
 _LEAST_VALUES = 1024
 # The version of FULLY_CONNECTED whose float inputs are quantized by row at run time.
 _DYNAMIC_RANGE_VERSION = 12
 
 
 def code_index(codes, code):
-    """The index of an operator's code among `codes`, where it is put if it is not there."""
+    """Returns the index of an operator's code in `codes`, and appends a missing code."""
     key = (code.builtinCode, code.customCode, code.version)
-    for place, each in enumerate(codes):
-        if (each.builtinCode, each.customCode, each.version) == key:
+    for place, known_code in enumerate(codes):
+        if (known_code.builtinCode, known_code.customCode, known_code.version) == key:
             return place
     codes.append(code)
     return len(codes) - 1
@@ -36,7 +36,7 @@ class GraphQuantizer:
 
         self.schema, self.model, self.graph = schema, model, graph
         self.stored, self.kind = stored, kind
-        self.done = {}
+        self.quantized_places = {}
 
     def run(self):
         codes = self.schema.BuiltinOperator
@@ -63,7 +63,7 @@ class GraphQuantizer:
     def _quantize_product(self, operator):
         weight = self._smaller(operator.inputs[1])
         if self.kind == "float16":
-            # XNNPACK takes the two together and keeps no float32 of it.
+            # XNNPACK fuses both operations and keeps no float32 weights.
             operator.inputs[1] = self._new(self.schema.TensorType.FLOAT32, like=weight)
             self._dequantize(weight, operator.inputs[1])
         else:
@@ -77,7 +77,7 @@ class GraphQuantizer:
         table, outputs = self._smaller(table), operator.outputs[0]
         self.graph.operators.append(operator)
         if self.kind == "float16":
-            # The rows that were found become float32, not the table.
+            # Only the rows that were looked up become float32, not the table.
             half = self._new(self.schema.TensorType.FLOAT16, like=outputs)
             operator.inputs[0], operator.outputs[0] = table, half
             self._dequantize(half, outputs)
@@ -87,9 +87,9 @@ class GraphQuantizer:
             operator.builtinOptionsType, operator.builtinOptions = 0, None
 
     def _smaller(self, place):
-        """The index of a tensor with equal values in fewer bits."""
-        if place in self.done:
-            return self.done[place]
+        """Returns the index of a tensor with the same values in fewer bits."""
+        if place in self.quantized_places:
+            return self.quantized_places[place]
         types = self.schema.TensorType
         values = self.stored.values(self.graph.tensors[place])
         if self.kind == "float16":
@@ -100,14 +100,14 @@ class GraphQuantizer:
             # Symmetric, a scale for each row: what dynamic-range products take.
             scales = np.maximum(np.abs(values).max(axis=1), 1e-12) / np.float32(127)
             self._set_int8(new, np.rint(values / scales[:, None]), scales.astype("float32"))
-        self.done[place] = new
+        self.quantized_places[place] = new
         return new
 
     def _set_int8(self, place, values, scales):
         tensor = self.graph.tensors[place]
         tensor.quantization = self.schema.QuantizationParametersT()
         tensor.quantization.scale = scales
-        # LiteRT demands as many of them as scales.
+        # LiteRT demands one zero point per scale.
         tensor.quantization.zeroPoint = np.zeros(len(scales), "int64")
         tensor.quantization.quantizedDimension = 0
         tensor.buffer = self.stored.add(values.astype("int8"))
@@ -119,8 +119,12 @@ class GraphQuantizer:
         self.graph.operators.append(operator)
 
     def _new(self, kind, like):
-        other, tensor = self.graph.tensors[like], self.schema.TensorT()
-        tensor.type, tensor.shape, tensor.shapeSignature = kind, other.shape, other.shapeSignature
+        template, tensor = self.graph.tensors[like], self.schema.TensorT()
+        tensor.type, tensor.shape, tensor.shapeSignature = (
+            kind,
+            template.shape,
+            template.shapeSignature,
+        )
         tensor.hasRank, tensor.buffer = True, 0
         self.graph.tensors.append(tensor)
         return len(self.graph.tensors) - 1

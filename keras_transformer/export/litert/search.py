@@ -1,16 +1,15 @@
 """Greedy and beam search as LiteRT runs them: two loops, one inside the other.
 
-`WHILE` copies its whole state at each turn, and the keys and values of all past tokens are the
-most of it. So the inner loop takes `_BLOCK` steps in which the past is no state but an invariant,
-which is not copied, and new keys and values go to a small recent part. The outer loop puts the
-recent part behind the past: what is attended to grows with the translation, and no size depends
-on how long it may become.
+`WHILE` copies its whole state at each iteration, and most of the state would be the keys and values
+of past tokens. So the inner loop takes `_BLOCK` steps in which the past is an invariant, which is
+not copied. New keys and values go to a small recent part. The outer loop appends the recent part to
+the past: it grows with the translation, and no size depends on the longest possible translation.
 
-A step chooses as `decoding`'s greedy and beam search do, without their options, in LiteRT's
-operations: gathers by sentence are one operation (`batch_dims`) that needs no size, and nothing but
-a product and a few reductions goes over the vocabulary. `decoding`'s own strategies under
-`loop.advance` can be converted too and give equal translations, but greedy search in int8 took 3.7
-times as long with them (192 sentences of Multi30k, 2.55 M parameters, two threads).
+A step chooses tokens as `decoding`'s greedy and beam search do, without their options, in LiteRT's
+operations. Gathers by sentence are one operation (`batch_dims`) that needs no size. Only a product
+and a few reductions go over the vocabulary. `decoding`'s own strategies under `loop.advance` can be
+converted too and give equal translations. But greedy search in int8 took 3.7 times as long with
+them (192 sentences of Multi30k, 2.55 M parameters, two threads).
 """
 
 import numpy as np
@@ -37,14 +36,14 @@ _BLOCK = 8
 
 
 class LiteRTSearch:
-    """From ids to hypotheses with the weights of a `Transformer` as constants.
+    """Search from ids to hypotheses, with the weights of a `Transformer` as constants.
 
     Args:
         model: `Transformer` with float32 weights.
-        options: `beam_size`, `n_best`, `length_penalty`, `length_normalization`, `word_penalty`,
-            `early_stopping`, `max_length`, `max_length_ratio`, `banned_ids` and `allow_unknown`
-            are what is searched with; the others are not in this search.
-        source_length: The most columns that the source ids of any search in the file have.
+        options: The search uses `beam_size`, `n_best`, `length_penalty`, `length_normalization`,
+            `word_penalty`, `early_stopping`, `max_length`, `max_length_ratio`, `banned_ids` and
+            `allow_unknown`, and ignores the other options.
+        source_length: Maximum number of columns of the source ids of any search in the file.
     """
 
     def __init__(self, model, options: DecodingOptions, source_length: int):
@@ -55,10 +54,10 @@ class LiteRTSearch:
         if projection is not None:
             table = np.ascontiguousarray(array(projection.kernel).T)
         self.output_matrix = table  # [vocabulary, model_dim]
-        # Equally many rows on both sides, so that two sinusoidal tables are one.
-        most = max(source_length, options.max_length)
-        self.source_positions = position_table(model, model.source_positions, most)
-        self.target_positions = position_table(model, model.target_positions, most)
+        # Both sides have the same number of rows, so that equal sinusoidal tables are stored once.
+        max_length = max(source_length, options.max_length)
+        self.source_positions = position_table(model, model.source_positions, max_length)
+        self.target_positions = position_table(model, model.target_positions, max_length)
 
     def __call__(self, source_ids):
         """Searches; `source_ids` int32 `(batch, source)`, padded with 0."""
@@ -71,46 +70,47 @@ class LiteRTSearch:
         return strategy.result(self._loop(strategy, source))
 
     def _loop(self, strategy, source):
-        """The outer loop: blocks of steps, each behind a longer past."""
+        """Runs the outer loop: blocks of steps, with a past that each block makes longer."""
         config = self.model.config
         empty, hidden, zero = self._empty(strategy.limits)
-        # The past begins with a step that nothing sees: XNNPACK takes no tensor of size 0.
+        # The past begins with a hidden step, because XNNPACK takes no tensor of size 0.
         beams = self.options.beam_size
-        past = [(each[:, :, :beams], each[:, :, :beams]) for each in empty]
-        chosen = {**strategy.begin(zero), "cells": self._cells(zero)}
-        state = (tf.zeros((), tf.int32), chosen, past, hidden[:, :, :beams])
+        past = [(zeros[:, :, :beams], zeros[:, :, :beams]) for zeros in empty]
+        choice = {**strategy.begin(zero), "cells": self._cells(zero)}
+        state = (tf.zeros((), tf.int32), choice, past, hidden[:, :, :beams])
 
-        def unfinished(position, chosen, *_):
-            return tf.reduce_any(chosen["running"]) & (position < self.options.max_length)
+        def unfinished(position, choice, *_):
+            return tf.reduce_any(choice["running"]) & (position < self.options.max_length)
 
-        def block(position, chosen, past, past_bias):
-            recent = [(each, each) for each in empty], hidden
-            inner = (position, tf.zeros((), tf.int32), chosen, *recent, past_bias)
-            position, _, chosen, new, new_bias, past_bias = tf.while_loop(
-                lambda position, place, chosen, *_: unfinished(position, chosen) & (place < _BLOCK),
+        def block(position, choice, past, past_bias):
+            recent = [(zeros, zeros) for zeros in empty], hidden
+            inner = (position, tf.zeros((), tf.int32), choice, *recent, past_bias)
+            position, _, choice, new, new_bias, past_bias = tf.while_loop(
+                lambda position, place, choice, *_: unfinished(position, choice) & (place < _BLOCK),
                 lambda *state: self._advance(strategy, past, source, *state),
                 inner,
                 parallel_iterations=1,
             )
             past = [
-                tuple(tf.concat(each, axis=2) for each in zip(old, more, strict=True))
-                for old, more in zip(past, new, strict=True)
+                tuple(tf.concat(parts, axis=2) for parts in zip(past_part, new_part, strict=True))
+                for past_part, new_part in zip(past, new, strict=True)
             ]
-            return position, chosen, past, tf.concat([past_bias, new_bias], axis=2)
+            return position, choice, past, tf.concat([past_bias, new_bias], axis=2)
 
-        shapes = tf.nest.map_structure(lambda each: each.shape, state)
+        shapes = tf.nest.map_structure(lambda tensor: tensor.shape, state)
         batch = strategy.limits.shape[0]
-        grows = [
+        cache_shapes = [
             tf.TensorShape((batch, heads, None, config.key_dim)) for heads in self._cached_heads()
         ]
-        bias_grows = tf.TensorShape((batch, self.options.beam_size, None))
-        shapes = (*shapes[:2], [(each, each) for each in grows], bias_grows)
+        bias_shape = tf.TensorShape((batch, self.options.beam_size, None))
+        pairs_of_shapes = [(shape, shape) for shape in cache_shapes]  # keys and values
+        shapes = (*shapes[:2], pairs_of_shapes, bias_shape)
         return tf.while_loop(
             unfinished, block, state, shape_invariants=shapes, parallel_iterations=1
         )[1]
 
     def _cells(self, zero):
-        """Each SSRU's state before the first step, `(batch, beams, width)`."""
+        """Returns the state of each SSRU before the first step, `(batch, beams, width)`."""
         config = self.model.config
         if config.decoder != "ssru":
             return []
@@ -124,7 +124,7 @@ class LiteRTSearch:
         return [config.num_kv_heads or heads for heads in config.heads_of("decoder")]
 
     def _empty(self, limits):
-        """Each layer's keys of an empty block, the bias that hides them, zeros `(batch, 1)`."""
+        """Returns empty keys of each layer, the bias that hides them, and zeros `(batch, 1)`."""
         config, slots = self.model.config, _BLOCK * self.options.beam_size
         # The batch's size comes from an input: sizes computed from shapes would be dynamic.
         zero = tf.cast(tf.minimum(limits, 0), tf.float32)
@@ -137,79 +137,90 @@ class LiteRTSearch:
         hidden = tf.fill((1, self.options.beam_size, slots), HIDDEN)
         return empty, tf.expand_dims(zero, 2) + hidden, zero
 
-    def _advance(self, strategy, past, source, position, place, chosen, new, new_bias, past_bias):
-        """One turn of the inner loop: new keys and values go to `place` of the recent part."""
+    def _advance(self, strategy, past, source, position, place, choice, new, new_bias, past_bias):
+        """Runs the body of the inner loop: writes keys and values at `place` of the recent part."""
         beams = self.options.beam_size
-        rows = embed(self.model.target_embedding, chosen["newest"])  # --> [batch * beams, width]
+        rows = embed(self.model.target_embedding, choice["newest"])  # --> [batch * beams, width]
         rows = rows + tf.gather(self.target_positions, tf.reshape(position, (1,)))
         slot = place * beams
-        own = np.where(np.eye(beams, dtype=bool), 0.0, HIDDEN).astype("float32")[None]
-        # Has the batch's size: the least of anything here is HIDDEN.
-        own = tf.maximum(tf.minimum(new_bias[:, :, :beams], HIDDEN), own)
-        new_bias = write(new_bias, own, (0, 0, slot))
-        # The steps that the entries are of; the past begins with a step of nothing.
+        step_bias = np.where(np.eye(beams, dtype=bool), 0.0, HIDDEN).astype("float32")[None]
+        # Gives it the batch's size: every value of `new_bias` is at least HIDDEN.
+        step_bias = tf.maximum(tf.minimum(new_bias[:, :, :beams], HIDDEN), step_bias)
+        new_bias = write(new_bias, step_bias, (0, 0, slot))
+        # The step of each entry; the past begins with a hidden step.
         steps = (
             position - place + tf.range(_BLOCK * beams) // beams,
             tf.range(tf.shape(past_bias)[2]) // beams - 1,
         )
-        now = tf.reshape(position, (1,))
+        query_step = tf.reshape(position, (1,))
         bias = [
-            tf.expand_dims(within_window(self.model.config, each, now, own), 1)
-            for each, own in zip((new_bias, past_bias), steps, strict=True)
+            tf.expand_dims(within_window(self.model.config, part_bias, query_step, entry_steps), 1)
+            for part_bias, entry_steps in zip((new_bias, past_bias), steps, strict=True)
         ]
-        (source, source_bias), written, cells = source, [], []
+        (source, source_bias), new_parts, cells = source, [], []
 
         def store(old, recent):
             def store(fresh):
                 pairs = zip(recent, fresh, strict=True)
-                written.append(tuple(write(each, more, (0, 0, slot, 0)) for each, more in pairs))
-                return [written[-1], old]
+                new_parts.append(
+                    tuple(write(cache, entry, (0, 0, slot, 0)) for cache, entry in pairs)
+                )
+                return [new_parts[-1], old]
 
             return store
 
         def advance(cell):
-            def advance(forget, added):
-                cells.append(forget * tf.reshape(cell, (-1, cell.shape[2])) + added)
+            def advance(forget, gated_inputs):
+                cells.append(forget * tf.reshape(cell, (-1, cell.shape[2])) + gated_inputs)
                 return cells[-1]
 
             return advance
 
         # A decoder has attention in all blocks, or SSRU in all.
-        pasts = [store(*parts) for parts in zip(past, new, strict=True)]
-        pasts += map(advance, chosen["cells"])
-        for block, own, crossed in zip(self.model.decoder.blocks, pasts, source, strict=True):
-            rows = decoder_block(block, rows, beams, own, bias, crossed, source_bias)
-        chosen, parents = strategy.choose(position, chosen, *self._logits(rows))
-        cells = [tf.reshape(each, (-1, beams, each.shape[1])) for each in cells]
+        appenders = [store(*parts) for parts in zip(past, new, strict=True)]
+        appenders += map(advance, choice["cells"])
+        for block, append, source_cache in zip(
+            self.model.decoder.blocks, appenders, source, strict=True
+        ):
+            rows = decoder_block(block, rows, beams, append, bias, source_cache, source_bias)
+        choice, parents = strategy.choose(position, choice, *self._logits(rows))
+        cells = [tf.reshape(cell, (-1, beams, cell.shape[1])) for cell in cells]
         if parents is not None:
             new_bias, past_bias, *cells = (
-                tf.gather(each, parents, batch_dims=1) for each in (new_bias, past_bias, *cells)
+                tf.gather(state, parents, batch_dims=1) for state in (new_bias, past_bias, *cells)
             )
-        chosen["cells"] = cells
-        return position + 1, place + 1, chosen, written, new_bias, past_bias
+        choice["cells"] = cells
+        return position + 1, place + 1, choice, new_parts, new_bias, past_bias
 
     def _logits(self, rows):
-        """Logits of the allowed ids, and of the forbidden ids, which count in the sum."""
+        """Returns logits of allowed ids, and of forbidden ids, which count in the softmax's sum."""
         if self.model.config.normalize_first:
             rows = normalize(self.model.decoder.final_norm, rows)
-        # The converter would multiply the last normalization into the output matrix, which is then
-        # no more the table of embeddings and is stored beside it. It does not see through this.
+        # The converter would multiply the last normalization into the output matrix. The file would
+        # then hold this matrix in addition to the table of embeddings. `maximum` prevents it.
         rows = tf.maximum(rows, -3e38)
-        forbidden, own = self.forbidden_ids, self.model.output_bias
-        own = np.zeros(len(self.output_matrix), "float32") if own is None else array(own)
-        bias = own.copy()
-        bias[forbidden] = HIDDEN
-        allowed = tf.matmul(rows, tf.constant(self.output_matrix), transpose_b=True) + bias
-        others = tf.matmul(rows, tf.constant(self.output_matrix[forbidden]), transpose_b=True)
-        return allowed, others + own[forbidden]
+        forbidden_ids, output_bias = self.forbidden_ids, self.model.output_bias
+        output_bias = (
+            np.zeros(len(self.output_matrix), "float32")
+            if output_bias is None
+            else array(output_bias)
+        )
+        bias = output_bias.copy()
+        bias[forbidden_ids] = HIDDEN
+        allowed_logits = tf.matmul(rows, tf.constant(self.output_matrix), transpose_b=True) + bias
+        forbidden_logits = tf.matmul(
+            rows, tf.constant(self.output_matrix[forbidden_ids]), transpose_b=True
+        )
+        return allowed_logits, forbidden_logits + output_bias[forbidden_ids]
 
 
 class LiteRTGreedy:
-    """The most probable token at each step.
+    """Greedy search: takes the most probable token at each step.
 
-    As `LiteRTBeam` it has `begin`, the first state, a dict with `newest` and `running` in it;
-    `choose`, the next one and the hypothesis that each one continues; `result`, what was found.
-    `limits`, int32 `(batch, 1)`, are the most tokens of each translation.
+    Both strategies have three methods. `begin` returns the first state, a dict with `newest` and
+    `running`. `choose` returns the next state and the hypothesis that each hypothesis continues.
+    `result` returns the hypotheses. `limits`, int32 `(batch, 1)`, are the maximum numbers of
+    tokens of the translations.
     """
 
     def __init__(self, options, limits):
@@ -225,16 +236,18 @@ class LiteRTGreedy:
             "length": zeros,
         }
 
-    def choose(self, position, state, logits, others):
-        chosen = tf.argmax(logits, axis=-1, output_type=tf.int32)[:, None]  # --> [batch, 1]
+    def choose(self, position, state, logits, forbidden_logits):
+        tokens = tf.argmax(logits, axis=-1, output_type=tf.int32)[:, None]  # --> [batch, 1]
         largest = tf.reduce_max(logits, axis=-1, keepdims=True)
-        gained = tf.where(state["running"], largest - _log_sum(logits, others, largest), 0.0)
-        chosen = tf.where(state["running"], chosen, PAD_ID)
+        step_log_probability = tf.where(
+            state["running"], largest - _log_sum(logits, forbidden_logits, largest), 0.0
+        )
+        tokens = tf.where(state["running"], tokens, PAD_ID)
         return {
-            "newest": chosen,
-            "running": state["running"] & (chosen != EOS_ID) & (position + 1 < self.limits),
-            "ids": write(state["ids"], tf.expand_dims(chosen, 2), (0, 0, position)),
-            "total": state["total"] + gained,
+            "newest": tokens,
+            "running": state["running"] & (tokens != EOS_ID) & (position + 1 < self.limits),
+            "ids": write(state["ids"], tf.expand_dims(tokens, 2), (0, 0, position)),
+            "total": state["total"] + step_log_probability,
             "length": state["length"] + tf.cast(state["running"], tf.int32),
         }, None
 
@@ -250,7 +263,7 @@ class LiteRTGreedy:
 class LiteRTBeam:
     """Beam search: a list of finished hypotheses next to the running ones.
 
-    With Marian's normalization the beam shrinks, as that of `decoding.beam.Beam`.
+    With Marian's normalization the beam shrinks, as in `decoding.beam.Beam`.
     """
 
     def __init__(self, options, limits):
@@ -272,11 +285,11 @@ class LiteRTBeam:
             "finished_scores": tf.cast(zeros, tf.float32) + NEG_INF,
         }
 
-    def choose(self, position, state, logits, others):
+    def choose(self, position, state, logits, forbidden_logits):
         beams = self.options.beam_size
         running, length = state["running"], position + 1
         # --> [batch, 2 * beams] each
-        tokens, parents, totals = self._extensions(logits, others, state["totals"])
+        tokens, parents, totals = self._extensions(logits, forbidden_logits, state["totals"])
         if self.shrinks:
             ended = tf.cast(state["finished_scores"] > NEG_INF / 2, tf.int32)
             places = beams - tf.reduce_sum(ended, axis=1, keepdims=True)
@@ -296,54 +309,62 @@ class LiteRTBeam:
             tf.concat([state["finished_ids"], ids], axis=1),
             tf.concat([state["finished_totals"], totals[:, :beams]], axis=1),
         )
-        # The first `beams` that do not end go on, in their order.
-        going_on = exists & ~is_end
-        rank = tf.cast(going_on, tf.float32) * (4.0 * beams) - np.arange(2 * beams, dtype="float32")
-        _, kept = tf.math.top_k(rank, beams)  # --> [batch, beams]
-        alive = tf.where(_pick(going_on, kept), _pick(totals, kept), NEG_INF)
-        best = tf.reduce_max(alive, axis=1)
+        # The first `beams` extensions that do not end continue, in their order.
+        continues = exists & ~is_end
+        order = tf.cast(continues, tf.float32) * (4.0 * beams) - np.arange(
+            2 * beams, dtype="float32"
+        )
+        _, kept_places = tf.math.top_k(order, beams)  # --> [batch, beams]
+        running_totals = tf.where(
+            _pick(continues, kept_places), _pick(totals, kept_places), NEG_INF
+        )
+        best_totals = tf.reduce_max(running_totals, axis=1)
         rule, limits = (self.options.length_penalty, self.options.length_normalization), self.limits
-        possible = score_of(best, limits[:, 0], *rule)
+        best_scores = score_of(best_totals, limits[:, 0], *rule)
         if self.shrinks:  # The price of all words is a monotonous function of their number.
             prices = [_score(0.0, number, self.options) for number in (length + 1, limits[:, 0])]
-            possible += tf.maximum(*prices)
-        possible = tf.where(best > NEG_INF / 2, possible, NEG_INF)
-        can_win = possible > finished_scores[:, self.options.n_best - 1]
+            best_scores += tf.maximum(*prices)
+        best_scores = tf.where(best_totals > NEG_INF / 2, best_scores, NEG_INF)
+        can_win = best_scores > finished_scores[:, self.options.n_best - 1]
         if self.options.early_stopping:  # The last place of those that ended is empty.
             can_win &= finished_scores[:, -1] < NEG_INF / 2
         # Ended sentences stay as they were.
-        parents = tf.where(running, _pick(parents, kept), np.arange(beams, dtype="int32")[None])
-        tokens = tf.where(running, _pick(tokens, kept), PAD_ID)
+        parents = tf.where(
+            running, _pick(parents, kept_places), np.arange(beams, dtype="int32")[None]
+        )
+        tokens = tf.where(running, _pick(tokens, kept_places), PAD_ID)
         return {
             "newest": tokens,
             "running": running & (length < self.limits) & tf.expand_dims(can_win, 1),
             "ids": _extended(state["ids"], parents, tokens, position),
-            "totals": tf.where(running, alive, state["totals"]),
+            "totals": tf.where(running, running_totals, state["totals"]),
             "finished_ids": finished_ids,
             "finished_totals": finished_totals,
             "finished_scores": finished_scores,
         }, parents
 
-    def _extensions(self, logits, others, totals):
-        """Tokens, parents and totals of the `2 · beams` best extensions, best first."""
+    def _extensions(self, logits, forbidden_logits, totals):
+        """Returns tokens, parents and totals of the `2 · beams` best extensions, best first."""
         beams = self.options.beam_size
         # `TOPK_V2` is slow on long rows: it gets only the blocks with the largest maxima.
         blocks = _blocks(logits, beams)  # --> [batch, beams * number, size]
         size, number = blocks.shape[2], blocks.shape[1] // beams
         maxima = tf.reduce_max(blocks, axis=2)
         largest = tf.reduce_max(tf.reshape(maxima, (-1, number)), axis=1, keepdims=True)
-        offsets = totals - tf.reshape(_log_sum(logits, others, largest), (-1, beams))
+        offsets = totals - tf.reshape(_log_sum(logits, forbidden_logits, largest), (-1, beams))
         maxima = tf.reshape(maxima, (-1, beams, number)) + tf.expand_dims(offsets, 2)
         maxima = tf.reshape(maxima, (-1, beams * number))
-        _, chosen = tf.math.top_k(maxima, min(2, number) * beams)
-        # In their order, so that of equal values the first is found first.
-        chosen = -tf.math.top_k(-chosen, chosen.shape[1])[0]
-        values = _pick(blocks, chosen) + tf.expand_dims(_pick(offsets, chosen // number), 2)
-        values = tf.reshape(values, (-1, chosen.shape[1] * size))
+        _, block_places = tf.math.top_k(maxima, min(2, number) * beams)
+        # Sorted by place, so that the first of equal values wins.
+        block_places = -tf.math.top_k(-block_places, block_places.shape[1])[0]
+        values = _pick(blocks, block_places) + tf.expand_dims(
+            _pick(offsets, block_places // number), 2
+        )
+        values = tf.reshape(values, (-1, block_places.shape[1] * size))
         values, places = tf.math.top_k(values, 2 * beams)  # --> [batch, 2 * beams]
-        chosen = _pick(chosen, places // size)
-        tokens = chosen % number * size + places % size
-        return tokens, chosen // number, tf.maximum(values, NEG_INF)
+        block_places = _pick(block_places, places // size)
+        tokens = block_places % number * size + places % size
+        return tokens, block_places // number, tf.maximum(values, NEG_INF)
 
     def result(self, state):
         beams, count = self.options.beam_size, self.options.n_best
@@ -375,7 +396,7 @@ def _score(totals, lengths, options):
 
 
 def _blocks(logits, rows):
-    """Logits cut into blocks, those of each sentence's `rows` one after the other."""
+    """Cuts logits into blocks; the blocks of the `rows` of a sentence follow one another."""
     length = logits.shape[1]
     size = block_size(length)
     padding = -length % size
@@ -394,20 +415,21 @@ def _extended(ids, parents, tokens, position):
     return write(_pick(ids, parents), tf.expand_dims(tokens, 2), (0, 0, position))
 
 
-def _best_of(scores, count, *others):
-    """The largest scores, and what belongs to them."""
+def _best_of(scores, count, *tensors):
+    """Returns the largest `count` scores, and the entries of `tensors` at their places."""
     scores, places = tf.math.top_k(scores, count)
-    return (scores, *(_pick(each, places) for each in others))
+    return (scores, *(_pick(tensor, places) for tensor in tensors))
 
 
-def _log_sum(logits, others, largest):
-    total = tf.reduce_sum(tf.exp(logits - largest), axis=-1, keepdims=True)
-    # Bounded: what is forbidden may be more probable than all that is allowed, but exp must not
-    # overflow.
-    others = tf.reduce_sum(tf.exp(tf.minimum(others - largest, 80.0)), axis=-1, keepdims=True)
-    return largest + tf.math.log(total + others)
+def _log_sum(logits, forbidden_logits, largest):
+    allowed_sum = tf.reduce_sum(tf.exp(logits - largest), axis=-1, keepdims=True)
+    # Bounded: forbidden ids may be more probable than all allowed ids, but exp must not overflow.
+    forbidden_logits = tf.reduce_sum(
+        tf.exp(tf.minimum(forbidden_logits - largest, 80.0)), axis=-1, keepdims=True
+    )
+    return largest + tf.math.log(allowed_sum + forbidden_logits)
 
 
 def write(values, new, start):
-    """`values` with `new` written from `start` on."""
+    """Returns `values` with `new` written from `start` on."""
     return xla.dynamic_update_slice(values, new, tf.stack(list(start)))

@@ -43,11 +43,11 @@ _MEANINGS = {
 class SavedModelExporter(Exporter):
     """The format `saved_model`: a SavedModel with the tokenizers inside.
 
-    Its signature `serving_default` takes `text`, string `(batch,)`, and gives `translation`,
+    Its signature `serving_default` takes `text`, string `(batch,)`, and returns `translation`,
     string `(batch,)`, and `score`, float32 `(batch,)`: the results of `engine.translate`. With
-    `serving_ids` a second SavedModel lies in the subfolder `ids`, from ids to ids, without
-    tensorflow-text's operations, and the tokenizers' files next to it. Of a classifier it is the
-    only signature and gives `label`, string `(batch,)`, and `probabilities`, float32
+    `serving_ids` the subfolder `ids` holds a second SavedModel, from ids to ids, without
+    tensorflow-text's operations, and the tokenizers' files. A classifier has only
+    `serving_default`, which returns `label`, string `(batch,)`, and `probabilities`, float32
     `(batch, labels)`, in the order of `labels` in `export.json`.
     """
 
@@ -80,24 +80,24 @@ class SavedModelExporter(Exporter):
             from keras_transformer.export.saved_model.signatures import LabelSignature
 
             signatures = LabelSignature(engine)
-        # Bounds the memory of a large request, and the number of XLA's programs.
+        # Bounds the memory of a large request, and the number of functions that XLA compiles.
         largest = largest_chunk(engine, search.get("beam_size", 1))
         rows = chunk_rows(largest)
-        saved = _save(engine, folder, signatures, options["signatures"], rows)
-        # XLA compiles a program for each pair of these, when it first occurs.
+        signature_fields = _save(engine, folder, signatures, options["signatures"], rows)
+        # XLA compiles a function for each pair of rows and length, when the pair first occurs.
         shapes = {
             "rows": rows,
             "source_lengths": length_buckets(engine.max_source_length),
             "target_lengths": length_buckets(engine.max_target_length),
         }
-        fixed = {"n_best": 1, "largest_chunk": largest, "shapes": shapes}
-        return {**search, **fixed, **saved}
+        chunk_fields = {"n_best": 1, "largest_chunk": largest, "shapes": shapes}
+        return {**search, **chunk_fields, **signature_fields}
 
     def verify(
         self, engine: Any, folder: Path, manifest: dict, texts: Sequence[str] | None
     ) -> dict[str, Any]:
 
-        # In a process with TensorFlow and tensorflow-text's operations, as a user may have them.
+        # A user may have only TensorFlow and tensorflow-text's operations, so the process does.
         hidden = (*KERAS, "keras_transformer")
         dtype = engine.model.compute_dtype
         tolerance = TOLERANCES["none" if dtype == "float32" else "bfloat16"]
@@ -108,19 +108,19 @@ class SavedModelExporter(Exporter):
         with ChildProcess(
             "saved_model", hidden, folder=os.fspath(folder), library=operations_library()
         ) as child:
-            read = functools.partial(read_translations, labels=engine.labels)
-            return verify(child, engine, texts, tolerance, read, **options)
+            to_translations = functools.partial(read_translations, labels=engine.labels)
+            return verify(child, engine, texts, tolerance, to_translations, **options)
 
     def readme_fields(self, manifest: dict) -> dict[str, str]:
         signatures, shapes = manifest["signatures"], manifest["shapes"]
         rows = [
-            f"| `{name}` | {_described(each['inputs'])} | {_described(each['outputs'])} "
+            f"| `{name}` | {_described(signature['inputs'])} | {_described(signature['outputs'])} "
             f"| {_MEANINGS[name]} |"
-            for name, each in signatures.items()
+            for name, signature in signatures.items()
         ]
         operations = [
-            f"| `{name}` | {', '.join(f'`{op}`' for op in each['custom_ops']) or 'none'} |"
-            for name, each in signatures.items()
+            f"| `{name}` | {', '.join(f'`{op}`' for op in signature['custom_ops']) or 'none'} |"
+            for name, signature in signatures.items()
         ]
         return {
             "signatures": "\n".join(rows),
@@ -139,16 +139,16 @@ def _described(specs):
 
 
 def trackable_variables(model):
-    """The weights of a Keras model as plain TensorFlow variables, for a SavedModel to track.
+    """Returns the weights of a Keras model as TensorFlow variables, for a SavedModel to track.
 
     Tracking the model itself gives each weight a second handle that nothing initializes: the
-    Python loader works, sessions (TensorFlow Serving, the C library) end with "uninitialized".
+    Python loader works, but sessions (TensorFlow Serving, the C library) end with "uninitialized".
     """
     return [variable.value for variable in model.variables]
 
 
 def _save(engine, folder, signatures, names, rows):
-    """Writes a SavedModel of some `Signatures`; gives the manifest's fields about it."""
+    """Writes a SavedModel of some `Signatures`; returns the manifest's fields about it."""
     import tensorflow as tf
 
     from keras_transformer.export.saved_model.warmup import write_warmup
@@ -166,10 +166,10 @@ def _save(engine, folder, signatures, names, rows):
 
 @contextlib.contextmanager
 def _without_grappler():
-    """Traces and saves calls of functions that TensorFlow takes as they are.
+    """Switches Grappler off while signatures are traced and saved.
 
-    XLA optimizes the programs. Grappler would rewrite their loops before each first call, for
-    seconds; calls keep the setting in the SavedModel, those too that saving adds.
+    XLA optimizes the compiled functions. Grappler would rewrite their loops before each first call,
+    for seconds. All calls in the SavedModel keep the setting, also the calls that saving adds.
     """
     import tensorflow as tf
 
@@ -183,15 +183,18 @@ def _without_grappler():
 
 
 def _save_ids(engine, folder, module, function):
-    """A SavedModel of its own: a graph that knows tensorflow-text's operations does not load
-    where these are missing, whichever signature is asked for."""
+    """Writes the SavedModel from ids to ids.
+
+    It is separate, because a graph with tensorflow-text's operations does not load where they are
+    missing, whichever signature a program calls.
+    """
     import tensorflow as tf
 
     ids = folder / IDS
     tf.saved_model.save(
         module, os.fspath(ids), {"serving_default": function, "serving_ids": function}
     )
-    # Both have equal weights under equal names: one file on the disk.
+    # Both SavedModels have the same weights under the same names, so they share one file.
     shutil.rmtree(ids / "variables")
     (ids / "variables").mkdir()
     for path in (folder / "variables").iterdir():
@@ -203,21 +206,23 @@ def _save_ids(engine, folder, module, function):
 
 
 def _operations(folder, functions):
-    """The manifest's signatures, of concrete functions, and the operations in the folder."""
-    custom, used = _custom_ops(), operations_in(folder)
-    if (folder / IDS).exists() and (wrong := operations_in(folder / IDS) & custom):
+    """Returns the manifest's fields about signatures and about operations in the folder."""
+    custom_ops, used_ops = _custom_ops(), operations_in(folder)
+    if (folder / IDS).exists() and (misplaced_ops := operations_in(folder / IDS) & custom_ops):
         raise VerificationError(
-            "The SavedModel from ids to ids must have core operations alone. "
-            f"Received: {', '.join(sorted(wrong))}."
+            "The SavedModel from ids to ids must have only core operations. "
+            f"Received: {', '.join(sorted(misplaced_ops))}."
         )
     return {
-        "signatures": {name: _signature(each, custom) for name, each in functions.items()},
-        "custom_ops": sorted(used & custom),
-        "core_ops": sorted(used - custom),
+        "signatures": {
+            name: _signature(function, custom_ops) for name, function in functions.items()
+        },
+        "custom_ops": sorted(used_ops & custom_ops),
+        "core_ops": sorted(used_ops - custom_ops),
     }
 
 
-def _signature(function, custom):
+def _signature(function, custom_ops):
     def described(specs):
         return {
             name: {"dtype": spec.dtype.name, "shape": spec.shape.as_list()}
@@ -228,17 +233,18 @@ def _signature(function, custom):
     return {
         "inputs": described(inputs),
         "outputs": described(function.structured_outputs),
-        "custom_ops": sorted(operations_of(function.graph.as_graph_def()) & custom),
+        "custom_ops": sorted(operations_of(function.graph.as_graph_def()) & custom_ops),
     }
 
 
 def _custom_ops():
-    """Names of the operations that tensorflow-text brings."""
+    """Returns the names of the operations that tensorflow-text brings."""
     import tensorflow as tf
     import tensorflow_text
 
     libraries = Path(tensorflow_text.__file__).parent.glob("python/ops/_*.so")
-    # Loaded already: this only gives the wrappers, which are named like the operations.
-    brought = {name for path in libraries for name in dir(tf.load_op_library(os.fspath(path)))}
-    # The wrappers' modules hold more names, `Any` of typing for one.
-    return brought - set(dir(tf.raw_ops))
+    # The libraries are loaded already: this only returns their Python wrappers, which have the
+    # names of the operations.
+    wrappers = {name for path in libraries for name in dir(tf.load_op_library(os.fspath(path)))}
+    # The wrappers' modules hold other names too, such as `Any` of typing.
+    return wrappers - set(dir(tf.raw_ops))

@@ -35,17 +35,17 @@ from keras_transformer.text.graph import GraphTokenizer
 
 
 class CompiledSearches:
-    """Functions that XLA compiles in an export, each traced at its first use, for all shapes.
+    """Functions that XLA compiles in an export, each traced once, at its first use, for all shapes.
 
-    Searches take ids, int32 `(rows, source)`, and give ids, int32 `(rows, hypotheses, target)`,
-    scores and log-probabilities, float32 `(rows, hypotheses)`; of a language model also
-    log-probabilities and lengths of what follows the text that was given.
+    Searches take ids, int32 `(rows, source)`. They return ids, int32 `(rows, hypotheses, target)`,
+    scores and log-probabilities, float32 `(rows, hypotheses)`. A language model's searches also
+    return log-probabilities and lengths of the continuations.
     """
 
     def __init__(self, engine, search):
         self._engine, self._model = engine, engine.model
         self._beam_size = search.get("beam_size", 1)
-        # Of an engine whose translations may have any length the options say nothing of it.
+        # An engine whose translations may have any length has no such option in `search`.
         ratio = {"max_length_ratio": engine.max_length_ratio}
         self._options = {**ratio, **search_of(search), "max_length": engine.max_target_length}
         self._reads_sources = engine.reads_sources
@@ -53,20 +53,20 @@ class CompiledSearches:
     def _search(self, source_ids, **options):
         if not self._reads_sources:
             options["prefixes"] = without_end(source_ids)
-        found = search(
+        hypotheses = search(
             self._model,
             source_ids,
             # A search has a loop for each capacity: the graph holds their body once.
             wrap_body=functools.partial(tf.function, autograph=False),
             **{**self._options, **options},
         )
-        results = found.ids, found.scores, found.log_probabilities
-        following = found.continuation_log_probabilities, found.continuation_lengths
+        results = hypotheses.ids, hypotheses.scores, hypotheses.log_probabilities
+        following = hypotheses.continuation_log_probabilities, hypotheses.continuation_lengths
         return results if self._reads_sources else results + following
 
     @functools.cached_property
     def beam(self):
-        """Beam search; gives all hypotheses."""
+        """Beam search; returns all hypotheses."""
         if self._beam_size == 1:
             return self.greedy
         beams = dict(beam_size=self._beam_size, n_best=self._beam_size)
@@ -79,18 +79,18 @@ class CompiledSearches:
 
     @functools.cached_property
     def sample(self):
-        """Sampling; takes seed, temperature, top-k and top-p of each sentence, too."""
+        """Sampling; also takes seed, temperature, top-k and top-p of each sentence."""
 
         def sample(ids, seed, temperature, top_k, top_p):
-            own = dict(seeds=seed, temperature=temperature, top_k=top_k, top_p=top_p)
-            return self._search(ids, sampling=True, **own)
+            options = dict(seeds=seed, temperature=temperature, top_k=top_k, top_p=top_p)
+            return self._search(ids, sampling=True, **options)
 
-        each = (("int32", 1), ("float32", 1), ("int32", 1), ("float32", 1))
-        return with_xla(sample, ("int32", 2), *each)
+        option_types = (("int32", 1), ("float32", 1), ("int32", 1), ("float32", 1))
+        return with_xla(sample, ("int32", 2), *option_types)
 
     @functools.cached_property
     def score(self):
-        """From source and target ids to log-probabilities and scores, float32 `(rows,)`.
+        """Scoring: from source and target ids to log-probabilities and scores, float32 `(rows,)`.
 
         A language model's target begins with its source, which is not counted.
         """
@@ -98,13 +98,14 @@ class CompiledSearches:
 
         def score(source_ids, target_ids):
             by_token, _ = score_targets(self._model, source_ids, target_ids)
-            real = masks.padding_mask(target_ids)
+            counted = masks.padding_mask(target_ids)
             if not self._reads_sources:
-                begun = masks.padding_mask(without_end(source_ids))
-                begun = ops.sum(ops.cast(begun, "int32"), axis=1, keepdims=True)  # --> [rows, 1]
-                real = real & (ops.arange(ops.shape(target_ids)[1], dtype="int32") >= begun)
-            log_probability = ops.sum(ops.where(real, by_token, 0.0), axis=1)
-            lengths = ops.sum(ops.cast(real, "int32"), axis=1)
+                prefix_mask = ops.cast(masks.padding_mask(without_end(source_ids)), "int32")
+                prefix_lengths = ops.sum(prefix_mask, axis=1, keepdims=True)  # --> [rows, 1]
+                positions = ops.arange(ops.shape(target_ids)[1], dtype="int32")
+                counted = counted & (positions >= prefix_lengths)
+            log_probability = ops.sum(ops.where(counted, by_token, 0.0), axis=1)
+            lengths = ops.sum(ops.cast(counted, "int32"), axis=1)
             names = "length_penalty", "length_normalization", "word_penalty"
             ranking = (getattr(options, name) for name in names)
             return log_probability, score_of(log_probability, lengths, *ranking)
@@ -113,23 +114,23 @@ class CompiledSearches:
 
     @functools.cached_property
     def align(self):
-        """From source and target ids to the alignment, float32 `(rows, target, source)`."""
+        """Alignment: from source and target ids to float32 `(rows, target, source)`."""
 
         def align(source_ids, target_ids):
             _, alignment = score_targets(self._model, source_ids, target_ids)
-            real = ops.expand_dims(masks.padding_mask(target_ids), 2)
-            return ops.where(real, alignment, 0.0)
+            is_token = ops.expand_dims(masks.padding_mask(target_ids), 2)
+            return ops.where(is_token, alignment, 0.0)
 
         return with_xla(align, ("int32", 2), ("int32", 2))
 
 
 def without_end(ids):
-    """The ids, int32 `(rows, tokens)`, with padding in place of EOS."""
+    """Replaces EOS by padding in ids, int32 `(rows, tokens)`."""
     return ops.where(ops.equal(ids, EOS_ID), PAD_ID, ids)
 
 
 def with_xla(function, *inputs):
-    """A function that XLA compiles, of inputs of these types and numbers of axes."""
+    """Returns a function that XLA compiles; `inputs` are its types and numbers of axes."""
     specs = [tf.TensorSpec((None,) * axes, dtype) for dtype, axes in inputs]
     return tf.function(function, specs, jit_compile=True, autograph=False)
 
@@ -137,41 +138,44 @@ def with_xla(function, *inputs):
 class Signatures:
     """Traces signatures of a model.
 
-    Texts of any number are tokenized, sorted by length, taken a few at a time, and padded to few
-    shapes, and XLA compiles a program for each shape. `serving_default`, `beam`, `align` and
-    `serving_ids` share the programs of one search. A blank text, of white space or without tokens,
-    gives "" and 0. What has too many tokens is cut; a conversation loses its oldest turns.
+    Any number of texts are tokenized, sorted by length, divided into chunks, and padded to few
+    shapes. XLA compiles a function for each shape. `serving_default`, `beam`, `align` and
+    `serving_ids` share the compiled functions of one search. A blank text, of white space or
+    without tokens, gets "" and 0. A text of too many tokens is truncated; a conversation loses its
+    oldest turns.
     """
 
     def __init__(self, engine: Any, search: Mapping[str, Any]):
         self._engine, self._beam_size = engine, search.get("beam_size", 1)
         self._width = engine.max_target_length
         self._reads_sources = engine.reads_sources
-        # The numbers of a hypothesis, in the order in which compiled searches give them.
+        # In the order in which compiled searches return the numbers of a hypothesis.
         following = () if self._reads_sources else CONTINUATION
-        self._numbers = ["score", "log_probability", *following]
-        self._found = ["translation", *self._numbers]
-        # A classifier's signature makes no search.
+        self._number_names = ["score", "log_probability", *following]
+        self._output_names = ["translation", *self._number_names]
+        # A classifier needs no search.
         self._compiled = CompiledSearches(engine, search) if engine.labels is None else None
         self._chunk_size = largest_chunk(engine, self._beam_size)
         self._rows = chunk_rows(self._chunk_size)
         self._source_lengths = length_buckets(engine.max_source_length)
         self._target_lengths = length_buckets(engine.max_target_length)
         sides = {"source": engine.source_tokenizer, "target": engine.target_tokenizer}
-        # Labels are not spelled.
-        texts = {name: each for name, each in sides.items() if isinstance(each, Tokenizer)}
-        in_graph = {name: GraphTokenizer(each) for name, each in texts.items()}
+        # A classifier's target side is `Labels`, which have no tokenizer in the graph.
+        tokenizers = {
+            name: tokenizer for name, tokenizer in sides.items() if isinstance(tokenizer, Tokenizer)
+        }
+        in_graph = {name: GraphTokenizer(tokenizer) for name, tokenizer in tokenizers.items()}
         text, ids = tf.TensorSpec((None,), tf.string), tf.TensorSpec((None, None), tf.int32)
-        # Functions of their own: the tokenizer's model then stands in the graph once.
+        # Separate functions, so that the graph holds the tokenizer's model once.
         self._tokenize = {
-            name: tf.function(each.tokenize, [text], autograph=False)
-            for name, each in in_graph.items()
+            name: tf.function(tokenizer.tokenize, [text], autograph=False)
+            for name, tokenizer in in_graph.items()
         }
         if "target" in in_graph:
             self._detokenize = tf.function(in_graph["target"].detokenize, [ids], autograph=False)
 
     def concrete(self, name):
-        """The concrete function of one of `SIGNATURES`, from and to dicts of tensors."""
+        """Traces the concrete function of one of `SIGNATURES`, which returns a dict of tensors."""
         specs = [
             tf.TensorSpec((None,) * axes, dtype, name=argument)
             for argument, (dtype, axes) in INPUTS[name].items()
@@ -182,22 +186,22 @@ class Signatures:
     # The signatures.
 
     def _serving_default(self, text):
-        found = self._best(text, self._compiled.beam)
-        return {name: found[name] for name in ("translation", "score")}
+        outputs = self._best(text, self._compiled.beam)
+        return {name: outputs[name] for name in ("translation", "score")}
 
     def _greedy(self, text):
         return self._best(text, self._compiled.greedy)
 
     def _beam(self, text):
-        found = self._translate(text, self._compiled.beam, self._beam_size)
-        return {name: found[name] for name in self._found}
+        outputs = self._translate(text, self._compiled.beam, self._beam_size)
+        return {name: outputs[name] for name in self._output_names}
 
     def _sample(self, text, seed, temperature, top_k, top_p):
         names = ("seed", "temperature", "top_k", "top_p")
         for name, values in zip(names, (seed, temperature, top_k, top_p), strict=True):
             message = f"`{name}` must have a value for each text."
             tf.debugging.assert_equal(tf.size(values), tf.size(text), message)
-        # Out of range, and NaN: the nearest that sampling takes; 0 is greedy search.
+        # Values out of range and NaN become the nearest allowed value; 0 is greedy search.
         temperature = tf.where(temperature > 1e-6, temperature, 1e-6)
         top_p = tf.where(top_p < 1.0, tf.maximum(top_p, 1e-9), 1.0)
         return self._best(text, self._compiled.sample, (seed, temperature, top_k, top_p))
@@ -207,16 +211,16 @@ class Signatures:
         tf.debugging.assert_equal(tf.size(source), tf.size(target), message)
         sources, targets = self._ids(source, "source"), self._ids(target, "target")
         if not self._reads_sources:
-            both = tf.concat([sources[:, :-1], targets[:, :-1]], axis=1)
-            targets = self._ended(both, self._width)
+            sequences = tf.concat([sources[:, :-1], targets[:, :-1]], axis=1)
+            targets = self._ended(sequences, self._width)
         lengths = tf.maximum(sources.row_lengths(), targets.row_lengths())
 
-        def call(chosen):
+        def call(places):
             log_probability, score = self._compiled.score(
-                pad_ids(sources, chosen, self._rows, self._source_lengths),
-                pad_ids(targets, chosen, self._rows, self._target_lengths),
+                pad_ids(sources, places, self._rows, self._source_lengths),
+                pad_ids(targets, places, self._rows, self._target_lengths),
             )
-            count = tf.size(chosen)
+            count = tf.size(places)
             return {"log_probability": log_probability[:count], "score": score[:count]}
 
         nothing = tf.zeros(tf.shape(source))
@@ -238,43 +242,43 @@ class Signatures:
             return {"alignment": alignment}
 
         nothing = {"alignment": tf.zeros([tf.size(text), self._width, longest])}
-        found = self._translate(text, self._compiled.beam, 1, more=(attend, nothing))
-        target_ids = _trimmed(found["ids"][:, 0])
+        outputs = self._translate(text, self._compiled.beam, 1, further=(attend, nothing))
+        target_ids = _trimmed(outputs["ids"][:, 0])
         return {
-            **{name: found[name][:, 0] for name in self._found},
+            **{name: outputs[name][:, 0] for name in self._output_names},
             "source_tokens": _tokens(self._engine.source_tokenizer, source_ids),
             "target_tokens": _tokens(self._engine.target_tokenizer, target_ids),
-            "alignment": found["alignment"][:, : tf.shape(target_ids)[1]],
+            "alignment": outputs["alignment"][:, : tf.shape(target_ids)[1]],
         }
 
     def _serving_ids(self, source_ids):
         vocabulary_size = self._engine.source_tokenizer.vocabulary_size
-        known = (source_ids >= PAD_ID) & (source_ids < vocabulary_size)
-        source_ids = tf.where(known, source_ids, UNK_ID)
+        is_known = (source_ids >= PAD_ID) & (source_ids < vocabulary_size)
+        source_ids = tf.where(is_known, source_ids, UNK_ID)
         ids = tf.ragged.boolean_mask(source_ids, source_ids != PAD_ID)
         longest = self._engine.max_source_length
         if self._engine.turns:
             ids = last_turns(ids, longest, self._engine.source_tokenizer.turn_id)
         lengths = ids.row_lengths()
         ends = tf.fill([tf.size(lengths), 1], EOS_ID)
-        cut = tf.concat([ids[:, : longest - 1], ends], axis=1)
-        both = tf.ragged.stack([ids[:, :longest], cut], axis=1)
-        # Rows that fit stay as they are, their end too.
-        ids = tf.gather(both, tf.where(lengths <= longest, 0, 1), batch_dims=1)
-        # Nothing but the end is the blank text, as nothing at all is.
-        tokens = tf.reduce_any((source_ids != PAD_ID) & (source_ids != EOS_ID), axis=1)
-        found = self._search_in_chunks(ids, tokens, self._compiled.beam, 1)
-        return {"ids": _trimmed(found["ids"][:, 0]), "score": found["score"][:, 0]}
+        truncated = tf.concat([ids[:, : longest - 1], ends], axis=1)
+        versions = tf.ragged.stack([ids[:, :longest], truncated], axis=1)
+        # Rows that fit stay unchanged, whether they have an end or not.
+        ids = tf.gather(versions, tf.where(lengths <= longest, 0, 1), batch_dims=1)
+        # A row with only the end is a blank text, as an empty row is.
+        has_tokens = tf.reduce_any((source_ids != PAD_ID) & (source_ids != EOS_ID), axis=1)
+        outputs = self._search_in_chunks(ids, has_tokens, self._compiled.beam, 1)
+        return {"ids": _trimmed(outputs["ids"][:, 0]), "score": outputs["score"][:, 0]}
 
     # Parts that signatures share.
 
     def _ids(self, text, side):
-        """Ids of each text, cut where the engine cuts; the last one is always the end."""
+        """Returns ragged ids of each text, truncated as in the engine; the last id is EOS."""
         engine = self._engine
         longest = engine.max_source_length if side == "source" else engine.max_target_length
-        if side == "source" and engine.turns and engine.turns.kept:
+        if side == "source" and engine.turns and engine.turns.max_turns:
             separator = f" {engine.turns.separator} "
-            turns = tf.strings.split(text, separator)[:, -engine.turns.kept :]
+            turns = tf.strings.split(text, separator)[:, -engine.turns.max_turns :]
             text = tf.strings.reduce_join(turns, axis=1, separator=separator)
         ids = self._tokenize[side](text)
         if side == "source" and engine.turns:
@@ -282,100 +286,105 @@ class Signatures:
         return self._ended(ids, longest)
 
     def _ended(self, ids, longest):
-        """Ragged ids without the end, cut, and the end."""
+        """Truncates ragged ids without EOS, and appends EOS."""
         ids = ids[:, : longest - 1]
         return tf.concat([ids, tf.fill([ids.nrows(), 1], EOS_ID)], axis=1)
 
     def _best(self, text, compiled, values=()):
-        found = self._translate(text, compiled, 1, values)
-        return {name: found[name][:, 0] for name in self._found}
+        outputs = self._translate(text, compiled, 1, values)
+        return {name: outputs[name][:, 0] for name in self._output_names}
 
-    def _translate(self, text, compiled, n_best, values=(), more=None):
-        """`_search_in_chunks` from texts, with the texts of the hypotheses."""
+    def _translate(self, text, compiled, n_best, values=(), further=None):
+        """Calls `_search_in_chunks` for texts, and adds the texts of the hypotheses."""
         ids = self._ids(text, "source")
-        found = self._search_in_chunks(ids, not_blank(text, ids), compiled, n_best, values, more)
-        texts = self._detokenize(tf.reshape(found["ids"], [-1, self._width]))
-        return {**found, "translation": tf.reshape(texts, [-1, n_best])}
+        outputs = self._search_in_chunks(
+            ids, not_blank(text, ids), compiled, n_best, values, further
+        )
+        texts = self._detokenize(tf.reshape(outputs["ids"], [-1, self._width]))
+        return {**outputs, "translation": tf.reshape(texts, [-1, n_best])}
 
-    def _search_in_chunks(self, ids, wanted, compiled, n_best, values=(), more=None):
-        """`ids` and the numbers of any number of sentences' hypotheses, and further results.
+    def _search_in_chunks(self, ids, searched, compiled, n_best, values=(), further=None):
+        """Returns ids and numbers of the hypotheses of any number of sentences.
 
         Args:
             ids: Ragged int32 `(batch, (source))`.
-            wanted: Bool `(batch,)`; the others are not searched for.
-            compiled: From padded ids and values to ids and numbers.
-            n_best: How many of the hypotheses are taken.
-            values: What `compiled` takes for each sentence, each `(batch,)`.
-            more: A function from padded source and target ids of a chunk and its number of
-                sentences to further results, and these results where nothing is found.
+            searched: Bool `(batch,)`; False for sentences that get empty results.
+            compiled: Function from padded ids and values to ids and numbers.
+            n_best: Number of hypotheses per sentence.
+            values: Further arguments of `compiled`, one tensor `(batch,)` per argument.
+            further: A function that computes further results of a chunk from its padded source ids,
+                its padded target ids and its number of sentences; and initial values of these
+                results for the whole batch.
         """
-        further, results = more or (lambda *_: {}, {})
+        further_outputs, further_results = further or (lambda *_: {}, {})
 
-        def call(chosen):
-            source_ids = pad_ids(ids, chosen, self._rows, self._source_lengths)
-            padded = (pad_rows(each, chosen, self._rows) for each in values)
-            target_ids, *numbers = compiled(source_ids, *padded)
-            count = tf.size(chosen)
-            numbers = [each[:count, :n_best] for each in numbers]
-            # Where fewer hypotheses exist than there are places, the last ones are empty.
-            missing = numbers[0] < NEG_INF / 2
-            found = tf.where(missing[:, :, None], PAD_ID, target_ids[:count, :n_best])
+        def call(places):
+            source_ids = pad_ids(ids, places, self._rows, self._source_lengths)
+            padded_options = (pad_rows(option, places, self._rows) for option in values)
+            target_ids, *numbers = compiled(source_ids, *padded_options)
+            count = tf.size(places)
+            numbers = [number[:count, :n_best] for number in numbers]
+            # Where a sentence has fewer hypotheses than `n_best`, the last places are empty.
+            is_missing = numbers[0] < NEG_INF / 2
+            hypotheses = tf.where(is_missing[:, :, None], PAD_ID, target_ids[:count, :n_best])
             return {
-                "ids": widen(found, self._width, axis=2),
+                "ids": widen(hypotheses, self._width, axis=2),
                 **{
-                    name: tf.where(missing, -math.inf, each) if each.dtype.is_floating else each
-                    for name, each in zip(self._numbers, numbers, strict=True)
+                    name: tf.where(is_missing, -math.inf, number)
+                    if number.dtype.is_floating
+                    else number
+                    for name, number in zip(self._number_names, numbers, strict=True)
                 },
-                **further(source_ids, target_ids[:, 0], count),
+                **further_outputs(source_ids, target_ids[:, 0], count),
             }
 
-        batch = tf.size(wanted)
+        batch = tf.size(searched)
         nothing = tf.tile([[0.0] + [-math.inf] * (n_best - 1)], [batch, 1])
         results = {
             "ids": tf.zeros([batch, n_best, self._width], tf.int32),
-            **dict.fromkeys(self._numbers, nothing),
-            **results,
+            **dict.fromkeys(self._number_names, nothing),
+            **further_results,
         }
         if not self._reads_sources:
             results["continuation_length"] = tf.zeros([batch, n_best], tf.int32)
-        places = longest_first(wanted, ids.row_lengths())
+        places = longest_first(searched, ids.row_lengths())
         return in_chunks(places, call, results, self._chunk_size)
 
 
 class LabelSignature(Signatures):
-    """The signature of a SavedModel, with the tokenizer and the compiled model in it."""
+    """Signature of a classifier's SavedModel, with the tokenizer and the compiled model inside."""
 
     def __init__(self, engine: ClassifierEngine):
-        super().__init__(engine, {})  # No search is made.
+        super().__init__(engine, {})  # without a search
         self._run = with_xla(lambda ids: label_probabilities(engine.model, ids), ("int32", 2))
 
     def _serving_default(self, text):
         ids, labels = self._ids(text, "source"), self._engine.labels
         present = not_blank(text, ids)
 
-        def call(chosen):
-            found = self._run(pad_ids(ids, chosen, self._rows, self._source_lengths))
-            return {"probabilities": found[: tf.size(chosen)]}
+        def call(places):
+            probabilities = self._run(pad_ids(ids, places, self._rows, self._source_lengths))
+            return {"probabilities": probabilities[: tf.size(places)]}
 
         nothing = {"probabilities": tf.zeros([tf.size(text), len(labels)])}
         places = longest_first(present, ids.row_lengths())
-        found = in_chunks(places, call, nothing, self._chunk_size)
-        return labelled(labels, found["probabilities"], present)
+        outputs = in_chunks(places, call, nothing, self._chunk_size)
+        return labelled(labels, outputs["probabilities"], present)
 
 
 def not_blank(text, ids):
-    """Bool `(batch,)`: the texts that are not blank. Their ids have more than the end."""
+    """Returns bool `(batch,)`: True for texts that are not blank and have ids before EOS."""
     return (ids.row_lengths() > 1) & ~is_blank(text)
 
 
 def _trimmed(ids):
-    """Without the columns that are padding in all rows."""
-    used = tf.reduce_any(ids != PAD_ID, axis=0)
-    return ids[:, : tf.reduce_sum(tf.cast(used, tf.int32))]
+    """Removes the columns that are padding in all rows."""
+    is_used = tf.reduce_any(ids != PAD_ID, axis=0)
+    return ids[:, : tf.reduce_sum(tf.cast(is_used, tf.int32))]
 
 
 def _tokens(tokenizer, ids):
-    """The tokens of ids as strings, "" for padding."""
+    """Returns the tokens of ids as strings, "" for padding."""
     pieces = tokenizer.pieces_of(range(tokenizer.vocabulary_size))
     pieces[PAD_ID] = ""
     return tf.gather(tf.constant(pieces), ids)

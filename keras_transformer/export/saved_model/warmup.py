@@ -1,4 +1,4 @@
-"""Requests that TensorFlow Serving replays when it loads a SavedModel, before it answers anybody.
+"""Requests that TensorFlow Serving replays when it loads a SavedModel, before it answers requests.
 
 A server compiles a function for each padded shape when it first occurs, which takes seconds.
 """
@@ -16,7 +16,7 @@ WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
 
 
 LENGTHS = (16, 32, 48)
-"""The padded lengths that are compiled ahead for `serving_default`, with each number of rows."""
+"""Padded lengths that are compiled ahead for `serving_default`, with each number of rows."""
 
 SAMPLING = {"temperature": 0.75, "top_k": 7, "top_p": 0.875}
 """Options of the samples in warm-up requests."""
@@ -43,8 +43,8 @@ def write_warmup(
     shapes = {name: [[1, min(texts)]] for name in signatures}
     shapes["serving_default"] = [[count, length] for length in texts for count in rows]
     with tf.io.TFRecordWriter(str(path)) as writer:
-        for name, each in shapes.items():
-            for count, length in each:
+        for name, signature_shapes in shapes.items():
+            for count, length in signature_shapes:
                 record = prediction_log_pb2.PredictionLog()
                 request = record.predict_log.request
                 request.model_spec.signature_name = name
@@ -56,13 +56,13 @@ def write_warmup(
 
 
 def _texts_of_lengths(engine):
-    """For each of the first padded lengths a text that needs it."""
+    """Returns a dict from padded lengths to texts that need them."""
     buckets = length_buckets(engine.max_source_length)
     texts, text = {}, ""
     for word in " ".join(SENTENCES).split():
         text = f"{text} {word}".strip()
         length = len(engine.source_tokenizer.tokenize(text)) + 1
-        bucket = next((each for each in buckets if length <= each), None)
+        bucket = next((size for size in buckets if length <= size), None)
         if bucket is None:
             break
         if bucket in LENGTHS or bucket == buckets[0]:
@@ -71,12 +71,12 @@ def _texts_of_lengths(engine):
 
 
 def signature_inputs(signature: str, texts: list[str], tokenizer) -> dict[str, list]:
-    """Makes the inputs of a call of a signature from texts, nested lists."""
+    """Makes the inputs of a call of a signature from texts, as nested lists."""
     if signature == "serving_ids":
         rows = tokenizer.tokenize(texts, add_eos=True)
         return {"source_ids": pad(rows, len(rows), max(map(len, rows), default=0)).tolist()}
     if signature == "score":
-        # A target for a source: any text is one.
+        # Any text can be the target of a source.
         return {"source": texts, "target": [" ".join(text.split()[::-1]) for text in texts]}
     if signature == "sample":
         options = {name: [value] * len(texts) for name, value in SAMPLING.items()}

@@ -26,10 +26,10 @@ from keras_transformer.export.tokenizer_json import write_all_tokenizers
 from keras_transformer.files import file_digests
 
 SOURCE_LENGTHS = (32, 96)
-"""Tokens of a source that signatures are made for, where nothing else is asked for.
+"""Numbers of source tokens that signatures are made for by default.
 
-Few: a browser prepares all signatures when it loads, 0.2 s and 15 MB each of a small model. What is
-longer than the last is split.
+They are few, because a browser prepares all signatures when it loads the page: 0.2 s and 15 MB per
+signature of a small model. A text longer than the last length is split.
 """
 BATCH_SIZES = (1, 4)  # LiteRT.js takes no batch of variable size.
 PACKAGES = {
@@ -37,7 +37,7 @@ PACKAGES = {
     "@litertjs/wasm-utils": "2.5",
     "@huggingface/tokenizers": "0.2",
 }
-"""Packages of npm, and the series of each that this was tried with."""
+"""Packages of npm, and the series of each package that the page was tried with."""
 _STATIC = Path(__file__).with_name("static")
 _UTILITIES = "@litertjs/wasm-utils"
 _LIBRARIES = {
@@ -92,11 +92,11 @@ class WebExporter(Exporter):
         return verify_litert(folder, engine, manifest, texts)
 
     def readme_fields(self, manifest: dict) -> dict[str, str]:
-        files = sorted(manifest["files"].items(), key=lambda item: -item[1]["bytes"])
-        large = [item for item in files if item[1]["bytes"] > 20_000]
+        files = sorted(manifest["files"].items(), key=lambda entry: -entry[1]["bytes"])
+        large = [entry for entry in files if entry[1]["bytes"] > 20_000]
         npm = ", ".join(f"`{name}` {version}" for name, version in manifest["npm"].items())
         return {
-            "files": "\n".join(f"| `{name}` | {each['bytes']:,} |" for name, each in large),
+            "files": "\n".join(f"| `{name}` | {entry['bytes']:,} |" for name, entry in large),
             "npm": npm,
             "length": manifest["source_lengths"][-1],
         }
@@ -108,41 +108,43 @@ def npm_command() -> str:
 
 
 def find_packages(npm: str | os.PathLike | None = None) -> tuple[Path, dict[str, str]]:
-    """The `node_modules` that has `PACKAGES`, and the version of each; or `InputError`."""
-    here = Path.cwd()
-    parents = [here, *here.parents] if npm is None else [Path(npm)]
+    """Returns the `node_modules` that has `PACKAGES`, and their versions; or `InputError`."""
+    current = Path.cwd()
+    parents = [current, *current.parents] if npm is None else [Path(npm)]
     folders = [folder for parent in parents for folder in (parent / "node_modules", parent)]
-    folder = next((each for each in folders if (each / "@litertjs/core").is_dir()), None)
-    expected = f"LiteRT.js is needed: {npm_command()}, and --npm with that folder."
+    folder = next(
+        (candidate for candidate in folders if (candidate / "@litertjs/core").is_dir()), None
+    )
+    rule = f"LiteRT.js is needed: {npm_command()}, and --npm with that folder."
     if folder is None:
-        where = f"{here} and the folders above" if npm is None else npm
-        raise InputError(f"{expected} Received: none in {where}.")
+        where = f"{current} and the folders above" if npm is None else npm
+        raise InputError(f"{rule} Received: none in {where}.")
     versions = {}
     for name, series in PACKAGES.items():
         try:
             version = json.loads((folder / name / "package.json").read_text("utf-8"))["version"]
         except (OSError, ValueError, KeyError):
-            raise InputError(f"{expected} Received: no {name} in {folder}.") from None
+            raise InputError(f"{rule} Received: no {name} in {folder}.") from None
         if not str(version).startswith(f"{series}."):
-            raise InputError(f"{expected} Received: {name} {version} in {folder}.")
+            raise InputError(f"{rule} Received: {name} {version} in {folder}.")
         versions[name] = version
     return folder, versions
 
 
 def _model(engine, options):
-    """The content of the model's file, and how many tokens of a translation `align` takes."""
+    """Returns the model's file, and target lengths of `align` by source length."""
     import tensorflow as tf
 
     from keras_transformer.export.litert.model import LiteRTAlignment
 
-    most, lengths = engine.max_target_length, options["source_lengths"]
+    longest, lengths = engine.max_target_length, options["source_lengths"]
     search = search_options(engine, options)
 
-    def limit(length):  # As many tokens as a search may find.
-        return min(int(search.max_length_ratio * length) + search.length_margin, most)
+    def limit(length):  # Maximum number of tokens of a translation.
+        return min(int(search.max_length_ratio * length) + search.length_margin, longest)
 
     steps = {length: limit(length) for length in lengths}
-    align = LiteRTAlignment(engine.model, max(lengths[-1], most))
+    align = LiteRTAlignment(engine.model, max(lengths[-1], longest))
 
     def alignments():
         for length, target_length in steps.items():
@@ -157,7 +159,10 @@ def _model(engine, options):
 
 
 def _copy_files(folder, modules):
-    """The page and the libraries; the service worker knows what to keep and when it is new."""
+    """Copies the page and the libraries, and writes file digests into the service worker.
+
+    The worker caches these files, and replaces them when its version changes.
+    """
     (folder / "litert").mkdir()
     builds = {f"litert/{name}": f"@litertjs/core/wasm/{name}" for name in _BUILDS}
     for name, path in {**_LIBRARIES, **builds}.items():
@@ -169,13 +174,13 @@ def _copy_files(folder, modules):
     for path in sorted(_STATIC.iterdir()):
         (folder / path.name).write_bytes(path.read_bytes())
     # A page needs neither the licence nor the tokenizers' models, which Python reads.
-    wanted = {
+    digests = {
         name: digest
         for name, digest in file_digests(folder).items()
         if Path(name).suffix not in (".model", ".txt")
     }
     worker = folder / "service-worker.js"
-    version = hashlib.sha256(json.dumps(wanted).encode()).hexdigest()[:16]
-    del wanted[worker.name]
-    head = f"const VERSION = {json.dumps(version)};\nconst FILES = {json.dumps(wanted)};\n"
+    version = hashlib.sha256(json.dumps(digests).encode()).hexdigest()[:16]
+    del digests[worker.name]
+    head = f"const VERSION = {json.dumps(version)};\nconst FILES = {json.dumps(digests)};\n"
     worker.write_text(head + worker.read_text("utf-8"), "utf-8")

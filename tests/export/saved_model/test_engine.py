@@ -133,7 +133,7 @@ def test_the_exported_options_may_be_given(exported):
         ({"n_best": 2, "beam_size": 1}, "`n_best` must be 1 of greedy search in an export."),
         ({"n_best": 2, "sampling": True}, "`n_best` must be 1 of samples in an export."),
         ({"n_best": 2, "alignment": True}, "`n_best` must be 1 with `alignment` in an export."),
-        ({"beam_size": 1, "alignment": True}, "`alignment` is given of beam search alone"),
+        ({"beam_size": 1, "alignment": True}, "`alignment` needs beam search"),
         ({"sampling": True, "seed": (1, 2)}, "one `seed`, or one for each text. Received: 2 for 1"),
         ({"sampling": True, "temperature": 0}, "`temperature` must be a number of at least"),
         ({"batch_size": 0}, "`batch_size` must be a positive integer. Received: batch_size=0."),
