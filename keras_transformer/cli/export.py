@@ -24,7 +24,7 @@ def add_command(commands: argparse._SubParsersAction) -> None:
     """Adds `export` to the subparsers of the command line."""
     command = commands.add_parser(
         "export",
-        help="a SavedModel, a LiteRT or a CTranslate2 model, a page",
+        help="a SavedModel, a LiteRT, a CTranslate2 or a Marian model, a page",
         description="Exports a run folder. What is exported is verified against the model.",
         options=_add_options,
     )

@@ -16,7 +16,7 @@ import numpy as np
 from keras_transformer.errors import InputError
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.text import Tokenizer
-from keras_transformer.text.vocabulary import OF_FIRST_IDS, SPACE, parsed
+from keras_transformer.text.vocabulary import OF_FIRST_IDS, SPACE, read_sentencepiece
 
 BANNED = -100.0
 """Bias of an id that may not be chosen: nothing in a softmax, harmless in label smoothing."""
@@ -30,6 +30,7 @@ class Vocabulary(NamedTuple):
     """Tokens of one side of a file, and its ids in the order of ours.
 
     Attributes:
+        model: SentencePiece `ModelProto` that segments.
         names: Name of each id of the file.
         end: Its id of the end of a sentence.
         unknown: Its id of the unknown token.
@@ -37,6 +38,7 @@ class Vocabulary(NamedTuple):
         start: Its id of what a decoder reads first; None for a vector of zeros.
     """
 
+    model: Any
     names: Sequence[str]
     end: int
     unknown: int
@@ -50,34 +52,19 @@ class Vocabulary(NamedTuple):
         words = (id for id in range(len(self.names)) if id not in known)
         return [self.pad, self.start, self.end, self.unknown, *words]
 
-    def table(self, embeddings: np.ndarray) -> np.ndarray:
-        """Rows of a matrix `(file's ids, width)` in the order of our ids, zeros where None."""
-        table = np.zeros((len(self.rows), embeddings.shape[1]), "float32")
+    def table(self, values: np.ndarray, missing: float = 0.0) -> np.ndarray:
+        """Rows of an array `(file's ids, …)` in the order of our ids, `missing` where None."""
+        table = np.full((len(self.rows), *values.shape[1:]), missing, "float32")
         for row, id in enumerate(self.rows):
             if id is not None:
-                table[row] = embeddings[id]
+                table[row] = values[id]
         return table
 
-    def bias(self, values: np.ndarray | None) -> np.ndarray:
-        """Bias of the logits of our ids: the file's values, `BANNED` for ids that it lacks."""
-        bias = np.full(len(self.rows), BANNED, "float32")
-        for row, id in enumerate(self.rows):
-            if id is not None and row != BOS_ID:
-                bias[row] = 0.0 if values is None else values[id]
+    def bias(self, values: np.ndarray) -> np.ndarray:
+        """Bias of the logits of our ids: the file's values, `BANNED` for BOS and missing ids."""
+        bias = self.table(values, BANNED)
+        bias[BOS_ID] = BANNED
         return bias
-
-
-def read_sentencepiece(path: Path) -> Any:
-    """Reads a SentencePiece model as a `ModelProto`."""
-    from google.protobuf.message import DecodeError
-
-    try:
-        model = parsed(path.read_bytes())
-    except (DecodeError, OSError):
-        model = None
-    if model is None or not model.pieces:
-        raise InputError(f"{path}: expected a SentencePiece model.")
-    return model
 
 
 def read_yaml(text: str, where: str | os.PathLike) -> dict[str, Any]:
@@ -97,11 +84,10 @@ def of_sentencepiece(model: Any) -> Vocabulary:
     """Vocabulary of a model whose ids are the file's."""
     names = [piece.piece for piece in model.pieces]
     unknown = next(i for i, piece in enumerate(model.pieces) if piece.type == piece.UNKNOWN)
-    return Vocabulary(names, names.index(model.trainer_spec.eos_piece or "</s>"), unknown)
+    return Vocabulary(model, names, names.index(model.trainer_spec.eos_piece or "</s>"), unknown)
 
 
-def read_names(path: Path) -> list[str]:
-    """Reads the name of each id from a YAML or JSON file of names and ids."""
+def _read_names(path):
     try:
         text = path.read_text(encoding="utf-8")
         ids = json.loads(text) if path.suffix == ".json" else read_yaml(text, path)
@@ -111,26 +97,28 @@ def read_names(path: Path) -> list[str]:
     return [names.get(id, f"<missing_{id}>") for id in range(max(names) + 1)]
 
 
-def of_names(names: Sequence[str], path: str | os.PathLike, **special: int | None) -> Vocabulary:
-    """Vocabulary of a file of names."""
+def of_names(pieces: Path, path: Path, **special: int | None) -> Vocabulary:
+    """Vocabulary of a SentencePiece file and of a YAML or JSON file with the names of ids."""
+    names = _read_names(path)
     for name in ("</s>", "<unk>"):
         if name not in names:
             raise InputError(f"{path}: the vocabulary must have {name}.")
-    return Vocabulary(names, names.index("</s>"), names.index("<unk>"), **special)
+    end, unknown = map(names.index, ("</s>", "<unk>"))
+    return Vocabulary(read_sentencepiece(pieces), names, end, unknown, **special)
 
 
-def tokenizer_of(model: Any, vocabulary: Vocabulary, writes: bool) -> Tokenizer:
-    """Makes a tokenizer that segments as a SentencePiece model and has the ids of a vocabulary.
+def tokenizer_of(vocabulary: Vocabulary, writes: bool) -> Tokenizer:
+    """Makes a tokenizer that segments as a vocabulary's SentencePiece model and has its ids.
 
     A piece of the model that the vocabulary lacks still takes part in the segmentation, and is
     unknown. A name that the model lacks is a piece of the other side, which no text is cut into;
     but a name `>>xxx<<` is a language tag, known at the start of a word.
 
     Args:
-        model: `ModelProto`.
         vocabulary: Vocabulary of the side.
         writes: Whether the side's ids become text: then pieces of the other side keep their text.
     """
+    model = vocabulary.model
     known = {piece.piece: piece for piece in model.pieces}
     made = type(model)()
     made.CopyFrom(model)
