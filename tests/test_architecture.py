@@ -38,7 +38,8 @@ MAY_IMPORT = {
     "models": GROUND | {"layers"},
     "engine": BELOW_ENGINE,
     "analysis": BELOW_ENGINE | {"engine"},
-    "export": BELOW_ENGINE | {"engine", "analysis"},
+    # A model of Marian is verified by importing it.
+    "export": BELOW_ENGINE | {"engine", "analysis", "importing"},
     "importing": BELOW_ENGINE | {"engine", "analysis"},
     "training": BELOW_ENGINE | OUTCOME | {"engine", "analysis"},
     "serving": BELOW_ENGINE | WRITERS | {"engine", "analysis"},

@@ -24,7 +24,7 @@ def add_command(commands: argparse._SubParsersAction) -> None:
     """Adds `export` to the subparsers of the command line."""
     command = commands.add_parser(
         "export",
-        help="export a SavedModel, a LiteRT or a CTranslate2 model, or a web page",
+        help="export a SavedModel, a LiteRT, a CTranslate2 or a Marian model, or a web page",
         description="Exports a run folder and verifies the export against the model.",
         options=_add_options,
     )

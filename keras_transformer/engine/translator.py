@@ -76,7 +76,8 @@ class Translator:
             return cls(engine, folder.decoding().search if engine.labels is None else None)
         raise InputError(
             f"{path}: neither a run folder (recipe.yaml), a SavedModel (saved_model.pb), a LiteRT "
-            "(model.tflite) nor a CTranslate2 export (model.bin)."
+            "(model.tflite) nor a CTranslate2 export (model.bin). Make a run of a model of another "
+            "program with `keras-transformer import`."
         )
 
     def translate(

@@ -2,8 +2,8 @@
 
 A format is a folder with an `Exporter`, its options in `options.py`, and an engine in `engine/`.
 Keras and TensorFlow are imported by the functions that need them, not with the package.
-`export_saved_model`, `export_litert`, `export_ctranslate2` and `export_web` are `Exporter.export`
-of a format.
+`export_saved_model`, `export_litert`, `export_ctranslate2`, `export_web` and `export_marian` are
+`Exporter.export` of a format.
 """
 
 import dataclasses
@@ -27,8 +27,10 @@ _EXPORTERS = {
     "litert": "litert.export:LiteRTExporter",
     "web": "web.export:WebExporter",
     "ctranslate2": "ctranslate2.export:CTranslate2Exporter",
+    "marian": "marian:MarianExporter",
 }
-_FUNCTIONS = {f"export_{name}": name for name in ("saved_model", "litert", "ctranslate2", "web")}
+_NAMES = ("saved_model", "litert", "ctranslate2", "web", "marian")
+_FUNCTIONS = {f"export_{name}": name for name in _NAMES}
 __all__ = [*_MODULES, *_FUNCTIONS, "FORMATS", "VerificationError", "export_run", "exporter_of"]
 
 

@@ -87,6 +87,12 @@ class ChildProcess:
         self._errors.close()
 
 
+def imported_process(path: str | os.PathLike, *max_lengths: int) -> ChildProcess:
+    """Starts an engine with the model that `import_model` reads, for lengths of both sides."""
+    root = os.fspath(Path(__file__).parents[2])
+    return ChildProcess("imported", path=os.fspath(path), max_lengths=max_lengths, root=root)
+
+
 def engine_process(path: str | os.PathLike) -> ChildProcess:
     """Starts `Translator.load(path)` in a process that can import neither Keras nor TensorFlow."""
     root = os.fspath(Path(__file__).parents[2])

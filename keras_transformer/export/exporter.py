@@ -26,9 +26,13 @@ _NOUNS = {
     "litert": "LiteRT model",
     "ctranslate2": "CTranslate2 model",
     "web": "page for browsers",
+    "marian": "model of Marian",
 }
 _TRANSLATE = "keras-transformer translate --model {folder} < in.txt"
-_NEXT = {"web": "python -m http.server --bind 127.0.0.1 --directory {folder} 8000"}
+_NEXT = {
+    "web": "python -m http.server --bind 127.0.0.1 --directory {folder} 8000",
+    "marian": "marian-decoder --config {folder}/decoder.yml < in.txt",
+}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Programs that run in a new process, in which packages that users may lack are hidden.
 
 `child_process.ChildProcess` runs `python -P fresh_process.py DESCRIPTOR`, which answers requests
-from a pipe. Only the program `engine` imports this package.
+from a pipe. Only the programs `engine` and `imported` import this package.
 """
 
 import contextlib
@@ -44,6 +44,17 @@ def engine(path, root):
     return Translator.load(path).engine.translate
 
 
+def imported(path, max_lengths, root):
+    """Imports a model of Marian; returns the method `translate` of its engine."""
+    sys.path.insert(0, root)
+    from keras_transformer.engine import ModelEngine
+    from keras_transformer.importing import import_model
+
+    found = import_model(path)
+    tokenizers = found.source_tokenizer, found.target_tokenizer
+    return ModelEngine(found.model, *tokenizers, *max_lengths, with_xla=False).translate
+
+
 def conversion():
     """Returns `convert(graph, inputs, outputs)`, which makes a LiteRT model.
 
@@ -66,7 +77,12 @@ def conversion():
     return convert
 
 
-PROGRAMS = {"saved_model": saved_model, "engine": engine, "conversion": conversion}
+PROGRAMS = {
+    "saved_model": saved_model,
+    "engine": engine,
+    "imported": imported,
+    "conversion": conversion,
+}
 
 
 def end_with_parent():

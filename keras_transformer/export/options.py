@@ -56,6 +56,11 @@ class _Quantized(_Search):
 
 
 @declared
+class MarianOptions(_Search):
+    """Options of `marian`; the search is the decoder's default."""
+
+
+@declared
 class CTranslate2Options(_Quantized):
     """Options of `ctranslate2`; the search is the engine's default."""
 
@@ -98,5 +103,6 @@ FORMATS: dict[str, type] = {
     "litert": LiteRTOptions,
     "web": WebOptions,
     "ctranslate2": CTranslate2Options,
+    "marian": MarianOptions,
 }
 """The formats on the command line with their options; `litert` is another name of `tflite`."""

@@ -17,10 +17,10 @@ from keras_transformer.files import read_lines
 from keras_transformer.importing import hugging_face, marian
 from keras_transformer.importing.vocabulary import tokenizer_of
 from keras_transformer.importing.weights import fill
-from keras_transformer.locks import locked_folder
 from keras_transformer.models import Transformer
 from keras_transformer.models.config import TransformerConfig
 from keras_transformer.options import checked
+from keras_transformer.owned_folder import locked_folder
 from keras_transformer.text import Tokenizer
 
 __all__ = ["ImportedModel", "import_model", "import_run"]
@@ -56,24 +56,18 @@ def import_model(folder: str | os.PathLike) -> ImportedModel:
     show(f"{folder}: reading the model")
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder.")
-    if (folder / hugging_face.CONFIG).is_file():
-        fields, tensors, models, sides, decoding = _read_hugging_face(folder)
-    else:
-        fields, tensors, models, sides, decoding = _read_marian(folder)
+    reader = hugging_face if (folder / hugging_face.CONFIG).is_file() else marian
+    fields, tensors, vocabularies, decoding = reader.read(folder)
     show(f"{folder}: making the tokenizers")
-    source, target = (
-        tokenizer_of(model, side, writes)
-        for model, side, writes in zip(models, sides, (False, True), strict=True)
-    )
-    if models[0] == models[1] and sides[0].names == sides[1].names:
-        # The target's, which can write: both are equal where no side has pieces of the other.
-        source = target
+    source, target = map(tokenizer_of, vocabularies, (False, True))
+    if vocabularies[0] == vocabularies[1]:
+        source = target  # One that writes: without pieces of another side both are equal.
     fields |= {"dropout": 0.1, "vocabulary_size": source.vocabulary_size}
     if source != target:
         fields["target_vocabulary_size"] = target.vocabulary_size
     model = Transformer(TransformerConfig(**fields))
     show(f"{folder}: {model.count_params():,} parameters")
-    fill(model, tensors, sides)
+    fill(model, tensors, vocabularies)
     return ImportedModel(model, source, target, decoding)
 
 
@@ -89,7 +83,7 @@ def import_run(
         folder: Path of the model's folder; see `import_model`.
         output: Path of the run folder to make.
         samples: Path of source sentences that exports are verified with; built-in ones by default.
-        overwrite: Whether an earlier run is replaced.
+        overwrite: Whether a run that is there is replaced.
 
     Returns:
         `output`.
@@ -120,48 +114,3 @@ def import_run(
         run.write_sample_pairs((text, "") for text in texts)
         run.write_start(sections, (source_tokenizer, target_tokenizer), {})
     return str(output)
-
-
-def _read_marian(folder):
-    path = marian.model_file(folder)
-    arrays = marian.read_tensors(path)
-    options = marian.read_options(arrays, path)
-    marian.check_supported(options, path)
-    tensors = marian.tensors_of(arrays, path)
-    defaults = marian.decoding_defaults(folder)
-    models, sides = marian.read_vocabularies(folder, defaults.get("vocabs"))
-    return (
-        marian.model_fields(options, tensors),
-        tensors,
-        models,
-        sides,
-        _decoding_options(defaults),
-    )
-
-
-def _decoding_options(options):
-    """Returns the decoding options of Marian's decoder, with its defaults."""
-    return {
-        "beam_size": int(options.get("beam-size", 12)),
-        # Without a value the option means 1.
-        "length_penalty": float(options.get("normalize", "0") or 1),
-        "word_penalty": float(options.get("word-penalty", 0)),
-        "length_normalization": "marian",
-        "max_length_ratio": float(options.get("max-length-factor", 3)),
-    }
-
-
-def _read_hugging_face(folder):
-    path = folder / hugging_face.CONFIG
-    config = hugging_face.read_json(path)
-    hugging_face.check_supported(config, path)
-    tensors = hugging_face.read_tensors(folder, config)
-    models, sides = hugging_face.read_vocabularies(folder, config)
-    options = config | hugging_face.read_json(folder / "generation_config.json", required=False)
-    decoding = {
-        "beam_size": int(options.get("num_beams", 1)),
-        "length_penalty": float(options.get("length_penalty", 1.0)),
-        "length_normalization": "length",
-        "early_stopping": options.get("early_stopping") is True,
-    }
-    return hugging_face.model_fields(config, tensors), tensors, models, sides, decoding

@@ -1,24 +1,25 @@
 """Hugging Face's Marian models: a folder with `config.json` and `model.safetensors`."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from keras_transformer.errors import InputError, require
-from keras_transformer.importing import vocabulary
-from keras_transformer.importing.vocabulary import Vocabulary, of_names
-from keras_transformer.importing.weights import Tensors
+from keras_transformer.importing.vocabulary import of_names
+from keras_transformer.importing.weights import Parts, Tensors
 
 CONFIG = "config.json"
 _ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
-_ATTENTIONS = {"self_attn": "self", "encoder_attn": "context"}
-_NORMS = {
-    "self_attn_layer_norm": "self_Wo_ln",
-    "encoder_attn_layer_norm": "context_Wo_ln",
-    "final_layer_norm": "ffn_ffn_ln",
+_LAYERS = {
+    f"{theirs}.{kind}_proj": (f"{ours}_W{letter}", f"{ours}_b{letter}")
+    for theirs, ours in (("self_attn", "self"), ("encoder_attn", "context"))
+    for kind, letter in (("q", "q"), ("k", "k"), ("v", "v"), ("out", "o"))
+} | {
+    "fc1": ("ffn_W1", "ffn_b1"),
+    "fc2": ("ffn_W2", "ffn_b2"),
+    "self_attn_layer_norm": ("self_Wo_ln_scale", "self_Wo_ln_bias"),
+    "encoder_attn_layer_norm": ("context_Wo_ln_scale", "context_Wo_ln_bias"),
+    "final_layer_norm": ("ffn_ffn_ln_scale", "ffn_ffn_ln_bias"),
 }
 _CONVERT = (
     "is a pickle, which may run any code, and is not read; write model.safetensors with "
@@ -26,7 +27,23 @@ _CONVERT = (
 )
 
 
-def read_json(path: Path, required: bool = True) -> dict[str, Any]:
+def read(folder: Path) -> Parts:
+    """Reads the parts of a folder's model."""
+    path = folder / CONFIG
+    config = _read_json(path)
+    _check_supported(config, path)
+    tensors = _read_tensors(folder, config)
+    options = config | _read_json(folder / "generation_config.json", required=False)
+    decoding = {
+        "beam_size": int(options.get("num_beams", 1)),
+        "length_penalty": float(options.get("length_penalty", 1.0)),
+        "length_normalization": "length",
+        "early_stopping": options.get("early_stopping") is True,
+    }
+    return Parts(_fields(config, tensors), tensors, _read_vocabularies(folder, config), decoding)
+
+
+def _read_json(path, required=True):
     """Reads a JSON object; an empty one where a file that is not required is missing."""
     if not required and not path.is_file():
         return {}
@@ -39,19 +56,15 @@ def read_json(path: Path, required: bool = True) -> dict[str, Any]:
     return value
 
 
-def check_supported(config: Mapping[str, Any], path: Path) -> None:
-    """Raises `InputError` for a model that this package has no layers for."""
+def _check_supported(config, path):
+    """Raises `InputError` for what a model here has no place for."""
     if config.get("model_type") != "marian":
         kind = config.get("model_type")
         raise InputError(f"{path}: only Marian's models are imported. Received: {kind!r}.")
     heads, width = config["encoder_attention_heads"], config["d_model"]
     for name, is_fine, rule in (
         ("decoder_attention_heads", config["decoder_attention_heads"] == heads, f"must be {heads}"),
-        (
-            "d_model",
-            width % 2 == 0 and width % heads == 0,
-            f"must be even, and a multiple of {heads}",
-        ),
+        ("d_model", width % 2 == width % heads == 0, f"must be even, and a multiple of {heads}"),
         ("activation_function", _activation(config), "must be relu, silu or gelu"),
         ("scale_embedding", config.get("scale_embedding", False), "must be true"),
     ):
@@ -64,8 +77,7 @@ def _activation(config):
     return _ACTIVATIONS.get(config.get("activation_function", "gelu"))
 
 
-def model_fields(config: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
-    """Returns fields of a folder's `TransformerConfig`, without the vocabulary's sizes."""
+def _fields(config, tensors):
     return {
         "model_dim": config["d_model"],
         "num_heads": config["encoder_attention_heads"],
@@ -80,7 +92,7 @@ def model_fields(config: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
     }
 
 
-def read_tensors(folder: Path, config: Mapping[str, Any]) -> Tensors:
+def _read_tensors(folder, config):
     """Reads the weights under Marian's names, matrices as `(inputs, outputs)`."""
     path = folder / "model.safetensors"
     if not path.is_file():
@@ -92,51 +104,35 @@ def read_tensors(folder: Path, config: Mapping[str, Any]) -> Tensors:
         arrays = safetensors.load_file(path)
     except (safetensors.SafetensorError, OSError, TypeError, KeyError, ValueError) as error:
         raise InputError(f"{path}: cannot be read as safetensors: {error}.") from None
-    renamed: dict[str, np.ndarray] = {}
+    names, renamed = _names(config), {}
     for name, array in arrays.items():
-        renamed |= _renamed(name.removeprefix("model."), array, config)
+        name = name.removeprefix("model.")
+        # One that has no name in Marian has no place: an error that names it.
+        if (ours := names.get(name, name)) is not None:
+            renamed[ours] = array.T if ".layers." in name else array
     return Tensors(renamed, path)
 
 
-def _renamed(name, array, config):
-    """Returns a tensor by Marian's name; nothing for one that is computed or a copy."""
-    if name.endswith("embed_positions.weight"):
-        return {}
-    if name == "shared.weight":
-        return {"Wemb": array}
-    if name == "lm_head.weight":
-        is_tied = config.get("tie_word_embeddings", True)
-        return {} if is_tied else {"decoder_ff_logit_out_Wt": array}
-    if name == "final_logits_bias":
-        return {"decoder_ff_logit_out_b": array}
-    side, part, *names = name.split(".")
-    if part == "embed_tokens":
-        is_shared = config.get("share_encoder_decoder_embeddings", True)
-        return {} if is_shared else {f"{side}_Wemb": array}
-    try:
-        number, layer, *names = names
-        kind = names[-1]
-        prefix = f"{side}_l{int(number) + 1}"
-        array = array.T if kind == "weight" and array.ndim == 2 else array
-        if layer in _NORMS:
-            return {f"{prefix}_{_NORMS[layer]}_{'scale' if kind == 'weight' else kind}": array}
-        letter = "W" if kind == "weight" else "b"
-        if layer in ("fc1", "fc2"):
-            return {f"{prefix}_ffn_{letter}{layer[-1]}": array}
-        suffix = "o" if names[0] == "out_proj" else names[0][0]
-        return {f"{prefix}_{_ATTENTIONS[layer]}_{letter}{suffix}": array}
-    except (ValueError, KeyError, IndexError):
-        return {name: array}  # `Tensors.check_all_used` raises an error with this name.
+def _names(config):
+    """Marian's name of each tensor; None for one that is computed, or has another's weights."""
+    is_tied = config.get("tie_word_embeddings", True)
+    is_shared = config.get("share_encoder_decoder_embeddings", True)
+    names = {"shared.weight": "Wemb", "final_logits_bias": "decoder_ff_logit_out_b"}
+    names["lm_head.weight"] = None if is_tied else "decoder_ff_logit_out_Wt"
+    for side in ("encoder", "decoder"):
+        names[f"{side}.embed_positions.weight"] = None
+        names[f"{side}.embed_tokens.weight"] = None if is_shared else f"{side}_Wemb"
+        for number in range(config[f"{side}_layers"]):
+            for layer, (weight, bias) in _LAYERS.items():
+                theirs, ours = f"{side}.layers.{number}.{layer}", f"{side}_l{number + 1}"
+                names[f"{theirs}.weight"] = f"{ours}_{weight}"
+                names[f"{theirs}.bias"] = f"{ours}_{bias}"
+    return names
 
 
-def read_vocabularies(
-    folder: Path, config: Mapping[str, Any]
-) -> tuple[list[Any], list[Vocabulary]]:
-    """Returns the SentencePiece model and the vocabulary of each side."""
-    models = [
-        vocabulary.read_sentencepiece(folder / f"{side}.spm") for side in ("source", "target")
-    ]
+def _read_vocabularies(folder, config):
     files = [folder / "vocab.json", folder / "target_vocab.json"]
     files = files if files[1].is_file() else [files[0]] * 2
     special = {"pad": config["pad_token_id"], "start": config["decoder_start_token_id"]}
-    return models, [of_names(vocabulary.read_names(file), file, **special) for file in files]
+    pieces = (folder / "source.spm", folder / "target.spm")
+    return [of_names(*paths, **special) for paths in zip(pieces, files, strict=True)]

@@ -3,19 +3,17 @@
 import re
 import struct
 import zipfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from keras_transformer.errors import InputError
-from keras_transformer.importing import vocabulary
-from keras_transformer.importing.vocabulary import Vocabulary, of_names, of_sentencepiece
-from keras_transformer.importing.weights import Tensors
+from keras_transformer.importing.vocabulary import of_names, of_sentencepiece, read_yaml
+from keras_transformer.importing.weights import Parts, Tensors
+from keras_transformer.text.vocabulary import read_sentencepiece
 
 OPTIONS = "special:model.yml"
-_ACTIVATIONS = {"relu": "relu", "swish": "silu", "gelu": "gelu"}
+ACTIVATIONS = {"relu": "relu", "swish": "silu", "gelu": "gelu"}
 _FLOAT32, _INT8 = 0x0404, 0x0101
 _INTGEMM8 = (0x4101, 0x10001)
 # Values of options that are imported. Where a file lacks an option, it has Marian's default.
@@ -29,7 +27,7 @@ _ALLOWED: dict[str, tuple[str, ...]] = {
     "transformer-pool": ("false",),
     "transformer-attention-mask": ("default",),
     "transformer-decoder-autoreg": ("self-attention", "rnn"),
-    "transformer-ffn-activation": tuple(_ACTIVATIONS),
+    "transformer-ffn-activation": tuple(ACTIVATIONS),
     "transformer-preprocess": ("", "d", "n", "nd", "dn"),
     "transformer-postprocess": ("dan", "an", "da", "a"),
     "transformer-postprocess-emb": ("", "d"),
@@ -40,7 +38,6 @@ _DEFAULTS = {
     "type": "amun",
     "transformer-postprocess": "dan",
     "transformer-preprocess": "",
-    "transformer-postprocess-emb": "d",
     "transformer-postprocess-top": "",
     "transformer-heads": "8",
     "transformer-dim-ffn": "2048",
@@ -56,8 +53,31 @@ _DEFAULTS = {
 }
 
 
+def read(folder: Path) -> Parts:
+    """Reads the parts of a folder's model."""
+    path = model_file(folder)
+    arrays = read_tensors(path)
+    options = _read_options(arrays, path)
+    _check_supported(options, path)
+    if "Wpos" in arrays:
+        raise InputError(f"{path}: trained positions (Wpos) are not imported.")
+    no_weights = [name for name in arrays if name == OPTIONS or name.endswith("QuantMultA")]
+    tensors = Tensors({name: arrays[name] for name in arrays.keys() - no_weights}, path)
+    decoder = _decoder_options(folder)
+    decoding = {
+        "beam_size": int(decoder.get("beam-size", 12)),
+        # Without a value the option means 1.
+        "length_penalty": float(decoder.get("normalize", "0") or 1),
+        "word_penalty": float(decoder.get("word-penalty", 0)),
+        "length_normalization": "marian",
+        "max_length_ratio": float(decoder.get("max-length-factor", 3)),
+    }
+    vocabularies = _read_vocabularies(folder, decoder.get("vocabs"))
+    return Parts(_fields(options, tensors), tensors, vocabularies, decoding)
+
+
 def model_file(folder: Path) -> Path:
-    """Returns the file of the only model in a folder."""
+    """Returns the one model of a folder."""
     files = sorted(folder.glob("*.npz")) or sorted(folder.glob("*.bin"))
     files = [file for file in files if not file.name.startswith(("lex.", "pytorch_model"))]
     if len(files) != 1:
@@ -67,24 +87,16 @@ def model_file(folder: Path) -> Path:
 
 
 def read_tensors(path: Path) -> dict[str, np.ndarray]:
-    """Reads the tensors of a file; int8 values are scaled back to float32."""
-    if path.suffix == ".bin":
-        return _read_binary(path)
+    """Reads the tensors of a file, those of int8 as the float32 numbers that they stand for."""
     try:
+        if path.suffix == ".bin":
+            return dict(_binary_tensors(path.read_bytes(), path))
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path}: cannot be read as an npz: {error}.") from None
-
-
-def _read_binary(path):
-    data = path.read_bytes()
-    try:
-        return dict(_binary_tensors(data, path))
-    except (struct.error, ValueError, UnicodeDecodeError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path}: the file is damaged: {error}.") from None
+    except InputError:
+        raise
+    except (OSError, ValueError, EOFError, struct.error, zipfile.BadZipFile) as error:
+        raise InputError(f"{path}: cannot be read as a model of Marian: {error}.") from None
 
 
 def _binary_tensors(data, path):
@@ -92,18 +104,18 @@ def _binary_tensors(data, path):
     if version != 1 or count > len(data) // 32:
         raise InputError(f"{path}: expected a binary model of version 1. Received: {version}.")
     headers = [struct.unpack_from("<QQQQ", data, 16 + 32 * i) for i in range(count)]
-    offset, names, shapes = 16 + 32 * count, [], []
+    place, names, shapes = 16 + 32 * count, [], []
     for length, *_ in headers:
-        names.append(data[offset : offset + length].rstrip(b"\0").decode())
-        offset += length
+        names.append(data[place : place + length].rstrip(b"\0").decode())
+        place += length
     for _, _, rank, _ in headers:
-        shapes.append(struct.unpack_from(f"<{rank}i", data, offset))
-        offset += 4 * rank
-    (gap,) = struct.unpack_from("<Q", data, offset)
-    offset += 8 + gap
+        shapes.append(struct.unpack_from(f"<{rank}i", data, place))
+        place += 4 * rank
+    (gap,) = struct.unpack_from("<Q", data, place)
+    place += 8 + gap
     for name, shape, (_, kind, _, size) in zip(names, shapes, headers, strict=True):
-        yield name, _binary_tensor(data[offset : offset + size], name, shape, kind, path)
-        offset += size
+        yield name, _binary_tensor(data[place : place + size], name, shape, kind, path)
+        place += size
 
 
 def _binary_tensor(content, name, shape, kind, path):
@@ -117,22 +129,22 @@ def _binary_tensor(content, name, shape, kind, path):
         raise InputError(f"{path}: {rule}. Received: the tensor {name} of the type {kind:#x}.")
     (multiplier,) = struct.unpack_from("<f", content, count)
     values = np.frombuffer(content, "int8", count).astype("float32") / multiplier
-    # A matrix for products is stored transposed.
+    # A matrix that is multiplied lies there as its transpose.
     if name.endswith("Wemb"):
         return values.reshape(shape)
     return values.reshape(shape[::-1]).T
 
 
-def read_options(tensors: Mapping[str, np.ndarray], path: Path) -> dict[str, Any]:
-    """Reads a model's options as text; an option that it lacks has Marian's default."""
+def _read_options(tensors, path):
+    """Reads the options in a model as text, with Marian's defaults where the model has none."""
     if OPTIONS not in tensors:
         raise InputError(f"{path}: not a model of Marian: it has no {OPTIONS}.")
     text = tensors[OPTIONS].astype("int8").tobytes().split(b"\0")[0].decode("utf-8", "replace")
-    return {**_DEFAULTS, **vocabulary.read_yaml(text, f"{path}: {OPTIONS}")}
+    return {**_DEFAULTS, **read_yaml(text, f"{path}: {OPTIONS}")}
 
 
-def check_supported(options: Mapping[str, Any], path: Path) -> None:
-    """Raises `InputError` for a model that this package has no layers for."""
+def _check_supported(options, path):
+    """Raises `InputError` for what a model here has no place for."""
 
     def refuse(name, rule):
         raise InputError(f"{path}: {rule}. Received: {name}: {options.get(name)!r}.")
@@ -167,8 +179,7 @@ def _version(options):
     return tuple(int(part) for part in match[1].split(".") if part) if match else (0,)
 
 
-def model_fields(options: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
-    """Returns fields of a file's `TransformerConfig`, without the vocabulary's sizes."""
+def _fields(options, tensors):
     widths = int(options["transformer-dim-ffn"]), int(options["transformer-decoder-dim-ffn"])
     fields = {
         "model_dim": int(options["dim-emb"]),
@@ -176,7 +187,7 @@ def model_fields(options: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]
         "intermediate_dim": max(widths),
         "num_encoder_layers": int(options["enc-depth"]),
         "num_decoder_layers": int(options["dec-depth"]),
-        "activation": _ACTIVATIONS[options["transformer-ffn-activation"]],
+        "activation": ACTIVATIONS[options["transformer-ffn-activation"]],
         "normalize_first": "n" in options["transformer-preprocess"],
         "layer_norm_epsilon": 1e-6,
         "tie_embeddings": tensors.tied_embeddings,
@@ -192,45 +203,30 @@ def model_fields(options: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]
     return fields
 
 
-def tensors_of(arrays: Mapping[str, np.ndarray], path: Path) -> Tensors:
-    """Returns the weights, without options and the factors of quantized activations."""
-    if "Wpos" in arrays:
-        raise InputError(f"{path}: trained positions (Wpos) are not imported.")
-    other_names = [name for name in arrays if name == OPTIONS or name.endswith("QuantMultA")]
-    return Tensors({name: arrays[name] for name in arrays.keys() - other_names}, path)
-
-
-def decoding_defaults(folder: Path) -> dict[str, Any]:
-    """Reads the options of Marian's decoder in a folder, as text."""
+def _decoder_options(folder):
+    """Options of Marian's decoder in a folder, as text."""
     files = sorted(folder.glob("*decoder.yml")) or sorted(folder.glob("config*.yml"))
     if not files:
         return {}
-    return vocabulary.read_yaml(files[0].read_text("utf-8", "replace"), files[0])
+    return read_yaml(files[0].read_text("utf-8", "replace"), files[0])
 
 
-def read_vocabularies(folder: Path, vocabulary_names: Any) -> tuple[list[Any], list[Vocabulary]]:
-    """Returns the SentencePiece model and the vocabulary of each side.
-
-    Args:
-        folder: The folder.
-        vocabulary_names: The `vocabs` of the decoder's options, or None.
-    """
-    files = [folder / Path(name).name for name in vocabulary_names or () if isinstance(name, str)]
+def _read_vocabularies(folder, named):
+    """Vocabularies of both sides; `named` is `vocabs` of the decoder's options, or None."""
+    files = [folder / Path(name).name for name in named or () if isinstance(name, str)]
     files = [file for file in files if file.is_file()] or _vocabulary_files(folder)
     if len(files) > 2:
         names = ", ".join(file.name for file in files)
         raise InputError(f"{folder}: expected one or two vocabularies. Received: {names}.")
     files = [files[0], files[-1]]
     if all(file.suffix == ".spm" for file in files):
-        models = [vocabulary.read_sentencepiece(file) for file in files]
-        return models, [of_sentencepiece(model) for model in models]
+        return [of_sentencepiece(read_sentencepiece(file)) for file in files]
     pieces = [folder / name for name in ("source.spm", "target.spm")]
     if not all(file.is_file() for file in pieces):
         kind = "subword-nmt's BPE" if list(folder.glob("*.bpe")) else files[0].name
         rule = "words are cut by SentencePiece, so that source.spm and target.spm are needed"
         raise InputError(f"{folder}: {rule}. Received: {kind}.")
-    models = [vocabulary.read_sentencepiece(file) for file in pieces]
-    return models, [of_names(vocabulary.read_names(file), file) for file in files]
+    return list(map(of_names, pieces, files))
 
 
 def _vocabulary_files(folder):

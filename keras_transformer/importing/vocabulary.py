@@ -1,7 +1,7 @@
-"""Vocabularies of Marian's models as tokenizers with the special ids of this package.
+"""Vocabularies of Marian's models as tokenizers with the ids that the whole package agrees on.
 
-Marian has `</s>` and `<unk>` and no padding. Nearly always these are the file's ids 0 and 1; then
-id `i` of the file becomes `i + 2`.
+Marian has `</s>` and `<unk>` and no padding. Id `i` of the file becomes `i + 2` where these two are
+its ids 0 and 1, as they nearly always are.
 """
 
 import json
@@ -16,13 +16,13 @@ import numpy as np
 from keras_transformer.errors import InputError
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.text import Tokenizer
-from keras_transformer.text.vocabulary import OF_FIRST_IDS, SPACE, parsed
+from keras_transformer.text.vocabulary import OF_FIRST_IDS, SPACE, read_sentencepiece
 
 BANNED = -100.0
-"""Bias of an id that may not be chosen: its probability is 0, and label smoothing stays finite."""
+"""Bias of an id that may not be chosen: nothing in a softmax, harmless in label smoothing."""
 _LANGUAGE = re.compile(r">>.+<<")
 _SPECIAL = {PAD_ID: "<pad>", BOS_ID: "<s>", EOS_ID: "</s>", UNK_ID: "<unk>"}
-# Score of a piece that is used only for text that no other pieces can spell.
+# Score of a piece that is never the best segmentation of what other pieces can spell.
 _NEVER = -1000.0
 
 
@@ -30,13 +30,15 @@ class Vocabulary(NamedTuple):
     """Tokens of one side of a file, and its ids in the order of ours.
 
     Attributes:
+        model: SentencePiece `ModelProto` that segments.
         names: Name of each id of the file.
-        end: The file's id of the end of a sentence.
-        unknown: The file's id of the unknown token.
-        pad: The file's id of padding, or None.
-        start: The file's id of the token that a decoder reads first; None for a vector of zeros.
+        end: Its id of the end of a sentence.
+        unknown: Its id of the unknown token.
+        pad: Its id of padding, or None.
+        start: Its id of what a decoder reads first; None for a vector of zeros.
     """
 
+    model: Any
     names: Sequence[str]
     end: int
     unknown: int
@@ -46,38 +48,23 @@ class Vocabulary(NamedTuple):
     @property
     def rows(self) -> list[Any]:
         """The file's id of each of our ids; None for an id that the file does not have."""
-        special_ids = {self.end, self.unknown, self.pad}
-        words = (id for id in range(len(self.names)) if id not in special_ids)
+        known = {self.end, self.unknown, self.pad}
+        words = (id for id in range(len(self.names)) if id not in known)
         return [self.pad, self.start, self.end, self.unknown, *words]
 
-    def table(self, embeddings: np.ndarray) -> np.ndarray:
-        """Returns rows of a matrix `(file's ids, width)` in our order, zeros for None."""
-        table = np.zeros((len(self.rows), embeddings.shape[1]), "float32")
+    def table(self, values: np.ndarray, missing: float = 0.0) -> np.ndarray:
+        """Rows of an array `(file's ids, …)` in the order of our ids, `missing` where None."""
+        table = np.full((len(self.rows), *values.shape[1:]), missing, "float32")
         for row, id in enumerate(self.rows):
             if id is not None:
-                table[row] = embeddings[id]
+                table[row] = values[id]
         return table
 
-    def bias(self, values: np.ndarray | None) -> np.ndarray:
-        """Returns the bias of our ids' logits: the file's values, `BANNED` for ids it lacks."""
-        bias = np.full(len(self.rows), BANNED, "float32")
-        for row, id in enumerate(self.rows):
-            if id is not None and row != BOS_ID:
-                bias[row] = 0.0 if values is None else values[id]
+    def bias(self, values: np.ndarray) -> np.ndarray:
+        """Bias of the logits of our ids: the file's values, `BANNED` for BOS and missing ids."""
+        bias = self.table(values, BANNED)
+        bias[BOS_ID] = BANNED
         return bias
-
-
-def read_sentencepiece(path: Path) -> Any:
-    """Reads a SentencePiece model as a `ModelProto`."""
-    from google.protobuf.message import DecodeError
-
-    try:
-        model = parsed(path.read_bytes())
-    except (DecodeError, OSError):
-        model = None
-    if model is None or not model.pieces:
-        raise InputError(f"{path}: expected a SentencePiece model.")
-    return model
 
 
 def read_yaml(text: str, where: str | os.PathLike) -> dict[str, Any]:
@@ -94,14 +81,13 @@ def read_yaml(text: str, where: str | os.PathLike) -> dict[str, Any]:
 
 
 def of_sentencepiece(model: Any) -> Vocabulary:
-    """Makes the vocabulary of a SentencePiece model whose ids are the file's."""
+    """Vocabulary of a model whose ids are the file's."""
     names = [piece.piece for piece in model.pieces]
     unknown = next(i for i, piece in enumerate(model.pieces) if piece.type == piece.UNKNOWN)
-    return Vocabulary(names, names.index(model.trainer_spec.eos_piece or "</s>"), unknown)
+    return Vocabulary(model, names, names.index(model.trainer_spec.eos_piece or "</s>"), unknown)
 
 
-def read_names(path: Path) -> list[str]:
-    """Reads the name of each id from a YAML or JSON file of names and ids."""
+def _read_names(path):
     try:
         text = path.read_text(encoding="utf-8")
         ids = json.loads(text) if path.suffix == ".json" else read_yaml(text, path)
@@ -111,65 +97,66 @@ def read_names(path: Path) -> list[str]:
     return [names.get(id, f"<missing_{id}>") for id in range(max(names) + 1)]
 
 
-def of_names(names: Sequence[str], path: str | os.PathLike, **special: int | None) -> Vocabulary:
-    """Makes the vocabulary of a file of names; `special` are its ids of `pad` and `start`."""
+def of_names(pieces: Path, path: Path, **special: int | None) -> Vocabulary:
+    """Vocabulary of a SentencePiece file and of a YAML or JSON file with the names of ids."""
+    names = _read_names(path)
     for name in ("</s>", "<unk>"):
         if name not in names:
             raise InputError(f"{path}: the vocabulary must have {name}.")
-    return Vocabulary(names, names.index("</s>"), names.index("<unk>"), **special)
+    end, unknown = map(names.index, ("</s>", "<unk>"))
+    return Vocabulary(read_sentencepiece(pieces), names, end, unknown, **special)
 
 
-def tokenizer_of(model: Any, vocabulary: Vocabulary, writes: bool) -> Tokenizer:
-    """Makes a tokenizer that segments as a SentencePiece model and has the ids of a vocabulary.
+def tokenizer_of(vocabulary: Vocabulary, writes: bool) -> Tokenizer:
+    """Makes a tokenizer that segments as a vocabulary's SentencePiece model and has its ids.
 
-    A piece of the model that the vocabulary lacks is still used in the segmentation, and becomes
-    the unknown token. A name that the model lacks is a piece of the other side, which no text is
-    cut into. But a name `>>xxx<<` is a language tag, which is known at the start of a word.
+    A piece of the model that the vocabulary lacks still takes part in the segmentation, and is
+    unknown. A name that the model lacks is a piece of the other side, which no text is cut into;
+    but a name `>>xxx<<` is a language tag, known at the start of a word.
 
     Args:
-        model: `ModelProto`.
         vocabulary: Vocabulary of the side.
-        writes: Whether the side's ids become text; then pieces of the other side keep their text.
+        writes: Whether the side's ids become text: then pieces of the other side keep their text.
     """
-    pieces_by_name = {piece.piece: piece for piece in model.pieces}
-    new_model = type(model)()
-    new_model.CopyFrom(model)
-    del new_model.pieces[:]
+    model = vocabulary.model
+    known = {piece.piece: piece for piece in model.pieces}
+    made = type(model)()
+    made.CopyFrom(model)
+    del made.pieces[:]
     kinds = type(model.pieces[0])
     for id, name in _SPECIAL.items():
-        new_model.pieces.add(
+        made.pieces.add(
             piece=name, score=0.0, type=kinds.UNKNOWN if id == UNK_ID else kinds.CONTROL
         )
-    used_names = set(_SPECIAL.values())
-    # BPE merges to any piece, whatever its score, so that such pieces would be used there.
+    taken = set(_SPECIAL.values())
+    # BPE merges to any piece, whatever its score.
     keeps_text = writes and model.trainer_spec.model_type != model.trainer_spec.BPE
     for id in vocabulary.rows[len(_SPECIAL) :]:
         name = vocabulary.names[id]
-        piece = _piece(name, pieces_by_name, keeps_text, kinds)
-        if piece["piece"] in used_names:
+        piece = _piece(name, known, keeps_text, kinds)
+        if piece["piece"] in taken:
             piece |= {"piece": f"<{id}:{name}>", "type": kinds.CONTROL}
-        used_names.add(piece["piece"])
-        new_model.pieces.add(**piece)
-    count = len(new_model.pieces)
+        taken.add(piece["piece"])
+        made.pieces.add(**piece)
+    count = len(made.pieces)
     segmented = (kinds.NORMAL, kinds.USER_DEFINED, kinds.BYTE)
     for unlisted in model.pieces:
-        if unlisted.piece not in used_names and unlisted.type in segmented:
-            new_model.pieces.add(piece=unlisted.piece, score=unlisted.score, type=unlisted.type)
-    spec = new_model.trainer_spec
+        if unlisted.piece not in taken and unlisted.type in segmented:
+            made.pieces.add(piece=unlisted.piece, score=unlisted.score, type=unlisted.type)
+    spec = made.trainer_spec
     spec.pad_id, spec.bos_id, spec.eos_id, spec.unk_id = PAD_ID, BOS_ID, EOS_ID, UNK_ID
     spec.pad_piece, spec.bos_piece, spec.eos_piece, spec.unk_piece = _SPECIAL.values()
-    # SentencePiece reads the types of pieces; this package reads tags and separators from the
-    # lists of symbols.
+    # The types of the pieces count; of these lists the package takes tags and separators.
     del spec.user_defined_symbols[:], spec.control_symbols[:]
-    if len(new_model.pieces) > count:
+    if len(made.pieces) > count:
         spec.control_symbols.append(f"{OF_FIRST_IDS}{count}")
-    return Tokenizer(new_model.SerializeToString())
+    return Tokenizer(made.SerializeToString())
 
 
-def _piece(name, pieces_by_name: Mapping[str, Any], keeps_text, kinds):
-    """Returns the fields of the piece of a name."""
-    if name in pieces_by_name:
-        known_piece = pieces_by_name[name]
+def _piece(name, known: Mapping[str, Any], keeps_text, kinds):
+    """Fields of the piece of a name."""
+    if name in known:
+        known_piece = known[name]
         kind = kinds.CONTROL if known_piece.type == kinds.UNUSED else known_piece.type
         return {"piece": name, "score": known_piece.score, "type": kind}
     if _LANGUAGE.fullmatch(name):

@@ -1,7 +1,7 @@
 """Marian's tensors as the weights of a `Transformer`."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from keras import ops
@@ -9,6 +9,9 @@ from keras import ops
 from keras_transformer.errors import InputError
 from keras_transformer.importing.vocabulary import Vocabulary
 from keras_transformer.models import Transformer
+
+# Value of a weight that a file may lack.
+_MISSING = {"bias": 0.0, "gamma": 1.0, "beta": 0.0}
 
 
 class Tensors:
@@ -45,78 +48,82 @@ class Tensors:
             raise InputError(f"{self.file}: the tensor {name} has no place in a model here.")
 
 
-def fill(model: Transformer, tensors: Tensors, vocabularies: tuple[Vocabulary, Vocabulary]) -> None:
-    """Gives a model the weights of a file."""
+class Parts(NamedTuple):
+    """What a folder of another program gives.
+
+    Attributes:
+        fields: Fields of the `TransformerConfig`, without the vocabularies' sizes.
+        tensors: Weights by Marian's names.
+        vocabularies: Vocabulary of each side.
+        decoding: Options of `Translator.translate`.
+    """
+
+    fields: dict[str, Any]
+    tensors: Tensors
+    vocabularies: list[Vocabulary]
+    decoding: dict[str, Any]
+
+
+def named_weights(model: Transformer) -> Iterator[tuple[str, Any]]:
+    """Yields each weight of the blocks with its name in Marian."""
     suffix = "_pre" if model.config.normalize_first else ""
-    for number, block in enumerate(model.encoder.blocks, 1):
-        name = f"encoder_l{number}"
-        _fill_attention(block.self_attention, tensors, f"{name}_self")
-        _fill_norm(block.self_attention_norm, tensors, f"{name}_self_Wo", suffix)
-        _fill_feed_forward(block, tensors, f"{name}_ffn", suffix)
-    for number, block in enumerate(model.decoder.blocks, 1):
-        name = f"decoder_l{number}"
-        if block.self_attention is None:
-            _fill_ssru(block.ssru, tensors, f"{name}_rnn")
-            norm = f"{name}_rnn" if suffix else f"{name}_rnn_ffn"
-            _fill_norm(block.ssru_norm, tensors, norm, suffix)
-        else:
-            _fill_attention(block.self_attention, tensors, f"{name}_self")
-            _fill_norm(block.self_attention_norm, tensors, f"{name}_self_Wo", suffix)
-        _fill_attention(block.cross_attention, tensors, f"{name}_context")
-        _fill_norm(block.cross_attention_norm, tensors, f"{name}_context_Wo", suffix)
-        _fill_feed_forward(block, tensors, f"{name}_ffn", suffix)
-    if suffix:
-        _fill_norm(model.encoder.final_norm, tensors, "encoder_top")
-        _fill_norm(model.decoder.final_norm, tensors, "decoder_top")
+    for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+        for number, block in enumerate(stack.blocks, 1):
+            name = f"{side}_l{number}"
+            if block.self_attention is None:
+                input_dense, *others = block.ssru.projections
+                yield f"{name}_rnn_W", input_dense.kernel
+                yield from _of_dense(f"{name}_rnn", others, "fo"[: len(others)])
+                norm = f"{name}_rnn" if suffix else f"{name}_rnn_ffn"
+                yield from _of_norm(norm, block.ssru_norm, suffix)
+            else:
+                yield from _of_dense(f"{name}_self", block.self_attention.projections, "qkvo")
+                yield from _of_norm(f"{name}_self_Wo", block.self_attention_norm, suffix)
+            if side == "decoder":
+                yield from _of_dense(f"{name}_context", block.cross_attention.projections, "qkvo")
+                yield from _of_norm(f"{name}_context_Wo", block.cross_attention_norm, suffix)
+            yield from _of_dense(f"{name}_ffn", block.feed_forward.projections, "12")
+            yield from _of_norm(f"{name}_ffn_ffn", block.feed_forward_norm, suffix)
+        if suffix:
+            yield from _of_norm(f"{side}_top", stack.final_norm)
+
+
+def _of_dense(name, layers, letters):
+    for layer, letter in zip(layers, letters, strict=True):
+        yield f"{name}_W{letter}", layer.kernel
+        yield f"{name}_b{letter}", layer.bias
+
+
+def _of_norm(name, layer, suffix=""):
+    yield f"{name}_ln_scale{suffix}", layer.gamma
+    yield f"{name}_ln_bias{suffix}", layer.beta
+
+
+def fill(model: Transformer, tensors: Tensors, vocabularies: Sequence[Vocabulary]) -> None:
+    """Gives a model the weights of a file."""
+    for name, variable in named_weights(model):
+        missing = _MISSING.get(variable.name)
+        default = None if missing is None else np.full(variable.shape, missing)
+        _assign(variable, tensors.get(name, default))
     _fill_tables(model, tensors, *vocabularies)  # Last: their copies need the most memory.
     tensors.check_all_used()
 
 
 def _fill_tables(model, tensors, source, target):
-    shared = tensors.get("Wemb") if "Wemb" in tensors else None
+    names = ["Wemb"] if "Wemb" in tensors else ["encoder_Wemb", "decoder_Wemb"]
+    tables = [tensors.get(name) for name in names]
     if model.source_embedding is not model.target_embedding:
-        table = tensors.get("encoder_Wemb") if shared is None else shared
-        _assign(model.source_embedding.embeddings, source.table(table))
-    table = tensors.get("decoder_Wemb") if shared is None else shared
-    _assign(model.target_embedding.embeddings, target.table(table))
+        _assign(model.source_embedding.embeddings, source.table(tables[0]))
+    # No array in the file's order is held beside the one in ours.
+    _assign(model.target_embedding.embeddings, target.table(tables.pop()))
     if model.output_projection is not None:
         if "decoder_ff_logit_out_W" in tensors:
             output = tensors.get("decoder_ff_logit_out_W").T
         else:
             output = tensors.get("decoder_ff_logit_out_Wt")
         _assign(model.output_projection.kernel, target.table(output).T)
-    bias = "decoder_ff_logit_out_b"
-    values = tensors.get(bias).reshape(-1) if bias in tensors else None
-    _assign(model.output_bias, target.bias(values))
-
-
-def _fill_attention(layer, tensors, name):
-    for letter, dense in zip("qkvo", layer.projections, strict=True):
-        _fill_dense(dense, tensors, f"{name}_W{letter}", f"{name}_b{letter}")
-
-
-def _fill_ssru(layer, tensors, name):
-    input_dense, forget_dense, *output_dense = layer.projections
-    _assign(input_dense.kernel, tensors.get(f"{name}_W"))
-    _fill_dense(forget_dense, tensors, f"{name}_Wf", f"{name}_bf")
-    for dense in output_dense:
-        _fill_dense(dense, tensors, f"{name}_Wo", f"{name}_bo")
-
-
-def _fill_feed_forward(block, tensors, name, suffix):
-    for number, dense in enumerate(block.feed_forward.projections, 1):
-        _fill_dense(dense, tensors, f"{name}_W{number}", f"{name}_b{number}")
-    _fill_norm(block.feed_forward_norm, tensors, f"{name}_ffn", suffix)
-
-
-def _fill_dense(dense, tensors, kernel, bias):
-    _assign(dense.kernel, tensors.get(kernel))
-    _assign(dense.bias, tensors.get(bias, np.zeros(1)))
-
-
-def _fill_norm(layer, tensors, name, suffix=""):
-    _assign(layer.gamma, tensors.get(f"{name}_ln_scale{suffix}", np.ones(layer.gamma.shape)))
-    _assign(layer.beta, tensors.get(f"{name}_ln_bias{suffix}", np.zeros(layer.beta.shape)))
+    bias = tensors.get("decoder_ff_logit_out_b", np.zeros(len(target.names)))
+    _assign(model.output_bias, target.bias(bias.reshape(-1)))
 
 
 def _assign(variable, values):

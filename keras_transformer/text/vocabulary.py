@@ -3,6 +3,7 @@
 import collections
 import io
 import itertools
+import os
 import re
 import warnings
 from collections.abc import Iterable, Iterator
@@ -101,6 +102,20 @@ def parsed(model_bytes: bytes) -> Any:
 
     schema: Any = sentencepiece_model_pb2  # Its classes are made at import.
     return schema.ModelProto.FromString(model_bytes)
+
+
+def read_sentencepiece(path: str | os.PathLike) -> Any:
+    """Reads a SentencePiece model, whatever its ids, as a `ModelProto`."""
+    from google.protobuf.message import DecodeError
+
+    try:
+        with open(path, "rb") as file:
+            model = parsed(file.read())
+    except (DecodeError, OSError):
+        model = None
+    if model is None or not model.pieces:
+        raise InputError(f"{os.fspath(path)}: expected a SentencePiece model.")
+    return model
 
 
 def train_model(texts: Iterable[str], **options: Any) -> bytes:

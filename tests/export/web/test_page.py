@@ -4,6 +4,7 @@ import functools
 import hashlib
 import http.server
 import json
+import pathlib
 import re
 import shutil
 import threading
@@ -15,11 +16,15 @@ from browser import find_chromium
 from keras_transformer import Translator
 from keras_transformer.analysis.attention import merge_words, words_of
 from keras_transformer.decoding.search import score_targets
+from keras_transformer.export import export_run
+from keras_transformer.importing import import_run
 
 pytestmark = [
     pytest.mark.tensorflow,
     pytest.mark.skipif(find_chromium() is None, reason="needs Chromium: apt-get install chromium"),
 ]
+
+TOYS = pathlib.Path(__file__).parents[2] / "data" / "marian"
 
 
 class Static:
@@ -118,6 +123,24 @@ def test_translations_are_those_of_litert_in_python(page, web_report, engine, te
     theirs = [(each["text"], sum(part["score"] for part in each["parts"])) for each in found]
     assert [text for text, _ in theirs] == [each.text for each in expected]
     assert [score for _, score in theirs] == pytest.approx([each.score for each in expected], 1e-3)
+
+
+@pytest.mark.slow
+def test_the_page_of_an_imported_model_gives_the_runs_texts(browser, npm, tmp_path):
+    pytest.importorskip("ai_edge_litert", reason="comes with the extra [litert]")
+    run = import_run(TOYS / "student", tmp_path / "run")
+    export_run(run, tmp_path / "page", "web", npm=npm, source_lengths=[24])
+    texts = ["the old child sees a small house", "a cat", "ж cats find 1 tree", "the river moves"]
+    expected = Translator.load(run).translate(texts)
+    server = Static(tmp_path / "page")
+    try:
+        visit(browser, server.url)
+        received = translated(browser, texts, 1)
+        assert browser.complaints == []
+    finally:
+        server.stop()
+        browser.open("about:blank")
+    assert [translation["text"] for translation in received] == [each.text for each in expected]
 
 
 def test_lines_stay_lines_and_the_choice_of_search_is_kept(page):

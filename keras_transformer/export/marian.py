@@ -1,0 +1,148 @@
+"""Export as a model of Marian: an npz, vocabularies, and the options of its decoder."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_transformer.engine.engine import search_of
+from keras_transformer.errors import InputError, show
+from keras_transformer.export.child_process import imported_process
+from keras_transformer.export.exporter import Exporter, log_step, read_template
+from keras_transformer.export.options import MarianOptions
+from keras_transformer.export.verification import TOLERANCES, verify
+from keras_transformer.ids import BOS_ID, EOS_ID
+from keras_transformer.importing.marian import ACTIVATIONS, OPTIONS
+from keras_transformer.importing.weights import named_weights
+from keras_transformer.models.config import check_portable, check_transformer
+from keras_transformer.text.vocabulary import parsed
+
+_ACTIVATIONS = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
+_VALUES: dict[str, tuple[Any, ...]] = {
+    "positions": ("sinusoidal", "none"),
+    "position_layout": ("halves",),
+    "position_frequencies": ("marian",),
+    "layer_norm_epsilon": (1e-6,),
+    "activation": tuple(_ACTIVATIONS),
+    **dict.fromkeys(("num_kv_heads", "sliding_window"), (None,)),
+    **dict.fromkeys(("encoder_heads", "decoder_heads", "cross_heads"), (None,)),
+    "whole_words": (False,),
+    "length_normalization": ("marian",),
+}
+_COMMAND = "marian-decoder --config decoder.yml"
+
+
+class MarianExporter(Exporter):
+    """The format `marian`: a folder for `marian-decoder`, which `import_model` verifies."""
+
+    name = "marian"
+    template = "marian.md"
+    options = MarianOptions
+
+    def resolve_export_options(self, engine: Any, options: MarianOptions) -> dict[str, Any]:
+        config, values = engine.model.config, vars(options)
+        check_transformer(config, "An export to Marian")
+        check_portable(config, "An export to Marian")
+        received = vars(config) | values | {"whole_words": engine.source_tokenizer.whole_words}
+        for name, allowed in _VALUES.items():
+            if received[name] not in allowed:
+                rule = f"A model of Marian has `{name}` {' or '.join(map(repr, allowed))}"
+                raise InputError(f"{rule}. Received: {received[name]!r}.")
+        if np.any(np.asarray(engine.model.target_embedding.embeddings)[BOS_ID]):
+            show(
+                "Marian's decoder begins with zeros, not with the trained vector of the beginning "
+                "of a sentence: texts may differ a little."
+            )
+        return dict(values)
+
+    def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
+        log_step("writing the weights and vocabularies")
+        np.savez(folder / "model.npz", **tensors_of(engine.model))
+        vocabularies, command = _write_vocabularies(engine, folder)
+        decoder = {
+            "relative-paths": True,
+            "models": ["model.npz"],
+            "vocabs": vocabularies,
+            "beam-size": options["beam_size"],
+            "normalize": options["length_penalty"],
+            "word-penalty": options["word_penalty"],
+            "max-length-factor": options["max_length_ratio"] or 3,
+        }
+        _write_yaml(folder / "decoder.yml", decoder)
+        return {**options, "command": command}
+
+    def verify(
+        self, engine: Any, folder: Path, manifest: dict, texts: Sequence[str] | None
+    ) -> dict[str, Any]:
+        with imported_process(folder, engine.max_source_length, engine.max_target_length) as child:
+            return verify(child, engine, texts, TOLERANCES["none"], **search_of(manifest))
+
+
+def tensors_of(model: Any) -> dict[str, np.ndarray]:
+    """Returns the tensors of Marian's npz by their names, with the model's options as text."""
+    width, table = model.config.model_dim, model.target_embedding.embeddings
+    tables = {"Wemb": table}
+    if model.config.tie_embeddings != "all":
+        tables = {"encoder_Wemb": model.source_embedding.embeddings, "decoder_Wemb": table}
+    if model.output_projection is not None:
+        tables["decoder_ff_logit_out_Wt"] = np.transpose(model.output_projection.kernel)
+    tensors = {name: np.asarray(table, "float32")[EOS_ID:] for name, table in tables.items()}
+    if model.output_bias is not None:
+        tensors["decoder_ff_logit_out_b"] = np.asarray(model.output_bias, "float32")[None, EOS_ID:]
+    for name, variable in named_weights(model):
+        array = np.asarray(variable, "float32")
+        if array.ndim == 3:  # Heads are consecutive columns of a square matrix.
+            array = array.reshape(width, width)
+        tensors[name] = array if variable.name == "kernel" else array.reshape(1, -1)
+    text = _options(model).encode()
+    tensors[OPTIONS] = np.frombuffer(text.ljust(-(-len(text) // 256) * 256, b"\0"), "int8")
+    return tensors
+
+
+def _options(model):
+    config, is_ssru = model.config, model.config.decoder == "ssru"
+    fields = {
+        "source_size": model.source_embedding.vocabulary_size - EOS_ID,
+        "target_size": model.target_embedding.vocabulary_size - EOS_ID,
+        "is_tied": config.tie_embeddings == "decoder",
+        "is_joint": config.tie_embeddings == "all",
+        "omits_bias": model.output_bias is None,
+        "preprocess": "n" if config.normalize_first else "",
+        "postprocess": "da" if config.normalize_first else "dan",
+        "autoreg": "rnn" if is_ssru else "self-attention",
+        "cell": "ssru" if is_ssru else "gru",
+        "no_positions": config.positions == "none",
+    }
+    fields = {**config.to_dict(), **fields, "activation": _ACTIVATIONS[config.activation]}
+    # JSON's texts, numbers and truth values are YAML's.
+    texts = {name: json.dumps(value) for name, value in fields.items()}
+    return read_template("marian.yml").substitute(texts)
+
+
+def _write_vocabularies(engine, folder):
+    """Writes both vocabularies; returns their names and the command that translates a text."""
+    tokenizers = {"source": engine.source_tokenizer, "target": engine.target_tokenizer}
+    # With more pieces than ids: a SentencePiece model, and a file with the names of the ids.
+    names_ids = any(tokenizer.has_unknown_pieces for tokenizer in tokenizers.values())
+    for side, tokenizer in tokenizers.items():
+        model = parsed(tokenizer.model_bytes)
+        spec = model.trainer_spec
+        del model.pieces[:EOS_ID], spec.control_symbols[:]  # Neither padding nor BOS.
+        spec.pad_id, spec.bos_id, spec.eos_id, spec.unk_id = -1, -1, 0, 1
+        (folder / f"{side}.spm").write_bytes(model.SerializeToString())
+        if names_ids:
+            names = tokenizer.pieces_of(range(EOS_ID, tokenizer.vocabulary_size))
+            _write_yaml(folder / f"{side}.vocab.yml", {name: id for id, name in enumerate(names)})
+    if not names_ids:
+        return ["source.spm", "target.spm"], f"{_COMMAND} < in.txt"
+    cut = "spm_encode --model source.spm --output_format piece < in.txt"
+    command = f"{cut} | {_COMMAND} | spm_decode --model target.spm"
+    return ["source.vocab.yml", "target.vocab.yml"], command
+
+
+def _write_yaml(path, values):
+    import yaml
+
+    path.write_text(yaml.safe_dump(values, sort_keys=False, allow_unicode=True), "utf-8")

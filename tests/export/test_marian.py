@@ -1,0 +1,140 @@
+"""Models of Marian, written: the original's arrays, the run's texts, one line for all others."""
+
+import pathlib
+import re
+
+import marian_reference
+import numpy as np
+import pytest
+import yaml
+
+from keras_transformer.cli.main import run
+from keras_transformer.engine import ModelEngine
+from keras_transformer.errors import InputError
+from keras_transformer.export.marian import MarianExporter
+from keras_transformer.export.options import MarianOptions
+from keras_transformer.ids import BOS_ID
+from keras_transformer.importing import import_model, import_run, marian
+
+pytestmark = pytest.mark.tensorflow
+
+TOYS = pathlib.Path(__file__).parents[1] / "data" / "marian"
+SHARED = pathlib.Path(__file__).parents[3] / "shared" / "data" / "marian" / "toys"
+NAMES = ["post_relu_tied", "post_gelu", "default_normalizer", "opus_layout", "pre_ssru"]
+NAMES += ["post_ssru_guided", "pre_swish_separate"]
+SOURCES = ["the old child sees a small house", "a cat", "yes, the river moves", "ж 1 >>epo<<"]
+TARGETS = ["la kato movas", "la maljuna infano vidas malgrandan domon", "jes", ""]
+OF_MARIAN = {
+    "position_layout": "halves",
+    "position_frequencies": "marian",
+    "layer_norm_epsilon": 1e-6,
+}
+
+
+def written(folder, engine, search):
+    exporter = MarianExporter()
+    options = exporter.resolve_export_options(engine, MarianOptions(**search))
+    return exporter.write(engine, folder, options)
+
+
+def engine_of(model, source_tokenizer, target_tokenizer, _=None):
+    return ModelEngine(model, source_tokenizer, target_tokenizer, with_xla=False)
+
+
+def folders():
+    shared = (SHARED / name for name in NAMES if SHARED.is_dir())
+    return [TOYS / "opus", TOYS / "student", *shared]
+
+
+@pytest.mark.parametrize("folder", folders(), ids=lambda folder: folder.name)
+def test_an_import_comes_back_with_its_arrays_vocabularies_and_search(folder, tmp_path):
+    imported = import_model(folder)
+    search = {**imported.decoding, "beam_size": 5, "word_penalty": 0.3, "length_penalty": 0.7}
+    written(tmp_path, engine_of(*imported), search)
+    expected = marian.read_tensors(marian.model_file(folder))
+    received = marian.read_tensors(tmp_path / "model.npz")
+    assert len(received.pop(marian.OPTIONS)) % 256 == 0
+    names = {name for name in expected if name != marian.OPTIONS and "QuantMultA" not in name}
+    assert received.keys() == names
+    for name in names:
+        np.testing.assert_array_equal(received[name], expected[name], err_msg=name)
+    again = import_model(tmp_path)
+    assert again.source_tokenizer == imported.source_tokenizer
+    assert again.target_tokenizer == imported.target_tokenizer
+    assert again.model.config == imported.model.config
+    assert again.decoding == search
+
+
+@pytest.mark.parametrize("name", ["opus", "student"])
+def test_an_independent_reference_reads_the_probabilities_of_a_trained_model(name, tmp_path):
+    imported, chance = import_model(TOYS / name), np.random.default_rng(5)
+    model, search = imported.model, {"length_normalization": "marian"}
+    for variable in model.trainable_variables:
+        noise = chance.normal(size=variable.shape, scale=0.1).astype("float32")
+        if variable is model.target_embedding.embeddings:
+            noise[BOS_ID] = 0
+        variable.assign(variable + noise)
+    engine = engine_of(*imported)
+    written(tmp_path, engine, search)
+    with np.load(tmp_path / "model.npz") as file:
+        tensors = dict(file)
+    options = yaml.load(bytes(tensors[marian.OPTIONS]).split(b"\0")[0], yaml.BaseLoader)
+    scored = engine.score(SOURCES, TARGETS, length_penalty=0.0, **search)
+    for source, target, translation in zip(SOURCES, TARGETS, scored, strict=True):
+        rows = (
+            tokenizer.tokenize(text, add_eos=True)
+            for tokenizer, text in zip(imported[1:3], (source, target), strict=True)
+        )
+        # Marian has neither padding nor BOS.
+        ids = ([id - 2 for id in row] for row in rows)
+        expected = marian_reference.log_probabilities(tensors, options, *ids).sum()
+        assert translation.log_probability == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("student", "marian-decoder --config decoder.yml < in.txt > out.txt"),
+        ("opus", "source.spm --output_format piece < in.txt | marian-decoder --config decoder.yml"),
+    ],
+)
+def test_the_command_writes_a_folder_that_translates_as_the_run(name, command, tmp_path, capsys):
+    origin, output = import_run(TOYS / name, tmp_path / "run"), tmp_path / "back"
+    options = ["export", "--model", origin, "--format", "marian", "--output", str(output)]
+    assert run(options) == 0
+    captured = capsys.readouterr()
+    assert re.search(r"model of Marian, .* (\d+) of \1 translations equal", captured.out)
+    assert "begins with zeros" not in captured.err
+    assert command in (output / "README.md").read_text("utf-8")
+    assert run([*options, "--overwrite", "--length-normalization", "gnmt"]) == 2
+    assert "`length_normalization` 'marian'" in capsys.readouterr().err
+
+
+def test_a_trained_vector_of_the_beginning_is_announced(make_engine, capsys):
+    engine = make_engine(**OF_MARIAN)
+    options = MarianOptions(length_normalization="marian")
+    MarianExporter().resolve_export_options(engine, options)
+    assert "begins with zeros" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"layer_norm_epsilon": 1e-5}, "`layer_norm_epsilon` 1e-06. Received: 1e-05"),
+        ({"position_layout": "interleaved"}, "`position_layout` 'halves'"),
+        ({"position_frequencies": "paper"}, "`position_frequencies` 'marian'"),
+        ({"positions": "learned"}, "`positions` 'sinusoidal' or 'none'"),
+        ({"positions": "rotary"}, "has sinusoidal, learned or no positions"),
+        ({"activation": "tanh"}, "`activation` 'relu' or 'silu' or 'gelu'"),
+        ({"num_kv_heads": 1}, "`num_kv_heads` None"),
+        ({"sliding_window": 3}, "`sliding_window` None"),
+        ({"cross_heads": (1,)}, r"`cross_heads` None. Received: \(1,\)"),
+    ],
+)
+def test_a_model_that_marian_does_not_have_is_one_line(make_engine, fields, message):
+    engine = make_engine(**{**OF_MARIAN, **fields})
+    options = MarianOptions(length_normalization="marian")
+    with pytest.raises(InputError, match=message) as caught:
+        MarianExporter().resolve_export_options(engine, options)
+    assert "\n" not in str(caught.value)
