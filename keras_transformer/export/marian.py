@@ -51,10 +51,9 @@ class MarianExporter(Exporter):
                 rule = f"A model of Marian has `{name}` {' or '.join(map(repr, allowed))}"
                 raise InputError(f"{rule}. Received: {received[name]!r}.")
         if np.any(np.asarray(engine.model.target_embedding.embeddings)[BOS_ID]):
-            show(
-                "Marian's decoder begins with zeros, not with the trained vector of the beginning "
-                "of a sentence: texts may differ a little."
-            )
+            show("Marian's decoder begins with zeros, not with a trained vector: texts may differ.")
+        if config.normalize_first and config.decoder != "ssru":  # Keys are normalized once only.
+            show("Marian's decoder, unlike its scorer, computes this pre-norm model otherwise.")
         return dict(values)
 
     def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
@@ -93,8 +92,8 @@ def tensors_of(model: Any) -> dict[str, np.ndarray]:
         tensors["decoder_ff_logit_out_b"] = np.asarray(model.output_bias, "float32")[None, EOS_ID:]
     for name, variable in named_weights(model):
         array = np.asarray(variable, "float32")
-        if array.ndim == 3:  # Heads are consecutive columns of a square matrix.
-            array = array.reshape(width, width)
+        # Heads are consecutive columns of a square matrix.
+        array = array.reshape(width, width) if array.ndim == 3 else array
         tensors[name] = array if variable.name == "kernel" else array.reshape(1, -1)
     text = _options(model).encode()
     tensors[OPTIONS] = np.frombuffer(text.ljust(-(-len(text) // 256) * 256, b"\0"), "int8")
@@ -137,8 +136,8 @@ def _write_vocabularies(engine, folder):
             _write_yaml(folder / f"{side}.vocab.yml", {name: id for id, name in enumerate(names)})
     if not names_ids:
         return ["source.spm", "target.spm"], f"{_COMMAND} < in.txt"
-    cut = "spm_encode --model source.spm --output_format piece < in.txt"
-    command = f"{cut} | {_COMMAND} | spm_decode --model target.spm"
+    pieces = "spm_encode --model source.spm --output_format piece < in.txt"
+    command = f"{pieces} | {_COMMAND} | spm_decode --model target.spm"
     return ["source.vocab.yml", "target.vocab.yml"], command
 
 

@@ -108,14 +108,15 @@ def test_the_command_writes_a_folder_that_translates_as_the_run(name, command, t
     assert "begins with zeros" not in captured.err
     assert command in (output / "README.md").read_text("utf-8")
     assert run([*options, "--overwrite", "--length-normalization", "gnmt"]) == 2
-    assert "`length_normalization` 'marian'" in capsys.readouterr().err
+    assert "`--length-normalization` 'marian'" in capsys.readouterr().err
 
 
-def test_a_trained_vector_of_the_beginning_is_announced(make_engine, capsys):
-    engine = make_engine(**OF_MARIAN)
+def test_what_marians_decoder_does_otherwise_is_announced(make_engine, capsys):
+    engine = make_engine(**OF_MARIAN, normalize_first=True)
     options = MarianOptions(length_normalization="marian")
     MarianExporter().resolve_export_options(engine, options)
-    assert "begins with zeros" in capsys.readouterr().err
+    messages = capsys.readouterr().err
+    assert "begins with zeros" in messages and "computes this pre-norm model" in messages
 
 
 @pytest.mark.parametrize(
