@@ -363,7 +363,7 @@ def test_a_language_model_goes_on_with_a_line_and_is_evaluated_and_exported(tmp_
     assert 1 < values[0]["perplexity_per_token"] < 20
     assert values[0]["perplexity_per_word"] == values[1]["perplexity_per_word"]
     assert run([*command, "--source", str(corpus / "train.en")]) == 2
-    assert "is evaluated on a `--reference` alone" in capsys.readouterr().err
+    assert "a language model needs only a `--reference`" in capsys.readouterr().err
     with pytest.raises(InputError, match="`target_prefixes` is not for them"):
         translator.translate(["A"], target_prefixes=["A man"])
     with pytest.raises(InputError, match="`alignment` needs attention"):
