@@ -73,7 +73,7 @@ def package() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
         tree = ast.parse(path.read_text("utf-8"))
         documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
         nodes = [node for node in ast.walk(tree) if isinstance(node, documented)]
-        found = [text for node in nodes if (text := ast.get_docstring(node))]
+        documentation = [text for node in nodes if (text := ast.get_docstring(node))]
         attributes = [
             node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)
         ]  # Docstrings are expressions, those of attributes too.
@@ -87,7 +87,7 @@ def package() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
         joined = [_text_of(node) for node in strings if id(node) not in inside]
         name = str(path.relative_to(ROOT))
         messages[name] = [text for text in joined if text.count(" ") > 1]
-        docstrings[name] = [block for text in found for block in blocks(text)]
+        docstrings[name] = [block for text in documentation for block in blocks(text)]
     return messages, docstrings
 
 
@@ -106,10 +106,10 @@ def counts() -> dict[str, list[tuple[str, str]]]:
 
 
 if __name__ == "__main__":
-    found = counts()
-    for kind, places in found.items():
+    faults_by_kind = counts()
+    for kind, places in faults_by_kind.items():
         print(
             f"{kind}: {len(places)}", *(f"  {place}: {fault}" for place, fault in places), sep="\n"
         )
-    if above := [kind for kind, places in found.items() if len(places) > LIMITS[kind]]:
+    if above := [kind for kind, places in faults_by_kind.items() if len(places) > LIMITS[kind]]:
         sys.exit(f"More than the limits {LIMITS}: {', '.join(above)}")

@@ -152,7 +152,7 @@ class OwnedFolder:
             self.restore()
             self.check_replaceable(overwrite)
             stays = output.is_dir() and (os.path.ismount(output) or not self._entries(output))
-            # Elsewhere beside the output, because a rename is atomic within one file system only.
+            # Otherwise next to the output: a rename is atomic only within one file system.
             parent = output if stays else output.parent
             start = parent / self._temporary
             try:

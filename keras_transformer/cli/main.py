@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from keras_transformer.cli import corpora, evaluate, export, imports, serve, train, translate
+from keras_transformer.cli import corpora, evaluate, export, serve, train, translate
 from keras_transformer.engine.compilation_cache import enable_compilation_cache
 from keras_transformer.errors import InputError, TrainingError, VerificationError, say
 from keras_transformer.quiet import LEVEL, silence_tensorflow
@@ -216,7 +216,6 @@ def _parser():
     train.add_commands(commands)
     translate.add_commands(commands)
     evaluate.add_commands(commands)
-    imports.add_command(commands)
     export.add_command(commands)
     serve.add_command(commands)
     corpora.add_commands(commands)

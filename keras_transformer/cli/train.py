@@ -1,13 +1,16 @@
-"""The commands `keras-transformer train` and `demo`."""
+"""The commands that make a run: `keras-transformer demo`, `train` and `import`."""
 
 import argparse
 
+from keras_transformer.cli.arguments import add_options, begin_with_model, option_values
 from keras_transformer.errors import InputError
 from keras_transformer.quiet import import_keras
 
+_SAMPLES = "source sentences that exports are verified with, one per line; default: built-in ones"
+
 
 def add_commands(commands: argparse._SubParsersAction) -> None:
-    """Adds `demo` and `train` to the subparsers of the command line."""
+    """Adds `demo`, `train` and `import` to the subparsers of the command line."""
     command = commands.add_parser(
         "demo",
         help="train, evaluate and export on built-in data: dates in 26 locales -> 2026-11-20",
@@ -51,6 +54,18 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     )
     command.set_defaults(command=_train)
 
+    command = commands.add_parser(
+        "import",
+        help="make a run from a model of Marian, OPUS-MT, Hugging Face or Firefox",
+        description="Makes a run folder from a model of Marian (npz), OPUS-MT, Hugging Face "
+        "(model_type: marian, safetensors) or Firefox and Bergamot (bin).",
+    )
+    command.add_argument("folder", metavar="FOLDER", help="folder of the model")
+    command.add_argument("--output", required=True, metavar="RUN", help="the run folder to make")
+    command.add_argument("--overwrite", action="store_true", help="replace an earlier run")
+    add_options(command, ("samples", str, "FILE", _SAMPLES))
+    command.set_defaults(command=_import)
+
 
 def _demo(options):
     import_keras()
@@ -85,3 +100,10 @@ def _train(options):
     )
     if not host.index:
         print(folder.path)
+
+
+def _import(options):
+    begin_with_model(options.folder)
+    from keras_transformer.importing import import_run
+
+    print(import_run(**option_values(options)))

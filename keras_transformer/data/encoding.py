@@ -188,7 +188,7 @@ def _remove_left_behind(cache):
     for path in list(cache.glob(".*")):
         if left := re.match(r"\.([0-9a-f]{32})\.(lock$|partial-)", path.name):
             folder = cache / left[1]
-            # An error: another process writes to the folder. The lock's file goes with the lock.
+            # An error: another process writes to the folder. Releasing the lock removes its file.
             with contextlib.suppress(InputError), locked_folder(folder):
                 OwnedFolder(folder).restore()
 

@@ -50,9 +50,9 @@ def imported(path, max_lengths, root):
     from keras_transformer.engine import ModelEngine
     from keras_transformer.importing import import_model
 
-    found = import_model(path)
-    tokenizers = found.source_tokenizer, found.target_tokenizer
-    return ModelEngine(found.model, *tokenizers, *max_lengths, with_xla=False).translate
+    model, source_tokenizer, target_tokenizer, _ = import_model(path)
+    tokenizers = source_tokenizer, target_tokenizer
+    return ModelEngine(model, *tokenizers, *max_lengths, with_xla=False).translate
 
 
 def conversion():

@@ -49,7 +49,7 @@ class Tensors:
 
 
 class Parts(NamedTuple):
-    """What a folder of another program gives.
+    """Content of a folder of another program.
 
     Attributes:
         fields: Fields of the `TransformerConfig`, without the vocabularies' sizes.
@@ -114,7 +114,7 @@ def _fill_tables(model, tensors, source, target):
     tables = [tensors.get(name) for name in names]
     if model.source_embedding is not model.target_embedding:
         _assign(model.source_embedding.embeddings, source.table(tables[0]))
-    # No array in the file's order is held beside the one in ours.
+    # `pop`: a table in the file's order and its copy in our order are not held at once.
     _assign(model.target_embedding.embeddings, target.table(tables.pop()))
     if model.output_projection is not None:
         if "decoder_ff_logit_out_W" in tensors:

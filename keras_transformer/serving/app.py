@@ -265,7 +265,7 @@ class _Waiting:
 
 
 def _deployment(app, answering):
-    # The same name, so that the model's deployment replaces the waiting deployment.
+    # Both deployments have one name: the model's replaces the waiting one.
     return serve.deployment(name="Server", max_surge_percent=100)(serve.ingress(app)(answering))
 
 
