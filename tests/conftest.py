@@ -107,7 +107,7 @@ LONGEST = (
     "tests/decoding/test_search.py",
     "tests/training/test_train.py",
     "tests/models/test_transformer.py",
-    "tests/export/saved_model/test_verification.py",
+    "tests/export/test_engines.py",
     "tests/models/test_every_model.py",
     "tests/benchmarks/",
     "tests/training/test_backends.py",

@@ -1,13 +1,15 @@
 import dataclasses
 import pathlib
 import pickle
+import shutil
+import subprocess
 
-import litert_examples
 import numpy as np
 import pytest
 
 from keras_transformer import Tokenizer, Transformer, TransformerConfig
 from keras_transformer.engine import ModelEngine
+from keras_transformer.errors import InputError
 
 WHO = "a man|a woman|two dogs|three children|the old clerk|a girl".split("|")
 DOES = "runs|is sleeping|sits|eats an apple|reads 12 books|läuft schnell".split("|")
@@ -42,15 +44,12 @@ def make_engine(tokenizer):
     """
 
     def make_engine(target_tokenizer=None, seed=1, dtype="float32", with_xla=False, **fields):
+        sizes = {"model_dim": 16, "num_heads": 2, "intermediate_dim": 32}
+        sizes |= {"num_encoder_layers": 1, "num_decoder_layers": 1}
         config = TransformerConfig(
             vocabulary_size=tokenizer.vocabulary_size,
             target_vocabulary_size=target_tokenizer and target_tokenizer.vocabulary_size,
-            model_dim=16,
-            num_heads=2,
-            intermediate_dim=32,
-            num_encoder_layers=1,
-            num_decoder_layers=1,
-            **fields,
+            **{**sizes, **fields},
         )
         model = Transformer(config, dtype=dtype)
         # Larger than an initializer's: translations then depend on the source.
@@ -110,15 +109,51 @@ def litert_report(engine, texts, exported_once):
 
 
 @pytest.fixture(scope="session")
-def litert_table():
-    return litert_examples.table()
+def two_sided_engine(make_engine, other_tokenizer):
+    """A live engine with two vocabularies."""
+    return make_engine(other_tokenizer, normalize_first=True, tie_embeddings="decoder")
 
 
 @pytest.fixture(scope="session")
-def litert_parts(litert_table):
-    """Two functions that look rows up in the table and multiply by it."""
+def ctranslate2_report(two_sided_engine, texts, exported_once):
+    """The `ExportReport` of `two_sided_engine` for CTranslate2."""
+    pytest.importorskip("ctranslate2", reason="comes with the extra [ctranslate2]")
+    from keras_transformer.export import export_ctranslate2
+
+    options = {"beam_size": 3, "length_penalty": 0.8}
+    return exported_once("ctranslate2", export_ctranslate2, two_sided_engine, texts[:20], **options)
+
+
+@pytest.fixture(scope="session")
+def npm(made_once):
+    """A folder with LiteRT.js, found as the export finds it or installed."""
+    from keras_transformer.export.web.export import PACKAGES, find_packages
+
+    try:
+        return find_packages()[0]
+    except InputError:
+        pass
+    if shutil.which("npm") is None:
+        pytest.skip("needs npm: apt-get install npm")
+
+    def install(folder):
+        command = ["npm", "install", "--ignore-scripts", "--prefix", folder]
+        command += [f"{name}@{series}" for name, series in PACKAGES.items()]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        if done.returncode:
+            pytest.skip(f"npm could not install LiteRT.js: {done.stderr.strip()[-200:]}")
+
+    return made_once("npm", install)
+
+
+@pytest.fixture(scope="session")
+def web_report(engine, npm, texts, exported_once):
+    """The `ExportReport` of `engine` for browsers in float32."""
     pytest.importorskip("ai_edge_litert", reason="comes with the extra [litert]")
-    return litert_examples.look_up_and_multiply(litert_table)
+    from keras_transformer.export import export_web
+
+    options = {"beam_size": 3, "length_penalty": 0.8, "source_lengths": [13], "npm": npm}
+    return exported_once("web", export_web, engine, texts[:20], **options)
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ import concurrent.futures
 import http.server
 import io
 import json
-import os
 import pathlib
 import re
 import runpy
@@ -118,30 +117,21 @@ def test_the_grpc_client_translates_lines_and_tells_the_servers_error(broken, mo
         server.stop(None)
 
 
-def test_the_settings_fit_the_export_and_the_guide(report):
+def test_the_settings_fit_the_export(report):
     batching = (FOLDER / "batching.config").read_text()
     sizes = [int(each) for each in re.findall(r"^allowed_batch_sizes: (\d+)", batching, re.M)]
     assert sizes == [1, 2, 4, 8, 16, 32]  # a batch of 32 is cut by the graph
     assert set(report.manifest["shapes"]["rows"]) <= set(sizes)
     assert f"max_batch_size {{ value: {sizes[-1]} }}" in batching
-    models = (FOLDER / "models.config").read_text()
-    page = FOLDER.parents[1] / "docs" / "howto" / "tf_serving.md"
-    (guide,) = re.findall(r"^## Start the server\n(.*?)^## ", page.read_text(), re.M | re.S)
-    assert 'name: "translator"' in models and 'base_path: "/models/translator"' in models
-    assert "/config/models.config" in guide and "/config/batching.config" in guide
-    assert {name for name in os.listdir(FOLDER) if name not in ("README.md", "__pycache__")} == {
-        name for name in re.findall(r"^\| `(.*?)`", guide, re.M)
-    }
 
 
 def test_the_settings_parse_as_the_servers_messages():
     reason = "comes with the extra [serving-api]"
-    pytest.importorskip("tensorflow_serving.config.model_server_config_pb2", reason=reason)
+    module = "tensorflow_serving.config.model_server_config_pb2"
+    messages = pytest.importorskip(module, reason=reason)
     from google.protobuf import text_format
-    from tensorflow_serving.config import model_server_config_pb2
 
     text = (FOLDER / "models.config").read_text()
-    (model,) = text_format.Parse(
-        text, model_server_config_pb2.ModelServerConfig()
-    ).model_config_list.config
+    (model,) = text_format.Parse(text, messages.ModelServerConfig()).model_config_list.config
+    assert (model.name, model.base_path) == ("translator", "/models/translator")
     assert model.model_version_policy.latest.num_versions == 2

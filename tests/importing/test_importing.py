@@ -83,28 +83,6 @@ def test_words_have_the_probabilities_of_an_independent_reference(imported, name
         np.testing.assert_allclose(scores, expected, atol=1e-4)
 
 
-@OURS
-def test_cached_steps_equal_one_full_pass(imported, name):
-    got = imported(TOYS / name)
-    source = padded(got.source_tokenizer.tokenize(SOURCES, add_eos=True))
-    read = np.array([[1, 7, 11, 5, 13], [1, 4, 4, 9, 6], [1, 5, 8, 12, 10]], "int32")
-    logits = np.asarray(got.model((source, read)))
-    cache = got.model.start_decoding(source, 5, num_beams=2)
-    for step in range(read.shape[1]):
-        ids = np.repeat(read[:, step : step + 1], 2, axis=1)
-        found, cache = got.model.step(ids, cache)
-        np.testing.assert_allclose(found, np.repeat(logits[:, step : step + 1], 2, 1), atol=1e-4)
-
-
-@OURS
-def test_the_beginning_and_padding_have_no_share_in_the_softmax(imported, name):
-    got = imported(TOYS / name)
-    source = padded(got.source_tokenizer.tokenize(SOURCES[:1], add_eos=True))
-    logits = np.asarray(got.model((source, np.array([[1, 5, 7]]))))[0]
-    shares = np.exp(logits - np.log(np.exp(logits).sum(1, keepdims=True)))[:, :2]
-    assert shares.max() < 1e-30
-
-
 def test_a_weight_of_int8_is_its_number_over_the_multiplier(load_program):
     make = load_program(TOYS / "make.py")
     tensors = marian.read_tensors(TOYS / "student" / "model.intgemm8.bin")
@@ -146,9 +124,6 @@ class TestVocabulary:
         found = GraphTokenizer(tokenizer).tokenize(texts, add_eos=True).to_list()
         assert found == tokenizer.tokenize(texts, add_eos=True)
         assert max(map(max, found)) < tokenizer.vocabulary_size
-
-    def test_names_keep_what_yaml_would_make_of_them(self, names):
-        assert {"yes", "1", "<<"} <= set(names)
 
     def test_a_language_is_one_token_and_no_separator_of_turns(self, imported, names):
         tokenizer = imported(TOYS / "opus").source_tokenizer
@@ -209,22 +184,16 @@ def changed(tmp_path, name="opus", **options):
     ("options", "message"),
     [
         ({"type": "s2s"}, "`type` must be 'transformer'"),
-        ({"transformer_ffn_depth": "3"}, "`transformer-ffn-depth` must be '2'"),
         ({"transformer_tied_layers": ["1", "1"]}, "layers that share weights"),
         ({"transformer_no_projection": "true"}, "`transformer-no-projection`"),
         ({"transformer_postprocess_emb": "nd"}, "`transformer-postprocess-emb`"),
         ({"transformer_decoder_autoreg": "average-attention"}, "`transformer-decoder-autoreg`"),
         ({"transformer_alibi_shift": "true"}, "ALiBi is not imported"),
-        ({"right_left": "true"}, "`right-left`"),
         ({"dim_emb": "15"}, "the width must be even"),
         ({"transformer_preprocess": "n"}, "normalizations must be all before or all after"),
         (
-            {
-                "transformer_preprocess": "n",
-                "transformer_postprocess": "da",
-                "transformer_postprocess_top": "n",
-                "version": "v1.10.4 1234",
-            },
+            {"transformer_preprocess": "n", "transformer_postprocess": "da"}
+            | {"transformer_postprocess_top": "n", "version": "v1.10.4 1234"},
             "pre-norm models of Marian before 1.11",
         ),
         ({"transformer_ffn_activation": "gelu", "version": "v1.12.0"}, "gelu of Marian before"),
@@ -262,17 +231,16 @@ def test_tensors_of_other_types_and_a_truncated_file_are_refused(tmp_path, size,
         import_model(folder)
 
 
-@OURS
-def test_the_command_makes_a_run_that_translates_as_the_model_does(tmp_path, capsys, name):
+def test_the_command_makes_a_run_that_translates_as_the_model_does(tmp_path, capsys):
     output = tmp_path / "run"
-    assert run(["import", str(TOYS / name), "--output", str(output)]) == 0
+    assert run(["import", str(TOYS / "opus"), "--output", str(output)]) == 0
     assert capsys.readouterr().out == f"{output}\n"
-    translator, got = Translator.load(output), import_model(TOYS / name)
+    translator, got = Translator.load(output), import_model(TOYS / "opus")
     assert {key: translator.defaults[key] for key in got.decoding} == got.decoding
     engine = ModelEngine(got.model, got.source_tokenizer, got.target_tokenizer, with_xla=False)
     expected = [each.text for each in engine.translate(SOURCES, **got.decoding)]
     assert [each.text for each in translator.translate(SOURCES)] == expected
-    assert run(["import", str(TOYS / name), "--output", str(output)]) == 2
+    assert run(["import", str(TOYS / "opus"), "--output", str(output)]) == 2
     assert "exists already" in capsys.readouterr().err
 
 
@@ -284,11 +252,10 @@ def test_one_process_at_a_time_writes_the_run(tmp_path):
 
 
 @pytest.mark.slow
-@OURS
-def test_a_training_starts_from_the_run_with_nothing_but_a_corpus(tmp_path, name):
+def test_a_training_starts_from_the_run_with_nothing_but_a_corpus(tmp_path):
     from keras_transformer.training import Recipe, train
 
-    origin = import_run(TOYS / name, tmp_path / "origin")
+    origin = import_run(TOYS / "student", tmp_path / "origin")
     (tmp_path / "a.src").write_text("\n".join(SOURCES * 20) + "\n")
     (tmp_path / "a.trg").write_text("\n".join(TARGETS * 20) + "\n")
     files = {"source": "a.src", "target": "a.trg"}
@@ -304,7 +271,7 @@ def test_a_training_starts_from_the_run_with_nothing_but_a_corpus(tmp_path, name
     losses = [row["val_loss"] for row in folder.history()]
     assert losses[1] < losses[0]
     # Marian's vector of the beginning of a sentence is zero, and padding never chosen.
-    assert folder.model().config.to_dict() == import_model(TOYS / name).model.config.to_dict()
+    assert folder.model().config == import_model(TOYS / "student").model.config
 
 
 def test_a_training_from_a_recipe_without_files_is_one_line(tmp_path):
@@ -395,7 +362,7 @@ def test_hugging_faces_logits_and_texts(imported):
     pytest.importorskip("safetensors")
     folder = SHARED / "hf" / "tied"
     got = imported(folder)
-    known, arrays = json.loads((folder / "expected.json").read_text("utf-8")), None
+    known = json.loads((folder / "expected.json").read_text("utf-8"))
     arrays = np.load(folder / "expected.npz")
     pad = json.loads((folder / "config.json").read_text())["pad_token_id"]
     ours = [2, 3, *range(4, pad + 2), 0]  # The file's ids in ours: its padding is the last.
@@ -406,11 +373,6 @@ def test_hugging_faces_logits_and_texts(imported):
         logits = np.asarray(got.model((np.array([source]), np.array([[1, *target[:-1]]]))))[0]
         np.testing.assert_allclose(logits[:, ours], arrays[f"logits{number}"], atol=1e-4)
     engine = ModelEngine(got.model, got.source_tokenizer, got.target_tokenizer, with_xla=False)
-    for name, beam_size in (("greedy", 1), ("beam4", 4)):
-        options = {**got.decoding, "beam_size": beam_size, "max_length": 39}
-        found = engine.translate(known["sources"], max_length_ratio=float("inf"), **options)
-        assert [each.text for each in found] == [text_of(each) for each in known[name]]
-
-
-def text_of(entry):
-    return entry if isinstance(entry, str) else entry[0]
+    options = {**got.decoding, "beam_size": 4, "max_length": 39, "max_length_ratio": float("inf")}
+    found = [each.text for each in engine.translate(known["sources"], **options)]
+    assert found == [text for text, *_ in known["beam4"]]

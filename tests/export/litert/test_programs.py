@@ -75,8 +75,3 @@ def test_the_table_measures_the_translations_of_the_artifact(litert_report, engi
         # A round took less than the whole process.
         assert figures[way] > tokens / figures["process"]
     assert 10 < figures["peak"] < 4000
-
-
-def test_the_table_counts_the_files_that_translate(litert_report):
-    names = {path.name for path in artifacts.needed_files(litert_report.folder)}
-    assert names == {"model.tflite", "tokenizer.model"}

@@ -1,0 +1,245 @@
+"""Engines of exports: the trained model's results in any batch, and one line for a mistake."""
+
+import concurrent.futures
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from translations import check_same
+
+from keras_transformer import Translator
+from keras_transformer.errors import InputError
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.filterwarnings("ignore:.*tokens and were cut")]
+
+TEXTS = ["a man runs.", "two dogs", "", "the old clerk", "a girl", " ", "läuft", "in Köln."]
+ODD = ["你好", "\u200b\u2581"]
+EXPORTED = {"beam_size": 3, "length_penalty": 0.8}
+FIELDS = {
+    "litert": ("ids", "tokens", "source_tokens"),
+    "ctranslate2": ("ids", "tokens", "source_tokens"),
+}
+
+
+@pytest.fixture(scope="session")
+def folder_of(request):
+    """`folder_of(format)`: the path of the export in this format."""
+    reports = {"saved_model": "report", "litert": "litert_report"}
+    return lambda format: request.getfixturevalue(reports.get(format, f"{format}_report")).folder
+
+
+@pytest.fixture(scope="session")
+def engines_of(request, folder_of):
+    """`engines_of(format)`: the trained model's engine and the export's."""
+    loaded = {}
+
+    def engines_of(format):
+        if format not in loaded:
+            trained = "two_sided_engine" if format == "ctranslate2" else "engine"
+            exported = (
+                request.getfixturevalue("exported")
+                if format == "saved_model"
+                else Translator.load(folder_of(format)).engine
+            )
+            loaded[format] = request.getfixturevalue(trained), exported
+        return loaded[format]
+
+    return engines_of
+
+
+SEARCHES = [
+    ("saved_model", {"batch_size": 3}),
+    ("saved_model", {"n_best": 3, "batch_size": 100}),
+    ("saved_model", {"beam_size": 1}),
+    ("saved_model", {"sampling": True, "seed": 5, "temperature": 0.75, "top_k": 7, "top_p": 0.875}),
+    ("saved_model", {"sampling": True, "seed": (3, 5, 7, 11, 13, 17, 19, 23, 29, 31)}),
+    ("saved_model", {"alignment": True}),
+    ("litert", {"batch_size": 2, "threads": 1}),
+    ("litert", {"n_best": 2, "batch_size": 3, "threads": 4}),
+    ("litert", {"beam_size": 1}),
+    ("ctranslate2", {}),
+    ("ctranslate2", {"beam_size": 1, "length_penalty": 0.0}),
+    ("ctranslate2", {"n_best": 2, "length_penalty": 1.2}),
+    ("ctranslate2", {"max_length_ratio": 0.7, "length_penalty": 0.6}),
+    ("ctranslate2", {"n_best": 2, "alignment": True, "batch_size": 1}),
+    ("ctranslate2", {"n_best": 2, "alignment": True, "batch_size": 8}),
+    ("ctranslate2", {"target_prefixes": ["A", "", "", "ON A", "IN", "", "TWO", "A"]}),
+]
+
+
+@pytest.mark.parametrize(("format", "options"), SEARCHES)
+def test_it_finds_what_the_trained_model_finds(engines_of, format, options):
+    trained, exported = engines_of(format)
+    texts = TEXTS if format == "ctranslate2" else TEXTS + ODD
+    search = {k: v for k, v in options.items() if k not in ("batch_size", "threads")}
+    expected = trained.translate(texts, **{**EXPORTED, **search})
+    names = FIELDS.get(format, ("tokens", "source_tokens") if "alignment" in options else ())
+    check_same(expected, exported.translate(texts, **options), *names)
+    assert exported.translate([]) == []
+
+
+@pytest.mark.parametrize("format", ["saved_model", "ctranslate2"])
+def test_given_translations_are_scored(engines_of, format):
+    trained, exported = engines_of(format)
+    targets = TEXTS[::-1]
+    if format == "ctranslate2":
+        targets = [text.upper() for text in targets]
+    expected = trained.score(TEXTS, targets, length_penalty=0.8)
+    for batch_size in (1, 32):
+        received = exported.score(TEXTS, targets, batch_size=batch_size)
+        check_same(expected, received, *FIELDS.get(format, ()))
+        if format == "ctranslate2":
+            for ours, theirs in zip(expected, received, strict=True):
+                values = theirs.token_log_probabilities, ours.token_log_probabilities
+                np.testing.assert_allclose(*values, atol=1e-4)
+    with pytest.raises(InputError, match="a target for each source. Received: 1 sources and 0"):
+        exported.score(["a"], [])
+
+
+@pytest.mark.parametrize("format", ["litert", "ctranslate2"])
+def test_a_long_text_is_refused_cut_or_split(engines_of, format):
+    trained, exported = engines_of(format)
+    long = "a man runs in the park. " * 3
+    with pytest.raises(InputError, match="at most 13 tokens"):
+        exported.translate([long])
+    for text, long_input in ((long, "truncate"), ("a man runs. two dogs sit.", "split")):
+        with pytest.warns(UserWarning, match="1 of 1 texts"):
+            (received,) = exported.translate([text], long_input=long_input)
+        with pytest.warns(UserWarning):
+            (expected,) = trained.translate([text], **EXPORTED, long_input=long_input)
+        assert received.text == expected.text
+    assert len(received.parts) == len(expected.parts) > 1
+
+
+@pytest.mark.parametrize("format", [None, "saved_model", "litert", "ctranslate2"])
+def test_several_threads_get_what_one_gets(engine, engines_of, texts, format):
+    exported = engine if format is None else engines_of(format)[1]
+    options = {**EXPORTED, "long_input": "truncate"}
+    parts = [[text for text in texts[at : at + 8] if len(text) < 13] for at in range(0, 80, 8)]
+    expected = [exported.translate(part, **options) for part in parts]
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        received = pool.map(lambda part: exported.translate(part, **options), parts * 3)
+        for one, other in zip(expected * 3, received, strict=True):
+            check_same(one, other)
+
+
+WITHOUT_KERAS = """
+import sys
+# With None in a module's place its import ends in ImportError.
+sys.modules.update(dict.fromkeys(["keras", "tensorflow", "tensorflow_text"]))
+sys.argv = ["keras-transformer", "translate", "--model", sys.argv[1]]
+from keras_transformer.cli.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize(("format", "name"), [("litert", "model.tflite"), ("ctranslate2", ".")])
+def test_the_command_translates_without_tensorflow_or_keras(engines_of, folder_of, format, name):
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_KERAS, str(folder_of(format) / name)],
+        input="".join(f"{text}\n" for text in TEXTS),
+        capture_output=True,
+        text=True,
+    )
+    expected = [each.text for each in engines_of(format)[0].translate(TEXTS, **EXPORTED)]
+    assert (done.returncode, done.stdout.splitlines()) == (0, expected)
+
+
+@pytest.mark.parametrize(
+    ("format", "options", "message"),
+    [
+        (
+            "saved_model",
+            {"beam_size": 4},
+            r"`beam_size` is fixed at 3 in a SavedModel; .* Received: beam_size=4\.",
+        ),
+        ("saved_model", {"length_penalty": 0.6}, "`length_penalty` is fixed at 0.8"),
+        ("saved_model", {"early_stopping": False}, "`early_stopping` is fixed at True"),
+        ("saved_model", {"n_best": 4}, "`n_best` must be at most `beam_size`"),
+        ("saved_model", {"n_best": 2, "beam_size": 1}, "`n_best` must be 1 of greedy search"),
+        ("saved_model", {"n_best": 2, "sampling": True}, "`n_best` must be 1 of samples"),
+        ("saved_model", {"n_best": 2, "alignment": True}, "`n_best` must be 1 with `alignment`"),
+        ("saved_model", {"beam_size": 1, "alignment": True}, "`alignment` needs beam search"),
+        ("saved_model", {"sampling": True, "seed": (1, 2)}, "one `seed`, or one for each text"),
+        ("saved_model", {"batch_size": 0}, "`batch_size` must be a positive integer"),
+        ("saved_model", {"long_input": "split"}, "`long_input` is fixed at 'truncate'"),
+        ("litert", {"beam_size": 2}, "1 or what this export was made with, 3"),
+        ("litert", {"length_penalty": 0.5}, "`length_penalty` is fixed at 0.8 in a LiteRT export"),
+        ("litert", {"n_best": 3}, "at most 2 in this search"),
+        ("litert", {"n_best": 2, "beam_size": 1}, "at most 1 in this search"),
+        ("litert", {"threads": 0}, "`threads` must be a positive integer"),
+        ("litert", {"alignment": True}, "needs a run folder: a LiteRT export can translate"),
+        ("litert", {"bean_size": 3}, "Did you mean `beam_size`?"),
+        ("litert", {"long_input": "drop"}, "`long_input` must be one of"),
+        ("ctranslate2", {"seed": 3, "sampling": True}, "`seed` is fixed at 0 in a CTranslate2"),
+        ("ctranslate2", {"max_length": 99}, "`max_length` must be at most 17"),
+        ("ctranslate2", {"n_best": 4}, "`n_best` must be at most `beam_size`"),
+    ],
+)
+def test_an_option_that_it_does_not_have_is_one_line(engines_of, format, options, message):
+    with pytest.raises(InputError, match=message):
+        engines_of(format)[1].translate(["a man"], **options)
+
+
+@pytest.mark.parametrize("format", ["saved_model", "litert", "ctranslate2"])
+@pytest.mark.parametrize("received", ["a man", ["a man", None], ["a man", "\ud800"]])
+def test_what_is_no_list_of_strings_is_refused(engines_of, format, received):
+    with pytest.raises(InputError, match="^(Text 2: )?`texts` must be .* Received: .*$"):
+        engines_of(format)[1].translate(received)
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def change_middle(path):
+    """What LiteRT and CTranslate2 would load without a complaint, or crash."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def change_manifest(folder, **fields):
+    manifest = json.loads((folder / "export.json").read_text())
+    (folder / "export.json").write_text(json.dumps({**manifest, **fields}))
+
+
+def rename_operation(folder):
+    path = folder / "saved_model.pb"
+    path.write_bytes(path.read_bytes().replace(b"SentencepieceOp", b"SentencepieceXX"))
+    files = json.loads((folder / "export.json").read_text())["files"]
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    change_manifest(folder, files={**files, path.name: digest})
+
+
+OTHER = "is not the file that was exported"
+DAMAGES = [
+    ("saved_model", lambda folder: (folder / "export.json").unlink(), "without export.json"),
+    ("saved_model", lambda folder: cut(folder / "export.json"), "cannot be read"),
+    ("saved_model", lambda folder: (folder / "export.json").write_text("[]"), "format. is another"),
+    ("saved_model", lambda folder: change_manifest(folder, beam_size="4"), '"beam_size" or with'),
+    ("saved_model", lambda folder: cut(folder / "saved_model.pb"), f"saved_model.pb {OTHER}"),
+    ("saved_model", lambda folder: change_middle(next(folder.glob("variables/*.data*"))), OTHER),
+    ("saved_model", lambda folder: shutil.rmtree(folder / "variables"), "data.* is missing"),
+    ("saved_model", lambda folder: cut(folder / "ids" / "tokenizer.model"), f"ids/.*model {OTHER}"),
+    ("saved_model", rename_operation, "Received: unknown operations: SentencepieceXX"),
+    ("litert", lambda folder: change_middle(folder / "model.tflite"), OTHER),
+    ("litert", lambda folder: (folder / "tokenizer.model").unlink(), "tokenizer.model"),
+    ("litert", lambda folder: change_manifest(folder, files={}), OTHER),
+    ("litert", lambda folder: change_manifest(folder, files=5), '"files" or with another type'),
+    ("ctranslate2", lambda folder: change_middle(folder / "model.bin"), f"model.bin {OTHER}"),
+    ("ctranslate2", lambda folder: (folder / "export.json").unlink(), "a CTranslate2 model that"),
+]
+
+
+@pytest.mark.parametrize(("format", "damage", "message"), DAMAGES)
+def test_a_damaged_folder_is_named_in_one_line(folder_of, tmp_path, format, damage, message):
+    folder = shutil.copytree(folder_of(format), tmp_path / "copy")
+    damage(folder)
+    with pytest.raises(InputError, match=message) as error:
+        Translator.load(folder)
+    assert str(error.value).startswith(str(folder)) and "\n" not in str(error.value)

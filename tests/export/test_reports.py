@@ -1,0 +1,155 @@
+"""What an export holds and was verified with; an export of another model is refused."""
+
+import contextlib
+import hashlib
+import json
+import os
+import pathlib
+import types
+
+import pytest
+from small_corpus import PAIRS, recipe_values
+
+from keras_transformer import Tokenizer, export
+from keras_transformer.engine.run_folder import RunFiles
+from keras_transformer.engine.translation import Translation
+from keras_transformer.errors import VerificationError
+from keras_transformer.export import export_ctranslate2, export_run, exporter_of, verification
+from keras_transformer.export.ctranslate2 import export as ctranslate2
+from keras_transformer.export.litert.file import custom_operations
+from keras_transformer.files import file_digests
+from keras_transformer.training import Recipe, RunFolder
+
+pytestmark = pytest.mark.tensorflow
+
+FILES = {
+    "saved_model": {"saved_model.pb", "ids/saved_model.pb", "ids/tokenizer.model"},
+    "litert": {"model.tflite", "tokenizer.json", "tokenizer.model"},
+    "ctranslate2": {"model.bin", "source_tokenizer.model", "target_tokenizer.model"},
+    "web": {"model.tflite", "index.html", "tokenizer.json", "tokenizer.model"},
+}
+every_format = pytest.mark.parametrize("format", FILES)
+
+
+@pytest.fixture
+def report_of(request):
+    """`report_of(format)`: the `ExportReport` of the export in this format."""
+    names = {"saved_model": "report"}
+    return lambda format: request.getfixturevalue(names.get(format, f"{format}_report"))
+
+
+@every_format
+def test_texts_scores_and_alignments_were_compared(report_of, format):
+    found = report_of(format).verification
+    share, limit = (0.5, 0.02) if format == "ctranslate2" else (0.95, 1e-3)
+    assert found["equal"] >= share * found["texts"] > 0 and found["tolerance"]["equal"] == share
+    for name in ("score", "log_probability", *["alignment"] * (format != "litert")):
+        assert found[f"mean_{name}_difference"] < limit
+
+
+@every_format
+def test_the_folder_holds_what_its_manifest_says(report_of, format):
+    report = report_of(format)
+    folder, files = pathlib.Path(report.folder), report.manifest["files"]
+    for name, content in (("export", report.manifest), ("verification", report.verification)):
+        expected = json.loads(json.dumps(content))
+        assert json.loads((folder / f"{name}.json").read_text()) == expected
+    digests = {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+    for name in ("export.json", "README.md", "verification.json"):
+        del digests[name]
+    assert FILES[format] <= set(digests)
+    described = {
+        name: each if isinstance(each, str) else each["sha256"] for name, each in files.items()
+    }
+    assert described == digests
+    if "model.tflite" in files:
+        content = (folder / "model.tflite").read_bytes()
+        assert files["model.tflite"]["bytes"] == len(content)
+        assert custom_operations(content) == files["model.tflite"]["custom_operations"] == []
+
+
+def test_links_are_read_once(tmp_path, monkeypatch):
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a").write_bytes(b"one")
+    (tmp_path / "b" / "c").write_bytes(b"two")
+    os.link(tmp_path / "a", tmp_path / "b" / "d")
+    one, two = (hashlib.sha256(each).hexdigest() for each in (b"one", b"two"))
+    read, digest = [], hashlib.file_digest
+    monkeypatch.setattr(hashlib, "file_digest", lambda f, n: read.append(f.name) or digest(f, n))
+    assert file_digests(tmp_path) == {"a": one, "b/c": two, "b/d": one}
+    assert len(read) == 2
+
+
+@pytest.mark.parametrize("format", ["saved_model", "litert", "ctranslate2"])
+def test_another_model_is_refused(report_of, make_engine, other_tokenizer, texts, format):
+    sides = {"target_tokenizer": other_tokenizer, "tie_embeddings": "decoder"}
+    other = make_engine(seed=2, normalize_first=True, **sides if format == "ctranslate2" else {})
+    report = report_of(format)
+    with pytest.raises(VerificationError, match="translations are equal, expected at least"):
+        exporter_of(format).verify(other, report.folder, report.manifest, texts)
+
+
+def test_a_folder_that_does_not_load_is_refused(report, engine, tmp_path):
+    with pytest.raises(VerificationError, match="run in a new process.*exit status"):
+        exporter_of("saved_model").verify(engine, tmp_path, report.manifest, ["a man"])
+
+
+def test_a_spoiled_export_is_refused_and_nothing_is_left(engine, texts, tmp_path, monkeypatch):
+    """One weight is another; int8 has the widest tolerance."""
+    pytest.importorskip("ctranslate2", reason="comes with the extra [ctranslate2]")
+    right = ctranslate2._fill_ends
+
+    def changed(spec, model, *rest):
+        right(spec, model, *rest)
+        spec.decoder.layer_norm.beta[3] += 9.0
+
+    monkeypatch.setattr(ctranslate2, "_fill_ends", changed)
+    with pytest.raises(VerificationError, match="translations are equal"):
+        export_ctranslate2(engine, tmp_path / "new", texts, quantize="int8")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_weights_of_16_bits_are_verified_too(engine, texts, tmp_path):
+    pytest.importorskip("ctranslate2", reason="comes with the extra [ctranslate2]")
+    report = export_ctranslate2(engine, tmp_path / "new", texts, quantize="float16")
+    found = report.verification
+    assert 0 < found["mean_score_difference"] and 0 < found["mean_alignment_difference"] < 0.02
+
+
+def test_only_the_trained_model_gets_the_exact_stop_rule_of_ctranslate2(monkeypatch):
+    calls = {}
+
+    def translate(*arguments, **options):
+        calls["child" if not arguments else "trained"] = options
+        return [Translation("a", -4.0)]
+
+    child = types.SimpleNamespace(send=translate, receive=lambda: [Translation("a", -4.0)])
+    monkeypatch.setattr(verification, "_trained_translations", translate)
+    monkeypatch.setattr(verification, "chosen_texts", lambda texts, engine: ["a"])
+    monkeypatch.setattr(ctranslate2, "engine_process", lambda _: contextlib.nullcontext(child))
+    exporter_of("ctranslate2").verify(None, None, {"quantize": "none", "beam_size": 2}, None)
+    common = {"beam_size": 2, "alignment": True, "long_input": "truncate"}
+    assert calls["trained"] == {**common, "early_stopping": False}
+    assert calls["child"] == {"texts": ["a"], **common}
+
+
+def test_a_run_is_verified_with_its_samples_and_its_corpus_is_not_read(tmp_path, monkeypatch):
+    tokenizer = Tokenizer.train_from_texts(PAIRS[0], 29)
+    run, verified_with = RunFolder(tmp_path / "run"), []
+    run.create(Recipe.from_dict(recipe_values(tmp_path / "missing")), (tokenizer, tokenizer), {})
+    exporter = types.SimpleNamespace(
+        export=lambda _, output, texts, *__: verified_with.append(texts)
+    )
+    monkeypatch.setattr(RunFiles, "engine", lambda self: types.SimpleNamespace(labels=["a"]))
+    monkeypatch.setattr(export, "exporter_of", lambda format: exporter)
+    export_run(run.path, tmp_path / "new")
+    run.write_sample_pairs(PAIRS[:5])
+    export_run(run.path, tmp_path / "new")
+    (tmp_path / "other.en").write_text("A dog.\n", encoding="utf-8")
+    export_run(run.path, tmp_path / "new", verify_with=tmp_path / "other.en")
+    # None: the export takes its built-in sentences.
+    assert verified_with == [[], [source for source, _ in PAIRS[:5]], ["A dog."]]
