@@ -72,8 +72,8 @@ def test_a_recurrent_run_is_translated_evaluated_and_exported_as_a_transformers(
     correct = sum(each.text == target for each, target in zip(found, TARGETS, strict=True))
     assert correct >= len(SOURCES) // 2
     # More sentences than a batch has places for.
-    many = translator.translate(SOURCES * 8, batch_size=8, beam_size=2)
-    assert [each.text for each in many] == [each.text for each in found] * 8
+    many = translator.translate(SOURCES * 3, batch_size=32, beam_size=2)
+    assert [each.text for each in many] == [each.text for each in found] * 3
     for each in found[:3]:
         assert each.alignment.shape == (len(each.tokens), len(each.source_tokens))
     scored = translator.score(SOURCES[:4], [each.text for each in found[:4]])
