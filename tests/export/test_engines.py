@@ -188,7 +188,7 @@ def test_an_option_that_it_does_not_have_is_one_line(engines_of, format, options
 @pytest.mark.parametrize("format", ["saved_model", "litert", "ctranslate2"])
 @pytest.mark.parametrize("received", ["a man", ["a man", None], ["a man", "\ud800"]])
 def test_what_is_no_list_of_strings_is_refused(engines_of, format, received):
-    with pytest.raises(InputError, match="^(Text 2: )?`texts` must be .* Received: .*$"):
+    with pytest.raises(InputError, match="^(Text 2: A text|(Text 2: )?`texts`) must be .* Rec"):
         engines_of(format)[1].translate(received)
 
 

@@ -93,11 +93,6 @@ def test_another_model_is_refused(report_of, make_engine, other_tokenizer, texts
         exporter_of(format).verify(other, report.folder, report.manifest, texts)
 
 
-def test_a_folder_that_does_not_load_is_refused(report, engine, tmp_path):
-    with pytest.raises(VerificationError, match="run in a new process.*exit status"):
-        exporter_of("saved_model").verify(engine, tmp_path, report.manifest, ["a man"])
-
-
 def test_a_spoiled_export_is_refused_and_nothing_is_left(engine, texts, tmp_path, monkeypatch):
     """One weight is another; int8 has the widest tolerance."""
     pytest.importorskip("ctranslate2", reason="comes with the extra [ctranslate2]")

@@ -92,9 +92,8 @@ def test_the_command_makes_int8_files_that_the_translator_reads(
     assert 0 < compared["mean_score_difference"]
     names = {path.name for path in (tmp_path / "new").glob("*tokenizer.model")}
     assert names == {"source_tokenizer.model", "target_tokenizer.model"}
-    short = [text for text in texts if len(text) < 13][:32]
-    live = engine.translate(short, beam_size=1)
-    found = Translator.load(tmp_path / "new").translate(short)
+    live = folder.engine().translate(texts[:32], beam_size=1)
+    found = Translator.load(tmp_path / "new").translate(texts[:32])
     same = sum(a.text == b.text for a, b in zip(live, found, strict=True))
     assert same > 16
 

@@ -18,8 +18,8 @@ def table():
 
 
 @pytest.fixture(scope="module")
-def parts(table):
-    """Two of the same function: rows of the table, and their products with all of them."""
+def all_parts(table):
+    """Two of one function, rows of the table and their products with all rows; and another one."""
     pytest.importorskip("ai_edge_litert", reason="comes with the extra [litert]")
     import tensorflow as tf
 
@@ -27,8 +27,19 @@ def parts(table):
         rows = tf.gather(table, ids)
         return {"rows": rows, "logits": tf.matmul(rows, tf.constant(table), transpose_b=True)}
 
-    spec = tf.TensorSpec((None,), tf.int32, name="ids")
-    return convert([(name, traced(function, spec)) for name in ("one", "two")])
+    def largest(values):
+        found, places = tf.math.top_k(values * 2.0, 2)
+        return {"found": found + 1.0, "places": places}
+
+    ids = tf.TensorSpec((None,), tf.int32, name="ids")
+    values = tf.TensorSpec((None, 5), tf.float32, name="values")
+    functions = [(name, traced(function, ids)) for name in ("one", "two")]
+    return convert([*functions, ("largest", traced(largest, values))])
+
+
+@pytest.fixture(scope="module")
+def parts(all_parts):
+    return all_parts[:2]
 
 
 def run(content, name, **inputs):
@@ -79,16 +90,10 @@ def test_a_function_with_variables_is_not_converted():
         convert([("f", function)])
 
 
-def test_only_inputs_and_outputs_have_unknown_sizes():
-    import tensorflow as tf
+def test_only_inputs_and_outputs_have_unknown_sizes(all_parts):
     from ai_edge_litert import schema_py_generated as schema
 
-    def largest(values):
-        found, places = tf.math.top_k(values * 2.0, 2)
-        return {"found": found + 1.0, "places": places}
-
-    spec = tf.TensorSpec((None, 5), tf.float32, name="values")
-    content = join(convert([("largest", traced(largest, spec))]))
+    content = join(all_parts[2:])
     graph = schema.Model.GetRootAs(content, 0).Subgraphs(0)
     tensors = [graph.Tensors(place) for place in range(graph.TensorsLength())]
     unknown = {i for i, each in enumerate(tensors) if each.ShapeSignatureLength()}
