@@ -2,6 +2,15 @@
 
 A step multiplies few rows by every matrix of the decoder. The time then depends on how XLA reads a
 matrix. So each matrix is brought into the form that XLA reads fastest, once before the loop.
+
+Without these layouts a step of one row takes 3.1 times as long at base size, and 1.3 times at width
+128. With 4 to 32 rows it takes up to 1.15 and 1.12 times as long. Without one of the layouts it
+takes longer by these factors, at base size and at width 128 (two AMD EPYC cores):
+
+- stacked matrices for one row: 1.19 and 1.04
+- joined projections: up to 1.07 and 1.10
+- matrices cut in two, only wide ones: up to 1.11
+- a transposed table: up to 1.16 and 1.13
 """
 
 import math
@@ -12,9 +21,6 @@ from keras import ops
 
 from keras_transformer.layers.kv_cache import KeyValue
 from keras_transformer.layers.projection import Projection
-
-# Below anything that a product can be, and finite in float32.
-_LOWEST = -3e38
 
 _BLOCKS = 4
 # Halves of 256 x 1024 are faster than the whole; of 256 x 256 it depends.
@@ -61,7 +67,7 @@ def _block_weights(block, one_row, kept, dtype):
         if not all(_is_plain(projection, dtype) for projection in projections):
             return ()
         *inner, outer = (_linear(projection, dtype) for projection in projections)
-        if of_one_input and (kept or not one_row):
+        if of_one_input and not one_row:
             inner = [Linear.concat(*inner)]
         if kept:
             inner, outer = [linear.to_kept(one_row) for linear in inner], outer.to_kept(one_row)
@@ -256,8 +262,4 @@ def _on_cpu():
 
 
 def _biased(outputs, bias):
-    if bias is None:
-        return outputs
-    # XLA on a CPU fuses "product of one row, then add" into a plain loop on one thread, which has
-    # a third of the speed that memory allows. An operation between the two prevents that.
-    return ops.maximum(outputs, _LOWEST) + bias
+    return outputs if bias is None else outputs + bias
