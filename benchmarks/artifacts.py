@@ -101,7 +101,7 @@ def artifacts(
         row = {
             "artifact": name,
             "export s": seconds,
-            "MB": round(sum(file.stat().st_size for file in needed_files(path)) / 1e6, 1),
+            "MB": megabytes(path),
             "BLEU": round(evaluate(figures["texts"], references)["bleu"], 2),
             "tokens/s, one by one": round(figures["one by one"]),
             "tokens/s, text": round(figures["text"]),
@@ -114,13 +114,14 @@ def artifacts(
     return Report(rows, markdown(rows))
 
 
-def needed_files(path: pathlib.Path) -> list[pathlib.Path]:
-    """Returns the files that translating takes."""
-    if (path / "recipe.yaml").exists():
-        return [path / "model.keras", path / "recipe.yaml", *path.glob("*tokenizer.model")]
-    if (path / "model.tflite").exists():
-        return [path / "model.tflite", *path.glob("*tokenizer.model")]
-    return [file for file in path.rglob("*") if file.is_file()]
+def megabytes(path: pathlib.Path) -> float:
+    """Size of the files that translating needs."""
+    if (path / "recipe.yaml").exists() or (path / "model.tflite").exists():
+        patterns = ["model.keras", "model.tflite", "recipe.yaml", "*tokenizer.model"]
+    else:
+        patterns = ["**/*"]
+    files = [file for pattern in patterns for file in path.glob(pattern) if file.is_file()]
+    return round(sum(file.stat().st_size for file in files) / 1e6, 1)
 
 
 def in_new_process(path: pathlib.Path, lines: Sequence[str], **options: int) -> dict:

@@ -15,7 +15,6 @@ from typing import Any, Literal, NamedTuple
 
 from keras_transformer.engine.compilation_cache import enable_compilation_cache
 from keras_transformer.errors import InputError, require
-from keras_transformer.files import check_writable, write_output
 
 
 class Report(NamedTuple):
@@ -24,12 +23,10 @@ class Report(NamedTuple):
     Attributes:
         figures: Anything that JSON can hold.
         table: The figures as text to read.
-        holds: False if a check failed: the exit code is then 1.
     """
 
     figures: Any
     table: str = ""
-    holds: bool = True
 
 
 def run(
@@ -41,7 +38,7 @@ def run(
 
     Each parameter is an option: its annotation is the type, its line under `Args:` the help. A
     positional-only parameter is a positional argument. The function returns a `Report`, or only
-    the figures. They go to stdout as JSON, and to `--output`; the table goes to stderr.
+    the figures. They go to stdout as JSON; the table goes to stderr.
 
     Args:
         *functions: The program's commands. A single command is not named on the command line.
@@ -66,29 +63,22 @@ def run(
             if function is default and (words or [""])[0] not in (*by_name, "-h", "--help"):
                 words.insert(0, name)
     options = vars(parser.parse_args(words))
-    function, output = options.pop("function"), options.pop("output")
+    function = options.pop("function")
     parameters = inspect.signature(function).parameters.values()
     positional = [options.pop(p.name) for p in parameters if p.kind is p.POSITIONAL_ONLY]
     enable_compilation_cache()
     try:
-        if output is not None:
-            check_writable(output)  # Now, not after minutes of measuring.
         result = function(*positional, **options)
         report = result if isinstance(result, Report) else Report(result)
         if report.table:
             log(report.table)
-        text = json.dumps(report.figures, indent=2, ensure_ascii=False)
-        print(text)
-        if output is not None:
-            write_output(output, text + "\n")
+        print(json.dumps(report.figures, indent=2, ensure_ascii=False))
     except InputError as error:
         parser.error(str(error))
-    if not report.holds:
-        sys.exit(1)
 
 
 def _add_options(parser, function):
-    """Adds the parameters of a function, and `--output`."""
+    """Adds the parameters of a function."""
     helps = dict(
         re.findall(r"^    (\w+): (.+(?:\n {8}.+)*)", inspect.getdoc(function), re.MULTILINE)
     )
@@ -105,7 +95,6 @@ def _add_options(parser, function):
         else:
             options["required"] = parameter.default is parameter.empty
             parser.add_argument("--" + name.replace("_", "-"), **options)
-    parser.add_argument("--output", metavar="FILE", help="file to write the JSON to as well")
     parser.set_defaults(function=function)
 
 
@@ -161,7 +150,6 @@ class Panel(NamedTuple):
 
     Attributes:
         lines: Points by label, from x to y.
-        bottom: Smallest y to show.
         mark: Place on the x axis of a dotted line.
         logarithmic: True for logarithmic axes.
     """
@@ -170,7 +158,6 @@ class Panel(NamedTuple):
     xlabel: str
     ylabel: str
     title: str = ""
-    bottom: float | None = None
     mark: float | None = None
     logarithmic: bool = False
 
@@ -191,7 +178,6 @@ def plot(path: str | os.PathLike, *panels: Panel, rows: int = 1) -> None:
         if panel.mark is not None:
             axis.axvline(panel.mark, color="gray", linestyle=":")
         axis.set(xlabel=panel.xlabel, ylabel=panel.ylabel, title=panel.title)
-        axis.set_ylim(bottom=panel.bottom)
         axis.grid(alpha=0.3)
     figure.axes[0].legend(fontsize=8)
     figure.savefig(path, dpi=100)

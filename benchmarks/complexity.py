@@ -79,16 +79,10 @@ def measured(
 
 def crossover(rows: Sequence[dict], width: int) -> int | None:
     """Length from which self-attention takes longer than the GRU, interpolated; None if never."""
-    times = {
-        kind: {
-            row["length"]: row["milliseconds"]
-            for row in rows
-            if (row["layer"], row["width"]) == (kind, width)
-        }
-        for kind in ("self-attention", "recurrent")
-    }
-    lengths = sorted(times["recurrent"])
-    gaps = [np.log(times["self-attention"][n] / times["recurrent"][n]) for n in lengths]
+    of_width = [row for row in rows if row["width"] == width]
+    times = {(row["layer"], row["length"]): row["milliseconds"] for row in of_width}
+    lengths = sorted({length for _, length in times})
+    gaps = [np.log(times["self-attention", n] / times["recurrent", n]) for n in lengths]
     places = range(len(gaps))
     slower = next((place for place in places if min(gaps[place:]) > 0), None)
     if not slower:

@@ -1,7 +1,7 @@
-"""The engines by name: this package's own, LiteRT, CTranslate2 and KerasHub.
+"""The engines by name: this package's own, CTranslate2 and KerasHub.
 
 An engine is made with `(model, text_engine)`: a `Transformer` and, to translate a text, the
-`ModelEngine` around it. It has the `package` that it needs, the `extra` that brings that, a `note`,
+`ModelEngine` around it. It has the `package` that it needs, a `note`,
 
 - `settings(threads, batch)`: ways to use at most so many threads, keywords in its own words;
 - for random sentences `forced(source_ids, beam_size, steps, **setting)`: a function that searches
@@ -15,7 +15,7 @@ import itertools
 import math
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -48,68 +48,33 @@ class Ours:
         jobs = [Job(ids) for ids in source_ids]
 
         def search():
-            found = scheduler.search(jobs, options, -(-len(jobs) // workers))
-            return [each.ids[0].tolist() for each in found]
+            results = scheduler.search(jobs, options, -(-len(jobs) // workers))
+            return [result.ids[0].tolist() for result in results]
 
         return search
 
     def of_text(self, beam_size, length_penalty, workers=1):
-        made = self._text_engine
-        tokenizers = made.source_tokenizer, made.target_tokenizer
-        lengths = made.max_source_length, made.max_target_length
+        original = self._text_engine
+        tokenizers = original.source_tokenizer, original.target_tokenizer
+        lengths = original.max_source_length, original.max_target_length
         engine = ModelEngine(self._model, *tokenizers, *lengths, frozen=True, workers=workers)
-
-        def translate(sentences, batch_size):
-            found = engine.translate(sentences, beam_size, length_penalty, batch_size=batch_size)
-            return [each.text for each in found]
-
-        return translate
+        return texts_of(engine, beam_size=beam_size, length_penalty=length_penalty)
 
 
-class LiteRT:
-    """The export of a run for LiteRT, in one or several interpreters; only for a text."""
+def texts_of(engine: Any, **options: Any) -> Callable[[list[str], int | None], list[str]]:
+    """Returns a function of sentences and a batch size that gives texts."""
 
-    package = "ai_edge_litert"
-    extra = "litert"
-    quantize = "none"
-    note = "the same weights, in this package's LiteRT export"
+    def translate(sentences, batch_size):
+        translations = engine.translate(sentences, batch_size=batch_size, **options)
+        return [translation.text for translation in translations]
 
-    def __init__(self, model, text_engine=None):
-        self._text_engine = text_engine
-        self._folder = tempfile.TemporaryDirectory()
-
-    def settings(self, threads, batch):
-        return [{"interpreters": n, "num_threads": each} for n, each in grid(threads, batch)]
-
-    def of_text(self, beam_size, length_penalty, interpreters=1, num_threads=1):
-        from keras_transformer.export import export_litert
-
-        path = f"{self._folder.name}/export"
-        if not os.path.exists(path):
-            asked = {"beam_size": beam_size, "length_penalty": length_penalty}
-            export_litert(self._text_engine, path, quantize=self.quantize, **asked)
-        loaded = [Translator.load(path) for _ in range(interpreters)]
-
-        def translate(sentences, batch_size):
-            asked = dict(batch_size=batch_size, threads=num_threads, long_input="truncate")
-            run = at_once([functools.partial(each.translate, **asked) for each in loaded])
-            return [each.text for each in run(sentences)]
-
-        return translate
-
-
-class LiteRTInt8(LiteRT):
-    """The same with weights in int8 and activations of the products in int8, row by row."""
-
-    quantize = "int8"
-    note = "weights and activations of the products in int8 (dynamic range)"
+    return translate
 
 
 class CTranslate2:
     """CTranslate2 on a conversion of the model; several (`inter_threads`) take parts of a batch."""
 
     package = "ctranslate2"
-    extra = "peers"
     computes_in = "float32"  # what the names of its compute types begin with
     note = "the same weights; with a length penalty it ranks and stops by rules of its own"
 
@@ -128,31 +93,33 @@ class CTranslate2:
             tokenizers = text_engine.source_tokenizer, text_engine.target_tokenizer
             # SentencePiece's own: they give tokens as strings for a whole list at once.
             processor = sentencepiece.SentencePieceProcessor
-            self._processors = [processor(model_proto=each.model_bytes) for each in tokenizers]
-            tokens = [each.id_to_piece(list(range(len(each)))) for each in self._processors]
+            self._processors = [processor(model_proto=t.model_bytes) for t in tokenizers]
+            tokens = [p.id_to_piece(list(range(len(p)))) for p in self._processors]
         self._folder = tempfile.TemporaryDirectory()
         convert_to_ctranslate2(model, *tokens, self._folder.name)
         self._translator = functools.partial(ctranslate2.Translator, self._folder.name)
         # Plain "int8" is the one of the others that suits the processor.
         types = ctranslate2.get_supported_compute_types("cpu") - {"int8"}
-        self._types = sorted(each for each in types if each.startswith(self.computes_in))
+        self._types = sorted(name for name in types if name.startswith(self.computes_in))
 
     def settings(self, threads, batch):
-        names = "compute_type", "inter_threads", "intra_threads"
         ways = itertools.product(self._types, grid(threads, batch))
-        return [dict(zip(names, (each, *way), strict=True)) for each, way in ways]
+        return [
+            {"compute_type": name, "inter_threads": parts, "intra_threads": size}
+            for name, (parts, size) in ways
+        ]
 
-    def forced(self, source_ids, beam_size, steps, inter_threads=1, **others):
+    def forced(self, source_ids, beam_size, steps, inter_threads=1, **setting):
         # EOS is not chosen below the least length.
         lengths = dict(min_decoding_length=steps, max_decoding_length=steps, max_input_length=0)
         lengths["max_batch_size"] = -(-len(source_ids) // inter_threads)
-        translator = self._translator(inter_threads=inter_threads, **others)
+        translator = self._translator(inter_threads=inter_threads, **setting)
         tokens = [[self._tokens[i] for i in ids[:-1]] for ids in source_ids]
         ids = {token: i for i, token in enumerate(self._tokens)}
 
         def search():
-            found = translator.translate_batch(tokens, beam_size=beam_size, **lengths)
-            return [[ids[token] for token in each.hypotheses[0]] for each in found]
+            results = translator.translate_batch(tokens, beam_size=beam_size, **lengths)
+            return [[ids[token] for token in result.hypotheses[0]] for result in results]
 
         return search
 
@@ -165,8 +132,8 @@ class CTranslate2:
         def translate(sentences, batch_size):
             tokens = self._text_engine.source_tokenizer.pieces(sentences)
             # It sorts by length what is more than one batch.
-            found = translator.translate_batch(tokens, max_batch_size=batch_size or 32, **options)
-            return target.decode([each.hypotheses[0] for each in found])
+            results = translator.translate_batch(tokens, max_batch_size=batch_size or 32, **options)
+            return target.decode([result.hypotheses[0] for result in results])
 
         return translate
 
@@ -193,19 +160,13 @@ class Artifact:
         return [{}]
 
     def of_text(self, beam_size, length_penalty):
-        def translate(sentences, batch_size):
-            options = dict(beam_size=beam_size, length_penalty=length_penalty)
-            found = self._translator.translate(sentences, batch_size=batch_size, **options)
-            return [each.text for each in found]
-
-        return translate
+        return texts_of(self._translator, beam_size=beam_size, length_penalty=length_penalty)
 
 
 class KerasHubBart:
     """`keras_hub.models.BartSeq2SeqLM` of the model's sizes, with random weights."""
 
     package = "keras_hub"
-    extra = "peers"
     note = "BART of the same sizes, its own random weights, learned positions and gelu"
 
     def __init__(self, model, text_engine=None):
@@ -244,26 +205,22 @@ class KerasHubBart:
                 "decoder_padding_mask": (target == BOS_ID).astype("int32"),
             }
             # Without an id to stop on, the loop runs from the first free place to the last.
-            found = model.generate(inputs, stop_token_ids=None)
-            return found["decoder_token_ids"][:, 1:].tolist()
+            outputs = model.generate(inputs, stop_token_ids=None)
+            return outputs["decoder_token_ids"][:, 1:].tolist()
 
         return functools.partial(at_once([search] * batches_at_once), np.array(source_ids, "int32"))
 
 
 ENGINES: dict[str, Any] = {
     "ours": Ours,
-    "litert": LiteRT,
-    "litert_int8": LiteRTInt8,
     "ctranslate2": CTranslate2,
     "ctranslate2_int8": CTranslate2Int8,
     "keras_hub": KerasHubBart,
 }
 
 
-def choose_engines(
-    names: Iterable[str] | None = None, of_text: bool = False
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """The classes of some engines, or of all, and the extras that bring those not installed."""
+def choose_engines(names: Iterable[str] | None = None, of_text: bool = False) -> dict[str, Any]:
+    """Returns the classes of some engines, by default of all that are installed."""
     method = "of_text" if of_text else "forced"
     allowed = {name: engine for name, engine in ENGINES.items() if hasattr(engine, method)}
-    return choose(names, allowed, f"The engines {'of a text ' * of_text}are")
+    return choose(names, allowed, "engines")

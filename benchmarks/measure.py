@@ -8,6 +8,7 @@ import os
 import pathlib
 import platform
 import re
+import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,10 +16,10 @@ from typing import Any, NamedTuple
 import keras
 
 import keras_transformer
-from benchmarks.command_line import markdown
+from benchmarks.command_line import log, markdown
 from keras_transformer import options
 from keras_transformer.engine.translator import give_tensorflow
-from keras_transformer.errors import InputError, did_you_mean, installation
+from keras_transformer.errors import InputError, did_you_mean, installation, missing_package
 from keras_transformer.models.config import TransformerConfig
 
 MAX_POSITIONS = 1024  # of a source and of a target, in tokens, that every engine has
@@ -46,8 +47,8 @@ def use_threads(threads: int) -> None:
 def check_positive(**values: Any) -> None:
     """Raises `InputError` unless each value, or each of a list of values, is 1 or more."""
     for name, value in values.items():
-        for each in (isinstance(value, (list, tuple)) and value) or [value]:
-            options.check_positive(**{name: each})
+        for number in (isinstance(value, (list, tuple)) and value) or [value]:
+            options.check_positive(**{name: number})
 
 
 def config_of(preset: str, vocabulary_size: int, **fields: Any) -> TransformerConfig:
@@ -60,8 +61,9 @@ def config_of(preset: str, vocabulary_size: int, **fields: Any) -> TransformerCo
 
 def grid(threads: int, batch: int) -> list[tuple[int, int]]:
     """Ways to use so many threads or fewer: parts of a batch at once, threads of each."""
-    sizes = [each for each in range(1, threads + 1) if threads % each == 0]
-    return [(n, each) for n in sizes for each in sizes if n * each <= threads and n <= batch]
+    sizes = [size for size in range(1, threads + 1) if threads % size == 0]
+    ways = itertools.product(sizes, sizes)
+    return [(parts, size) for parts, size in ways if parts * size <= threads and parts <= batch]
 
 
 def at_once(calls: Sequence[Callable[[Any], list]]) -> Callable[[Any], list]:
@@ -70,8 +72,8 @@ def at_once(calls: Sequence[Callable[[Any], list]]) -> Callable[[Any], list]:
 
     def run(items):
         parts = [items[first::count] for first in range(count)]
-        found = pool.map(lambda call, part: call(part), calls, parts)
-        return [each for row in itertools.zip_longest(*found) for each in row][: len(items)]
+        results = itertools.zip_longest(*pool.map(lambda call, part: call(part), calls, parts))
+        return list(itertools.chain.from_iterable(results))[: len(items)]
 
     return run if count > 1 else calls[0]
 
@@ -83,6 +85,11 @@ class Trial(NamedTuple):
     call: Callable[[], list]
     result: list
     tried: dict[str, float]  # the seconds of a call with each setting
+
+
+def words(setting: Mapping[str, object]) -> str:
+    """Name of a setting."""
+    return ", ".join(f"{name}={value}" for name, value in setting.items()) or "one"
 
 
 def at_its_best(calls: Mapping[str, Callable[[], list]]) -> Trial:
@@ -111,6 +118,37 @@ def in_turns(calls: Mapping[str, Callable], rounds: int) -> dict[str, list[float
     return seconds
 
 
+def side_by_side(
+    trials: Mapping[str, Trial], rounds: int, amounts: Mapping[str, int]
+) -> dict[str, dict[str, Any]]:
+    """Figures of each engine at its best setting, in alternating rounds.
+
+    Args:
+        trials: Results of `at_its_best`, by engine; the first is the reference.
+        rounds: Timed rounds.
+        amounts: Sentences or tokens of a call, by engine.
+
+    Returns:
+        By engine, the `setting`, the seconds of those `tried`, the `seconds` of the rounds, the
+        median `rate` per second, and `ratio`: the median of the rounds' ratios of its time per
+        sentence or token to the reference's.
+    """
+    seconds = in_turns({name: trial.call for name, trial in trials.items()}, rounds)
+    reference = next(iter(trials))
+    figures = {}
+    for name, trial in trials.items():
+        share = amounts[reference] / amounts[name]
+        times = zip(seconds[name], seconds[reference], strict=True)
+        figures[name] = {
+            "setting": trial.setting,
+            "rate": round(amounts[name] / statistics.median(seconds[name]), 2),
+            "ratio": round(statistics.median(own / first * share for own, first in times), 3),
+            "seconds": [round(time, 6) for time in seconds[name]],
+            "tried": trial.tried,
+        }
+    return figures
+
+
 def machine() -> dict[str, str | int | None]:
     """The processor and its number of cores."""
     file = pathlib.Path("/proc/cpuinfo")
@@ -119,28 +157,25 @@ def machine() -> dict[str, str | int | None]:
     return {"processor": name[1].strip() if name else platform.machine(), "cores": os.cpu_count()}
 
 
-def choose(
-    names: Iterable[str] | None, allowed: Mapping[str, Any], rule: str
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """Some of the `allowed` by name, or all, and the extras that bring those not installed.
+def choose(names: Iterable[str] | None, allowed: Mapping[str, Any], what: str) -> dict[str, Any]:
+    """Returns engines or trainers by name; by default all whose `package` is installed.
 
-    Args:
-        names: None for all.
-        allowed: What has a `package` that it needs and the `extra` that brings it, by name.
-        rule: What an error begins with, before the names.
+    The extra `peers` brings all packages. `what` is the name of the option.
     """
-    names = list(allowed if names is None else names)
-    rule = f"{rule} {', '.join(allowed)}, each named once."
-    chosen, not_installed = {}, {}
+    if names is None:
+        installed = {name for name in allowed if importlib.util.find_spec(allowed[name].package)}
+        if absent := sorted(allowed.keys() - installed):
+            log(f"not installed: {', '.join(absent)} ({installation('peers')})")
+        return {name: engine for name, engine in allowed.items() if name in installed}
+    names = list(names)
     for name in names or [""]:
         if name not in allowed or names.count(name) > 1:
+            rule = f"`{what}` must be of {', '.join(allowed)}, with no name twice."
             hint = did_you_mean(name, list(allowed)) if name not in allowed else ""
-            raise InputError(f"{rule} Received: engine={name!r}.{hint}")
+            raise InputError(f"{rule} Received: {name!r}.{hint}")
         if importlib.util.find_spec(allowed[name].package) is None:
-            not_installed[name] = allowed[name].extra
-        else:
-            chosen[name] = allowed[name]
-    return chosen, not_installed
+            raise missing_package(name, allowed[name].package, "peers")
+    return {name: allowed[name] for name in names}
 
 
 def _version(package):
@@ -155,7 +190,6 @@ def environment_info(
     rounds: int,
     threads: int,
     chosen: Mapping[str, Any],
-    absent: Mapping[str, str],
 ) -> dict[str, Any]:
     """What a report says beside its rows."""
     packages = {"keras", "tensorflow", *(engine.package for engine in chosen.values())}
@@ -167,11 +201,10 @@ def environment_info(
         "versions": {name: _version(name) for name in sorted(packages)},
         "reference": next(iter(chosen)),
         "notes": {name: engine.note for name, engine in chosen.items()},
-        "not_installed": dict(absent),
     }
 
 
-def report_table(rows: Sequence[Mapping[str, str]], report: Mapping[str, Any], what: str) -> str:
+def report_table(rows: Sequence[Mapping[str, object]], report: Mapping[str, Any], what: str) -> str:
     """Returns a table, and below it the conditions of the measurement.
 
     `what` was measured, with fields of the report in braces.
@@ -184,6 +217,4 @@ def report_table(rows: Sequence[Mapping[str, str]], report: Mapping[str, Any], w
     lines = [markdown(rows), "", f"{what} {turns}".format(**report)]
     lines += [f"{report['machine']['processor']}, {report['machine']['cores']} cores; {versions}."]
     lines += [f"- {name}: {note}." for name, note in report["notes"].items()]
-    for name, extra in report["not_installed"].items():
-        lines.append(f"- not installed: {name} ({installation(extra)}).")
     return "\n".join(lines)

@@ -65,25 +65,13 @@ def beam(
             texts = [result.text for result in translator.translate(sources, **search)]
             words = [len(text.split()) for text in texts]
             scores = {
-                "bleu": evaluate(texts, references)["bleu"],
-                "length_ratio": sum(words) / reference_words,
+                "bleu": round(evaluate(texts, references)["bleu"], 2),
+                "length_ratio": round(sum(words) / reference_words, 3),
                 "longest": max(words),
             }
             rows.append({**search, **scores})
             log(rows[-1])
 
-    def table(field, digits):
-        """Greedy search has one figure for all penalties."""
-        cells = {(row["beam_size"], row["length_penalty"]): row[field] for row in rows}
-        cells |= {(1, penalty): cells.get((1, penalties[0])) for penalty in penalties}
-        return markdown(
-            [
-                {"beam": size, **{f"{p:g}": f"{cells[size, p]:.{digits}f}" for p in penalties}}
-                for size in beam_sizes
-            ]
-        )
-
-    tables = [table(*field) for field in (("bleu", 2), ("length_ratio", 3), ("longest", 0))]
     if plot is not None:
         lines = {
             f"penalty {penalty:g}": {
@@ -95,7 +83,7 @@ def beam(
         }
         title = f"BLEU on {pathlib.Path(source).name}"
         command_line.plot(plot, Panel(lines, "beam size", "BLEU", title))
-    return Report(rows, "\n\n".join(tables))
+    return Report(rows, markdown(rows))
 
 
 def compare(
@@ -131,27 +119,22 @@ def compare(
             texts[name] = [result.text for result in translator.translate(sources)]
             if turn:  # The first round also compiles.
                 seconds[name].append(time.perf_counter() - start)
-    groups = length_groups(sources, edges)
+    groups, by_length = length_groups(sources, edges), {}
     for name, row in rows.items():
         scores = evaluate(texts[name], references)
         if rounds:
             words = sum(len(text.split()) for text in texts[name])
-            row["words/s"] = words / statistics.median(seconds[name])
-        row |= {"bleu": scores["bleu"], "chrf": scores["chrf"], "by_length": {}}
+            row["words/s"] = round(words / statistics.median(seconds[name]))
+        row |= {measure: round(scores[measure], 2) for measure in ("bleu", "chrf")}
+        by_length[name] = {}
         for group, places in groups.items():
             hypotheses, wanted = ([side[i] for i in places] for side in (texts[name], references))
-            row["by_length"][group] = evaluate(hypotheses, wanted)["bleu"]
-    forms = {"parameters": ",", "epochs": "", "minutes": ".1f", "trained tokens/s": ",.0f"}
-    forms |= {"words/s": ",.0f", "bleu": ".2f", "chrf": ".2f"}
-    table = []
-    for name, row in rows.items():
-        cells = {key: format(row[key], f) if key in row else None for key, f in forms.items()}
-        by_length = {group: f"{bleu:.2f}" for group, bleu in row["by_length"].items()}
-        table.append({"model": name, **cells, **by_length})
+            by_length[name][group] = round(evaluate(hypotheses, wanted)["bleu"], 2)
     if plot is not None:
-        lines = {name: row["by_length"] for name, row in rows.items()}
-        command_line.plot(plot, Panel(lines, "words of the source", "BLEU"))
-    return Report(rows, markdown(table))
+        command_line.plot(plot, Panel(by_length, "words of the source", "BLEU"))
+    table = [{"model": name, **row, **by_length[name]} for name, row in rows.items()]
+    figures = {name: {**row, "by_length": by_length[name]} for name, row in rows.items()}
+    return Report(figures, markdown(table))
 
 
 def _named(models):
@@ -173,16 +156,16 @@ def length_groups(sources: Sequence[str], edges: Sequence[int]) -> dict[str, lis
 
 
 def _training_figures(path):
-    """Size and training of a run; nothing of an export."""
+    """Size and training of a run; None for each figure of an export."""
     if pathlib.Path(path, "export.json").exists():
-        return {}
+        return dict.fromkeys(("parameters", "epochs", "minutes", "trained tokens/s"))
     folder = RunFolder.existing(path)
-    metrics = folder.metrics()
+    metrics, rates = folder.metrics(), [row["tokens_per_second"] for row in folder.history()]
     return {
         "parameters": folder.model().count_params(),
         "epochs": metrics["epochs"],
         "minutes": metrics["training_minutes"],
-        "trained tokens/s": statistics.median(row["tokens_per_second"] for row in folder.history()),
+        "trained tokens/s": round(statistics.median(rates)),
     }
 
 
@@ -210,10 +193,7 @@ def curves(models: Sequence[str], /, plot: str | None = None) -> Report:
                 name: {row["epoch"]: row[measure] for row in rows if measure in row}
                 for name, rows in histories.items()
             }
-            # The steep rise of the first epochs would leave little room for the rest.
-            highest = max((y for line in lines.values() for y in line.values()), default=0)
-            bottom = highest / 2 if measure == "val_bleu" else None
-            panels.append(Panel(lines, "epoch", label, bottom=bottom))
+            panels.append(Panel(lines, "epoch", label))
         command_line.plot(plot, *panels)
     return Report(best)
 
@@ -234,7 +214,8 @@ def noise(models: Sequence[str], /, source: str, reference: str) -> Report:
     pairs = list(zip(*read_pairs(source, reference), strict=True))
     texts = {"as it is": pairs}
     for name, kind in NOISE.items():
-        texts[name] = list(PairNoise(_noise(kind)).texts(pairs, 1))
+        shares: dict[str, Any] = {kind: 1.0}
+        texts[name] = list(PairNoise(Noise(**shares)).texts(pairs, 1))
     scores: dict = {name: {} for name in texts}
     for model, path in _named(models).items():
         translator, limit = Translator.load(path), None
@@ -249,11 +230,6 @@ def noise(models: Sequence[str], /, source: str, reference: str) -> Report:
             scores[name][model] = round(bleu, 2)
             log(f"{model}, {name}: {bleu:.2f}")
     return Report(scores, markdown([{"text": name, **row} for name, row in scores.items()]))
-
-
-def _noise(kind: str) -> Noise:
-    shares: dict[str, Any] = {kind: 1.0}
-    return Noise(**shares)
 
 
 def glossary(
@@ -346,8 +322,7 @@ def written_share(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    commands = (beam, compare, curves, noise, glossary, runs)
-    command_line.run(*commands, arguments=arguments)
+    command_line.run(beam, compare, curves, noise, glossary, runs, arguments=arguments)
 
 
 if __name__ == "__main__":

@@ -5,9 +5,7 @@ python -m benchmarks.train --source train.en --target train.de --trainers ours b
 """
 
 import itertools
-import statistics
 from collections.abc import Sequence
-from typing import Any
 
 import keras
 import numpy as np
@@ -16,7 +14,6 @@ from benchmarks import command_line, measure
 from benchmarks.command_line import Report, log
 from benchmarks.trainers import TRAINERS
 from keras_transformer.data import ParallelDataset, encode_pairs, read_pairs
-from keras_transformer.errors import InputError
 from keras_transformer.text import Tokenizer
 
 
@@ -39,9 +36,8 @@ def train(
     """Non-padding tokens per second of each trainer, each at its best setting, in turns.
 
     A round is the same number of batches of a token budget, from one corpus; each trainer batches
-    in its own way. Each trainer's figures have the `setting`, the seconds of those `tried`,
-    `real_tokens` of both sides and their share of all positions, the median `rate`, `ratio`: the
-    median of the rounds' ratios of its time per token to the first trainer's.
+    in its own way. Figures are those of `measure.side_by_side`, and `real_tokens` of both sides and
+    their share of all positions.
 
     Args:
         source: Source side of the corpus.
@@ -61,89 +57,51 @@ def train(
             with _bfloat16; by default all that are installed.
     """
     measure.check_positive(steps=steps, rounds=rounds, batch_tokens=batch_tokens)
-    chosen, absent = measure.choose(trainers, TRAINERS, "The trainers are")
-    if not chosen:
-        raise InputError(f"None of the trainers is installed. Received: trainers={trainers!r}.")
+    chosen = measure.choose(trainers, TRAINERS, "trainers")
     measure.use_threads(threads)
-    config = _config(preset, vocabulary_size, layers, model_dim, num_heads, intermediate_dim)
+    sizes = {"model_dim": model_dim, "num_heads": num_heads, "intermediate_dim": intermediate_dim}
+    sizes |= {"num_encoder_layers": layers, "num_decoder_layers": layers}
+    fields = {name: size for name, size in sizes.items() if size is not None}
+    config = measure.config_of(preset, vocabulary_size, normalize_first=True, **fields)
     tokenizer = Tokenizer.train([source, target], vocabulary_size)
     texts = read_pairs(source, target)
     pairs, report = encode_pairs(*texts, tokenizer, tokenizer, max_length=max_length)
     log(str(report))
-    trials, counts = {}, {}
+    trials, tokens, shares = {}, {}, {}
     for name, trainer in chosen.items():
         keras.utils.set_random_seed(1)
         dataset = ParallelDataset(pairs, batch_tokens, trainer.max_shapes, seed=1)
-        made = trainer(config)
-        trials[name] = measure.at_its_best(
-            {
-                ", ".join(f"{key}={value}" for key, value in setting.items()) or "one": made.steps(
-                    dataset, steps, **setting
-                )
-                for setting in made.settings()
-            }
-        )
+        one = trainer(config)
+        calls = {measure.words(s): one.steps(dataset, steps, **s) for s in one.settings()}
+        trials[name] = measure.at_its_best(calls)
         # Non-padding tokens of the batches, and all their positions.
         batches = list(itertools.islice(dataset.batches(0), steps))
         sides = [ids for (source_ids, _), labels, *_ in batches for ids in (source_ids, labels)]
-        counts[name] = [sum(map(count, sides)) for count in (np.count_nonzero, np.size)]
+        tokens[name], positions = (sum(map(count, sides)) for count in (np.count_nonzero, np.size))
+        shares[name] = round(tokens[name] / positions, 4)
         log(f"{name}: {trials[name].setting}, loss {trials[name].result:.3f}")
-    seconds = measure.in_turns({name: trial.call for name, trial in trials.items()}, rounds)
-    reference, rows = next(iter(chosen)), {}
-    for name, trainer in chosen.items():
-        (tokens, positions), (reference_tokens, _) = counts[name], counts[reference]
-        pairs_of_times = zip(seconds[name], seconds[reference], strict=True)
-        ratios = [(own / tokens) / (first / reference_tokens) for own, first in pairs_of_times]
-        rows[name] = {
-            "setting": f"{trials[name].setting}, {trainer.precision}",
-            "real_tokens": int(tokens),
-            "real_token_share": round(tokens / positions, 4),
-            "rate": round(tokens / statistics.median(seconds[name]), 1),
-            "ratio": round(statistics.median(ratios), 3),
-            "seconds": [round(time, 4) for time in seconds[name]],
-            "tried": trials[name].tried,
-        }
+    rows = measure.side_by_side(trials, rounds, tokens)
+    for name, row in rows.items():
+        row["setting"] += f", {chosen[name].precision}"
+        row |= {"real_tokens": int(tokens[name]), "real_token_share": shares[name]}
     figures = {
         "source": str(source),
         "target": str(target),
         "batch_tokens": batch_tokens,
         "steps": steps,
         "longest_pair": int(pairs.lengths.max()),
-        **measure.environment_info(config, rounds, threads, chosen, absent),
+        **measure.environment_info(config, rounds, threads, chosen),
         "trainers": rows,
     }
-    return Report(figures, table(figures))
-
-
-def _config(preset, vocabulary_size, layers, *sizes):
-    names = "model_dim", "num_heads", "intermediate_dim"
-    fields = {name: size for name, size in zip(names, sizes, strict=True) if size is not None}
-    if layers is not None:
-        fields |= {"num_encoder_layers": layers, "num_decoder_layers": layers}
-    return measure.config_of(preset, vocabulary_size, normalize_first=True, **fields)
-
-
-def table(report: dict[str, Any]) -> str:
-    """Returns a report as a table with its conditions."""
-    rows = [
-        {
-            "trainer": name,
-            "real tokens/s": f"{figures['rate']:,.0f}",
-            "ratio": f"{figures['ratio']:.2f}",
-            "real tokens": f"{figures['real_token_share']:.1%}",
-            "setting": figures["setting"],
-        }
-        for name, figures in report["trainers"].items()
-    ]
-    sizes = (
-        "{num_encoder_layers}+{num_decoder_layers} layers of {model_dim}/{intermediate_dim}, "
-        "vocabulary {vocabulary_size}"
-    ).format(**report["config"])
+    columns = "rate", "ratio", "real_token_share", "setting"
+    table = [{"trainer": name, **{key: row[key] for key in columns}} for name, row in rows.items()]
     what = (
-        f"{sizes}; {{steps}} batches of {{batch_tokens}} positions per side, pairs of at most "
-        "{longest_pair} tokens."
+        "{config[num_encoder_layers]}+{config[num_decoder_layers]} layers of {config[model_dim]}/"
+        "{config[intermediate_dim]}, vocabulary {config[vocabulary_size]}; {steps} batches of "
+        "{batch_tokens} positions per side, pairs of at most {longest_pair} tokens; rates in "
+        "non-padding tokens/s."
     )
-    return measure.report_table(rows, report, what)
+    return Report(figures, measure.report_table(table, figures, what))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

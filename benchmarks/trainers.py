@@ -1,8 +1,8 @@
 """The trainers by name: our `fit`, KerasHub's layers and PyTorch, each in float32 and bfloat16.
 
 A trainer is made with the `TransformerConfig` whose sizes it takes. It has the `package` that it
-needs, the `extra` that brings that, a `note`, the `precision` that it computes in, the number of
-batch shapes (`max_shapes`) that suit it: 1 is a pipeline that pads all to one length; and
+needs, a `note`, the `precision` that it computes in, the number of batch shapes (`max_shapes`) that
+suit it: 1 is a pipeline that pads all to one length; and
 
 - `settings()`: ways to train, keywords in its own words;
 - `steps(dataset, count, **setting)`: a function that trains on the first `count` batches of a
@@ -26,14 +26,12 @@ from keras_transformer.training.recipe import TrainingSection
 
 _SHAPES = 8
 _RATE = 1e-3
-_POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
 
-class Ours:
-    """`model.fit` on batches of a few shapes, as `keras-transformer train` calls it."""
+class Trainer:
+    """A trainer with one setting and the batches of `ours`."""
 
     package = "keras_transformer"
-    note = "`fit` with this package's loss, metrics and batches"
     precision = "float32"
     max_shapes = _SHAPES
 
@@ -41,25 +39,29 @@ class Ours:
         self.config = config
 
     def settings(self) -> list[dict[str, Any]]:
+        return [{}]
+
+
+class Ours(Trainer):
+    """`model.fit` on batches of a few shapes, as `keras-transformer train` calls it."""
+
+    note = "`fit` with this package's loss, metrics and batches"
+
+    def settings(self) -> list[dict[str, Any]]:
         return [{"jit_compile": True}, {"jit_compile": False}]
 
     def steps(self, dataset: ParallelDataset, count: int, jit_compile: bool) -> Callable[[], float]:
-        model = Transformer(self.config, dtype=_POLICIES[self.precision])
+        model = Transformer(self.config, dtype=self.precision)
         compile_model(model, TrainingSection(jit_compile=jit_compile))
         return _fit(model, dataset, count)
 
 
-class Bare(Ours):
+class Bare(Trainer):
     """The compiled step of our model on batches in memory: loss, gradients, Adam."""
 
     note = "the step of `ours` without `fit`, metrics and data pipeline"
 
-    def settings(self) -> list[dict[str, Any]]:
-        return [{}]
-
-    def steps(
-        self, dataset: ParallelDataset, count: int, jit_compile: bool = True
-    ) -> Callable[[], float]:
+    def steps(self, dataset: ParallelDataset, count: int) -> Callable[[], float]:
         import tensorflow as tf
 
         model = Transformer(self.config)
@@ -90,14 +92,13 @@ class KerasHub(Ours):
     """KerasHub's encoder and decoder layers in a functional model, as in Keras' own example."""
 
     package = "keras_hub"
-    extra = "peers"
     note = "its Transformer layers, every batch padded to the longest pair of the corpus"
     max_shapes = 1
 
     def steps(self, dataset: ParallelDataset, count: int, jit_compile: bool) -> Callable[[], float]:
         with warnings.catch_warnings():  # of masks that end in its own layers
             warnings.simplefilter("ignore")
-            model = self._model(dataset.shapes[-1][1], _POLICIES[self.precision])
+            model = self._model(dataset.shapes[-1][1], self.precision)
         model.compile(
             optimizer=keras.optimizers.Adam(_RATE),
             loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=PAD_ID),
@@ -106,17 +107,13 @@ class KerasHub(Ours):
         return _fit(model, dataset, count)
 
     def _model(self, length, dtype):
-        from keras_hub.layers import (
-            TokenAndPositionEmbedding,
-            TransformerDecoder,
-            TransformerEncoder,
-        )
+        from keras_hub import layers
 
         config = self.config
         sizes = dict(intermediate_dim=config.intermediate_dim, num_heads=config.num_heads)
         sizes |= dict(dropout=config.dropout, normalize_first=config.normalize_first, dtype=dtype)
         embed = [
-            TokenAndPositionEmbedding(
+            layers.TokenAndPositionEmbedding(
                 config.vocabulary_size, length, config.model_dim, mask_zero=True, dtype=dtype
             )
             for _ in range(2)
@@ -124,9 +121,9 @@ class KerasHub(Ours):
         inputs = [keras.Input((None,), dtype="int32") for _ in range(2)]
         encoded, decoded = (layer(ids) for layer, ids in zip(embed, inputs, strict=True))
         for _ in range(config.num_encoder_layers):
-            encoded = TransformerEncoder(**sizes)(encoded)
+            encoded = layers.TransformerEncoder(**sizes)(encoded)
         for _ in range(config.num_decoder_layers):
-            decoded = TransformerDecoder(**sizes)(decoded, encoded)
+            decoded = layers.TransformerDecoder(**sizes)(decoded, encoded)
         logits = keras.layers.Dense(config.vocabulary_size, dtype=dtype)(decoded)
         return keras.Model(inputs, keras.ops.cast(logits, "float32"))
 
@@ -140,20 +137,11 @@ def _fit(model, dataset, count):
     return train
 
 
-class Torch:
-    """`torch.nn.Transformer`, with the batches of our own pipeline."""
+class Torch(Trainer):
+    """`torch.nn.Transformer`."""
 
     package = "torch"
-    extra = "peers"
     note = "`nn.Transformer`, eager, tied embeddings, fused Adam, the batches of `ours`"
-    precision = "float32"
-    max_shapes = _SHAPES
-
-    def __init__(self, config: TransformerConfig):
-        self.config = config
-
-    def settings(self) -> list[dict[str, Any]]:
-        return [{}]
 
     def steps(self, dataset: ParallelDataset, count: int) -> Callable[[], float]:
         import torch
@@ -163,7 +151,7 @@ class Torch:
             warnings.simplefilter("ignore")
             model = _torch_model(self.config, dataset.shapes[-1][1])
         optimizer = torch.optim.Adam(model.parameters(), _RATE, fused=True)
-        is_half = self.precision == "bfloat16"
+        is_half = self.precision != "float32"
 
         def train():
             for (source_ids, target_in_ids), labels in itertools.islice(dataset.batches(0), count):
@@ -192,16 +180,10 @@ def _torch_model(config, positions):
             super().__init__()
             self.embed = nn.Embedding(config.vocabulary_size, config.model_dim, PAD_ID)
             nn.init.normal_(self.embed.weight, std=config.model_dim**-0.5)
-            self.body = nn.Transformer(
-                config.model_dim,
-                config.num_heads,
-                config.num_encoder_layers,
-                config.num_decoder_layers,
-                config.intermediate_dim,
-                config.dropout,
-                norm_first=config.normalize_first,
-                batch_first=True,
-            )
+            layers = config.num_encoder_layers, config.num_decoder_layers
+            sizes = config.model_dim, config.num_heads, *layers, config.intermediate_dim
+            options = {"norm_first": config.normalize_first, "batch_first": True}
+            self.body = nn.Transformer(*sizes, config.dropout, **options)
             encoding = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
             self.register_buffer("positions", torch.from_numpy(encoding).float())
             self.dropout = nn.Dropout(config.dropout)
@@ -230,18 +212,8 @@ def _torch_model(config, positions):
     return Model()
 
 
-def _variant(trainer, note, **attributes):
-    return type(trainer.__name__, (trainer,), {"note": note, **attributes})
-
-
-_IN_BFLOAT16 = {"note": "the same under Keras' mixed_bfloat16", "precision": "bfloat16"}
-_AUTOCAST = "under `torch.autocast` in bfloat16"
-TRAINERS: dict[str, Any] = {
-    "ours": Ours,
-    "bare": Bare,
-    "ours_bfloat16": _variant(Ours, **_IN_BFLOAT16),
-    "keras_hub": KerasHub,
-    "keras_hub_bfloat16": _variant(KerasHub, **_IN_BFLOAT16),
-    "torch": Torch,
-    "torch_bfloat16": _variant(Torch, f"eager {_AUTOCAST}", precision="bfloat16"),
-}
+TRAINERS: dict[str, Any] = {"ours": Ours, "bare": Bare, "keras_hub": KerasHub, "torch": Torch}
+for _name in ("ours", "keras_hub", "torch"):
+    _note = f"`{_name}` in mixed bfloat16: Keras' policy, or `torch.autocast`"
+    _attributes = {"note": _note, "precision": "mixed_bfloat16"}
+    TRAINERS[f"{_name}_bfloat16"] = type(_name, (TRAINERS[_name],), _attributes)

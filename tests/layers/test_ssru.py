@@ -47,17 +47,6 @@ def test_outputs_are_those_of_the_papers_equations(rng, policy, tolerance, use_p
     np.testing.assert_allclose(float64(found), expected, atol=tolerance * 3)
 
 
-@POLICIES
-def test_steps_equal_one_pass(rng, policy, tolerance):
-    layer = SSRU(dtype=policy)
-    inputs = rng.normal(size=(BATCH, LENGTH, WIDTH)).astype("float32")
-    expected = float64(layer(inputs))
-    state = layer.start_state(BATCH, 1)
-    for step in range(LENGTH):
-        found, state = layer.step(ops.convert_to_tensor(inputs[:, step : step + 1]), state)
-        np.testing.assert_allclose(float64(found)[:, 0], expected[:, step], atol=tolerance)
-
-
 def test_no_position_sees_the_future(rng):
     layer = SSRU()
     inputs = rng.normal(size=(1, LENGTH, WIDTH)).astype("float32")
@@ -77,31 +66,6 @@ def test_a_state_goes_with_its_hypothesis(rng):
     moved = state.reorder(ops.convert_to_tensor([[2, 0, 2], [1, 1, 0]], "int32"))
     for row, parents in enumerate([[2, 0, 2], [1, 1, 0]]):
         np.testing.assert_array_equal(float64(moved.cell)[row], float64(state.cell)[row][parents])
-
-
-def test_gradients_are_those_of_a_loop(rng):
-    tf = pytest.importorskip("tensorflow")
-    if ops.convert_to_tensor(0.0).__class__.__module__.split(".")[0] != "tensorflow":
-        pytest.skip("needs Keras' TensorFlow backend")
-    forget = rng.random((BATCH, LENGTH, WIDTH)).astype("float32")
-    added = rng.normal(size=(BATCH, LENGTH, WIDTH)).astype("float32")
-
-    def serial(forget, added):
-        cell, found = tf.zeros_like(added[:, 0]), []
-        for step in range(LENGTH):
-            cell = forget[:, step] * cell + added[:, step]
-            found.append(cell)
-        return tf.stack(found, axis=1)
-
-    gradients = []
-    for function in (scan, serial):
-        with tf.GradientTape() as tape:
-            inputs = tf.constant(forget), tf.constant(added)
-            tape.watch(inputs)
-            total = tf.reduce_sum(function(*inputs) ** 2)
-        gradients.append(tape.gradient(total, inputs))
-    for found, expected in zip(*gradients, strict=True):
-        np.testing.assert_allclose(found, expected, atol=1e-3)
 
 
 @pytest.mark.parametrize("normalize_first", [False, True])
