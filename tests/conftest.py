@@ -301,24 +301,3 @@ def pull_back():
         return outputs, lambda cotangent: np.asarray(pull(ops.cast(cotangent, outputs.dtype))[0])
 
     return pull_back
-
-
-@pytest.fixture
-def influence(pull_back, rng):
-    """`influence(function, inputs)[i, j]`: how strongly input position j moves output position i.
-
-    `function` maps `(batch, length, width)` to `(batch, length, width)`. An entry is the largest
-    gradient over batch and width, and exactly 0 where no path leads from j to i.
-    """
-
-    def influence(function, inputs):
-        outputs, pull = pull_back(function, inputs)
-        rows = []
-        for i in range(outputs.shape[1]):
-            # Random: the plain sum of a normalized vector is constant, its gradient is zero.
-            cotangent = np.zeros(outputs.shape)
-            cotangent[:, i] = rng.normal(size=cotangent[:, i].shape)
-            rows.append(np.abs(pull(cotangent)).max(axis=(0, 2)))
-        return np.stack(rows)
-
-    return influence

@@ -63,13 +63,11 @@ def test_what_is_not_there_is_neither_installed_nor_left_out_in_silence(run):
     assert "text on Python 3.11" not in said
 
 
-def test_a_machine_that_is_cis_own_gets_a_browser(run):
-    assert ">>> apt-get install --yes --no-install-recommends chromium\n" in run(CI="true")[1]
-
-
-def test_no_setting_of_the_callers_comes_through(run):
+def test_a_machine_that_is_cis_own_gets_a_browser_and_no_setting_of_the_callers_comes_through(run):
     settings = dict.fromkeys(("RAY_ADDRESS", "XDG_CACHE_HOME", "KERAS_BACKEND"), "callers")
-    assert "=callers" not in run(**settings)[1]
+    _, calls = run(CI="true", **settings)
+    assert ">>> apt-get install --yes --no-install-recommends chromium\n" in calls
+    assert "=callers" not in calls
 
 
 def test_other_pythons_that_start_are_tested_with_the_oldest_dependencies(run, tmp_path):

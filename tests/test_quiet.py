@@ -33,11 +33,8 @@ def test_a_user_who_wants_tensorflows_messages_gets_these_too(capfd, monkeypatch
     assert capfd.readouterr().err == "a delegate"
 
 
-USES = {
-    "a layer": "from keras_transformer.layers import FeedForward as used",
-    "a model": "from keras_transformer import Transformer as used",
-    "training": "from keras_transformer.training import train as used",
-}
+LAYER = "from keras_transformer.layers import FeedForward as used"
+TRAINING = "from keras_transformer.training import train as used"
 PROGRAM = """
 import os, sys
 {use}
@@ -50,12 +47,11 @@ print(loaded)
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("use", USES)
-@pytest.mark.parametrize("level", [None, "0"])
+@pytest.mark.parametrize(("use", "level"), [(LAYER, None), (LAYER, "0"), (TRAINING, None)])
 def test_the_first_use_of_keras_through_the_package_is_quiet(use, level):
     environment = {key: value for key, value in os.environ.items() if key != LEVEL}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(use=USES[use])],
+        [sys.executable, "-c", PROGRAM.format(use=use)],
         env={**environment, **({LEVEL: level} if level else {})},
         capture_output=True,
         text=True,
