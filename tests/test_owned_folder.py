@@ -185,13 +185,6 @@ def mounted(tmp_path, monkeypatch):
     return output
 
 
-def test_a_mounted_folder_is_filled_and_overwritten_in_place(mounted):
-    make(mounted, "old")
-    (mounted / "README.md").write_text("old")
-    make(mounted, "new", overwrite=True)
-    assert tree(mounted) == {MANIFEST: "new"}
-
-
 def test_a_kill_while_a_failed_output_is_removed_costs_no_file_of_the_earlier_one(
     mounted, monkeypatch
 ):
