@@ -169,28 +169,14 @@ def test_an_empty_folder_is_filled_and_stays_itself(tmp_path, linked):
     }
 
 
-@pytest.fixture
-def mounted(tmp_path, monkeypatch):
-    """A folder that can be neither renamed nor replaced, as where something is mounted."""
-    output, rename = tmp_path / "model", os.rename
-    output.mkdir()
-
-    def checked(source, target):
-        if output in (source, target) or output not in source.parents:
-            raise OSError("Device or resource busy")
-        rename(source, target)
-
-    monkeypatch.setattr(os, "rename", checked)
-    monkeypatch.setattr(os.path, "ismount", lambda path: path == output)
-    return output
-
-
 def test_a_kill_while_a_failed_output_is_removed_costs_no_file_of_the_earlier_one(
-    mounted, monkeypatch
+    tmp_path, monkeypatch
 ):
+    mounted, rename = tmp_path / "model", os.rename
+    monkeypatch.setattr(os.path, "ismount", lambda path: path == mounted)
+    mounted.mkdir()
     make(mounted, "old")
     (mounted / "README.md").write_text("old")
-    rename = os.rename
 
     def fail(source, target):
         if source.name == MANIFEST and source.parent.name == "new":

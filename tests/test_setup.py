@@ -1,4 +1,4 @@
-"""What is imported is declared, and bounds are whole versions."""
+"""What is imported is declared, and what is told to install is this distribution."""
 
 import ast
 import importlib.metadata
@@ -10,16 +10,6 @@ from keras_transformer.errors import DISTRIBUTION
 
 ROOT = pathlib.Path(__file__).parents[1]
 PROGRAMS = ("keras_transformer", "benchmarks", "export", "training", "tests")
-
-
-def requirements():
-    """From each distribution that setup.py names, in small letters, to its lower bound."""
-    setup = ast.parse((ROOT / "setup.py").read_text(encoding="utf-8"))
-    strings = [node.value for node in ast.walk(setup) if isinstance(node, ast.Constant)]
-    found = (
-        re.fullmatch(r"([\w-]+)(?:\[[\w,]+\])?>=([\d.]+),<[\d.]+", str(each)) for each in strings
-    )
-    return {each[1].lower().replace("_", "-"): each[2] for each in found if each}
 
 
 def imported(path):
@@ -34,12 +24,14 @@ def test_every_package_that_is_imported_is_declared():
     paths = [path for top in PROGRAMS for path in (ROOT / top).rglob("*.py")]
     ours = {*PROGRAMS, *(path.stem for path in paths)}
     distributions = importlib.metadata.packages_distributions()
-    declared, missing = requirements(), set()
+    setup = (ROOT / "setup.py").read_text(encoding="utf-8")
+    names = re.findall(r'"([\w-]+)(?:\[[\w,]+\])?>=[\d.]+,<[\d.]+"', setup)
+    declared, missing = {name.lower().replace("_", "-") for name in names}, set()
     for path in paths:
         for name in set(imported(path)) - ours - sys.stdlib_module_names:
             # What is not installed here has the name that is imported.
             of_name = {each.lower().replace("_", "-") for each in distributions.get(name, [name])}
-            if not of_name & declared.keys():
+            if not of_name & declared:
                 missing.add((path.relative_to(ROOT).as_posix(), name))
     assert missing == set()
 
