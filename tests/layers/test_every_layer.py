@@ -56,6 +56,8 @@ def test_keras_own_layer_checks_pass(name):
     options = {} if name != "embedding" else {"input_dtype": "int32"}
     if isinstance(shapes, dict):
         options["run_training_check"] = False  # It feeds one input.
+    by_position = shapes.values() if isinstance(shapes, dict) else [shapes]
+    assert tuple(layer(**arguments).compute_output_shape(*by_position)) == ONE
     if name == "concatenated":
         options["run_mixed_precision_check"] = False
     testing.TestCase().run_layer_test(

@@ -85,7 +85,9 @@ def test_ids_outside_the_vocabulary_are_refused(tokenizer, ids):
         tokenizer.detokenize(ids)
 
 
-def test_a_saved_tokenizer_loads_as_its_equal(tokenizer, byte_tokenizer, tmp_path):
+def test_a_saved_tokenizer_loads_as_its_equal_also_after_a_save_that_failed(
+    tokenizer, byte_tokenizer, tmp_path, monkeypatch
+):
     path = tmp_path / "tokenizer.model"
     tokenizer.save(path)
     loaded = Tokenizer.load(str(path))
@@ -95,6 +97,10 @@ def test_a_saved_tokenizer_loads_as_its_equal(tokenizer, byte_tokenizer, tmp_pat
     # The file is a plain SentencePiece model, which other programs read.
     peer = sentencepiece.SentencePieceProcessor(model_file=str(path))
     assert peer.encode("two dogs") == tokenizer.tokenize("two dogs")
+    monkeypatch.delattr(os, "fsync")
+    with pytest.raises(AttributeError):
+        byte_tokenizer.save(path)
+    assert Tokenizer.load(path) == tokenizer
 
 
 def test_an_error_of_loading_names_the_file(tmp_path):
