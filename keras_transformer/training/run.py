@@ -175,6 +175,8 @@ class Run(RunState):
     def begin(self) -> None:
         """Makes the model or reads the last checkpoint, and prepares the folder for epochs."""
         self.model, self.start = self._model_and_start()
+        # Now: variables that are made in the first step would let TensorFlow trace it twice.
+        self.model.optimizer.build(self.model.trainable_variables)
         trainable_count = sum(
             math.prod(variable.shape) for variable in self.model.trainable_variables
         )
