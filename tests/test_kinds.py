@@ -83,9 +83,9 @@ def test_a_recurrent_run_is_translated_evaluated_and_exported_as_a_transformers(
     command = ["evaluate", "--model", str(folder), "--source", str(source)]
     assert run([*command, "--reference", str(target)]) == 0
     assert json.loads(capsys.readouterr().out)["bleu"] > 20
-    exporting = ["export", "--model", str(folder), "--output", str(tmp_path / "export")]
-    few = few_texts(tmp_path)
-    assert run([*exporting, "--format", "saved_model", "--signatures", "greedy", *few]) == 0
+    command = ["export", "--model", str(folder), "--format", "saved_model", "--output"]
+    few = ["--signatures", "greedy", *few_texts(tmp_path)]
+    assert run([*command, str(tmp_path / "export"), *few]) == 0
     exported = Translator.load(tmp_path / "export").translate(SOURCES)
     assert [each.text for each in exported] == [each.text for each in found]
 
@@ -108,7 +108,6 @@ def test_a_recipe_takes_the_options_of_its_kind_alone(tmp_path):
     for model, message in (
         ({"kind": "recurent"}, "`model.kind` must be one of transformer, recurrent"),
         ({"turn_layers": 1, "kind": "transformer"}, "`turn_layers` needs sources whose turns"),
-        ({"num_heads": 4}, "num_heads"),
         ({"preset": "transformer_tiny"}, "preset"),
         ({"attention": "self"}, "`attention` must be one of none, bahdanau, luong"),
     ):
@@ -201,7 +200,6 @@ def test_what_a_classifier_cannot_do_is_one_line(labelling, capsys, tmp_path):
         (["translate", *model, "--long-input", "split"], "`--long-input` must be one of refuse"),
         (["translate", *model, "--stream"], "`--stream` needs a model that writes text"),
         (["export", *model, *output, "--format", "ctranslate2"], "needs a Transformer"),
-        (["export", *model, *output, "--format", "web"], "needs a Transformer"),
         (["export", *model, *output, "--format", "tflite"], "A LiteRT model needs a Transformer"),
         (["export", *model, *output, "--format", "saved_model", "--beam-size", "2"], "beam"),
         (["inspect", *model, *output, "--source", "A dog."], "`inspect` needs a Transformer"),
@@ -248,8 +246,7 @@ def test_a_conversation_goes_from_recipe_to_export_with_an_encoder_over_turns(tm
     tokenizer = RunFolder(folder).tokenizers()[0]
     assert RunFolder(folder).model().config.turn_id == tokenizer.turn_id == 4
     command = ["export", "--model", str(folder), "--format", "saved_model", "--output"]
-    few = few_texts(tmp_path)
-    assert run([*command, str(exported), "--signatures", "sample", *few]) == 0
+    assert run([*command, str(exported), "--signatures", "sample", *few_texts(tmp_path)]) == 0
     replies = converse(folder, "A dog.\n", "--seed", "3")
     assert len(replies) == 1 and converse(exported, "A dog.\n", "--seed", "3") == replies
     assert converse(folder, "A dog.\n", "--seed", "4") != replies
@@ -283,26 +280,21 @@ def test_a_language_model_goes_on_with_a_line_and_is_evaluated_and_exported(tmp_
     found = translator.translate(prompts)
     for prompt, each in zip(prompts, found, strict=True):
         assert each.text.startswith(prompt) and len(each.text) > len(prompt)
-    scored = translator.score([""] * 2, [each.text for each in found])
-    for each, again in zip(found, scored, strict=True):
-        assert again.log_probability == pytest.approx(each.log_probability, abs=1e-3)
     targets = [each.text.removeprefix(p) for each, p in zip(found, prompts, strict=True)]
+    scored = translator.score([""] * 2, [each.text for each in found])
     continued = translator.score(prompts, targets)
-    for each, again in zip(found, continued, strict=True):
+    for each, whole, part in zip(found, scored, continued, strict=True):
+        assert whole.log_probability == pytest.approx(each.log_probability, abs=1e-3)
         expected = each.continuation_log_probability
-        assert again.log_probability == pytest.approx(expected, abs=1e-3)
+        assert part.log_probability == pytest.approx(expected, abs=1e-3)
     *_, streamed = translator.stream("A musician")
     assert streamed == found[0].text
     exported = tmp_path / "export"
     command = ["export", "--model", str(folder), "--format", "saved_model", "--output"]
-    few = few_texts(tmp_path)
-    assert run([*command, str(exported), "--signatures", "score", *few]) == 0
+    assert run([*command, str(exported), "--signatures", "score", *few_texts(tmp_path)]) == 0
     again = Translator.load(exported).translate(prompts)
     assert [each.text for each in again] == [each.text for each in found]
-    again = Translator.load(exported).score(prompts, targets)
-    assert [each.log_probability for each in again] == pytest.approx(
-        [each.log_probability for each in continued], abs=1e-3
-    )
+    check_same(continued, Translator.load(exported).score(prompts, targets))
     capsys.readouterr()
     values = []
     for model in (folder, exported):
@@ -330,7 +322,6 @@ def test_what_needs_two_sides_is_refused_of_a_language_model(tmp_path):
         ("text", "joint", False),
         ("training", "select_by", "bleu"),
         ("data", "bleu_tokenizer", "zh"),
-        ("training", "attention_images", 1),
     ):
         wrong = {**values, section: {**values[section], key: value}}
         with pytest.raises(InputError, match=f"`{section}.{key}.*` needs a source and a target"):
