@@ -50,22 +50,22 @@ def test_an_option_that_is_given_is_the_librarys(name):
     assert parsed("--" + name.replace("_", "-"), *texts) == {name: value}
 
 
-def test_one_that_is_not_given_leaves_the_default_to_the_library():
-    assert parsed() == {}
-
-
 def test_together_they_are_decoding_options():
     options = {name: value for name, (_, value) in EVERY.items()}
     del options["batch_size"], options["long_input"]
     assert DecodingOptions(**options).logit_bias == ((5, -2.5), (7, 1.0))
 
 
-def test_what_is_true_by_default_can_be_switched_off():
-    assert parsed("--no-early-stopping") == {"early_stopping": False}
-
-
-def test_ids_may_be_given_bit_by_bit():
-    assert parsed("--banned-ids", "5", "--banned-ids", "7") == {"banned_ids": [5, 7]}
+@pytest.mark.parametrize(
+    ("arguments", "values"),
+    [
+        ([], {}),  # The library has the defaults.
+        (["--no-early-stopping"], {"early_stopping": False}),
+        (["--banned-ids", "5", "--banned-ids", "7"], {"banned_ids": [5, 7]}),
+    ],
+)
+def test_an_option_may_be_left_out_switched_off_or_repeated(arguments, values):
+    assert parsed(*arguments) == values
 
 
 @pytest.mark.parametrize(

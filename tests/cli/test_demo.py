@@ -92,17 +92,12 @@ def test_an_earlier_demo_is_removed_and_nothing_else(tmp_path):
             demo._prepare(tmp_path, overwrite=True)
         assert sorted(tmp_path.rglob("*")) == before
         (tmp_path / file).unlink()
+        # What a killed demo leaves.
+        (tmp_path / ".run.lock").write_text("1 there")
+        (tmp_path / ".export.partial-1-0123abcd").mkdir()
+        (tmp_path / ".export.partial-1-0123abcd" / "saved_model.pb").write_text("")
         demo._prepare(tmp_path, overwrite=True)
         assert list(tmp_path.rglob("*")) == [tmp_path / "data"]
-
-
-def test_what_a_killed_demo_left_is_removed(tmp_path):
-    make_demo(tmp_path)
-    (tmp_path / ".run.lock").write_text("1 there")
-    (tmp_path / ".export.partial-1-0123abcd").mkdir()
-    (tmp_path / ".export.partial-1-0123abcd" / "saved_model.pb").write_text("")
-    demo._prepare(tmp_path, overwrite=True)
-    assert list(tmp_path.rglob("*")) == [tmp_path / "data"]
 
 
 @pytest.mark.parametrize("file", ["thesis.txt", "run/thesis.txt", "data/train.source"])

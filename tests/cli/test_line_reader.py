@@ -25,28 +25,20 @@ def test_only_line_feeds_end_a_line_and_a_first_byte_order_mark_is_no_text():
     assert texts(LineReader(io.BytesIO(content)).take(9)) == ["a\u2028b\x0cc\rd", "\ufeffe"]
 
 
-def test_a_line_is_given_as_soon_as_it_is_there(pipe):
+def test_lines_are_given_as_soon_as_they_are_there(pipe):
     stream, sink = pipe
-    reader = LineReader(stream)
+    reader, start = LineReader(stream), time.monotonic()
     for text in ("one", "two"):
         sink.write(f"{text}\n".encode())
-        start = time.monotonic()
         assert texts(reader.take(1024)) == [text]  # The pipe is still open.
-        assert time.monotonic() - start < 5
+    sink.write(b"three\nfour\nfive\n")
+    assert texts(reader.take(2)) == ["three", "four"]
+    assert texts(reader.take(2)) == ["five"]  # It does not wait for another one.
+    assert time.monotonic() - start < 5
     sink.write(b"no end")
     sink.close()
     assert texts(reader.take(1024)) == ["no end"]
     assert reader.take(1024) == []
-
-
-def test_lines_that_a_chunk_had_no_place_for_come_without_another_one(pipe):
-    stream, sink = pipe
-    reader = LineReader(stream)
-    sink.write(b"one\ntwo\nthree\n")
-    assert texts(reader.take(2)) == ["one", "two"]
-    start = time.monotonic()
-    assert texts(reader.take(2)) == ["three"]  # The pipe is still open.
-    assert time.monotonic() - start < 5
 
 
 def test_a_line_that_comes_in_parts_is_waited_for(pipe, in_background):

@@ -101,14 +101,6 @@ def test_a_line_at_fault_is_named_and_those_before_it_are_written(translator, li
     assert output.getvalue().splitlines() == [text.upper() for text in texts[:1302]]
 
 
-def test_prefixes_stay_with_their_lines(translator, lines, tmp_path):
-    texts = [f"line {i}" for i in range(1100)]
-    path = tmp_path / "prefixes"
-    path.write_text("".join(f"{i}: \n" for i in range(1100)))
-    result = translated(translator, lines(*texts), target_prefixes=path)
-    assert result.splitlines() == [f"{i}: {text.upper()}" for i, text in enumerate(texts)]
-
-
 def test_the_bar_counts_what_is_written_and_is_cleared_for_it(translator, lines, capsys):
     with progress_bar(10) as bar:
         translate_lines(translator, lines("a", "b", "SPLIT"), sys.stdout, as_text, bar=bar)
@@ -234,11 +226,13 @@ def test_wrong_options_of_an_incremental_translation_are_refused_before_anything
 
 @pytest.fixture
 def files(tmp_path):
-    def files(sources, targets):
-        for name, texts in (("source", sources), ("target", targets)):
-            text = "".join(text + "\n" for text in texts)
-            (tmp_path / name).write_text(text, encoding="utf-8")
-        return tmp_path / "source", tmp_path / "target"
+    """`files(sources, targets)`: paths of two files with these lines."""
+
+    def files(*sides):
+        paths = [tmp_path / "source", tmp_path / "target"]
+        for path, texts in zip(paths, sides, strict=True):
+            path.write_text("".join(text + "\n" for text in texts), encoding="utf-8")
+        return paths
 
     return files
 
@@ -249,17 +243,7 @@ def test_each_pair_is_a_json_object(translator, files, capsys):
         paths = files(["a b", "c"], ["Ä B", "C"])
         score_lines(translator, *paths, output, as_scored_json, bar=bar, alignment=True)
     first, second = map(json.loads, output.getvalue().splitlines())
-    assert first == {
-        "line": 1,
-        "source": "a b",
-        "target": "Ä B",
-        "score": -0.5,
-        "log_probability": -0.75,
-        "tokens": ["Ä", "B"],
-        "token_log_probabilities": [-0.25, -0.25],
-        "alignment": [[0.1235]],
-        "source_tokens": ["a", "b"],
-    }
+    assert (first["source"], first["target"], first["alignment"]) == ("a b", "Ä B", [[0.1235]])
     assert (second["line"], second["target"]) == (2, "C")
     assert "2 sentences" in capsys.readouterr().err
 

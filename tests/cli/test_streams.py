@@ -9,12 +9,11 @@ import pytest
 from small_corpus import write_corpus
 
 ROOT = pathlib.Path(__file__).parents[2]
-COMMANDS = "demo train translate chat score evaluate inspect export serve clean synthesize glossary"
 needs_full = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 
 # An engine that warns, as a library would, and a library that writes to descriptor 2.
 TRANSLATE = """
-import contextlib, os, sys, warnings
+import contextlib, os, signal, sys, warnings
 from keras_transformer import Translation, Translator
 from keras_transformer.cli import main as cli
 
@@ -32,6 +31,7 @@ class Engine:
         return [Translation(text.upper(), 0.0) for text in texts]
 
 Translator.load = lambda path: Engine()
+signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell's background jobs ignore it.
 sys.exit(cli.run(["translate", "--model", "m"]))
 """
 
@@ -58,7 +58,7 @@ def shell(tmp_path):
 
 
 @needs_full
-@pytest.mark.parametrize("command", ["", *COMMANDS.split()])
+@pytest.mark.parametrize("command", ["", "translate"])
 def test_a_help_text_that_is_lost_is_an_error(command, shell):
     done = shell(f"transformer {command} --help >/dev/full")
     assert done.returncode == 2
@@ -71,7 +71,7 @@ def test_a_help_text_that_is_written_without_a_buffer_and_lost_is_an_error(shell
     assert shell("export PYTHONUNBUFFERED=1; transformer --help >/dev/full").returncode == 2
 
 
-@pytest.mark.parametrize("place", ["/dev/null", "&-", pytest.param("/dev/full", marks=needs_full)])
+@pytest.mark.parametrize("place", ["&-", pytest.param("/dev/full", marks=needs_full)])
 def test_messages_that_nobody_reads_change_neither_the_result_nor_the_exit_code(place, shell):
     done = shell(f"printf 'a\\nb\\n' | translate 2>{place}")
     assert (done.returncode, done.stdout, done.stderr) == (0, "A\nB\n", "")
@@ -88,8 +88,6 @@ def test_a_result_without_a_place_is_refused_before_the_work_begins(shell):
     assert line.startswith("keras-transformer: stdout is closed")
     assert not (shell.folder / "opened").exists()
     assert shell("translate >&- 2>&- <&-").returncode == 2
-    done = shell("transformer --help >&-")
-    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
 
 
 @needs_full
@@ -109,3 +107,18 @@ def test_a_closed_stdin_concerns_only_commands_that_read_it(shell):
     assert expected.returncode == 0 and "girl\tMädchen\n" in expected.stdout
     done = shell(f"{learn} <&- 2>&-")
     assert (done.returncode, done.stdout) == (0, expected.stdout)
+
+
+def test_ctrl_c_between_two_lines_ends_the_command_quietly(shell):
+    translate = "mkfifo in; \"$PYTHON\" translate.py <in >out & exec 3>in; printf 'a\\n' >&3"
+    # The answer comes although stdin is still open.
+    done = shell(f"{translate}; until [ -s out ]; do sleep 0.1; done; kill -INT $!; wait $!")
+    assert done.returncode == 130 and (shell.folder / "out").read_text() == "A\n"
+    assert done.stderr.splitlines()[-1].endswith("keras-transformer: interrupted")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_leaves_early_ends_the_command_quietly(shell):
+    done = shell("{ yes a | translate; echo $? >code; } | head -1")
+    assert (done.stdout, (shell.folder / "code").read_text()) == ("A\n", "141\n")
+    assert "Traceback" not in done.stderr and "Broken" not in done.stderr
