@@ -1,9 +1,7 @@
 import os
 import pathlib
-import signal
 import subprocess
 import sys
-import threading
 
 import pytest
 
@@ -12,8 +10,8 @@ from keras_transformer.locks import held_folder, locked_folder
 
 HOLD = """
 import signal, sys
-from keras_transformer import locks
-with getattr(locks, sys.argv[1])(sys.argv[2]) as path:
+from keras_transformer.locks import held_folder
+with held_folder(sys.argv[1]) as path:
     print(path, flush=True)
     signal.pause()
 """
@@ -21,11 +19,11 @@ with getattr(locks, sys.argv[1])(sys.argv[2]) as path:
 
 @pytest.fixture
 def holder():
-    """`holder(name, path)` starts a process that holds a context of `locks`."""
+    """`holder(path)` starts a process that holds a folder."""
     processes = []
 
-    def start(name, path):
-        command = [sys.executable, "-c", HOLD, name, str(path)]
+    def start(path):
+        command = [sys.executable, "-c", HOLD, str(path)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         processes.append(process)
         return process, process.stdout.readline().strip()
@@ -34,15 +32,6 @@ def holder():
     for process in processes:
         process.kill()
         process.communicate()
-
-
-def test_a_process_may_wait_for_the_first_one(tmp_path, capsys, holder):
-    first, _ = holder("locked_folder", tmp_path / "model")
-    threading.Timer(0.5, first.kill).start()
-    with locked_folder(tmp_path / "model", wait=True):
-        assert f"process {first.pid} writes to this folder: waiting" in capsys.readouterr().err
-        assert first.poll() == -signal.SIGKILL or first.wait() == -signal.SIGKILL
-    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize("is_there", [False, True])
@@ -85,12 +74,12 @@ def test_processes_that_wait_for_each_other_write_one_at_a_time(tmp_path):
 
 def test_a_temporary_folder_is_removed_after_its_process_and_no_other_one(tmp_path, holder):
     start = tmp_path / "work-"
-    (_, kept), (killed, left) = holder("held_folder", start), holder("held_folder", start)
+    (_, held), (killed, left) = holder(start), holder(start)
     pathlib.Path(left, "file").write_text("")
     pathlib.Path(f"{start}notes").mkdir()
     killed.kill()
     killed.wait()
     with held_folder(start, 0o700) as folder:
         assert folder.stat().st_mode & 0o777 == 0o700
-        assert {str(path) for path in tmp_path.iterdir()} == {str(folder), kept, f"{start}notes"}
-    assert {str(path) for path in tmp_path.iterdir()} == {kept, f"{start}notes"}
+        assert {str(path) for path in tmp_path.iterdir()} == {str(folder), held, f"{start}notes"}
+    assert {str(path) for path in tmp_path.iterdir()} == {held, f"{start}notes"}

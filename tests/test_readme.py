@@ -66,6 +66,7 @@ def test_five_lines_of_plain_keras_train_on_arrays_and_then_on_text(tmp_path, mo
     write_corpus(tmp_path)
     monkeypatch.chdir(tmp_path)
     from_text = block_with("ParallelDataset(").replace("8000", "90")
+    from_text = from_text.replace("batch_tokens=4096", "batch_tokens=4096, max_shapes=1")
     exec(from_text.replace("epochs=10", "epochs=1"), names)
     assert len(names["model"].history.history["loss"]) == 1
     assert "32 of 32 pairs kept" in str(names["report"])

@@ -78,12 +78,11 @@ def files(tmp_path, monkeypatch):
 
 
 def test_rates_count_the_real_tokens_of_each_trainers_own_batches(files, monkeypatch):
-    pytest.importorskip("torch", reason="comes with the extra [peers]")
     seconds = {"ours": [2.0, 4.0, 8.0], "torch": [1.0, 1.0, 1.0]}
 
     monkeypatch.setattr(measure, "in_turns", lambda calls, rounds: seconds)
     options = dict(layers=1, model_dim=24, num_heads=3, intermediate_dim=40, steps=10**6)
-    report, table, _ = train(**files, **options, batch_tokens=80, trainers=["ours", "torch"])
+    report, table = train(**files, **options, batch_tokens=80, trainers=["ours", "torch"])
     ours, other = report["trainers"]["ours"], report["trainers"]["torch"]
     # All batches of an epoch hold all pairs, whatever their shapes.
     assert ours["real_tokens"] == other["real_tokens"] > 2 * len({*PAIRS})
