@@ -34,6 +34,16 @@ def test_the_fastest_setting_is_taken_and_the_warm_up_does_not_count(monkeypatch
     assert trial.tried == {"a": 5, "b": 3, "c": 4}
 
 
+def test_a_ratio_is_of_the_times_per_token(monkeypatch):
+    seconds = {"a": [2.0, 4.0], "b": [1.0, 1.0]}
+    monkeypatch.setattr(measure, "in_turns", lambda calls, rounds: seconds)
+    trials = dict.fromkeys(seconds, measure.Trial("one", list, [], {}))
+    figures = measure.side_by_side(trials, 2, {"a": 100, "b": 25})
+    # a takes 20 and 40 ms per token, b takes 40.
+    assert figures["b"]["ratio"] == 1.5 and figures["b"]["rate"] == 25
+    assert figures["a"]["ratio"] == 1 and figures["a"]["rate"] == 33.33
+
+
 @pytest.mark.tensorflow
 def test_threads_that_come_too_late_are_a_users_mistake():
     import tensorflow as tf
