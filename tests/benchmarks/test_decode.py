@@ -152,6 +152,7 @@ def test_a_student_is_imported_and_exported_once_and_compared(source, tmp_path, 
     def make(origin, folder, *words, **options):
         folder.mkdir(parents=True)  # raises where it is there
         (folder / "model").write_bytes(bytes(10**6))
+        return types.SimpleNamespace(seconds=1.0)
 
     (tmp_path / "resources" / "models" / "pten-tiny").mkdir(parents=True)
     package = types.SimpleNamespace(__file__=str(tmp_path / "__init__.py"), Translator=Upper)
