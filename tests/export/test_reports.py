@@ -108,9 +108,15 @@ def test_a_spoiled_export_is_refused_and_nothing_is_left(engine, texts, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_weights_of_16_bits_are_verified_too(engine, texts, tmp_path):
-    pytest.importorskip("ctranslate2", reason="comes with the extra [ctranslate2]")
-    report = export_ctranslate2(engine, tmp_path / "new", texts, quantize="float16")
+def test_weights_of_16_bits_take_half_and_are_verified_too(
+    ctranslate2_report, two_sided_engine, texts, tmp_path
+):
+    report = export_ctranslate2(two_sided_engine, tmp_path / "new", texts, quantize="float16")
+    half, whole = (
+        pathlib.Path(each.folder, "model.bin").stat().st_size
+        for each in (report, ctranslate2_report)
+    )
+    assert half < 0.7 * whole
     found = report.verification
     assert 0 < found["mean_score_difference"] and 0 < found["mean_alignment_difference"] < 0.02
 
