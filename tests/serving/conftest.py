@@ -1,7 +1,7 @@
 """A server that the tests of a process share."""
 
 import pytest
-from live_server import Server, save_model
+from live_server import LIMITS, WORDS, Server, save_model, wait_for
 
 
 @pytest.fixture(scope="session")
@@ -16,7 +16,11 @@ def toy(tmp_path_factory):
 def server(toy, tmp_path_factory):
     """A server that the tests of a file share."""
     pytest.importorskip("ray")
-    running = Server(toy, tmp_path_factory.mktemp("server") / "log")
+    command = ["-m", "keras_transformer", "serve", f"--model={toy}", "--port=0"]
+    command += [f"--{name}={value}" for name, value in LIMITS.items()]
+    running = Server(command, tmp_path_factory.mktemp("server") / "log")
+    # The replica that answers 503 is to be gone.
+    running.wait(lambda: running.is_ready() and len(running.replicas()) == 1)
     yield running
     running.stop()
 
@@ -26,22 +30,37 @@ def light(tmp_path_factory):
     """An export that is loaded in a second: CTranslate2, random weights."""
     pytest.importorskip("ctranslate2")
     import numpy as np
-    from decoding_oracles import ban_padding_and_bos
+    from decoding_oracles import ban_padding_and_bos, varied_transformer
+    from naive_search import BOS
 
-    from keras_transformer import Tokenizer, Transformer, TransformerConfig
+    from keras_transformer import Tokenizer
     from keras_transformer.engine import ModelEngine
     from keras_transformer.export import export_ctranslate2
 
-    words = "a man two dogs runs sleeps in the park on bench".split()
-    texts = [f"{one} {two} {three}." for one in words for two in words for three in words]
-    tokenizer = Tokenizer.train_from_texts(texts, vocabulary_size=29)
-    sizes = dict(model_dim=16, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
-    model = Transformer(TransformerConfig(29, intermediate_dim=32, **sizes))
-    chance = np.random.default_rng(1)
-    for weight in model.trainable_weights:
-        weight.assign(0.7 * chance.normal(size=weight.shape))
+    model = varied_transformer("post_norm")
     ban_padding_and_bos(model)
+    # Its logits have moved: they are centred again, by the axis that bans.
+    ids = np.random.default_rng(7).integers(3, 17, size=(2, 23, 19)).astype("int32")
+    ids[1, :, 0] = BOS
+    logits, table = np.asarray(model((*ids,))), np.array(model.target_embedding.embeddings)
+    offsets = -logits.mean(axis=(0, 1)) / 30
+    table[:, 0] += np.where(table[:, 0] == 0, offsets, 0)
+    model.target_embedding.embeddings.assign(table)
+    texts = [f"{one} {two}." for one in WORDS for two in WORDS]
+    tokenizer = Tokenizer.train_from_texts(texts, model.config.vocabulary_size)
     engine = ModelEngine(model, tokenizer, max_source_length=31, max_target_length=17)
     folder = tmp_path_factory.mktemp("models") / "light"
-    export_ctranslate2(engine, folder, beam_size=2, verification_texts=texts[:20])
+    options = {"beam_size": 2, "length_penalty": 1.0}  # Without one a blank text would be best.
+    export_ctranslate2(engine, folder, verification_texts=texts[:20], **options)
     return folder
+
+
+@pytest.fixture(scope="session")
+def left_behind():
+    """Processes of a Ray whose driver was killed, to be gone at the end of all tests.
+
+    Ray's agents try for a minute to report the end of their raylet.
+    """
+    processes = []
+    yield processes
+    wait_for(lambda: not any(process.is_running() for process in processes), 120)

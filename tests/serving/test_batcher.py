@@ -12,23 +12,19 @@ from keras_transformer.serving.protocol import Rejection
 
 
 class Model:
-    """Upper-cases; notes its batches; each is held until it is released."""
+    """Upper-cases; notes its batches; each is held until it is released, or all are."""
 
-    def __init__(self, held=False):
-        self.batches = []
-        self.most_at_once = self._at_once = 0
-        self._held, self._released = held, set()
+    def __init__(self):
+        self.batches, self._released = [], set()
+        self._held = True
 
     async def __call__(self, key, rows):
         texts, number = [row["text"] for row in rows], len(self.batches)
         self.batches.append(texts)
-        self._at_once += 1
-        self.most_at_once = max(self.most_at_once, self._at_once)
         while self._held and number not in self._released:
             await asyncio.sleep(0.001)
-        self._at_once -= 1
-        if "hang" in texts or "bad" in texts:
-            raise Rejection(504 if "hang" in texts else 400, "bad text")
+        if "bad" in texts:
+            raise Rejection(400, "bad text")
         return [{"text": text.upper()} for text in texts]
 
     def go(self):
@@ -37,6 +33,11 @@ class Model:
     async def release(self, batch):
         self._released.add(batch)
         await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def model():
+    return Model()
 
 
 def make(model, at_once=1, batch_wait=0.0, max_batch_size=4):
@@ -92,9 +93,17 @@ async def start(*coroutines):
     return tasks
 
 
+async def together(model, batcher, *requests):
+    """The answers to requests that wait at the same time, behind the batch of another one."""
+    held = await start(ask(batcher, "x"))
+    asked = await start(*requests)
+    model.go()
+    _, *answers = await asyncio.gather(*held, *asked, return_exceptions=True)
+    return answers
+
+
 @in_loop
-async def test_sentences_of_several_requests_share_batches_and_come_back_to_their_own():
-    model = Model(held=True)
+async def test_sentences_of_several_requests_share_batches_and_come_back_to_their_own(model):
     batcher = make(model)
     (first,) = await start(ask(batcher, "a"))
     others = await start(ask(batcher, "b", "c", "d"), ask(batcher, "e"), ask(batcher))
@@ -107,32 +116,24 @@ async def test_sentences_of_several_requests_share_batches_and_come_back_to_thei
 
 
 @in_loop
-async def test_a_batch_has_the_oldest_sentence_and_those_nearest_to_it_in_length():
-    model = Model(held=True)
+async def test_a_batch_has_the_oldest_sentence_and_those_nearest_to_it_in_length(model):
     batcher = make(model, max_batch_size=2)
-    held = await start(ask(batcher, "x"))
     texts = ["a" * 7, "b" * 31, "c" * 29, "d" * 8]
-    asked = await start(*(ask(batcher, text) for text in texts))
-    model.go()
-    await asyncio.gather(*held, *asked)
+    await together(model, batcher, *(ask(batcher, text) for text in texts))
     assert model.batches[1:] == [["a" * 7, "d" * 8], ["b" * 31, "c" * 29]]
 
 
 @pytest.mark.parametrize(("waiting", "sizes"), [(5, [4, 1]), (6, [6]), (9, [8, 1]), (3, [3])])
 @in_loop
-async def test_a_batch_that_would_be_padded_to_much_more_is_left_smaller(waiting, sizes):
-    model = Model(held=True)
+async def test_a_batch_that_would_be_padded_to_much_more_is_left_smaller(model, waiting, sizes):
     batcher = make(model, max_batch_size=8)
-    held = await start(ask(batcher, "x"))
-    asked = await start(ask(batcher, *("a" * waiting)))
-    model.go()
-    await asyncio.gather(*held, *asked)
+    await together(model, batcher, ask(batcher, *("a" * waiting)))
     assert [len(batch) for batch in model.batches[1:]] == sizes
 
 
 @in_loop
-async def test_a_sentence_waits_for_others_but_not_for_long():
-    model = Model()
+async def test_a_sentence_waits_for_others_but_not_for_long(model):
+    model.go()
     batcher = make(model, batch_wait=0.1, max_batch_size=3)
     first = await start(ask(batcher, "a"))
     second = await start(ask(batcher, "b"))
@@ -147,8 +148,8 @@ async def test_a_sentence_waits_for_others_but_not_for_long():
 
 
 @in_loop
-async def test_a_stream_of_sentences_does_not_put_off_a_batch_for_ever():
-    model = Model()
+async def test_a_stream_of_sentences_does_not_put_off_a_batch_for_ever(model):
+    model.go()
     batcher = make(model, batch_wait=0.2, max_batch_size=1000)
     started = asyncio.get_running_loop().time()
     asked = []
@@ -160,29 +161,7 @@ async def test_a_stream_of_sentences_does_not_put_off_a_batch_for_ever():
 
 
 @in_loop
-async def test_no_more_batches_are_on_their_way_than_there_are_slots():
-    model = Model(held=True)
-    batcher = make(model, at_once=2, max_batch_size=1)
-    asked = await start(*(ask(batcher, f"a{i}") for i in range(7)))
-    model.go()
-    answers = await asyncio.gather(*asked)
-    assert answers == [[f"A{i}"] for i in range(7)]
-    assert model.most_at_once == 2
-
-
-@in_loop
-async def test_what_waits_is_shared_among_the_free_slots():
-    model = Model(held=True)
-    batcher = make(model, at_once=2, max_batch_size=8)
-    asked = await start(ask(batcher, *("a" * 8)))
-    assert [len(batch) for batch in model.batches] == [4, 4]
-    model.go()
-    await asyncio.gather(*asked)
-
-
-@in_loop
-async def test_beside_another_batch_the_next_one_waits_for_its_share():
-    model = Model(held=True)
+async def test_beside_another_batch_the_next_one_waits_for_its_share(model):
     batcher = make(model, at_once=2, max_batch_size=8, batch_wait=0.5)
     asked = await start(ask(batcher, *"abcdefgh"))
     assert [len(batch) for batch in model.batches] == [4, 4]
@@ -193,14 +172,12 @@ async def test_beside_another_batch_the_next_one_waits_for_its_share():
         assert len(model.batches) == 2
     asked += await start(ask(batcher, "l"))
     assert model.batches[2:] == [[*"ijkl"]]
-    for batch in (1, 2):
-        await model.release(batch)
+    model.go()
     await asyncio.gather(*asked)
 
 
 @in_loop
-async def test_beside_another_batch_a_sentence_waits_no_longer_than_it_may():
-    model = Model(held=True)
+async def test_beside_another_batch_a_sentence_waits_no_longer_than_it_may(model):
     batcher = make(model, at_once=2, max_batch_size=8, batch_wait=0.1)
     asked = await start(ask(batcher, *"abcdefgh"))
     await model.release(0)
@@ -209,14 +186,12 @@ async def test_beside_another_batch_a_sentence_waits_no_longer_than_it_may():
     assert len(model.batches) == 2
     await asyncio.sleep(0.05)
     assert model.batches[2:] == [["i"]]
-    for batch in (1, 2):
-        await model.release(batch)
+    model.go()
     await asyncio.gather(*asked)
 
 
 @in_loop
-async def test_after_a_small_batch_the_next_ones_are_of_one_size():
-    model = Model(held=True)
+async def test_after_a_small_batch_the_next_ones_are_of_one_size(model):
     batcher = make(model, at_once=2, max_batch_size=8)
     asked = []
     for texts in "a", "b", "cdefghi":
@@ -225,27 +200,20 @@ async def test_after_a_small_batch_the_next_ones_are_of_one_size():
     await model.release(0)
     await model.release(1)
     assert [len(batch) for batch in model.batches[2:]] == [4, 3]
-    for batch in (2, 3):
-        await model.release(batch)
+    model.go()
     await asyncio.gather(*asked)
 
 
 @in_loop
-async def test_keys_do_not_mix_and_take_turns():
-    model = Model(held=True)
+async def test_keys_do_not_mix_and_take_turns(model):
     batcher = make(model)
-    held = await start(ask(batcher, "x"))
-    asked = await start(
-        ask(batcher, "a", "b"), ask(batcher, "c", key=("default", 0.5)), ask(batcher, "d")
-    )
-    model.go()
-    await asyncio.gather(*held, *asked)
+    other = ask(batcher, "c", key=("default", 0.5))
+    await together(model, batcher, ask(batcher, "a", "b"), other, ask(batcher, "d"))
     assert model.batches[1:] == [["a", "b", "d"], ["c"]]
 
 
 @in_loop
-async def test_who_gives_up_leaves_the_queue():
-    model = Model(held=True)
+async def test_who_gives_up_leaves_the_queue(model):
     batcher = make(model)
     held = await start(ask(batcher, "x"))
     (gone,) = await start(ask(batcher, "a", "b"))
@@ -259,15 +227,12 @@ async def test_who_gives_up_leaves_the_queue():
 
 
 @in_loop
-async def test_a_text_that_fails_fails_its_own_request_alone():
-    model = Model(held=True)
+async def test_a_text_that_fails_fails_its_own_request_alone(model):
     batcher = make(model)
-    held = await start(ask(batcher, "x"))
-    asked = await start(ask(batcher, "a"), ask(batcher, "bad"), ask(batcher, "b", "c"))
-    model.go()
-    answers = await asyncio.gather(*held, *asked, return_exceptions=True)
-    assert answers[0] == ["X"] and answers[1] == ["A"] and answers[3] == ["B", "C"]
-    assert isinstance(answers[2], Rejection) and answers[2].status == 400
+    texts = "a", "bad", "b"
+    one, bad, other = await together(model, batcher, *(ask(batcher, text) for text in texts))
+    assert (one, other) == (["A"], ["B"])
+    assert isinstance(bad, Rejection) and bad.status == 400
 
 
 @in_loop
@@ -282,22 +247,10 @@ async def test_an_unforeseen_error_fails_its_requests_and_frees_the_slot():
 
 
 @in_loop
-async def test_a_key_leaves_nothing_behind():
-    batcher = make(Model())
+async def test_a_key_leaves_nothing_behind(model):
+    model.go()
+    batcher = make(model)
     for number in range(5):
         await ask(batcher, "a", key=("sample", number))
     await asyncio.sleep(0)
     assert not batcher._queues and not batcher._running  # Clients choose keys.
-
-
-@in_loop
-async def test_what_waits_behind_a_hung_batch_can_be_rejected_at_once():
-    model = Model(held=True)
-    batcher = make(model)
-    held = await start(ask(batcher, "hang"))
-    waiting = await start(ask(batcher, "a", "b"), ask(batcher, "c"))
-    batcher.reject_all(Rejection(503, "is replaced"))
-    model.go()
-    answers = await asyncio.gather(*held, *waiting, return_exceptions=True)
-    assert [answer.status for answer in answers] == [504, 503, 503]
-    assert model.batches == [["hang"]] and batcher.waiting == 0

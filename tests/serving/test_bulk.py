@@ -1,18 +1,18 @@
 """Files over Ray Data: complete, in order, whoever dies."""
 
 import gzip
+import itertools
 import os
 import pathlib
 import shutil
 import signal
 import subprocess
 import sys
-import time
 import types
 import warnings
 
 import pytest
-from live_server import processes_below, save_model
+from live_server import WORDS, processes_below, wait_for
 
 from keras_transformer import Translation, Translator
 from keras_transformer.errors import InputError
@@ -27,20 +27,6 @@ from keras_transformer.serving.bulk import (
 )
 
 pytestmark = pytest.mark.tensorflow
-
-
-@pytest.fixture
-def model(tmp_path):
-    """An export that gives upper case; a line that begins with "busy" takes a while."""
-    folder = tmp_path / "model"
-    save_model(folder, busy_steps=150_000)
-    return folder
-
-
-TEXTS = {
-    "a.txt": [f"busy line {i}" for i in range(16)],
-    "b.txt": [f"line {i}" if i % 3 else "" for i in range(23)],
-}
 
 
 def write(folder, name, content):
@@ -68,82 +54,55 @@ def test_a_job_is_another_one_when_a_file_that_decides_the_answer_changes(tmp_pa
     assert _fingerprint(str(model / "saved_model.pb")) == found[-1]
 
 
-def write_lines(folder):
-    """Paths of the texts, one of them packed, with a mark and other line ends."""
-    write(folder, "a.txt", "".join(line + "\n" for line in TEXTS["a.txt"]))
-    content = "\ufeff" + "\r\n".join(TEXTS["b.txt"])
-    (folder / "b.txt.gz").write_bytes(gzip.compress(content.encode()))
-    return [str(folder / name) for name in ("a.txt", "b.txt.gz")]
-
-
-def wait(running, condition):
-    """Waits for what a process does; the clock is against hanging alone."""
-    deadline = time.monotonic() + 600
-    while not condition():
-        assert running.poll() is None and time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def test_a_killed_worker_and_a_killed_command_lose_nothing(model, tmp_path):
+def test_a_killed_worker_and_a_killed_command_lose_nothing(light, left_behind, tmp_path):
     pytest.importorskip("ray.data")
-    output, inputs = tmp_path / "out", write_lines(tmp_path)
-
-    command = [sys.executable, "-m", "keras_transformer", "translate", f"--model={model}"]
-    command += ["--engine=ray", "--workers=1", "--chunk-lines=4"]
+    psutil = pytest.importorskip("psutil")
+    output = tmp_path / "out"
+    texts = {"a.txt": [" ".join(words) for words in itertools.product(WORDS, repeat=3)] * 4}
+    texts["b.txt"] = [text if i % 3 else "" for i, text in enumerate(texts["a.txt"][:23])]
+    inputs = [str(tmp_path / "a.txt"), str(tmp_path / "b.txt.gz")]
+    write(tmp_path, "a.txt", "".join(line + "\n" for line in texts["a.txt"]))
+    content = "\ufeff" + "\r\n".join(texts["b.txt"])
+    (tmp_path / "b.txt.gz").write_bytes(gzip.compress(content.encode()))
+    command = [sys.executable, "-m", "keras_transformer", "translate", f"--model={light}"]
+    command += ["--engine=ray", "--workers=1", "--chunk-lines=99"]
     command += ["--input", *inputs, f"--output={output}"]
     environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])}
     with open(tmp_path / "log", "w") as file:
         first = subprocess.Popen(command, stdout=file, stderr=file, env=environment)
-    wait(first, lambda: list(output.glob(".parts/a.txt/[0-9]*.txt")))
-    done = len(list(output.glob(".parts/a.txt/[0-9]*.txt")))
+
+    def wait(condition):
+        wait_for(lambda: condition() or first.poll() is not None, 600)
+        assert first.poll() is None
+
+    def parts():
+        return len(list(output.glob(".parts/a.txt/[0-9]*.txt")))
+
+    wait(parts)
     # A second command may not translate into the folder.
     with pytest.raises(InputError, match=f"out: process {first.pid} writes to this folder"):
-        translate_corpus(model, inputs, output, chunk_lines=4)
-    os.kill(processes_below(first.pid, b"ray::MapWorker")[0], signal.SIGKILL)
+        translate_corpus(light, inputs, output, chunk_lines=99)
+    os.kill(processes_below(first.pid, "ray::MapWorker")[0], signal.SIGKILL)
+    done = parts()
     # Its chunk is done again by another worker, then the command itself is killed.
-    wait(first, lambda: len(list(output.glob(".parts/a.txt/[0-9]*.txt"))) > done)
+    wait(lambda: parts() > done + 3)
+    left_behind += psutil.Process(first.pid).children(recursive=True)
     first.kill()
     first.wait(timeout=600)
-    assert not (output / "a.txt").exists()
-    second = translate_corpus(model, inputs, output, chunk_lines=4, with_ray=False)
-    assert 0 < second["lines_translated"] <= 39 - 2 * 4
-    for name, lines in TEXTS.items():
-        assert (output / name).read_text() == "".join(line.upper() + "\n" for line in lines)
+    assert len(left_behind) > 3 and not (output / "a.txt").exists()
+    second = translate_corpus(light, inputs, output, chunk_lines=99, with_ray=False)
+    lines = sum(map(len, texts.values()))
+    assert 0 < second["lines_translated"] <= lines - 99 * (done + 3)
+    whole = tmp_path / "whole"
+    translate_corpus(light, inputs, whole, chunk_lines=99, with_ray=False)
+    for name in texts:
+        assert (output / name).read_text() == (whole / name).read_text()
+        pairs = zip(texts[name], (output / name).read_text().splitlines(), strict=True)
+        assert not any(translation for text, translation in pairs if not text)
+    assert len(set((output / "a.txt").read_text().splitlines())) > 9
     # A further run finds that all is there, and starts nothing.
-    again = translate_corpus(model, inputs, output, chunk_lines=4)
+    again = translate_corpus(light, inputs, output, chunk_lines=99)
     assert again["lines_translated"] == 0
-    # Another model is another job.
-    write(model, "export.json", "{}")
-    with pytest.raises(InputError, match="another job"):
-        translate_corpus(model, inputs, output, chunk_lines=4)
-
-
-TEXT_ENGINE = types.SimpleNamespace(
-    labels=None, turns=None, reads_sources=True, long_inputs=("refuse", "split")
-)
-
-
-def test_a_glossary_that_was_edited_is_another_job(tmp_path, source, monkeypatch):
-    glossary, output, seen = tmp_path / "terms.tsv", tmp_path / "out", []
-
-    def translate(texts, glossary, long_input):
-        seen.append(pathlib.Path(glossary).read_text())
-        return [Translation(text, 0.0) for text in texts]
-
-    loaded = types.SimpleNamespace(translate=translate, engine=TEXT_ENGINE)
-    monkeypatch.setattr(Translator, "load", lambda model, threads: loaded)
-    write(tmp_path / "model", "export.json", "{}")
-
-    def start(glossary=glossary):
-        translate_corpus(tmp_path / "model", [source], output, with_ray=False, glossary=glossary)
-
-    glossary.write_text("rack\tGestell\n")
-    start()
-    start(shutil.copy(glossary, tmp_path / "copy.tsv"))  # An equal one is the same job.
-    glossary.write_text("rack\tRegal\n")
-    with pytest.raises(InputError, match="another job"):
-        start()
-    assert seen == ["rack\tGestell\n"]
 
 
 def test_a_worker_says_which_lines_were_cut_and_which_text_is_at_fault(monkeypatch):
@@ -154,20 +113,15 @@ def test_a_worker_says_which_lines_were_cut_and_which_text_is_at_fault(monkeypat
         warnings.warn("1 text was cut.", stacklevel=2)
         return [Translation(text.upper(), 0.0) for text in texts]
 
-    loaded = types.SimpleNamespace(translate=translate, engine=TEXT_ENGINE)
+    fields = {"labels": None, "turns": None, "reads_sources": True}
+    engine = types.SimpleNamespace(**fields, long_inputs=("refuse", "split"))
+    loaded = types.SimpleNamespace(translate=translate, engine=engine)
     monkeypatch.setattr(Translator, "load", lambda model, threads: loaded)
     worker = _Worker("model", 1, {})
     row = {"name": "a", "first": 1, "where": "a, lines 1-2", "lines": ["x", "y"], "error": ""}
     done = worker(dict(row))
     assert done["lines"] == ["X", "Y"] and done["messages"] == ["a, lines 1-2: 1 text was cut."]
     assert worker({**row, "lines": ["x", "bad"]})["error"] == "a, lines 1-2: text 2 is bad."
-
-
-@pytest.fixture
-def source(tmp_path):
-    path = tmp_path / "in.txt"
-    path.write_text("a\nb\nc\n")
-    return path
 
 
 def test_parts_become_a_file_in_order_and_a_damaged_one_is_none(tmp_path):
@@ -189,8 +143,9 @@ def test_an_input_named_as_the_folders_own_files_is_refused(tmp_path, name):
     assert not (tmp_path / "out").exists()
 
 
-def test_another_job_does_not_mix_with_what_is_there(tmp_path, source):
-    output = tmp_path / "out"
+def test_another_job_does_not_mix_with_what_is_there(tmp_path):
+    output, source = tmp_path / "out", tmp_path / "in.txt"
+    source.write_text("a\nb\nc\n")
 
     def start(*inputs, output=output, **options):
         return translate_corpus(tmp_path / "model", inputs, output, **options)
@@ -204,16 +159,23 @@ def test_another_job_does_not_mix_with_what_is_there(tmp_path, source):
     _begin(output, {})
     with pytest.raises(InputError, match="another job"):
         start(source)
-    empty = tmp_path / "empty"
-    for _ in range(2):
-        assert start(output=empty, banned_ids=(5, 7), logit_bias={11: -1.0})["files"] == 0
-    with pytest.raises(InputError, match="another job, whose model, options or inputs differ"):
-        start(output=empty, banned_ids=(5,))
-    write(tmp_path / "model", "export.json", "{ }")
+    glossary, copy = tmp_path / "terms.tsv", tmp_path / "copy.tsv"
+    glossary.write_text("rack\tGestell\n")
+    shutil.copy(glossary, copy)
+    empty, options = tmp_path / "empty", {"banned_ids": (5, 7), "logit_bias": {11: -1.0}}
+    for path in (glossary, copy):  # An equal glossary is the same job.
+        assert start(output=empty, glossary=path, **options)["files"] == 0
+    for other in ({"banned_ids": (5,)}, {"glossary": None}):
+        with pytest.raises(InputError, match="another job, whose model, options or inputs differ"):
+            start(output=empty, **{**options, "glossary": glossary, **other})
+    for path, text in ((glossary, "rack\tRegal\n"), (tmp_path / "model" / "export.json", "{ }")):
+        before = path.read_text()
+        path.write_text(text)
+        with pytest.raises(InputError, match="another job"):
+            start(output=empty, glossary=glossary, **options)
+        path.write_text(before)
     with pytest.raises(InputError, match="another job"):
-        start(output=empty, banned_ids=(5, 7), logit_bias={11: -1.0})
-    with pytest.raises(InputError, match="another job"):
-        start(source, output=empty)
+        start(source, output=empty, glossary=glossary, **options)
     with pytest.raises(InputError, match="expected an empty folder"):
         start(source, output=tmp_path)
     with pytest.raises(InputError, match="in.txt twice"):

@@ -8,6 +8,7 @@ import pytest
 from keras_transformer import Translation, Translator
 from keras_transformer.decoding import DecodingOptions
 from keras_transformer.errors import InputError
+from keras_transformer.options import FLOAT32
 from keras_transformer.serving import ServerOptions
 from keras_transformer.serving.model import Model, signatures_of
 from keras_transformer.serving.protocol import Rejection
@@ -53,15 +54,6 @@ class Engine:
         return [Translation(target, -0.5, -1.5) for target in targets]
 
 
-class Classifier(Engine):
-    labels = ["no", "yes"]
-    capabilities = frozenset({"translate", "label"})
-
-    def translate(self, texts, **options):
-        assert options["n_best"] == 2
-        return [Translation("yes", 0.75, alternatives=(Translation("no", 0.25),)) for _ in texts]
-
-
 @pytest.fixture
 def load(monkeypatch):
     """`load(engine)`: has `Translator.load` return it; gives a `Model`."""
@@ -77,12 +69,7 @@ def load(monkeypatch):
     ("name", "inputs", "options", "row"),
     [
         ("serving_default", {}, {}, {"translation": "A", "score": 0.1}),
-        (
-            "greedy",
-            {},
-            {"beam_size": 1},
-            {"translation": "A", "score": 0.1, "log_probability": 0.0},
-        ),
+        ("greedy", {}, {"beam_size": 1}, NUMBERED),
         (
             "beam",
             {},
@@ -101,12 +88,7 @@ def load(monkeypatch):
                 "alignment": [[0.1], [0.9]],  # Not 0.10000000149011612.
             },
         ),
-        (
-            "sample",
-            SAMPLING,
-            {"sampling": True, "temperature": 0.5, "top_k": 3, "top_p": 0.25},
-            NUMBERED,
-        ),
+        ("sample", SAMPLING, {"sampling": True, **SAMPLING}, NUMBERED),
     ],
 )
 def test_a_signature_is_an_option_of_the_engine(load, name, inputs, options, row):
@@ -119,14 +101,13 @@ def test_a_signature_is_an_option_of_the_engine(load, name, inputs, options, row
     ("option", "value", "taken"),
     [
         ("temperature", math.nan, 1e-6),
-        ("temperature", 0.0, 1e-6),
         ("temperature", -2.0, 1e-6),
+        ("temperature", math.inf, FLOAT32 / 2),
         ("top_k", -3, 0),
         ("top_p", math.nan, 1.0),
         ("top_p", 7.0, 1.0),
         ("top_p", 1e-8, 1e-8),
         ("top_p", 0.0, 1e-9),
-        ("top_p", -math.inf, 1e-9),
     ],
 )
 def test_sampling_out_of_range_is_the_nearest_in_range_as_in_a_saved_model(
@@ -140,17 +121,17 @@ def test_sampling_out_of_range_is_the_nearest_in_range_as_in_a_saved_model(
     DecodingOptions(sampling=True, **given)
 
 
-def test_an_infinite_temperature_is_one_that_sampling_takes(load):
-    engine = Engine()
-    load(engine).run("sample", [{"text": "a", **SAMPLING, "temperature": math.inf}])
-    ((_, options),) = engine.calls
-    sampling = {name: options[name] for name in ("sampling", "temperature")}
-    assert DecodingOptions(**sampling).temperature > 1e37
-
-
-def test_a_classifier_is_refused(load):
-    with pytest.raises(InputError, match="a model that writes text. Received: a classifier"):
-        load(Classifier())
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("labels", ["no", "yes"], "expected a model that writes text. Received: a classifier."),
+        ("reads_sources", False, "the server takes no language models; "),
+    ],
+)
+def test_a_model_that_translates_nothing_is_refused(load, monkeypatch, field, value, says):
+    monkeypatch.setattr(Engine, field, value)
+    with pytest.raises(InputError, match=f"^folder: {says}[^\n]*$"):
+        load(Engine())
 
 
 def test_scores_are_rows_too(load):
@@ -237,11 +218,3 @@ def test_options_that_a_model_cannot_take_are_rejections(load, name, options, sa
     row = {"source": "a", "target": "b"} if name == "score" else {"text": "a"}
     with pytest.raises(Rejection, match=says):
         load(Engine(tags=["2fr"])).run(name, [row], options.items())
-
-
-def test_a_language_model_is_refused(monkeypatch):
-    engine = Engine("saved_model", kind="language_model")
-    engine.reads_sources = False
-    monkeypatch.setattr(Translator, "load", lambda *_: Translator(engine))
-    with pytest.raises(InputError, match="^runs/x: the server takes no language models; [^\n]*$"):
-        Model("runs/x", 2, 1000)

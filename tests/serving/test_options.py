@@ -34,9 +34,8 @@ def test_the_highest_number_is_served_unless_another_is_named(tmp_path):
 @pytest.mark.parametrize(("folder", "number", "name"), [("a/7", 7, "a"), ("a/b:c", 1, "b_c")])
 def test_an_export_and_a_file_of_it_are_one_model_of_one_name(tmp_path, folder, number, name):
     export = make(tmp_path / folder)
-    file = export / "model.tflite"
-    file.write_bytes(b"")
-    for path in (export, file):
+    (export / "model.tflite").write_bytes(b"")
+    for path in (export, export / "model.tflite"):
         assert found(path) == (number, str(path), name)
         assert served_export(ServerOptions(model=str(path))).folder == export
     assert found(export, name="other")[2] == "other"

@@ -44,21 +44,16 @@ def test_rows_and_columns_become_rows():
         (b'{"inputs": ["a\x00b"]}', "JSON Parse error"),
         (b"[" * 100_000, "recursion"),
         (b'{"inputs": ' + b"[" * 5000 + b"]" * 5000 + b"}", ""),
-        (b'{"inputs": ' + b"9" * 5000 + b"}", "JSON Parse error"),
         (b"[1]", "not object"),
         (b'{"inputs": ["a"], "instances": ["a"]}', "one of the keys"),
         (b'{"signature_name": "x", "inputs": ["a"]}', "serving_default"),
-        (b'{"signature_name": 5, "inputs": ["a"]}', "5 not found"),
         (b'{"texts": ["a"]}', "one of the keys"),
         (b'{"inputs": {"txt": ["a"]}}', "object of the inputs: text"),
         (b'{"instances": [{"txt": "a"}]}', "0, text: field required"),
         (b'{"instances": [{"text": "a", "more": 1}]}', "0, more: extra inputs"),
         (b'{"instances": []}', "No values"),
         (b'{"instances": "a"}', "list"),
-        (b'{"inputs": "a"}', "list"),
         (b'{"inputs": [5]}', "string"),
-        (b'{"inputs": [["a"]]}', "string"),
-        (b'{"inputs": [null]}', "string"),
         (b'{"inputs": ["\\ud800"]}', "escape"),
         (b'{"inputs": [{"b64": "?"}]}', "base64"),
         (b'{"inputs": [{"b64": "/w=="}]}', "utf-8"),
@@ -103,13 +98,9 @@ def test_an_answer_has_tensorflow_servings_form():
     columns = format_predict(rows, default, False, 1000).decode()
     assert columns == '{"outputs": {"translation": ["ä", "b"], "score": [0.1, -Infinity]}}'
     # A single output stands without its name.
-    assert (
-        format_predict(rows, SIGNATURES["sample"], False, 99) == '{"outputs": ["ä", "b"]}'.encode()
-    )
-    assert (
-        format_predict(rows, SIGNATURES["sample"], True, 99)
-        == '{"predictions": ["ä", "b"]}'.encode()
-    )
+    for by_row, name in ((False, "outputs"), (True, "predictions")):
+        answer = format_predict(rows, SIGNATURES["sample"], by_row, 99).decode()
+        assert answer == f'{{"{name}": ["ä", "b"]}}'
     with pytest.raises(Rejection, match="An answer must have at most 9 bytes") as caught:
         format_predict(rows, default, True, 9)
     assert caught.value.status == 413
