@@ -1,23 +1,26 @@
 """Small trainings in processes of their own, on one host or on two, and what they leave."""
 
+import contextlib
 import csv
 import io
 import os
 import pathlib
-import signal
+import shutil
 import socket
 import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Sequence
 from typing import Any
 
 import h5py
+import keras
+import pytest
 import yaml
 
 from keras_transformer.data.dates import date_corpus
 from keras_transformer.training import RunFolder
+from keras_transformer.training.run import Run
 
 Path = pathlib.Path
 TIMES = {"seconds", "tokens_per_second"}
@@ -95,6 +98,24 @@ def wait(processes, is_done):
         time.sleep(0.02)
 
 
+@contextlib.contextmanager
+def copied(run: Path, copy: Path, epoch: int, batch: int):
+    """Copies a run's folder after a batch of an epoch, from 0: a kill would leave the copy."""
+    callbacks = Run.callbacks
+
+    class Copy(keras.callbacks.Callback):
+        def on_epoch_begin(self, number, logs=None):
+            self.epoch = number
+
+        def on_train_batch_end(self, number, logs=None):
+            if (self.epoch, number) == (epoch, batch):
+                shutil.copytree(run, copy)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Run, "callbacks", lambda run: [*callbacks(run), Copy()])
+        yield
+
+
 def run_content(run: Path) -> dict[str, Any]:
     """Everything that resumption keeps: arrays of the model and the last checkpoint, history."""
     folder = RunFolder(run)
@@ -145,23 +166,21 @@ def begin_hosts(recipe: Path, run: Path, hosts: int, *options: str, devices: int
     ]
 
 
-def kill_host(recipe: Path, run: Path, victim: int, *options: str) -> dict[str, Any]:
-    """Kills one of two hosts after the first epoch, and returns what the other host does."""
+def kill_host(recipe: Path, run: Path, *options: str) -> tuple[int | None, list[str], float]:
+    """Kills the second of two hosts after an epoch; exit code, lines and seconds of the first."""
     processes = begin_hosts(recipe, run, 2, *options)
     wait(processes, lambda: list((run / "checkpoints").glob("epoch-*.keras")))
-    processes[victim].send_signal(signal.SIGKILL)
-    start, survivor = time.monotonic(), processes[1 - victim]
+    processes[1].kill()
+    start, code = time.monotonic(), None
     try:
-        code = survivor.wait(2 * LONGEST_SECONDS)
+        code = processes[0].wait(2 * LONGEST_SECONDS)
     except subprocess.TimeoutExpired:
-        survivor.kill()
-        code = None
+        processes[0].kill()
+    seconds = time.monotonic() - start
     for process in processes:
         process.wait()
-    lines = Path(f"{run}-{1 - victim}.log").read_text(encoding="utf-8").splitlines()
-    said = [line for line in lines if "another host has ended" in line]
-    seconds = round(time.monotonic() - start, 1)
-    return {"victim": victim, "seconds": seconds, "exit_code": code, "said": said}
+    lines = Path(f"{run}-0.log").read_text(encoding="utf-8").splitlines()
+    return code, [line for line in lines if "another host has ended" in line], seconds
 
 
 def losses(run: Path) -> list[tuple[float, float]]:
@@ -169,7 +188,7 @@ def losses(run: Path) -> list[tuple[float, float]]:
     return [(row["loss"], row["val_loss"]) for row in RunFolder(run).history()]
 
 
-def largest_difference(expected: Sequence, others: Sequence) -> float:
-    """Largest relative difference of the losses of two runs."""
-    pairs = zip(expected, others, strict=True)
+def largest_difference(expected: Path, run: Path) -> float:
+    """Largest relative difference of a run's losses from the expected run's, in its epochs."""
+    pairs = zip(losses(expected), losses(run), strict=False)
     return max(abs(a - b) / abs(a) for row in pairs for a, b in zip(*row, strict=True))

@@ -1,21 +1,13 @@
 import functools
 import os
-import subprocess
-import sys
 import threading
 
 import numpy as np
 import pytest
 
-from keras_transformer.data import (
-    PairChecks,
-    PairReport,
-    encode_lines,
-    encode_pairs,
-    encoding,
-    iterate_pairs,
-)
+from keras_transformer.data import PairChecks, PairReport, encode_lines, encode_pairs, encoding
 from keras_transformer.data.encoding import DropCount
+from keras_transformer.data.pairs import iterate_pairs
 from keras_transformer.errors import InputError
 from keras_transformer.ids import EOS_ID
 from keras_transformer.owned_folder import OwnedFolder
@@ -89,13 +81,6 @@ def test_each_reason_is_counted_with_its_first_lines():
     assert len(pairs) == 3
 
 
-def test_texts_beyond_one_chunk_keep_their_order(monkeypatch):
-    monkeypatch.setattr("keras_transformer.data.encoding._CHUNK", 2)
-    pairs, _ = encode([("x" * n, "y" * n) for n in range(1, 6)])
-    assert [pairs.target(i).tolist() for i in range(5)] == [[11], [12], [13], [14], [15]]
-    assert [pairs.source(i).tolist() for i in range(5)] == [[n, EOS_ID] for n in range(11, 16)]
-
-
 def test_nothing_left_is_an_error_of_one_line_with_the_reasons():
     with pytest.raises(InputError, match="1 dropped, empty side: line 1") as caught:
         encode([("", "x"), (words(9), words(9))], max_length=5)
@@ -105,22 +90,11 @@ def test_nothing_left_is_an_error_of_one_line_with_the_reasons():
         encode_pairs([], [], Words(), Words())
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        (dict(max_length=1), "Received: 1"),
-        (dict(max_length=2.5), "Received: 2.5"),
-        (dict(max_length=True), "Received: True"),
-        (dict(max_length_ratio=0.5), "Received: 0.5"),
-        (dict(max_length_ratio="4"), "Received: '4'"),
-    ],
-)
-def test_bad_options_are_refused(options, message):
-    with pytest.raises(InputError, match=message):
-        encode([("a", "b")], **options)
-
-
-def test_unequal_sides_and_a_bare_string_are_refused():
+def test_bad_options_unequal_sides_and_a_bare_string_are_refused():
+    bad = {"max_length": [1, 2.5, True], "max_length_ratio": [0.5, "4"]}
+    for name, value in [(name, value) for name, values in bad.items() for value in values]:
+        with pytest.raises(InputError, match=f"Received: {value!r}"):
+            encode([("a", "b")], **{name: value})
     with pytest.raises(InputError, match="2 sources, 1 targets"):
         encode_pairs(["a", "b"], ["c"], Words(), Words())
     with pytest.raises(InputError, match="list of strings"):
@@ -186,41 +160,28 @@ def test_a_damaged_cache_is_an_error_and_a_failure_leaves_none(files, tmp_path):
     assert not (cache / "x").exists()
 
 
-ENCODES = """
-import sys
-from test_encoding import Words, encode_files
-
-class Slow(Words):
-    def tokenize(self, texts, add_eos=False):
-        print("begun", flush=True)
-        sys.stdin.readline()
-        return super().tokenize(texts, add_eos=add_eos)
-
-encode_files(sys.argv[1], sys.argv[2], Slow(), Words(), cache=sys.argv[3])
-"""
-
-
 def test_the_second_of_two_that_encode_at_once_uses_what_the_first_one_wrote(
-    files, tmp_path, monkeypatch, capsys
+    files, tmp_path, capsys
 ):
-    cache = tmp_path / "cache"
-    command = [sys.executable, "-c", ENCODES, *map(str, files), str(cache)]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path]),
-    }
-    first = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    )
-    assert first.stdout.readline() == "begun\n"
+    cache, begun, go = tmp_path / "cache", threading.Event(), threading.Event()
+
+    class Slow(Words):
+        def tokenize(self, texts, add_eos=False):
+            begun.set()
+            go.wait()
+            return super().tokenize(texts, add_eos=add_eos)
 
     class Unused(Words):
         def tokenize(self, texts, add_eos=False):
             raise AssertionError("encoded a second time")
 
-    threading.Timer(0.5, lambda: first.communicate("\n")).start()
+    first = threading.Thread(target=encode_files, args=(*files, Slow(), Words(), cache))
+    first.start()
+    begun.wait()
+    threading.Timer(0.5, go.set).start()
     pairs, report = encode_files(*files, Unused(), Words(), cache=cache)
-    assert f"process {first.pid} writes to this folder: waiting" in capsys.readouterr().err
+    first.join()
+    assert f"process {os.getpid()} writes to this folder: waiting" in capsys.readouterr().err
     (folder,) = cache.iterdir()
     assert pairs.source_flat.filename == folder / "source.ids"
     assert encode_files(*files, Words(), Words())[1] == report
@@ -228,14 +189,10 @@ def test_the_second_of_two_that_encode_at_once_uses_what_the_first_one_wrote(
 
 def test_remains_of_a_killed_process_in_the_cache_are_removed(files, tmp_path):
     cache = tmp_path / "cache"
-    code = (
-        "import os, sys; from keras_transformer.owned_folder import OwnedFolder\n"
-        "with OwnedFolder(sys.argv[1]).staged() as folder:\n"
-        "    (folder / 'source.ids').write_text('half'); os.kill(os.getpid(), 9)"
-    )
-    subprocess.run([sys.executable, "-c", code, str(cache / ("0123" * 8))])
-    (left,) = (path for path in cache.iterdir() if path.is_dir())
+    left = cache / f".{'0123' * 8}.partial-1-0123abcd"
+    left.mkdir(parents=True)
+    (left / "source.ids").write_text("half")
     with OwnedFolder(cache / "4567").staged() as alive:
         encode_files(*files, Words(), Words(), cache=cache)
-        assert alive.exists() and not list(cache.glob("*0123*"))
+        assert alive.exists() and not left.exists()
     assert len(list(cache.iterdir())) == 2

@@ -52,16 +52,11 @@ def test_noise_by_hand_leaves_tags(change, kind, expected):
     assert change(SOURCES[place], TARGETS[place], **{kind: 0.5})[1] == expected
 
 
-@pytest.mark.parametrize(
-    "text", ["यह घर है।", "هل هذا، بيت؟", "Սա տուն է։", "ဒါအိမ်ပါ။", "这是家。", "ይህ ቤት ነው፣ ነው።"]
-)
-def test_every_scripts_punctuation_is_left_out(text):
-    noise = PairNoise(Noise(no_punctuation=1.0))
-    ((source, target),) = noise.texts([(text, text)], 0)
-    assert source == target == "".join(c for c in text if c not in "।،؟։။。፣።")
-
-
-def test_words_of_letters_with_marks_have_typos():
+def test_noise_is_of_every_script():
+    noise, texts = PairNoise(Noise(no_punctuation=1.0)), ["यह घर है।", "هل هذا، بيت؟", "Սա տուն է։"]
+    for text in [*texts, "ဒါအိမ်ပါ။", "这是家。", "ይህ ቤት ነው፣ ነው።"]:
+        ((source, target),) = noise.texts([(text, text)], 0)
+        assert source == target == "".join(c for c in text if c not in "।،؟։။。፣።")
     text = "கூறுகிறது घरों ကျောင်း"
     noise = PairNoise(Noise(typos=1.0))
     changed = {source for seed in range(30) for source, _ in noise.texts([(text, "")], seed)}
@@ -93,10 +88,8 @@ def test_an_epoch_has_its_share_of_noise_as_many_batches_and_can_be_repeated(tok
     pairs, _ = encode_pairs(SOURCES * 8, TARGETS * 8, tokenizer, tokenizer, drop_duplicates=False)
     noise = Noise(upper_case=0.25, typos=0.25)
     options = dict(batch_tokens=400, accumulation_steps=steps)
-    datasets = [
-        ParallelDataset(pairs, noise=PairNoise(noise, (tokenizer, tokenizer)), **options)
-        for _ in range(2)
-    ]
+    both = tokenizer, tokenizer
+    datasets = [ParallelDataset(pairs, noise=PairNoise(noise, both), **options) for _ in range(2)]
     plain = {tuple(pairs.source(row).tolist()) for row in range(len(pairs))}
     seen = set()
     for epoch in range(3):
@@ -113,9 +106,6 @@ def test_an_epoch_has_its_share_of_noise_as_many_batches_and_can_be_repeated(tok
         # A few do not fit into their shapes.
         assert 48 <= capitals <= 70 and 96 <= changed <= 140
         seen |= {text for text in texts if text[6:].isupper()}
-        for (_, _), labels, *weights in batches:
-            if weights and labels.any():
-                assert np.isfinite(weights[0]).all()
     assert seen == {f"<2de> {source[6:].upper()}" for source in SOURCES}
 
 

@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 from page_in_languages import PAGE
 
-from keras_transformer.data.cleaning import RULES, PairRules, Rule, Script, skeleton
+from keras_transformer.data.cleaning import RULES, PairRules, Script, skeleton
 from keras_transformer.errors import InputError
 
 pytest.importorskip("ftfy", reason="needs the extra `clean`")
@@ -20,13 +20,10 @@ BROKEN = [
     ("ratio", LONG, "Hunde.", {}),
     ("copy", "Two dogs play.", "two  dogs play", {}),
     ("encoding", LONG, "Zwei Hunde spielen drauÃŸen im Schnee.", {}),
-    ("encoding", LONG, "Zwei Hunde spielen drau\ufffden.", {}),
     ("encoding", "Two dogs\x07 play.", "Zwei Hunde spielen.", {}),
     ("punctuation", "*** 7/8 *** ---", "Sieben Achtel", {}),
     ("punctuation", "Do dogs play?", "Hunde spielen.", {}),
     ("punctuation", "Τα σκυλιά παίζουν;", "The dogs play.", {}),
-    ("punctuation", "The dogs play;", "Die Hunde spielen?", {}),
-    ("punctuation", "狗在玩吗？", "The dogs are playing.", {}),
     ("punctuation", "هل تلعب الكلاب؟", "The dogs are playing.", {}),
     ("urls", "See www.a.org/x.", "Siehe www.a.org/y.", {}),
     ("urls", "Write to a.b@c.org", "Schreiben Sie uns", {}),
@@ -34,25 +31,19 @@ BROKEN = [
     ("numbers", "It was in 1969.", "Es war einmal.", {}),
     ("script", "Two dogs play", "Две собаки play", {"target_scripts": ["Cyrillic"]}),
     ("script", "два dogs", "Zwei Hunde", {"source_scripts": ["Latin"]}),
-    ("language", "Zwei Hunde spielen im Schnee.", "Zwei Hunde", {"source_language": "en"}),
     ("language", LONG, "Dos perros juegan en la nieve.", {"target_language": "de"}),
 ]
 FAIR = [
-    (LONG, "Zwei Hunde spielen im Schnee.", {}),
     ("Yes.", "Ja, das ist es doch.", {}),  # A short one may be much longer.
     ("Berlin", "Berlin", {}),
     ("Straße, naïve façade", "Чай — œuvre", {}),
-    ("“Do they play?”", "»Spielen sie?«", {}),
     ("Two dogs\u2028play", "Zwei\u200dHunde", {}),
     ("See www.A.org/x.", "www.a.org/x, bitte", {}),
     ("It costs 1,000.50, or 20 of them", "20 oder 1 000,5 kostet das", {}),
     ("41 students", "einundvierzig Schüler", {}),
-    ("3 dogs", "٣ كلاب", {"target_scripts": ["Arabic"]}),
     ("Two dogs", "二匹の犬", {"target_scripts": ["Han", "Hiragana"], "source_scripts": ["Latin"]}),
     (LONG, "Zwei Hunde spielen.", {"source_language": "en", "target_language": "de"}),
     ("Tom!", "¡Tom!", {"source_language": "en", "target_language": "es"}),
-    ("Coffee makers", "コーヒーメーカー", {"target_scripts": ["Katakana"]}),
-    ("Really?!", "Wirklich?", {}),
     ("He asked: “Why?”", "„Warum?“, fragte er: „Warum?“", {}),
 ]
 
@@ -69,6 +60,7 @@ def test_a_pair_breaks_the_rule_and_no_other(rule, source, target, options):
     if not {"source_language", "target_language", "source_scripts", "target_scripts"} & {*options}:
         assert PairRules(**options).broken(target, source) == rule
     assert PairRules(**options, without=[rule]).broken(source, target) is None
+    assert {rule for rule, *_ in BROKEN} == set(RULES)
 
 
 @pytest.mark.parametrize(("source", "target", "options"), FAIR)
@@ -84,11 +76,6 @@ def test_a_page_in_eighteen_languages_breaks_no_rule(language):
         without = [] if "English" in (language, other) else ["ratio"]
         for source, target in zip(PAGE[language], PAGE[other], strict=True):
             assert PairRules(without=without).broken(source, target) is None, (source, target)
-
-
-def test_every_rule_has_a_function_a_name_and_a_broken_pair():
-    assert list(RULES) == list(get_args(Rule))
-    assert {rule for rule, *_ in BROKEN} == set(RULES)
 
 
 @pytest.mark.parametrize("script", get_args(Script))
@@ -113,23 +100,15 @@ def test_near_duplicates_share_their_letters_without_case_and_accents():
     assert skeleton("कि") != skeleton("की")
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
+def test_an_unknown_name_or_a_missing_package_is_an_error(monkeypatch):
+    for options, message in (
         ({"without": ["number"]}, "`without` must be a list of length, ratio, copy"),
         ({"source_scripts": ["Klingon"]}, "`source_scripts` must be a list of Arabic, Armenian"),
         ({"target_language": "xx"}, "`language` must be one of"),
-    ],
-)
-def test_an_unknown_name_is_an_error(options, says):
-    with pytest.raises(InputError, match=says):
-        PairRules(**options).check_packages()
-
-
-def test_a_missing_package_is_named_with_its_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ftfy", None)
-    with pytest.raises(
-        InputError, match=r"ftfy, .* pip install \"keras-transformer-nmt\[clean\]\""
     ):
+        with pytest.raises(InputError, match=message):
+            PairRules(**options).check_packages()
+    monkeypatch.setitem(sys.modules, "ftfy", None)
+    with pytest.raises(InputError, match=r"ftfy, .* pip install \"keras-transformer-nmt\[clean\]"):
         PairRules().check_packages()
     PairRules(without=["encoding"]).check_packages()

@@ -110,12 +110,11 @@ def text_scores(run, translations):
     return logs
 
 
-@pytest.mark.parametrize("select_by", ["bleu", "chrf"])
 @pytest.mark.parametrize("tokenizer", [None, "char", "13a"])
 def test_validation_has_the_scores_of_evaluate_with_the_tokenizer_of_the_recipe(
-    make_run, select_by, tokenizer
+    make_run, tokenizer
 ):
-    run = make_run(select_by=select_by, bleu_tokenizer=tokenizer)
+    run = make_run(select_by="chrf", bleu_tokenizer=tokenizer)
     translations = ["一个女人骑着自行车。", "两只狗在雪地里。"]
     expected = evaluate(translations, ZH, tokenizer)
     logs = text_scores(run, translations)
@@ -138,10 +137,9 @@ def test_a_bleu_that_says_nothing_is_doubted_once_a_run(make_run, capsys):
 
 @pytest.mark.parametrize("measure", ["bleu", "chrf", "accuracy"])
 def test_the_validation_loss_decides_between_equal_values(make_run, measure):
-    run = make_run(
-        select_by=measure, early_stopping_patience=2, average_epochs=2, average_of="best"
-    )
-    column, best = "val_token_accuracy" if measure == "accuracy" else f"val_{measure}", []
+    options = dict(early_stopping_patience=2, average_epochs=2, average_of="best")
+    run, best = make_run(select_by=measure, **options), []
+    column = "val_token_accuracy" if measure == "accuracy" else f"val_{measure}"
     for epoch, loss in enumerate([5.0, 3.0, 2.0, 2.5, 2.0], start=1):
         callback, model = callbacks.CommitEpoch(run), FakeModel(f"epoch {epoch}")
         attach(callback, model).on_epoch_end(epoch - 1, {column: 0.0, "val_loss": loss})
@@ -185,65 +183,36 @@ def test_training_stops_when_patience_is_over_and_counts_earlier_epochs(make_run
     # An equal loss is no better one.
     assert [stopped([3, 2, 2, 2, 1][:end]) for end in range(6)] == [0, 0, 0, 0, 1, 0]
     assert not stopped([1, 2, 3, 4, 5], patience=None)
-    run, model = make_run(early_stopping_patience=1), FakeModel()
-    for epoch, stops in enumerate([False, True]):
-        attach(callbacks.CommitEpoch(run), model).on_epoch_end(epoch, {"val_loss": 1.0})
-        assert model.stop_training == stops
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
-def test_a_loss_that_is_no_number_ends_training_with_epoch_and_step(loss, make_run):
-    run = make_run()
-    run.datasets = {"train": types.SimpleNamespace(lines=lambda epoch, step: [])}
-    callback = callbacks.FiniteLoss(run)
-    callback.on_epoch_begin(2)
-    callback.on_train_batch_end(15, {"loss": 1.0})
-    with pytest.raises(TrainingError, match=f"loss is {loss} in epoch 3, step 17"):
-        callback.on_train_batch_end(16, {"loss": loss})
-    callback.on_epoch_end(2, {"loss": 1.0, "val_loss": 1.0})
-    with pytest.raises(TrainingError, match=f"loss is {loss} in epoch 3, validation"):
-        callback.on_epoch_end(2, {"loss": 1.0, "val_loss": loss})
-
-
-def test_the_lines_of_a_batch_without_a_finite_loss_are_written_down(make_run):
+def test_a_loss_that_is_no_number_ends_training_with_the_lines_of_its_batch(loss, make_run):
     rows = [[5], [6] * 4, [7], [8] * 4, [9] * 4]
     pairs = EncodedPairs.from_lists([[*row, 2] for row in rows], rows)
     pairs.lines = np.array([2, 3, 5, 7, 11])  # lines 1, 4, … were dropped
     run = make_run()
     run.datasets = {"train": ParallelDataset(pairs, shapes=[(2, 2), (2, 5)], shuffle=False)}
     run.start = MidEpochState(epoch=3, step=1)
-    callback = callbacks.FiniteLoss(run)
+    callback, file = callbacks.FiniteLoss(run), run.folder.bad_batch_file
     callback.on_epoch_begin(3)
-    file = run.folder.bad_batch_file
-    with pytest.raises(TrainingError, match=f"epoch 4, step 2, .* in {file}"):
-        callback.on_train_batch_end(0, {"loss": math.nan})  # the first of this part of the epoch
+    with pytest.raises(TrainingError, match=f"loss is {loss} in epoch 4, step 2, .* in {file}"):
+        callback.on_train_batch_end(0, {"loss": loss})  # the first of this part of the epoch
     found = json.loads(file.read_text())
     assert found == {"epoch": 4, "step": 2, "lines": [3, 7], "lines_of_the_step_before": [2, 5]}
-
-
-SHAPES = [(3, 2), (2, 5)]
-
-
-class Dataset:
-    """A dataset of five steps in two shapes, the second of which comes in the third step."""
-
-    shapes = SHAPES
-
-    def step_shapes(self, epoch, start=0):
-        return [SHAPES[step == 2] for step in range(start, 5)]
+    callback.on_train_batch_end(1, {"loss": 1.0})
+    callback.on_epoch_end(3, {"loss": 1.0, "val_loss": 1.0})
+    with pytest.raises(TrainingError, match=f"loss is {loss} in epoch 4, validation"):
+        callback.on_epoch_end(3, {"loss": 1.0, "val_loss": loss})
 
 
 @pytest.fixture
 def compiling(make_run):
-    """`compiling(**options)`: the callback of a run whose batches have two shapes, and its run."""
-
-    def compiling(bar=None, jit_compile=True):
-        run = make_run()
-        run.datasets = {"train": Dataset(), "validation": Dataset()}
-        model = types.SimpleNamespace(jit_compile=jit_compile)
-        return attach(callbacks.Compilation(run, bar), model), run
-
-    return compiling
+    """The callback of a run of five steps in two shapes, the second one in the third step."""
+    shapes, run = [(3, 2), (2, 5)], make_run()
+    steps = [shapes[step == 2] for step in range(5)]
+    dataset = types.SimpleNamespace(shapes=shapes, step_shapes=lambda epoch, start=0: steps[start:])
+    run.datasets = {"train": dataset, "validation": dataset}
+    return attach(callbacks.Compilation(run, None), types.SimpleNamespace(jit_compile=True))
 
 
 def steps_of(callback, epoch, count=5):
@@ -254,30 +223,29 @@ def steps_of(callback, epoch, count=5):
 
 
 def test_each_compilation_is_announced_once_by_its_bucket(compiling, capsys):
-    callback, _ = compiling()
-    steps_of(callback, 0)
+    steps_of(compiling, 0)
     assert capsys.readouterr().err.splitlines() == [
         "compiling bucket 1 of 2: 3 sentences of up to 2 tokens",
         "compiling bucket 2 of 2: 2 sentences of up to 5 tokens",
     ]
-    callback.on_test_begin()
-    callback.on_test_batch_begin(2)
+    compiling.on_test_begin()
+    compiling.on_test_batch_begin(2)
     told = capsys.readouterr().err
     assert told == "compiling validation bucket 1 of 2: 2 sentences of up to 5 tokens\n"
-    steps_of(callback, 1)
+    steps_of(compiling, 1)
     assert capsys.readouterr().err == ""
 
 
 def test_a_part_of_an_epoch_begins_at_its_own_step_and_without_xla_nothing_is_compiled(
     compiling, capsys
 ):
-    callback, run = compiling()
-    run.start = MidEpochState(epoch=3, step=2)
-    steps_of(callback, 3, count=1)
-    assert "1 of 2: 2 sentences of up to 5 tokens" in capsys.readouterr().err
-    callback, _ = compiling(jit_compile=False)
-    steps_of(callback, 0)
+    compiling.run.start = MidEpochState(epoch=3, step=2)
+    compiling.model.jit_compile = False
+    steps_of(compiling, 3)
     assert capsys.readouterr().err == ""
+    compiling.model.jit_compile = True
+    steps_of(compiling, 3, count=1)
+    assert "1 of 2: 2 sentences of up to 5 tokens" in capsys.readouterr().err
 
 
 def test_the_estimate_of_the_bar_leaves_compilations_out(compiling, monkeypatch, capsys):
@@ -285,14 +253,14 @@ def test_the_estimate_of_the_bar_leaves_compilations_out(compiling, monkeypatch,
     monkeypatch.setattr(callbacks.time, "time", lambda: clock.now)
     bar = callbacks.ProgressBar()
     bar.set_params({"verbose": 1, "epochs": 1, "steps": 5})
-    callback, _ = compiling(bar)
-    callback.on_epoch_begin(0)
-    bar.on_epoch_begin(0)
+    both = attach(callbacks.Compilation(compiling.run, bar), compiling.model), bar
+    for callback in both:
+        callback.on_epoch_begin(0)
     for batch, seconds in enumerate([60.0, 1.0, 30.0, 1.0, 1.0]):
-        callback.on_train_batch_begin(batch)
+        both[0].on_train_batch_begin(batch)
         clock.now += seconds
-        for each in (callback, bar):
-            each.on_train_batch_end(batch, {"loss": 1.0})
+        for callback in both:
+            callback.on_train_batch_end(batch, {"loss": 1.0})
     assert bar.progbar._estimate_step_duration(5, clock.now) == pytest.approx(3 / 4)
     assert "\ncompiling bucket 2 of 2" in capsys.readouterr().err
 
@@ -317,10 +285,10 @@ def test_hosts_save_at_the_steps_that_the_first_ones_clock_decides(monkeypatch, 
     clock, said = types.SimpleNamespace(now=7.0), []
     monkeypatch.setattr(callbacks.time, "monotonic", lambda: clock.now)
 
-    def saved_steps(seconds, **host):
+    def saved_steps(seconds, count, agree):
         """The steps of an epoch that have a checkpoint, one a minute."""
         saved, run = [], make_run(checkpoint_every_minutes=1.0)
-        run.host = types.SimpleNamespace(**host)
+        run.host = types.SimpleNamespace(count=count, agree=agree)
         monkeypatch.setattr(callbacks, "save_checkpoint", lambda model, file: saved.append(step))
         model = types.SimpleNamespace(metrics_variables=[], variables=[])
         callback = attach(callbacks.StepCheckpoints(run), model)
@@ -335,10 +303,9 @@ def test_hosts_save_at_the_steps_that_the_first_ones_clock_decides(monkeypatch, 
         said.append(number)
         return number
 
-    due = [59, 119, 179, 239, 299, 359, 419, 479, 539, 599, 659, 719, 779, 839, 899, 959]
-    assert saved_steps(1.0, count=1, agree=say) == due
+    assert saved_steps(1.0, 1, say) == list(range(59, 1000, 60))
     said.clear()
-    first = saved_steps(1.0, count=2, agree=say)
+    first = saved_steps(1.0, 2, say)
     assert len(said) < 1000 / 10 and len(first) > 10
     # Another host hears what the first one has said, whatever its own clock says.
-    assert saved_steps(0.1, count=2, agree=lambda number: said.pop(0)) == first and not said
+    assert saved_steps(0.1, 2, lambda number: said.pop(0)) == first and not said

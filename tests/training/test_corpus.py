@@ -14,23 +14,17 @@ def values(tmp_path):
     return recipe_values(write_corpus(tmp_path))
 
 
-def test_pairs_come_from_the_files(values):
-    assert list(Corpus(Recipe.from_dict(values)).pairs("train")) == PAIRS
-
-
-@pytest.mark.parametrize("sample", [None, 1000])
-def test_a_joint_vocabulary_is_learned_from_both_sides(values, tmp_path, sample):
-    values["text"]["sample_sentences"] = sample
-    source, target = Corpus(Recipe.from_dict(values)).tokenizers()
-    assert source is target
-    assert source == Tokenizer.train([tmp_path / "train.en", tmp_path / "train.de"], 150)
-
-
-def test_a_vocabulary_a_side_is_learned_from_its_side(values, tmp_path):
+def test_a_joint_vocabulary_is_learned_from_both_sides_and_another_one_from_its_side(
+    values, tmp_path
+):
+    files = tmp_path / "train.en", tmp_path / "train.de"
+    for sample in (None, 1000):
+        values["text"]["sample_sentences"] = sample
+        source, target = Corpus(Recipe.from_dict(values)).tokenizers()
+        assert source is target and source == Tokenizer.train(files, 150)
     values["text"].update(joint=False, vocabulary_size=100, target_vocabulary_size=120)
     source, target = Corpus(Recipe.from_dict(values)).tokenizers()
-    assert source == Tokenizer.train(tmp_path / "train.en", 100)
-    assert target == Tokenizer.train(tmp_path / "train.de", 120)
+    assert source == Tokenizer.train(files[0], 100) and target == Tokenizer.train(files[1], 120)
 
 
 def test_a_sample_is_of_lines_of_all_the_text_and_always_the_same(values):
@@ -48,16 +42,6 @@ def test_a_language_models_sample_is_of_its_lines_alone(values, tmp_path):
     values["model"] = {"kind": "language_model"}
     expected = Tokenizer.train_from_texts([source for source, _ in PAIRS], 120)
     assert Corpus(Recipe.from_dict(values)).tokenizers()[0] == expected
-
-
-def test_every_third_pair_is_held_out_where_that_is_asked_for(values):
-    del values["data"]["validation"]
-    with pytest.raises(InputError, match="`data.validation` must name its files"):
-        Recipe.from_dict(values)
-    values["data"]["hold_out_every"] = 3
-    recipe = Recipe.from_dict(values)
-    assert list(Corpus(recipe).pairs("validation")) == PAIRS[2::3]
-    assert set(Corpus(recipe).pairs("train")) == set(PAIRS) - set(PAIRS[2::3])
 
 
 @pytest.mark.parametrize("cached", [False, True])
@@ -136,26 +120,27 @@ def test_tokens_of_a_language_model_are_its_targets(values):
         assert dataset.real_token_share == tokens / sum(each.size for each in labels)
 
 
-def test_a_label_that_was_not_trained_on_is_one_line(labelled):
-    with pytest.raises(InputError) as error:
-        Corpus(labelled).datasets(Corpus(labelled).tokenizers())
-    assert str(error.value).endswith(
-        "validation.tsv, line 33: expected a label that was trained on (0, 1, 2). Received: '3'."
-    )
-
-
-@pytest.mark.parametrize(("other", "line"), [("2", 3), ("10", 1), ("", 1)])
-def test_labels_of_the_training_texts_are_checked_against_another_runs(
-    labelled, tmp_path, other, line
+@pytest.mark.parametrize(
+    ("first", "names", "place", "label"),
+    [
+        ("0", "012", "validation.tsv, line 33", "3"),
+        # Labels of another run, which the training texts must have, too.
+        ("0", "01", "train.tsv, line 3", "2"),
+        ("10", "01", "train.tsv, line 1", "10"),
+        ("", "01", "train.tsv, line 1", ""),
+    ],
+)
+def test_a_label_that_was_not_trained_on_is_one_line(
+    labelled, tmp_path, first, names, place, label
 ):
-    if other != "2":
-        text = (tmp_path / "train.tsv").read_text("utf-8")
-        (tmp_path / "train.tsv").write_text(other + text[1:], encoding="utf-8")
+    text = (tmp_path / "train.tsv").read_text("utf-8")
+    (tmp_path / "train.tsv").write_text(first + text[1:], encoding="utf-8")
     texts, _ = Corpus(labelled).tokenizers()
+    known = ", ".join(names)
+    expected = f"{place}: expected a label that was trained on ({known}). Received: {label!r}."
     with pytest.raises(InputError) as error:
-        Corpus(labelled).datasets((texts, Labels(["0", "1"])))
-    place = f"train.tsv, line {line}: expected a label that was trained on (0, 1)."
-    assert str(error.value).endswith(f"{place} Received: {other!r}.")
+        Corpus(labelled).datasets((texts, Labels(list(names))))
+    assert str(error.value).endswith(expected)
 
 
 @pytest.mark.parametrize(
@@ -239,16 +224,10 @@ def test_a_mistake_in_a_list_of_corpora_is_one_line(corpora, change, expected):
     assert expected in str(error.value)
 
 
-def test_a_vocabulary_of_another_run_without_the_tag_is_refused(corpora):
-    tokenizer = Tokenizer.train_from_texts([text for pair in PAIRS for text in pair], 150)
-    with pytest.raises(InputError, match="has no tag 2de, 2en"):
-        Corpus(Recipe.from_dict(corpora)).datasets((tokenizer, tokenizer))
-
-
 def test_terms_of_a_glossary_are_annotated_in_a_share_of_the_pairs_of_each_epoch(values, tmp_path):
     (tmp_path / "terms.tsv").write_text("dogs\tHund\nbook\tHund\nman\tMann\n", encoding="utf-8")
-    values["data"] |= {"glossary": "terms.tsv", "glossary_share": 0.5, "cache": "cache"}
-    values["data"]["cache"] = str(tmp_path / "cache")
+    cache = str(tmp_path / "cache")
+    values["data"] |= {"glossary": "terms.tsv", "glossary_share": 0.5, "cache": cache}
     values["text"]["vocabulary_size"] = 160
     texts = Corpus(Recipe.from_dict(values))
     tokenizers = texts.tokenizers()
@@ -294,9 +273,12 @@ def test_a_glossary_goes_with_what_it_can_change(values, text, data, message):
         Recipe.from_dict(values)
 
 
-def test_a_vocabulary_that_cannot_annotate_terms_is_refused(values, tmp_path):
+def test_a_vocabulary_of_another_run_without_a_tag_or_annotations_is_refused(corpora, tmp_path):
     (tmp_path / "terms.tsv").write_text("dogs\tHunde\n", encoding="utf-8")
-    tokenizers = Corpus(Recipe.from_dict(values)).tokenizers()
-    values["data"]["glossary"] = "terms.tsv"
+    tokenizer = Tokenizer.train_from_texts([text for pair in PAIRS for text in pair], 150)
+    with pytest.raises(InputError, match="has no tag 2de, 2en"):
+        Corpus(Recipe.from_dict(corpora)).datasets((tokenizer, tokenizer))
+    files = {"source": "train.en", "target": "train.de"}
+    corpora["data"] |= {"train": files, "validation": files, "glossary": "terms.tsv"}
     with pytest.raises(InputError, match="needs a vocabulary that was learned with it"):
-        Corpus(Recipe.from_dict(values)).datasets(tokenizers)
+        Corpus(Recipe.from_dict(corpora)).datasets((tokenizer, tokenizer))

@@ -1,5 +1,4 @@
 import importlib
-import json
 import math
 import subprocess
 import sys
@@ -21,26 +20,12 @@ from keras_transformer.training import Recipe, evaluate, train
 from keras_transformer.training.evaluate import evaluate_labels, evaluate_model
 
 
-def test_a_perfect_translation_has_100_of_everything():
-    scores = evaluate(["Ein Mann schläft heute hier."] * 2, ["Ein Mann schläft heute hier."] * 2)
-    for name in ("bleu", "chrf", "bleu_lowercase", "chrf_lowercase"):
-        assert scores[name] == 100.0
-    assert scores["sentences"] == 2
-
-
 def test_bleu_is_the_geometric_mean_of_the_four_precisions():
     # 5 of 6 words, 4 of 5 pairs, 3 of 4 triples, 2 of 3 quadruples; equal lengths: no penalty.
     scores = evaluate(["a b c d e x"], ["a b c d e f"])
     expected = 100 * (5 / 6 * 4 / 5 * 3 / 4 * 2 / 3) ** (1 / 4)
     assert math.isclose(scores["bleu"], expected, abs_tol=0.005)
-
-
-def test_tokenized_text_is_taken_as_it_is():
-    # Brackets are words of their own to 13a, whether spaces are around them or not.
-    found, wanted = "x ( a.b ) c d e f", "x (a.b) c d e f"
-    assert evaluate([found], [wanted])["bleu"] == 100.0
-    assert evaluate([found], [wanted], tokenize="none")["bleu"] < 60
-    assert "tok:none" in evaluate([found], [wanted], "none")["signatures"]["bleu"]
+    assert evaluate(["A B C D E X"], ["a b c d e f"])["bleu_lowercase"] == scores["bleu"]
 
 
 @pytest.mark.parametrize(
@@ -48,12 +33,9 @@ def test_tokenized_text_is_taken_as_it_is():
     [
         ("Ein Mann schläft heute hier.", "13a"),
         ("한 남자가 자전거를 타고 있다.", "13a"),  # Korean has spaces.
-        ("Человек едет на велосипеде.", "13a"),
-        ("رجل يركب دراجة في الشارع.", "13a"),
         ("Das Zeichen für Mensch ist 人, ein sehr altes Zeichen.", "13a"),
         ("一个男人骑着自行车。", "zh"),
         ("請用 TensorFlow 2.21 和 Keras 訓練這個模型。", "zh"),
-        ("男の人が自転車に乗っている。", "char"),
         ("自転車に乗る。", "char"),
         ("ผู้ชายกำลังขี่จักรยาน", "char"),
         ("ຜູ້ຊາຍຂີ່ລົດຖີບ", "char"),
@@ -66,11 +48,13 @@ def test_the_tokenizer_follows_the_script_of_the_references_and_the_signature_na
     text, tokenizer
 ):
     scores = evaluate([text] * 3, [text] * 3)
-    assert scores["bleu"] == scores["bleu_lowercase"] == 100.0
-    for name in ("bleu", "bleu_lowercase"):
-        assert f"|tok:{tokenizer}|" in scores["signatures"][name]
+    signatures = scores.pop("signatures")
+    assert scores.pop("sentences") == 3 and set(scores) == set(signatures)
+    assert list(scores.values()) == [100.0] * 4
+    for name, case in (("bleu", "mixed"), ("bleu_lowercase", "lc")):
+        assert f"|case:{case}|" in signatures[name] and f"|tok:{tokenizer}|" in signatures[name]
     # The references decide, not what a model writes in their place.
-    assert evaluate(["Two dogs."] * 3, [text] * 3)["signatures"] == scores["signatures"]
+    assert evaluate(["Two dogs."] * 3, [text] * 3)["signatures"] == signatures
 
 
 @pytest.mark.parametrize("tokenizer", ["13a", "intl", "zh", "char", "none"])
@@ -112,46 +96,23 @@ def test_a_bleu_of_zero_beside_a_fair_chrf_is_doubted():
         evaluate(["Ein Mann schläft heute hier."], ["Ein Mann schläft heute hier."])
 
 
-def test_case_counts_only_where_it_is_said_to():
-    scores = evaluate(["EIN MANN SCHLÄFT HEUTE HIER."], ["ein mann schläft heute hier."])
-    assert scores["bleu_lowercase"] == scores["chrf_lowercase"] == 100.0
-    assert scores["bleu"] < 50 and scores["chrf"] < 50
-
-
-def test_signatures_say_how_each_was_counted():
-    scores = evaluate(["a"], ["a"])
-    assert "case:mixed" in scores["signatures"]["bleu"]
-    assert "case:lc" in scores["signatures"]["bleu_lowercase"]
-    assert set(scores["signatures"]) == {"bleu", "chrf", "bleu_lowercase", "chrf_lowercase"}
-    json.dumps(scores)
-
-
 @pytest.mark.parametrize(("hypotheses", "references"), [(["a"], ["a", "b"]), ([], [])])
 def test_counts_that_do_not_fit_are_refused(hypotheses, references):
     with pytest.raises(InputError, match="as many translations as references"):
         evaluate(hypotheses, references)
 
 
-def test_labels_are_counted_as_done_by_hand():
-    found, right = list("aabbbc"), list("aabaab")
-    scores = evaluate_labels(found, right)
-    assert (scores["texts"], scores["accuracy"]) == (6, 0.5)
-    assert scores["labels"]["a"] == {"precision": 1.0, "recall": 0.5, "f1": 0.6667, "texts": 4}
-    assert scores["labels"]["b"] == {"precision": 0.3333, "recall": 0.5, "f1": 0.4, "texts": 2}
-    assert scores["labels"]["c"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "texts": 0}
-    assert scores["macro_f1"] == 0.3556
+def test_labels_are_counted_as_done_by_hand_and_a_blank_text_is_wrong_and_no_class_of_its_own():
+    scores = evaluate_labels([*"aabbbc", ""], list("aabaaba"))
+    assert (scores["texts"], scores["accuracy"]) == (7, 0.4286)
+    assert scores["labels"] == {
+        "a": {"precision": 1.0, "recall": 0.4, "f1": 0.5714, "texts": 5},
+        "b": {"precision": 0.3333, "recall": 0.5, "f1": 0.4, "texts": 2},
+        "c": {"precision": 0.0, "recall": 0.0, "f1": 0.0, "texts": 0},
+    }
+    assert scores["macro_f1"] == 0.3238
     with pytest.raises(InputError, match="as many labels as texts. Received: 0 predicted"):
         evaluate_labels([], [])
-
-
-def test_a_blank_text_is_wrong_and_no_class_of_its_own():
-    scores = evaluate_labels([*"aaabbc", ""], list("aabbbca"))
-    assert {label: each["f1"] for label, each in scores["labels"].items()} == {
-        "a": 0.6667,  # 2 right ones of 3, twice
-        "b": 0.8,
-        "c": 1.0,
-    }
-    assert (scores["macro_f1"], scores["accuracy"]) == (0.8222, 0.7143)
 
 
 def test_translations_are_saved_and_scored(tmp_path, monkeypatch):
@@ -165,9 +126,8 @@ def test_translations_are_saved_and_scored(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Translator, "load", lambda path: Translator(Echo()))
     saved = tmp_path / "out.de"
-    scores = evaluate_model(
-        "any", corpus / "train.en", corpus / "train.de", save=saved, beam_size=3
-    )
+    files = corpus / "train.en", corpus / "train.de"
+    scores = evaluate_model("any", *files, save=saved, beam_size=3)
     assert scores["bleu"] == 100.0
     assert read_lines(saved) == [target for _, target in PAIRS]
 

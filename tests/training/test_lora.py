@@ -5,13 +5,13 @@ import shutil
 import keras
 import numpy as np
 import pytest
+from killed_trainings import copied
 from small_corpus import recipe_values, write_corpus
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.errors import InputError
 from keras_transformer.training import Recipe, RunFolder, train
 from keras_transformer.training.lora import enable_lora, merged_weights, projections_of
-from keras_transformer.training.run import Run
 
 pytestmark = pytest.mark.tensorflow
 
@@ -70,12 +70,16 @@ def origin(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tuned(origin):
-    """A run of three epochs with LoRA and its options; its origin is a copy that may go."""
+    """A run of three epochs with LoRA, whose origin has gone; a copy from within the last epoch."""
     begun, train_run = origin
     copy = shutil.copytree(begun.path, begun.path.with_name("copy"))
     options = {"start_from": str(copy), "lora_rank": RANK, "epochs": 3, "ema_momentum": 0.6}
-    options |= {"average_epochs": 2}
-    return train_run("tuned", **options), options
+    options |= {"average_epochs": 2, "checkpoint_every_minutes": 1e-9}
+    stopped = begun.path.with_name("stopped")
+    with copied(begun.path.with_name("tuned"), stopped, 2, 2):
+        folder = train_run("tuned", **options)
+    shutil.rmtree(copy)
+    return folder, RunFolder(stopped), options
 
 
 def check_equal(one, other, epoch):
@@ -93,7 +97,7 @@ def check_equal(one, other, epoch):
 
 
 def test_a_run_with_lora_saves_the_merged_model_and_small_checkpoints(origin, tuned):
-    (begun, _), (folder, _) = origin, tuned
+    (begun, _), (folder, *_) = origin, tuned
     losses = [row["val_loss"] for row in folder.history()]
     assert losses[2] < losses[0]
     before, after = begun.model(), folder.model()
@@ -116,51 +120,21 @@ def test_a_run_with_lora_saves_the_merged_model_and_small_checkpoints(origin, tu
         assert all(array.size <= 16 * 16 for array in arrays.values())
 
 
-def test_a_resumed_run_is_the_uninterrupted_one_without_its_origin(origin, tuned):
-    _, train_run = origin
-    whole, options = tuned
-    train_run("parts", **{**options, "epochs": 2})
-    shutil.rmtree(options["start_from"])
-    check_equal(whole, train_run("parts", resume=True, **options), epoch=3)
-
-
-def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(origin, tuned, capsys):
-    _, train_run = origin
-    whole, options = tuned
+def test_a_resumed_run_is_the_uninterrupted_one_without_its_origin(origin, tuned, capsys):
+    (_, train_run), (whole, stopped, options) = origin, tuned
     damaged = RunFolder(shutil.copytree(whole.path, whole.path.with_name("damaged")))
-    (damaged.checkpoints / "epoch-0003.npz").write_bytes(b"PK\x03\x04 no zip")
+    no_zip = b"PK\x03\x04 no zip"
+    (damaged.checkpoints / "epoch-0003.npz").write_bytes(no_zip)
     check_equal(whole, train_run("damaged", resume=True, **options), epoch=3)
     assert "epoch-0003.npz: cannot be read as a checkpoint of LoRA" in capsys.readouterr().err
-
-
-def test_a_run_that_was_killed_within_an_epoch_goes_on_from_its_step(origin):
-    class Killed(Exception):
-        pass
-
-    class Kill(keras.callbacks.Callback):
-        def on_epoch_begin(self, epoch, logs=None):
-            self.is_second = epoch == 1
-
-        def on_train_batch_end(self, batch, logs=None):
-            if self.is_second and batch == 2:
-                raise Killed
-
-    begun, train_run = origin
-    options = {"start_from": str(begun.path), "lora_rank": RANK, "epochs": 2, "batch_tokens": 64}
-    options |= {"checkpoint_every_minutes": 1e-9}
-    whole, usual = train_run("whole-steps", **options), Run.callbacks
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Run, "callbacks", lambda run: [*usual(run), Kill()])
-        with pytest.raises(Killed):
-            train_run("killed", **options)
-    checkpoints = begun.path.with_name("killed") / "checkpoints"
-    steps = sorted(checkpoints.glob("step-*.npz"))
-    assert [file.name for file in steps] == ["step-0001-00000002.npz", "step-0001-00000003.npz"]
+    steps = sorted(stopped.checkpoints.glob("step-*.npz"))
+    assert [file.name for file in steps] == ["step-0002-00000002.npz", "step-0002-00000003.npz"]
     with np.load(steps[-1]) as arrays:
         assert all(array.size <= 16 * 16 for array in arrays.values())
-    resumed = train_run("killed", resume=True, **options)
-    assert not list(checkpoints.glob("step-*"))
-    check_equal(whole, resumed, epoch=2)
+    for file in stopped.checkpoints.glob("epoch-*.npz"):
+        file.write_bytes(no_zip)
+    check_equal(whole, train_run("stopped", resume=True, **options), epoch=3)
+    assert not list(stopped.checkpoints.glob("step-*"))
 
 
 def test_lora_needs_a_run_to_start_from_and_a_model_with_attention(origin):

@@ -15,13 +15,6 @@ RECIPES = pathlib.Path(__file__).parents[2] / "training" / "recipes"
 REFERENCE = (RECIPES / "reference.yaml").read_text(encoding="utf-8")
 
 
-def test_defaults_are_written_out_and_read_back(tmp_path):
-    recipe = Recipe.from_dict(recipe_values(tmp_path))
-    assert recipe.to_dict()["training"]["label_smoothing"] == 0.1
-    assert recipe.to_dict()["data"]["max_length"] == 128
-    assert Recipe.from_dict(recipe.to_dict()) == recipe
-
-
 @pytest.mark.parametrize(
     "name", ["multi30k_en_de.yaml", "tatoeba_en_es.yaml", "trec.yaml", "sst2.yaml"]
 )
@@ -30,30 +23,24 @@ def test_the_shipped_recipes_are_recipes(name):
     assert recipe.model_config(8000).vocabulary_size == 8000
 
 
-def test_the_reference_is_what_the_declarations_say(load_program):
+def test_the_reference_is_what_the_declarations_say_and_a_recipe(load_program, tmp_path):
     assert load_program("training/reference.py").reference() == REFERENCE
-
-
-def test_the_reference_names_every_option_with_its_default(tmp_path):
-    written = yaml.safe_load(REFERENCE)
-    defaults = Recipe.from_dict(recipe_values(tmp_path)).to_dict()
+    written, values = yaml.safe_load(REFERENCE), recipe_values(tmp_path)
+    defaults = Recipe.from_dict(values).to_dict()
     for section in ("data", "text", "training", "decoding"):
         assert set(written[section]) == set(defaults[section]), section
-    assert (
-        Recipe.from_dict({**written, "data": recipe_values(tmp_path)["data"]}).kind == "transformer"
-    )
+    assert Recipe.from_dict({**written, "data": values["data"]}).kind == "transformer"
 
 
 def test_overrides_are_yaml_values_at_dotted_keys(tmp_path):
     path = write_recipe(tmp_path / "r.yaml", recipe_values(tmp_path))
-    recipe = Recipe.load(
-        path,
-        ["training.epochs=7", "data.folder=/elsewhere", "text.joint=false", "model.dropout=0.25"],
-    )
-    assert recipe.training.epochs == 7
-    assert recipe.data.folder == "/elsewhere"
+    overrides = ["training.epochs=7", "data.folder=/elsewhere", "text.joint=false"]
+    overrides += ["training.learning_rate_scale=1e-3", "model.layer_norm_epsilon=1E-6"]
+    recipe = Recipe.load(path, overrides)
+    assert recipe.training.epochs == 7 and recipe.data.folder == "/elsewhere"
     assert recipe.text.joint is False
-    assert recipe.model_config(9).dropout == 0.25
+    assert recipe.training.learning_rate_scale == 0.001
+    assert recipe.model_config(9, 9).layer_norm_epsilon == 1e-6
 
 
 def test_a_vocabulary_a_side_ties_what_two_sides_can_share(tmp_path):
@@ -68,39 +55,25 @@ def test_a_vocabulary_a_side_ties_what_two_sides_can_share(tmp_path):
         ("training.epoch=3", "unknown key `epoch` in `training`. Did you mean `epochs`?"),
         ("trainig.epochs=3", "unknown key `trainig`. Did you mean `training`?"),
         ("model.num_head=3", "unknown key `num_head` in `model`. Did you mean `num_heads`?"),
-        ("model.vocabulary_size=9", "unknown key `vocabulary_size` in `model`"),
-        ("training.epochs=many", "`training.epochs` must be a positive integer. Received: 'many'"),
         ("training.epochs=true", "`training.epochs` must be a positive integer. Received: True"),
-        ("training.epochs=0", "`training.epochs` must be a positive integer. Received: 0"),
-        (
-            "training.label_smoothing=1.5",
-            "`training.label_smoothing` must be a number of at least 0 and below 1",
-        ),
+        ("training.label_smoothing=1.5", "must be a number of at least 0 and below 1"),
         ("training.dtype_policy=float12", "must be one of float32, mixed_bfloat16"),
         ("training.max_shapes=9", "a positive integer of at most 8"),
-        ("training.keep_checkpoints=0", "`training.keep_checkpoints` must be a positive integer"),
         ("training.epochs=-0x" + "f" * 5000, "Received: a number that is too long to show"),
         ("training.clip_norm=.nan", "`training.clip_norm` must be a number above 0, or null"),
-        ("training.learning_rate_scale=.inf", "Received: inf"),
         ("training.learning_rate_scale='1e-3'", "must be a number above 0. Received: '1e-3'"),
         ("training.seed=4294967296", "at most 4294967295. Received: 4294967296"),
         ("text.character_coverage=0.9", "a number of at least 0.98 and at most 1"),
-        ("text.normalization=nfkk", "must be one of nmt_nfkc, nfkc, "),
         ('data.folder="a\\0b"', r"Received: 'a\x00b'"),
         ("data.folder=2026-99-99", "--set data.folder='2026-99-99': not valid YAML: month"),
         ("model.activation=gellu", "Received: activation='gellu'. Did you mean `gelu`?"),
-        ("model.activation=glu", "must be the name of a Keras activation"),
         ("model.preset=[x]", "`preset` must be one of"),
-        ("model.dropout=.nan", "`dropout` must be a number of at least 0"),
-        ("model.layer_norm_epsilon=.inf", "`layer_norm_epsilon` must be a number above 0"),
         ("model.num_heads=7", "`num_heads` must divide `model_dim`"),
-        ("model.preset=transformer_huge", "`preset` must be one of"),
         ("text.target_vocabulary_size=90", "needs `text.joint: false`"),
         ("data.train.source=''", "`data.train` must name its files"),
         ("data.folder=7", "`data.folder` must be text. Received: 7"),
         ("data=7", "`data` must be a section with keys"),
         ("data.noise.typoes=0.1", "unknown key `typoes` in `data.noise`. Did you mean `typos`"),
-        ("data.clean={}", "unknown key `clean` in `data`"),
         ("data.folder.deeper=7", "`folder` is a value, not a section"),
         ("no-equals", "--set must be section.key=value"),
         ("training.epochs=[1", "--set training.epochs='[1', line 1: not valid YAML"),
@@ -123,42 +96,26 @@ def test_an_option_of_another_kind_is_an_error_without_a_proposal(kind, key):
     assert str(caught.value) == f"recipe: a {kind} model has no `{key}`. Received: model.{key}='x'."
 
 
-def test_a_number_may_be_written_with_an_exponent(tmp_path):
-    path = write_recipe(tmp_path / "r.yaml", recipe_values(tmp_path))
-    overrides = ["training.learning_rate_scale=1e-3", "model.layer_norm_epsilon=1E-6"]
-    recipe = Recipe.load(path, overrides)
-    assert recipe.training.learning_rate_scale == 0.001
-    assert recipe.model_config(9).layer_norm_epsilon == 1e-6
-
-
 def test_two_vocabularies_never_share_a_table():
     """Of equal size they would, and nobody would notice but for the result."""
+    file, overrides = RECIPES / "multi30k_en_de.yaml", ["text.joint=false"]
     with pytest.raises(InputError, match="set model.tie_embeddings to decoder or none"):
-        Recipe.load(
-            RECIPES / "multi30k_en_de.yaml", ["text.joint=false", "model.tie_embeddings=all"]
-        )
-    overrides = ["text.joint=false", "model.tie_embeddings=decoder"]
-    recipe = Recipe.load(RECIPES / "multi30k_en_de.yaml", overrides)
+        Recipe.load(file, [*overrides, "model.tie_embeddings=all"])
+    recipe = Recipe.load(file, [*overrides, "model.tie_embeddings=decoder"])
     assert recipe.model_config(8000, 8000).tie_embeddings == "decoder"
 
 
 LEARNED = ["model.positions=learned", "model.max_length=128"]
 
 
-@pytest.mark.parametrize(
-    ("overrides", "key"),
-    [
-        (["data.max_length=129"], "data.max_length"),
-        (["decoding.max_source_length=129"], "decoding.max_source_length"),
-        (["decoding.max_target_length=129"], "decoding.max_target_length"),
-    ],
-)
-def test_no_text_may_be_longer_than_the_learned_positions(tmp_path, overrides, key):
+def test_no_text_may_be_longer_than_the_learned_positions(tmp_path):
     path = write_recipe(tmp_path / "r.yaml", recipe_values(tmp_path))
-    with pytest.raises(InputError, match=rf"model.max_length=128, {key}=129\."):
-        Recipe.load(path, [*LEARNED, *overrides])
-    as_long = [override.replace("129", "128") for override in overrides]
-    assert Recipe.load(path, [*LEARNED, *as_long]).data.max_length == 128
+    limits = "data.max_length", "decoding.max_source_length", "decoding.max_target_length"
+    for key in limits:
+        with pytest.raises(InputError, match=rf"model.max_length=128, {key}=129\."):
+            Recipe.load(path, [*LEARNED, f"{key}=129"])
+    as_long = Recipe.load(path, [*LEARNED, *(f"{key}=128" for key in limits)])
+    assert as_long.data.max_length == 128
 
 
 def test_limits_that_a_recipe_leaves_out_end_with_the_learned_positions(tmp_path):
@@ -222,11 +179,6 @@ def test_a_file_that_is_no_recipe_is_refused(tmp_path, content, expected):
     path.write_bytes(content)
     with pytest.raises(InputError, match=expected):
         Recipe.load(path)
-
-
-def test_a_missing_recipe_is_named(tmp_path):
-    with pytest.raises(InputError, match=r"nowhere\.yaml: cannot read the recipe"):
-        Recipe.load(tmp_path / "nowhere.yaml")
 
 
 HOWTO = pathlib.Path(__file__).parents[2] / "docs" / "howto"

@@ -11,10 +11,11 @@ import types
 import keras
 import numpy as np
 import pytest
-from killed_trainings import run_content
+from killed_trainings import copied, run_content
 from small_corpus import recipe_values, write_corpus
 
 from keras_transformer import files
+from keras_transformer.engine.run_folder import load_model
 from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError, TrainingError
 from keras_transformer.training import Recipe, RunFolder, train
@@ -131,17 +132,13 @@ def unbroken(trainer, tmp_path_factory):
     return folder, moments
 
 
-def test_a_run_that_gets_no_better_is_stopped_early(unbroken):
-    rows = unbroken[0].history()
-    best = min(rows, key=lambda row: row["val_loss"])
-    assert 1 < best["epoch"] == rows[-1]["epoch"] - 2 and rows[-1]["epoch"] < 9
-
-
 def test_a_run_that_ended_at_any_moment_goes_on_to_the_results_of_an_unbroken_one(
     trainer, unbroken, results, tmp_path
 ):
-    expected = results(unbroken[0])
-    moments = unbroken[1]
+    folder, moments = unbroken
+    rows, expected = folder.history(), results(folder)
+    best = min(rows, key=lambda row: row["val_loss"])  # it stopped early
+    assert 1 < best["epoch"] == rows[-1]["epoch"] - 2 and rows[-1]["epoch"] < 9
     first = {kind: moment for moment, kind in reversed(moments.items())}
     last = {kind: moment for moment, kind in moments.items()}
     assert len(first) > 7
@@ -149,8 +146,7 @@ def test_a_run_that_ended_at_any_moment_goes_on_to_the_results_of_an_unbroken_on
     for place, kind in enumerate(first):
         moment = (first, last)[place % 2][kind]
         moment = shutil.copytree(moment, tmp_path / moment.name)
-        folder = trainer.resume(moment)
-        assert results(folder) == expected, moment
+        assert results(trainer.resume(moment)) == expected, moment
 
 
 @pytest.fixture
@@ -182,18 +178,10 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
         trainer.resume(ended.path)
 
 
-def test_a_run_of_more_than_9999_epochs_goes_on_from_the_last_one(trainer, ended):
-    for new, old in zip((10_000, 9999), reversed(ended.checkpoint_epochs()), strict=False):
-        ended.checkpoint_file(old).rename(ended.checkpoint_file(new))
-    rows = ended.history()
-    rows += [rows[-1] | {"epoch": epoch} for epoch in range(len(rows) + 1, 10_001)]
-    ended.write_history(rows)
-    before = ended.history_file.read_text()
-    trainer.resume(ended.path, epochs=10_000, early_stopping_patience=None)
-    assert ended.history_file.read_text() == before
-
-
-def test_a_run_that_is_done_stays_as_it_is(trainer, unbroken, ended, results, capsys):
+def test_a_run_that_is_done_stays_as_it_is_also_when_its_texts_have_moved(
+    trainer, unbroken, ended, results, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(trainer, "corpus", write_corpus(tmp_path / "moved"))
     assert results(trainer.resume(ended.path)) == results(unbroken[0])
     count = len(ended.history())
     expected = rf"{re.escape(str(ended.path))}: nothing was left to train: \d+ of \d+ epochs"
@@ -217,26 +205,25 @@ def test_curves_have_each_epoch_once(trainer, unbroken):
         assert found == expected
 
 
-@pytest.mark.parametrize("space", [0, 2])
 def test_a_disk_that_was_full_while_the_folder_was_made_is_begun_on_anew(
-    trainer, unbroken, results, tmp_path, space
+    trainer, unbroken, results, tmp_path
 ):
-    """There is room for `space` files."""
-    write, left = files.sync, iter(range(space))
+    write, run = files.sync, tmp_path / "run"
+    for space in (0, 2):  # There is room for so many files.
+        left = iter(range(space))
 
-    def sync(path):
-        if path.is_file() and next(left, None) is None:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        write(path)
+        def sync(path, left=left):
+            if path.is_file() and next(left, None) is None:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            write(path)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "sync", sync)
-        with pytest.raises((InputError, OSError), match="No space left"):
-            trainer.train(tmp_path / "run")
-    folder = RunFolder(tmp_path / "run")
-    # After a kill at that moment a part of a file would be there.
-    (folder.path / ".tokenizer.partial.model").write_bytes(b"half")
-    assert results(trainer.resume(folder.path)) == results(unbroken[0])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(files, "sync", sync)
+            with pytest.raises((InputError, OSError), match="No space left"):
+                trainer.train(run, resume=run.exists())
+        # After a kill at that moment a part of a file would be there.
+        (run / ".tokenizer.partial.model").write_bytes(b"half")
+    assert results(trainer.resume(run)) == results(unbroken[0])
 
 
 @pytest.mark.parametrize("file", ["chapter", "recipe.yaml", "tokenizer.model"])
@@ -249,108 +236,90 @@ def test_only_a_folder_that_a_run_left_is_begun_on_anew(trainer, tmp_path, file)
 
 
 def test_what_a_killed_process_was_writing_is_removed(trainer, unbroken, ended, results):
-    for name in ("checkpoints/.step-0001-00000003.partial.keras", ".history.partial.csv"):
+    step = "checkpoints/.step-0001-00000003.partial"
+    for name in (f"{step}.keras", f"{step}.json", ".history.partial.csv"):
         (ended.path / name).write_bytes(b"half")
-    (ended.path / "checkpoints" / ".step-0001-00000003.partial.json").write_bytes(b"half")
     assert results(trainer.resume(ended.path)) == results(unbroken[0])
     assert not list(ended.path.rglob(".*"))
 
 
-def test_texts_may_be_moved(trainer, unbroken, ended, results, monkeypatch, tmp_path):
-    monkeypatch.setattr(trainer, "corpus", write_corpus(tmp_path / "moved"))
-    assert results(trainer.resume(ended.path)) == results(unbroken[0])
+@pytest.mark.parametrize("of", ["last", "best"])
+def test_an_average_of_the_last_epochs_is_the_model_one_of_the_best_if_it_is_better(
+    trainer, tmp_path, of
+):
+    options = dict(epochs=3, average_epochs=2, average_of=of)
+    folder = trainer.train(tmp_path / "run", **options)
+    average = folder.metrics()["average"]
+    losses = [row["val_loss"] for row in folder.history()]
+    order = range(3) if of == "last" else np.argsort(losses)[::-1]
+    assert average["epochs"] == sorted(int(epoch) + 1 for epoch in list(order)[-2:])
+    assert average["is_the_best_model"] == (of == "last" or average["val_loss"] < min(losses))
+    epochs = average["epochs"] if average["is_the_best_model"] else [int(np.argmin(losses)) + 1]
+    models = [load_model(folder.candidate_file(each), False).get_weights() for each in epochs]
+    for weight, *each in zip(folder.model().get_weights(), *models, strict=True):
+        np.testing.assert_allclose(weight, np.mean(each, axis=0), rtol=1e-6, atol=1e-7)
 
 
-class Killed(Exception):
-    """In the place of a signal that nobody catches."""
-
-
-FILES = {"source": "train.en", "target": "train.de"}
-OTHER_DATA = {
-    "one corpus": {},
-    "weighted corpora with noise": {
+def test_an_epoch_goes_on_from_a_step(trainer, results, tmp_path, monkeypatch):
+    there = {"source": "train.en", "target": "train.de", "tag": "2de"}
+    back = {"source": "train.de", "target": "train.en"}
+    data = {
         "noise": {"no_punctuation": 0.2, "typos": 0.4, "subwords": 0.4},
-        "train": [
-            {**FILES, "name": "there", "tag": "2de", "weight": 0.6},
-            {"source": "train.de", "target": "train.en", "name": "back", "tag": "2en"},
-        ],
-        "validation": [{**FILES, "name": each, "tag": "2de"} for each in ("one", "two")],
-    },
-}
-
-
-@pytest.mark.parametrize("data", OTHER_DATA)
-def test_an_epoch_goes_on_from_a_step(trainer, results, tmp_path, monkeypatch, data):
-    monkeypatch.setattr(trainer, "data", OTHER_DATA[data])
-    options = dict(batch_tokens=64, checkpoint_every_minutes=1e-9, epochs=2)
+        "train": [{**there, "name": "there", "weight": 0.6}, {**back, "name": "back"}],
+        "validation": [{**there, "name": name} for name in ("one", "two")],
+    }
+    monkeypatch.setattr(trainer, "data", data)
+    options = dict(batch_tokens=128, checkpoint_every_minutes=1e-9, epochs=2)
     options |= dict(average_epochs=2, average_of="best")
-    expected = results(trainer.train(tmp_path / "unbroken", **options))
-    usual = Run.callbacks
-
-    class Kill(keras.callbacks.Callback):
-        def on_epoch_begin(self, epoch, logs=None):
-            self.is_second = epoch == 1
-
-        def on_train_batch_end(self, batch, logs=None):
-            if self.is_second and batch == 4:
-                raise Killed
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Run, "callbacks", lambda run: [*usual(run), Kill()])
-        with pytest.raises(Killed):
-            trainer.train(tmp_path / "run", **options)
+    with copied(tmp_path / "unbroken", tmp_path / "run", 1, 4):
+        expected = results(trainer.train(tmp_path / "unbroken", **options))
     folder = RunFolder(tmp_path / "run")
     assert folder.step_files() == [folder.step_file(1, 4), folder.step_file(1, 5)]
-    folders, steps = [folder], []
-    if data == "one corpus":
-        damaged = RunFolder(shutil.copytree(folder.path, tmp_path / "damaged"))
-        damaged.step_file(1, 5).write_bytes(damaged.step_file(1, 5).read_bytes()[:5000])
-        folders.append(damaged)
+    damaged = RunFolder(shutil.copytree(folder.path, tmp_path / "damaged"))
+    damaged.step_file(1, 5).write_bytes(damaged.step_file(1, 5).read_bytes()[:5000])
+    usual, steps = Run.callbacks, []
 
     class Begun(keras.callbacks.Callback):
         def on_train_begin(self, logs=None):
             steps.append(self.params["steps"])
 
-    for each in folders:
+    for each in (folder, damaged):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Run, "callbacks", lambda run: [*usual(run), Begun()])
             trainer.resume(each.path, **options)
         assert results(each) == expected
         assert not each.step_files()
-    assert steps == [steps[0], steps[0] + 1][: len(folders)]
-    if data != "one corpus":
-        for row in folder.history():
-            # Both validation corpora are the same text.
-            assert row["val_loss/one"] == row["val_loss/two"] == pytest.approx(row["val_loss"])
-        metrics = folder.metrics()
-        assert metrics["pairs"]["train"]["corpora"]["back"]["kept"] == 32
-        assert set(metrics["best_validation_corpora"]) == {"one", "two"}
-        other = [{**each, "weight": 0.5} for each in OTHER_DATA[data]["train"]]
-        monkeypatch.setattr(trainer, "data", {**OTHER_DATA[data], "train": other})
-        with pytest.raises(InputError, match="another `data.train` than it was begun with"):
-            trainer.resume(folder.path, **options)
+    assert steps == [steps[0], steps[0] + 1]
+    for row in folder.history():
+        # Both validation corpora are the same text.
+        assert row["val_loss/one"] == row["val_loss/two"] == pytest.approx(row["val_loss"])
+    metrics = folder.metrics()
+    assert metrics["pairs"]["train"]["corpora"]["back"]["kept"] == 32
+    assert set(metrics["best_validation_corpora"]) == {"one", "two"}
+    data["train"][1]["weight"] = 0.5
+    with pytest.raises(InputError, match="another `data.train` than it was begun with"):
+        trainer.resume(folder.path, **options)
 
 
 def test_a_training_that_diverges_keeps_its_good_epochs(trainer, unbroken, results, tmp_path):
     moments = reversed(unbroken[1])  # the last one: all of epoch 2 has its place
     begun = next(m for m in moments if RunFolder(m).checkpoint_epochs() == [1, 2])
     folder = RunFolder(shutil.copytree(begun, tmp_path / "run"))
-    before = sorted((p, p.read_bytes()) for p in folder.path.rglob("*.keras"))
+    before = {p: p.read_bytes() for p in folder.path.rglob("*.keras")}
     usual = Run.callbacks
 
     class Diverging(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch, logs=None):
             if batch == 1:
-                trainer.model.trainable_variables[0].assign_add(
-                    np.full(trainer.model.trainable_variables[0].shape, np.nan)
-                )
+                weight = trainer.model.trainable_variables[0]
+                weight.assign_add(np.full(weight.shape, np.nan))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Run, "callbacks", lambda run: [*usual(run), Diverging()])
         with pytest.raises(TrainingError, match="the loss is nan in epoch 3, step 2"):
             trainer.resume(folder.path)
-    after = sorted((p, p.read_bytes()) for p in folder.path.rglob("*.keras"))
-    assert [name for name, _ in after] and dict(after).items() <= dict(before).items()
+    after = {p: p.read_bytes() for p in folder.path.rglob("*.keras")}
+    assert after and after.items() <= before.items()
     assert not folder.metrics_file.exists() and len(folder.history()) == 2
     # Equal epochs, once they do not diverge.
     assert results(trainer.resume(folder.path)) == results(unbroken[0])

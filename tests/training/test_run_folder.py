@@ -15,17 +15,8 @@ from keras_transformer.training.state import check_resumable
 TEXTS = [text for pair in PAIRS for text in pair]
 
 
-def small_model(vocabulary_size=120):
-    return Transformer(
-        TransformerConfig(
-            vocabulary_size=vocabulary_size,
-            model_dim=16,
-            num_heads=2,
-            intermediate_dim=32,
-            num_encoder_layers=1,
-            num_decoder_layers=1,
-        )
-    )
+def small_model():
+    return Transformer(TransformerConfig(120, 16, 2, 32, 1, 1))
 
 
 @pytest.fixture
@@ -37,12 +28,14 @@ def run(tmp_path):
     return folder
 
 
-def test_a_written_run_is_read_back(run):
+def test_a_written_run_is_read_back_wherever_it_was_moved(run):
     assert run.recipe().text.vocabulary_size == 150
     source, target = run.tokenizers()
     assert source == target and source.vocabulary_size == 120
-    assert run.model().config.model_dim == 16
-    assert len(run.engine().translate(["A dog."], beam_size=1)) == 1
+    shutil.move(run.path, run.path.with_name("elsewhere"))
+    moved = RunFolder.existing(run.path.with_name("elsewhere"))
+    assert moved.model().config.model_dim == 16
+    assert len(moved.engine().translate(["A dog."], beam_size=1)) == 1
 
 
 def with_options_gone(run, short_targets):
@@ -53,14 +46,11 @@ def with_options_gone(run, short_targets):
     run.recipe_file.write_text(earlier, encoding="utf-8")
 
 
-def test_a_run_of_the_version_before_is_read(run):
+def test_a_run_of_the_version_before_is_read_and_resumed_if_its_batches_are_the_same(run):
     recipe = run.recipe()
     with_options_gone(run, "true")
-    assert run.recipe() == recipe and len(run.engine().translate(["A dog."], beam_size=1)) == 1
-
-
-def test_a_run_is_not_resumed_without_an_option_that_decided_its_batches(run):
-    recipe = run.recipe()
+    assert run.recipe() == recipe
+    run.write_recipe(recipe)
     run.model_file.unlink()
     with_options_gone(run, "false")
     check_resumable(run, recipe)
@@ -82,23 +72,15 @@ def truncated(keep):
     return lambda file: file.write_bytes(file.read_bytes()[:keep])
 
 
-def dense(file):
-    keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]).save(file)
-
-
 def harmful(file):
     code = keras.layers.Lambda(lambda x: x * 2)
     keras.Sequential([keras.Input((3,)), code]).save(file)
 
 
 DAMAGES = [
-    ("model.keras", lambda file: save_model(small_model(77), file), "has 120 ids, the model 77"),
     ("model.keras", truncated(0), "cannot be read as a Keras model"),
     ("model.keras", truncated(1), "cannot be read as a Keras model"),
-    ("model.keras", truncated(1000), "cannot be read as a Keras model"),
     ("model.keras", harmful, "cannot be read as a Keras model"),
-    ("model.keras", dense, "expected one of Transformer, .*LanguageModel. Received: Sequential"),
-    ("model.keras", pathlib.Path.unlink, "model.keras: no such model file"),
     ("tokenizer.model", truncated(500), "tokenizer.model"),
     ("tokenizer.model", pathlib.Path.unlink, "tokenizer.model"),
 ]
@@ -117,11 +99,6 @@ def test_a_folder_without_a_recipe_is_no_run(tmp_path):
         RunFolder.existing(tmp_path / "nowhere")
     with pytest.raises(InputError, match="not a run folder"):
         RunFolder.existing(tmp_path)
-
-
-def test_a_run_folder_can_be_moved(run, tmp_path):
-    shutil.move(run.path, tmp_path / "elsewhere")
-    assert RunFolder.existing(tmp_path / "elsewhere").engine().translate([]) == []
 
 
 def test_a_failed_save_leaves_the_old_model(run, monkeypatch):
@@ -146,9 +123,9 @@ def test_checkpoints_are_found_by_number(run):
 
 
 def test_only_files_of_a_run_are_removed(run):
-    made = ["data.json", "history.csv", "samples.txt", "metrics.json", ".metrics.partial.json"]
-    made += ["samples.tsv", ".samples.partial.tsv"]
-    made += ["checkpoints/epoch-0001.keras", "checkpoints/.best-10000.partial.keras"]
+    made = "data.json history.csv samples.txt samples.tsv metrics.json".split()
+    made += [".metrics.partial.json", "checkpoints/epoch-0001.keras"]
+    made += ["checkpoints/.best-10000.partial.keras"]
     made += [f"tensorboard/{part}/events.out.tfevents.1.host" for part in ("train", "attention")]
     made += ["tensorboard/validation/x"]
     for name in made:
@@ -171,12 +148,7 @@ def test_sample_pairs_keep_tabs_line_breaks_and_backslashes_on_one_line_each(run
     assert run.sample_pairs() == pairs
     content = run.sample_pairs_file.read_bytes()
     assert content.count(b"\n") == len(pairs) and b"\r" not in content
-    assert content.splitlines()[0].startswith(rb"a\tb" + b"\t") and content.count(b"\t") == len(
-        pairs
-    )
-
-
-def test_a_line_that_is_no_pair_is_named(run):
+    assert content.startswith(rb"a\tb" + b"\t") and content.count(b"\t") == len(pairs)
     run.sample_pairs_file.write_text("a\tb\nc\n")
     with pytest.raises(InputError, match=r"samples\.tsv, line 2: expected a source and a target"):
         run.sample_pairs()
