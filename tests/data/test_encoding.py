@@ -175,11 +175,12 @@ def test_the_second_of_two_that_encode_at_once_uses_what_the_first_one_wrote(
         def tokenize(self, texts, add_eos=False):
             raise AssertionError("encoded a second time")
 
-    first = threading.Thread(target=encode_files, args=(*files, Slow(), Words(), cache))
+    arguments, cached = (*files, Slow(), Words()), {"cache": cache}
+    first = threading.Thread(target=encode_files, args=arguments, kwargs=cached)
     first.start()
     begun.wait()
     threading.Timer(0.5, go.set).start()
-    pairs, report = encode_files(*files, Unused(), Words(), cache=cache)
+    pairs, report = encode_files(*files, Unused(), Words(), **cached)
     first.join()
     assert f"process {os.getpid()} writes to this folder: waiting" in capsys.readouterr().err
     (folder,) = cache.iterdir()

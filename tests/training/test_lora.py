@@ -60,9 +60,11 @@ def origin(tmp_path_factory):
     corpus = write_corpus(base / "corpus")
 
     def train_run(name, resume=False, **training):
-        options = {"jit_compile": False, "epochs": 1, "warmup_steps": 4, **training}
+        options = {"jit_compile": False, "epochs": 1, "warmup_steps": 8, "batch_tokens": 128}
+        options |= training
         values = recipe_values(corpus, **options)
-        values["model"].update(dropout=0.2, model_dim=16, intermediate_dim=16)
+        dropout = 0.1 if "start_from" in training else 0.2
+        values["model"].update(dropout=dropout, model_dim=16, intermediate_dim=16)
         return train(Recipe.from_dict(values), base / name, resume=resume)
 
     return train_run("origin"), train_run
