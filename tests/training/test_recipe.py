@@ -72,6 +72,7 @@ def test_a_vocabulary_a_side_ties_what_two_sides_can_share(tmp_path):
         ("text.target_vocabulary_size=90", "needs `text.joint: false`"),
         ("data.train.source=''", "`data.train` must name its files"),
         ("data.folder=7", "`data.folder` must be text. Received: 7"),
+        ("data.validation={}", "or set `data.hold_out_every: 50`"),
         ("data=7", "`data` must be a section with keys"),
         ("data.noise.typoes=0.1", "unknown key `typoes` in `data.noise`. Did you mean `typos`"),
         ("data.folder.deeper=7", "`folder` is a value, not a section"),
@@ -179,6 +180,11 @@ def test_a_file_that_is_no_recipe_is_refused(tmp_path, content, expected):
     path.write_bytes(content)
     with pytest.raises(InputError, match=expected):
         Recipe.load(path)
+
+
+def test_a_missing_recipe_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"nowhere\.yaml: cannot read the recipe"):
+        Recipe.load(tmp_path / "nowhere.yaml")
 
 
 HOWTO = pathlib.Path(__file__).parents[2] / "docs" / "howto"

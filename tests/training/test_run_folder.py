@@ -15,8 +15,8 @@ from keras_transformer.training.state import check_resumable
 TEXTS = [text for pair in PAIRS for text in pair]
 
 
-def small_model():
-    return Transformer(TransformerConfig(120, 16, 2, 32, 1, 1))
+def small_model(vocabulary_size=120):
+    return Transformer(TransformerConfig(vocabulary_size, 16, 2, 32, 1, 1))
 
 
 @pytest.fixture
@@ -72,12 +72,19 @@ def truncated(keep):
     return lambda file: file.write_bytes(file.read_bytes()[:keep])
 
 
+def dense(file):
+    keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]).save(file)
+
+
 def harmful(file):
     code = keras.layers.Lambda(lambda x: x * 2)
     keras.Sequential([keras.Input((3,)), code]).save(file)
 
 
 DAMAGES = [
+    ("model.keras", lambda file: save_model(small_model(77), file), "has 120 ids, the model 77"),
+    ("model.keras", dense, "expected one of Transformer, .*LanguageModel. Received: Sequential"),
+    ("model.keras", pathlib.Path.unlink, "model.keras: no such model file"),
     ("model.keras", truncated(0), "cannot be read as a Keras model"),
     ("model.keras", truncated(1), "cannot be read as a Keras model"),
     ("model.keras", harmful, "cannot be read as a Keras model"),

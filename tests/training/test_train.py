@@ -167,6 +167,8 @@ def test_a_folder_with_anything_but_a_run_is_never_overwritten(tmp_path, corpus)
             train(recipe(corpus), output, overwrite=True)
         assert (output / name).read_text() == "years of work"
         (output / name).unlink()
+    with pytest.raises(InputError, match="must be a folder"):
+        train(recipe(corpus), corpus / "train.de", overwrite=True)
 
 
 def test_a_resumed_run_keeps_its_recipe_and_its_texts(finished, tmp_path):
