@@ -229,6 +229,7 @@ def test_a_conversation_is_answered_in_training_as_by_the_run_in_half_precision(
     values["data"] |= {"context_turns": 1, "max_length_ratio": None}
     values["text"] = {"vocabulary_size": 120, "target_vocabulary_size": 90, "joint": False}
     values["text"]["turn_separator"] = "</s>"
+    values["decoding"]["max_target_length"] = 64
     folder = train(Recipe.from_dict(values), tmp_path / "run")
     source, target = folder.tokenizers()
     assert (source.vocabulary_size, target.vocabulary_size) == (120, 90)
