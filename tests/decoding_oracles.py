@@ -18,20 +18,13 @@ def as_lists(hypotheses):
     """What a search returned, in the shape of what the functions above return."""
     ids, log_probabilities, scores = (np.asarray(each) for each in list(hypotheses)[:3])
     assert ids.dtype == "int32" and log_probabilities.dtype == scores.dtype == "float32"
-    results = []
-    for row in range(len(ids)):
-        results.append([])
-        for place in range(ids.shape[1]):
-            written = np.flatnonzero(ids[row, place] != PAD)
-            length = written[-1] + 1 if len(written) else 0
-            results[-1].append(
-                Hypothesis(
-                    tuple(ids[row, place, :length].tolist()),
-                    float(log_probabilities[row, place]),
-                    float(scores[row, place]),
-                )
-            )
-    return results
+    return [
+        [
+            Hypothesis(tuple(np.trim_zeros(row, "b").tolist()), float(total), float(score))
+            for row, total, score in zip(*sentence, strict=True)
+        ]
+        for sentence in zip(ids, log_probabilities, scores, strict=True)
+    ]
 
 
 def check_equal(received, expected, tolerance=1e-4):
@@ -106,14 +99,10 @@ class _State(NamedTuple):
 
 
 class HistoryModel:
-    """Next-token logits that depend on all tokens so far, through a table of random numbers.
+    """Next-token logits that depend on all tokens so far: `(sentences, histories, vocabulary)`.
 
-    Histories are numbered as a heap numbers the nodes of a tree, modulo the table's rows: no
-    two short ones share a row, and no long one has the row of its last tokens alone.
-
-    Args:
-        logits: `(sentences, histories, vocabulary)`. A batch of more sentences than that has
-            them over and over.
+    Histories are numbered as a heap numbers the nodes of a tree, modulo the table's rows. A batch
+    of more sentences repeats them.
     """
 
     def __init__(self, logits):
@@ -178,21 +167,11 @@ class HistoryModel:
 def search_program(
     compiled, model, strategy, capacity, ngram_size=0, columns=5, sentences=None, phrases=None
 ):
-    """A search as one program for all models of the shape of `model`.
+    """A search as one program for all `HistoryModel`s of the shape of `model`.
 
-    Args:
-        compiled: The fixture.
-        model: `HistoryModel`.
-        strategy: From keyword arguments, which are traced, to a strategy.
-        capacity: As in `loop.start`.
-        ngram_size: As in `Constraints`.
-        columns: Columns of the prefixes.
-        sentences: Sentences in a batch; as many as the model has by default.
-        phrases: Most phrases of a sentence, and their tokens.
-
-    Returns:
-        A function of a model, the limits, `Rules` and the keyword arguments, which gives the
-        `Hypotheses` and the number of steps taken.
+    A function of a model, the limits, `Rules` and the arguments of `strategy`, which are traced: it
+    gives the `Hypotheses` and the number of steps. `columns` are those of the prefixes, `phrases`
+    the most phrases of a sentence and their most tokens.
     """
 
     def traced(table, arrays, numbers):
@@ -245,24 +224,14 @@ class FullPass:
 
 
 VOCABULARY, MAX_LENGTH = 17, 23
+LEARNED = dict(positions="learned", normalize_first=True)
 
 # The seeds are those whose sentences vary most; `check_varied` holds them to it.
 VARIED = {
     "post_norm": (6, dict(positions="sinusoidal", normalize_first=False)),
-    "pre_norm": (7, dict(positions="learned", normalize_first=True)),
-    "untied": (
-        3,
-        dict(
-            positions="learned",
-            normalize_first=True,
-            tie_embeddings="none",
-            num_decoder_layers=2,
-        ),
-    ),
-    "rotary": (
-        5,
-        dict(positions="rotary", normalize_first=True, num_kv_heads=1, sliding_window=4),
-    ),
+    "pre_norm": (7, LEARNED),
+    "untied": (3, dict(tie_embeddings="none", num_decoder_layers=2, **LEARNED)),
+    "rotary": (5, {**LEARNED, "positions": "rotary", "num_kv_heads": 1, "sliding_window": 4}),
 }
 
 
@@ -311,10 +280,9 @@ def varied_transformer(variant):
 
 
 def ban_padding_and_bos(model):
-    """Lowers the logits of PAD and BOS by more than 20 nats, and no others.
+    """Lowers only the logits of PAD and BOS, by more than 20 nats, by one axis of hidden vectors.
 
     Trained models give them no probability, and CTranslate2's log-probabilities leave them out.
-    One axis of the hidden vectors is kept for it: 30 of its normalization, -1 of their embeddings.
     """
     table = np.array(model.target_embedding.embeddings)
     table[:, 0] = 0.0
@@ -328,13 +296,10 @@ def _random_weight(rng, weight):
     noise = rng.normal(size=weight.shape)
     if "positions" in weight.path:
         return noise
-    if weight.path.endswith("embeddings"):
-        return 0.3 * noise
-    if weight.path.endswith("output/kernel"):
-        return 0.6 * noise
-    if weight.path.endswith("kernel"):
-        return 0.7 * noise
-    return (1.0 if weight.path.endswith("gamma") else 0.0) + 0.2 * noise
+    for end, scale in (("embeddings", 0.3), ("output/kernel", 0.6), ("kernel", 0.7)):
+        if weight.path.endswith(end):
+            return scale * noise
+    return weight.path.endswith("gamma") + 0.2 * noise
 
 
 def varied_sources(sentences=13, columns=7, seed=0):

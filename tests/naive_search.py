@@ -32,15 +32,10 @@ def penalty(length, exponent):
     return ((5 + length) / (5 + 1)) ** exponent
 
 
-def token_log_probabilities(scorer, row, ids):
-    """Of each token of one sequence, given those before it."""
-    table = scorer([row] * len(ids), [ids[:i] for i in range(len(ids))])
-    return [table[i, token] for i, token in enumerate(ids)]
-
-
 def log_probability(scorer, row, ids):
-    """Of one sequence: the sum over its own tokens."""
-    return sum(token_log_probabilities(scorer, row, ids))
+    """Of one sequence: the sum over its tokens, given those before them."""
+    table = scorer([row] * len(ids), [ids[:i] for i in range(len(ids))])
+    return sum(table[i, token] for i, token in enumerate(ids))
 
 
 def open_phrases(ids, phrases):
@@ -181,20 +176,6 @@ def _extensions(scorer, alive, rules):
     return extended
 
 
-def naive_greedy(scorer, limits, rules=ANYTHING):
-    """The most probable token again and again, every prefix scored from scratch."""
-    ranking = _Ranking(0.0, rules)
-    found = [_Partial() for _ in limits]
-    for length in range(max(limits)):
-        going = {(r,): [found[r]] for r, limit in enumerate(limits) if length < limit}
-        going = {key: each for key, each in going.items() if len(each[0].ids) == length}
-        going = {key: each for key, each in going.items() if not each[0].ends()}
-        for (r,), extended in _extensions(scorer, going, rules).items():
-            # Where nothing may follow, it stays as it is.
-            found[r] = max(extended, key=lambda e, r=r: ranking.total(r, e), default=found[r])
-    return [[Hypothesis(each.ids, each.total, each.following)] for each in found]
-
-
 def naive_beam(
     scorer, limits, beam_size, length_penalty, n_best, rules=ANYTHING, early_stopping=True
 ):
@@ -229,6 +210,15 @@ def naive_beam(
         unfinished = rules.with_most_phrases(row, alive[row], bool(ended))
         results.append((ended + ranking.in_order(row, unfinished))[:n_best])
     return results
+
+
+def naive_greedy(scorer, limits, rules=ANYTHING):
+    """The most probable token again and again: a beam of one, scored without the bias."""
+    found = naive_beam(scorer, limits, 1, 0.0, 1, rules)
+    return [
+        [Hypothesis(ids, total, score - rules.bonus(row, ids))]
+        for row, ((ids, total, score),) in enumerate(found)
+    ]
 
 
 def exhaustive_search(scorer, limits, length_penalty, n_best, rules=ANYTHING):

@@ -120,24 +120,32 @@ def feed_forward(weights, inputs):
     return inner @ weights["outer/kernel"] + weights["outer/bias"]
 
 
-def _sublayer(weights, name, inputs, function, normalize_first, epsilon):
-    norm = part(weights, f"{name}_norm")
-    if normalize_first:
-        return inputs + function(layer_norm(norm, inputs, epsilon))
-    return layer_norm(norm, inputs + function(inputs), epsilon)
+class _Sublayers:
+    """Sublayers of one block, with their residuals and normalizations."""
+
+    def __init__(self, weights, normalize_first, epsilon):
+        self.weights, self.normalize_first, self.epsilon = weights, normalize_first, epsilon
+
+    def __call__(self, name, inputs, function):
+        own, norm = part(self.weights, name), part(self.weights, f"{name}_norm")
+        if self.normalize_first:
+            return inputs + function(own, layer_norm(norm, inputs, self.epsilon))
+        return layer_norm(norm, inputs + function(own, inputs), self.epsilon)
+
+    def attend(self, name, inputs, memory=None, **options):
+        """Attention to `memory`, or of `inputs` to themselves."""
+
+        def function(own, x):
+            return attention(own, x, x if memory is None else memory, **options)[0]
+
+        return self(name, inputs, function)
 
 
-def encoder_block(weights, inputs, mask=None, normalize_first=False, epsilon=1e-5, **own):
-    """One layer of the encoder; `mask` and what else self-attention has as in `attention`."""
-
-    def attend(x):
-        return attention(part(weights, "self_attention"), x, x, mask=mask, **own)[0]
-
-    def feed(x):
-        return feed_forward(part(weights, "feed_forward"), x)
-
-    hidden = _sublayer(weights, "self_attention", inputs, attend, normalize_first, epsilon)
-    return _sublayer(weights, "feed_forward", hidden, feed, normalize_first, epsilon)
+def encoder_block(weights, inputs, mask=None, normalize_first=False, epsilon=1e-5, **options):
+    """One layer of the encoder; `mask` and the options of self-attention are `attention`'s."""
+    sublayers = _Sublayers(weights, normalize_first, epsilon)
+    hidden = sublayers.attend("self_attention", inputs, mask=mask, **options)
+    return sublayers("feed_forward", hidden, feed_forward)
 
 
 def decoder_block(
@@ -148,70 +156,35 @@ def decoder_block(
     memory_mask=None,
     normalize_first=False,
     epsilon=1e-5,
-    **own,
+    **options,
 ):
     """One layer of the decoder. `mask` comes beside the causal mask, which is always there."""
     length = inputs.shape[1]
     causal = np.array([[j <= i for j in range(length)] for i in range(length)])
     mask = causal if mask is None else causal & mask
-
-    def attend(x):
-        return attention(part(weights, "self_attention"), x, x, mask=mask, **own)[0]
-
-    def attend_to_memory(x):
-        return attention(part(weights, "cross_attention"), x, memory, mask=memory_mask)[0]
-
-    def feed(x):
-        return feed_forward(part(weights, "feed_forward"), x)
-
-    hidden = _sublayer(weights, "self_attention", inputs, attend, normalize_first, epsilon)
+    sublayers = _Sublayers(weights, normalize_first, epsilon)
+    hidden = sublayers.attend("self_attention", inputs, mask=mask, **options)
     if memory is not None:
-        hidden = _sublayer(
-            weights, "cross_attention", hidden, attend_to_memory, normalize_first, epsilon
+        hidden = sublayers.attend("cross_attention", hidden, memory, mask=memory_mask)
+    return sublayers("feed_forward", hidden, feed_forward)
+
+
+def _stack(weights, config, block, count, *inputs):
+    """The blocks of one side, and the normalization after them."""
+    hidden, *memory_and_masks = inputs
+    for i in range(count):
+        hidden = block(
+            part(weights, f"block_{i}"),
+            hidden,
+            *memory_and_masks,
+            config.normalize_first,
+            config.layer_norm_epsilon,
+            rotary=config.positions == "rotary",
+            window=config.sliding_window,
         )
-    return _sublayer(weights, "feed_forward", hidden, feed, normalize_first, epsilon)
-
-
-def _final_norm(weights, hidden, config):
     if not config.normalize_first:
         return hidden
     return layer_norm(part(weights, "final_norm"), hidden, config.layer_norm_epsilon)
-
-
-def _self_attention(config):
-    return {"rotary": config.positions == "rotary", "window": config.sliding_window}
-
-
-def encoder(weights, config, inputs, padding_mask):
-    """The encoder's stack; `padding_mask` is `(batch, source)`."""
-    hidden = inputs
-    for i in range(config.num_encoder_layers):
-        hidden = encoder_block(
-            part(weights, f"block_{i}"),
-            hidden,
-            padding_mask[:, None, None, :],
-            config.normalize_first,
-            config.layer_norm_epsilon,
-            **_self_attention(config),
-        )
-    return _final_norm(weights, hidden, config)
-
-
-def decoder(weights, config, inputs, memory, padding_mask, memory_padding_mask):
-    """The decoder's stack; both masks are `(batch, length)`."""
-    hidden = inputs
-    for i in range(config.num_decoder_layers):
-        hidden = decoder_block(
-            part(weights, f"block_{i}"),
-            hidden,
-            memory,
-            padding_mask[:, None, None, :],
-            memory_padding_mask[:, None, None, :],
-            config.normalize_first,
-            config.layer_norm_epsilon,
-            **_self_attention(config),
-        )
-    return _final_norm(weights, hidden, config)
 
 
 def transformer(weights, config, source_ids, target_ids):
@@ -234,20 +207,14 @@ def transformer(weights, config, source_ids, target_ids):
         both = np.concatenate([embedded, np.broadcast_to(positions, embedded.shape)], axis=-1)
         return both @ own["projection/kernel"]
 
-    encoded = encoder(
-        part(weights, "encoder"),
-        config,
-        embed(source_ids, source_table, "source"),
-        source_ids != 0,
-    )
-    decoded = decoder(
-        part(weights, "decoder"),
-        config,
-        embed(target_ids, target_table, "target"),
-        encoded,
-        target_ids != 0,
-        source_ids != 0,
-    )
+    source_mask, target_mask = ((ids != 0)[:, None, None, :] for ids in (source_ids, target_ids))
+    source = embed(source_ids, source_table, "source")
+    layers = encoder_block, config.num_encoder_layers
+    encoded = _stack(part(weights, "encoder"), config, *layers, source, source_mask)
+    target = embed(target_ids, target_table, "target")
+    layers = decoder_block, config.num_decoder_layers
+    masks = target_mask, source_mask
+    decoded = _stack(part(weights, "decoder"), config, *layers, target, encoded, *masks)
     return decoded @ output_kernel
 
 

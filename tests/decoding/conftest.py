@@ -52,22 +52,6 @@ def graph():
 
 
 @pytest.fixture
-def quick_search():
-    """`quick_search(model, beam_size)(source_ids)`: for many shapes, in whatever way is quick."""
-
-    def quick_search(model, beam_size):
-        def run(source_ids):
-            return search(
-                model, source_ids, beam_size, n_best=beam_size, max_length=oracles.MAX_LENGTH
-            )
-
-        # JAX would compile the loop anew at each eager call.
-        return Compiled(model, run) if keras.backend.backend() == "jax" else run
-
-    return quick_search
-
-
-@pytest.fixture
 def step_by_step():
     """Within it a loop runs its body in Python, once an iteration."""
     if keras.backend.backend() == "jax":

@@ -14,6 +14,7 @@ from naive_search import EOS, Rules, penalty
 
 from keras_transformer.decoding import DecodingOptions
 from keras_transformer.decoding.search import Search, search_arguments
+from keras_transformer.engine.inputs import pad
 
 # Their operations run on JAX in test_constrained_search.py, test_search.py and test_sampling.py.
 pytestmark = pytest.mark.tensorflow
@@ -27,7 +28,6 @@ STRATEGIES = {
     "beam": DecodingOptions(beam_size=4, n_best=4, no_repeat_ngram_size=2, **LENGTHS),
 }
 PREFIXES = [(), (7, 9), (4,), (), (11, 4, 13), (), (), (8, 8, 8), (), (), (6,), (), (15, 3)]
-RUNS = {}
 
 
 def bias():
@@ -37,34 +37,22 @@ def bias():
     return values
 
 
-def inputs_of(source, prefixes=None):
+def inputs_of(source):
     """Source ids, prefixes and seeds: a row each for every sentence."""
-    prefixes = PREFIXES if prefixes is None else prefixes
-    padded = np.zeros((len(source), 3), "int32")
-    for row, prefix in enumerate(prefixes):
-        padded[row, : len(prefix)] = prefix
-    return source, padded, np.arange(len(source), dtype="int32") * 7 - 3
+    return source, pad(PREFIXES, len(source), 3), np.arange(len(source), dtype="int32") * 7 - 3
 
 
-def search_of(model, name):
-    options = STRATEGIES[name]
+@pytest.fixture(scope="module", params=STRATEGIES)
+def strategy(request, varied):
+    """The name of a strategy, `run`, and what it gives for `varied_sources`."""
+    model, options = varied("pre_norm"), STRATEGIES[request.param]
 
     def run(source_ids, prefixes, seeds):
         values = bias().astype("float32")
         arguments = search_arguments(options, source_ids, LONGEST, seeds, prefixes, values)
         return Search(model, options, arguments).run(LONGEST)
 
-    return run
-
-
-@pytest.fixture(params=STRATEGIES)
-def strategy(request, varied):
-    """The name of a strategy, `run`, and what it gives for `varied_sources`."""
-    name = request.param
-    if name not in RUNS:
-        run = search_of(varied("pre_norm"), name)
-        RUNS[name] = run, run(*inputs_of(varied_sources()))
-    return name, *RUNS[name]
+    return request.param, run, run(*inputs_of(varied_sources()))
 
 
 def test_scores_are_those_of_full_passes(varied, strategy):

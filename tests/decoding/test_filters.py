@@ -1,4 +1,4 @@
-"""The filters by hand and against a sort; the draws against a NumPy oracle, on each backend."""
+"""The filters against a sort; the draws against a NumPy oracle, on each backend."""
 
 import numpy as np
 import pytest
@@ -11,11 +11,6 @@ from keras_transformer.decoding.results import NEG_INF
 from keras_transformer.decoding.sampling import filter_logits, sample, uniform
 
 NEUTRAL = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
-
-
-def logits_of(probabilities):
-    """Logits that are no log-probabilities: a constant is added."""
-    return (np.log(np.array(probabilities)) + 3.0).astype("float32")
 
 
 def tensors(options):
@@ -43,31 +38,6 @@ def kept_by_a_sort(logits, temperature, top_k, top_p):
     return left
 
 
-# Options, and how many of the probabilities 0.4, 0.3, 0.2 and 0.1 stay.
-BY_HAND = [
-    *[({"top_k": k}, count) for k, count in [(0, 4), (1, 1), (3, 3), (99, 4)]],
-    # Shares: 0.4, 0.7, 0.9, 1.
-    *[({"top_p": p}, n) for p, n in [(0.0, 1), (0.39, 1), (0.41, 2), (0.91, 4), (1.0, 4)]],
-    # Squared: 16, 9, 4 and 1 of 30.
-    *[({"temperature": 0.5, "top_p": p}, n) for p, n in [(0.53, 1), (0.54, 2), (0.84, 3)]],
-    # The first of the two that are left holds 4/7 = 0.571.
-    *[({"top_k": 2, "top_p": p}, n) for p, n in [(0.57, 1), (0.58, 2)]],
-]
-# In a second row in another order: a token is known by its probability, not by its place.
-ROWS = [[0.4, 0.3, 0.2, 0.1], [0.2, 0.1, 0.4, 0.3]]
-
-
-@pytest.mark.tensorflow
-@pytest.mark.parametrize("options, count", BY_HAND)
-def test_what_stays_is_what_was_worked_out_by_hand(options, count):
-    logits = logits_of(ROWS)
-    filtered = np.asarray(filter_logits(logits, **options))
-    np.testing.assert_array_equal(kept(filtered), np.array(ROWS) > [0.35, 0.25, 0.15, 0][count - 1])
-    scaled = logits / np.float32(options.get("temperature", 1.0))
-    gaps = scaled.max(axis=-1, keepdims=True) - scaled
-    np.testing.assert_allclose(filtered[kept(filtered)], gaps[kept(filtered)], rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize("zeros", [(0.0, -0.0), (-0.0, 0.0)])
 def test_zero_and_minus_zero_are_equally_probable(zeros):
     filtered = filter_logits(np.array([*zeros, -1.0], "float32"), top_k=1)
@@ -75,11 +45,7 @@ def test_zero_and_minus_zero_are_equally_probable(zeros):
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"temperature": 0.25}, {"temperature": 1e28}, {"top_k": 2}, {"top_k": 3}]
-    + [{"top_p": 0.9999}],
-)
+@pytest.mark.parametrize("options", [{}, {"temperature": 1e28}, {"top_k": 3}, {"top_p": 0.9999}])
 def test_what_is_not_allowed_neither_counts_nor_comes_back(options):
     logits = np.array([[NEG_INF, -2.0, NEG_INF, -1.0, -np.inf]], "float32")
     filtered = np.asarray(filter_logits(logits, **options))

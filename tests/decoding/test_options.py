@@ -132,11 +132,14 @@ def test_any_value_is_refused_by_name_or_fits_the_program(values):
 SOURCE = np.array([[5, 2, 0], [3, 4, 2]], "int32")
 
 
-def test_no_ratio_is_a_limit_that_nothing_reaches():
-    arguments = search_arguments(DecodingOptions(max_length_ratio=float("inf")), SOURCE, 40)
-    ratio, margin = arguments.max_length_ratio, arguments.max_length_margin
-    limits = length_limits(np.array([1, 500], "int32"), ratio, margin, 10**6)
-    np.testing.assert_array_equal(limits, [10**6] * 2)
+def test_a_limit_is_a_multiple_of_the_source_and_more_up_to_the_largest():
+    lengths = np.array([2, 0, 5, 1], "int32")
+    np.testing.assert_array_equal(length_limits(lengths, 2.0, 10, 31), [14, 0, 20, 12])
+    np.testing.assert_array_equal(length_limits(lengths, 2.0, 10, 13), [13, 0, 13, 12])
+    np.testing.assert_array_equal(length_limits(lengths, 1.5, [0, 0, 3, 1], 31), [3, 0, 10, 2])
+    without_ratio = search_arguments(DecodingOptions(max_length_ratio=math.inf), SOURCE, 40)
+    ratio, margin = without_ratio.max_length_ratio, without_ratio.max_length_margin
+    np.testing.assert_array_equal(length_limits(lengths[:1], ratio, margin, 10**6), [10**6])
 
 
 def test_the_options_own_length_comes_before_the_engines():

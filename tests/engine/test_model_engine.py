@@ -78,40 +78,26 @@ def test_without_xla_nothing_is_compiled_and_the_translations_are_the_same(engin
 
 @pytest.mark.tensorflow
 def test_blank_texts_give_empty_translations_and_leave_the_others_alone(engine, texts):
+    assert engine.translate([]) == []
+    assert engine.translate(["", " "]) == [Translation("", 0.0)] * 2
     wanted = engine.translate(texts, beam_size=1)
     received = engine.translate(["", texts[0], " \t\n", *texts[1:], ""], beam_size=1)
     assert [received[i] for i in (0, 2, -1)] == [Translation("", 0.0)] * 3
     check_same([received[1], *received[3:-1]], wanted)
 
 
-def test_nothing_but_blanks_needs_no_search(engine):
-    assert engine.translate([]) == []
-    assert engine.translate(["", " "]) == [Translation("", 0.0)] * 2
-
-
-@pytest.fixture(scope="module")
-def short_engine(varied):
+@pytest.mark.tensorflow
+def test_a_longer_text_is_refused_by_name_or_cut_with_a_warning(varied):
     sizes = dict(max_source_length=5, max_target_length=11, with_xla=False)
-    return ModelEngine(varied("pre_norm"), NumberTokenizer(), **sizes)
-
-
-# Five tokens, the end included, and more.
-FITTING, LONG = "4 5 6 7", "4 5 6 7 8 9 10"
-
-
-@pytest.mark.tensorflow
-def test_a_longer_text_is_refused_by_name(short_engine):
+    engine = ModelEngine(varied("pre_norm"), NumberTokenizer(), **sizes)
+    fitting, long = "4 5 6 7", "4 5 6 7 8 9 10"  # five tokens, the end included, and more
     with pytest.raises(InputError, match="Text 2: .*at most 5 tokens.* 8 tokens, '4 5 6 7"):
-        short_engine.translate(["9", LONG], beam_size=1)
-
-
-@pytest.mark.tensorflow
-def test_a_longer_text_is_cut_with_a_warning_where_that_was_asked_for(short_engine):
+        engine.translate(["9", long], beam_size=1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        wanted = short_engine.translate([FITTING, "9"], beam_size=1)
+        wanted = engine.translate([fitting, "9"], beam_size=1)
     with pytest.warns(UserWarning, match="1 of 2 texts are longer than 5 tokens.* cut") as caught:
-        check_same(short_engine.translate([LONG, "9"], beam_size=1, long_input="truncate"), wanted)
+        check_same(engine.translate([long, "9"], beam_size=1, long_input="truncate"), wanted)
     assert caught[0].filename == __file__
 
 
@@ -119,8 +105,9 @@ def test_a_longer_text_is_cut_with_a_warning_where_that_was_asked_for(short_engi
 def test_texts_must_be_a_list_of_strings(engine, texts):
     with pytest.raises(InputError, match="texts"):
         engine.translate(texts, beam_size=1)
-    with pytest.raises(InputError, match="`batch_size`.*Received: batch_size=0"):
-        engine.translate(["5"], batch_size=0)
+    for size in (0, True, 1.0):
+        with pytest.raises(InputError, match=f"`batch_size`.*Received: batch_size={size}"):
+            engine.translate(["5"], batch_size=size)
     with pytest.raises(InputError, match="`n_best`.*Received: n_best=3, beam_size=2"):
         engine.translate(["5"], beam_size=2, n_best=3)
 
@@ -131,32 +118,22 @@ def small_transformer(**fields):
     return Transformer(TransformerConfig(VOCABULARY, **sizes, **layers, **fields))
 
 
-def two_vocabularies():
-    return small_transformer(tie_embeddings="none", target_vocabulary_size=13)
-
-
 class OtherTokenizer(NumberTokenizer):
     vocabulary_size = 13
 
 
 @pytest.mark.tensorflow
-def test_a_tokenizer_of_another_size_is_refused():
-    model, source, target = two_vocabularies(), NumberTokenizer(), OtherTokenizer()
-    assert ModelEngine(model, source, target).target_tokenizer is target
+def test_each_side_has_its_own_tokenizer_of_its_size():
+    model = small_transformer(tie_embeddings="none", target_vocabulary_size=13)
+    source, target = NumberTokenizer(), OtherTokenizer()
+    engine = ModelEngine(model, source, target, 32, 7, with_xla=False)
+    assert engine.target_tokenizer is target
+    translations = engine.translate(["16 15", "14"], beam_size=2)
+    assert all(3 <= int(word) < 13 for each in translations for word in each.text.split())
     with pytest.raises(InputError, match="source tokenizer has 13 ids, the model 17"):
         ModelEngine(model, target, target)
     with pytest.raises(InputError, match="target tokenizer has 17 ids, the model 13"):
         ModelEngine(model, source)
-
-
-@pytest.mark.tensorflow
-def test_each_side_has_its_own_tokenizer():
-    tokenizers = NumberTokenizer(), OtherTokenizer()
-    engine = ModelEngine(two_vocabularies(), *tokenizers, 32, 7, with_xla=False)
-    words = {
-        int(w) for each in engine.translate(["16 15", "14"], beam_size=2) for w in each.text.split()
-    }
-    assert all(3 <= word < 13 for word in words)
 
 
 @pytest.mark.tensorflow
@@ -172,7 +149,7 @@ def test_learned_positions_bound_the_lengths():
 
 def test_changed_weights_are_seen(texts):
     model = varied_transformer("post_norm")
-    engine = ModelEngine(model, NumberTokenizer(), max_target_length=5)
+    engine = ModelEngine(model, NumberTokenizer(), max_target_length=5, with_xla=False)
     before = engine.translate(texts[:2], beam_size=1)
     for weight in model.weights:
         weight.assign(0.5 * weight)
@@ -180,25 +157,3 @@ def test_changed_weights_are_seen(texts):
     after = engine.translate(texts[:2], beam_size=1)
     assert after[0].text == text and after[0].score == pytest.approx(score, abs=1e-5)
     assert abs(after[0].score - before[0].score) > 1e-3
-
-
-@pytest.fixture(scope="module")
-def real():
-    """An engine with a tokenizer of our own, which has translated once."""
-    from keras_transformer.text import Tokenizer
-
-    sentences = [f"{a} {b} runs" for a in ("two", "three", "the") for b in ("dogs", "cats", "men")]
-    tokenizer = Tokenizer.train_from_texts(sentences * 5, vocabulary_size=21)
-    sizes = dict(model_dim=8, num_heads=2, intermediate_dim=11)
-    layers = dict(num_encoder_layers=1, num_decoder_layers=1)
-    model = Transformer(TransformerConfig(21, **sizes, **layers))
-    engine = ModelEngine(model, tokenizer, max_target_length=7, with_xla=False)
-    return engine, engine.translate(["two dogs"], beam_size=1)[0]
-
-
-@pytest.mark.tensorflow
-def test_a_real_tokenizer_turns_ids_into_words(real):
-    engine, received = real
-    ids = pad_to_few_shapes([engine.source_tokenizer.tokenize("two dogs", add_eos=True)])
-    found = np.asarray(search(engine.model, ids, beam_size=1, max_length=7).ids)[0, 0]
-    assert received.text == engine.source_tokenizer.detokenize(found)

@@ -19,26 +19,8 @@ def test_the_runs_options_hold_until_others_are_given():
     assert engine.options == {"beam_size": 5, "length_penalty": 0.7}
     translator.translate(["a"], beam_size=2, n_best=1)
     assert engine.options == {"beam_size": 2, "length_penalty": 0.7, "n_best": 1}
-
-
-def test_none_means_that_an_option_was_not_given():
-    engine = FakeEngine()
-    Translator(engine, {"beam_size": 5}).translate(["a"], beam_size=None)
-    assert engine.options == {"beam_size": 5}
-
-
-def test_a_translator_and_its_engine_are_printed_as_what_they_can_do():
-    class Recurrent(Engine):
-        capabilities = frozenset({"translate", "score"})
-        max_source_length = 17
-
-        def translate(self, texts, **options):
-            return []
-
-    expected = "<Recurrent: score, translate, at most 17 tokens per source>"
-    assert repr(Translator(Recurrent(), {"beam_size": 3})) == (
-        f"Translator({expected}, defaults={{'beam_size': 3}})"
-    )
+    translator.translate(["a"], beam_size=None)
+    assert engine.options == {"beam_size": 5, "length_penalty": 0.7}
 
 
 def test_a_glossarys_option_without_a_glossary_is_an_error():

@@ -52,14 +52,11 @@ def test_a_number_out_of_range_is_named_with_its_rule(names, values, rule):
         (dict(combine_positions="multiply"), "must be one of add, concatenate. Received: 'mult"),
         (dict(num_kv_heads=3), "Received: num_heads=8, num_kv_heads=3."),
         (dict(num_kv_heads=0), "`num_kv_heads` must be a positive integer, or null."),
-        (dict(sliding_window=1.5), "`sliding_window` must be a positive integer, or null."),
         (dict(num_kv_heads=2, cross_heads=[8] * 6), "are not pruned. Received: cross_heads="),
         (dict(normalize_first=1), "`normalize_first` must be true or false. Received: 1."),
         (dict(activation=print), "`activation` must be text. Received: <built-in"),
-        (dict(activation="reul"), "`activation` must be the name of a Keras activation."),
         (dict(activation="reul"), "Did you mean `relu`?"),
         (dict(layer_norm_epsilon=0), "`layer_norm_epsilon` must be a number above 0. Received: 0."),
-        (dict(layer_norm_epsilon="1e-5"), "Received: '1e-5'"),
         (dict(model_dim=512, num_heads=7), "Received: model_dim=512, num_heads=7."),
         (
             dict(vocabulary_size=23, target_vocabulary_size=29),
@@ -76,19 +73,16 @@ def test_each_rule_names_the_field_and_the_value(fields, message):
 @pytest.mark.parametrize(
     ("kind", "fields", "message"),
     [
-        (ClassifierConfig, dict(num_heads=3), "`num_heads` must divide `model_dim`"),
         (ClassifierConfig, dict(pooling="sum"), "`pooling` must be one of mean, max, attention"),
         (ClassifierConfig, dict(word_dropout=1.0), "`word_dropout` must be a number of"),
         (ClassifierConfig, dict(num_decoder_layers=2), "There is no option `num_decoder_layers`"),
         (LanguageModelConfig, dict(num_encoder_layers=2), "no option `num_encoder_layers`"),
-        (LanguageModelConfig, dict(cross_heads=(8,) * 6), "There is no option `cross_heads`"),
         (LanguageModelConfig, dict(turn_id=4), "There is no option `turn_id`"),
         (LanguageModelConfig, dict(tie_embeddings="decoder"), "must be one of all, none"),
         (RecurrentConfig, dict(cell="rnn"), "`cell` must be one of gru, lstm"),
         (RecurrentConfig, dict(attention="none", input_feeding=True), "need an attention"),
         (RecurrentConfig, dict(model_dim=15), "`model_dim` must be even"),
         (RecurrentConfig, dict(attention_score="cosine"), "`attention_score` must be one of dot"),
-        (RecurrentConfig, dict(num_heads=2), "There is no option `num_heads`"),
         (TransformerConfig, dict(turn_layers=1), "`turn_layers` needs sources whose turns a token"),
         (TransformerConfig, dict(turn_layers=1.5), "must be an integer of at least 0"),
     ],
@@ -96,12 +90,6 @@ def test_each_rule_names_the_field_and_the_value(fields, message):
 def test_each_kind_has_rules_of_its_own(kind, fields, message):
     with pytest.raises(ValueError, match=message):
         kind(**{"vocabulary_size": 23, **fields})
-
-
-def test_it_cannot_be_changed():
-    config = TransformerConfig(23)
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        config.model_dim = 7
 
 
 @pytest.mark.parametrize(
@@ -126,9 +114,6 @@ def test_fields_replace_those_of_a_preset_and_are_checked():
     assert (config.num_heads, config.model_dim) == (8, 128)
     with pytest.raises(ValueError, match="model_dim=128, num_heads=7"):
         TransformerConfig.from_preset("transformer_tiny", 23, num_heads=7)
-
-
-def test_an_unknown_preset_is_answered_with_the_known_ones():
     with pytest.raises(ValueError, match="tiny, transformer_base, .*'transformer_huge'"):
         TransformerConfig.from_preset("transformer_huge", 23)
 

@@ -1,10 +1,4 @@
-"""Transformer: the whole model against NumPy, its tying, its cache, its files."""
-
-import json
-import os
-import pathlib
-import subprocess
-import sys
+"""Transformer: the whole model against NumPy, its tying, its cache; files: `test_every_model`."""
 
 import keras
 import numpy as np
@@ -13,23 +7,7 @@ import reference
 from keras import ops
 from reference import float64
 
-import keras_transformer
-from keras_transformer import (
-    SmoothedCrossEntropy,
-    TokenAccuracy,
-    Transformer,
-    TransformerConfig,
-    TransformerSchedule,
-)
-from keras_transformer.layers import (
-    DecoderBlock,
-    EncoderBlock,
-    FeedForward,
-    LearnedPositionalEmbedding,
-    MultiHeadAttention,
-    SinusoidalPositionalEncoding,
-    TokenEmbedding,
-)
+from keras_transformer import Transformer, TransformerConfig
 
 HEADS, WIDTH, INNER, SOURCE_VOCABULARY, TARGET_VOCABULARY = 3, 33, 13, 29, 31
 SOURCE_IDS = np.array([[3, 5, 7, 2, 0, 0, 0], [11, 2, 0, 0, 0, 0, 0]])
@@ -51,26 +29,15 @@ VARIANTS = {
     "no_positions": dict(positions="none", num_kv_heads=1, sliding_window=2),
     "concatenated": dict(combine_positions="concatenate"),
 }
-EVERY_VARIANT = pytest.mark.parametrize("variant", VARIANTS)
 TOLERANCE = {"float32": 1e-5, "mixed_bfloat16": 5e-2, "mixed_float16": 1e-2}
 POLICIES = pytest.mark.parametrize(("policy", "tolerance"), TOLERANCE.items())
-# Every variant in float32, and half precision.
-VARIANTS_AND_POLICIES = pytest.mark.parametrize(
-    ("variant", "policy"),
-    [(variant, "float32") for variant in VARIANTS]
-    + [("paper", "mixed_bfloat16"), ("untied", "mixed_float16"), ("rotary", "mixed_bfloat16")],
+# Half precision, with each kind of positions.
+HALF = [("paper", "mixed_bfloat16"), ("untied", "mixed_float16")]
+HALF += [("rotary", "mixed_bfloat16"), ("relative", "mixed_float16")]
+EVERY_VARIANT = pytest.mark.parametrize(
+    ("variant", "policy"), [(variant, "float32") for variant in VARIANTS] + HALF
 )
-# The two that share the least, in each precision.
-SOME_VARIANTS = pytest.mark.parametrize(
-    ("variant", "policy"),
-    [
-        ("paper", "float32"),
-        ("untied", "mixed_bfloat16"),
-        ("paper", "mixed_float16"),
-        ("rotary", "mixed_bfloat16"),
-        ("relative", "mixed_float16"),
-    ],
-)
+SOME_VARIANTS = pytest.mark.parametrize(("variant", "policy"), [("paper", "float32"), *HALF])
 
 
 def config(variant="paper", **fields):
@@ -93,7 +60,7 @@ def close(actual, expected, tolerance):
     np.testing.assert_allclose(float64(actual) / scale, expected / scale, atol=tolerance, rtol=0)
 
 
-@VARIANTS_AND_POLICIES
+@EVERY_VARIANT
 def test_equals_the_numpy_oracle(randomize, variant, policy):
     model = randomize(Transformer(config(variant), dtype=policy))
     logits = model((SOURCE_IDS, TARGET_IDS))
@@ -157,15 +124,10 @@ def test_a_row_of_padding_alone_stays_finite(randomize, policy, tolerance):
     close(logits[:1], float64(model((SOURCE_IDS[:1], TARGET_IDS[:1]))), tolerance)
 
 
-@pytest.mark.parametrize(
-    ("variant", "policy", "num_beams"),
-    [(variant, "float32", 3) for variant in VARIANTS]
-    + [("paper", "float32", 1), ("paper", "mixed_bfloat16", 3), ("untied", "mixed_float16", 3)]
-    + [("rotary", "mixed_bfloat16", 3), ("relative", "mixed_float16", 3)],
-)
-def test_cached_steps_equal_one_full_pass(rng, randomize, variant, policy, num_beams):
+@EVERY_VARIANT
+def test_cached_steps_equal_one_full_pass(rng, randomize, variant, policy):
     model = randomize(Transformer(config(variant), dtype=policy))
-    vocabulary, length = model.config.output_vocabulary_size, 5
+    vocabulary, length, num_beams = model.config.output_vocabulary_size, 5, 3
     cache = model.start_decoding(SOURCE_IDS, length, num_beams)
     histories = np.zeros((2, num_beams, length), int)
     sources = np.repeat(SOURCE_IDS, num_beams, axis=0)
@@ -189,33 +151,20 @@ def test_decoding_past_the_learned_positions_is_refused():
         model.start_decoding(SOURCE_IDS, 12)
 
 
-def hand_count(c, tables):
-    """Parameters of a Transformer with `tables` matrices of vocabulary by width in all."""
-    d, f = c.model_dim, c.intermediate_dim
-    shared = d * (c.num_kv_heads or c.num_heads) // c.num_heads
-    attention = 2 * (d * d + d) + 2 * (d * shared + shared)
-    feed_forward = d * f + f + f * d + d
-    norm = 2 * d
-    encoder = c.num_encoder_layers * (attention + feed_forward + 2 * norm)
-    decoder = c.num_decoder_layers * (2 * attention + feed_forward + 3 * norm)
-    final_norms = 2 * norm if c.normalize_first else 0
-    blocks = c.num_encoder_layers + c.num_decoder_layers
-    distances = blocks * (2 * c.max_distance + 1) * c.key_dim if c.positions == "relative" else 0
-    joins = 2 * 2 * d * d if c.combine_positions == "concatenate" else 0
-    return encoder + decoder + final_norms + tables * d + distances + joins
-
-
-@EVERY_VARIANT
-def test_the_parameter_count_equals_the_count_by_hand(variant):
-    c = config(variant)
-    tables = {
-        "all": SOURCE_VOCABULARY,
-        "decoder": SOURCE_VOCABULARY + TARGET_VOCABULARY,
-        "none": SOURCE_VOCABULARY + 2 * TARGET_VOCABULARY,
-    }[c.tie_embeddings]
-    if c.positions == "learned":
-        tables += 2 * c.max_length
-    assert Transformer(c).count_params() == hand_count(c, tables)
+@pytest.mark.parametrize(
+    ("variant", "tables"),
+    [
+        ("paper", {"target_embedding"}),
+        ("decoder_tied", {"source_embedding", "target_embedding"}),
+        ("untied", {"source_embedding", "target_embedding", "output"}),
+    ],
+)
+def test_tied_tables_are_one_weight(variant, tables):
+    model = Transformer(config(variant))
+    vocabularies = SOURCE_VOCABULARY, TARGET_VOCABULARY
+    shapes = {name: w.shape for name, w in reference.weights_of(model).items()}
+    owners = [name.split("/")[0] for name, shape in shapes.items() if {*shape} & {*vocabularies}]
+    assert len(owners) == len(tables) and set(owners) == tables
 
 
 def test_logits_of_a_new_model_are_of_unit_size(rng):
@@ -223,108 +172,3 @@ def test_logits_of_a_new_model_are_of_unit_size(rng):
     ids = rng.integers(1, 503, (3, 41))
     logits = float64(Transformer(c)((ids, ids)))
     assert 0.7 < logits.std() < 1.4
-
-
-def functional_model():
-    """A small model of every layer, as somebody who imports them would write it."""
-    source = keras.Input((None,), dtype="int32", name="source")
-    target = keras.Input((None,), dtype="int32", name="target")
-    words = TokenEmbedding(SOURCE_VOCABULARY, WIDTH)
-    hidden = keras.layers.Embedding(SOURCE_VOCABULARY, WIDTH, mask_zero=True)(source)
-    encoded = EncoderBlock(INNER, HEADS, dropout=0.1)(SinusoidalPositionalEncoding()(hidden))
-    decoded = DecoderBlock(INNER, HEADS, normalize_first=True)(
-        LearnedPositionalEmbedding(11)(words(target)), encoded
-    )
-    attended = MultiHeadAttention(HEADS, 5, value_dim=7)(decoded, encoded)
-    outputs = keras.layers.Dense(TARGET_VOCABULARY)(FeedForward(INNER)(attended))
-    return keras.Model([source, target], outputs)
-
-
-LOAD = """
-import json, pathlib, sys
-import numpy as np
-import keras, keras_transformer
-
-errors = {}
-for path in sorted(pathlib.Path(sys.argv[1]).glob("*.keras")):
-    model = keras.saving.load_model(path)
-    data = np.load(path.with_suffix(".npz"))
-    outputs = np.asarray(model([data["source"], data["target"]])).astype("float32")
-    errors[path.stem] = float(np.abs(outputs - data["outputs"]).max())
-print(json.dumps(errors))
-"""
-
-
-def test_saved_models_load_in_a_new_process_that_only_imports_the_package(tmp_path, randomize):
-    models = {
-        "paper": Transformer(config()),
-        "untied": Transformer(config("untied")),
-        "decoder_tied_half": Transformer(config("decoder_tied"), dtype="mixed_bfloat16"),
-        "functional": functional_model(),
-    }
-    for name, model in models.items():
-        randomize(model).save(tmp_path / f"{name}.keras")
-        outputs = np.asarray(model([SOURCE_IDS, TARGET_IDS])).astype("float32")
-        np.savez(tmp_path / f"{name}.npz", source=SOURCE_IDS, target=TARGET_IDS, outputs=outputs)
-    package = pathlib.Path(keras_transformer.__file__).parents[1]
-    finished = subprocess.run(
-        [sys.executable, "-c", LOAD, str(tmp_path)],
-        # The last one because this process has it too; it compiles in a third of the time.
-        env={
-            **os.environ,
-            "PYTHONPATH": str(package),
-            "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-        },
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert finished.returncode == 0, finished.stderr[-3000:]
-    assert json.loads(finished.stdout) == {name: 0.0 for name in models}
-
-
-def test_training_resumed_from_a_file_equals_training_unbroken(tmp_path):
-    inputs = {"source_ids": SOURCE_IDS, "target_ids": TARGET_IDS}
-    labels = np.roll(TARGET_IDS, -1, axis=1)
-
-    def trained(model, steps):
-        model.fit(inputs, labels, batch_size=2, epochs=steps, verbose=0, shuffle=False)
-        return model
-
-    keras.utils.set_random_seed(7)
-    model = Transformer(config(dropout=0.0, attention_dropout=0.0))
-    schedule = TransformerSchedule(WIDTH, warmup_steps=3)
-    model.compile(
-        keras.optimizers.Adam(schedule, beta_2=0.98),
-        SmoothedCrossEntropy(),
-        metrics=[TokenAccuracy()],
-        jit_compile=False,
-    )
-    start = float64(model((SOURCE_IDS, TARGET_IDS)))
-    trained(model, 2).save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    resumed = float64(trained(loaded, 2)((SOURCE_IDS, TARGET_IDS)))
-    unbroken = float64(trained(model, 2)((SOURCE_IDS, TARGET_IDS)))
-    assert int(loaded.optimizer.iterations) == 4
-    np.testing.assert_allclose(resumed, unbroken, atol=1e-6)
-    assert np.abs(unbroken - start).max() > 1e-2
-
-
-def test_fitting_lowers_the_loss_to_the_floor_of_the_smoothing():
-    """Two sentences are learned by heart: the loss nears the entropy of the smoothed labels."""
-    smoothing = 0.1
-    labels = np.roll(TARGET_IDS, -1, axis=1)
-    labels[0, -1] = 2
-    model = Transformer(config(dropout=0.0, attention_dropout=0.0, normalize_first=True))
-    model.compile(
-        keras.optimizers.Adam(0.01),
-        SmoothedCrossEntropy(smoothing),
-        metrics=[TokenAccuracy()],
-        jit_compile=False,  # Compiling would take longer than all steps; the README's model does.
-    )
-    history = model.fit((SOURCE_IDS, TARGET_IDS), labels, epochs=60, verbose=0).history
-    smoothed = reference.target_distribution(1, SOURCE_VOCABULARY, smoothing)
-    floor = -float(np.sum(smoothed * np.log(smoothed)))
-    assert history["loss"][-1] < floor + 0.05
-    assert history["loss"][-1] > floor - 1e-4
-    assert history["token_accuracy"][-1] == 1.0
