@@ -15,7 +15,6 @@ from keras_transformer import Tokenizer
 from keras_transformer.engine.inputs import (
     batch_rows,
     bucket,
-    ids_and_texts,
     in_batches,
     length_buckets,
     prefix_ids,
@@ -58,17 +57,6 @@ def test_a_separator_at_the_end_begins_no_turn():
 def test_a_long_conversation_can_be_cut():
     with pytest.raises(InputError, match=r"can be cut \(long_input='truncate'\). Received: 4 tok"):
         source_ids(["5 4 6"], TOKENIZER, 3, "refuse", turn_id=TURN)
-
-
-def test_targets_are_texts_or_ids():
-    expected = ([[5, 7, EOS], [EOS]], ["5 7", ""])
-    assert ids_and_texts("targets", ["5 7", ""], TOKENIZER, 3) == expected
-    assert ids_and_texts("targets", [(5, 7, EOS), [EOS]], TOKENIZER, 3) == expected
-    assert ids_and_texts("targets", [], TOKENIZER, 3) == ([], [])
-    with pytest.raises(InputError, match="Text 2: .* at most 3 tokens.* '5 7 11'"):
-        ids_and_texts("targets", ["5", "5 7 11"], TOKENIZER, 3)
-    with pytest.raises(InputError, match="`targets` must be a list of strings"):
-        ids_and_texts("targets", ["5", [7]], TOKENIZER, 3)
 
 
 @pytest.fixture(scope="module")

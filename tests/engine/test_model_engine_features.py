@@ -74,6 +74,8 @@ def test_given_targets_are_scored_in_their_order_with_their_end(engine):
         engine.score(["5", "6"], ["7"])
     with pytest.raises(InputError, match="Text 2: .*`sources` must have at most 16 tokens"):
         engine.score(["5", " ".join(["6"] * 16)], ["7", "8"])
+    with pytest.raises(InputError, match="`targets` must be a list of strings"):
+        engine.score(["5", "6"], ["5", [7]])
 
 
 @pytest.mark.tensorflow
