@@ -75,6 +75,18 @@ def test_it_goes_on_while_the_penalty_could_still_turn_the_order(step_by_step):
     assert model.calls == CAPACITY
 
 
+def test_a_score_above_zero_is_best_while_it_is_short():
+    # The first scores are ln 0.5 + 1 = 0.31 of one token, and of two
+    # (ln 0.5 + 1.59 + 1) / (7 / 6)^10 = 0.41. Of three nothing could have more than
+    # (ln 0.5 + 3 * 1.59) / (8 / 6)^10 = 0.23.
+    probabilities = {(): {EOS: 0.5, 3: 0.5}, (3,): {EOS: 1.0}}
+    model = HistoryModel.of_probabilities(probabilities, vocabulary=5)
+    beam = Beam(2, 10.0, early_stopping=False)
+    ((best,),) = as_lists(run(model, [3], beam, capacity=3, bias=[0, 0, 1.0, 1.59, 0]))
+    assert best.ids == (3, EOS)
+    assert best.score == pytest.approx((math.log(0.5) + 2.59) * (6 / 7) ** 10, rel=1e-5)
+
+
 @pytest.mark.parametrize(("vocabulary", "early_stopping"), [(512, True), (257, False)])
 def test_a_long_vocabulary_that_is_read_in_columns_or_blocks_gives_the_same(
     rng, vocabulary, early_stopping

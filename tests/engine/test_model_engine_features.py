@@ -325,7 +325,7 @@ def test_a_warmup_takes_what_translate_takes(varied):
 def test_kept_weights_give_the_same_through_all_loops(
     varied, monkeypatch, variant, beam_size, together
 ):
-    monkeypatch.setattr(sys.modules[Search.__module__], "FIRST_CAPACITY", 8)
+    monkeypatch.setattr(sys.modules[Search.__module__], "FIRST_CAPACITY", 10)
     monkeypatch.setattr(step_weights, "_LEAST_SPLIT", 1)
     model, texts = varied(variant), TEXTS[:together]
     sizes = dict(max_source_length=16, max_target_length=20)
@@ -341,7 +341,7 @@ def test_kept_weights_give_the_same_through_all_loops(
     )
     found = frozen.translate(texts, **options)
     assert made == [(together == beam_size == 1, True)]  # once for all loops
-    assert frozen.compilations == 1  # with capacity for 8, 16 and 20 tokens
+    assert frozen.compilations == 1  # with capacity for 10 and 20 tokens
     for row, each in enumerate(found):
         ids = np.asarray(wanted.ids)[row, 0]
         assert each.ids == tuple(ids[ids > 0]) and len(each.ids) >= 18

@@ -16,7 +16,7 @@ from keras_transformer.models.config import (
 
 VOCABULARY, WIDTH, LABELS = 23, 12, 3
 SIZES = dict(model_dim=WIDTH, num_heads=3, intermediate_dim=13)
-LAYERS = dict(num_encoder_layers=1, num_decoder_layers=2)
+LAYERS = dict(num_encoder_layers=1, num_decoder_layers=1)
 TURNS = dict(turn_layers=1, turn_id=4, combine_positions="concatenate")
 CONFIGURATIONS = {
     "transformer": TransformerConfig(VOCABULARY, **SIZES, **LAYERS),
