@@ -19,8 +19,10 @@ def run(model, beam, limits):
     return decode(model.step, model.start(beam.beams), beam, constraints, CAPACITY, model.reorder)
 
 
-@pytest.mark.parametrize("beam_size", [1, 4])
-@pytest.mark.parametrize(("exponent", "word_penalty"), [(0.0, 0.0), (0.6, 0.0), (1.4, 0.3)])
+@pytest.mark.parametrize("beam_size", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("exponent", "word_penalty"), [(0.0, 0.0), (0.6, 0.0), (1.0, 0.3), (0.5, 0.7), (1.4, 0.2)]
+)
 def test_a_beam_shrinks_with_each_hypothesis_that_ends(rng, beam_size, exponent, word_penalty):
     model = HistoryModel.random(rng, SENTENCES, VOCABULARY, end=0.5)
     limits = rng.integers(1, CAPACITY, SENTENCES)
