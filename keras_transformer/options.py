@@ -209,7 +209,7 @@ def check(
     if is_valid and kind is not bool:
         is_valid = value <= maximum and (value > 0 if minimum is None else value >= minimum)
     if not is_valid:
-        raise InputError(f"`{name}` must be {rule}. Received: {name}={value!r}.")
+        raise InputError(f"`{name}` must be {rule}. Received: {name}={received(value)}.")
 
 
 # `glu` halves the width, `threshold` needs arguments; the others are not activations.
@@ -228,15 +228,15 @@ def check_activation(name: object) -> None:
     if not is_activation or name in _NO_ACTIVATIONS:
         names = [name for name in dir(keras.activations) if name not in _NO_ACTIVATIONS]
         raise ValueError(
-            f"`activation` must be the name of a Keras activation. Received: activation={name!r}."
-            + did_you_mean(name, names)
+            "`activation` must be the name of a Keras activation. "
+            f"Received: activation={received(name)}.{did_you_mean(name, names)}"
         )
 
 
 def check_rate(name: str, value: object) -> None:
     """Raises `ValueError` unless `value` is a probability below one."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
-        raise ValueError(f"`{name}` must be in [0, 1). Received: {name}={value!r}.")
+        raise ValueError(f"`{name}` must be in [0, 1). Received: {name}={received(value)}.")
 
 
 def check_positive(or_none: bool = False, **sizes: Any) -> None:
@@ -259,5 +259,5 @@ def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
     """Raises `InputError`, a `ValueError`, unless `value` is one of `choices`."""
     if value not in choices:
         raise InputError(
-            f"`{name}` must be one of {', '.join(choices)}. Received: {name}={value!r}."
+            f"`{name}` must be one of {', '.join(choices)}. Received: {name}={received(value)}."
         )

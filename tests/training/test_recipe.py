@@ -144,6 +144,8 @@ KEYS = [(section, key) for section, keys in yaml.safe_load(REFERENCE).items() fo
 @settings(max_examples=300, deadline=None)
 @given(changes=st.dictionaries(st.sampled_from(KEYS), VALUES, min_size=1, max_size=3))
 @example(changes={("data", "train"): {"line\x85line": None}})
+@example(changes={("model", "kind"): 10**5000})
+@example(changes={("model", "kind"): 10**400})
 def test_any_value_of_any_key_gives_a_recipe_or_one_line(changes):
     values = recipe_values("corpus")
     for (section, key), value in changes.items():
