@@ -16,23 +16,12 @@ SIZES |= dict(num_encoder_layers=1, num_decoder_layers=1)
 
 
 @pytest.fixture(scope="session")
-def set_random_weights():
-    """`randomize` of all tests, for what lives longer than one of them."""
-
-    def set_random_weights(model):
-        rng = np.random.default_rng(11)
-        model.set_weights(
-            [w.path.endswith("gamma") + 0.3 * rng.normal(size=w.shape) for w in model.weights]
-        )
-        return model
-
-    return set_random_weights
-
-
-@pytest.fixture(scope="session")
-def model(set_random_weights):
+def model():
     """Whatever it reads, it wants to end at once, and takes no other special id."""
-    model = set_random_weights(Transformer(TransformerConfig(VOCABULARY, **SIZES)))
+    model, rng = Transformer(TransformerConfig(VOCABULARY, **SIZES)), np.random.default_rng(11)
+    model.set_weights(
+        [w.path.endswith("gamma") + 0.3 * rng.normal(size=w.shape) for w in model.weights]
+    )
     # The last normalization moves its outputs by 1 each, so that an embedding of ones, on which
     # they sum up, gets a logit of about the width, and one of -1 as much below 0.
     model.decoder.blocks[-1].feed_forward_norm.beta.assign(np.ones(SIZES["model_dim"]))

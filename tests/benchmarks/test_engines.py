@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from benchmarks.engines import ENGINES, KerasHubBart, choose_engines
+from benchmarks.engines import ENGINES, choose_engines
 from keras_transformer.errors import InputError
 from keras_transformer.ids import BOS_ID, EOS_ID
 
@@ -51,18 +51,3 @@ def test_every_setting_gives_the_same_ids(model, source_ids, nine_steps, name, b
     for setting in settings:
         ids = engine.forced(source_ids, beam_size, 9, **setting)()
         assert ids == nine_steps[beam_size], setting
-
-
-def test_every_forced_step_takes_the_best_id(model, set_random_weights, source_ids):
-    pytest.importorskip("keras_hub", reason="KerasHub comes with the extra [peers]")
-    bart = KerasHubBart(model)
-    set_random_weights(bart.backbone)
-    outputs = np.array(bart.forced(source_ids, 1, 5)())
-    assert outputs.shape == (len(source_ids), 5)
-    read = np.pad(outputs, ((0, 0), (1, 0)), constant_values=BOS_ID)[:, :-1]
-    inputs = {"encoder_token_ids": np.array(source_ids), "decoder_token_ids": read}
-    masks = {name.replace("_token_ids", "_padding_mask"): ids > -1 for name, ids in inputs.items()}
-    # All ids at once, without a cache.
-    hidden = bart.backbone({**inputs, **masks})["decoder_sequence_output"]
-    logits = keras.ops.convert_to_numpy(bart.backbone.token_embedding(hidden, reverse=True))
-    np.testing.assert_array_equal(outputs, logits.argmax(axis=-1))

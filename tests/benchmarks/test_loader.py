@@ -15,8 +15,6 @@ def test_the_loader_reads_all_pairs_of_three_corpora(tmp_path, capsys):
     assert sizes == [1000, 2000, 4000]
     # A sentence has at least three tokens and an end on both sides.
     assert 0 < report["pairs"] <= 7000 and report["non_padding_tokens"] > 8 * report["pairs"]
-    peaks = report["peak_gib"]
-    assert (
-        0.05 < peaks["imports"]["held"] <= peaks["epoch 2"]["held"] <= peaks["epoch 2"]["resident"]
-    )
+    imports, last = report["peak_gib"]["imports"], report["peak_gib"]["epoch 2"]
+    assert 0.05 < imports["held"] <= last["held"] <= last["resident"]
     assert report["pairs_per_second"] > 0 and report["cache_gib"] >= 0

@@ -5,7 +5,6 @@ import json
 import pathlib
 import sys
 from collections.abc import Sequence
-from typing import Literal
 
 import pytest
 
@@ -32,23 +31,19 @@ def test_options_are_the_parameters_of_a_function(monkeypatch, capsys):
         paths: Sequence[str],
         /,
         size: int,
-        way: Literal["a", "b"] = "a",
         rates: Sequence[float] = (0.5, 1.0),
-        limit: int | None = None,
         fast: bool = False,
-    ) -> dict:
+    ) -> list:
         """Does one thing.
 
         Args:
             paths: Paths that
                 are long.
             size: Size in %.
-            way: Way.
             rates: Rates.
-            limit: Limit.
             fast: Be fast.
         """
-        return {"values": [paths, size, way, list(rates), limit, fast]}
+        return [paths, size, list(rates), fast]
 
     def the_other() -> command_line.Report:
         """Does another thing."""
@@ -63,10 +58,10 @@ def test_options_are_the_parameters_of_a_function(monkeypatch, capsys):
         captured = capsys.readouterr()
         return json.loads(captured.out), captured.err
 
-    figures, _ = output("first", "x", "y", "--size", "3", "--rates", "2", "--fast")
-    assert figures == {"values": [["x", "y"], 3, "a", [2.0], None, True]}
-    figures, _ = output("x", "--size", "3", default=first)
-    assert figures["values"] == [["x"], 3, "a", [0.5, 1.0], None, False]
+    some = output("first", "x", "y", "--size", "3", "--rates", "2", "--fast")
+    assert some == ([["x", "y"], 3, [2.0], True], "")
+    few = output("x", "--size", "3", default=first)
+    assert few == ([["x"], 3, [0.5, 1.0], False], "")
     assert output("the-other") == ({"n": 1}, "| a table |\n")
     for words, code in ((["first", "x"], 2), ([], 2), (["first", "--help"], 0)):
         with pytest.raises(SystemExit) as caught:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from small_corpus import PAIRS, write_corpus
 
-from benchmarks import measure, trainers
+from benchmarks import measure
 from benchmarks.train import train
 from benchmarks.trainers import TRAINERS
 from keras_transformer import TransformerConfig
@@ -35,21 +35,6 @@ def test_repeated_batches_have_a_lower_loss(name, dataset):
     assert all(np.isfinite(losses)) and losses[-1] < losses[0]
 
 
-def test_pytorchs_first_loss_is_that_of_a_guess_and_padding_does_not_count(dataset):
-    torch = pytest.importorskip("torch", reason="comes with the extra [peers]")
-    torch.manual_seed(1)
-    model = trainers._torch_model(CONFIG, 8)
-    (source_ids, target_in_ids), labels = next(dataset.batches(0))
-
-    def loss(*padded):
-        columns = [torch.from_numpy(np.pad(ids, ((0, 0), (0, 1)))).long() for ids in padded]
-        return [float(model(*each)) for each in (columns, [c[:, :-1] for c in columns])]
-
-    longer, plain = loss(source_ids, target_in_ids, labels)
-    assert longer == pytest.approx(plain, rel=1e-5)
-    assert plain == pytest.approx(np.log(31), rel=0.3)
-
-
 class Fake:
     """A trainer that takes no time."""
 
@@ -69,18 +54,13 @@ class Fake:
         return lambda: 1.5
 
 
-@pytest.fixture
-def files(tmp_path, monkeypatch):
+def test_rates_count_the_real_tokens_of_each_trainers_own_batches(tmp_path, monkeypatch):
     monkeypatch.setitem(TRAINERS, "ours", Fake)
     monkeypatch.setitem(TRAINERS, "torch", type("Bucketed", (Fake,), {"max_shapes": 3}))
-    folder = write_corpus(tmp_path / "corpus")
-    return dict(source=folder / "train.en", target=folder / "train.de", vocabulary_size=150)
-
-
-def test_rates_count_the_real_tokens_of_each_trainers_own_batches(files, monkeypatch):
     seconds = {"ours": [2.0, 4.0, 8.0], "torch": [1.0, 1.0, 1.0]}
-
     monkeypatch.setattr(measure, "in_turns", lambda calls, rounds: seconds)
+    corpus = write_corpus(tmp_path / "corpus")
+    files = dict(source=corpus / "train.en", target=corpus / "train.de", vocabulary_size=150)
     options = dict(layers=1, model_dim=24, num_heads=3, intermediate_dim=40, steps=10**6)
     report, table = train(**files, **options, batch_tokens=80, trainers=["ours", "torch"])
     ours, other = report["trainers"]["ours"], report["trainers"]["torch"]
