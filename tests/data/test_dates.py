@@ -69,30 +69,22 @@ def test_known_dates_are_written_as_people_write_them(locale, pattern, text):
     assert write_date(datetime.date(2026, 11, 20), locale, pattern) == text
 
 
-def test_train_and_held_out_share_no_text_and_no_day():
-    corpus = date_corpus(num_train=8_009, num_held_out=503, seed=5)
-    assert len(corpus.train_source) == len(corpus.train_target) == 8_009
-    assert len(corpus.held_out_source) == len(set(corpus.held_out_target)) == 503
-    assert not set(corpus.train_source) & set(corpus.held_out_source)
-    assert not set(corpus.train_target) & set(corpus.held_out_target)
-
-
-def test_corpus_lines_are_aligned_and_depend_on_the_seed_alone(readings):
-    corpus, same, other = (date_corpus(1_009, 101, seed=seed) for seed in (5, 5, 6))
-    for part in ("train", "held_out"):
-        sources = getattr(corpus, f"{part}_source")
-        days = [read(text, readings).isoformat() for text in sources]
-        assert days == getattr(corpus, f"{part}_target")
+def test_lines_are_aligned_and_follow_the_seed_and_no_day_is_in_both_parts(readings):
+    corpus, same, other = (date_corpus(8_009, 503, seed=seed) for seed in (5, 5, 6))
     assert corpus == same != other
-
-
-def test_texts_are_different_and_hold_plain_spaces_and_few_characters():
-    texts = date_corpus(10_007, 0, seed=3).train_source
-    assert len(set(texts)) == len(texts) == 10_007
-    characters = set("".join(texts))
+    parts = (
+        (8_009, corpus.train_source, corpus.train_target),
+        (503, corpus.held_out_source, corpus.held_out_target),
+    )
+    for count, sources, targets in parts:
+        assert len(set(sources)) == len(sources) == count
+        assert [read(text, readings).isoformat() for text in sources] == targets
+    held_out_days = set(corpus.held_out_target)
+    assert len(held_out_days) == 503 and not held_out_days & set(corpus.train_target)
+    characters = set("".join(corpus.train_source))
     assert not {c for c in characters if c.isspace()} - {" "}
     # Small enough that each character can have an id of its own.
-    assert len(characters) < 300 and max(map(len, texts)) < 50
+    assert len(characters) < 300 and max(map(len, corpus.train_source)) < 50
 
 
 @pytest.mark.parametrize("count", [-1, 1_000_001, 2.0, True, "7"])
