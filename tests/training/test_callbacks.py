@@ -135,7 +135,7 @@ def test_a_bleu_that_says_nothing_is_doubted_once_a_run(make_run, capsys):
     assert "tok:13a" in said and "`data.bleu_tokenizer`" in said
 
 
-@pytest.mark.parametrize("measure", ["bleu", "chrf", "accuracy"])
+@pytest.mark.parametrize("measure", ["loss", "bleu", "chrf", "accuracy"])
 def test_the_validation_loss_decides_between_equal_values(make_run, measure):
     options = dict(early_stopping_patience=2, average_epochs=2, average_of="best")
     run, best = make_run(select_by=measure, **options), []
@@ -156,14 +156,6 @@ def test_a_history_may_have_a_measure_that_its_first_epochs_lack(make_run):
     assert folder.history() == rows
 
 
-def test_the_best_model_and_the_last_checkpoints_stay(make_run):
-    run = make_run()
-    best = commit(run, "val_loss", [3.0, 2.0, 2.5, 2.0, 1.0])
-    assert best == ["epoch 1", "epoch 2", "epoch 2", "epoch 2", "epoch 5"]
-    files = sorted(file.name for file in run.folder.checkpoints.iterdir())
-    assert files == ["epoch-0004.keras", "epoch-0005.keras"]
-
-
 @pytest.mark.parametrize("of, averaged", [("last", [4, 5]), ("best", [2, 5])])
 def test_the_models_to_be_averaged_stay_and_so_does_the_best(make_run, of, averaged):
     run = make_run(select_by="bleu", average_epochs=2, average_of=of)
@@ -172,17 +164,6 @@ def test_the_models_to_be_averaged_stay_and_so_does_the_best(make_run, of, avera
     there = [epoch for epoch in range(1, 6) if run.folder.candidate_file(epoch).exists()]
     assert there == sorted({2, *averaged})
     assert averaged_epochs(run.history, run.recipe.training) == averaged
-
-
-def test_training_stops_when_patience_is_over_and_counts_earlier_epochs(make_run):
-    def stopped(losses, patience=2):
-        run = make_run(early_stopping_patience=patience)
-        run.history = [{"epoch": i + 1, "val_loss": loss} for i, loss in enumerate(losses)]
-        return run.has_stopped()
-
-    # An equal loss is no better one.
-    assert [stopped([3, 2, 2, 2, 1][:end]) for end in range(6)] == [0, 0, 0, 0, 1, 0]
-    assert not stopped([1, 2, 3, 4, 5], patience=None)
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])

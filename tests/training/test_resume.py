@@ -226,15 +226,6 @@ def test_a_disk_that_was_full_while_the_folder_was_made_is_begun_on_anew(
     assert results(trainer.resume(run)) == results(unbroken[0])
 
 
-@pytest.mark.parametrize("file", ["chapter", "recipe.yaml", "tokenizer.model"])
-def test_only_a_folder_that_a_run_left_is_begun_on_anew(trainer, tmp_path, file):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / file).write_text("years of work")
-    with pytest.raises(InputError):
-        trainer.resume(tmp_path / "run")
-    assert (tmp_path / "run" / file).read_text() == "years of work"
-
-
 def test_what_a_killed_process_was_writing_is_removed(trainer, unbroken, ended, results):
     step = "checkpoints/.step-0001-00000003.partial"
     for name in (f"{step}.keras", f"{step}.json", ".history.partial.csv"):

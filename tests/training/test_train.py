@@ -157,14 +157,16 @@ def test_two_trainings_in_one_folder_are_kept_apart(corpus, tmp_path):
     assert sorted(tmp_path.iterdir()) == [corpus]
 
 
-def test_a_folder_with_anything_but_a_run_is_never_overwritten(tmp_path, corpus):
+def test_a_folder_with_anything_but_a_run_is_left_as_it_is(tmp_path, corpus):
     # `recipe.yaml` may be anybody's; the corpus, too, may lie there.
     output = tmp_path / "output"
     output.mkdir()
-    for name in ("chapter.txt", "recipe.yaml", "train.de"):
+    for name in ("chapter.txt", "recipe.yaml", "tokenizer.model", "train.de"):
         (output / name).write_text("years of work")
         with pytest.raises(InputError, match=f"did not make: {name}"):
             train(recipe(corpus), output, overwrite=True)
+        with pytest.raises(InputError):
+            train(recipe(corpus), output, resume=True)
         assert (output / name).read_text() == "years of work"
         (output / name).unlink()
     with pytest.raises(InputError, match="must be a folder"):
