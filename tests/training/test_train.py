@@ -161,7 +161,7 @@ def test_a_folder_with_anything_but_a_run_is_left_as_it_is(tmp_path, corpus):
     # `recipe.yaml` may be anybody's; the corpus, too, may lie there.
     output = tmp_path / "output"
     output.mkdir()
-    for name in ("chapter.txt", "recipe.yaml", "tokenizer.model", "train.de"):
+    for name in ("chapter.txt", "recipe.yaml", "train.de"):
         (output / name).write_text("years of work")
         with pytest.raises(InputError, match=f"did not make: {name}"):
             train(recipe(corpus), output, overwrite=True)
