@@ -1,4 +1,4 @@
-"""Translators whose work is known, and streams that are read while they are written."""
+"""A translator whose work is known, and streams that are read while they are written."""
 
 import io
 import os
@@ -16,23 +16,37 @@ from keras_transformer.errors import InputError
 
 
 class Recorder(Engine):
-    """Stands for a translator and its engine: answers anything, and remembers what it was asked."""
+    """A translator and its engine: writes upper case, and remembers texts and options.
+
+    It refuses a text that says LONG, and warns of a text that says SPLIT.
+    """
 
     def __init__(self):
-        self.asked, self.engine = [], self
+        self.texts, self.asked, self.engine = [], [], self
+
+    def _ask(self, texts, options):
+        for place, text in enumerate(texts):
+            if "LONG" in text:
+                raise InputError(f"Too long. Received: 99 tokens: {text!r}", place)
+            if "SPLIT" in text:
+                warnings.warn(f"1 of {len(texts)} texts\nwas split.", stacklevel=3)
+        self.texts.append(list(texts))
+        self.asked.append(options)
 
     def translate(self, texts, **options):
-        self.asked.append(options)
+        self._ask(texts, options)
         others = (Translation("other", -2.0),) * (options.get("n_best", 1) - 1)
         return [Translation(text.upper(), -1.0, alternatives=others) for text in texts]
 
-    def stream(self, text, **options):
-        self.asked.append(options)
-        return iter(text.upper().split()[:1])
+    def stream(self, text, target_prefix="", **options):
+        self._ask([text], options)
+        words = (target_prefix + text.upper()).split()
+        return (" ".join(words[: count + 1]) for count in range(len(words)))
 
     def score(self, sources, targets, **options):
-        self.asked.append(options)
-        return [Translation(text, -1.0, tokens=(text,)) for text in targets]
+        self._ask(targets, options)
+        alignment = np.float32([[0.123456]]) if options.get("alignment") else None
+        return [Translation(text, -1.0, tokens=(text,), alignment=alignment) for text in targets]
 
 
 @pytest.fixture(autouse=True)
@@ -63,51 +77,6 @@ def call(recorder, monkeypatch, capsys):
         return code, captured.out, captured.err, recorder.asked
 
     return call
-
-
-class FakeTranslator:
-    """Translates by `str.upper`; refuses what says LONG and warns of what says SPLIT."""
-
-    def __init__(self):
-        self.calls = []
-        self.options = []
-
-    def translate(self, texts, beam_size=4, batch_size=32, target_prefixes=None, **options):
-        if beam_size < 1:
-            raise InputError(f"`beam_size` must be positive. Received: {beam_size}.")
-        for place, text in enumerate(texts):
-            if "LONG" in text:
-                raise InputError(f"Too long. Received: 99 tokens: {text!r}", place)
-            if "SPLIT" in text:
-                warnings.warn(f"1 of {len(texts)} texts\nwas split.", stacklevel=2)
-        self.calls.append(list(texts))
-        self.options.append({"beam_size": beam_size, **options})
-        prefixes = target_prefixes or [""] * len(texts)
-        return [
-            Translation(prefix + text.upper(), -1.5)
-            for prefix, text in zip(prefixes, texts, strict=True)
-        ]
-
-    def stream(self, text, target_prefix="", **options):
-        if "LONG" in text:
-            raise InputError(f"Too long. Received: 99 tokens: {text!r}", 0)
-        self.options.append(options)
-        words = (target_prefix + text.upper()).split()
-        return (" ".join(words[: count + 1]) for count in range(len(words)))
-
-    def score(self, sources, targets, batch_size=32, **options):
-        for place, text in enumerate(targets):
-            if "LONG" in text:
-                raise InputError(f"Each must be short. Received: {text!r}", place)
-        self.calls.append((list(sources), list(targets)))
-        self.options.append(options)
-        matrix = np.float32([[0.123456]]) if options.get("alignment") else None
-        return [Translation(text, -0.5, alignment=matrix) for text in targets]
-
-
-@pytest.fixture
-def translator():
-    return FakeTranslator()
 
 
 @pytest.fixture

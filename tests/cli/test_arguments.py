@@ -50,12 +50,6 @@ def test_an_option_that_is_given_is_the_librarys(name):
     assert parsed("--" + name.replace("_", "-"), *texts) == {name: value}
 
 
-def test_together_they_are_decoding_options():
-    options = {name: value for name, (_, value) in EVERY.items()}
-    del options["batch_size"], options["long_input"]
-    assert DecodingOptions(**options).logit_bias == ((5, -2.5), (7, 1.0))
-
-
 @pytest.mark.parametrize(
     ("arguments", "values"),
     [

@@ -42,13 +42,5 @@ def test_replies_are_drawn_with_the_options_given_or_searched_for(talk):
 def test_a_message_that_is_refused_is_one_line_and_the_conversation_goes_on(talk):
     code, replies, err, asked = talk("a </s> b\nc\n")
     assert (code, replies, [text for text, _ in asked]) == (0, ["reply 1"], ["c"])
-    assert (
-        err == "keras-transformer: A message is one turn, without '</s>'. Received: 'a </s> b'.\n"
-    )
-
-
-def test_a_model_of_translations_does_not_chat(talk, recorder):
-    recorder.turns = None
-    code, replies, err, _ = talk("a\n")
-    assert (code, replies) == (2, [])
-    assert "`text.turn_separator` of its recipe" in err
+    rule = "A message is one turn, without '</s>'. Received: 'a </s> b'."
+    assert err == f"keras-transformer: {rule}\n"

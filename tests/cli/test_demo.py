@@ -20,22 +20,10 @@ def small(monkeypatch):
     monkeypatch.setattr(demo, "_HELD_OUT", 20)
     monkeypatch.setattr(demo, "date_corpus", lambda num_held_out: dates.date_corpus(400, 40))
     training = {**demo._RECIPE["training"], "epochs": 1, "max_shapes": 1, "jit_compile": False}
-    monkeypatch.setattr(
-        demo,
-        "_RECIPE",
-        {
-            **demo._RECIPE,
-            "text": {"vocabulary_size": 260},
-            "model": {
-                **demo._RECIPE["model"],
-                "model_dim": 32,
-                "intermediate_dim": 48,
-                "num_encoder_layers": 1,
-                "num_decoder_layers": 1,
-            },
-            "training": training,
-        },
-    )
+    sizes = {"model_dim": 32, "intermediate_dim": 48}
+    model = {**demo._RECIPE["model"], **sizes, "num_encoder_layers": 1, "num_decoder_layers": 1}
+    recipe = {"text": {"vocabulary_size": 260}, "model": model, "training": training}
+    monkeypatch.setattr(demo, "_RECIPE", {**demo._RECIPE, **recipe})
 
 
 def test_the_demo_goes_the_whole_way(small, tmp_path, monkeypatch, capsys):
@@ -84,6 +72,10 @@ def make_demo(folder):
 
 
 def test_an_earlier_demo_is_removed_and_nothing_else(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train.source").write_text("no run beside it: no demo")
+    with pytest.raises(InputError, match="did not make: data/train.source"):
+        demo._prepare(tmp_path, overwrite=True)
     for file in ("thesis.txt", "data/thesis.txt", "run/thesis.txt", "export/thesis.txt"):
         make_demo(tmp_path)
         (tmp_path / file).write_text("years of work")
@@ -98,12 +90,3 @@ def test_an_earlier_demo_is_removed_and_nothing_else(tmp_path):
         (tmp_path / ".export.partial-1-0123abcd" / "saved_model.pb").write_text("")
         demo._prepare(tmp_path, overwrite=True)
         assert list(tmp_path.rglob("*")) == [tmp_path / "data"]
-
-
-@pytest.mark.parametrize("file", ["thesis.txt", "run/thesis.txt", "data/train.source"])
-def test_a_folder_that_is_no_demo_is_never_overwritten(tmp_path, file):
-    (tmp_path / file).parent.mkdir(exist_ok=True)
-    (tmp_path / file).write_text("years of work")
-    with pytest.raises(InputError, match=f"did not make: {file}"):
-        demo.run_demo(tmp_path, overwrite=True)
-    assert (tmp_path / file).read_text() == "years of work"

@@ -5,10 +5,14 @@ import pytest
 from keras_transformer import Translation
 
 
-def test_every_option_of_decoding_may_be_given(call, tmp_path):
-    (tmp_path / "en").write_text("a b c d\n")
-    (tmp_path / "de").write_text("A B C D\n")
-    files = ["--source", str(tmp_path / "en"), "--reference", str(tmp_path / "de")]
+@pytest.fixture
+def files(tmp_path):
+    """The options of two equal files."""
+    (tmp_path / "en").write_text("A B C D\n")
+    return ["--source", str(tmp_path / "en"), "--reference", str(tmp_path / "en")]
+
+
+def test_every_option_of_decoding_may_be_given(call, files):
     code, out, _, asked = call("evaluate", *files, "--long-input", "split", "--beam-size", "3")
     assert code == 0
     assert json.loads(out)["bleu"] == 100.0
@@ -26,13 +30,6 @@ def test_the_tokenizer_of_bleu_may_be_chosen(call, tmp_path):
     code, out, err, _ = call("evaluate", *files, "--tokenize", "13a")
     assert (code, json.loads(out)["bleu"]) == (0, 0.0) and len(err.splitlines()) == 1
     assert err.startswith("keras-transformer: BLEU is 0.0, but chrF is 100.0")
-
-
-@pytest.fixture
-def files(tmp_path):
-    """The options of two equal files."""
-    (tmp_path / "en").write_text("A B C D\n")
-    return ["--source", str(tmp_path / "en"), "--reference", str(tmp_path / "en")]
 
 
 @pytest.mark.parametrize("place", ["no/folder/out.txt", "."])
@@ -72,8 +69,4 @@ def test_pairs_and_options_reach_the_translator(call, tmp_path):
     code, out, err, asked = call("score", *files, *options)
     assert (code, err) == (0, "")
     assert [json.loads(line)["target"] for line in out.splitlines()] == ["A", "B"]
-    assert asked[-1] == {
-        "batch_size": 32,
-        "length_penalty": 1.0,
-        "alignment": True,
-    }
+    assert asked[-1] == {"batch_size": 32, "length_penalty": 1.0, "alignment": True}

@@ -39,7 +39,6 @@ REPORT = ExportReport("new", MANIFEST, {"texts": 64, "equal": 63}, 71.234)
         ),
         (["saved_model", "--signatures", "greedy", "score"], {"signatures": ["greedy", "score"]}),
         (["ctranslate2", "--overwrite"], {"overwrite": True}),
-        (["litert"], {}),
         (
             ["tflite", "--quantize", "int8", "--n-best", "2", "--source-lengths", "7", "9"],
             {"quantize": "int8", "n_best": 2, "source_lengths": [7, 9]},
@@ -92,7 +91,6 @@ def test_each_step_is_a_line_on_stderr_and_one_closing_line_is_on_stdout(
     ("fields", "expected"),
     [
         ({"format": "keras_transformer.litert"}, "LiteRT model, 0.0 MB, 63 of 64 translations"),
-        ({"format": "keras_transformer.ctranslate2"}, "CTranslate2 model"),
         ({"format": "keras_transformer.web"}, "http.server --bind 127.0.0.1 --directory new 8000;"),
         ({"labels": ["a"]}, "63 of 64 labels equal the trained model's"),
     ],

@@ -28,16 +28,14 @@ BEST = Translation(
 )
 
 
-def test_text_is_one_line():
+def test_text_is_one_line_and_a_list_is_numbered_from_0():
     assert as_text(LINE, BEST) == "x z ü\n"
-
-
-def test_a_list_is_numbered_from_0():
     assert as_list(LINE, BEST) == "6 ||| x z ü ||| -1.0000\n6 ||| y ||| -2.0000\n"
 
 
 def test_json_holds_all_of_it_in_one_line():
     text = as_json(LINE, BEST)
+    other = {"translation": "y", "score": -2.0, "log_probability": -3.0, "tokens": ["y"]}
     assert text.count("\n") == 1 and "ü" in text
     assert json.loads(text) == {
         "line": 7,
@@ -49,15 +47,7 @@ def test_json_holds_all_of_it_in_one_line():
         "token_log_probabilities": [-0.1, -1e-7],
         "alignment": [[0.1235, 0.5, 0.3333], [0, 1, 0]],
         "source_tokens": ["a", "b", "</s>"],
-        "alternatives": [
-            {
-                "translation": "y",
-                "score": -2.0,
-                "log_probability": -3.0,
-                "tokens": ["y"],
-                "token_log_probabilities": [-3.0],
-            }
-        ],
+        "alternatives": [{**other, "token_log_probabilities": [-3.0]}],
     }
 
 

@@ -62,9 +62,8 @@ def test_progress_goes_to_stderr_and_the_result_to_stdout(learned):
     assert stdout == f"{folder}\n"
     assert "2560 of 2560 pairs kept" in stderr
     (epoch,) = [line for line in stderr.splitlines() if line.startswith("epoch 1/3: loss ")]
-    assert re.search(
-        r"loss [\d.]+, val_loss [\d.]+, accuracy [\d.]+, [\d,]+ tokens/s, [\d.]+ s$", epoch
-    )
+    figures = r"loss [\d.]+, val_loss [\d.]+, accuracy [\d.]+, [\d,]+ tokens/s, [\d.]+ s$"
+    assert re.search(figures, epoch)
     assert "\b" not in stderr and "step" not in stderr.split("real tokens")[1]
 
 
@@ -117,9 +116,8 @@ def test_a_run_explains_itself_and_translates_without_heads(learned, capsys, tmp
     command = ["inspect", "--model", str(learned[0]), "--source", SOURCES[0]]
     command += ["--output", str(output), "--beam-size", "1"]
     assert run([*command, "--without-heads", "cross.0.2"]) == 2
-    assert "the heads of each layer are encoder [2], decoder [2], cross [2]" in (
-        capsys.readouterr().err
-    )
+    heads = "the heads of each layer are encoder [2], decoder [2], cross [2]"
+    assert heads in capsys.readouterr().err
     assert not output.exists()
     assert run([*command, "--without-heads", "cross.0.0,cross.0.1"]) == 0
     report = json.loads(capsys.readouterr().out)

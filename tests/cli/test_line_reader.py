@@ -96,7 +96,6 @@ def test_a_terminal_that_does_not_block_is_asked_again():
     [
         (b"A\n", ["A"], "prefixes: ends after line 1, but stdin has a line 2: there must be"),
         (b"A\nB\n", ["A", "B"], "ends after line 2, but stdin has a line 3"),
-        (b"", [], "ends after line 0, but stdin has a line 1"),
         (b"A\nB\nC\nD\n", ["A", "B", "C"], "has a line 4, but stdin ended after line 3"),
         (b"A\n\xff\nC\n", ["A"], "prefixes, line 2: expected UTF-8"),
     ],

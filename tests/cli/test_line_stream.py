@@ -15,22 +15,22 @@ from keras_transformer.cli.translate import translate_incrementally
 from keras_transformer.errors import InputError
 
 
-def translated(translator, source, **options):
+def translated(recorder, source, **options):
     output = io.StringIO()
-    translate_lines(translator, source, output, as_text, **options)
+    translate_lines(recorder, source, output, as_text, **options)
     return output.getvalue()
 
 
-def test_a_line_comes_out_for_each_that_goes_in_and_in_its_order(translator, lines):
+def test_a_line_comes_out_for_each_that_goes_in_and_in_its_order(recorder, lines):
     texts = [f"line {i}" for i in range(2500)]
-    result = translated(translator, lines(*texts), top_k=3)
+    result = translated(recorder, lines(*texts), top_k=3)
     assert result.splitlines() == [text.upper() for text in texts]
     # The first call looks at the options.
-    assert [len(call) for call in translator.calls] == [0, 1024, 1024, 452]
-    assert translator.options == [{"beam_size": 4, "top_k": 3}] * 4
+    assert [len(texts) for texts in recorder.texts] == [0, 1024, 1024, 452]
+    assert recorder.asked == [{"top_k": 3, "batch_size": None}] * 4
 
 
-def test_a_line_that_comes_alone_is_answered_before_the_next_one(translator, pipe, in_background):
+def test_a_line_that_comes_alone_is_answered_before_the_next_one(recorder, pipe, in_background):
     stream, sink = pipe
     answered = threading.Semaphore(0)
 
@@ -39,7 +39,7 @@ def test_a_line_that_comes_alone_is_answered_before_the_next_one(translator, pip
             answered.release()
 
     output = Output()
-    thread = in_background(lambda: translate_lines(translator, stream, output, as_text))
+    thread = in_background(lambda: translate_lines(recorder, stream, output, as_text))
     for text in ("one", "two", "three"):
         sink.write(f"{text}\n".encode())
         assert answered.acquire(timeout=10)
@@ -47,10 +47,10 @@ def test_a_line_that_comes_alone_is_answered_before_the_next_one(translator, pip
     sink.close()
     thread.join(timeout=10)
     assert not thread.is_alive()
-    assert translator.calls == [[], ["one"], ["two"], ["three"]]
+    assert recorder.texts == [[], ["one"], ["two"], ["three"]]
 
 
-def test_memory_does_not_grow_with_the_input(translator):
+def test_memory_does_not_grow_with_the_input(recorder):
     content = (b"x" * 499 + b"\n") * 128
 
     class Repeating(io.BytesIO):
@@ -67,8 +67,8 @@ def test_memory_does_not_grow_with_the_input(translator):
             self.lines += text.count("\n")
 
         def flush(self):
-            translator.calls.clear()
-            translator.options.clear()
+            recorder.texts.clear()
+            recorder.asked.clear()
 
     source, output, peaks = Repeating(), Counting(), []
     tracemalloc.start()
@@ -76,7 +76,7 @@ def test_memory_does_not_grow_with_the_input(translator):
         for reads in (24, 120):  # 1.5 MB, then 7.5 MB
             source.reads = reads
             tracemalloc.reset_peak()
-            translate_lines(translator, source, output, as_text)
+            translate_lines(recorder, source, output, as_text)
             peaks.append(tracemalloc.get_traced_memory()[1])
     finally:
         tracemalloc.stop()
@@ -84,26 +84,34 @@ def test_memory_does_not_grow_with_the_input(translator):
     assert peaks[1] < 1.2 * peaks[0]
 
 
-def test_wrong_options_are_refused_before_anything_is_read(translator):
+@pytest.mark.parametrize("name", ["translate", "stream"])
+def test_wrong_options_are_refused_before_anything_is_read(recorder, monkeypatch, name):
+    def refuse(texts, **options):
+        raise InputError("`beam_size` must be positive.")
+
+    monkeypatch.setattr(recorder, name, refuse)
     source = io.BytesIO(b"one\n")
     with pytest.raises(InputError, match="^`beam_size` must be positive"):
-        translated(translator, source, beam_size=0)
+        if name == "stream":
+            translate_incrementally(recorder, source, io.StringIO(), beam_size=0)
+        else:
+            translated(recorder, source, beam_size=0)
     assert source.tell() == 0
 
 
-def test_a_line_at_fault_is_named_and_those_before_it_are_written(translator, lines):
+def test_a_line_at_fault_is_named_and_those_before_it_are_written(recorder, lines):
     texts = [f"line {i}" for i in range(1, 1500)]
     texts[1302] = "LONG"
     output = io.StringIO()
     with pytest.raises(InputError) as caught:
-        translate_lines(translator, lines(*texts), output, as_text)
+        translate_lines(recorder, lines(*texts), output, as_text)
     assert str(caught.value) == "stdin, line 1303: Too long. Received: 99 tokens: 'LONG'"
     assert output.getvalue().splitlines() == [text.upper() for text in texts[:1302]]
 
 
-def test_the_bar_counts_what_is_written_and_is_cleared_for_it(translator, lines, capsys):
+def test_the_bar_counts_what_is_written_and_is_cleared_for_it(recorder, lines, capsys):
     with progress_bar(10) as bar:
-        translate_lines(translator, lines("a", "b", "SPLIT"), sys.stdout, as_text, bar=bar)
+        translate_lines(recorder, lines("a", "b", "SPLIT"), sys.stdout, as_text, bar=bar)
     captured = capsys.readouterr()
     assert captured.out == "A\nB\nSPLIT\n"
     before, warned = captured.err.split("keras-transformer:")
@@ -123,34 +131,23 @@ def collected(function, lines):
     return pairs, str(caught.value)
 
 
-@pytest.mark.parametrize("bad", range(1, 8))
-def test_the_line_at_fault_is_found_and_those_before_it_are_worked_on_once(bad):
+@pytest.mark.parametrize("bad", [[1], [4], [7], [5, 3]])  # The longest is looked at first.
+def test_the_first_line_at_fault_is_found_and_those_before_it_are_worked_on_once(bad):
     worked = []
 
     def function(lines):
         numbers = [line.number for line in lines]
-        if bad in numbers:
-            raise InputError("Too long. Received: 99 tokens.", numbers.index(bad))
+        for number in bad:
+            if number in numbers:
+                raise InputError("Too long. Received: 99 tokens.", numbers.index(number))
         worked.extend(numbers)
         return [-number for number in numbers]
 
     pairs, error = collected(function, numbered(1, 2, 3, 4, 5, 6, 7))
-    expected = list(range(1, bad))
+    expected = list(range(1, min(bad)))
     assert pairs == [(number, -number) for number in expected]
     assert worked == expected
-    assert error == f"f, line {bad}: Too long. Received: 99 tokens."
-
-
-def test_of_several_lines_at_fault_the_first_is_named():
-    def function(lines):  # The longest is looked at first.
-        numbers = [line.number for line in lines]
-        for bad in (5, 3):
-            if bad in numbers:
-                raise InputError("Too long.", numbers.index(bad))
-        return numbers
-
-    pairs, error = collected(function, numbered(1, 2, 3, 4, 5, 6, 7))
-    assert (pairs, error) == ([(1, 1), (2, 2)], "f, line 3: Too long.")
+    assert error == f"f, line {min(bad)}: Too long. Received: 99 tokens."
 
 
 def test_an_error_without_an_index_names_all_lines():
@@ -174,22 +171,16 @@ def test_warnings_are_logged_with_their_lines_each_time(capsys):
     ]
 
 
-class Recorder(io.StringIO):
-    """Remembers what was there at each flush."""
+def test_a_line_is_written_token_by_token(recorder, lines):
+    seen = []
 
-    def __init__(self):
-        super().__init__()
-        self.seen = []
+    class Output(io.StringIO):
+        def flush(self):
+            seen.append(self.getvalue())
 
-    def flush(self):
-        self.seen.append(self.getvalue())
-
-
-def test_a_line_is_written_token_by_token(translator, lines):
-    output = Recorder()
-    translate_incrementally(translator, lines("a b", "", "c"), output, sampling=True)
-    assert output.seen == ["A", "A B", "A B\n", "A B\n\n", "A B\n\nC", "A B\n\nC\n"]
-    assert translator.options[-1] == {"sampling": True}
+    translate_incrementally(recorder, lines("a b", "", "c"), Output(), sampling=True)
+    assert seen == ["A", "A B", "A B\n", "A B\n\n", "A B\n\nC", "A B\n\nC\n"]
+    assert recorder.asked[-1] == {"sampling": True}
 
 
 def test_text_that_changes_is_written_anew_on_a_terminal(lines):
@@ -202,54 +193,25 @@ def test_text_that_changes_is_written_anew_on_a_terminal(lines):
     assert output.getvalue() == "Abx\r\x1b[KAb cde\n"
 
 
-def test_each_incremental_translation_has_its_prefix_and_its_number(translator, lines, tmp_path):
+def test_each_incremental_translation_has_its_prefix_and_its_number(recorder, lines, tmp_path):
     path = tmp_path / "prefixes"
     path.write_text("x\n\nz\n")
     output = io.StringIO()
     with pytest.raises(InputError, match="^stdin, line 3: Too long. Received: 99 tokens: 'LONG'$"):
-        translate_incrementally(translator, lines("a", "b", "LONG"), output, target_prefixes=path)
+        translate_incrementally(recorder, lines("a", "b", "LONG"), output, target_prefixes=path)
     assert output.getvalue() == "xA\nB\n"
 
 
-def test_wrong_options_of_an_incremental_translation_are_refused_before_anything_is_read(
-    translator, monkeypatch
-):
-    def refuse(text, **options):
-        raise InputError("Only one hypothesis can be streamed.")
-
-    monkeypatch.setattr(translator, "stream", refuse)
-    source = io.BytesIO(b"a\n")
-    with pytest.raises(InputError, match="^Only one"):
-        translate_incrementally(translator, source, io.StringIO(), beam_size=3)
-    assert source.tell() == 0
-
-
-@pytest.fixture
-def files(tmp_path):
-    """`files(sources, targets)`: paths of two files with these lines."""
-
-    def files(*sides):
-        paths = [tmp_path / "source", tmp_path / "target"]
-        for path, texts in zip(paths, sides, strict=True):
-            path.write_text("".join(text + "\n" for text in texts), encoding="utf-8")
-        return paths
-
-    return files
-
-
-def test_each_pair_is_a_json_object(translator, files, capsys):
-    output = io.StringIO()
-    with progress_bar() as bar:
-        paths = files(["a b", "c"], ["Ä B", "C"])
-        score_lines(translator, *paths, output, as_scored_json, bar=bar, alignment=True)
+def test_each_pair_is_a_json_object_up_to_the_line_at_fault(recorder, tmp_path, capsys):
+    paths, output = [tmp_path / "source", tmp_path / "target"], io.StringIO()
+    for path, text in zip(paths, ["a b\nc\nd\n", "Ä B\nC\nLONG\n"], strict=True):
+        path.write_text(text, encoding="utf-8")
+    with (
+        pytest.raises(InputError, match="source and .*target, line 3: Too long"),
+        progress_bar() as bar,
+    ):
+        score_lines(recorder, *paths, output, as_scored_json, bar=bar, alignment=True)
     first, second = map(json.loads, output.getvalue().splitlines())
     assert (first["source"], first["target"], first["alignment"]) == ("a b", "Ä B", [[0.1235]])
     assert (second["line"], second["target"]) == (2, "C")
     assert "2 sentences" in capsys.readouterr().err
-
-
-def test_a_line_at_fault_is_named_with_its_files(translator, files):
-    output = io.StringIO()
-    with pytest.raises(InputError, match="source and .*target, line 3: Each must be short"):
-        score_lines(translator, *files("abcd", ["A", "B", "LONG", "D"]), output, as_scored_json)
-    assert len(output.getvalue().splitlines()) == 2

@@ -16,19 +16,6 @@ def test_the_bar_shows_sentences_their_rate_and_how_much_of_the_bytes_is_done(ca
     assert threading.active_count() == threads
 
 
-def test_without_a_size_it_counts(capsys):
-    with progress_bar() as bar:
-        advance(bar, 2, 50)
-    shown = capsys.readouterr().err
-    assert "2 sentences, " in shown and "%" not in shown and "<" not in shown
-
-
-def test_without_a_bar_nothing_is_written(capsys):
-    with progress_bar(100, shown=False) as bar:
-        advance(bar, 2, 50)
-    assert capsys.readouterr().err == ""
-
-
 def test_only_a_regular_file_has_a_size_and_what_was_read_of_it_does_not_count(tmp_path, pipe):
     (tmp_path / "file").write_bytes(b"12345")
     with open(tmp_path / "file", "rb", buffering=0) as file:

@@ -26,9 +26,8 @@ def test_options_reach_the_server_and_mistakes_end_with_2(monkeypatch, tmp_path,
         "keras_transformer.serving.local.serve_here", lambda *values: calls.append(values)
     )
     assert run(["serve", "--model", "m", "--max-batch-size", "7", "--batch-wait-ms", "1.5"]) == 0
-    assert calls == [
-        (ServerOptions(model="m", max_batch_size=7, batch_wait_ms=1.5), LocalOptions())
-    ]
+    options = ServerOptions(model="m", max_batch_size=7, batch_wait_ms=1.5)
+    assert calls == [(options, LocalOptions())]
     assert run(["serve", "--model", "m", "--replicas", "0"]) == 2
     assert "`--replicas` must be a positive integer, or auto" in capsys.readouterr().err
 

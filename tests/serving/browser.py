@@ -82,14 +82,9 @@ class Browser:
         self.call("Input.insertText", text=text)
 
     def press_enter(self):
+        enter = {"key": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"}
         for kind in ("keyDown", "keyUp"):
-            self.call(
-                "Input.dispatchKeyEvent",
-                type=kind,
-                key="Enter",
-                windowsVirtualKeyCode=13,
-                text="\r",
-            )
+            self.call("Input.dispatchKeyEvent", type=kind, **enter)
 
     def text(self, selector):
         """The visible text of an element, "" if it is hidden."""

@@ -18,14 +18,7 @@ import time
 import urllib.request
 
 import pytest
-from live_server import (
-    Client,
-    Server,
-    free_port,
-    processes_below,
-    save_model,
-    wait_for,
-)
+from live_server import Client, Server, free_port, processes_below, save_model, wait_for
 
 from keras_transformer.errors import InputError
 from keras_transformer.serving import LocalOptions, ServerOptions
@@ -51,6 +44,8 @@ def test_rows_and_columns_are_answered_as_tensorflow_serving_does(server):
     assert rows[1] == {"score": 1.0, "translation": "CD"}
     columns = server.predict({"inputs": {"text": ["ab", "cd"]}}).json
     assert columns == {"outputs": {"score": [1.0, 1.0], "translation": ["AB", "CD"]}}
+    marked = server.predict({"inputs": ["<b>ab</b> cd &amp;"], "markup": "html"}).json
+    assert marked["outputs"]["translation"] == ["<b>AB</b> CD &amp;"]
 
 
 def test_every_signature_of_the_export_is_served(server):
@@ -65,16 +60,6 @@ def test_every_signature_of_the_export_is_served(server):
     aligned = ask("align", text=["two dogs", "a"])
     assert aligned["target_tokens"] == [["TWO", "DOGS"], ["A", ""]]
     assert aligned["alignment"] == [[[1, 0], [0, 1]], [[1, 0], [0, 0]]]
-
-
-def test_markup_and_tag_are_fields_of_a_request(server):
-    for text, field, translation in (
-        ("<b>ab</b> cd &amp;", {"markup": "html"}, "<b>AB</b> CD &amp;"),
-        ("ab", {"tag": "2fr"}, "<2FR> AB"),
-    ):
-        answer = server.predict({"inputs": [text], **field}).json
-        assert answer["outputs"]["translation"] == [translation]
-    assert "2fr" in error_of(server.predict({"inputs": ["a", "b"], "tag": "2de"}), 400)
 
 
 def test_status_and_metadata_have_tensorflow_servings_form(server):

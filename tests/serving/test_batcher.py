@@ -161,7 +161,7 @@ async def test_a_stream_of_sentences_does_not_put_off_a_batch_for_ever(model):
 
 
 @in_loop
-async def test_beside_another_batch_the_next_one_waits_for_its_share(model):
+async def test_beside_another_batch_the_next_one_waits_for_its_share_but_not_for_long(model):
     batcher = make(model, at_once=2, max_batch_size=8, batch_wait=0.5)
     asked = await start(ask(batcher, *"abcdefgh"))
     assert [len(batch) for batch in model.batches] == [4, 4]
@@ -172,20 +172,13 @@ async def test_beside_another_batch_the_next_one_waits_for_its_share(model):
         assert len(model.batches) == 2
     asked += await start(ask(batcher, "l"))
     assert model.batches[2:] == [[*"ijkl"]]
-    model.go()
-    await asyncio.gather(*asked)
-
-
-@in_loop
-async def test_beside_another_batch_a_sentence_waits_no_longer_than_it_may(model):
-    batcher = make(model, at_once=2, max_batch_size=8, batch_wait=0.1)
-    asked = await start(ask(batcher, *"abcdefgh"))
-    await model.release(0)
-    asked += await start(ask(batcher, "i"))
-    await asyncio.sleep(0.05)
-    assert len(model.batches) == 2
-    await asyncio.sleep(0.05)
-    assert model.batches[2:] == [["i"]]
+    # A sentence that no other joins waits no longer than it may.
+    await model.release(1)
+    asked += await start(ask(batcher, "m"))
+    await asyncio.sleep(0.4)
+    assert len(model.batches) == 3
+    await asyncio.sleep(0.1)
+    assert model.batches[3:] == [["m"]]
     model.go()
     await asyncio.gather(*asked)
 

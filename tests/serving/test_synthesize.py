@@ -106,7 +106,6 @@ def test_lines_of_stdin_become_pairs_on_stdout(upper, monkeypatch, capsys):
         (["--workers", "2"], "--workers needs --engine ray."),
         (["--input", "mono.de"], "--input and --output need each other"),
         (["--engine", "ray"], "--engine ray needs both."),
-        (["--input", "no", "--output", "out"], "no: cannot be read"),
     ],
 )
 def test_a_mistake_is_one_line(upper, capsys, arguments, says):

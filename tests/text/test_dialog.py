@@ -62,9 +62,7 @@ def test_the_oldest_turns_are_dropped_where_the_model_reads_no_more(tokenizer, w
     texts, history = said(engine, *["hello there"] * 4), []
 
     def size(text):
-        return len(tokenizer.tokenize(text, add_eos=True) if with_tokenizer else text) + (
-            0 if with_tokenizer else 2
-        )
+        return len(tokenizer.tokenize(text, add_eos=True)) if with_tokenizer else len(text) + 2
 
     for text in texts:
         history.append("hello there")

@@ -42,10 +42,8 @@ def test_one_text_gives_what_it_gives_among_others_and_special_ids_when_asked(to
     ids = tokenizer.tokenize("two dogs")
     assert tokenizer.tokenize("two dogs", add_bos=True) == [BOS_ID, *ids]
     assert tokenizer.tokenize("two dogs", add_eos=True) == [*ids, EOS_ID]
-    assert tokenizer.tokenize(["", "two dogs"], add_bos=True, add_eos=True) == [
-        [BOS_ID, EOS_ID],
-        [BOS_ID, *ids, EOS_ID],
-    ]
+    rows = tokenizer.tokenize(["", "two dogs"], add_bos=True, add_eos=True)
+    assert rows == [[BOS_ID, EOS_ID], [BOS_ID, *ids, EOS_ID]]
 
 
 def test_text_never_gives_padding_beginning_or_end(tokenizer, byte_tokenizer, nasty_texts):
@@ -128,20 +126,13 @@ def test_a_model_cut_anywhere_is_refused_in_silence(tokenizer, capfd):
     assert capfd.readouterr().err == ""
 
 
-OTHER_KIND = dict(hard_vocab_limit=False, vocab_size=48)
-
-
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        *(
-            (content, "Expected a complete SentencePiece model")
-            for content in (b"", b"\0", None, "text")
-        ),
-        (dict(model_type="char", **OTHER_KIND), "unigram or bpe.*model_type=char"),
-        (dict(model_type="word", **OTHER_KIND), "unigram or bpe.*model_type=word"),
+        (b"\0", "Expected a complete SentencePiece model"),
+        (None, "Expected a complete SentencePiece model"),
+        (dict(model_type="word", hard_vocab_limit=False), "unigram or bpe.*model_type=word"),
         (dict(pad_id=3, unk_id=0), "special ids must be.*'pad': 3, 'bos': 1, 'eos': 2, 'unk': 0"),
-        (dict(bos_id=2, eos_id=1), "special ids must be.*'pad': 0, 'bos': 2, 'eos': 1, 'unk': 3"),
         (dict(bos_id=-1), "special ids must be.*'pad': 0, 'bos': -1, 'eos': 2, 'unk': 3"),
     ],
 )
@@ -157,20 +148,16 @@ def test_a_foreign_model_with_our_ids_is_taken(sentences):
     assert Tokenizer(model).tokenize(sentences) == peer.encode(sentences)
 
 
-def test_files_and_texts_give_equal_models(sentences, tmp_path, tokenizer):
+def test_files_and_texts_give_equal_models_and_nothing_is_printed(
+    sentences, tmp_path, tokenizer, capfd
+):
     half = len(sentences) // 2
     plain, zipped = tmp_path / "first.txt", tmp_path / "second.txt.gz"
     plain.write_text("\n".join(sentences[:half]) + "\n", "utf-8")
     zipped.write_bytes(gzip.compress("\n".join(sentences[half:]).encode()))
     assert Tokenizer.train([plain, str(zipped)], vocabulary_size=53) == tokenizer
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first.txt", "second.txt.gz"]
-
-
-def test_training_twice_gives_equal_bytes_and_prints_nothing(sentences, capfd):
-    first, second = (Tokenizer.train_from_texts(iter(sentences), 53) for _ in range(2))
-    assert first.model_bytes == second.model_bytes and first.vocabulary_size == 53
-    printed = capfd.readouterr()
-    assert printed.out == printed.err == ""
+    assert capfd.readouterr() == ("", "")
 
 
 def test_the_largest_possible_size_is_named_and_works(sentences):
@@ -238,12 +225,10 @@ def test_a_line_with_a_character_that_cannot_be_a_token_is_used_and_the_characte
     "options",
     [
         dict(vocabulary_size=4),
-        dict(vocabulary_size=80.0),
         dict(split_digits=1),
         dict(character_coverage=1.5),
         dict(character_coverage=float("nan")),
         dict(normalization="nfd"),
-        dict(normalization=None),
     ],
 )
 def test_an_option_out_of_range_is_named(sentences, options):
@@ -253,9 +238,7 @@ def test_an_option_out_of_range_is_named(sentences, options):
     assert str(caught.value).endswith(f"Received: {value!r}.")
 
 
-def test_missing_files_are_refused(tmp_path):
-    with pytest.raises(InputError, match="none.txt: no such file"):
-        Tokenizer.train([tmp_path / "none.txt"], 50)
+def test_no_file_is_refused():
     with pytest.raises(InputError, match="at least one"):
         Tokenizer.train([], 50)
 
@@ -317,11 +300,7 @@ def test_symbols_are_known_by_their_names(symbol_tokenizer, tokenizer):
     assert symbol_tokenizer.turn_id is None
     assert tokenizer.tags == () and tokenizer.placeholders == (0, False)
     text = "<2de> a man (<ph_2>),<ph_1>"
-    ids = symbol_tokenizer.tokenize(text)
-    assert [symbol_tokenizer.pieces_of([each])[0] for each in ids if 4 <= each < 7] == [
-        "<2de>",
-        "<ph_2>",
-        "<ph_1>",
-    ]
+    ids = [id for id in symbol_tokenizer.tokenize(text) if 4 <= id < 7]
+    assert symbol_tokenizer.pieces_of(ids) == ["<2de>", "<ph_2>", "<ph_1>"]
     with pytest.raises(InputError, match="no parts of words. Received: placeholders=1"):
         Tokenizer.train_from_texts([text], 20, placeholders=1, whole_words=True)
