@@ -50,8 +50,7 @@ def imported(path, max_lengths, root):
     from keras_transformer.engine import ModelEngine
     from keras_transformer.importing import import_model
 
-    model, source_tokenizer, target_tokenizer, _ = import_model(path)
-    tokenizers = source_tokenizer, target_tokenizer
+    model, *tokenizers, _ = import_model(path)
     return ModelEngine(model, *tokenizers, *max_lengths, with_xla=False).translate
 
 
