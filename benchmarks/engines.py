@@ -13,7 +13,6 @@ An engine is made with `(model, text_engine)`: a `Transformer` and, to translate
 import functools
 import itertools
 import math
-import os
 import tempfile
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -152,9 +151,7 @@ class Artifact:
     note = "an export, loaded by `Translator.load`"
 
     def __init__(self, path, threads):
-        # TensorFlow has its threads already, from `measure.use_threads`.
-        in_tensorflow = os.path.exists(os.path.join(path, "saved_model.pb"))
-        self._translator = Translator.load(path, threads=None if in_tensorflow else threads)
+        self._translator = Translator.load(path, threads=threads)
 
     def settings(self, threads, batch):
         return [{}]

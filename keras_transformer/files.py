@@ -21,7 +21,9 @@ from typing import Any
 from keras_transformer.errors import InputError
 
 
-def iterate_lines(path: str | os.PathLike, may_be_empty: bool = False) -> Iterator[str]:
+def iterate_lines(
+    path: str | os.PathLike, may_be_empty: bool = False, errors: str = "strict"
+) -> Iterator[str]:
     """Yields the lines of a UTF-8 file, at least one, without their line ends, in constant memory.
 
     Lines end only at `"\\n"` or `"\\r\\n"`. Other separators of Unicode (U+2028, a form feed, ...)
@@ -31,6 +33,7 @@ def iterate_lines(path: str | os.PathLike, may_be_empty: bool = False) -> Iterat
     Args:
         path: Path of a plain file, or of a gzip file if the name ends in `.gz`.
         may_be_empty: Whether a file may have no lines.
+        errors: What to do about bytes that are not UTF-8, as in `bytes.decode`.
 
     Raises:
         InputError: The file is missing, unreadable, empty, not gzip despite its name, or not
@@ -45,7 +48,7 @@ def iterate_lines(path: str | os.PathLike, may_be_empty: bool = False) -> Iterat
                 if number == 1 and line == codecs.BOM_UTF8:
                     number = 0
                     break
-                yield decode_line(line, number, path)
+                yield decode_line(line, number, path, errors)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; expected UTF-8 text.") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -57,14 +60,14 @@ def iterate_lines(path: str | os.PathLike, may_be_empty: bool = False) -> Iterat
         raise InputError(f"{path}: the file is empty; expected one sentence per line.")
 
 
-def decode_line(line: bytes, number: int, name: str | os.PathLike) -> str:
+def decode_line(line: bytes, number: int, name: str | os.PathLike, errors: str = "strict") -> str:
     """Decodes a line without its line end, and without a byte order mark in the first line.
 
     Raises `InputError` for bytes that are not UTF-8; the message names the file, the line (from 1)
     and the place.
     """
     try:
-        text = line.decode("utf-8")
+        text = line.decode("utf-8", errors)
     except UnicodeDecodeError as error:
         raise InputError(
             f"{os.fspath(name)}, line {number}: expected UTF-8 text. "

@@ -104,7 +104,8 @@ class PairRules:
     )
     without: list[Rule] = option(
         [],
-        "Rules that are not applied; encoding needs the extra `clean`.",
+        "Rules that are not applied; encoding needs the extra `clean`. Without it, a line that is "
+        "not UTF-8 or has more than two columns is an error.",
         f"a list of {', '.join(get_args(Rule))}",
         strict=None,
     )
@@ -144,7 +145,7 @@ def _copy(options, source, target):
 
 
 def _encoding(options, *sides):
-    """True for text that was decoded with a wrong encoding, or lost characters."""
+    """True for text that was decoded with a wrong encoding, lost characters, or has a tab."""
     from ftfy.badness import is_bad
 
     def is_control(text):
@@ -314,7 +315,7 @@ def clean_corpora(
             )
             if checked_options.duplicates != "keep":
                 _drop_repeated(hashes, reasons)
-            report = _write(corpora, names, reasons, staging, progress)
+            report = _write(corpora, names, reasons, checked_options, staging, progress)
             del reasons, hashes
         report["options"] = dataclasses.asdict(checked_options)
         files = [name for corpus_names in names for name in corpus_names]
@@ -348,9 +349,11 @@ def _hash_of(text):
     return pair_hash(letters, "") if letters else None
 
 
-def _chunks(corpora) -> Iterator[list[tuple[str, str]]]:
-    """Yields the pairs of all corpora in lists."""
-    pairs = itertools.chain.from_iterable(iterate_pairs(*corpus) for corpus in corpora)
+def _chunks(corpora, options) -> Iterator[list[tuple[str, str]]]:
+    """Yields the pairs of all corpora in lists; the rule `encoding` judges malformed lines."""
+    lenient = "encoding" not in options.without
+    corpora_pairs = (iterate_pairs(*corpus, lenient=lenient) for corpus in corpora)
+    pairs = itertools.chain.from_iterable(corpora_pairs)
     return iter(lambda: list(itertools.islice(pairs, _PAIRS_AT_ONCE)), [])
 
 
@@ -363,7 +366,7 @@ def _examined(corpora, options, held_out, work, progress):
     examine = functools.partial(_examine, options=options, held_out=held_out)
     with open(work / "reasons", "wb") as reasons, open(work / "hashes", "wb") as hashes:
         processes = options.processes or os.cpu_count() or 1
-        for results, size in _map(examine, _chunks(corpora), processes):
+        for results, size in _map(examine, _chunks(corpora, options), processes):
             for file, array in zip((reasons, hashes), results, strict=True):
                 array.tofile(file)
             progress("rules", size)
@@ -413,7 +416,7 @@ def _drop_repeated(hashes, reasons):
         reasons[places[~are_first([hashes[places]])]] = _CODES["duplicate"]
 
 
-def _write(corpora, names, reasons, staging, progress):
+def _write(corpora, names, reasons, options, staging, progress):
     """Writes the kept pairs and the picture; returns the report."""
     ratios, start, rows = np.zeros((2, len(_EDGES) - 1), np.int64), 0, []
     examples: dict[str, list] = {}
@@ -422,7 +425,7 @@ def _write(corpora, names, reasons, staging, progress):
         with contextlib.ExitStack() as stack:
             paths = [staging / name for name in files]
             outputs = [stack.enter_context(open(path, "wb")) for path in paths]
-            for chunk in _chunks([corpus]):
+            for chunk in _chunks([corpus], options):
                 chunk_reasons = np.asarray(reasons[start : start + len(chunk)])
                 counts += np.bincount(chunk_reasons, minlength=len(_CODES))
                 ratios += _histograms(chunk, chunk_reasons == 0)

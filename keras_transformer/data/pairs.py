@@ -13,21 +13,27 @@ from keras_transformer.ids import EOS_ID, PAD_ID
 
 
 def iterate_pairs(
-    source: str | os.PathLike, target: str | os.PathLike | None = None
+    source: str | os.PathLike, target: str | os.PathLike | None = None, lenient: bool = False
 ) -> Iterator[tuple[str, str]]:
     """Yields pairs of lines of two aligned files, or of columns of one tab-separated file.
 
     Args:
         source: Path of the source lines, or of the two-column file when `target` is None.
         target: Path of the target lines, aligned with `source`.
+        lenient: Whether single lines may be malformed: bytes that are not UTF-8 become U+FFFD, and
+            all that follows the first tab of a line is its target. The first line of a two-column
+            file has two columns nevertheless.
 
     Raises:
         InputError: See `read_lines`; or the line counts differ; or a line of the two-column file
             does not have exactly two columns.
     """
+    errors = "replace" if lenient else "strict"
     if target is None:
-        for number, line in enumerate(iterate_lines(source), start=1):
+        for number, line in enumerate(iterate_lines(source, errors=errors), start=1):
             row = line.split("\t")
+            if len(row) != 2 and lenient and number > 1:
+                row = list(line.partition("\t")[::2])
             if len(row) != 2:
                 raise InputError(
                     f"{source}, line {number}: expected exactly two columns with one tab "
@@ -36,7 +42,8 @@ def iterate_pairs(
             yield row[0], row[1]
         return
     counts = [0, 0]
-    for pair in itertools.zip_longest(iterate_lines(source), iterate_lines(target)):
+    sides = [iterate_lines(path, errors=errors) for path in (source, target)]
+    for pair in itertools.zip_longest(*sides):
         counts = [count + (line is not None) for count, line in zip(counts, pair, strict=True)]
         if counts[0] == counts[1]:
             yield pair

@@ -261,15 +261,16 @@ def _exported(path, threads):
 def give_tensorflow(threads: int, operations: int | None = None) -> None:
     """Sets TensorFlow's threads per operation, and `operations` that run at once.
 
-    By default as many operations run at once as an operation has threads. Raises `InputError` if
-    TensorFlow has started with other threads.
+    By default as many operations run at once as an operation has threads, unless their number is
+    set already. Raises `InputError` if TensorFlow has started with other threads.
     """
     import tensorflow as tf
 
     threading = tf.config.threading
     try:
         threading.set_intra_op_parallelism_threads(threads)
-        threading.set_inter_op_parallelism_threads(operations or threads)
+        set_already = threading.get_inter_op_parallelism_threads()
+        threading.set_inter_op_parallelism_threads(operations or set_already or threads)
     except RuntimeError:
         current = threading.get_intra_op_parallelism_threads() or "its default"
         rule = "`threads` must be set before TensorFlow's first operation."

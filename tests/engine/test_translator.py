@@ -35,22 +35,25 @@ def test_a_folder_that_is_neither_is_refused(tmp_path):
         Translator.load(tmp_path)
 
 
-def test_threads_are_given_before_tensorflow_begins(tmp_path, monkeypatch):
+@pytest.mark.parametrize("set_already", [0, 1])
+def test_threads_are_given_before_tensorflow_begins(tmp_path, monkeypatch, set_already):
     import tensorflow as tf
 
     with pytest.raises(InputError, match="`threads` must be a positive integer"):
         Translator.load(tmp_path, threads=0)
     told = {}
+    threading = tf.config.threading
     with monkeypatch.context() as replaced:
+        replaced.setattr(threading, "get_inter_op_parallelism_threads", lambda: set_already)
         for kind in ("intra", "inter"):
             replaced.setattr(
-                tf.config.threading,
+                threading,
                 f"set_{kind}_op_parallelism_threads",
                 lambda count, kind=kind: told.update({kind: count}),
             )
         with pytest.raises(InputError, match="neither a run folder"):
             Translator.load(tmp_path, threads=3)
-    assert told == {"intra": 3, "inter": 3}
+    assert told == {"intra": 3, "inter": set_already or 3}
     keras.ops.zeros(())
     with pytest.raises(
         InputError, match="before TensorFlow's first operation. Received: threads=61"
