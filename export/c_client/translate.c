@@ -139,10 +139,10 @@ typedef struct {
 static void translate(const Model *model, const Line *lines, int64_t count) {
   TF_Status *status = TF_NewStatus();
   TF_Tensor *texts = TF_AllocateTensor(TF_STRING, &count, 1, (size_t)count * sizeof(TF_TString));
-  TF_TString *given = TF_TensorData(texts), *found;
+  TF_TString *inputs = TF_TensorData(texts);
   for (int64_t i = 0; i < count; ++i) {
-    TF_StringInit(&given[i]);
-    TF_StringAssignView(&given[i], lines[i].text, lines[i].size);
+    TF_StringInit(&inputs[i]);
+    TF_StringAssignView(&inputs[i], lines[i].text, lines[i].size);
   }
   TF_Tensor *translations = NULL;
   TF_SessionRun(model->session, NULL, &model->text, &texts, 1, &model->translation, &translations,
@@ -150,13 +150,13 @@ static void translate(const Model *model, const Line *lines, int64_t count) {
   check(status, 1, "translating");
   if (TF_TensorType(translations) != TF_STRING || TF_TensorElementCount(translations) != count)
     fail(1, "translating", "the outputs are not one string for each line");
-  found = TF_TensorData(translations);
+  TF_TString *outputs = TF_TensorData(translations);
   for (int64_t i = 0; i < count; ++i) {
-    const char *text = TF_StringGetDataPointer(&found[i]);
-    for (size_t at = 0; at < TF_StringGetSize(&found[i]); ++at)
+    const char *text = TF_StringGetDataPointer(&outputs[i]);
+    for (size_t at = 0; at < TF_StringGetSize(&outputs[i]); ++at)
       putchar(text[at] == '\n' || text[at] == '\r' ? ' ' : text[at]);
     putchar('\n');
-    TF_StringDealloc(&found[i]);
+    TF_StringDealloc(&outputs[i]);
   }
   if (fflush(stdout) != 0 || ferror(stdout)) fail(1, "stdout", "cannot be written");
   TF_DeleteTensor(translations);

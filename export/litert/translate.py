@@ -46,7 +46,7 @@ def translate(model, lines, search="greedy", batch_size=32):
     for start in range(0, len(order), batch_size):
         chosen = order[start : start + batch_size]
         # The smallest signature that the longest source fits in; sources are padded with 0.
-        length = next(each for each in lengths if len(sources[chosen[-1]]) <= each)
+        length = next(size for size in lengths if len(sources[chosen[-1]]) <= size)
         source_ids = np.zeros((len(chosen), length), "int32")
         for row, place in zip(source_ids, chosen, strict=True):
             row[: len(sources[place])] = sources[place]
@@ -54,7 +54,7 @@ def translate(model, lines, search="greedy", batch_size=32):
         ids = runner(source_ids=source_ids)["ids"]
         best = ids.reshape(len(chosen), -1, ids.shape[-1])[:, 0].tolist()
         for place, row in zip(chosen, best, strict=True):
-            translations[place] = target.decode([each for each in row if each > END_ID])
+            translations[place] = target.decode([id for id in row if id > END_ID])
     return translations
 
 

@@ -352,7 +352,7 @@ def test_a_typed_text_is_translated_with_its_alignment(page):
     assert page.text("#matrix tbody").split() == ["TWO", "100%", "0%", "DOGS", "0%", "100%"]
     assert page.text("#matrix thead").split() == ["two", "dogs"]
     # One of the two best translations is missing: there is no list of one.
-    assert page.text("#others") == ""
+    assert page.text("#hypotheses") == ""
     assert page.text("#error") == ""
     loaded = page.evaluate("performance.getEntriesByType('resource').map(e => e.name)")
     assert loaded and all(name.startswith(page.evaluate("location.origin")) for name in loaded)

@@ -32,11 +32,11 @@ from keras_transformer.export.verification import TOLERANCES, verify
 _MEANINGS = {
     "serving_default": "the best translation by beam search, and its score",
     "greedy": "the best translation by greedy search, and its score",
-    "beam": 'all hypotheses of the beam, best first; missing ones are "" and -inf',
-    "sample": "a sample; equal texts and seeds give equal samples in any batch",
+    "beam": 'all hypotheses of the beam, best first; a missing one is "" with the score -inf',
+    "sample": "a sample; the same text and seed give the same sample in any batch",
     "score": "the log-probability of given translations",
-    "align": "the best translation with its tokens, and what each attended to in the source",
-    "serving_ids": "ids to ids, the source's end (2) included, padded with 0",
+    "align": "the best translation with its tokens, and the attention of each token to the source",
+    "serving_ids": "ids of the translation; source ids end with 2 and are padded with 0",
 }
 
 

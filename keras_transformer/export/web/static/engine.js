@@ -1,11 +1,11 @@
-/** Translating by LiteRT, in the thread that calls it: `worker.js` does. */
+/** Translates with LiteRT, in the thread of its caller, which is `worker.js`. */
 import { loadAndCompile, loadLiteRt, supportsFeature, Tensor } from "./litert/index.js";
 import { SentencePiece } from "./tokenizer.js";
 
 const EOS = 2;
 
 export class Engine {
-  /** @param {URL} base the folder @param {(loaded: number, total: number) => void} progress */
+  /** @param {URL} base the directory @param {(loaded: number, total: number) => void} progress */
   static async load(base, progress) {
     const engine = new Engine();
     const about = JSON.parse(await text(new URL("export.json", base)));
@@ -26,12 +26,12 @@ export class Engine {
     return engine;
   }
 
-  /** Whether the model takes a text whole. */
+  /** Whether a text is short enough for the model. */
   fits(text) {
     return this.source.encode(text).length < this.about.source_lengths.at(-1);
   }
 
-  /** Parts of a text that fit: the whole, or its sentences, or parts of them. */
+  /** Splits a text into parts that fit: the whole text, its sentences, or parts of a sentence. */
   split(text) {
     if (!text.trim()) return [];
     if (this.fits(text)) return [text];
@@ -42,7 +42,7 @@ export class Engine {
       const half = Math.ceil(units.length / 2);
       return [...cut(units.slice(0, half), smaller), ...cut(units.slice(half), smaller)];
     };
-    const characters = (word) => cut(segments(word, "grapheme"), (one) => cut([...one], (each) => [each]));
+    const characters = (word) => cut(segments(word, "grapheme"), (character) => cut([...character], (point) => [point]));
     const words = (sentence) => cut(segments(sentence, "word"), characters);
     return segments(text, "sentence").flatMap((sentence) => cut([sentence], words)).filter((part) => part.trim());
   }
@@ -53,22 +53,22 @@ export class Engine {
    * @returns {Promise<{source: string, text: string, words: string[], ids: number[], score: number}[]>}
    */
   async translate(texts, beamSize) {
-    const sources = texts.map((each) => this.sourceIds(each));
+    const sources = texts.map((text) => this.sourceIds(text));
     const search = beamSize === 1 ? "greedy" : "beam";
-    const most = this.about.batch_sizes.at(-1);
+    const largestBatch = this.about.batch_sizes.at(-1);
     const order = [...texts.keys()].sort((a, b) => sources[a].length - sources[b].length);
     const results = [];
-    for (let start = 0; start < order.length; start += most) {
-      const places = order.slice(start, start + most);
-      const chosen = places.map((place) => sources[place]);
-      const rows = smallest(this.about.batch_sizes, chosen.length);
-      const columns = smallest(this.about.source_lengths, chosen.at(-1).length);
-      const given = { source_ids: [padded(chosen, rows, columns), [rows, columns]] };
-      const found = await this.run(`${search}_${rows}x${columns}`, given);
+    for (let start = 0; start < order.length; start += largestBatch) {
+      const places = order.slice(start, start + largestBatch);
+      const batch = places.map((place) => sources[place]);
+      const rows = smallest(this.about.batch_sizes, batch.length);
+      const columns = smallest(this.about.source_lengths, batch.at(-1).length);
+      const inputs = { source_ids: [padded(batch, rows, columns), [rows, columns]] };
+      const outputs = await this.run(`${search}_${rows}x${columns}`, inputs);
       places.forEach((place, row) => {
-        const longest = this.about.max_target_length;
-        const ids = [...found.ids.subarray(row * longest, (row + 1) * longest)].filter((id) => id);
-        const score = found.score[row];
+        const length = this.about.max_target_length;
+        const ids = [...outputs.ids.subarray(row * length, (row + 1) * length)].filter((id) => id);
+        const score = outputs.score[row];
         const text = this.target.decode(ids);
         results[place] = { source: texts[place], text, words: this.words(ids), ids, score };
       });
@@ -77,35 +77,36 @@ export class Engine {
   }
 
   words(ids) {
-    const kept = ids.filter((id) => id !== EOS);
-    return this.target.words(kept).map((places) => this.target.decode(places.map((place) => kept[place])));
+    const wordIds = ids.filter((id) => id !== EOS);
+    const decode = (places) => this.target.decode(places.map((place) => wordIds[place]));
+    return this.target.words(wordIds).map(decode);
   }
 
   /**
-   * What each word of a translation attended to.
+   * Computes the attention of each word of a translation to the words of its source.
    * @param {string} text @param {number[]} ids of its translation
    * @returns {Promise<{source: string[], target: string[], weights: number[][]}>} a row for each
-   *   word of the translation; a row's sum is what went to words, and not to the end.
+   *   word of the translation; the rest of a row's sum to 1 is attention to the end of the source.
    */
   async align(text, ids) {
-    const source = this.sourceIds(text);
-    const columns = smallest(this.about.source_lengths, source.length);
+    const sourceIds = this.sourceIds(text);
+    const columns = smallest(this.about.source_lengths, sourceIds.length);
     const steps = this.about.align_lengths[columns];
-    const found = await this.run(`align_1x${columns}`, {
-      source_ids: [padded([source], 1, columns), [1, columns]],
+    const { alignment } = await this.run(`align_1x${columns}`, {
+      source_ids: [padded([sourceIds], 1, columns), [1, columns]],
       target_ids: [padded([ids.slice(0, steps)], 1, steps), [1, steps]],
     });
-    const own = source.slice(0, -1);
+    const textIds = sourceIds.slice(0, -1); // Without EOS.
     const target = this.target.words(ids.filter((id) => id !== EOS));
-    const groups = this.source.words(own);
+    const source = this.source.words(textIds);
     const weights = target.map((rows) =>
-      groups.map((group) => {
+      source.map((places) => {
         let sum = 0;
-        for (const row of rows) for (const column of group) sum += found.alignment[row * columns + column] ?? 0;
+        for (const row of rows) for (const column of places) sum += alignment[row * columns + column] ?? 0;
         return sum / rows.length;
       }),
     );
-    const words = groups.map((group) => this.source.decode(group.map((place) => own[place])));
+    const words = source.map((places) => this.source.decode(places.map((place) => textIds[place])));
     return { source: words, target: this.words(ids), weights };
   }
 
@@ -118,14 +119,14 @@ export class Engine {
     const tensors = {};
     for (const [key, [values, shape]] of Object.entries(inputs)) tensors[key] = new Tensor(values, shape);
     const outputs = await this.model.run(name, tensors);
-    const found = {};
-    for (const [key, tensor] of Object.entries(outputs)) found[key] = tensor.toTypedArray().slice();
+    const arrays = {};
+    for (const [key, tensor] of Object.entries(outputs)) arrays[key] = tensor.toTypedArray().slice();
     for (const tensor of [...Object.values(tensors), ...Object.values(outputs)]) tensor.delete();
-    return found;
+    return arrays;
   }
 }
 
-const smallest = (sizes, wanted) => sizes.find((size) => size >= wanted);
+const smallest = (sizes, least) => sizes.find((size) => size >= least);
 
 function padded(rows, count, columns) {
   const values = new Int32Array(count * columns);
@@ -134,13 +135,13 @@ function padded(rows, count, columns) {
 }
 
 function segments(text, granularity) {
-  return Array.from(new Intl.Segmenter(undefined, { granularity }).segment(text), (each) => each.segment);
+  return Array.from(new Intl.Segmenter(undefined, { granularity }).segment(text), ({ segment }) => segment);
 }
 
 async function response(url) {
-  const found = await fetch(url);
-  if (!found.ok) throw new Error(`${url}: ${found.status} ${found.statusText}`);
-  return found;
+  const answer = await fetch(url);
+  if (!answer.ok) throw new Error(`${url}: ${answer.status} ${answer.statusText}`);
+  return answer;
 }
 
 const text = async (url) => (await response(url)).text();
@@ -150,7 +151,7 @@ async function bytes(url, total, progress) {
   let loaded = 0;
   const reader = (await response(url)).body.getReader();
   for (let part = await reader.read(); !part.done; part = await reader.read()) {
-    content.set(part.value, loaded); // Fails where there are more than was exported.
+    content.set(part.value, loaded); // Fails if there are more bytes than were exported.
     progress((loaded += part.value.length), total);
   }
   if (loaded !== total) throw new Error(`${url}: ${loaded} bytes instead of ${total}`);

@@ -1,8 +1,8 @@
-// The page over `translator.js`.
+// The page that translates with `translator.js`.
 import { load } from "./translator.js";
 
 const PAUSE_MS = 300;
-const REDRAW_MS = 250; // Drawing all that there is takes longer, the more there is.
+const REDRAW_MS = 250; // The longer the translation, the longer it takes to draw it.
 const at = (id) => document.getElementById(id);
 const [source, output, search, copy, state, loading] =
   ["source", "translation", "search", "copy", "status", "loading"].map(at);
@@ -20,14 +20,14 @@ function element(name, text, fields = {}) {
   return Object.assign(document.createElement(name), { textContent: text, ...fields });
 }
 
-/** The translation of each line as words that can be chosen. */
+/** Shows the translation of each line as buttons, one per word. */
 function show(lines) {
   shown = lines;
   const paragraphs = lines.map(({ parts }) => {
     const line = element("p", "", { dir: "auto" });
     parts.forEach((part, place) => {
       if (place) line.append(" ");
-      let rest = part.text; // Spaces stand between words as the translation has them.
+      let rest = part.text; // Keeps the spaces of the translation between its words.
       part.words.forEach((word, number) => {
         const start = rest.indexOf(word);
         if (start > 0) line.append(rest.slice(0, start));
@@ -46,10 +46,10 @@ function show(lines) {
 
 function close() {
   at("attention").hidden = true;
-  for (const each of output.querySelectorAll("[aria-pressed=true]")) each.setAttribute("aria-pressed", "false");
+  for (const word of output.querySelectorAll("[aria-pressed=true]")) word.setAttribute("aria-pressed", "false");
 }
 
-/** What a word of the translation attended to. */
+/** Shows the attention of a word of the translation to the words of the source. */
 async function attend(button, part, number) {
   const again = button.getAttribute("aria-pressed") === "true";
   close();
@@ -57,7 +57,7 @@ async function attend(button, part, number) {
   button.setAttribute("aria-pressed", "true");
   try {
     const { source: words, target, weights } = await translator.align(part);
-    if (button.getAttribute("aria-pressed") !== "true") return; // Another was chosen.
+    if (button.getAttribute("aria-pressed") !== "true") return; // Another word was clicked.
     at("word").textContent = target[number];
     const marks = words.flatMap((word, place) => {
       const weight = weights[number][place];
@@ -84,7 +84,7 @@ async function translate() {
   const start = performance.now();
   let drawn = start;
   try {
-    const found = await translator.translate(lines, {
+    const translations = await translator.translate(lines, {
       beamSize,
       signal,
       onProgress: (done, count) => {
@@ -95,7 +95,7 @@ async function translate() {
       },
     });
     if (signal.aborted) return;
-    show(found);
+    show(translations);
     say(source.value.trim() ? `${Math.round(performance.now() - start)} ms` : "");
     output.classList.remove("old");
   } catch (error) {
@@ -123,7 +123,7 @@ copy.addEventListener("click", async () => {
 });
 
 async function workOffline({ runtime }) {
-  if (!navigator.serviceWorker) return; // Browsers have it for https and for this machine alone.
+  if (!navigator.serviceWorker) return; // Browsers have it only for https and for localhost.
   navigator.serviceWorker.addEventListener("message", ({ data }) => {
     document.documentElement.dataset.offline = data.offline;
     if (data.offline) at("size").textContent += " It works offline.";
@@ -147,7 +147,7 @@ async function begin() {
     loading.hidden = true;
     say("Ready.");
     if (source.value.trim()) translate();
-    workOffline(about).catch(console.warn); // It translates without that, too.
+    workOffline(about).catch(console.warn); // It translates without them, too.
   } catch (error) {
     loading.hidden = true;
     say(`This page cannot translate: ${error.message}`, true);

@@ -1,19 +1,19 @@
-// Keeps the folder's files, so that the page works without a network. VERSION and FILES stand above:
-// the SHA-256 of each.
+// Stores the files of this directory, so that the page works without a network. The export writes two
+// constants above this line: VERSION, and FILES with the SHA-256 of each file.
 const FOLDER = new URL("./", self.location.href).pathname;
 const NAME = `translator ${FOLDER} `;
 const MANIFEST = "export.json";
-const PATIENCE_MS = 3000; // A network that is there, but gives nothing.
+const TIMEOUT_MS = 3000; // For a network that is connected but does not answer.
 const POLICY =
   "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; img-src 'self'; " +
   "connect-src 'self'; worker-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'";
 
 self.addEventListener("install", (event) => event.waitUntil(install()));
 
-// A browser does this once no page of the version before is open: each page ends with what it began.
+// A browser activates it after the last page of the old version was closed, so a page never mixes versions.
 self.addEventListener("activate", (event) => event.waitUntil(forget((name) => name !== NAME + VERSION)));
 
-// The page says which of LiteRT's builds it runs.
+// The page sends the files of the LiteRT build that it runs.
 self.addEventListener("message", (event) => {
   event.waitUntil(
     keep(event.data).then(
@@ -23,7 +23,7 @@ self.addEventListener("message", (event) => {
   );
 });
 
-// Whatever else lies on this origin is answered as if there were no service worker.
+// Other paths of this origin are answered as if there were no service worker.
 self.addEventListener("fetch", (event) => {
   const { origin, pathname } = new URL(event.request.url);
   if (event.request.method !== "GET" || origin !== self.location.origin || !pathname.startsWith(FOLDER)) return;
@@ -34,9 +34,9 @@ self.addEventListener("fetch", (event) => {
 async function install() {
   const isBuild = (name) => name.startsWith("litert/litert_");
   const names = Object.keys(FILES);
-  // Of LiteRT's builds the one that the version before has.
-  const known = await Promise.all(names.filter(isBuild).map(async (name) => ((await caches.match(name)) ? [name] : [])));
-  await keep([MANIFEST, ...names.filter((name) => !isBuild(name)), ...known.flat()]);
+  // Only the LiteRT build that the previous version stored.
+  const builds = await Promise.all(names.filter(isBuild).map(async (name) => ((await caches.match(name)) ? [name] : [])));
+  await keep([MANIFEST, ...names.filter((name) => !isBuild(name)), ...builds.flat()]);
 }
 
 async function keep(names) {
@@ -45,20 +45,20 @@ async function keep(names) {
   await Promise.all(missing.flat().map(async (name) => cache.put(name, await fetched(name))));
 }
 
-/** A file, if it is this version's: while a folder is deployed, it holds files of two. */
+/** Fetches a file of this version: during a deployment the directory has files of two versions. */
 async function fetched(name) {
-  // A server that goes by times may hold the browser's old copy for new: then it is asked without.
+  // A server that compares only dates may confirm an old copy. Then it is asked without the cache.
   for (const cache of ["no-cache", "reload"]) {
-    const found = await fetch(name, { cache });
-    if (found.ok && (await isOwn(name, await found.clone().arrayBuffer()))) return found;
+    const response = await fetch(name, { cache });
+    if (response.ok && (await isOfThisVersion(name, await response.clone().arrayBuffer()))) return response;
   }
-  throw new Error(`${name}: not of version ${VERSION}.`);
+  throw new Error(`${name}: expected the file of version ${VERSION}.`);
 }
 
-async function isOwn(name, content) {
+async function isOfThisVersion(name, content) {
   if (name === MANIFEST) {
     const { files } = JSON.parse(new TextDecoder().decode(content));
-    return Object.entries(FILES).every(([each, digest]) => files[each]?.sha256 === digest);
+    return Object.entries(FILES).every(([file, digest]) => files[file]?.sha256 === digest);
   }
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", content));
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("") === FILES[name];
@@ -68,21 +68,21 @@ async function answer(request, name) {
   if (request.mode === "navigate" && (await isGone())) {
     await forget(() => true);
     await self.registration.unregister();
-    return fetch(request.url, { cache: "reload", redirect: "manual" }); // Not what the browser kept of this page.
+    return fetch(request.url, { cache: "reload", redirect: "manual" }); // Without the cache.
   }
   await keep([name]);
-  const found = await (await caches.open(NAME + VERSION)).match(name);
-  // Also for the worker, which the page's own policy does not bind.
-  const headers = new Headers(found.headers);
+  const stored = await (await caches.open(NAME + VERSION)).match(name);
+  // The page's own policy does not apply to the worker.
+  const headers = new Headers(stored.headers);
   headers.set("Content-Security-Policy", POLICY);
-  return new Response(found.body, { status: found.status, statusText: found.statusText, headers });
+  return new Response(stored.body, { status: stored.status, statusText: stored.statusText, headers });
 }
 
-/** Whether something else is served here now; where nothing answers, it is not. */
+/** Whether this address now serves something else; false without a network. */
 async function isGone() {
-  const found = await fetch(MANIFEST, { cache: "no-cache", signal: AbortSignal.timeout(PATIENCE_MS) }).catch(() => null);
-  if (!found?.ok) return [404, 410].includes(found?.status);
-  const { format } = await found.json().catch(() => ({}));
+  const response = await fetch(MANIFEST, { cache: "no-cache", signal: AbortSignal.timeout(TIMEOUT_MS) }).catch(() => null);
+  if (!response?.ok) return [404, 410].includes(response?.status);
+  const { format } = await response.json().catch(() => ({}));
   return format !== "keras_transformer.web";
 }
 

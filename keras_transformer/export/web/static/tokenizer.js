@@ -5,11 +5,11 @@ const UNK = 3;
 const SPACE = "\u2581";
 
 /**
- * The model's own rules of normalization: at each place the longest that fits. The library has
- * NFKC in their place, which is close and not equal.
+ * The model's own normalization: at each place the longest matching rule. The library applies NFKC
+ * instead, which is similar but not equal.
  */
 class Rules {
-  /** @param {string} charsmap base64: the size of a double-array trie, the trie, what it points to */
+  /** @param {string} charsmap base64: the size of a double-array trie, the trie, the replacements */
   constructor(charsmap) {
     const bytes = Uint8Array.from(atob(charsmap), (character) => character.charCodeAt(0));
     const size = new DataView(bytes.buffer).getUint32(0, true);
@@ -19,30 +19,31 @@ class Rules {
 
   /** @param {string} text */
   normalize(text) {
-    const given = new TextEncoder().encode(text);
-    const found = [];
-    for (let place = 0; place < given.length; ) {
-      const [length, start] = this.longest(given, place);
+    const bytes = new TextEncoder().encode(text);
+    const normalized = [];
+    for (let place = 0; place < bytes.length; ) {
+      const [length, start] = this.longest(bytes, place);
       if (length) {
-        for (let i = start; this.texts[i]; i++) found.push(this.texts[i]);
+        for (let i = start; this.texts[i]; i++) normalized.push(this.texts[i]);
         place += length;
       } else {
-        do found.push(given[place++]);
-        while ((given[place] & 0xc0) === 0x80); // The rest of a character.
+        do normalized.push(bytes[place++]);
+        while ((bytes[place] & 0xc0) === 0x80); // The rest of a character.
       }
     }
-    return new TextDecoder("utf-8", { ignoreBOM: true }).decode(new Uint8Array(found));
+    return new TextDecoder("utf-8", { ignoreBOM: true }).decode(new Uint8Array(normalized));
   }
 
-  longest(given, place) {
+  /** Length in bytes of the longest rule at a place, 0 for none, and where its replacement begins. */
+  longest(bytes, place) {
     const { units } = this;
     const offset = (unit) => (unit >>> 10) << ((unit & 0x200) >>> 6);
     let best = [0, 0];
     let node = offset(units[0]);
-    for (let i = place; i < given.length; i++) {
-      node ^= given[i];
+    for (let i = place; i < bytes.length; i++) {
+      node ^= bytes[i];
       const unit = units[node];
-      if (unit === undefined || (unit & 0x800000ff) >>> 0 !== given[i]) break;
+      if (unit === undefined || (unit & 0x800000ff) >>> 0 !== bytes[i]) break;
       node ^= offset(unit);
       if ((unit >>> 8) & 1) best = [i + 1 - place, units[node] & 0x7fffffff];
     }
@@ -61,7 +62,7 @@ export class SentencePiece {
     );
   }
 
-  /** @param {string} text @returns {number[]} ids, without an end */
+  /** @param {string} text @returns {number[]} ids, without EOS */
   encode(text) {
     return this.library.tokenize(text).flatMap((token) => {
       const id = this.library.token_to_id(token);
@@ -73,13 +74,13 @@ export class SentencePiece {
     });
   }
 
-  /** @param {number[]} ids special ones are left out @returns {string} */
+  /** @param {number[]} ids special ids are skipped @returns {string} */
   decode(ids) {
-    const kept = ids.filter((id) => id >= UNK);
-    while (kept.length && this.piece(kept[0]) === SPACE) kept.shift();
-    if (!kept.length) return "";
-    const text = this.library.decode(kept, { clean_up_tokenization_spaces: false });
-    return kept[0] === UNK ? " " + text : text; // The library takes its space away.
+    const textIds = ids.filter((id) => id >= UNK);
+    while (textIds.length && this.piece(textIds[0]) === SPACE) textIds.shift();
+    if (!textIds.length) return "";
+    const text = this.library.decode(textIds, { clean_up_tokenization_spaces: false });
+    return textIds[0] === UNK ? " " + text : text; // The library removes its space.
   }
 
   /** @param {number} id @returns {string} */
@@ -88,8 +89,8 @@ export class SentencePiece {
   }
 
   /**
-   * Places of the tokens of each word; of each token where all are one word, or no words are told
-   * apart.
+   * Places of the tokens of each word. If the text has only one word, or no spaces, each token counts as
+   * a word.
    * @param {number[]} ids @returns {number[][]}
    */
   words(ids) {

@@ -1,31 +1,31 @@
 /**
- * Translates in the browser, in a worker of its own. Nothing is sent anywhere.
+ * Translates in the browser, in its own worker. No text leaves the machine.
  *
  *     import { load } from "./en-de/translator.js";
  *     const translator = await load();
  *     const [{ text }] = await translator.translate(["Two dogs play."], { beamSize: 1 });
  *
- * @typedef {object} Part A sentence, or a whole text that is short.
+ * @typedef {object} Part A sentence, or a whole short text.
  * @property {string} source
  * @property {string} text Its translation.
- * @property {string[]} words Those of the translation.
- * @property {number[]} ids Those of the translation's tokens.
- * @property {number} score Log-probability over the length penalty.
+ * @property {string[]} words Words of the translation.
+ * @property {number[]} ids Token ids of the translation.
+ * @property {number} score Log-probability divided by the length penalty.
  *
  * @typedef {object} Translation
  * @property {string} text
  * @property {Part[]} parts
  *
  * @typedef {object} Options
- * @property {number} [beamSize] 1 for greedy search, or the export's, the default.
- * @property {AbortSignal} [signal] Gives up between two batches.
- * @property {(done: Translation[], parts: number) => void} [onProgress] What there is after each
- *   batch of the first texts, and the parts of all texts.
+ * @property {number} [beamSize] 1 for greedy search, or the beam size of the export, the default.
+ * @property {AbortSignal} [signal] Stops after the current batch.
+ * @property {(done: Translation[], parts: number) => void} [onProgress] Called after each batch
+ *   with the translations so far and the number of parts of all texts.
  */
 
 /**
- * @param {string | URL} [url] The exported folder, on this page's origin; by default this file's.
- * @param {{onProgress?: (loaded: number, total: number) => void}} [options] Bytes of the model.
+ * @param {string | URL} [url] The exported directory, on this page's origin; by default that of this file.
+ * @param {{onProgress?: (loaded: number, total: number) => void}} [options] Called with bytes of the model.
  * @returns {Promise<Translator>}
  */
 export async function load(url = new URL("./", import.meta.url), { onProgress } = {}) {
@@ -72,7 +72,7 @@ export class Translator {
   }
 
   /**
-   * Translates texts of any length: one that the model does not take whole by its sentences.
+   * Translates texts of any length: a text that is too long for the model is split into sentences.
    * @param {string[]} texts @param {Options} [options] @returns {Promise<Translation[]>}
    */
   async translate(texts, { beamSize = this.about.beam_size, signal, onProgress } = {}) {
@@ -81,15 +81,15 @@ export class Translator {
     }
     const split = await this.ask("split", texts);
     const parts = split.flat();
-    const owners = split.flatMap((each, place) => each.map(() => place));
-    const found = texts.map(() => []);
-    const joined = () => found.map((each) => ({ text: each.map((part) => part.text).join(" "), parts: each }));
-    // A batch for each call, so that between two of them others are heard.
-    const most = this.about.batch_sizes.at(-1);
-    for (let start = 0; start < parts.length; start += most) {
+    const textOfPart = split.flatMap((textParts, place) => textParts.map(() => place));
+    const translatedParts = texts.map(() => []);
+    const joined = () => translatedParts.map((parts) => ({ text: parts.map(({ text }) => text).join(" "), parts }));
+    // One batch per call, so that the worker can answer other calls between two batches.
+    const batchSize = this.about.batch_sizes.at(-1);
+    for (let start = 0; start < parts.length; start += batchSize) {
       signal?.throwIfAborted();
-      const batch = await this.ask("translate", parts.slice(start, start + most), beamSize);
-      batch.forEach((part, place) => found[owners[start + place]].push(part));
+      const batch = await this.ask("translate", parts.slice(start, start + batchSize), beamSize);
+      batch.forEach((part, place) => translatedParts[textOfPart[start + place]].push(part));
       onProgress?.(joined(), parts.length);
     }
     signal?.throwIfAborted();
@@ -97,7 +97,7 @@ export class Translator {
   }
 
   /**
-   * What each word of a part's translation attended to in its source.
+   * Computes the attention of each word of a part's translation to the words of its source.
    * @param {Part} part
    * @returns {Promise<{source: string[], target: string[], weights: number[][]}>}
    */
@@ -105,7 +105,7 @@ export class Translator {
     return this.ask("align", source, ids);
   }
 
-  /** Ends the worker; what is still asked for fails. */
+  /** Ends the worker; calls that are not answered yet fail. */
   close() {
     this.#worker.terminate();
     this.#fail("The translator was closed.");

@@ -1,4 +1,4 @@
-// A classic worker: LiteRT's loader calls `importScripts`. Does what `translator.js` asks, in order.
+// A classic worker, because LiteRT's loader calls `importScripts`. Answers `translator.js` in order.
 const base = new URL("./", self.location.href);
 const progress = (loaded, total) => postMessage({ loaded, total });
 const ready = import("./engine.js").then(({ Engine }) => Engine.load(base, progress));
