@@ -20,35 +20,35 @@ TARGET = np.array([[1, 17, 19, 23, 5], [1, 7, 0, 0, 0]])
 
 
 def test_rows_sum_to_one_over_visible_keys_and_the_rest_is_zero(model):
-    found = attention(model, SOURCE, TARGET)
-    assert found.encoder.shape == (2, 2, 3, 7, 7)
-    assert found.decoder.shape == (2, 3, 3, 5, 5)
-    assert found.cross.shape == (2, 3, 3, 5, 7)
-    assert found.encoder.dtype == np.float32
-    for weights in found:
+    maps = attention(model, SOURCE, TARGET)
+    assert maps.encoder.shape == (2, 2, 3, 7, 7)
+    assert maps.decoder.shape == (2, 3, 3, 5, 5)
+    assert maps.cross.shape == (2, 3, 3, 5, 7)
+    assert maps.encoder.dtype == np.float32
+    for weights in maps:
         np.testing.assert_allclose(weights.sum(-1), 1.0, atol=1e-5)
         assert weights[weights > 0].size > weights.shape[1] * weights.shape[2]
     for row in range(2):
         padding = SOURCE[row] == 0
-        assert found.encoder[row][..., padding].max() == 0
-        assert found.cross[row][..., padding].max() == 0
+        assert maps.encoder[row][..., padding].max() == 0
+        assert maps.cross[row][..., padding].max() == 0
         future = np.triu(np.ones((5, 5), bool), 1) | (TARGET[row] == 0)
-        assert found.decoder[row][..., future].max() == 0
-        assert found.decoder[row][..., ~future].min() > 0
+        assert maps.decoder[row][..., future].max() == 0
+        assert maps.decoder[row][..., ~future].min() > 0
 
 
 def test_the_weights_are_those_that_each_layer_returns(model):
-    found = attention(model, SOURCE[0, :5], TARGET[0])
+    maps = attention(model, SOURCE[0, :5], TARGET[0])
     source, target = SOURCE[:1, :5], TARGET[:1]
     hidden = model.source_positions(model.source_embedding(source))
     for layer, block in enumerate(model.encoder.blocks):
         hidden, weights = block(hidden, return_attention_scores=True)
-        np.testing.assert_allclose(found.encoder[layer], weights[0], atol=1e-5)
+        np.testing.assert_allclose(maps.encoder[layer], weights[0], atol=1e-5)
     encoded, hidden = hidden, model.target_positions(model.target_embedding(target))
     for layer, block in enumerate(model.decoder.blocks):
-        hidden, own, cross = block(hidden, encoded, return_attention_scores=True)
-        np.testing.assert_allclose(found.decoder[layer], own[0], atol=1e-5)
-        np.testing.assert_allclose(found.cross[layer], cross[0], atol=1e-5)
+        hidden, self_scores, cross = block(hidden, encoded, return_attention_scores=True)
+        np.testing.assert_allclose(maps.decoder[layer], self_scores[0], atol=1e-5)
+        np.testing.assert_allclose(maps.cross[layer], cross[0], atol=1e-5)
 
 
 def test_a_model_works_as_before_after_it_was_looked_at(model):
@@ -66,12 +66,12 @@ def test_a_model_of_ones_own_with_these_layers_is_read():
     hidden = MultiHeadAttention(num_heads=3, key_dim=5)(hidden, hidden, use_causal_mask=True)
     query = keras.layers.Dense(12)(hidden)
     hidden = MultiHeadAttention(num_heads=5, key_dim=5)(query, hidden)
-    found = attention(keras.Model(ids, hidden), SOURCE)
-    assert found.encoder.shape == (2, 1, 2, 7, 7)
-    assert found.decoder.shape == (2, 2, 3, 7, 7)
-    assert found.cross.shape == (2, 1, 5, 7, 7)
-    assert found.encoder[0][..., 5:].max() == 0
-    assert np.triu(found.decoder, 1).max() == 0
+    maps = attention(keras.Model(ids, hidden), SOURCE)
+    assert maps.encoder.shape == (2, 1, 2, 7, 7)
+    assert maps.decoder.shape == (2, 2, 3, 7, 7)
+    assert maps.cross.shape == (2, 1, 5, 7, 7)
+    assert maps.encoder[0][..., 5:].max() == 0
+    assert np.triu(maps.decoder, 1).max() == 0
     assert attention(keras.Model(ids, ids), SOURCE).cross.shape == (0, 0, 0, 0)
 
 
@@ -106,13 +106,13 @@ def test_words_are_linked_to_the_word_that_their_tokens_attend_to():
     weights[1, 1], weights[1, 2] = 0.5, 0.5
     weights[2, 3], weights[2, 5] = 0.2, 0.8  # The end is no word, however much it gets.
     weights[3, 4] = weights[4, 5] = 1.0
-    found = word_alignment(weights, source, ["▁Hun", "de", "▁spielen", ".", "</s>"])
-    assert found.source_words == ["two", "dogs", "play."]
-    assert found.target_words == ["Hunde", "spielen."]
-    np.testing.assert_allclose(found.weights, [[0.35, 0.65, 0], [0, 0, 0.6]], atol=1e-6)
-    assert found.links() == {(1, 0), (2, 1)}
-    assert pharaoh(found.links()) == "1-0 2-1"
+    alignment = word_alignment(weights, source, ["▁Hun", "de", "▁spielen", ".", "</s>"])
+    assert alignment.source_words == ["two", "dogs", "play."]
+    assert alignment.target_words == ["Hunde", "spielen."]
+    np.testing.assert_allclose(alignment.weights, [[0.35, 0.65, 0], [0, 0, 0.6]], atol=1e-6)
+    assert alignment.links() == {(1, 0), (2, 1)}
+    assert pharaoh(alignment.links()) == "1-0 2-1"
     # An empty translation has no links.
-    found = word_alignment(np.ones((1, 2), "float32"), ["▁a", "</s>"], ["</s>"])
-    assert found.weights.shape == (0, 1)
-    assert found.links() == frozenset() and pharaoh(found.links()) == ""
+    alignment = word_alignment(np.ones((1, 2), "float32"), ["▁a", "</s>"], ["</s>"])
+    assert alignment.weights.shape == (0, 1)
+    assert alignment.links() == frozenset() and pharaoh(alignment.links()) == ""

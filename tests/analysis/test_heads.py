@@ -16,15 +16,15 @@ def losses(model):
     read = np.pad(TARGET[:, :-1], ((0, 0), (1, 0)), constant_values=1)
     logits = ops.convert_to_numpy(model((SOURCE, read))).astype("float64")
     logits -= logits.max(-1, keepdims=True)
-    each = np.log(np.exp(logits).sum(-1)) - np.take_along_axis(logits, TARGET[..., None], 2)[..., 0]
-    return np.where(TARGET != 0, each, 0).sum(1)
+    loss = np.log(np.exp(logits).sum(-1)) - np.take_along_axis(logits, TARGET[..., None], 2)[..., 0]
+    return np.where(TARGET != 0, loss, 0).sum(1)
 
 
 def test_the_importance_is_the_slope_of_the_loss_over_each_head(model, attention_of):
-    before = [ops.convert_to_numpy(each) for each in model.weights]
-    found = heads.head_importance(model, SOURCE, TARGET)
+    before = [ops.convert_to_numpy(variable) for variable in model.weights]
+    importances = heads.head_importance(model, SOURCE, TARGET)
     for kind in ("encoder", "decoder", "cross"):
-        assert getattr(found, kind).shape == (2, 2 if kind == "encoder" else 3, 3)
+        assert getattr(importances, kind).shape == (2, 2 if kind == "encoder" else 3, 3)
         for layer, head in ((0, 1), (1, 0), (1, 2)):
             kernel = attention_of(kind, layer).projections[-1].kernel
             value, slopes = ops.convert_to_numpy(kernel), []
@@ -35,9 +35,9 @@ def test_the_importance_is_the_slope_of_the_loss_over_each_head(model, attention
                 slopes.append(losses(model))
             kernel.assign(value)
             slope = np.abs(slopes[0] - slopes[1]) / 0.004
-            importance = getattr(found, kind)[:, layer, head]
+            importance = getattr(importances, kind)[:, layer, head]
             np.testing.assert_allclose(importance, slope, rtol=2e-2, atol=5e-3)
-    assert max(getattr(found, kind).max() for kind in found._fields) > 0.05
+    assert max(getattr(importances, kind).max() for kind in importances._fields) > 0.05
     for weight, old in zip(model.weights, before, strict=True):
         np.testing.assert_array_equal(ops.convert_to_numpy(weight), old)
 

@@ -44,7 +44,7 @@ def test_the_page_holds_the_weights_and_names_nothing_elsewhere():
     assert data["sides"][decoder["key"]]["tokens"] == ["<s>", *TARGET[:-1]]
     # A model without a decoder has a page, too.
     only = ATTENTION._replace(decoder=np.zeros((0,) * 4), cross=np.zeros((0,) * 4))
-    assert [each["name"] for each in data_of(attention_page(only, SOURCE))["kinds"]] == ["encoder"]
+    assert [kind["name"] for kind in data_of(attention_page(only, SOURCE))["kinds"]] == ["encoder"]
 
 
 def test_tokens_that_do_not_fit_are_refused():
@@ -72,10 +72,10 @@ def settle(browser):
 
 def point(browser, selector, *events, shift=False):
     """Moves the mouse onto an element, and sends more events there."""
-    found = f"document.querySelector({json.dumps(selector)})"
-    browser.evaluate(f"{found}.scrollIntoView({{block: 'center'}})")
+    element = f"document.querySelector({json.dumps(selector)})"
+    browser.evaluate(f"{element}.scrollIntoView({{block: 'center'}})")
     x, y = browser.evaluate(
-        f"(() => {{ const b = {found}.getBoundingClientRect();"
+        f"(() => {{ const b = {element}.getBoundingClientRect();"
         " return [b.x + b.width / 2, b.y + b.height / 2]; })()"
     )
     place = {"x": x, "y": y, "modifiers": 8 if shift else 0}
@@ -103,8 +103,8 @@ def choose(browser, name, value):
 
 
 def held(browser):
-    found = "[...document.querySelectorAll('.tokens [aria-pressed=true]')]"
-    return browser.evaluate(f"{found}.map((each) => each.textContent)")
+    pressed = "[...document.querySelectorAll('.tokens [aria-pressed=true]')]"
+    return browser.evaluate(f"{pressed}.map((each) => each.textContent)")
 
 
 def lines(browser):
@@ -192,8 +192,8 @@ def test_words_and_hidden_sinks_give_what_the_arrays_give(page):
     page.evaluate("sinks.click()")
     settle(page)
     merged = merge_words(ATTENTION.cross[-1], words_of(TARGET), words_of(SOURCE))
-    kept = merged * [1, 1, 1, 0]  # `</s>`; the full stop is of the word `play.`
-    expected = kept / kept.sum(-1, keepdims=True)
+    visible = merged * [1, 1, 1, 0]  # `</s>`; the full stop is of the word `play.`
+    expected = visible / visible.sum(-1, keepdims=True)
     assert page.text("#keys").split() == ["two", "dogs", "play.", "</s>"]
     for head in range(3):
         shown = page.evaluate(f"Array.from(matrix(1, {head}).weights)")

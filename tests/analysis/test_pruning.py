@@ -26,9 +26,9 @@ def test_a_head_that_is_off_gives_nothing_and_comes_back(model, attention_of):
     layer = attention_of("encoder", 1)
     inputs = np.random.default_rng(7).normal(size=(2, 5, 15)).astype("float32")
     whole = ops.convert_to_numpy(layer(inputs, inputs))
-    given, _ = layer.attend(*layer.project(ops.convert_to_tensor(inputs)))
+    outputs, _ = layer.attend(*layer.project(ops.convert_to_tensor(inputs)))
     kernel = ops.convert_to_numpy(layer.projections[-1].kernel)
-    shares = [ops.convert_to_numpy(given)[:, :, head] @ kernel[head] for head in (0, 2)]
+    shares = [ops.convert_to_numpy(outputs)[:, :, head] @ kernel[head] for head in (0, 2)]
     with heads_off(model, ["encoder.1.2", "cross.0.1", "encoder.1.0"]):
         without = ops.convert_to_numpy(layer(inputs, inputs))
         np.testing.assert_allclose(without, whole - sum(shares), atol=1e-5)
@@ -68,9 +68,9 @@ def test_a_pruned_model_decodes_with_its_cache_as_it_computes_at_once(model):
     for weights in (None, pruned.step_weights()):
         step, now = pruned.step_function(weights=weights), cache
         for place in range(5):
-            found, now = step(ops.convert_to_tensor(TARGET[:, place : place + 1]), now)
-            real, found = TARGET[:, place] != 0, ops.convert_to_numpy(found)
-            np.testing.assert_allclose(found[real, 0], expected[real, place], atol=1e-5)
+            step_logits, now = step(ops.convert_to_tensor(TARGET[:, place : place + 1]), now)
+            real, step_logits = TARGET[:, place] != 0, ops.convert_to_numpy(step_logits)
+            np.testing.assert_allclose(step_logits[real, 0], expected[real, place], atol=1e-5)
 
 
 def test_a_pruned_model_is_saved_and_pruned_again(model, tmp_path):
@@ -85,10 +85,10 @@ def test_the_heads_that_are_left_are_seen_and_measured(model):
     pruned = prune_heads(model, NAMES)
     with heads_off(model, NAMES):
         whole = attention(model, SOURCE, TARGET)
-    found = attention(pruned, SOURCE, TARGET)
-    np.testing.assert_allclose(found.encoder[:, 1, 0], whole.encoder[:, 1, 1], atol=1e-5)
-    np.testing.assert_allclose(found.cross[:, 0, 0], whole.cross[:, 0, 0], atol=1e-5)
-    assert not found.encoder[:, 1, 1:].any()
+    maps = attention(pruned, SOURCE, TARGET)
+    np.testing.assert_allclose(maps.encoder[:, 1, 0], whole.encoder[:, 1, 1], atol=1e-5)
+    np.testing.assert_allclose(maps.cross[:, 0, 0], whole.cross[:, 0, 0], atol=1e-5)
+    assert not maps.encoder[:, 1, 1:].any()
     table = head_table(pruned, [([3, 5, 2], [17, 2])])
     names = [head.name.removeprefix("encoder.") for head in table[:4]]
     assert names == ["0.0", "0.1", "0.2", "1.0"] and table[4].name == "decoder.0.0"
@@ -124,10 +124,10 @@ def test_models_without_some_kind_of_attention_and_with_turns_are_pruned(
 def test_blocks_over_turns_are_no_layers_of_the_encoder(randomize):
     config = TransformerConfig(29, model_dim=8, num_heads=2, intermediate_dim=8, **TURNS)
     model = randomize(Transformer(config))
-    found = attention(model, SOURCE, TARGET)
-    assert found.encoder.shape == (2, 2, 2, 5, 5)  # Layers, then heads.
+    maps = attention(model, SOURCE, TARGET)
+    assert maps.encoder.shape == (2, 2, 2, 5, 5)  # Layers, then heads.
     # The separator, 5, begins a turn: no token sees another turn's.
-    assert not found.encoder[0, :, :, 1:, :1].any() and not found.encoder[0, :, :, :1, 1:].any()
+    assert not maps.encoder[0, :, :, 1:, :1].any() and not maps.encoder[0, :, :, :1, 1:].any()
     with pytest.raises(InputError, match=r"encoder \[2, 2\], decoder \[2\], cross \[2\]"):
         prune_heads(model, ["encoder.2.0"])
 
@@ -145,8 +145,8 @@ def test_heads_that_share_keys_and_values_are_not_pruned():
     with pytest.raises(InputError, match="cannot be pruned. Received: model.num_kv_heads=2"):
         prune_heads(model, ["encoder.0.1"])
     # They are looked at and switched off as others are.
-    found = attention(model, SOURCE % 11, TARGET % 11)
-    assert found.encoder.shape == (2, 1, 4, 5, 5)
+    maps = attention(model, SOURCE % 11, TARGET % 11)
+    assert maps.encoder.shape == (2, 1, 4, 5, 5)
     before = ops.convert_to_numpy(model((SOURCE % 11, TARGET % 11)))
     with heads_off(model, ["encoder.0.1"]):
         after = ops.convert_to_numpy(model((SOURCE % 11, TARGET % 11)))

@@ -47,9 +47,9 @@ def inspection(engine):
 def test_rows_are_the_tokens_that_are_written_and_columns_those_that_are_read(inspection):
     with pytest.raises(InputError, match="nothing to look at in an empty text"):
         Inspection(inspection.engine, " ", "Hunde")
-    found, weights = inspection.translation, inspection.attention
-    assert found.tokens[-1] == found.source_tokens[-1] == "</s>"
-    assert weights.cross.shape == (2, 2, len(found.tokens), len(found.source_tokens))
+    translation, weights = inspection.translation, inspection.attention
+    assert translation.tokens[-1] == translation.source_tokens[-1] == "</s>"
+    assert weights.cross.shape == (2, 2, len(translation.tokens), len(translation.source_tokens))
     assert weights.decoder[0, 0, 0, 1:].max() == 0  # The first step has read the beginning alone.
     # As an alignment from the engine's own pass, which knows nothing of this module.
     (scored,) = inspection.engine.score([PAIRS[0][0]], [PAIRS[0][1]], alignment=True)

@@ -75,7 +75,7 @@ def test_a_trained_run_is_measured_side_by_side(source, tmp_path):
     assert list(rows[0]["engines"]) == list(rows[1]["engines"]) == names
     for engine in rows[0]["engines"].values():
         assert engine["setting"] in engine["tried"] and len(engine["seconds"]) == 2
-        assert {each.split(",")[0] for each in engine["tried"]} == {"batch_size=4", "batch_size=16"}
+        assert {key.split(",")[0] for key in engine["tried"]} == {"batch_size=4", "batch_size=16"}
         assert len(engine["tried"]) % 2 == 0
     assert rows[0]["engines"]["exported"]["same"] == 1 or not exports
     assert json.loads(json.dumps(report)) == report

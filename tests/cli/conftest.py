@@ -35,8 +35,8 @@ class Recorder(Engine):
 
     def translate(self, texts, **options):
         self._ask(texts, options)
-        others = (Translation("other", -2.0),) * (options.get("n_best", 1) - 1)
-        return [Translation(text.upper(), -1.0, alternatives=others) for text in texts]
+        hypotheses = (Translation("other", -2.0),) * (options.get("n_best", 1) - 1)
+        return [Translation(text.upper(), -1.0, alternatives=hypotheses) for text in texts]
 
     def stream(self, text, target_prefix="", **options):
         self._ask([text], options)

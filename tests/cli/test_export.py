@@ -51,8 +51,8 @@ REPORT = ExportReport("new", MANIFEST, {"texts": 64, "equal": 63}, 71.234)
 )
 def test_options_of_a_format_reach_the_library(asked, arguments, expected, capsys):
     assert run([*EXPORT, "--format", *arguments, "--json"]) == 0
-    given = {"verify_with": None, "overwrite": False, **expected}
-    assert asked == [(arguments[0], "run", "new", given)]
+    options = {"verify_with": None, "overwrite": False, **expected}
+    assert asked == [(arguments[0], "run", "new", options)]
     assert json.loads(capsys.readouterr().out) == {
         "output": "new",
         "seconds": 71.2,

@@ -52,23 +52,23 @@ def test_json_holds_all_of_it_in_one_line():
 
 
 def test_a_number_that_json_does_not_know_is_null():
-    found = json.loads(as_json(LINE, Translation("x", -1.0, math.nan)))
-    assert found["log_probability"] is None
+    fields = json.loads(as_json(LINE, Translation("x", -1.0, math.nan)))
+    assert fields["log_probability"] is None
 
 
 def test_a_text_that_was_split_shows_its_parts():
     joined = Translation.joined([BEST, OTHER])
-    found = json.loads(as_json(LINE, joined))
-    assert found["translation"] == "x\nz ü y"
-    assert [part["translation"] for part in found["parts"]] == ["x\nz ü", "y"]
-    assert found["parts"][0]["alignment"][1] == [0, 1, 0] and "alignment" not in found
-    assert [part["translation"] for part in found["alternatives"][0]["parts"]] == ["y", "y"]
+    fields = json.loads(as_json(LINE, joined))
+    assert fields["translation"] == "x\nz ü y"
+    assert [part["translation"] for part in fields["parts"]] == ["x\nz ü", "y"]
+    assert fields["parts"][0]["alignment"][1] == [0, 1, 0] and "alignment" not in fields
+    assert [part["translation"] for part in fields["alternatives"][0]["parts"]] == ["y", "y"]
 
 
 def test_the_continuation_of_a_forced_beginning_is_shown():
     following = {"continuation_log_probability": -0.5, "continuation_length": 3}
-    found = json.loads(as_json(LINE, dataclasses.replace(OTHER, **following)))
-    assert found.items() >= following.items()
+    fields = json.loads(as_json(LINE, dataclasses.replace(OTHER, **following)))
+    assert fields.items() >= following.items()
 
 
 def test_a_scored_row_has_the_nats_of_a_token_for_programs_that_filter():
@@ -82,7 +82,7 @@ def test_a_scored_row_has_the_nats_of_a_token_for_programs_that_filter():
 
 
 def test_a_scored_target_has_no_alternatives():
-    found = json.loads(as_scored_json(LINE._replace(target="y"), OTHER))
-    assert found["target"] == "y"
+    fields = json.loads(as_scored_json(LINE._replace(target="y"), OTHER))
+    assert fields["target"] == "y"
     numbers = {"score", "log_probability", "token_log_probabilities"}
-    assert set(found) == numbers | {"line", "source", "target", "tokens", "source_tokens"}
+    assert set(fields) == numbers | {"line", "source", "target", "tokens", "source_tokens"}

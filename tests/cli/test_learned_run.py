@@ -82,10 +82,10 @@ def test_32_real_pairs_are_learned_by_heart_and_translated_back_exactly(
 def test_markup_is_put_around_the_translations_of_its_words(learned, capsys, monkeypatch):
     give_stdin(monkeypatch, b"<p>Two dogs <i id='1'>play</i> in the <br/>snow.</p>\n")
     assert run(["translate", "--model", str(learned[0]), "--markup", "html"]) == 0
-    found = capsys.readouterr().out.strip()
+    translation = capsys.readouterr().out.strip()
     # A tag may bring a space of the source with it.
-    assert re.sub(r"<.*?>|\s", "", found) == TARGETS[0].replace(" ", "")
-    tags = re.findall("<.*?>", found)
+    assert re.sub(r"<.*?>|\s", "", translation) == TARGETS[0].replace(" ", "")
+    tags = re.findall("<.*?>", translation)
     assert sorted(tags) == ["</i>", "</p>", "<br/>", "<i id='1'>", "<p>"]
     assert tags[0] == "<p>" and tags[-1] == "</p>"
     assert tags.index("</i>") > tags.index("<i id='1'>")

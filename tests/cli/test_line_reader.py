@@ -92,7 +92,7 @@ def test_a_terminal_that_does_not_block_is_asked_again():
 
 
 @pytest.mark.parametrize(
-    ("content", "given", "message"),
+    ("content", "prefixes", "message"),
     [
         (b"A\n", ["A"], "prefixes: ends after line 1, but stdin has a line 2: there must be"),
         (b"A\nB\n", ["A", "B"], "ends after line 2, but stdin has a line 3"),
@@ -101,7 +101,7 @@ def test_a_terminal_that_does_not_block_is_asked_again():
     ],
 )
 def test_a_prefix_file_of_another_length_is_reported_after_the_lines_that_have_one(
-    tmp_path, content, given, message
+    tmp_path, content, prefixes, message
 ):
     path = tmp_path / "prefixes"
     path.write_bytes(content)
@@ -109,4 +109,4 @@ def test_a_prefix_file_of_another_length_is_reported_after_the_lines_that_have_o
     with pytest.raises(InputError, match=message):
         for lines in with_prefixes(CHUNKS, path):
             received += [(line.text, line.target) for line in lines]
-    assert received == list(zip("abc", given, strict=False))
+    assert received == list(zip("abc", prefixes, strict=False))

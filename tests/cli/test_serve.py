@@ -33,8 +33,8 @@ def test_options_reach_the_server_and_mistakes_end_with_2(monkeypatch, tmp_path,
 
 
 def test_serve_run_may_give_every_option_as_text():
-    given = {"threads": "4", "replicas": "auto", "batch_wait_ms": "1.5", "version": "2"}
-    options = ServerOptions.model_validate({"model": "m", **given})  # As Ray makes them.
+    texts = {"threads": "4", "replicas": "auto", "batch_wait_ms": "1.5", "version": "2"}
+    options = ServerOptions.model_validate({"model": "m", **texts})  # As Ray makes them.
     typed = ServerOptions(model="m", threads=4, replicas="auto", batch_wait_ms=1.5, version=2)
     assert options == typed
 

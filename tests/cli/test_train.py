@@ -28,15 +28,15 @@ def asked(monkeypatch):
     return asked
 
 
-@pytest.mark.parametrize("given", [[], ["--resume"], ["--overwrite"]])
-def test_the_recipe_and_the_options_reach_the_library(recipe, asked, given, capsys):
-    assert run(["train", str(recipe), "--output", "new", *given]) == 0
+@pytest.mark.parametrize("flags", [[], ["--resume"], ["--overwrite"]])
+def test_the_recipe_and_the_options_reach_the_library(recipe, asked, flags, capsys):
+    assert run(["train", str(recipe), "--output", "new", *flags]) == 0
     ((received, output, options),) = asked
     assert received == training.Recipe.from_dict(recipe_values("corpus"))
     assert output == "new"
     assert options == {
-        "resume": "--resume" in given,
-        "overwrite": "--overwrite" in given,
+        "resume": "--resume" in flags,
+        "overwrite": "--overwrite" in flags,
         "recipe_file": str(recipe),
         "host": SINGLE_HOST,
     }

@@ -17,8 +17,8 @@ def test_lines_and_options_reach_the_translator_and_nothing_else_does(call):
 
 
 def test_tag_markup_and_glossary_reach_the_translator(call):
-    given = ["--tag", "2de", "--markup", "html", "--glossary", "terms.tsv"]
-    _, _, _, asked = call("translate", *given, "--glossary-by", "constraints")
+    options = ["--tag", "2de", "--markup", "html", "--glossary", "terms.tsv"]
+    _, _, _, asked = call("translate", *options, "--glossary-by", "constraints")
     expected = {"tag": "2de", "markup": "html", "glossary": "terms.tsv"}
     assert asked[-1] == {**expected, "glossary_by": "constraints", "batch_size": None, **SPLIT}
     code, _, err, _ = call("translate", "--stream", "--glossary", "terms.tsv")

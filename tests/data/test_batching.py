@@ -25,8 +25,8 @@ def test_no_other_edges_pad_less(count_of, max_shapes):
     count = min(max_shapes, len(distinct))
     # The longest length is always an edge, so the others are what can be chosen.
     best = min(
-        padded_area(lengths, [*others, distinct[-1]])
-        for others in itertools.combinations(distinct[:-1], count - 1)
+        padded_area(lengths, [*chosen, distinct[-1]])
+        for chosen in itertools.combinations(distinct[:-1], count - 1)
     )
     assert padded_area(lengths, edges) == best
     assert len(edges) == count and edges == sorted(set(edges))

@@ -40,7 +40,7 @@ def test_pairs_that_break_no_rule_stay_in_order_in_files_of_their_names(tmp_path
     more = [*PAIRS[11:20], ("Copied text", "copied  text"), PAIRS[3]]
     tsv = write(tmp_path, "more.tsv.gz", ["\t".join(pair) for pair in more])
     corpora = [write_pairs(tmp_path, "some", some), (tsv, None)]
-    found = []
+    reports = []
     for processes in (1, 2):
         output = tmp_path / f"out{processes}"
         report = clean_corpora(corpora, output, processes=processes)
@@ -49,20 +49,20 @@ def test_pairs_that_break_no_rule_stay_in_order_in_files_of_their_names(tmp_path
         assert report == {"output": str(output), **json.loads((output / "report.json").read_text())}
         assert report["files"] == files
         report["options"].pop("processes")
-        found.append([report["corpora"], report["examples"], report["options"]])
-    assert found[0] == found[1]
+        reports.append([report["corpora"], report["examples"], report["options"]])
+    assert reports[0] == reports[1]
     assert read(output / "some.en") == [source for source, _ in PAIRS[:11]]
     assert read(output / "some.de") == [target for _, target in PAIRS[:11]]
     assert read(output / "more.tsv") == ["\t".join(pair) for pair in PAIRS[11:20]]
     assert (output / "length_ratios.png").read_bytes().startswith(b"\x89PNG")
-    rows, examples, _ = found[0]
+    rows, examples, _ = reports[0]
     assert rows == [
         {"files": ["some.en", "some.de"], "pairs": 12, "kept": 11, "dropped": {"numbers": 1}},
         {"files": ["more.tsv"], "pairs": 11, "kept": 9, "dropped": {"copy": 1, "duplicate": 1}},
     ]
     where = {"file": "some.en", "line": 8}
     assert examples["numbers"] == [{**where, "source": broken[0], "target": broken[1]}]
-    assert [each["line"] for each in examples["copy"] + examples["duplicate"]] == [10, 11]
+    assert [example["line"] for example in examples["copy"] + examples["duplicate"]] == [10, 11]
 
 
 @pytest.mark.parametrize("duplicates", ["near", "exact", "keep"])
@@ -98,7 +98,7 @@ def test_pairs_with_a_side_of_a_test_set_are_dropped(tmp_path):
     held_out = [test, write(tmp_path, "test.de", ["", PAIRS[4][1].replace("ä", "a")])]
     corpora, out = [write_pairs(tmp_path, "x", pairs)], tmp_path / "out"
     report = clean_corpora(corpora, out, held_out, processes=1, without=["punctuation"])
-    assert [each["line"] for each in report["examples"]["held_out"]] == [2, 5]
+    assert [example["line"] for example in report["examples"]["held_out"]] == [2, 5]
     assert read(out / "x.en") == [pairs[i][0] for i in (0, 2, 3, 5, 6)]
 
 
@@ -176,12 +176,12 @@ AHEAD, BACK = ["a\tb\t4", "g\th\t1", "e\tf\t1"], ["b\ta\t2", "h\tg\t1.3333", "f\
 )
 def test_a_pages_program_reads_the_scores_of_others(tmp_path, page, mark, files, result):
     blocks = re.findall(r"```bash\n(.*?)```", (HOWTO / f"{page}.md").read_text(), re.DOTALL)
-    (block,) = [each for each in blocks if each.startswith(mark)]
+    (block,) = [code for code in blocks if code.startswith(mark)]
     (tmp_path / "synthetic").mkdir()
     for name, lines in files.items():
         write(tmp_path, name, lines)
     scores = [[0.9, 0.2], [0.8, 0.9], [1.0, 0.6]]
-    write(tmp_path, "scores.jsonl", [json.dumps({"LanguageIDFilter": each}) for each in scores])
+    write(tmp_path, "scores.jsonl", [json.dumps({"LanguageIDFilter": pair}) for pair in scores])
     write(tmp_path, "synthetic/mono.de.tsv.scores", ["-0.7000", "-0.2000", "-0.0100"])
     python = f"PATH={pathlib.Path(sys.executable).parent}:$PATH\n"
     program = python + block.partition("keras-transformer")[0]

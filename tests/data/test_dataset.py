@@ -91,10 +91,10 @@ def test_copies_stand_below_one_another_and_a_share_of_the_seconds_tokens_is_cut
     once = ParallelDataset(pairs, **options)
     plain, cut = (ParallelDataset(pairs, **options, copies=2, cut_share=s) for s in (0.0, 0.25))
     assert once.real_token_share == plain.real_token_share
-    found, tokens = {}, 0
+    by_epoch, tokens = {}, 0
     for epoch in (0, 1):
-        found[epoch] = []
-        batches = (each.batches(epoch) for each in (once, plain, cut))
+        by_epoch[epoch] = []
+        batches = (dataset.batches(epoch) for dataset in (once, plain, cut))
         for single, whole, batch in zip(*batches, strict=True):
             assert np.array_equal(whole[1], batch[1])
             for one, two in zip(*map(keras.tree.flatten, (single, whole)), strict=True):
@@ -105,10 +105,10 @@ def test_copies_stand_below_one_another_and_a_share_of_the_seconds_tokens_is_cut
                 places = second != changed
                 assert (changed[places] == UNK_ID).all() and (second[places] > EOS_ID).all()
                 tokens += (second > EOS_ID).sum()
-                found[epoch].append(places)
-    every = [place for places in found.values() for place in places]
+                by_epoch[epoch].append(places)
+    every = [place for places in by_epoch.values() for place in places]
     assert sum(map(np.sum, every)) / tokens == pytest.approx(0.25, abs=0.02)
-    assert not all(map(np.array_equal, found[0], found[1]))
+    assert not all(map(np.array_equal, by_epoch[0], by_epoch[1]))
     rest = zip(cut.batches(1, start=2), list(cut.batches(1))[2:], strict=True)
     assert all(np.array_equal(a[0], b[0]) for (a, _), (b, _) in rest)
 
@@ -160,15 +160,15 @@ def test_a_tensorflow_dataset_gives_an_epoch_a_pass():
 @pytest.mark.parametrize("steps", [1, 3])
 def test_a_keras_dataset_gives_equal_batches(steps):
     dataset = ParallelDataset(random_pairs(20)[0], batch_tokens=20, accumulation_steps=steps)
-    given = dataset.to_py_dataset()
+    py_dataset = dataset.to_py_dataset()
     for epoch in (0, 1):
         expected = list(dataset.batches(epoch))
-        assert dataset.epoch == epoch and len(given) == len(expected)
+        assert dataset.epoch == epoch and len(py_dataset) == len(expected)
         for step, batch in enumerate(expected):
-            arrays = keras.tree.flatten(batch), keras.tree.flatten(given[step])
+            arrays = keras.tree.flatten(batch), keras.tree.flatten(py_dataset[step])
             for one, other in zip(*arrays, strict=True):
                 assert np.array_equal(one, other) and one.dtype == other.dtype
-        given.on_epoch_end()
+        py_dataset.on_epoch_end()
 
 
 def test_keras_cannot_shuffle_the_batches_of_a_keras_dataset():
@@ -180,9 +180,9 @@ def test_keras_cannot_shuffle_the_batches_of_a_keras_dataset():
     dataset = ParallelDataset(random_pairs(101)[0], shapes=[(4, 12)], accumulation_steps=2)
     with pytest.raises(Exception, match="Call `fit` with `shuffle=False`"):
         model.fit(dataset.to_py_dataset(), verbose=0)
-    given = dataset.to_py_dataset()
-    model.fit(given, epochs=2, shuffle=False, validation_data=given, verbose=0)
-    part = {"steps_per_epoch": len(given) // 2, "epochs": 2}
+    py_dataset = dataset.to_py_dataset()
+    model.fit(py_dataset, epochs=2, shuffle=False, validation_data=py_dataset, verbose=0)
+    part = {"steps_per_epoch": len(py_dataset) // 2, "epochs": 2}
     model.fit(dataset.to_py_dataset(), shuffle=False, **part, verbose=0)
 
 
@@ -195,9 +195,9 @@ def test_the_rows_of_all_hosts_together_are_the_batch(copies, cut_share):
     whole = ParallelDataset(pairs, **options).batches(epoch=1)
     for batch, *parts in zip(whole, *(host.batches(epoch=1) for host in hosts), strict=True):
         sides = [(inputs[0], labels) for inputs, labels in (batch, *parts)]
-        for expected, *found in zip(*sides, strict=True):
-            assert len(found[0]) == len(found[1])
-            together = np.concatenate(found).reshape(copies, -1, expected.shape[1])
+        for expected, *host_rows in zip(*sides, strict=True):
+            assert len(host_rows[0]) == len(host_rows[1])
+            together = np.concatenate(host_rows).reshape(copies, -1, expected.shape[1])
             assert together.shape[1] % 4 == 0  # of each copy, so that halves stay halves
             size = len(expected) // copies
             np.testing.assert_array_equal(together[:, :size].reshape(expected.shape), expected)
@@ -216,8 +216,8 @@ def test_a_label_is_a_target_of_one_token_and_padding_has_none():
     # The mean over two batches of the sums of two losses in all is the mean over two labels.
     np.testing.assert_allclose(weights, [1, 1, 1])
     assert (dataset.real_tokens, dataset.real_token_share) == (5, pytest.approx(5 / 12))
-    (given,), *_ = next(iter(dataset.to_tf_dataset()))
-    np.testing.assert_array_equal(given, source_ids)
+    (tf_ids,), *_ = next(iter(dataset.to_tf_dataset()))
+    np.testing.assert_array_equal(tf_ids, source_ids)
 
 
 def test_weighted_corpora_give_every_epoch_as_many_batches_from_any_step():

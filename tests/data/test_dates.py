@@ -31,7 +31,7 @@ def readings():
     Pattern, month and weekday decide a frame. Seven days from the 20th on of each month of a
     year give all 84 of the latter, and tell day (20 to 26), month (1 to 12) and year apart.
     """
-    found = collections.defaultdict(set)
+    by_frame = collections.defaultdict(set)
     months, days = range(1, 13), range(20, 27)
     days = [datetime.date(2031, month, day) for month in months for day in days]
     for locale in LOCALES:
@@ -42,8 +42,8 @@ def readings():
                 roles = tuple(role_of[int(number)] for number in NUMBER.findall(text))
                 assert sorted(roles) in (["day", "year"], ["day", "month", "year"]), text
                 named_month = None if "month" in roles else day.month
-                found[frame_of(text)].add((named_month, roles))
-    return found
+                by_frame[frame_of(text)].add((named_month, roles))
+    return by_frame
 
 
 def test_each_frame_can_be_read_in_one_way_only(readings):

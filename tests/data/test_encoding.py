@@ -119,8 +119,8 @@ def test_files_give_what_their_texts_give_in_memory_or_from_a_cache(
     monkeypatch.setattr(encoding, "_CHUNK", chunk)
     expected, report = encode(PAIRS)
     for cache in (None, tmp_path / "cache", tmp_path / "cache"):
-        pairs, found = encode_files(*files, Words(), Words(), cache=cache)
-        assert found == report and len(pairs) == 3
+        pairs, file_report = encode_files(*files, Words(), Words(), cache=cache)
+        assert file_report == report and len(pairs) == 3
         for name in ("source_flat", "source_offsets", "target_flat", "target_offsets"):
             one, other = getattr(pairs, name), getattr(expected, name)
             assert np.array_equal(one, other) and one.dtype == other.dtype

@@ -29,12 +29,12 @@ def change(tokenizer):
     """`change(text, target, seed=0, name=share)`: the texts of a pair with one kind of noise."""
 
     def change(source, target, seed=0, **noise):
-        made = PairNoise(Noise(**noise), (tokenizer, tokenizer))
-        ids = [np.array(tokenizer.tokenize(each)) for each in (source, target)]
+        pair_noise = PairNoise(Noise(**noise), (tokenizer, tokenizer))
+        ids = [np.array(tokenizer.tokenize(text)) for text in (source, target)]
         ids[0] = np.append(ids[0], EOS_ID)
-        found = made.change(1, *ids, np.random.default_rng(seed))
-        assert found[0][-1] == EOS_ID and EOS_ID not in found[0][:-1]
-        return found[0].tolist(), tuple(tokenizer.detokenize(list(found)))
+        noisy_ids = pair_noise.change(1, *ids, np.random.default_rng(seed))
+        assert noisy_ids[0][-1] == EOS_ID and EOS_ID not in noisy_ids[0][:-1]
+        return noisy_ids[0].tolist(), tuple(tokenizer.detokenize(list(noisy_ids)))
 
     return change
 
@@ -60,7 +60,7 @@ def test_noise_is_of_every_script():
     text = "கூறுகிறது घरों ကျောင်း"
     noise = PairNoise(Noise(typos=1.0))
     changed = {source for seed in range(30) for source, _ in noise.texts([(text, "")], seed)}
-    assert all(any(word not in each for each in changed) for word in text.split())
+    assert all(any(word not in variant for variant in changed) for word in text.split())
 
 
 def test_typos_are_few_and_of_the_source_alone(change):
@@ -74,11 +74,11 @@ def test_typos_are_few_and_of_the_source_alone(change):
 
 
 def test_sampled_tokens_spell_the_text_in_several_ways(change, tokenizer):
-    found = [change(SOURCES[5], TARGETS[5], seed, subwords=1.0) for seed in range(20)]
-    assert {texts for _, texts in found} == {(SOURCES[5], TARGETS[5])}
-    assert len({tuple(ids) for ids, _ in found}) > 3
+    samples = [change(SOURCES[5], TARGETS[5], seed, subwords=1.0) for seed in range(20)]
+    assert {texts for _, texts in samples} == {(SOURCES[5], TARGETS[5])}
+    assert len({tuple(ids) for ids, _ in samples}) > 3
     again = change(SOURCES[5], TARGETS[5], 3, subwords=1.0)
-    assert again == found[3]
+    assert again == samples[3]
     sure = {tuple(change(SOURCES[5], "a", s, subwords=1.0, subword_alpha=9.0)[0]) for s in range(9)}
     assert sure == {(*tokenizer.tokenize(SOURCES[5]), EOS_ID)}
 

@@ -82,8 +82,8 @@ def test_every_script_has_letters_of_its_name(script):
     assert len(text) > 20
     rules = PairRules(source_scripts=[script], without=["encoding"])
     assert rules.broken(text, text[::-1]) is None
-    others = {"Latin": "двасобаки"}.get(script, "twodogs")
-    assert rules.broken(others, others * 2) == "script"
+    foreign = {"Latin": "двасобаки"}.get(script, "twodogs")
+    assert rules.broken(foreign, foreign * 2) == "script"
 
 
 def test_near_duplicates_share_their_letters_without_case_and_accents():

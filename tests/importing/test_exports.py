@@ -37,11 +37,11 @@ def test_an_export_gives_the_runs_texts_and_scores(runs, tmp_path, name, format,
     report = export_run(runs[name], tmp_path / "export", format, **search, **options)
     assert report.manifest["length_normalization"] == "marian"
     ours, theirs = (Translator.load(path) for path in (runs[name], tmp_path / "export"))
-    expected, found = ours.translate(SOURCES, **search), theirs.translate(SOURCES)
-    assert [each.text for each in found] == [each.text for each in expected]
-    assert [each.score for each in found] == pytest.approx([each.score for each in expected], 1e-3)
+    expected, translations = ours.translate(SOURCES, **search), theirs.translate(SOURCES)
+    assert [t.text for t in translations] == [t.text for t in expected]
+    assert [t.score for t in translations] == pytest.approx([t.score for t in expected], 1e-3)
     if format == "saved_model":
-        texts = [each.text for each in expected]
+        texts = [t.text for t in expected]
         scored = ours.score(SOURCES, texts, word_penalty=0.2)
         check_same(scored, theirs.score(SOURCES, texts))
     with pytest.raises(InputError, match="`length_normalization` is fixed at 'marian'"):
@@ -54,8 +54,8 @@ def test_ctranslate2_ranks_as_marian_in_a_beam_of_its_own(runs, tmp_path, capsys
     assert run([*command, "--output", str(tmp_path / "export")]) == 0
     assert "CTranslate2's beam does not shrink as Marian's does" in capsys.readouterr().err
     ours, theirs = (Translator.load(path) for path in (runs["opus"], tmp_path / "export"))
-    check_same(*(each.translate(SOURCES, beam_size=1) for each in (ours, theirs)))
+    check_same(*(translator.translate(SOURCES, beam_size=1) for translator in (ours, theirs)))
     best = theirs.translate(SOURCES, n_best=3)[0]
-    for each in (best, *best.alternatives):
-        length = len(each.ids)
-        assert each.score == pytest.approx((each.log_probability - 0.2 * length) / length**0.7)
+    for answer in (best, *best.alternatives):
+        length = len(answer.ids)
+        assert answer.score == pytest.approx((answer.log_probability - 0.2 * length) / length**0.7)

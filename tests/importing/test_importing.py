@@ -38,12 +38,12 @@ TARGETS = ["la kato movas", "la maljuna infano vidas malgrandan domon", "jes"]
 @pytest.fixture(scope="module")
 def imported():
     """Models of folders, each imported once."""
-    found = {}
+    models = {}
 
     def get(folder):
-        if folder not in found:
-            found[folder] = import_model(folder)
-        return found[folder]
+        if folder not in models:
+            models[folder] = import_model(folder)
+        return models[folder]
 
     return get
 
@@ -53,25 +53,25 @@ def padded(rows):
     return np.array([[*row, *[0] * (width - len(row))] for row in rows], "int32")
 
 
-def word_scores(got, sources, targets):
+def word_scores(toy, sources, targets):
     """Log-probabilities of the words of targets, a list per target."""
-    source = got.source_tokenizer.tokenize(sources, add_eos=True)
-    target = got.target_tokenizer.tokenize(targets, add_eos=True)
-    found, _ = score_targets(got.model, padded(source), padded(target))
-    found = np.asarray(found)
-    return [row[: len(ids)] for row, ids in zip(found, target, strict=True)]
+    source = toy.source_tokenizer.tokenize(sources, add_eos=True)
+    target = toy.target_tokenizer.tokenize(targets, add_eos=True)
+    scores, _ = score_targets(toy.model, padded(source), padded(target))
+    scores = np.asarray(scores)
+    return [row[: len(ids)] for row, ids in zip(scores, target, strict=True)]
 
 
 @OURS
 def test_words_have_the_probabilities_of_an_independent_reference(imported, name):
     folder = TOYS / name
-    got, path = imported(folder), marian.model_file(folder)
+    toy, path = imported(folder), marian.model_file(folder)
     tensors = marian.read_tensors(path)
     options = yaml.load(bytes(tensors[marian.OPTIONS]).split(b"\0")[0], yaml.BaseLoader)
-    found = word_scores(got, SOURCES, TARGETS)
-    for source, target, scores in zip(SOURCES, TARGETS, found, strict=True):
-        ids = got.source_tokenizer.tokenize(source, add_eos=True)
-        written = got.target_tokenizer.tokenize(target, add_eos=True)
+    all_scores = word_scores(toy, SOURCES, TARGETS)
+    for source, target, scores in zip(SOURCES, TARGETS, all_scores, strict=True):
+        ids = toy.source_tokenizer.tokenize(source, add_eos=True)
+        written = toy.target_tokenizer.tokenize(target, add_eos=True)
         # In the file the end is 0 and the unknown token 1.
         sides = ([id - 2 for id in row] for row in (ids, written))
         expected = marian_reference.log_probabilities(tensors, options, *sides)
@@ -81,8 +81,8 @@ def test_words_have_the_probabilities_of_an_independent_reference(imported, name
 def test_a_weight_of_int8_is_its_number_over_the_multiplier(load_program):
     make = load_program(TOYS / "make.py")
     tensors = marian.read_tensors(TOYS / "student" / "model.intgemm8.bin")
-    made = make.tensors(len(tensors["Wemb"]), np.random.default_rng(2), ssru=True)
-    for name, array in made.items():
+    arrays = make.tensors(len(tensors["Wemb"]), np.random.default_rng(2), ssru=True)
+    for name, array in arrays.items():
         step = np.abs(array).max() / 127
         np.testing.assert_allclose(tensors[name], array, atol=step * 0.51 if "W" in name else 0)
 
@@ -99,26 +99,26 @@ class TestVocabulary:
         """The ids of SentencePiece's pieces, each looked up by its name."""
         path = str(TOYS / "opus" / f"{side}.spm")
         pieces = sentencepiece.SentencePieceProcessor(model_file=path).encode(text, out_type=str)
-        return [names.index(each) + 2 if each in names else UNK_ID for each in pieces]
+        return [names.index(piece) + 2 if piece in names else UNK_ID for piece in pieces]
 
     @pytest.mark.parametrize("side", ["source", "target"])
     def test_a_text_is_cut_as_sentencepiece_cuts_it(self, imported, names, side):
-        got = imported(TOYS / "opus")
-        tokenizer = getattr(got, f"{side}_tokenizer")
+        toy = imported(TOYS / "opus")
+        tokenizer = getattr(toy, f"{side}_tokenizer")
         texts = SOURCES if side == "source" else TARGETS
         texts = [*texts, f"çé {texts[0]}", f"{texts[1]}ççé ж", "Ж"]
-        found = [tokenizer.tokenize(text) for text in texts]
-        assert found == [self.expected(side, text, names) for text in texts]
-        assert any(UNK_ID in row for row in found)
+        rows = [tokenizer.tokenize(text) for text in texts]
+        assert rows == [self.expected(side, text, names) for text in texts]
+        assert any(UNK_ID in row for row in rows)
 
     def test_the_graph_gives_the_ids_of_python(self, imported):
         from keras_transformer.text.graph import GraphTokenizer
 
         tokenizer = imported(TOYS / "opus").source_tokenizer
         texts = [*SOURCES, ">>epo<< the cat"]
-        found = GraphTokenizer(tokenizer).tokenize(texts, add_eos=True).to_list()
-        assert found == tokenizer.tokenize(texts, add_eos=True)
-        assert max(map(max, found)) < tokenizer.vocabulary_size
+        rows = GraphTokenizer(tokenizer).tokenize(texts, add_eos=True).to_list()
+        assert rows == tokenizer.tokenize(texts, add_eos=True)
+        assert max(map(max, rows)) < tokenizer.vocabulary_size
 
     def test_a_language_is_one_token_and_no_separator_of_turns(self, imported, names):
         tokenizer = imported(TOYS / "opus").source_tokenizer
@@ -130,7 +130,7 @@ class TestVocabulary:
     def test_a_piece_of_the_other_side_keeps_its_text_in_a_translation(self, imported, names):
         source = sentencepiece.SentencePieceProcessor(model_file=str(TOYS / "opus" / "source.spm"))
         target = sentencepiece.SentencePieceProcessor(model_file=str(TOYS / "opus" / "target.spm"))
-        others = [
+        source_only = [
             name
             for name in names
             if source.piece_to_id(name) != source.unk_id()
@@ -138,8 +138,8 @@ class TestVocabulary:
             and len(name.strip("▁")) > 1
         ]
         tokenizer = imported(TOYS / "opus").target_tokenizer
-        assert others
-        for name in others:
+        assert source_only
+        for name in source_only:
             text = tokenizer.detokenize([names.index(name) + 2])
             assert text == name.replace("▁", " ").strip()
 
@@ -168,9 +168,9 @@ def changed(tmp_path, name="opus", **options):
     shutil.copytree(TOYS / name, folder)
     path = folder / "model.npz"
     tensors = marian.read_tensors(path)
-    found = yaml.load(bytes(tensors[marian.OPTIONS]).split(b"\0")[0], yaml.BaseLoader)
-    found |= {key.replace("_", "-"): value for key, value in options.items()}
-    tensors[marian.OPTIONS] = np.frombuffer(yaml.safe_dump(found).encode() + b"\0\0", "int8")
+    settings = yaml.load(bytes(tensors[marian.OPTIONS]).split(b"\0")[0], yaml.BaseLoader)
+    settings |= {key.replace("_", "-"): value for key, value in options.items()}
+    tensors[marian.OPTIONS] = np.frombuffer(yaml.safe_dump(settings).encode() + b"\0\0", "int8")
     np.savez(path, **tensors)
     return folder
 
@@ -230,11 +230,11 @@ def test_the_command_makes_a_run_that_translates_as_the_model_does(tmp_path, cap
     output = tmp_path / "run"
     assert run(["import", str(TOYS / "opus"), "--output", str(output)]) == 0
     assert capsys.readouterr().out == f"{output}\n"
-    translator, got = Translator.load(output), import_model(TOYS / "opus")
-    assert {key: translator.defaults[key] for key in got.decoding} == got.decoding
-    engine = ModelEngine(got.model, got.source_tokenizer, got.target_tokenizer, with_xla=False)
-    expected = [each.text for each in engine.translate(SOURCES, **got.decoding)]
-    assert [each.text for each in translator.translate(SOURCES)] == expected
+    translator, toy = Translator.load(output), import_model(TOYS / "opus")
+    assert {key: translator.defaults[key] for key in toy.decoding} == toy.decoding
+    engine = ModelEngine(toy.model, toy.source_tokenizer, toy.target_tokenizer, with_xla=False)
+    expected = [translation.text for translation in engine.translate(SOURCES, **toy.decoding)]
+    assert [translation.text for translation in translator.translate(SOURCES)] == expected
     assert run(["import", str(TOYS / "opus"), "--output", str(output)]) == 2
     assert "exists already" in capsys.readouterr().err
 
@@ -288,8 +288,8 @@ def expected_of(name):
 @pytest.mark.parametrize("name", SUPPORTED)
 def test_words_have_marians_own_scores(imported, name):
     (sources, targets), expected = expected_of(name)
-    found = word_scores(imported(SHARED / "toys" / name), sources, targets)
-    for scores, known in zip(found, expected["word_scores"], strict=True):
+    all_scores = word_scores(imported(SHARED / "toys" / name), sources, targets)
+    for scores, known in zip(all_scores, expected["word_scores"], strict=True):
         np.testing.assert_allclose(scores, known, atol=1e-4)
 
 
@@ -305,9 +305,9 @@ def test_words_have_marians_own_scores(imported, name):
 )
 def test_texts_are_marians_own(imported, name, search):
     (sources, _), expected = expected_of(name)
-    found, known = search_of(imported(SHARED / "toys" / name), sources, search), expected[search]
-    assert len(found) == len(known)
-    for ours, theirs in zip(found, known, strict=True):
+    rows, known = search_of(imported(SHARED / "toys" / name), sources, search), expected[search]
+    assert len(rows) == len(known)
+    for ours, theirs in zip(rows, known, strict=True):
         _, pieces, log_probability, score = theirs[0]
         if ours[0] != pieces:  # A tie of rounding.
             assert abs(ours[1] - score) < 1e-4
@@ -315,21 +315,21 @@ def test_texts_are_marians_own(imported, name, search):
             np.testing.assert_allclose(ours[1:], [score, log_probability], atol=1e-3)
 
 
-def search_of(got, sources, search):
+def search_of(toy, sources, search):
     """Pieces, score and log-probability of each translation by a search of `expected.json`."""
     numbers = re.fullmatch(r"beam(\d+)_normalize([\d.]+)_penalty([\d.]+)", search).groups()
     beam, normalize, penalty = map(float, numbers)
     options = {"beam_size": int(beam), "length_penalty": normalize, "word_penalty": penalty}
     options |= {"length_normalization": "marian", "max_length_ratio": 3.0}
-    engine = ModelEngine(got.model, got.source_tokenizer, got.target_tokenizer, with_xla=False)
-    tokenizer = got.target_tokenizer
+    engine = ModelEngine(toy.model, toy.source_tokenizer, toy.target_tokenizer, with_xla=False)
+    tokenizer = toy.target_tokenizer
 
     def pieces(ids):
         return " ".join(tokenizer.pieces_of([id for id in ids if id != EOS_ID]))
 
     return [
-        (pieces(each.ids), each.score, each.log_probability)
-        for each in engine.translate(sources, batch_size=len(sources), **options)
+        (pieces(translation.ids), translation.score, translation.log_probability)
+        for translation in engine.translate(sources, batch_size=len(sources), **options)
     ]
 
 
@@ -341,15 +341,15 @@ def test_bergamots_binary_file_gives_the_scores_of_the_npz(imported, tmp_path):
     (sources, targets), _ = expected_of("post_ssru_guided")
     quantized = import_model(tmp_path)
     exact = np.concatenate(word_scores(imported(folder), sources, targets))
-    found = np.concatenate(word_scores(quantized, sources, targets))
-    assert np.abs(found - exact).mean() < 0.1
+    scores = np.concatenate(word_scores(quantized, sources, targets))
+    assert np.abs(scores - exact).mean() < 0.1
 
 
 @with_shared_toys
 def test_hugging_faces_logits_and_texts(imported):
     pytest.importorskip("safetensors")
     folder = SHARED / "hf" / "tied"
-    got = imported(folder)
+    toy = imported(folder)
     known = json.loads((folder / "expected.json").read_text("utf-8"))
     arrays = np.load(folder / "expected.npz")
     pad = json.loads((folder / "config.json").read_text())["pad_token_id"]
@@ -357,10 +357,10 @@ def test_hugging_faces_logits_and_texts(imported):
     for number, text in enumerate(known["sources"]):
         source = [ours[id] for id in arrays[f"source{number}"]]
         target = [ours[id] for id in arrays[f"target{number}"]]
-        assert got.source_tokenizer.tokenize(text, add_eos=True) == source
-        logits = np.asarray(got.model((np.array([source]), np.array([[1, *target[:-1]]]))))[0]
+        assert toy.source_tokenizer.tokenize(text, add_eos=True) == source
+        logits = np.asarray(toy.model((np.array([source]), np.array([[1, *target[:-1]]]))))[0]
         np.testing.assert_allclose(logits[:, ours], arrays[f"logits{number}"], atol=1e-4)
-    engine = ModelEngine(got.model, got.source_tokenizer, got.target_tokenizer, with_xla=False)
-    options = {**got.decoding, "beam_size": 4, "max_length": 39, "max_length_ratio": float("inf")}
-    found = [each.text for each in engine.translate(known["sources"], **options)]
-    assert found == [text for text, *_ in known["beam4"]]
+    engine = ModelEngine(toy.model, toy.source_tokenizer, toy.target_tokenizer, with_xla=False)
+    options = {**toy.decoding, "beam_size": 4, "max_length": 39, "max_length_ratio": float("inf")}
+    texts = [translation.text for translation in engine.translate(known["sources"], **options)]
+    assert texts == [text for text, *_ in known["beam4"]]

@@ -39,7 +39,7 @@ class Browser:
         self.wait(lambda: place.exists() and place.read_text().count("\n"))
         port = place.read_text().splitlines()[0]
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/json") as tabs:
-            (tab,) = [each for each in json.load(tabs) if each["type"] == "page"]
+            (tab,) = [target for target in json.load(tabs) if target["type"] == "page"]
         self._open = contextlib.ExitStack()
         address = tab["webSocketDebuggerUrl"]
         self._socket = self._open.enter_context(connect(address, max_size=None))
@@ -58,13 +58,13 @@ class Browser:
                 return answer["result"]
 
     def _note(self, event):
-        found = event.get("params", {})
+        params = event.get("params", {})
         if event.get("method") == "Runtime.exceptionThrown":
-            self.complaints.append(str(found["exceptionDetails"]))
-        elif event.get("method") == "Runtime.consoleAPICalled" and found["type"] == "error":
-            self.complaints.append(str(found["args"]))
-        elif event.get("method") == "Log.entryAdded" and found["entry"]["level"] == "error":
-            self.complaints.append(found["entry"]["text"])
+            self.complaints.append(str(params["exceptionDetails"]))
+        elif event.get("method") == "Runtime.consoleAPICalled" and params["type"] == "error":
+            self.complaints.append(str(params["args"]))
+        elif event.get("method") == "Log.entryAdded" and params["entry"]["level"] == "error":
+            self.complaints.append(params["entry"]["text"])
 
     def evaluate(self, expression):
         """The value of JavaScript."""
@@ -88,8 +88,8 @@ class Browser:
 
     def text(self, selector):
         """The visible text of an element, "" if it is hidden."""
-        found = f"document.querySelector({json.dumps(selector)})"
-        return self.evaluate(f"{found}.checkVisibility() ? {found}.innerText : ''")
+        element = f"document.querySelector({json.dumps(selector)})"
+        return self.evaluate(f"{element}.checkVisibility() ? {element}.innerText : ''")
 
     def wait(self, condition, seconds=120):
         deadline = time.monotonic() + seconds

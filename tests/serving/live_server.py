@@ -232,9 +232,9 @@ def processes_below(ancestor, title=""):
     """Ids of the processes below one whose title has `title` in it."""
     import psutil
 
-    found = []
+    pids = []
     for process in psutil.Process(ancestor).children(recursive=True):
         with contextlib.suppress(psutil.Error):
             if title in " ".join(process.cmdline()):
-                found.append(process.pid)
-    return found
+                pids.append(process.pid)
+    return pids

@@ -144,7 +144,7 @@ def nginx(server, tmp_path):
         pytest.skip("needs nginx: apt-get install nginx-light")
     port = free_port()
     folders = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    paths = "".join(f"{each}_temp_path {tmp_path}/{each};" for each in folders)
+    paths = "".join(f"{folder}_temp_path {tmp_path}/{folder};" for folder in folders)
     text = (EXAMPLES / "nginx.conf").read_text()
     text = text.replace("127.0.0.1:8501", f"127.0.0.1:{server.port}")
     text = text.replace("listen 8080", f"listen 127.0.0.1:{port}")
@@ -182,8 +182,8 @@ def test_a_full_queue_rejects_at_once_and_loses_nothing(server):
     with concurrent.futures.ThreadPoolExecutor(60) as pool:
         held = hold(server, pool)
         asked = [pool.submit(server.predict, {"inputs": [f"{i} a", f"{i} b"]}) for i in range(58)]
-        answers = [each.result() for each in asked]
-        assert [each.result().status for each in held] == [200, 200]
+        answers = [future.result() for future in asked]
+        assert [future.result().status for future in held] == [200, 200]
     assert {answer.status for answer in answers} == {200, 503}
     for i, answer in enumerate(answers):
         if answer.status == 200:
@@ -218,7 +218,7 @@ def test_a_legal_mebibyte_stops_no_other_client(server):
     stop.set()
     asking.join()
     # Once or twice another program may have had the cores.
-    assert sum(each > 0.3 for each in waits) < 5, waits
+    assert sum(wait > 0.3 for wait in waits) < 5, waits
 
 
 def test_the_metrics_are_on_rays_prometheus_endpoint(server):
@@ -231,7 +231,7 @@ def test_the_metrics_are_on_rays_prometheus_endpoint(server):
 
     # Every one that the dashboard draws. Ray's proxy and the replica report at different times.
     dashboard = json.loads((EXAMPLES / "grafana.json").read_text(encoding="utf-8"))
-    drawn = [each["expr"] for panel in dashboard["panels"] for each in panel["targets"]]
+    drawn = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
     expected = {name for expression in drawn for name in re.findall(r"\bray_\w+", expression)}
     assert len(expected) == 7
     server.wait(lambda: expected <= set(re.findall(r"^\w+", exposition(), re.MULTILINE)), 60)
@@ -264,10 +264,10 @@ def test_hung_batches_are_504_and_their_process_is_replaced(server):
         held = hold(server, pool, "endless")
         waiting = [pool.submit(server.predict, {"inputs": [f"a{i}"]}) for i in range(5)]
         server.wait(lambda: server.get("/readyz").status == 503)
-        for each in held:
-            assert "has not ended within 6 seconds" in error_of(each.result(), 504)
-        for each in waiting:
-            assert "its process is replaced" in error_of(each.result(), 503)
+        for future in held:
+            assert "has not ended within 6 seconds" in error_of(future.result(), 504)
+        for future in waiting:
+            assert "its process is replaced" in error_of(future.result(), 503)
     server.wait(lambda: server.is_ready() and replica not in server.replicas())
     assert server.translate("a") == ["A"]
 
@@ -277,10 +277,10 @@ def test_a_killed_replica_costs_its_requests_alone_which_are_not_sent_again(serv
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         held = hold(server, pool, "endless")
         os.kill(replica, signal.SIGKILL)
-        assert all(each.result().status == 500 for each in held)  # Ray's proxy says so.
+        assert all(future.result().status == 500 for future in held)  # Ray's proxy says so.
         # A batch that was sent again would hold these up.
-        for each in [pool.submit(server.translate, f"a{i}") for i in range(6)]:
-            assert each.result()[0].startswith("A")
+        for future in [pool.submit(server.translate, f"a{i}") for i in range(6)]:
+            assert future.result()[0].startswith("A")
     assert len(server.replicas()) == 1 and server.replicas() != [replica]
 
 
@@ -379,7 +379,7 @@ def test_a_server_that_is_told_to_stop_finishes_its_accepted_requests(server):
         held = [pool.submit(server.translate, "busy", f"a{i}") for i in range(4)]
         time.sleep(0.5)
         code, stdout = server.stop()
-        assert [each.result() for each in held] == [["BUSY", f"A{i}"] for i in range(4)]
+        assert [future.result() for future in held] == [["BUSY", f"A{i}"] for i in range(4)]
     assert (code, stdout) == (0, b"")
     with pytest.raises(OSError):
         socket.create_connection(("127.0.0.1", server.port), timeout=5)

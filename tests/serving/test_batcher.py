@@ -88,7 +88,7 @@ def a_loops_time(monkeypatch):
 
 async def start(*coroutines):
     """Tasks that have come as far as they can by themselves."""
-    tasks = [asyncio.ensure_future(each) for each in coroutines]
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     await asyncio.sleep(0.01)
     return tasks
 
@@ -106,11 +106,11 @@ async def together(model, batcher, *requests):
 async def test_sentences_of_several_requests_share_batches_and_come_back_to_their_own(model):
     batcher = make(model)
     (first,) = await start(ask(batcher, "a"))
-    others = await start(ask(batcher, "b", "c", "d"), ask(batcher, "e"), ask(batcher))
+    tasks = await start(ask(batcher, "b", "c", "d"), ask(batcher, "e"), ask(batcher))
     assert model.batches == [["a"]]  # Nothing to wait for.
     assert batcher.waiting == 4
     model.go()
-    assert await asyncio.gather(first, *others) == [["A"], ["B", "C", "D"], ["E"], []]
+    assert await asyncio.gather(first, *tasks) == [["A"], ["B", "C", "D"], ["E"], []]
     assert model.batches == [["a"], ["b", "c", "d", "e"]]
     assert batcher.waiting == 0
 

@@ -42,15 +42,15 @@ def test_a_job_is_another_one_when_a_file_that_decides_the_answer_changes(tmp_pa
     for name in f"{DECIDING} {LOGS}".split():
         write(model, name, "before")
     (tmp_path / "link").symlink_to(model)
-    found = [_fingerprint(str(model))]
+    fingerprints = [_fingerprint(str(model))]
     for name in LOGS.split():
         write(model, name, "after")
-        assert _fingerprint(str(tmp_path / "link")) == found[0]
+        assert _fingerprint(str(tmp_path / "link")) == fingerprints[0]
     for name in DECIDING.split():
         write(model, name, "after")
-        found.append(_fingerprint(str(model)))
-    assert len(set(found)) == len(found)
-    assert _fingerprint(str(model / "saved_model.pb")) == found[-1]
+        fingerprints.append(_fingerprint(str(model)))
+    assert len(set(fingerprints)) == len(fingerprints)
+    assert _fingerprint(str(model / "saved_model.pb")) == fingerprints[-1]
 
 
 def test_a_killed_worker_and_a_killed_command_lose_nothing(light, left_behind, tmp_path):

@@ -105,16 +105,16 @@ def test_a_node_that_dies_under_load_costs_its_requests_alone(cluster, light):
                 time.sleep(1)  # Retry-After
 
     asking = [threading.Thread(target=ask) for _ in range(8)]
-    for each in asking:
-        each.start()
+    for thread in asking:
+        thread.start()
     wait_for(lambda: len(statuses) > 80)
     cluster.remove_node(second, allow_graceful=False)
     killed = len(statuses)
     # Until Ray has noticed, requests still go to the dead node.
     wait_for(lambda: len(statuses) > killed + 80 and set(statuses[-80:]) == {200})
     stop.set()
-    for each in asking:
-        each.join()
+    for thread in asking:
+        thread.join()
     # What the next test starts must not be sent there.
     wait_for(lambda: sum(node["Alive"] for node in ray.nodes()) == 1)
     assert killed

@@ -106,9 +106,9 @@ def test_sampling_out_of_range_is_the_nearest_in_range_as_in_a_saved_model(
     engine = Engine()
     load(engine).run("sample", [{"text": "a", **SAMPLING, option: value}])
     ((_, options),) = engine.calls
-    given = {name: options[name] for name in SAMPLING}
-    assert given == {**SAMPLING, option: taken}
-    DecodingOptions(sampling=True, **given)
+    settings = {name: options[name] for name in SAMPLING}
+    assert settings == {**SAMPLING, option: taken}
+    DecodingOptions(sampling=True, **settings)
 
 
 @pytest.mark.parametrize(
@@ -132,14 +132,14 @@ def test_scores_are_rows_too(load):
 def test_signatures_are_those_that_the_engine_is_capable_of():
     engine = Engine("litert", n_best=3)
     engine.capabilities = frozenset({"translate"})
-    found = signatures_of(engine)
-    assert set(found) == {"serving_default", "greedy", "beam"}
-    assert found["beam"].outputs["score"].shape == (3,)
+    served = signatures_of(engine)
+    assert set(served) == {"serving_default", "greedy", "beam"}
+    assert served["beam"].outputs["score"].shape == (3,)
     text = {"dtype": "string", "shape": [None]}
     one = {"inputs": {"text": text}, "outputs": {"translation": text}}
-    found = signatures_of(Engine(signatures={"serving_default": one, "greedy": one, "ids": one}))
-    assert set(found) == {"serving_default", "greedy"}
-    assert set(found["greedy"].outputs) == {"translation"}
+    served = signatures_of(Engine(signatures={"serving_default": one, "greedy": one, "ids": one}))
+    assert set(served) == {"serving_default", "greedy"}
+    assert set(served["greedy"].outputs) == {"translation"}
 
 
 def test_the_warm_up_runs_each_shape_that_is_compiled(load):
@@ -174,7 +174,7 @@ def test_a_fault_of_the_engine_is_no_rejection(load):
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "given", "translation"),
+    ("text", "options", "sent", "translation"),
     [
         ("<b>ab</b>", {"markup": "html"}, "ab", "<b>AB</b>"),
         ("%s {x} %d", {"markup": "placeholders"}, "<ph_1> <ph_2> ", "%s {x} %d"),
@@ -187,10 +187,10 @@ def test_a_fault_of_the_engine_is_no_rejection(load):
         ),
     ],
 )
-def test_options_of_a_request_are_those_of_the_translator(load, text, options, given, translation):
+def test_options_of_a_request_are_those_of_the_translator(load, text, options, sent, translation):
     engine = Engine(placeholders=[2], tags=["2fr"], terms=True)
-    (found,) = load(engine).run("serving_default", [{"text": text}], options.items())
-    assert found["translation"] == translation and engine.calls[-1][0] == [given]
+    (row,) = load(engine).run("serving_default", [{"text": text}], options.items())
+    assert row["translation"] == translation and engine.calls[-1][0] == [sent]
     assert engine.calls[-1][1].get("alignment", False) == (options.get("markup") == "html")
 
 

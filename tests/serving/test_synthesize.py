@@ -28,10 +28,10 @@ class Upper:
         if self.interrupted_at in texts:
             raise KeyboardInterrupt
         self.seen += texts
-        others = [(Translation(f"{text.upper()} 2", -2.5),) for text in texts]
+        hypotheses = [(Translation(f"{text.upper()} 2", -2.5),) for text in texts]
         return [
             Translation(text.upper(), -0.5, alternatives=other[: (n_best - 1) * bool(text)])
-            for text, other in zip(texts, others, strict=True)
+            for text, other in zip(texts, hypotheses, strict=True)
         ]
 
 
@@ -61,9 +61,9 @@ def test_each_hypothesis_is_a_pair_with_its_score_and_a_recipe_takes_them(
     pairs, scores = [], []
     for line in LINES:
         line = line.replace("\t", " ").replace("  ", " ")
-        found = [line.upper()] + [f"{line.upper()} 2"] * bool(line)
-        pairs += [(text, line) if back else (line, text) for text in found]
-        scores += ["-0.5000", "-2.5000"][: len(found)]
+        hypotheses = [line.upper()] + [f"{line.upper()} 2"] * bool(line)
+        pairs += [(text, line) if back else (line, text) for text in hypotheses]
+        scores += ["-0.5000", "-2.5000"][: len(hypotheses)]
     assert list(zip(*read_pairs("out/mono.de.tsv"), strict=True)) == pairs
     assert (tmp_path / "out" / "mono.de.tsv.scores").read_text().splitlines() == scores
     values = recipe_values(tmp_path)

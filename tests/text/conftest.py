@@ -48,5 +48,5 @@ def word_tokenizer(sentences):
 @pytest.fixture(scope="session")
 def symbol_tokenizer(sentences):
     """Has a tag, and two placeholders."""
-    texts = [f"<2de> {each} <ph_1>" for each in sentences]
+    texts = [f"<2de> {sentence} <ph_1>" for sentence in sentences]
     return Tokenizer.train_from_texts(texts, vocabulary_size=58, tags=("2de",), placeholders=2)

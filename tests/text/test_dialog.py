@@ -67,7 +67,7 @@ def test_the_oldest_turns_are_dropped_where_the_model_reads_no_more(tokenizer, w
     for text in texts:
         history.append("hello there")
         every = [TURNS.join(history[start:]) for start in range(len(history))]
-        assert text == next(each for each in every if size(each) <= limit)
+        assert text == next(joined for joined in every if size(joined) <= limit)
         history.append(f"day {text.count('</s>') + 1}")
     assert texts[-1] != every[0]
     with pytest.raises(InputError, match="A message has at most"):

@@ -36,7 +36,7 @@ GLOSSARY = Glossary({**TERMS, "犬": "Inu", "the snow.": "R&D"}.items())
     ],
 )
 def test_terms_are_whole_words_the_longest_first_and_none_in_symbols(text, expected):
-    assert [each.translation for each in GLOSSARY.matches(text)] == expected
+    assert [match.translation for match in GLOSSARY.matches(text)] == expected
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,8 @@ def test_terms_are_whole_words_the_longest_first_and_none_in_symbols(text, expec
 def test_words_end_where_their_letters_and_marks_do_and_anywhere_in_scripts_without_spaces(
     term, text, count
 ):
-    found = Glossary([(term, "x")]).matches(text)
-    assert [text[each.start : each.stop] for each in found] == [term] * count
+    matches = Glossary([(term, "x")]).matches(text)
+    assert [text[match.start : match.stop] for match in matches] == [term] * count
     # A pair of texts has the term on both sides, or on none.
     assert len(Glossary([("t", term)]).matches("t", text)) == bool(count)
 
@@ -77,14 +77,14 @@ def test_a_thousand_annotated_texts_are_the_texts_without_their_annotations():
     for _ in range(1000):
         text = random_text(rng)
         matches = GLOSSARY.matches(text)
-        found = annotate(text, matches)
-        assert without_annotations(found) == text
+        marked = annotate(text, matches)
+        assert without_annotations(marked) == text
         for match, shown in zip(
-            matches, re.findall("<term_begin> (.*?)<term_as> (.*?)<term_end>", found), strict=True
+            matches, re.findall("<term_begin> (.*?)<term_as> (.*?)<term_end>", marked), strict=True
         ):
             assert shown == (text[match.start : match.stop], match.translation)
         # Each character comes from one of the text, in order; a translation's from its term.
-        places, read = origins(found), "".join(found.split())
+        places, read = origins(marked), "".join(marked.split())
         plain = "".join(text.split())
         assert len(places) == len(read)
         assert list(dict.fromkeys(places[places >= 0])) == list(range(len(plain)))
@@ -96,9 +96,9 @@ def test_a_thousand_annotated_texts_are_the_texts_without_their_annotations():
 def test_symbols_that_a_text_or_a_glossary_spells_are_none():
     glossary = Glossary({"a<term_as>": "b<term_end>", "dog": "x"}.items())
     text = "<term_begin> dog<term_as> y<term_end> a<term_as>"
-    found = annotate(text, glossary.matches(text))
-    assert [found.count(symbol) for symbol in TERM_SYMBOLS] == [2, 2, 2]
-    assert without_annotations(found) == text.replace("<term_", "term_")
+    annotated = annotate(text, glossary.matches(text))
+    assert [annotated.count(symbol) for symbol in TERM_SYMBOLS] == [2, 2, 2]
+    assert without_annotations(annotated) == text.replace("<term_", "term_")
 
 
 def test_annotations_are_single_tokens_around_the_tokens_of_the_words():
@@ -125,8 +125,8 @@ def test_annotations_are_single_tokens_around_the_tokens_of_the_words():
     ],
 )
 def test_a_pair_has_a_term_whose_translation_it_has_inflected_or_not(target, is_there):
-    found = Glossary([("dog", "Köter"), ("dog", "Hund")]).matches("A dog.", target)
-    assert [each.translation for each in found] == ["Hund"] * is_there
+    matches = Glossary([("dog", "Köter"), ("dog", "Hund")]).matches("A dog.", target)
+    assert [match.translation for match in matches] == ["Hund"] * is_there
 
 
 def test_up_to_three_terms_of_a_training_pair_are_drawn():
@@ -135,11 +135,11 @@ def test_up_to_three_terms_of_a_training_pair_are_drawn():
     rng, seen, counts = np.random.default_rng(0), set(), set()
     for _ in range(100):
         source, target = Glossary(rows).in_training(*pair, rng)
-        found = re.findall(r"<term_begin> s(\d)<term_as> t(\d)<term_end>", source)
+        terms = re.findall(r"<term_begin> s(\d)<term_as> t(\d)<term_end>", source)
         assert target == pair[1] and without_annotations(source) == pair[0]
-        assert all(one == other for one, other in found)
-        seen |= set(found)
-        counts.add(len(found))
+        assert all(one == other for one, other in terms)
+        seen |= set(terms)
+        counts.add(len(terms))
     assert counts == {1, 2, 3} and len(seen) == 5
     assert Glossary(rows).in_training("none", "none", rng) == ("none", "none")
 

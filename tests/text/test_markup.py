@@ -36,7 +36,7 @@ class FakeEngine(Engine):
         self.source_tokenizer = types.SimpleNamespace(tags=(), **tokens)
 
     def translate(self, texts, alignment=False, **options):
-        self.texts, found = texts, []
+        self.texts, translations = texts, []
         for text in texts:
             source = text.split()
             said = self.say(source)
@@ -51,8 +51,8 @@ class FakeEngine(Engine):
                 source_tokens=(*("▁" + word for word in source), "</s>"),
                 alignment=weights if alignment else None,
             )
-            found.append(translation)
-        return found
+            translations.append(translation)
+        return translations
 
 
 def unchanged(words):
@@ -90,11 +90,11 @@ def test_tags_enclose_the_translations_of_the_words_that_they_enclosed(source, s
 
 def test_an_item_is_a_placeholder_that_the_model_writes_where_it_wants():
     source = "Mail {name} at a@b.org now"
-    found = translated(source, lambda words: unchanged(words)[::-1], "placeholders")
-    assert found == "now a@b.org at {name} Mail"
+    translation = translated(source, lambda words: unchanged(words)[::-1], "placeholders")
+    assert translation == "now a@b.org at {name} Mail"
     # Without placeholders in the vocabulary an item stands between the words around it.
-    found = translated("Mail {name} at home", in_order, "html", Placeholders())
-    assert found == "MAIL {name} AT HOME"
+    translation = translated("Mail {name} at home", in_order, "html", Placeholders())
+    assert translation == "MAIL {name} AT HOME"
 
 
 def test_markup_needs_an_engine_that_can_do_it():
@@ -136,7 +136,7 @@ def random_markup(rng):
 def disorder(text, rng):
     """A made-up translation: words dropped, doubled and moved, attention at random."""
     source = tokens_of(text)
-    target = [each for each in source for _ in range(rng.choice([0, 1, 1, 1, 2]))]
+    target = [token for token in source for _ in range(rng.choice([0, 1, 1, 1, 2]))]
     target += ["▁<ph_7>"] * (rng.random() < 0.1)
     if rng.random() < 0.7:
         rng.shuffle(target)
@@ -160,10 +160,10 @@ def tree(text):
     tags, stack, pairs = TAG.findall(text), [], {}
     for place, tag in enumerate(tags):
         name = re.match(r"</?(\w*)", tag)
-        if tag.startswith("</") and name[1] in [each for _, each in stack]:
+        if tag.startswith("</") and name[1] in [element for _, element in stack]:
             while True:
-                opened, found = stack.pop()
-                if found == name[1]:
+                opened, open_name = stack.pop()
+                if open_name == name[1]:
                     pairs[opened] = place
                     break
         elif not tag.startswith(("</", "<!", "<br")):
@@ -184,15 +184,15 @@ def test_every_tag_and_item_of_ten_thousand_sources_is_there_once_and_nested_as_
         protected = protect(source, "html", placeholders)
         assert protected.text.count("<ph_") <= placeholders.size
         assert not TAG.search(re.sub(r"<ph_\d+>", "", protected.text.replace("<b>", "")))
-        found = restore(disorder(protected.text, rng), protected).text
+        restored = restore(disorder(protected.text, rng), protected).text
         for pattern in (TAG, ITEM):
-            wanted = collections.Counter(pattern.findall(source))
-            assert collections.Counter(pattern.findall(found)) == wanted, (source, found)
+            counts = collections.Counter(pattern.findall(source))
+            assert collections.Counter(pattern.findall(restored)) == counts, (source, restored)
         whole = tree(source)
         if len(whole) == len(re.findall(r"<\w id", source)) == source.count("</"):
-            assert tree(found) == whole, (source, found)
+            assert tree(restored) == whole, (source, restored)
         # What is left is text, with its signs escaped.
-        assert not re.search("[<>]", TAG.sub("", found)), (source, found)
+        assert not re.search("[<>]", TAG.sub("", restored)), (source, restored)
 
 
 BESIDE = "&nbsp; &quot; &lt; &gt; &amp; &#40; &rdquo; &#x2003; ( ) .".split()
@@ -209,9 +209,9 @@ def test_items_beside_character_references_are_no_more_and_no_less_than_they_are
         assert protected.literals == [item] * 2, source
         assert re.findall("[xy]", protected.text) == ["x", "y"], source
         tokens = tokens_of(protected.text)
-        found = Translation(protected.text, 0.0, tokens=tokens, source_tokens=tokens)
-        found = html.unescape(restore(found, protected).text)
-        assert found.split() == html.unescape(source).split(), source
+        translation = Translation(protected.text, 0.0, tokens=tokens, source_tokens=tokens)
+        translation = html.unescape(restore(translation, protected).text)
+        assert translation.split() == html.unescape(source).split(), source
 
 
 def test_thousands_of_nested_tags_are_nested_as_before():
@@ -252,10 +252,10 @@ def test_what_looks_like_a_placeholder_in_a_source_is_none(source, item):
     protected = protect(item + source, "html", EIGHT)
     symbols = re.findall(r"<ph_\d+>", protected.text)
     assert symbols == [f"<ph_{number + 1}>" for number in range(len(protected.literals))]
-    found = translated(item + source, unchanged)
-    assert found.startswith(item)
-    assert sorted(re.findall("</?[bi]>", found)) == sorted(re.findall("</?[bi]>", source))
-    text = [html.unescape(re.sub("</?[bi]>", "", each)) for each in (found, item + source)]
+    translation = translated(item + source, unchanged)
+    assert translation.startswith(item)
+    assert sorted(re.findall("</?[bi]>", translation)) == sorted(re.findall("</?[bi]>", source))
+    text = [html.unescape(re.sub("</?[bi]>", "", side)) for side in (translation, item + source)]
     # A name that tags interrupt is written with another sign.
     assert re.sub("[-_ ]", "", text[0]) == re.sub("[-_ ]", "", text[1])
 
@@ -264,50 +264,50 @@ class SplittingEngine(FakeEngine):
     """Translates sentence by sentence, each with the tag in front of the text."""
 
     def translate(self, texts, **options):
-        found = []
+        translations = []
         for text in texts:
             tag, *sentences = re.split(r" (?=S)", text)
-            parts = super().translate([f"{tag} {each}" for each in sentences], **options)
-            found.append(Translation.joined(parts, False))
-        return found
+            parts = super().translate([f"{tag} {sentence}" for sentence in sentences], **options)
+            translations.append(Translation.joined(parts, False))
+        return translations
 
 
 def test_tags_of_a_split_text_with_a_tag_of_the_corpus_do_not_drift():
     engine = SplittingEngine(lambda words: in_order(words)[1:])
     engine.source_tokenizer.tags = ("2de",)
     sentences = [f"S{number} a <b>b</b> c." for number in range(9)]
-    (found,) = Translator(engine).translate([" ".join(sentences)], markup="html", tag="2de")
-    assert found.text == " ".join(sentences).upper().replace("B>", "b>")
+    (translation,) = Translator(engine).translate([" ".join(sentences)], markup="html", tag="2de")
+    assert translation.text == " ".join(sentences).upper().replace("B>", "b>")
 
 
 def test_a_tag_encloses_a_word_where_words_have_no_spaces():
     source = "我有一只<b>狗</b>。"
     protected = protect(source, "html", EIGHT)
     same = dict(tokens=tuple(protected.text), source_tokens=tuple(protected.text))
-    found = Translation(protected.text, 0.0, alignment=np.eye(len(protected.text)), **same)
-    assert restore(found, protected).text == source
+    translation = Translation(protected.text, 0.0, alignment=np.eye(len(protected.text)), **same)
+    assert restore(translation, protected).text == source
 
 
 def test_a_tag_cuts_no_word_between_a_letter_and_its_marks():
     protected = protect("<i>a</i> b", "html", EIGHT)
-    found = Translation(
+    translation = Translation(
         "घरों है",
         0.0,
         tokens=("▁घर", "ों", "▁है"),
         source_tokens=("▁a", "▁b"),
         alignment=np.array([[1, 0], [0.4, 0.6], [0, 1]]),
     )
-    assert restore(found, protected).text == "<i>घरों</i> है"
+    assert restore(translation, protected).text == "<i>घरों</i> है"
 
 
 def test_placeholders_of_a_pair_are_what_both_sides_have_equally_often():
     source = "Ask a@b.org or {x}: <b>5</b> of {x} is %s, 50% more"
     target = "<b>5</b> von {x}: fragen Sie a@b.org oder {x}, %s 50 % c@d.org"
     one, other = with_placeholders(source, target, Placeholders(9))
-    found = re.findall(r"<ph_\d>", one)
-    assert len(set(found)) == 6 and sorted(found) == sorted(re.findall(r"<ph_\d>", other))
+    symbols = re.findall(r"<ph_\d>", one)
+    assert len(set(symbols)) == 6 and sorted(symbols) == sorted(re.findall(r"<ph_\d>", other))
     assert "5" in one and "50% more" in one and "c@d.org" in other
-    back = dict(zip(found, ["a@b.org", "{x}", "<b>", "</b>", "{x}", "%s"], strict=True))
+    back = dict(zip(symbols, ["a@b.org", "{x}", "<b>", "</b>", "{x}", "%s"], strict=True))
     assert re.sub(r"<ph_\d>", lambda match: back[match[0]], other) == target
     # An item that one side has more often stays.
     assert with_placeholders("{x} {x}", "{x}", EIGHT) == ("{x} {x}", "{x}")
@@ -332,22 +332,22 @@ def obedient(words):
 def test_a_model_of_annotations_reads_terms_with_their_translations(tmp_path):
     engine = FakeEngine(obedient, annotates=True)
     translator = Translator(engine)
-    found = translator.translate(["Dog dogs a big dog"], glossary=TERMS)[0].text
+    translation = translator.translate(["Dog dogs a big dog"], glossary=TERMS)[0].text
     assert engine.texts == [
         "<term_begin> Dog<term_as> Köter<term_end> dogs a "
         "<term_begin> big dog<term_as> Riesenköter<term_end>"
     ]
-    assert found == "Köter dogs a Riesenköter"
+    assert translation == "Köter dogs a Riesenköter"
     file = tmp_path / "terms.tsv"
     file.write_text("".join(f"{a}\t{b}\n" for a, b in TERMS.items()), encoding="utf-8")
     # Terms are looked for in what the model reads: not in a tag, nor up to a tag alone.
     source = '<a href="dog">See</a> {x} &amp; <i>the big</i> dog at <b>the</b> snow. now'
-    found = translator.translate([source], markup="html", glossary=file)[0].text
+    translation = translator.translate([source], markup="html", glossary=file)[0].text
     assert engine.texts[0].count("<term_as>") == 2
-    words = re.sub("</?[ib]>", "", found).split()
+    words = re.sub("</?[ib]>", "", translation).split()
     assert words == '<a href="dog">See</a> {x} &amp; the Riesenköter at R&amp;D now'.split()
     for tag in ("<i>", "</i>", "<b>", "</b>"):
-        assert found.count(tag) == 1
+        assert translation.count(tag) == 1
 
 
 def test_tags_enclose_annotated_terms_as_they_do_others():
@@ -355,8 +355,8 @@ def test_tags_enclose_annotated_terms_as_they_do_others():
     engine.source_tokenizer.tags = ("2de",)
     translator = Translator(engine)
     source = "a <b>dog</b> runs {x} <i>big dog</i> there"
-    found = translator.translate([source], tag="2de", markup="html", glossary=TERMS)[0].text
-    assert found == "there <i>Riesenköter</i> {x} runs <b>Köter</b> a"
+    translation = translator.translate([source], tag="2de", markup="html", glossary=TERMS)[0].text
+    assert translation == "there <i>Riesenköter</i> {x} runs <b>Köter</b> a"
 
 
 class SearchingEngine(FakeEngine):
@@ -372,12 +372,12 @@ class SearchingEngine(FakeEngine):
 def test_a_search_writes_the_terms_where_a_model_has_no_annotations_or_where_it_shall():
     engine = SearchingEngine(unchanged)
     translator = Translator(engine)
-    found = translator.translate(["Dog  and a big dog", "cat"], glossary=TERMS)
+    translations = translator.translate(["Dog  and a big dog", "cat"], glossary=TERMS)
     assert engine.phrases == [["Köter", "Riesenköter"], []]
-    assert engine.texts == ["Dog  and a big dog", "cat"] and found[1].text == "cat"
+    assert engine.texts == ["Dog  and a big dog", "cat"] and translations[1].text == "cat"
     source = '<a href="dog">the</a> {x} <i>big</i> dog'
-    found = translator.translate([source], markup="html", glossary=TERMS)[0].text
-    assert engine.phrases == [["Riesenköter"]] and found == source
+    translation = translator.translate([source], markup="html", glossary=TERMS)[0].text
+    assert engine.phrases == [["Riesenköter"]] and translation == source
     engine = SearchingEngine(unchanged, annotates=True)
     Translator(engine).translate(["dog"], glossary=TERMS)
     assert engine.phrases is None and "Köter" in engine.texts[0]

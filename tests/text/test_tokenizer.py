@@ -47,8 +47,8 @@ def test_one_text_gives_what_it_gives_among_others_and_special_ids_when_asked(to
 
 
 def test_text_never_gives_padding_beginning_or_end(tokenizer, byte_tokenizer, nasty_texts):
-    for each in (tokenizer, byte_tokenizer):
-        for row in each.tokenize(nasty_texts):
+    for one_tokenizer in (tokenizer, byte_tokenizer):
+        for row in one_tokenizer.tokenize(nasty_texts):
             assert not {PAD_ID, BOS_ID, EOS_ID} & set(row)
 
 

@@ -50,8 +50,8 @@ version: v1.12.42 b7be0e964 2025-05-24 22:34:42 -0700
 def options(activation="swish", autoreg="self-attention", cell="gru"):
     """`special:model.yml`, padded with NULs to a multiple of 256."""
     sizes = {"width": WIDTH, "layers": LAYERS, "heads": HEADS, "inner": INNER}
-    given = {"activation": activation, "autoreg": autoreg, "cell": cell}
-    text = OPTIONS.format(**sizes, **given).encode()
+    choices = {"activation": activation, "autoreg": autoreg, "cell": cell}
+    text = OPTIONS.format(**sizes, **choices).encode()
     return np.frombuffer(text.ljust(-(-len(text) // 256) * 256, b"\0"), "int8")
 
 
@@ -72,16 +72,16 @@ def sentencepiece_model(lines, size, **ids):
 
 def tensors(vocabulary_size, rng, ssru=False):
     """Random tensors of a post-norm model under Marian's names."""
-    found = {}
+    arrays = {}
 
     def matrix(name, rows, columns, bias=None):
-        found[name] = rng.normal(size=(rows, columns), scale=rows**-0.5).astype("float32")
+        arrays[name] = rng.normal(size=(rows, columns), scale=rows**-0.5).astype("float32")
         if bias is not None:
-            found[bias] = rng.normal(size=(1, columns), scale=0.1).astype("float32")
+            arrays[bias] = rng.normal(size=(1, columns), scale=0.1).astype("float32")
 
     def norm(name):
-        found[f"{name}_ln_scale"] = rng.uniform(0.5, 1.5, (1, WIDTH)).astype("float32")
-        found[f"{name}_ln_bias"] = rng.normal(size=(1, WIDTH), scale=0.1).astype("float32")
+        arrays[f"{name}_ln_scale"] = rng.uniform(0.5, 1.5, (1, WIDTH)).astype("float32")
+        arrays[f"{name}_ln_bias"] = rng.normal(size=(1, WIDTH), scale=0.1).astype("float32")
 
     def attention(name):
         for letter in "qkvo":
@@ -89,8 +89,8 @@ def tensors(vocabulary_size, rng, ssru=False):
         norm(f"{name}_Wo")
 
     table = rng.normal(size=(vocabulary_size, WIDTH), scale=WIDTH**-0.5)
-    found["Wemb"] = table.astype("float32")
-    found["decoder_ff_logit_out_b"] = rng.normal(size=(1, vocabulary_size)).astype("float32")
+    arrays["Wemb"] = table.astype("float32")
+    arrays["decoder_ff_logit_out_b"] = rng.normal(size=(1, vocabulary_size)).astype("float32")
     for side in ("encoder", "decoder"):
         for number in range(1, LAYERS + 1):
             name = f"{side}_l{number}"
@@ -105,7 +105,7 @@ def tensors(vocabulary_size, rng, ssru=False):
             matrix(f"{name}_ffn_W1", WIDTH, INNER, f"{name}_ffn_b1")
             matrix(f"{name}_ffn_W2", INNER, WIDTH, f"{name}_ffn_b2")
             norm(f"{name}_ffn_ffn")
-    return found
+    return arrays
 
 
 def quantized(array):
@@ -145,9 +145,9 @@ def make_opus(folder):
         processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         pieces[side] = [processor.id_to_piece(i) for i in range(3, len(processor))]
     # Each fifth piece of a side is missing, as where a corpus had it nowhere.
-    kept = [piece for side in pieces.values() for i, piece in enumerate(side) if i % 5]
+    listed = [piece for side in pieces.values() for i, piece in enumerate(side) if i % 5]
     # Names that YAML takes for other types.
-    names = ["</s>", "<unk>", ">>epo<<", "yes", "1", "<<", *dict.fromkeys(kept)]
+    names = ["</s>", "<unk>", ">>epo<<", "yes", "1", "<<", *dict.fromkeys(listed)]
     names = list(dict.fromkeys(names))
     lines = (f"{name if name.isalnum() else repr(name)}: {i}\n" for i, name in enumerate(names))
     text = "".join(lines).replace("'<<'", "<<")
