@@ -32,7 +32,7 @@ def enable(monkeypatch, tmp_path):
             warnings.simplefilter("always")
             enable_compilation_cache()
         used = re.search('_cache_directory=(?:"(.*?)"|(.*))', os.environ.get("TF_XLA_FLAGS", ""))
-        return used and Path(used[1] or used[2]), [str(each.message) for each in caught]
+        return used and Path(used[1] or used[2]), [str(warning.message) for warning in caught]
 
     return enable
 
@@ -41,7 +41,7 @@ def test_programs_are_kept_in_a_folder_that_only_its_user_can_enter(enable, tmp_
     folder, told = enable(TF_XLA_FLAGS="--tf_xla_auto_jit=0")
     assert told == []
     assert folder.parent == tmp_path / "keras_transformer" / "programs"
-    assert [each.stat().st_mode & 0o777 for each in (folder, folder.parent)] == [0o700, 0o700]
+    assert [path.stat().st_mode & 0o777 for path in (folder, folder.parent)] == [0o700, 0o700]
     assert os.environ["TF_XLA_FLAGS"].startswith("--tf_xla_auto_jit=0 --tf_xla_persistent")
     assert Path(os.environ["JAX_COMPILATION_CACHE_DIR"]).parent == folder
 
@@ -141,32 +141,32 @@ def test_the_programs_that_were_used_longest_ago_go_first(enable, monkeypatch):
 
 
 def test_files_that_are_no_programs_of_its_own_stay(enable, monkeypatch, tmp_path):
-    own = {module.VARIABLE: str(tmp_path)}
-    folder, _ = enable(**own, XLA_FLAGS="")
-    marked, _ = enable(**own, XLA_FLAGS="--xla_cpu_x=1")
-    given = ["thesis.tex", "model.pb", "data/x.pb", "data/y/z.tmp", f"{marked.name}/thesis.tex"]
-    files = [tmp_path / name for name in given] + [marked / "of_a_marked_folder.pb"]
+    environment = {module.VARIABLE: str(tmp_path)}
+    folder, _ = enable(**environment, XLA_FLAGS="")
+    marked, _ = enable(**environment, XLA_FLAGS="--xla_cpu_x=1")
+    names = ["thesis.tex", "model.pb", "data/x.pb", "data/y/z.tmp", f"{marked.name}/thesis.tex"]
+    files = [tmp_path / name for name in names] + [marked / "of_a_marked_folder.pb"]
     (tmp_path / "data" / "y").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "data")
     for path in files:
         path.write_bytes(b"x" * 100)
         os.utime(path, (1, 1))
     monkeypatch.setattr(module, "LIMIT_BYTES", 50)
-    assert enable(**own, XLA_FLAGS="") == (folder, [])
+    assert enable(**environment, XLA_FLAGS="") == (folder, [])
     assert all(path.exists() for path in files)
-    used, (line,) = enable(**own, XLA_FLAGS="--xla_cpu_x=1")
+    used, (line,) = enable(**environment, XLA_FLAGS="--xla_cpu_x=1")
     assert used is None and f"{marked} must hold only compiled programs" in line
     assert all(path.exists() for path in files)
 
 
 def test_a_folder_of_its_name_that_it_did_not_make_is_left_alone(enable, tmp_path):
     folder, _ = enable()
-    for each in folder.iterdir():
-        each.unlink()
+    for path in folder.iterdir():
+        path.unlink()
     (folder / "model.pb").write_bytes(b"")
     used, (line,) = enable()
     assert used is None and f"{folder} must hold only compiled programs" in line
-    assert [each.name for each in folder.iterdir()] == ["model.pb"]
+    assert [path.name for path in folder.iterdir()] == ["model.pb"]
 
 
 @pytest.mark.parametrize("command", ["train", "translate", "export", "serve"])
@@ -217,8 +217,8 @@ def test_a_program_is_compiled_once(enable, tmp_path):
     environment["XDG_CACHE_HOME"] = str(tmp_path / "a space")  # the flags are words
     enable(**environment)
     first = run()
-    missing, kept = first
+    missing, remaining = first
     missing.unlink()
     enable(**environment)
     second = run()
-    assert second[kept] == first[kept] and missing in second
+    assert second[remaining] == first[remaining] and missing in second

@@ -42,10 +42,10 @@ TURN = 4
 def test_a_cut_conversation_loses_its_oldest_turns_and_never_the_last(limit, expected):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = source_ids(["5 6 4 7 4 8 9 10"], TOKENIZER, limit, "truncate", turn_id=TURN)
-    assert found == ([[*expected, EOS]], [[0]])
+        result = source_ids(["5 6 4 7 4 8 9 10"], TOKENIZER, limit, "truncate", turn_id=TURN)
+    assert result == ([[*expected, EOS]], [[0]])
     said = f"1 of 1 texts are longer than {limit} tokens and were cut, the oldest turns first."
-    assert [str(each.message) for each in caught] == [said] * (limit < 9)
+    assert [str(warning.message) for warning in caught] == [said] * (limit < 9)
 
 
 def test_a_separator_at_the_end_begins_no_turn():
@@ -257,9 +257,9 @@ def test_each_call_has_a_batch_of_its_own_at_the_same_time():
         return [(name, place) for place in chosen]
 
     calls = [functools.partial(call, name) for name in "ab"]
-    found = in_batches([9, 9, 8, 8, 2], 2, calls)
-    assert [place for _, place in found] == [0, 1, 2, 3, 4]
-    assert {found[0], found[2]} in ({("a", 0), ("b", 2)}, {("b", 0), ("a", 2)})
+    results = in_batches([9, 9, 8, 8, 2], 2, calls)
+    assert [place for _, place in results] == [0, 1, 2, 3, 4]
+    assert {results[0], results[2]} in ({("a", 0), ("b", 2)}, {("b", 0), ("a", 2)})
 
 
 def test_what_one_of_several_calls_raises_is_raised():

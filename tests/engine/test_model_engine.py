@@ -27,7 +27,7 @@ def engine(varied):
 def texts(rng):
     """Sentences of 1 to 7 words."""
     words = [rng.integers(FIRST, LAST + 1, size=1 + i % 7) for i in range(13)]
-    return [" ".join(str(word) for word in each) for each in words]
+    return [" ".join(str(word) for word in row) for row in words]
 
 
 def expected(engine, texts, beam_size, n_best=1):
@@ -41,12 +41,12 @@ def expected(engine, texts, beam_size, n_best=1):
     return [list(zip(detokenize(r), s, strict=True)) for r, s in zip(rows, scores, strict=True)]
 
 
-def check_same(received, wanted):
-    assert [each.text for each in received] == [each.text for each in wanted]
+def check_same(received, reference):
+    assert [t.text for t in received] == [t.text for t in reference]
     for field in ("score", "log_probability"):
         np.testing.assert_allclose(
-            [getattr(each, field) for each in received],
-            [getattr(each, field) for each in wanted],
+            [getattr(t, field) for t in received],
+            [getattr(t, field) for t in reference],
             atol=1e-5,
         )
 
@@ -55,18 +55,18 @@ def check_same(received, wanted):
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_translations_come_in_the_order_of_the_texts(engine, texts, beam_size):
     received = engine.translate(texts, beam_size=beam_size)
-    assert len({each.text for each in received}) > 5
-    for each, ((text, score),) in zip(received, expected(engine, texts, beam_size), strict=True):
-        assert each.text == text
-        assert each.score == pytest.approx(score, abs=1e-5)
+    assert len({t.text for t in received}) > 5
+    for best, ((text, score),) in zip(received, expected(engine, texts, beam_size), strict=True):
+        assert best.text == text
+        assert best.score == pytest.approx(score, abs=1e-5)
     check_same(engine.translate(texts[::-1], beam_size=beam_size), received[::-1])
 
 
 @pytest.mark.tensorflow
 def test_the_batch_size_changes_nothing(engine, texts):
-    wanted = engine.translate(texts, beam_size=1)
-    check_same(engine.translate(texts, beam_size=1, batch_size=5), wanted)
-    check_same(engine.translate(texts[:3], beam_size=1, batch_size=1), wanted[:3])
+    translations = engine.translate(texts, beam_size=1)
+    check_same(engine.translate(texts, beam_size=1, batch_size=5), translations)
+    check_same(engine.translate(texts[:3], beam_size=1, batch_size=1), translations[:3])
 
 
 @pytest.mark.tensorflow
@@ -80,10 +80,10 @@ def test_without_xla_nothing_is_compiled_and_the_translations_are_the_same(engin
 def test_blank_texts_give_empty_translations_and_leave_the_others_alone(engine, texts):
     assert engine.translate([]) == []
     assert engine.translate(["", " "]) == [Translation("", 0.0)] * 2
-    wanted = engine.translate(texts, beam_size=1)
+    translations = engine.translate(texts, beam_size=1)
     received = engine.translate(["", texts[0], " \t\n", *texts[1:], ""], beam_size=1)
     assert [received[i] for i in (0, 2, -1)] == [Translation("", 0.0)] * 3
-    check_same([received[1], *received[3:-1]], wanted)
+    check_same([received[1], *received[3:-1]], translations)
 
 
 @pytest.mark.tensorflow
@@ -95,9 +95,9 @@ def test_a_longer_text_is_refused_by_name_or_cut_with_a_warning(varied):
         engine.translate(["9", long], beam_size=1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        wanted = engine.translate([fitting, "9"], beam_size=1)
+        uncut = engine.translate([fitting, "9"], beam_size=1)
     with pytest.warns(UserWarning, match="1 of 2 texts are longer than 5 tokens.* cut") as caught:
-        check_same(engine.translate([long, "9"], beam_size=1, long_input="truncate"), wanted)
+        check_same(engine.translate([long, "9"], beam_size=1, long_input="truncate"), uncut)
     assert caught[0].filename == __file__
 
 
@@ -129,7 +129,7 @@ def test_each_side_has_its_own_tokenizer_of_its_size():
     engine = ModelEngine(model, source, target, 32, 7, with_xla=False)
     assert engine.target_tokenizer is target
     translations = engine.translate(["16 15", "14"], beam_size=2)
-    assert all(3 <= int(word) < 13 for each in translations for word in each.text.split())
+    assert all(3 <= int(word) < 13 for t in translations for word in t.text.split())
     with pytest.raises(InputError, match="source tokenizer has 13 ids, the model 17"):
         ModelEngine(model, target, target)
     with pytest.raises(InputError, match="target tokenizer has 17 ids, the model 13"):
@@ -143,8 +143,8 @@ def test_learned_positions_bound_the_lengths():
     engine = ModelEngine(model, NumberTokenizer(), with_xla=False)
     assert (engine.max_source_length, engine.max_target_length) == (13, 13)
     with pytest.warns(UserWarning, match="longer than 13"):
-        found = engine.translate([" ".join(["7"] * 19), "5"], beam_size=1, long_input="truncate")
-    assert all(np.isfinite(each.score) for each in found)
+        cut = engine.translate([" ".join(["7"] * 19), "5"], beam_size=1, long_input="truncate")
+    assert all(np.isfinite(t.score) for t in cut)
 
 
 def test_changed_weights_are_seen(texts):

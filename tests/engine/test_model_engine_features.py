@@ -37,22 +37,22 @@ def engine(varied):
 
 @pytest.mark.tensorflow
 def test_a_translation_says_what_it_is_made_of(engine):
-    for text, each in zip(TEXTS, engine.translate(TEXTS, **BEAM), strict=True):
-        assert each.source_tokens == (*text.split(), str(EOS))
-        assert each.tokens == tuple(str(id) for id in each.ids)
-        assert " ".join(each.tokens[: len(each.text.split())]) == each.text
-        assert len(each.token_log_probabilities) == len(each.ids)
-        assert sum(each.token_log_probabilities) == pytest.approx(each.log_probability, abs=1e-5)
-        assert each.alignment is None and each.parts == ()
+    for text, best in zip(TEXTS, engine.translate(TEXTS, **BEAM), strict=True):
+        assert best.source_tokens == (*text.split(), str(EOS))
+        assert best.tokens == tuple(str(id) for id in best.ids)
+        assert " ".join(best.tokens[: len(best.text.split())]) == best.text
+        assert len(best.token_log_probabilities) == len(best.ids)
+        assert sum(best.token_log_probabilities) == pytest.approx(best.log_probability, abs=1e-5)
+        assert best.alignment is None and best.parts == ()
 
 
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("options", [BEAM, dict(sampling=True, n_best=3)])
 def test_scores_are_those_that_scoring_the_translations_gives(engine, options):
-    found = engine.translate(TEXTS, length_penalty=1.0, **options)
+    translations = engine.translate(TEXTS, length_penalty=1.0, **options)
     for place in (0, 1):
-        chosen = [(each, *each.alternatives)[place] for each in found]
-        scored = engine.score(TEXTS, [list(each.ids) for each in chosen], length_penalty=1.0)
+        chosen = [(best, *best.alternatives)[place] for best in translations]
+        scored = engine.score(TEXTS, [list(t.ids) for t in chosen], length_penalty=1.0)
         for ours, theirs in zip(chosen, scored, strict=True):
             assert theirs.text == ours.text and theirs.ids == ours.ids
             assert theirs.log_probability == pytest.approx(ours.log_probability, abs=1e-4)
@@ -63,13 +63,13 @@ def test_scores_are_those_that_scoring_the_translations_gives(engine, options):
 def test_given_targets_are_scored_in_their_order_with_their_end(engine):
     targets = ["5", "7 8 9", "", "16 4", "5 5 5 5"]
     scored = engine.score(TEXTS, targets, length_penalty=0.0)
-    for text, target, each in zip(TEXTS, targets, scored, strict=True):
+    for text, target, translation in zip(TEXTS, targets, scored, strict=True):
         source = np.array([[*map(int, text.split()), EOS]], "int32")
         ids = np.array([[*map(int, target.split()), EOS]], "int32")
         by_token, _ = score_targets(engine.model, source, ids)
-        assert each.text == target and each.ids == tuple(ids[0])
-        assert each.log_probability == pytest.approx(float(np.sum(by_token)), abs=1e-4)
-        assert each.score == pytest.approx(each.log_probability)
+        assert translation.text == target and translation.ids == tuple(ids[0])
+        assert translation.log_probability == pytest.approx(float(np.sum(by_token)), abs=1e-4)
+        assert translation.score == pytest.approx(translation.log_probability)
     with pytest.raises(InputError, match="2 sources and 1 targets"):
         engine.score(["5", "6"], ["7"])
     with pytest.raises(InputError, match="Text 2: .*`sources` must have at most 16 tokens"):
@@ -80,14 +80,14 @@ def test_given_targets_are_scored_in_their_order_with_their_end(engine):
 
 @pytest.mark.tensorflow
 def test_alignments_are_asked_for_and_each_hypothesis_has_its_own(engine):
-    found = engine.translate(TEXTS, alignment=True, **BEAM)
-    for text, best in zip(TEXTS, found, strict=True):
-        for each in (best, *best.alternatives):
+    translations = engine.translate(TEXTS, alignment=True, **BEAM)
+    for text, best in zip(TEXTS, translations, strict=True):
+        for result in (best, *best.alternatives):
             source = np.array([[*map(int, text.split()), EOS]], "int32")
-            read = np.array([[BOS, *each.ids[:-1]]], "int32")
+            read = np.array([[BOS, *result.ids[:-1]]], "int32")
             heads = np.asarray(engine.model.call_with_attention(source, read)[1][-1])
-            assert each.alignment.shape == (len(each.tokens), len(each.source_tokens))
-            np.testing.assert_allclose(each.alignment, heads[0].mean(axis=0), atol=1e-5)
+            assert result.alignment.shape == (len(result.tokens), len(result.source_tokens))
+            np.testing.assert_allclose(result.alignment, heads[0].mean(axis=0), atol=1e-5)
 
 
 @pytest.mark.tensorflow
@@ -101,32 +101,32 @@ def test_a_long_conversation_is_answered_by_its_last_turns_and_never_in_parts(va
     last = "7 11. 4 13 5"
     (expected,) = engine.translate([last], **BEAM)
     with pytest.warns(UserWarning, match="oldest turns first"):
-        (found,) = engine.translate([f"5 6 8 9. 9 10 12 4 14 4 {last}"], **cut)
-    assert found.source_tokens == ("14", "4", *expected.source_tokens)
+        (answer,) = engine.translate([f"5 6 8 9. 9 10 12 4 14 4 {last}"], **cut)
+    assert answer.source_tokens == ("14", "4", *expected.source_tokens)
     with pytest.warns(UserWarning, match="oldest turns first"):
-        (found,) = engine.translate([f"{'5 ' * 12}4 {last}"], **cut)
-    assert found == expected
+        (answer,) = engine.translate([f"{'5 ' * 12}4 {last}"], **cut)
+    assert answer == expected
     for ask in (engine.translate, engine.stream, engine.warmup):
-        given = {engine.translate: [[last]], engine.stream: [last], engine.warmup: []}[ask]
+        arguments = {engine.translate: [[last]], engine.stream: [last], engine.warmup: []}[ask]
         with pytest.raises(InputError, match="`long_input` must be one of refuse, truncate"):
-            ask(*given, long_input="split")
+            ask(*arguments, long_input="split")
 
 
 @pytest.mark.tensorflow
 def test_each_translation_begins_with_its_own_prefix(engine):
     prefixes = ["9 9", "", "4 16 5", "7", ""]
     plain = engine.translate(TEXTS, **BEAM)
-    found = engine.translate(TEXTS, target_prefixes=prefixes, **BEAM)
-    for prefix, each, other in zip(prefixes, found, plain, strict=True):
-        assert each.text.startswith(prefix)
+    translations = engine.translate(TEXTS, target_prefixes=prefixes, **BEAM)
+    for prefix, translation, other in zip(prefixes, translations, plain, strict=True):
+        assert translation.text.startswith(prefix)
         if not prefix:
-            assert each == other and each.continuation_length is None
+            assert translation == other and translation.continuation_length is None
             continue
-        following = each.token_log_probabilities[len(prefix.split()) :]
-        assert each.continuation_length == len(following)
-        assert each.continuation_log_probability == pytest.approx(sum(following), abs=1e-5)
+        following = translation.token_log_probabilities[len(prefix.split()) :]
+        assert translation.continuation_length == len(following)
+        assert translation.continuation_log_probability == pytest.approx(sum(following), abs=1e-5)
         expected = sum(following) / penalty(len(following), 0.6)
-        assert each.score == pytest.approx(expected, abs=1e-5)
+        assert translation.score == pytest.approx(expected, abs=1e-5)
     with pytest.raises(InputError, match="2 prefixes and 5 texts"):
         engine.translate(TEXTS, target_prefixes=["5", "6"])
     with pytest.raises(InputError, match="Text 1: .*fewer tokens than a translation may, 3"):
@@ -137,13 +137,13 @@ def test_each_translation_begins_with_its_own_prefix(engine):
 def test_each_translation_has_its_phrases(engine):
     phrases = [["9 9"], [], ["4 16", "16 5"], ["7", "7"], []]
     plain = engine.translate(TEXTS, **BEAM)
-    found = engine.translate(TEXTS, phrases=phrases, **BEAM)
+    translations = engine.translate(TEXTS, phrases=phrases, **BEAM)
     for place in (1, 4):
-        assert found[place].text == plain[place].text
-        assert found[place].score == pytest.approx(plain[place].score, abs=1e-5)
-    for required, best in zip(phrases, found, strict=True):
-        for each in (best, *best.alternatives):
-            words = each.text.split()
+        assert translations[place].text == plain[place].text
+        assert translations[place].score == pytest.approx(plain[place].score, abs=1e-5)
+    for required, best in zip(phrases, translations, strict=True):
+        for hypothesis in (best, *best.alternatives):
+            words = hypothesis.text.split()
             for phrase in set(required):
                 first, *rest = phrase.split()
                 starts = [i for i, word in enumerate(words) if word == first]
@@ -175,13 +175,13 @@ def test_a_sample_depends_on_its_text_and_seed_alone(engine):
     options = dict(sampling=True, n_best=3, temperature=1.3, top_p=0.95)
     seeds = [3, 1, 4, 1, 5]
     together = engine.translate(TEXTS, seed=seeds, **options)
-    assert len({each.text for each in together}) > 3
-    for text, seed, wanted in zip(TEXTS, seeds, together, strict=True):
+    assert len({t.text for t in together}) > 3
+    for text, seed, expected in zip(TEXTS, seeds, together, strict=True):
         (alone,) = engine.translate([text], seed=seed, **options)
-        texts = [each.text for each in (alone, *alone.alternatives)]
-        assert texts == [each.text for each in (wanted, *wanted.alternatives)]
-    others = engine.translate(TEXTS, seed=7, **options)
-    assert [each.text for each in others] != [each.text for each in together]
+        texts = [t.text for t in (alone, *alone.alternatives)]
+        assert texts == [t.text for t in (expected, *expected.alternatives)]
+    reseeded = engine.translate(TEXTS, seed=7, **options)
+    assert [t.text for t in reseeded] != [t.text for t in together]
     with pytest.raises(InputError, match="Received: 2 for 5 texts"):
         engine.translate(TEXTS, seed=[1, 2], sampling=True)
 
@@ -189,29 +189,29 @@ def test_a_sample_depends_on_its_text_and_seed_alone(engine):
 @pytest.mark.tensorflow
 def test_banned_ids_and_biases_are_obeyed_and_leave_log_probabilities_alone(engine):
     plain = engine.translate(TEXTS, **BEAM)
-    used = {id for each in plain for id in each.ids} - {EOS}
+    used = {id for translation in plain for id in translation.ids} - {EOS}
     banned = sorted(used)[: len(used) // 2]
-    for each in engine.translate(TEXTS, banned_ids=banned, **BEAM):
-        assert not set(banned) & set(each.ids)
+    for translation in engine.translate(TEXTS, banned_ids=banned, **BEAM):
+        assert not set(banned) & set(translation.ids)
     lifted = engine.translate(TEXTS, logit_bias={4: 50.0}, max_length=7, **BEAM)
-    scored = engine.score(TEXTS, [list(each.ids) for each in lifted])
-    for each, expected in zip(lifted, scored, strict=True):
-        assert set(each.ids) - {EOS} == {4} and each.score > 0
-        assert each.log_probability == pytest.approx(expected.log_probability, abs=1e-4)
+    scored = engine.score(TEXTS, [list(translation.ids) for translation in lifted])
+    for translation, expected in zip(lifted, scored, strict=True):
+        assert set(translation.ids) - {EOS} == {4} and translation.score > 0
+        assert translation.log_probability == pytest.approx(expected.log_probability, abs=1e-4)
     # EOS alone is left, and one token: there is no second hypothesis.
-    others = [id for id in range(VOCABULARY) if id != EOS]
-    for each in engine.translate(TEXTS, max_length=1, banned_ids=others, **BEAM):
-        assert (each.ids, each.alternatives) == ((EOS,), ())
+    all_but_end = [id for id in range(VOCABULARY) if id != EOS]
+    for translation in engine.translate(TEXTS, max_length=1, banned_ids=all_but_end, **BEAM):
+        assert (translation.ids, translation.alternatives) == ((EOS,), ())
 
 
 @pytest.mark.tensorflow
 def test_limits_on_the_length_are_absolute_or_relative_to_the_source(engine):
-    for each in engine.translate(TEXTS, min_length=9, max_length=12, **BEAM):
-        assert 9 <= len(each.ids) <= 12
+    for translation in engine.translate(TEXTS, min_length=9, max_length=12, **BEAM):
+        assert 9 <= len(translation.ids) <= 12
     tokens = [len(text.split()) + 1 for text in TEXTS]
-    found = engine.translate(TEXTS, min_length_ratio=3.0, max_length_ratio=4.0, **BEAM)
-    for count, each in zip(tokens, found, strict=True):
-        assert min(3 * count, 23) <= len(each.ids) <= min(4 * count + 10, 23)
+    translations = engine.translate(TEXTS, min_length_ratio=3.0, max_length_ratio=4.0, **BEAM)
+    for count, translation in zip(tokens, translations, strict=True):
+        assert min(3 * count, 23) <= len(translation.ids) <= min(4 * count + 10, 23)
     with pytest.raises(InputError, match="`max_length` must be at most 23.*max_length=24"):
         engine.translate(["5"], max_length=24)
 
@@ -232,14 +232,14 @@ LONG = " ".join(PARTS)
 @pytest.mark.tensorflow
 def test_a_long_text_is_split_and_has_its_prefix_once_and_alternatives_and_an_alignment(engine):
     options = dict(alignment=True, target_prefixes=["9 9 9", "", "", "", ""], **BEAM)
-    first, second, *wanted = engine.translate([*PARTS, *TEXTS[:3]], **options)
+    first, second, *expected = engine.translate([*PARTS, *TEXTS[:3]], **options)
     del options["target_prefixes"][-1]
     with pytest.warns(UserWarning, match="1 of 4 texts are longer than 16 tokens and were split"):
-        whole, *others = engine.translate([LONG, *TEXTS[:3]], long_input="split", **options)
-    assert [each.text for each in others] == [each.text for each in wanted]
-    assert {each.parts for each in others} == {()}
+        whole, *rest = engine.translate([LONG, *TEXTS[:3]], long_input="split", **options)
+    assert [t.text for t in rest] == [t.text for t in expected]
+    assert {t.parts for t in rest} == {()}
     assert whole.text == f"{first.text} {second.text}" and whole.text.startswith("9 9 9")
-    assert [each.text for each in whole.parts] == [first.text, second.text]
+    assert [part.text for part in whole.parts] == [first.text, second.text]
     total = first.log_probability + second.log_probability
     assert whole.log_probability == pytest.approx(total, abs=1e-4)
     sums = sorted(
@@ -249,8 +249,8 @@ def test_a_long_text_is_split_and_has_its_prefix_once_and_alternatives_and_an_al
     )
     assert whole.alternatives[0].score == pytest.approx(sums[-2], abs=1e-4)
     assert whole.alignment is None
-    for part, wanted in zip(whole.parts, (first, second), strict=True):
-        np.testing.assert_allclose(part.alignment, wanted.alignment, atol=1e-5)
+    for part, expected in zip(whole.parts, (first, second), strict=True):
+        np.testing.assert_allclose(part.alignment, expected.alignment, atol=1e-5)
 
 
 def test_a_long_sentence_is_split_between_words(engine):
@@ -332,17 +332,17 @@ def test_kept_weights_give_the_same_through_all_loops(
     frozen = ModelEngine(model, SentenceTokenizer(), frozen=True, **sizes)
     options = dict(beam_size=beam_size, min_length=18, max_length_ratio=20.0)
     ids = pad_to_few_shapes(SentenceTokenizer().tokenize([*texts, "5"], add_eos=True))
-    wanted = search(model, ids, max_length=20, **options)
-    made, lay_out = [], model.step_weights
+    expected = search(model, ids, max_length=20, **options)
+    calls, lay_out = [], model.step_weights
     monkeypatch.setattr(
         model,
         "step_weights",
-        lambda one_row, kept: made.append((one_row, kept)) or lay_out(one_row, kept),
+        lambda one_row, kept: calls.append((one_row, kept)) or lay_out(one_row, kept),
     )
-    found = frozen.translate(texts, **options)
-    assert made == [(together == beam_size == 1, True)]  # once for all loops
+    translations = frozen.translate(texts, **options)
+    assert calls == [(together == beam_size == 1, True)]  # once for all loops
     assert frozen.compilations == 1  # with capacity for 10 and 20 tokens
-    for row, each in enumerate(found):
-        ids = np.asarray(wanted.ids)[row, 0]
-        assert each.ids == tuple(ids[ids > 0]) and len(each.ids) >= 18
-        assert each.score == pytest.approx(float(wanted.scores[row, 0]), abs=1e-4)
+    for row, translation in enumerate(translations):
+        ids = np.asarray(expected.ids)[row, 0]
+        assert translation.ids == tuple(ids[ids > 0]) and len(translation.ids) >= 18
+        assert translation.score == pytest.approx(float(expected.scores[row, 0]), abs=1e-4)

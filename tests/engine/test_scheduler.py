@@ -53,8 +53,8 @@ def test_phrases_go_with_their_sentences_in_arrays_of_few_shapes():
     ],
 )
 def test_capacities_are_few_and_suffice_for_the_longest_translation(options, capacities):
-    found = (batch(jobs, max_lengths=(50, 150), **options) for jobs in (JOBS, SHORT_JOBS))
-    assert tuple(capacity for _, capacity in found) == capacities
+    batches = (batch(jobs, max_lengths=(50, 150), **options) for jobs in (JOBS, SHORT_JOBS))
+    assert tuple(capacity for _, capacity in batches) == capacities
 
 
 LONGEST = 23
@@ -77,8 +77,8 @@ def jobs_of(source, phrases=()):
 def search_in_batches(model, source, options, rows, phrases=()):
     """The hypotheses of all sentences."""
     scheduler = Scheduler(model, (16, LONGEST), **IN_GRAPHS)
-    found = scheduler.search(jobs_of(source, phrases), options, rows)
-    return Hypotheses(*map(np.stack, zip(*found, strict=True)))
+    hypotheses = scheduler.search(jobs_of(source, phrases), options, rows)
+    return Hypotheses(*map(np.stack, zip(*hypotheses, strict=True)))
 
 
 # All that a state may hold grows between two of these loops.
@@ -93,10 +93,10 @@ OPTIONS = {
 def test_loops_of_growing_capacity_give_what_one_loop_gives(varied, name, monkeypatch):
     model, source = varied("pre_norm"), varied_sources(13)
     options, phrases = DecodingOptions(**OPTIONS[name]), ((5, 9), (9, 4, 4)) * (name == "phrases")
-    found = search_in_batches(model, source, options, 5, phrases)
+    hypotheses = search_in_batches(model, source, options, 5, phrases)
     monkeypatch.setattr(SEARCH, "FIRST_CAPACITY", LONGEST)
     whole = search_in_batches(model, source, options, 13, phrases)
-    check_equal(found, as_lists(whole), 1e-5)
+    check_equal(hypotheses, as_lists(whole), 1e-5)
     lengths = (np.asarray(whole.ids)[:, 0] != 0).sum(axis=1)
     # Some end in the first loop, some in the last: this says something.
     assert (lengths <= 12).any() and (lengths > 12).any()
@@ -108,7 +108,7 @@ def test_a_stream_grows_a_token_at_a_time_to_the_whole(varied):
     scheduler = Scheduler(varied("post_norm"), (16, LONGEST), **IN_GRAPHS)
     for job in jobs_of(varied_sources(13))[:3]:
         (whole,) = scheduler.search([job], options, 1)
-        steps = [np.asarray(found.ids)[0, 0] for found in scheduler.stream(job, options)]
+        steps = [np.asarray(step.ids)[0, 0] for step in scheduler.stream(job, options)]
         for tokens, ids in enumerate(steps, start=1):
             np.testing.assert_array_equal(ids[:tokens], whole.ids[0, :tokens])
             assert not ids[tokens:].any()
@@ -126,9 +126,9 @@ def test_batches_that_are_decoded_at_once_change_nothing(varied):
         )
         for workers in (1, 3)
     )
-    for found, expected in zip(together, alone, strict=True):
-        np.testing.assert_array_equal(found.ids, expected.ids)
-        np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
+    for received, expected in zip(together, alone, strict=True):
+        np.testing.assert_array_equal(received.ids, expected.ids)
+        np.testing.assert_allclose(received.scores, expected.scores, atol=1e-5)
 
 
 @pytest.mark.tensorflow
@@ -140,10 +140,10 @@ def test_phrases_of_other_sentences_change_nothing(varied, monkeypatch):
     scheduler = Scheduler(varied("pre_norm"), (16, LONGEST), **IN_GRAPHS)
     together = scheduler.search(jobs, options, 8)
     alone = scheduler.search([job._replace(phrases=()) for job in jobs], options, 8)
-    for job, found, expected in zip(jobs, together, alone, strict=True):
+    for job, received, expected in zip(jobs, together, alone, strict=True):
         if not job.phrases:
-            np.testing.assert_array_equal(found.ids, expected.ids)
-            np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5)
+            np.testing.assert_array_equal(received.ids, expected.ids)
+            np.testing.assert_allclose(received.scores, expected.scores, rtol=1e-5)
 
 
 @pytest.fixture
@@ -181,10 +181,10 @@ def test_options_that_are_no_part_of_a_program_share_it(tiny):
     assert programs.compilations == 0
 
 
-def found_with(programs, size):
+def hypotheses_of(programs, size):
     options = DecodingOptions(beam_size=1, no_repeat_ngram_size=size)
-    (found,) = programs.search([Job([5, 7, 2])], options, 1)
-    return found
+    (hypotheses,) = programs.search([Job([5, 7, 2])], options, 1)
+    return hypotheses
 
 
 @pytest.mark.tensorflow
@@ -192,18 +192,18 @@ def test_what_comes_after_the_most_is_no_program_and_is_let_go(tiny):
     gc.freeze()  # What other tests have left is not searched: it takes half a minute.
     few, many = (Scheduler(tiny, (8, 6), max_compiled=count) for count in (1, 64))
     first = few.compiled(DecodingOptions(beam_size=1, no_repeat_ngram_size=2))
-    kept = []
+    references = []
     for size in (2, 3):
-        found, wanted = found_with(few, size), found_with(many, size)
-        np.testing.assert_array_equal(found.ids, wanted.ids)
-        np.testing.assert_allclose(found.scores, wanted.scores, rtol=1e-5)
+        received, expected = hypotheses_of(few, size), hypotheses_of(many, size)
+        np.testing.assert_array_equal(received.ids, expected.ids)
+        np.testing.assert_allclose(received.scores, expected.scores, rtol=1e-5)
     assert few.compiled(DecodingOptions(beam_size=1, no_repeat_ngram_size=2)) is first
     assert (few.compilations, many.compilations) == (1, 2)
     for size in range(3, 33):
         options = DecodingOptions(beam_size=1, no_repeat_ngram_size=size)
-        kept.append(weakref.ref(few.compiled(options)))
+        references.append(weakref.ref(few.compiled(options)))
     gc.collect()
-    assert 0 < sum(each() is not None for each in kept) < 10
+    assert 0 < sum(reference() is not None for reference in references) < 10
     assert few.compilations == 1
 
 
@@ -211,7 +211,7 @@ def test_what_comes_after_the_most_is_no_program_and_is_let_go(tiny):
 def test_where_programs_can_be_freed_the_oldest_is(tiny):
     few = Scheduler(tiny, (8, 6), max_compiled=1)
     for size in (2, 3, 3):
-        found_with(few, size)
+        hypotheses_of(few, size)
     assert few.compilations == 2
-    found_with(few, 2)
+    hypotheses_of(few, 2)
     assert few.compilations == 3

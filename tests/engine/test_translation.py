@@ -10,7 +10,7 @@ def test_the_best_of_a_split_text_are_the_best_sums_of_its_parts():
     first = dataclasses.replace(Translation("a", -1), alternatives=(Translation("b", -2),))
     second = dataclasses.replace(Translation("c", -2), alternatives=(Translation("d", -2.5),))
     whole = Translation.joined([first, second])
-    assert [(each.text, each.score) for each in (whole, *whole.alternatives)] == [
+    assert [(t.text, t.score) for t in (whole, *whole.alternatives)] == [
         ("a c", -3),
         ("a d", -3.5),
     ]
@@ -21,7 +21,7 @@ def test_samples_of_a_split_text_are_joined_one_by_one():
     first = dataclasses.replace(Translation("a", -9), alternatives=(Translation("b", -1),))
     second = dataclasses.replace(Translation("c", -9), alternatives=(Translation("d", -1),))
     whole = Translation.joined([first, second], sampling=True)
-    assert [each.text for each in (whole, *whole.alternatives)] == ["a c", "b d"]
+    assert [t.text for t in (whole, *whole.alternatives)] == ["a c", "b d"]
 
 
 def test_what_follows_a_forced_beginning_goes_on_through_all_parts():

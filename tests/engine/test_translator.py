@@ -15,7 +15,7 @@ class FakeEngine(Engine):
 def test_the_runs_options_hold_until_others_are_given():
     engine = FakeEngine()
     translator = Translator(engine, {"beam_size": 5, "length_penalty": 0.7})
-    assert [each.text for each in translator.translate(["a", "b"])] == ["A", "B"]
+    assert [translation.text for translation in translator.translate(["a", "b"])] == ["A", "B"]
     assert engine.options == {"beam_size": 5, "length_penalty": 0.7}
     translator.translate(["a"], beam_size=2, n_best=1)
     assert engine.options == {"beam_size": 2, "length_penalty": 0.7, "n_best": 1}
@@ -90,8 +90,8 @@ def test_the_rest_of_the_engine_is_reached_with_the_defaults_that_it_takes():
 def test_a_missing_capability_is_one_line_that_names_those_there(name):
     rule = f"`{name}` needs a run folder: this export can translate"
     with pytest.raises(InputError, match=rule):
-        found = getattr(Translator(FakeEngine()), name)
-        found(*["a"] * {"score": 2, "stream": 1}.get(name, 0))
+        method = getattr(Translator(FakeEngine()), name)
+        method(*["a"] * {"score": 2, "stream": 1}.get(name, 0))
 
 
 class TaggedEngine(FakeRun):
@@ -100,8 +100,8 @@ class TaggedEngine(FakeRun):
 
 def test_a_tag_stands_in_front_of_every_text_but_a_blank_one():
     translator = Translator(TaggedEngine())
-    found = translator.translate(["a", " "], tag="2de")
-    assert [each.text for each in found] == ["<2DE> A", " "]
+    translations = translator.translate(["a", " "], tag="2de")
+    assert [translation.text for translation in translations] == ["<2DE> A", " "]
     assert translator.score(["a"], ["b"], tag="bt")[0] == ["<bt> a"]
     assert next(translator.stream("a", tag="bt")) == "<bt> a"
     with pytest.raises(InputError, match="`tag` must be one of 2de, bt. Received: tag='2fr'"):

@@ -186,7 +186,7 @@ def served(signatures):
 
     def served(texts):
         result = signatures["serving_default"](text=tf.constant(texts, tf.string))
-        assert {name: each.dtype for name, each in result.items()} == {
+        assert {name: tensor.dtype for name, tensor in result.items()} == {
             "translation": tf.string,
             "score": tf.float32,
         }

@@ -24,8 +24,8 @@ def client(tmp_path_factory):
     folder = shutil.copytree(SOURCE, tmp_path_factory.mktemp("build") / "c_client")
     make = ["make", "-s", "-C", str(folder), f"PYTHON={sys.executable}"]
     subprocess.run([*make, "clean", "translate"], check=True, capture_output=True)
-    made = subprocess.run([*make, "operations"], check=True, capture_output=True, text=True)
-    library = made.stdout.strip()
+    done = subprocess.run([*make, "operations"], check=True, capture_output=True, text=True)
+    library = done.stdout.strip()
 
     def client(*arguments, stdin=b"", operations=library):
         command = [folder / "translate", "--operations", operations, *arguments]

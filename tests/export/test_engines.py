@@ -145,7 +145,7 @@ def test_the_command_translates_without_tensorflow_or_keras(engines_of, folder_o
         capture_output=True,
         text=True,
     )
-    expected = [each.text for each in engines_of(format)[0].translate(TEXTS, **EXPORTED)]
+    expected = [t.text for t in engines_of(format)[0].translate(TEXTS, **EXPORTED)]
     assert (done.returncode, done.stdout.splitlines()) == (0, expected)
 
 

@@ -16,8 +16,8 @@ pytestmark = pytest.mark.tensorflow
 
 
 def programs_of(text):
-    found = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    return [compile(each, "README.md", "exec") for each in found]
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    return [compile(block, "README.md", "exec") for block in blocks]
 
 
 def test_it_says_how_unknown_words_become_one_token(litert_report):
@@ -41,8 +41,8 @@ def test_its_program_translates_where_it_lies(litert_report, engine, monkeypatch
     with contextlib.redirect_stdout(printed):
         exec(program, {})
     ids = engine.source_tokenizer.tokenize(["A text."], add_eos=True)
-    ((found,),) = naive_greedy(FullPass(engine.model, ids, 18), [17], WITHOUT_UNKNOWN)
-    (translation,) = engine.target_tokenizer.detokenize([[i for i in found.ids if i > 2]])
+    ((expected,),) = naive_greedy(FullPass(engine.model, ids, 18), [17], WITHOUT_UNKNOWN)
+    (translation,) = engine.target_tokenizer.detokenize([[i for i in expected.ids if i > 2]])
     *words, score = printed.getvalue().split()
     assert words == translation.split() and len(words) > 0
-    assert float(score) == pytest.approx(found.score / penalty(len(found.ids), 0.8), rel=1e-4)
+    assert float(score) == pytest.approx(expected.score / penalty(len(expected.ids), 0.8), rel=1e-4)

@@ -40,11 +40,11 @@ def report_of(request):
 
 @every_format
 def test_texts_scores_and_alignments_were_compared(report_of, format):
-    found = report_of(format).verification
+    result = report_of(format).verification
     share, limit = (0.5, 0.02) if format == "ctranslate2" else (0.95, 1e-3)
-    assert found["equal"] >= share * found["texts"] > 0 and found["tolerance"]["equal"] == share
+    assert result["equal"] >= share * result["texts"] > 0 and result["tolerance"]["equal"] == share
     for name in ("score", "log_probability", *["alignment"] * (format != "litert")):
-        assert found[f"mean_{name}_difference"] < limit
+        assert result[f"mean_{name}_difference"] < limit
 
 
 @every_format
@@ -63,7 +63,7 @@ def test_the_folder_holds_what_its_manifest_says(report_of, format):
         del digests[name]
     assert FILES[format] <= set(digests)
     described = {
-        name: each if isinstance(each, str) else each["sha256"] for name, each in files.items()
+        name: entry if isinstance(entry, str) else entry["sha256"] for name, entry in files.items()
     }
     assert described == digests
     if "model.tflite" in files:
@@ -77,7 +77,7 @@ def test_links_are_read_once(tmp_path, monkeypatch):
     (tmp_path / "a").write_bytes(b"one")
     (tmp_path / "b" / "c").write_bytes(b"two")
     os.link(tmp_path / "a", tmp_path / "b" / "d")
-    one, two = (hashlib.sha256(each).hexdigest() for each in (b"one", b"two"))
+    one, two = (hashlib.sha256(content).hexdigest() for content in (b"one", b"two"))
     read, digest = [], hashlib.file_digest
     monkeypatch.setattr(hashlib, "file_digest", lambda f, n: read.append(f.name) or digest(f, n))
     assert file_digests(tmp_path) == {"a": one, "b/c": two, "b/d": one}
@@ -113,12 +113,12 @@ def test_weights_of_16_bits_take_half_and_are_verified_too(
 ):
     report = export_ctranslate2(two_sided_engine, tmp_path / "new", texts, quantize="float16")
     half, whole = (
-        pathlib.Path(each.folder, "model.bin").stat().st_size
-        for each in (report, ctranslate2_report)
+        pathlib.Path(exported.folder, "model.bin").stat().st_size
+        for exported in (report, ctranslate2_report)
     )
     assert half < 0.7 * whole
-    found = report.verification
-    assert 0 < found["mean_score_difference"] and 0 < found["mean_alignment_difference"] < 0.02
+    result = report.verification
+    assert 0 < result["mean_score_difference"] and 0 < result["mean_alignment_difference"] < 0.02
 
 
 def test_only_the_trained_model_gets_the_exact_stop_rule_of_ctranslate2(monkeypatch):

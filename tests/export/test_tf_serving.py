@@ -94,8 +94,8 @@ def test_the_grpc_client_translates_lines_and_tells_the_servers_error(broken, mo
             assert request.model_spec.signature_name == "serving_default"
             response = predict_pb2.PredictResponse()
             values = broken(tf.make_ndarray(request.inputs["text"]))
-            for name, each in zip(("translation", "score"), values, strict=True):
-                response.outputs[name].CopyFrom(tf.make_tensor_proto(each))
+            for name, value in zip(("translation", "score"), values, strict=True):
+                response.outputs[name].CopyFrom(tf.make_tensor_proto(value))
             return response
 
     assert apis
@@ -119,7 +119,7 @@ def test_the_grpc_client_translates_lines_and_tells_the_servers_error(broken, mo
 
 def test_the_settings_fit_the_export(report):
     batching = (FOLDER / "batching.config").read_text()
-    sizes = [int(each) for each in re.findall(r"^allowed_batch_sizes: (\d+)", batching, re.M)]
+    sizes = [int(size) for size in re.findall(r"^allowed_batch_sizes: (\d+)", batching, re.M)]
     assert sizes == [1, 2, 4, 8, 16, 32]  # a batch of 32 is cut by the graph
     assert set(report.manifest["shapes"]["rows"]) <= set(sizes)
     assert f"max_batch_size {{ value: {sizes[-1]} }}" in batching

@@ -71,7 +71,7 @@ def in_python(tokenizer, texts, ids):
     theirs = tokenizers.Tokenizer.from_str(json.dumps(tokenizer_json(tokenizer)))
     # Of several spaces at the beginning SentencePiece takes all, they take one.
     decoded = [text.lstrip() for text in theirs.decode_batch(ids)]
-    return [each.ids for each in theirs.encode_batch(texts)], decoded
+    return [encoding.ids for encoding in theirs.encode_batch(texts)], decoded
 
 
 @pytest.mark.parametrize("language", ["python", "javascript"])
@@ -114,19 +114,19 @@ def test_an_imported_vocabulary_keeps_its_segmentation():
     folder = pathlib.Path(__file__).parents[1] / "data" / "marian" / "opus"
     _, source, _, _ = importing.import_model(folder)
     texts = ["the old child sees a small house", "la kato movas", "kaj 1 domon", *HOSTILE]
-    found, _ = in_python(source, texts, [])
+    ids, _ = in_python(source, texts, [])
     size = source.vocabulary_size
-    assert any(id >= size for row in found for id in row)
-    known = [[id if id < size else 3 for id in row] for row in found]
+    assert any(id >= size for row in ids for id in row)
+    known = [[id if id < size else 3 for id in row] for row in ids]
     assert known == source.tokenize(texts)
 
 
-def same_ids(model_bytes, smaller, given):
+def same_ids(model_bytes, smaller, texts):
     """Whether tensorflow-text's operation gives the same ids of the texts with both models."""
     import tensorflow_text
 
-    both = (tensorflow_text.FastSentencepieceTokenizer(each) for each in (model_bytes, smaller))
-    one, other = (each.tokenize(given) for each in both)
+    both = (tensorflow_text.FastSentencepieceTokenizer(model) for model in (model_bytes, smaller))
+    one, other = (tokenizer.tokenize(texts) for tokenizer in both)
     return np.array_equal(one.values, other.values) and np.array_equal(
         one.row_splits, other.row_splits
     )
@@ -139,8 +139,8 @@ def test_all_texts_keep_their_ids_with_a_hundredth_of_the_rules(tokenizer, texts
     assert len(rules) > 200_000
     assert len(tokenizer.model_bytes) - len(smaller) > 200_000
     sources = [source for source, _ in rules]
-    assert same_ids(tokenizer.model_bytes, smaller, [f"laufe{each}n" for each in sources])
-    characters = [chr(each) for each in range(1, 0x30000) if not 0xD800 <= each < 0xE000]
+    assert same_ids(tokenizer.model_bytes, smaller, [f"laufe{source}n" for source in sources])
+    characters = [chr(code) for code in range(1, 0x30000) if not 0xD800 <= code < 0xE000]
     assert same_ids(tokenizer.model_bytes, smaller, characters)
     # Rules and words in any order, of which some rules for several characters overlap.
     chance = np.random.default_rng(11)

@@ -41,9 +41,9 @@ def compared(received, tolerance=TOLERANCES["none"], expected=None):
 
 def replaced(place, **fields):
     """The right translations, but for one of them."""
-    found = translations()
-    found[place] = dataclasses.replace(found[place], **fields)
-    return found
+    received = translations()
+    received[place] = dataclasses.replace(received[place], **fields)
+    return received
 
 
 def test_equal_translations_pass_and_are_counted():
@@ -64,9 +64,9 @@ def test_each_tolerance_lets_a_little_less_pass_and_nothing_more(name):
     tolerance = EVERY_TOLERANCE[name]
     fewest = math.ceil(tolerance.equal * len(TEXTS))
 
-    def others(equal):
-        found = [dataclasses.replace(each, text=f"other {each.text}") for each in translations()]
-        return translations()[:equal] + found[equal:]
+    def with_equal(equal):
+        wrong = [dataclasses.replace(t, text=f"other {t.text}") for t in translations()]
+        return translations()[:equal] + wrong[equal:]
 
     def aligned(difference):
         changed = ALIGNMENT + np.array([difference / 2, -difference / 2], "float32")
@@ -74,7 +74,7 @@ def test_each_tolerance_lets_a_little_less_pass_and_nothing_more(name):
 
     nats = tolerance.score * 4.0  # of the mean score
     cases = [
-        ("translations are equal", others(fewest), others(fewest - 1)),
+        ("translations are equal", with_equal(fewest), with_equal(fewest - 1)),
         ("`score`", *(translations(-4 - f * nats, log_probability=-8) for f in (0.9, 1.1))),
         ("`log_probability`", *(translations(log_probability=-8 + f * nats) for f in (1.8, 2.2))),
         ("`alignment`", *(aligned(f * tolerance.alignment) for f in (0.9, 1.1))),
@@ -102,7 +102,7 @@ def test_a_confident_model_has_a_limit_in_nats():
 
 def test_a_confident_models_sums_over_tokens_have_a_wider_limit():
     expected = translations(-0.1, log_probability=-1.1)
-    near, far = (translations(-0.1, log_probability=each) for each in (-1.23, -1.27))
+    near, far = (translations(-0.1, log_probability=value) for value in (-1.23, -1.27))
     compared(near, TOLERANCES["int8"], expected)
     with pytest.raises(VerificationError, match=r"expected at most 0\.1500"):
         compared(far, TOLERANCES["int8"], expected)
@@ -129,7 +129,7 @@ def test_a_missing_translation_is_refused():
 
 
 def test_a_refusal_says_how_many_shows_one_and_what_to_do():
-    other = [dataclasses.replace(each, text="other") for each in translations()]
+    other = [dataclasses.replace(t, text="other") for t in translations()]
     with pytest.raises(VerificationError) as refused:
         compared([translations()[0], *other[1:]], TOLERANCES["int8"])
     assert str(refused.value) == (
@@ -137,7 +137,7 @@ def test_a_refusal_says_how_many_shows_one_and_what_to_do():
         "20, on 50 texts. For 'text 1': 'other' instead of 'TEXT 1'. "
         "Export with `--quantize float16`, or train the model longer."
     )
-    far = [dataclasses.replace(each, score=-9.0) for each in translations()]
+    far = [dataclasses.replace(t, score=-9.0) for t in translations()]
     far[5] = dataclasses.replace(far[5], score=-10.0)  # the worst one is shown
     with pytest.raises(VerificationError, match="50 texts. For 'text 5': -10.0 instead of -4.0. E"):
         compared(far, TOLERANCES["float16"])
@@ -160,16 +160,16 @@ def test_texts_are_different_not_blank_and_of_one_padded_length():
     short = [f"{i} a b" for i in range(100)]
     long = [" ".join("abc" * 8) + f" {i}" for i in range(200)]
     texts = ["", " \t", *short, *short, *long]
-    found = chosen_texts(texts, Words())
-    assert found == long[:NUM_TEXTS]
+    chosen = chosen_texts(texts, Words())
+    assert chosen == long[:NUM_TEXTS]
     assert chosen_texts(short, Words())[:NUM_TEXTS] == short[:NUM_TEXTS]
 
 
 def test_without_texts_there_are_built_in_ones_and_too_few_are_filled_up():
     assert len(set(SENTENCES)) == len(SENTENCES) > NUM_TEXTS
     assert chosen_texts([], Words()) == list(SENTENCES[:NUM_TEXTS])
-    found = chosen_texts(["one two", "", "one two"], Words())
-    assert found[0] == "one two" and len(found) == NUM_TEXTS and len(set(found)) == NUM_TEXTS
+    chosen = chosen_texts(["one two", "", "one two"], Words())
+    assert chosen[0] == "one two" and len(chosen) == NUM_TEXTS and len(set(chosen)) == NUM_TEXTS
 
 
 def test_ctrl_c_ends_a_call_that_no_signal_ends():

@@ -37,20 +37,20 @@ def test_log_probabilities_under_constraints_are_the_models_own(
     two_sided_engine, translator, options
 ):
     pairs = [
-        (text, each)
+        (text, hypothesis)
         for text, best in zip(TEXTS, translator.translate(TEXTS, **options), strict=True)
-        for each in (best, *best.alternatives)
+        for hypothesis in (best, *best.alternatives)
     ]
-    expected = two_sided_engine.score([text for text, _ in pairs], [each.ids for _, each in pairs])
+    expected = two_sided_engine.score([text for text, _ in pairs], [h.ids for _, h in pairs])
     np.testing.assert_allclose(
-        [each.log_probability for _, each in pairs],
-        [each.log_probability for each in expected],
+        [hypothesis.log_probability for _, hypothesis in pairs],
+        [translation.log_probability for translation in expected],
         atol=1e-3,
     )
-    for _, each in pairs:
-        assert not {7, 9} & set(each.ids) or "banned_ids" not in options
-        assert len(each.ids) >= options.get("min_length", 1)
-        bigrams = list(zip(each.ids, each.ids[1:], strict=False))
+    for _, hypothesis in pairs:
+        assert not {7, 9} & set(hypothesis.ids) or "banned_ids" not in options
+        assert len(hypothesis.ids) >= options.get("min_length", 1)
+        bigrams = list(zip(hypothesis.ids, hypothesis.ids[1:], strict=False))
         assert len(set(bigrams)) == len(bigrams) or "no_repeat_ngram_size" not in options
 
 
@@ -64,5 +64,5 @@ def test_the_unknown_token_is_chosen_only_where_it_is_allowed(translator):
     # At this temperature all of the 53 tokens are nearly equally probable.
     options = {"sampling": True, "temperature": 100.0}
     allowed = translator.translate(TEXTS * 20, allow_unknown=True, **options)
-    assert any(UNK_ID in each.ids for each in allowed)
-    assert not any(UNK_ID in each.ids for each in translator.translate(TEXTS * 20, **options))
+    assert any(UNK_ID in t.ids for t in allowed)
+    assert not any(UNK_ID in t.ids for t in translator.translate(TEXTS * 20, **options))

@@ -69,11 +69,11 @@ def test_the_other_engine_finds_the_same_translations(
     cache = model.start_decoding(keras.ops.convert_to_tensor(ids.astype("int32")), limit)
     limits = keras.ops.full((len(ids),), limit, "int32")
     constraints = Constraints(limits, forbidden_ids=())
-    found = decode(model.step, cache, Greedy(), constraints, limit)
+    hypotheses = decode(model.step, cache, Greedy(), constraints, limit)
     theirs = translator.translate_batch(
         source, beam_size=1, max_decoding_length=limit, min_decoding_length=0
     )
-    for ours, result in zip(np.asarray(found.ids)[:, 0].tolist(), theirs, strict=True):
+    for ours, result in zip(np.asarray(hypotheses.ids)[:, 0].tolist(), theirs, strict=True):
         ours = ours[: ours.index(EOS_ID)] if EOS_ID in ours else ours
         assert result.hypotheses[0] == [PIECES[i] for i in ours]
 
@@ -107,14 +107,14 @@ def test_each_unknown_word_is_one_token_there(tmp_path, randomize, engine_of_the
 def test_its_readme_scores_texts_as_the_run_does(
     ctranslate2_report, two_sided_engine, monkeypatch, capsys
 ):
-    folder, found = ctranslate2_report.folder, {}
+    folder, scope = ctranslate2_report.folder, {}
     (code,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
     monkeypatch.chdir(folder)
-    exec(code, found)
+    exec(code, scope)
     assert capsys.readouterr().out.startswith("['")
     sources, targets = ["a man", "two dogs", "läuft"], ["ON A BENCH", "A GIRL", "IN KÖLN."]
-    scored = found["translator"].score_batch(
-        found["source"].encode(sources, out_type=str), found["target"].encode(targets, out_type=str)
+    scored = scope["translator"].score_batch(
+        scope["source"].encode(sources, out_type=str), scope["target"].encode(targets, out_type=str)
     )
     for ours, theirs in zip(two_sided_engine.score(sources, targets), scored, strict=True):
         np.testing.assert_allclose(theirs.log_probs, ours.token_log_probabilities, atol=1e-4)

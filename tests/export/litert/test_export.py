@@ -20,7 +20,7 @@ def test_the_tokenizer_is_beside_it_for_two_libraries(litert_report, texts):
     tokenizers = pytest.importorskip("tokenizers", reason="comes with the extra [test]")
     theirs = tokenizers.Tokenizer.from_file(str(litert_report.folder / "tokenizer.json"))
     ours = Tokenizer.load(litert_report.folder / "tokenizer.model")
-    assert [each.ids for each in theirs.encode_batch(texts)] == ours.tokenize(texts)
+    assert [encoding.ids for encoding in theirs.encode_batch(texts)] == ours.tokenize(texts)
 
 
 def test_signatures_have_the_names_and_shapes_of_the_contract(litert_report):
@@ -32,8 +32,8 @@ def test_signatures_have_the_names_and_shapes_of_the_contract(litert_report):
         name: {"inputs": ["source_ids"], "outputs": outputs}
         for name in ("greedy_7", "greedy_13", "beam_7", "beam_13")
     }
-    found = interpreter.get_signature_runner("beam_7")(source_ids=np.full((5, 7), 4, "int32"))
-    assert {name: each.shape for name, each in found.items()} == {
+    result = interpreter.get_signature_runner("beam_7")(source_ids=np.full((5, 7), 4, "int32"))
+    assert {name: array.shape for name, array in result.items()} == {
         "ids": (5, 2, 17),
         "score": (5, 2),
         "log_probability": (5, 2),
@@ -46,9 +46,9 @@ def test_embeddings_are_stored_once(litert_report, engine):
     content = (litert_report.folder / "model.tflite").read_bytes()
     model = schema.ModelT.InitFromPackedBuf(content, 0)
     table = np.asarray(engine.model.target_embedding.embeddings, "float32").tobytes()
-    arrays = [b"" if each.data is None else bytes(each.data) for each in model.buffers]
+    arrays = [b"" if buffer.data is None else bytes(buffer.data) for buffer in model.buffers]
     assert arrays.count(table) == 1
-    assert not [each for each in arrays if len(each) == len(table) and each != table]
+    assert not [array for array in arrays if len(array) == len(table) and array != table]
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ def test_the_command_makes_int8_files_that_the_translator_reads(
     names = {path.name for path in (tmp_path / "new").glob("*tokenizer.model")}
     assert names == {"source_tokenizer.model", "target_tokenizer.model"}
     live = folder.engine().translate(texts[:32], beam_size=1)
-    found = Translator.load(tmp_path / "new").translate(texts[:32])
-    same = sum(a.text == b.text for a, b in zip(live, found, strict=True))
+    received = Translator.load(tmp_path / "new").translate(texts[:32])
+    same = sum(a.text == b.text for a, b in zip(live, received, strict=True))
     assert same > 16
 
 
@@ -106,5 +106,5 @@ def test_a_folder_of_version_0_2_is_its_file_of_ids(litert_report, engine, tmp_p
     manifest = json.loads((folder / "export.json").read_text())
     manifest["files"]["model_ids.tflite"] = manifest["files"].pop("model.tflite")
     (folder / "export.json").write_text(json.dumps(manifest))
-    (found,) = LiteRTEngine(folder, threads=1).translate(["two dogs"])
-    assert found.ids == engine.translate(["two dogs"], 3, 0.8)[0].ids
+    (translation,) = LiteRTEngine(folder, threads=1).translate(["two dogs"])
+    assert translation.ids == engine.translate(["two dogs"], 3, 0.8)[0].ids

@@ -28,8 +28,8 @@ def all_parts(table):
         return {"rows": rows, "logits": tf.matmul(rows, tf.constant(table), transpose_b=True)}
 
     def largest(values):
-        found, places = tf.math.top_k(values * 2.0, 2)
-        return {"found": found + 1.0, "places": places}
+        top, places = tf.math.top_k(values * 2.0, 2)
+        return {"found": top + 1.0, "places": places}
 
     ids = tf.TensorSpec((None,), tf.int32, name="ids")
     values = tf.TensorSpec((None, 5), tf.float32, name="values")
@@ -54,7 +54,7 @@ def constants(content):
     from ai_edge_litert import schema_py_generated as schema
 
     model = schema.ModelT.InitFromPackedBuf(content, 0)
-    return [bytes(each.data) for each in model.buffers if each.data is not None]
+    return [bytes(buffer.data) for buffer in model.buffers if buffer.data is not None]
 
 
 def test_signatures_share_their_arrays_which_begin_where_litert_wants_them(parts, table):
@@ -64,9 +64,9 @@ def test_signatures_share_their_arrays_which_begin_where_litert_wants_them(parts
     assert len(content) < table.nbytes * 1.5
     ids = np.array([3, 60, 3], "int32")
     for name in ("one", "two"):
-        found = run(content, name, ids=ids)
-        np.testing.assert_array_equal(found["rows"], table[ids])
-        np.testing.assert_allclose(found["logits"], table[ids] @ table.T, rtol=1e-4, atol=1e-4)
+        result = run(content, name, ids=ids)
+        np.testing.assert_array_equal(result["rows"], table[ids])
+        np.testing.assert_allclose(result["logits"], table[ids] @ table.T, rtol=1e-4, atol=1e-4)
 
 
 def test_operations_that_litert_does_not_bring_are_not_converted(parts):
@@ -96,7 +96,7 @@ def test_only_inputs_and_outputs_have_unknown_sizes(all_parts):
     content = join(all_parts[2:])
     graph = schema.Model.GetRootAs(content, 0).Subgraphs(0)
     tensors = [graph.Tensors(place) for place in range(graph.TensorsLength())]
-    unknown = {i for i, each in enumerate(tensors) if each.ShapeSignatureLength()}
+    unknown = {i for i, tensor in enumerate(tensors) if tensor.ShapeSignatureLength()}
     sides = graph.InputsAsNumpy().tolist() + graph.OutputsAsNumpy().tolist()
     assert unknown == {*sides}
     for rows in (2, 3):
@@ -108,32 +108,32 @@ def test_only_inputs_and_outputs_have_unknown_sizes(all_parts):
 
 def test_a_second_signature_of_the_same_costs_little(parts):
     # Two lists of offsets and two names of inputs and outputs; a graph itself takes 500 bytes.
-    one, both = (join(each, "int8") for each in (parts[:1], parts))
+    one, both = (join(chosen, "int8") for chosen in (parts[:1], parts))
     assert len(both) - len(one) < 400
 
 
 def test_int8_is_one_table_for_the_look_up_and_the_product(parts, table):
     content = join(parts, "int8")
-    large = [each for each in constants(content) if len(each) >= ROWS * WIDTH]
-    assert [len(each) for each in large] == [ROWS * WIDTH]
+    large = [array for array in constants(content) if len(array) >= ROWS * WIDTH]
+    assert [len(array) for array in large] == [ROWS * WIDTH]
     scales = np.abs(table).max(axis=1) / 127
     ids = np.arange(ROWS, dtype="int32")
-    found = run(content, "two", ids=ids)
+    result = run(content, "two", ids=ids)
     # Half a step of the row's scale, and no more: a scale of the whole table would be 1,000 times
     # too large for the smallest row.
-    assert np.all(np.abs(found["rows"] - table) <= scales[:, None] * 0.501)
+    assert np.all(np.abs(result["rows"] - table) <= scales[:, None] * 0.501)
     exact = table @ table.T
-    error = np.abs(found["logits"] - exact)
+    error = np.abs(result["logits"] - exact)
     assert np.max(error) < 0.02 * np.abs(exact).max()
     assert np.max(error) > 0
 
 
 def test_float16_halves_the_file(parts, table):
     content = join(parts, "float16")
-    assert [len(each) for each in constants(content) if len(each) >= ROWS * WIDTH] == [
+    assert [len(array) for array in constants(content) if len(array) >= ROWS * WIDTH] == [
         2 * ROWS * WIDTH
     ]
     ids = np.array([0, 66], "int32")
-    found = run(content, "one", ids=ids)
-    np.testing.assert_array_equal(found["rows"], table.astype("float16").astype("float32")[ids])
-    np.testing.assert_allclose(found["logits"], table[ids] @ table.T, rtol=1e-2, atol=1e-2)
+    result = run(content, "one", ids=ids)
+    np.testing.assert_array_equal(result["rows"], table.astype("float16").astype("float32")[ids])
+    np.testing.assert_allclose(result["logits"], table[ids] @ table.T, rtol=1e-2, atol=1e-2)

@@ -37,9 +37,9 @@ class Case:
             keys_and_values(self.layer, part.reshape(-1, MEMORY_WIDTH), part.shape[1])
             for part in np.split(self.memory, cuts, axis=1)
         ]
-        bias = [each.astype("float32") for each in np.split(bias, cuts, axis=3)]
-        found = attend(self.layer, self.query.reshape(-1, WIDTH), QUERIES, parts, bias)
-        return np.reshape(found, self.query.shape)
+        bias = [part.astype("float32") for part in np.split(bias, cuts, axis=3)]
+        output = attend(self.layer, self.query.reshape(-1, WIDTH), QUERIES, parts, bias)
+        return np.reshape(output, self.query.shape)
 
 
 @pytest.fixture
@@ -51,8 +51,8 @@ def case(randomize, rng):
 @pytest.mark.parametrize("cuts", [[], [2], [2, 3]])
 def test_attention_equals_the_numpy_oracle(case, cuts):
     assert not case.mask[:, :, :, 2].all()
-    found = case.attend(cuts, np.where(case.mask, 0.0, HIDDEN))
-    np.testing.assert_allclose(found, case.expected(case.mask), atol=1e-5)
+    output = case.attend(cuts, np.where(case.mask, 0.0, HIDDEN))
+    np.testing.assert_allclose(output, case.expected(case.mask), atol=1e-5)
 
 
 @pytest.mark.parametrize("cuts", [[], [2], [2, 3]])

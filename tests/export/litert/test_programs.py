@@ -49,18 +49,18 @@ def translated(folder, stdin, *options, script=ALONE + RUN):
 def test_the_example_translates_without_this_package(litert_report, engine, search, beam_size):
     # A lone "\r" ends no line, "\r\n" ends one.
     stdin = "".join(line + "\n" for line in LINES).replace("\n", "\r\n", 1)
-    found = translated(litert_report.folder, stdin, "--search", search)
+    output = translated(litert_report.folder, stdin, "--search", search)
     live = engine.translate(LINES, beam_size, 0.8)
-    assert found == "".join(each.text + "\n" for each in live)
+    assert output == "".join(translation.text + "\n" for translation in live)
 
 
 def test_a_line_break_in_a_translation_shifts_nothing(litert_report, engine):
-    found = translated(
+    output = translated(
         litert_report.folder, "\n".join(LINES), script=ALONE + WITH_LINE_BREAKS + RUN
     )
     live = engine.translate(LINES, 1, 0.8)
-    texts = [" ".join(["one", *each.text.splitlines()]) if each.text else "" for each in live]
-    assert found.splitlines() == texts
+    texts = [" ".join(["one", *t.text.splitlines()]) if t.text else "" for t in live]
+    assert output.splitlines() == texts
 
 
 def test_the_table_measures_the_translations_of_the_artifact(litert_report, engine):

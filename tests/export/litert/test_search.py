@@ -16,9 +16,9 @@ pytestmark = pytest.mark.tensorflow
 SENTENCES, VOCABULARY, ROOM = 23, 11, 7
 
 
-def options_of(beam_size, length_penalty, n_best, max_length, **others):
+def options_of(beam_size, length_penalty, n_best, max_length, **fields):
     sizes = {"beam_size": beam_size, "n_best": n_best, "max_length": max_length}
-    return DecodingOptions(length_penalty=length_penalty, **sizes, **others)
+    return DecodingOptions(length_penalty=length_penalty, **sizes, **fields)
 
 
 def run(model, limits, beam_size, alpha=0.6, n_best=1, early_stopping=True, **ranking):
@@ -38,18 +38,18 @@ def run(model, limits, beam_size, alpha=0.6, n_best=1, early_stopping=True, **ra
         for position in range(ROOM):
             logits, memory = model.step(state["newest"], memory)
             rows = tf.reshape(logits, (-1, hidden.size))
-            others = tf.gather(rows, [PAD, BOS], axis=1)
-            state, parents = strategy.choose(position, state, rows + hidden, others)
+            forbidden = tf.gather(rows, [PAD, BOS], axis=1)
+            state, parents = strategy.choose(position, state, rows + hidden, forbidden)
             if parents is not None:
                 memory = model.reorder(memory, parents)
         return strategy.result(state)
 
-    found = search_by_steps()
+    result = search_by_steps()
     shape = (len(limits), n_best)
     return (
-        np.reshape(found["ids"], (*shape, ROOM)),
-        np.reshape(found["log_probability"], shape),
-        np.reshape(found["score"], shape),
+        np.reshape(result["ids"], (*shape, ROOM)),
+        np.reshape(result["log_probability"], shape),
+        np.reshape(result["score"], shape),
     )
 
 
@@ -57,8 +57,8 @@ def test_greedy_equals_a_search_that_scores_every_prefix_anew(rng):
     model = HistoryModel.random(rng, SENTENCES, VOCABULARY, end=0.5)
     limits = [row % (ROOM + 1) for row in range(SENTENCES)]
     expected = [
-        [each._replace(score=each.score / penalty(len(each.ids), 0.6))]
-        for (each,) in naive_greedy(model, limits)
+        [hypothesis._replace(score=hypothesis.score / penalty(len(hypothesis.ids), 0.6))]
+        for (hypothesis,) in naive_greedy(model, limits)
     ]
     check_varied(expected)
     check_equal(as_lists(run(model, limits, 1)), expected)
@@ -80,7 +80,7 @@ def test_beam_equals_a_search_that_scores_every_prefix_anew(
     model = HistoryModel.random(rng, SENTENCES, vocabulary, end=1.0)
     limits = [1 + row % ROOM for row in range(SENTENCES)]
     expected = naive_beam(model, limits, beam_size, alpha, n_best, early_stopping=early_stopping)
-    assert len({len(each[0].ids) for each in expected}) >= 3
+    assert len({len(hypotheses[0].ids) for hypotheses in expected}) >= 3
     check_equal(as_lists(run(model, limits, beam_size, alpha, n_best, early_stopping)), expected)
 
 
@@ -185,22 +185,22 @@ def test_it_finds_what_the_models_own_search_finds(rng, fields, beam_size, n_bes
     run = LiteRTSearch(
         model, options_of(beam_size, length_penalty, n_best, LIMIT, max_length_ratio=3.0), LENGTH
     )
-    found = traced(run.__call__)(ids)
+    result = traced(run.__call__)(ids)
     shape = (len(ids), n_best, LIMIT)
-    np.testing.assert_array_equal(np.reshape(found["ids"], shape), np.asarray(live.ids))
+    np.testing.assert_array_equal(np.reshape(result["ids"], shape), np.asarray(live.ids))
     # What is -inf here, as there is no such hypothesis, is far below all else there.
-    scores = np.maximum(np.reshape(found["score"], shape[:2]), -1e30)
+    scores = np.maximum(np.reshape(result["score"], shape[:2]), -1e30)
     np.testing.assert_allclose(scores, np.asarray(live.scores), rtol=1e-4, atol=1e-4)
-    sums = np.reshape(found["log_probability"], shape[:2])
+    sums = np.reshape(result["log_probability"], shape[:2])
     np.testing.assert_allclose(sums, np.asarray(live.log_probabilities), rtol=1e-4, atol=1e-4)
 
 
 def test_the_alignment_of_a_model_with_ssru_is_the_models_own(rng):
     model, ids = make_model(rng, **SSRU), source_ids(rng)[:2]
     targets = rng.integers(4, 41, (2, 17)).astype("int32")  # More than a block of the scan.
-    found = LiteRTAlignment(model, 29)(ids, targets)["alignment"]
+    alignment = LiteRTAlignment(model, 29)(ids, targets)["alignment"]
     _, expected = score_targets(model, ids, targets)
-    np.testing.assert_allclose(found, np.asarray(expected), atol=1e-5)
+    np.testing.assert_allclose(alignment, np.asarray(expected), atol=1e-5)
 
 
 def test_batch_mates_and_padding_change_nothing(rng):

@@ -29,9 +29,9 @@ def test_conversations_lose_their_oldest_turns_in_the_graph():
     chance, turn, limit = np.random.default_rng(3), 4, 5
     ids = [chance.integers(4, 8, size=size).tolist() for size in chance.integers(0, 14, size=200)]
     shorter = tf.function(lambda ids: batches.last_turns(ids, limit, turn), autograph=False)
-    found = shorter(tf.ragged.constant(ids, dtype=tf.int32)).to_list()
-    assert found == [last_turns(each, limit, turn) for each in ids]
-    assert any(len(each) > limit for each in found) and any(turn in each for each in found)
+    rows = shorter(tf.ragged.constant(ids, dtype=tf.int32)).to_list()
+    assert rows == [last_turns(row, limit, turn) for row in ids]
+    assert any(len(row) > limit for row in rows) and any(turn in row for row in rows)
     nothing = tf.ragged.constant([[], []], dtype=tf.int32, ragged_rank=1)
     assert shorter(nothing).to_list() == [[], []]
 
@@ -47,7 +47,7 @@ def test_chunks_put_each_result_at_its_place_and_leave_the_others(count):
     sizes = []
 
     def double(chosen):
-        tf.py_function(lambda each: sizes.append(len(each)), [chosen], [])
+        tf.py_function(lambda chunk: sizes.append(len(chunk)), [chosen], [])
         return {"double": 2.0 * tf.cast(chosen, tf.float32), "text": tf.strings.as_string(chosen)}
 
     @tf.function(autograph=False)
@@ -56,11 +56,11 @@ def test_chunks_put_each_result_at_its_place_and_leave_the_others(count):
         return batches.in_chunks(places, double, results, 32)
 
     places = np.random.default_rng(5).permutation(73)[:count]
-    found = run(tf.constant(places, tf.int64))
+    result = run(tf.constant(places, tf.int64))
     expected = np.full(73, -1.0)
     expected[places] = 2.0 * places
-    np.testing.assert_array_equal(found["double"], expected)
-    texts = [text.decode() for text in found["text"].numpy()]
+    np.testing.assert_array_equal(result["double"], expected)
+    texts = [text.decode() for text in result["text"].numpy()]
     assert texts == [str(i) if i in places else "nothing" for i in range(73)]
     # Chunks run side by side, in any order.
     assert sorted(sizes) == [count % 32] * (count % 32 > 0) + [32] * (count // 32)

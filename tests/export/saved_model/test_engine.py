@@ -34,8 +34,8 @@ def test_no_perplexity_is_given_of_references_that_the_export_would_cut(
 def test_an_export_with_fewer_signatures_says_what_it_lacks(exported):
     fewer = copy_object(exported)
     fewer._signatures = ("serving_default",)
-    (found,) = fewer.translate(["a man"])
-    assert found.text == exported.translate(["a man"])[0].text and math.isnan(found.log_probability)
+    (best,) = fewer.translate(["a man"])
+    assert best.text == exported.translate(["a man"])[0].text and math.isnan(best.log_probability)
     for options, name in (
         ({"n_best": 2}, "beam"),
         ({"sampling": True}, "sample"),

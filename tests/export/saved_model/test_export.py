@@ -19,7 +19,7 @@ SPACES = "".join(chr(i) for i in range(sys.maxunicode + 1) if chr(i).isspace())
 
 def live(engine, texts):
     translations = engine.translate(texts, beam_size=3, length_penalty=0.8, long_input="truncate")
-    return [each.text for each in translations], [each.score for each in translations]
+    return [t.text for t in translations], [t.score for t in translations]
 
 
 def test_any_number_of_texts_gives_the_live_translations(engine, served, texts):
@@ -81,11 +81,11 @@ def test_nothing_rewrites_its_graph_before_the_first_call(report):
     (graph,) = saved_model_pb2.SavedModel.FromString(content).meta_graphs
     nodes = [
         *graph.graph_def.node,
-        *(node for each in graph.graph_def.library.function for node in each.node_def),
+        *(node for function in graph.graph_def.library.function for node in function.node_def),
     ]
-    settings = [each.attr["config_proto"].s for each in nodes if "config_proto" in each.attr]
-    options = [config_pb2.ConfigProto.FromString(each).graph_options for each in settings]
-    assert options and all(each.rewrite_options.disable_meta_optimizer for each in options)
+    settings = [node.attr["config_proto"].s for node in nodes if "config_proto" in node.attr]
+    options = [config_pb2.ConfigProto.FromString(setting).graph_options for setting in settings]
+    assert options and all(option.rewrite_options.disable_meta_optimizer for option in options)
 
 
 def test_a_copy_elsewhere_translates_as_its_readme_says(report, served, tmp_path):

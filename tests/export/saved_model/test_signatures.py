@@ -29,9 +29,9 @@ def in_session(folder):
 
     def call(name, inputs):
         signature = meta.signature_def[name]
-        given = {signature.inputs[key].name: values for key, values in inputs.items()}
+        feeds = {signature.inputs[key].name: values for key, values in inputs.items()}
         outputs = {key: info.name for key, info in signature.outputs.items()}
-        return session.run(outputs, given)
+        return session.run(outputs, feeds)
 
     return call
 
@@ -54,8 +54,8 @@ def test_a_signature_gives_the_same_through_both_loaders(
         for key, spec in signatures[name].structured_input_signature[1].items():
             shape = None if inputs[key] else [0] * spec.shape.rank
             tensors[key] = tf.constant(inputs[key], spec.dtype, shape)
-        through_module = {key: each.numpy() for key, each in signatures[name](**tensors).items()}
-        arrays = {key: each.numpy() for key, each in tensors.items()}
+        through_module = {key: value.numpy() for key, value in signatures[name](**tensors).items()}
+        arrays = {key: value.numpy() for key, value in tensors.items()}
         through_session = session(name, arrays)
         assert set(through_module) == set(through_session) == set(described["outputs"])
         for key, ours in through_module.items():
@@ -75,9 +75,9 @@ def test_the_model_of_ids_alone_gives_the_same(report, signatures, engine, texts
     expected = signatures["serving_ids"](**{k: tf.constant(v) for k, v in arrays.items()})
     call = in_session(f"{report.folder}/ids")
     for name in ("serving_default", "serving_ids"):
-        found = call(name, arrays)
-        np.testing.assert_array_equal(found["ids"], expected["ids"].numpy())
-        np.testing.assert_allclose(found["score"], expected["score"].numpy(), rtol=1e-4)
+        result = call(name, arrays)
+        np.testing.assert_array_equal(result["ids"], expected["ids"].numpy())
+        np.testing.assert_allclose(result["score"], expected["score"].numpy(), rtol=1e-4)
 
 
 @pytest.fixture(scope="module")
@@ -92,12 +92,12 @@ def call(signatures):
 
     def call(name, **inputs):
         specs = signatures[name].structured_input_signature[1]
-        given = {key: tf.constant(each, specs[key].dtype) for key, each in inputs.items()}
-        found = {key: each.numpy() for key, each in signatures[name](**given).items()}
-        decode = np.vectorize(lambda each: each.decode(), otypes=[object])
+        tensors = {key: tf.constant(value, specs[key].dtype) for key, value in inputs.items()}
+        arrays = {key: tensor.numpy() for key, tensor in signatures[name](**tensors).items()}
+        decode = np.vectorize(lambda text: text.decode(), otypes=[object])
         return {
-            key: decode(each) if each.dtype == object and each.size else each
-            for key, each in found.items()
+            key: decode(array) if array.dtype == object and array.size else array
+            for key, array in arrays.items()
         }
 
     return call
@@ -113,25 +113,25 @@ def test_samples_of_each_sentences_own_seed_and_options(engine, call, chosen):
     temperature, top_k, top_p = zip(*options, strict=True)
     seeds = [3, 5, 7, 11]
     inputs = {"seed": seeds, "temperature": temperature, "top_k": top_k, "top_p": top_p}
-    found = call("sample", text=chosen, **inputs)
+    result = call("sample", text=chosen, **inputs)
     for row, (text, seed) in enumerate(zip(chosen, seeds, strict=True)):
         names = ("temperature", "top_k", "top_p")
         live = dict(zip(names, options[row], strict=True))
         (expected,) = engine.translate([text], sampling=True, seed=seed, **live, **LIVE)
-        assert found["translation"][row] == expected.text
-        assert found["score"][row] == pytest.approx(expected.score, rel=1e-4)
+        assert result["translation"][row] == expected.text
+        assert result["score"][row] == pytest.approx(expected.score, rel=1e-4)
     order = [2, 0, 3, 1]
     inputs = {name: [values[i] for i in order] for name, values in inputs.items()}
     again = call("sample", text=[chosen[i] for i in order], **inputs)
-    assert again["translation"].tolist() == [found["translation"][i] for i in order]
+    assert again["translation"].tolist() == [result["translation"][i] for i in order]
     assert len(set(call("sample", text=[chosen[0]] * 4, **sampling(4, seed=seeds))["score"])) > 1
 
 
 def test_a_temperature_of_nothing_is_greedy_search_and_none_is_refused(call, chosen):
     greedy = call("greedy", text=chosen)["translation"].tolist()
     for cold in (0.0, -1.0, np.nan):
-        found = call("sample", text=chosen, **sampling(4, temperature=[cold] * 4))
-        assert found["translation"].tolist() == greedy
+        result = call("sample", text=chosen, **sampling(4, temperature=[cold] * 4))
+        assert result["translation"].tolist() == greedy
     whole = call("sample", text=chosen, **sampling(4))["score"]
     for wild in ({"top_p": [7.0] * 4}, {"top_p": [np.nan] * 4}, {"top_k": [-3] * 4}):
         np.testing.assert_array_equal(
@@ -141,7 +141,7 @@ def test_a_temperature_of_nothing_is_greedy_search_and_none_is_refused(call, cho
 
 def test_scores_of_given_translations_cut_where_they_are_too_long(engine, call, chosen):
     targets = [chosen[3], "a man", chosen[0], TOO_LONG]
-    found = call("score", source=chosen, target=targets)
+    result = call("score", source=chosen, target=targets)
     ids = [
         [row[: limit - 1] + [EOS_ID] if len(row) > limit else row for row in rows]
         for rows, limit in (
@@ -152,22 +152,22 @@ def test_scores_of_given_translations_cut_where_they_are_too_long(engine, call, 
     expected = engine.score(*ids, length_penalty=0.8)
     for name in ("score", "log_probability"):
         np.testing.assert_allclose(
-            found[name], [getattr(each, name) for each in expected], rtol=1e-4
+            result[name], [getattr(translation, name) for translation in expected], rtol=1e-4
         )
 
 
 def test_alignments_end_in_zeros_and_empty_tokens(engine, call, chosen):
-    found = call("align", text=chosen)
+    result = call("align", text=chosen)
     expected = engine.translate(chosen, beam_size=3, alignment=True, **LIVE)
-    for row, each in enumerate(expected):
+    for row, translation in enumerate(expected):
         alignment, target, source = (
-            found["alignment"][row],
-            len(each.tokens),
-            len(each.source_tokens),
+            result["alignment"][row],
+            len(translation.tokens),
+            len(translation.source_tokens),
         )
         assert not alignment[target:].any() and not alignment[:, source:].any()
-        assert set(found["target_tokens"][row, target:]) <= {""}
-        assert set(found["source_tokens"][row, source:]) <= {""}
+        assert set(result["target_tokens"][row, target:]) <= {""}
+        assert set(result["source_tokens"][row, source:]) <= {""}
 
 
 def test_ids_to_ids(engine, call, chosen):
@@ -175,24 +175,24 @@ def test_ids_to_ids(engine, call, chosen):
     sources[1] = []
     width = max(map(len, sources))
     padded = [[*row, *[0] * (width - len(row))] for row in sources]
-    found = call("serving_ids", source_ids=padded)
+    result = call("serving_ids", source_ids=padded)
     expected = engine.translate(chosen, beam_size=3, **LIVE)
-    longest = max(len(each.ids) for each in expected)
-    rows = [[*each.ids, *[0] * (longest - len(each.ids))] for each in expected]
-    np.testing.assert_array_equal(found["ids"], rows)
-    np.testing.assert_allclose(found["score"], [each.score for each in expected], rtol=1e-4)
+    longest = max(len(t.ids) for t in expected)
+    rows = [[*t.ids, *[0] * (longest - len(t.ids))] for t in expected]
+    np.testing.assert_array_equal(result["ids"], rows)
+    np.testing.assert_allclose(result["score"], [t.score for t in expected], rtol=1e-4)
     # An id that there is not is the unknown one; padding before and between counts for nothing.
-    unknown = [each if each != sources[0][0] else UNK_ID for each in sources[0]]
+    unknown = [id if id != sources[0][0] else UNK_ID for id in sources[0]]
     for wild in (10**6, -1):
-        row = [0, *(each if each != UNK_ID else wild for each in unknown), 0]
+        row = [0, *(id if id != UNK_ID else wild for id in unknown), 0]
         pair = call("serving_ids", source_ids=[row, [*unknown, 0, 0]])
         np.testing.assert_array_equal(pair["ids"][0], pair["ids"][1])
 
 
 def test_only_blank_texts_are_answered_without_a_search(call):
-    found = call("align", text=["", " "])
-    assert found["translation"].tolist() == ["", ""] and found["score"].tolist() == [0.0, 0.0]
-    assert found["alignment"].shape == (2, 0, 0)
+    result = call("align", text=["", " "])
+    assert result["translation"].tolist() == ["", ""] and result["score"].tolist() == [0.0, 0.0]
+    assert result["alignment"].shape == (2, 0, 0)
     assert call("serving_ids", source_ids=[[0, 0]])["ids"].shape == (1, 0)
     np.testing.assert_array_equal(call("beam", text=[""])["score"], [[0.0, -np.inf, -np.inf]])
 
@@ -215,16 +215,16 @@ def test_names_of_signatures_are_checked():
 @pytest.mark.parametrize("name", ["greedy", "beam", "sample", "align", "serving_default"])
 def test_a_text_without_tokens_is_blank_in_every_signature(call, name):
     texts = ["\u200b\u2581", "a man", "\x07"]
-    found = call(name, text=texts, **(sampling(3) if name == "sample" else {}))
-    first = {key: values.reshape(3, -1)[:, 0] for key, values in found.items()}
+    result = call(name, text=texts, **(sampling(3) if name == "sample" else {}))
+    first = {key: values.reshape(3, -1)[:, 0] for key, values in result.items()}
     assert list(first["translation"][[0, 2]]) == ["", ""] and first["score"][1] != 0
     assert list(first["score"][[0, 2]]) == [0, 0]
 
 
 def test_ids_of_an_end_alone_are_blank(call):
-    found = call("serving_ids", source_ids=[[EOS_ID, 0], [5, EOS_ID], [0, EOS_ID]])
-    assert not found["ids"][[0, 2]].any() and found["ids"][1].any()
-    assert list(found["score"][[0, 2]]) == [0, 0] and found["score"][1] != 0
+    result = call("serving_ids", source_ids=[[EOS_ID, 0], [5, EOS_ID], [0, EOS_ID]])
+    assert not result["ids"][[0, 2]].any() and result["ids"][1].any()
+    assert list(result["score"][[0, 2]]) == [0, 0] and result["score"][1] != 0
 
 
 @pytest.fixture(scope="module")
@@ -240,28 +240,28 @@ def continuing(tokenizer):
 def test_searches_of_a_language_model_say_what_follows_the_text(continuing, texts):
     chosen = [texts[7], " ", texts[3]]
     beam = Signatures(continuing, {"beam_size": 2, "length_penalty": 0.8}).concrete("beam")
-    found = {name: each.numpy() for name, each in beam(tf.constant(chosen)).items()}
+    result = {name: tensor.numpy() for name, tensor in beam(tf.constant(chosen)).items()}
     expected = continuing.translate(chosen, beam_size=2, n_best=2, length_penalty=0.8)
     names = ("score", "log_probability", "continuation_log_probability", "continuation_length")
     for row in (0, 2):
-        for place, each in enumerate([expected[row], *expected[row].alternatives]):
-            assert found["translation"][row, place].decode() == each.text
+        for place, ours in enumerate([expected[row], *expected[row].alternatives]):
+            assert result["translation"][row, place].decode() == ours.text
             for name in names:
-                assert found[name][row, place] == pytest.approx(getattr(each, name), rel=1e-4)
-            assert 0 < each.continuation_length < len(each.ids)
-    assert found["continuation_length"][1].tolist() == [0, 0]
-    assert found["continuation_log_probability"][1, 0] == 0
+                assert result[name][row, place] == pytest.approx(getattr(ours, name), rel=1e-4)
+            assert 0 < ours.continuation_length < len(ours.ids)
+    assert result["continuation_length"][1].tolist() == [0, 0]
+    assert result["continuation_log_probability"][1, 0] == 0
 
 
 def test_a_language_models_target_is_scored_after_its_source_and_cut_with_it(continuing, texts):
     sources, targets = [texts[7], "", texts[3], TOO_LONG], [texts[2], texts[6], "", TOO_LONG]
     score = Signatures(continuing, {"length_penalty": 0.8}).concrete("score")
-    found = score(tf.constant(sources), tf.constant(targets))
+    result = score(tf.constant(sources), tf.constant(targets))
     tokenize = continuing.source_tokenizer.tokenize
-    ids = [tokenize(each, add_eos=True) for each in (sources, targets)]
+    ids = [tokenize(side, add_eos=True) for side in (sources, targets)]
     # Twelve tokens of the source, four of the target and the end: the most of a text.
     ids[0][3], ids[1][3] = [*ids[0][3][:12], EOS_ID], [*ids[1][3][:4], EOS_ID]
     expected = continuing.score(*ids, length_penalty=0.8)
     for name in ("score", "log_probability"):
-        values = [getattr(each, name) for each in expected]
-        np.testing.assert_allclose(found[name], values, rtol=1e-4)
+        values = [getattr(translation, name) for translation in expected]
+        np.testing.assert_allclose(result[name], values, rtol=1e-4)

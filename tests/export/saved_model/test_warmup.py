@@ -17,7 +17,7 @@ def api():
 
 @pytest.fixture(scope="module")
 def records(report):
-    return [each.numpy() for each in tf.data.TFRecordDataset(f"{report.folder}/{WARMUP_FILE}")]
+    return [record.numpy() for record in tf.data.TFRecordDataset(f"{report.folder}/{WARMUP_FILE}")]
 
 
 def test_without_tensorflow_servings_package_there_are_no_requests(engine, tmp_path, monkeypatch):
@@ -34,9 +34,9 @@ def test_the_requests_are_replayed_on_the_export_in_every_shape(api, records, re
         request = record.predict_log.request
         inputs = {name: tf.constant(tf.make_ndarray(t)) for name, t in request.inputs.items()}
         outputs = signatures[request.model_spec.signature_name](**inputs)
-        rows = {len(each) for each in (*inputs.values(), *outputs.values())}
+        rows = {len(tensor) for tensor in (*inputs.values(), *outputs.values())}
         replayed.setdefault(request.model_spec.signature_name, []).append(*rows)
-    listed = {name: [rows for rows, _ in each] for name, each in report.manifest["warmup"].items()}
+    listed = {name: [rows for rows, _ in dims] for name, dims in report.manifest["warmup"].items()}
     assert replayed == listed
     assert set(replayed) == set(report.manifest["signatures"])
     assert replayed["serving_default"] == report.manifest["shapes"]["rows"]

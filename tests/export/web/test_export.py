@@ -20,8 +20,8 @@ def test_the_folder_translates_and_aligns_as_the_trained_model(
     web_report, engine, texts, beam_size
 ):
     options = {"beam_size": beam_size, "length_penalty": 0.8, "long_input": "truncate"}
-    found = Translator.load(web_report.folder).translate(texts[:20], alignment=True, **options)
-    check_same(engine.translate(texts[:20], alignment=True, **options), found, "ids")
+    received = Translator.load(web_report.folder).translate(texts[:20], alignment=True, **options)
+    check_same(engine.translate(texts[:20], alignment=True, **options), received, "ids")
 
 
 def test_nothing_names_another_place(web_report):

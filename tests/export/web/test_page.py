@@ -78,11 +78,11 @@ def page(visited):
 
 
 def awaited(browser, script):
-    found = browser.call(
+    answer = browser.call(
         "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
     )
-    assert "exceptionDetails" not in found, found
-    return found["result"].get("value")
+    assert "exceptionDetails" not in answer, answer
+    return answer["result"].get("value")
 
 
 def module(browser, expression):
@@ -118,11 +118,11 @@ def write(browser, text):
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_translations_are_those_of_litert_in_python(page, web_report, engine, texts, beam_size):
     texts = [text for text in texts if len(engine.source_tokenizer.tokenize(text)) < 13]
-    found = translated(page, texts, beam_size)
+    received = translated(page, texts, beam_size)
     expected = Translator.load(web_report.folder).translate(texts, beam_size=beam_size)
-    theirs = [(each["text"], sum(part["score"] for part in each["parts"])) for each in found]
-    assert [text for text, _ in theirs] == [each.text for each in expected]
-    assert [score for _, score in theirs] == pytest.approx([each.score for each in expected], 1e-3)
+    theirs = [(t["text"], sum(part["score"] for part in t["parts"])) for t in received]
+    assert [text for text, _ in theirs] == [t.text for t in expected]
+    assert [score for _, score in theirs] == pytest.approx([t.score for t in expected], 1e-3)
 
 
 @pytest.mark.slow
@@ -141,7 +141,7 @@ def test_the_page_of_an_imported_model_gives_the_runs_texts(browser, npm, tmp_pa
     finally:
         server.stop()
         browser.open("about:blank")
-    assert [translation["text"] for translation in received] == [each.text for each in expected]
+    assert [translation["text"] for translation in received] == [t.text for t in expected]
 
 
 def test_lines_stay_lines_and_the_choice_of_search_is_kept(page):
@@ -156,23 +156,23 @@ def test_lines_stay_lines_and_the_choice_of_search_is_kept(page):
 
 def test_a_chosen_word_shows_what_it_attended_to(page, engine):
     write(page, "two dogs sit")
-    (found,) = translated(page, ["two dogs sit"], 3)
-    part = found["parts"][0]
-    found = {**part, **module(page, f"translator.align({json.dumps(part)})")}
+    (translation,) = translated(page, ["two dogs sit"], 3)
+    part = translation["parts"][0]
+    aligned = {**part, **module(page, f"translator.align({json.dumps(part)})")}
     source = engine.source_tokenizer.tokenize(["two dogs sit"], add_eos=True)
-    ids = np.array(source, "int32"), np.array([found["ids"]], "int32")
+    ids = np.array(source, "int32"), np.array([aligned["ids"]], "int32")
     weights = np.asarray(score_targets(engine.model, *ids)[1])[0]
-    assert found["source"] == ["two", "dogs", "sit"]
+    assert aligned["source"] == ["two", "dogs", "sit"]
     # Of a word the mean of its tokens' rows, over which the sum of each source word is taken; the
     # ends are left out, and a translation that is one word shows its tokens.
-    kept = [id for id in found["ids"] if id != 2]
+    target_ids = [id for id in aligned["ids"] if id != 2]
     of_source, of_target = (
-        words_of(engine.source_tokenizer.pieces_of(row)) for row in (source[0][:-1], kept)
+        words_of(engine.source_tokenizer.pieces_of(row)) for row in (source[0][:-1], target_ids)
     )
-    of_target = of_target if of_target[-1] else range(len(kept))
-    merged = merge_words(weights[: len(kept), :-1], of_target, of_source)
-    np.testing.assert_allclose(found["weights"], merged, atol=1e-4)
-    assert found["target"] == part["words"]
+    of_target = of_target if of_target[-1] else range(len(target_ids))
+    merged = merge_words(weights[: len(target_ids), :-1], of_target, of_source)
+    np.testing.assert_allclose(aligned["weights"], merged, atol=1e-4)
+    assert aligned["target"] == part["words"]
     page.evaluate("document.querySelector('.word').focus()")
     page.press_enter()
     page.wait(lambda: page.text("#attention"))
@@ -197,8 +197,8 @@ def test_a_chosen_word_shows_what_it_attended_to(page, engine):
 def test_any_text_is_translated_whole(page, text):
     write(page, text)
     assert "error" not in page.evaluate("document.getElementById('status').className")
-    (found,) = translated(page, [text], 1)
-    assert "".join(part["source"] for part in found["parts"]) == (text if text.strip() else "")
+    (whole,) = translated(page, [text], 1)
+    assert "".join(part["source"] for part in whole["parts"]) == (text if text.strip() else "")
     directions = page.evaluate("[source, translation].map((each) => each.dir)")
     assert directions == ["auto", "auto"]
 
@@ -219,7 +219,7 @@ def test_neither_the_page_nor_its_worker_reaches_another_place(visited, page):
     )
     assert "connect-src 'self'" in worker
     assert elsewhere.asked == []
-    assert all("Content Security Policy" in each for each in browser.complaints)
+    assert all("Content Security Policy" in complaint for complaint in browser.complaints)
     browser.complaints.clear()
 
 
@@ -272,7 +272,7 @@ def test_an_open_page_keeps_its_version_and_the_next_one_is_whole(browser, deplo
     style = folder / "page.css"
     before = style.read_bytes()
     style.write_bytes(before + b"/* new */")
-    old, new = (hashlib.sha256(each).hexdigest() for each in (before, style.read_bytes()))
+    old, new = (hashlib.sha256(content).hexdigest() for content in (before, style.read_bytes()))
     for name in ("export.json", "service-worker.js"):
         text = (folder / name).read_text("utf-8").replace(old, new)
         text = re.sub('VERSION = "[0-9a-f]+"', 'VERSION = "new"', text)
