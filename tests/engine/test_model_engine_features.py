@@ -5,9 +5,15 @@ Most tests search five sentences with the same strategy, so that few programs ar
 
 import sys
 
+import keras
 import numpy as np
 import pytest
-from decoding_oracles import VOCABULARY, NumberTokenizer, pad_to_few_shapes
+from decoding_oracles import (
+    VOCABULARY,
+    NumberTokenizer,
+    pad_to_few_shapes,
+    varied_transformer,
+)
 from naive_search import BOS, EOS, penalty
 
 from keras_transformer.decoding.search import Search, score_targets, search
@@ -28,11 +34,15 @@ class SentenceTokenizer(NumberTokenizer):
         return super().tokenize([text.replace(".", " 3") for text in texts], add_eos)
 
 
-@pytest.fixture(scope="module")
-def engine(varied):
+def engine_of(model):
     # Without XLA, which is none of these promises: TensorFlow never frees its programs.
     sizes = dict(max_source_length=16, max_target_length=23)
-    return ModelEngine(varied("pre_norm"), SentenceTokenizer(), **sizes, with_xla=False)
+    return ModelEngine(model, SentenceTokenizer(), **sizes, with_xla=False)
+
+
+@pytest.fixture(scope="module")
+def engine(varied):
+    return engine_of(varied("pre_norm"))
 
 
 @pytest.mark.tensorflow
@@ -134,13 +144,18 @@ def test_each_translation_begins_with_its_own_prefix(engine):
 
 
 @pytest.mark.tensorflow
-def test_each_translation_has_its_phrases(engine):
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_each_translation_has_its_phrases_whatever_the_others_have(policy):
+    keras.config.set_dtype_policy(policy)
+    engine = engine_of(varied_transformer("pre_norm"))
     phrases = [["9 9"], [], ["4 16", "16 5"], ["7", "7"], []]
     plain = engine.translate(TEXTS, **BEAM)
     translations = engine.translate(TEXTS, phrases=phrases, **BEAM)
-    for place in (1, 4):
-        assert translations[place].text == plain[place].text
-        assert translations[place].score == pytest.approx(plain[place].score, abs=1e-5)
+    mixed = engine.translate(TEXTS, phrases=[[], ["8", "5 6"], *phrases[2:4], ["11"]], **BEAM)
+    for expected, others, places in ((plain, translations, (1, 4)), (translations, mixed, (2, 3))):
+        for place in places:
+            assert others[place].text == expected[place].text
+            assert others[place].score == pytest.approx(expected[place].score, abs=1e-5)
     for required, best in zip(phrases, translations, strict=True):
         for hypothesis in (best, *best.alternatives):
             words = hypothesis.text.split()
