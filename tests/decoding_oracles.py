@@ -16,7 +16,7 @@ from keras_transformer.engine import inputs
 
 def as_lists(hypotheses):
     """What a search returned, in the shape of what the functions above return."""
-    ids, log_probabilities, scores = (np.asarray(each) for each in list(hypotheses)[:3])
+    ids, log_probabilities, scores = (np.asarray(field) for field in list(hypotheses)[:3])
     assert ids.dtype == "int32" and log_probabilities.dtype == scores.dtype == "float32"
     return [
         [
@@ -50,8 +50,8 @@ def check_tokens(hypotheses, scorer):
     np.testing.assert_allclose(by_token.sum(axis=2, dtype="float64"), totals, atol=1e-5)
     every = [
         (row, ids, by_token[row, place])
-        for row, found in enumerate(as_lists(hypotheses))
-        for place, (ids, *_) in enumerate(found)
+        for row, sentence in enumerate(as_lists(hypotheses))
+        for place, (ids, *_) in enumerate(sentence)
     ]
     rows = [row for row, ids, _ in every for _ in ids]
     # One call for all, so that a scorer can fill its batches.
@@ -75,7 +75,7 @@ def check_found(hypotheses, expected, scorer):
 
 def check_varied(hypotheses):
     """That a comparison says something: sentences end at different lengths, or not at all."""
-    best = [each[0].ids for each in hypotheses]
+    best = [sentence[0].ids for sentence in hypotheses]
     ended = {len(ids) for ids in best if EOS in ids}
     assert len(ended) >= 3 and any(ids and EOS not in ids for ids in best), ended
     assert len({token for ids in best for token in ids}) >= 7
@@ -192,8 +192,8 @@ def search_program(
             name: np.asarray(value, "float32" if isinstance(value, float) else None)
             for name, value in numbers.items()
         }
-        found, steps = program(model.table, arrays, numbers)
-        return Hypotheses(*found), int(steps)
+        fields, steps = program(model.table, arrays, numbers)
+        return Hypotheses(*fields), int(steps)
 
     return run
 
@@ -247,11 +247,11 @@ class NumberTokenizer:
         return [self._text(row) for row in ids]
 
     def pieces_of(self, ids):
-        return [str(each) for each in ids]
+        return [str(token) for token in ids]
 
     def _text(self, row):
         row = row[: row.index(EOS)] if EOS in row else row
-        return " ".join(str(each) for each in row if each != PAD)
+        return " ".join(str(token) for token in row if token != PAD)
 
 
 def varied_transformer(variant):

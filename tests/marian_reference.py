@@ -61,23 +61,23 @@ def _attend(tensors, options, name, queries, values, causal=False):
     heads, width = int(options["transformer-heads"]), queries.shape[1]
     query = _linear(tensors, name, "q", queries)
     key, value = (_linear(tensors, name, letter, values) for letter in "kv")
-    found = []
+    outputs = []
     for head in np.split(np.arange(width), heads):
         scores = query[:, head] @ key[:, head].T / math.sqrt(width // heads)
         if causal:
             scores[np.triu_indices_from(scores, 1)] = -np.inf
-        found.append(softmax(scores) @ value[:, head])
-    attended = _linear(tensors, name, "o", np.concatenate(found, axis=1))
+        outputs.append(softmax(scores) @ value[:, head])
+    attended = _linear(tensors, name, "o", np.concatenate(outputs, axis=1))
     return _norm(tensors, f"{name}_Wo", queries + attended)
 
 
 def _ssru(tensors, name, rows):
-    cell, found = np.zeros(rows.shape[1]), []
+    cell, outputs = np.zeros(rows.shape[1]), []
     for row in rows:
         forget = 1 / (1 + np.exp(-(row @ tensors[f"{name}_rnn_Wf"] + tensors[f"{name}_rnn_bf"][0])))
         cell = forget * cell + (1 - forget) * (row @ tensors[f"{name}_rnn_W"])
-        found.append(np.maximum(cell, 0))
-    return np.array(found)
+        outputs.append(np.maximum(cell, 0))
+    return np.array(outputs)
 
 
 def _feed(tensors, options, name, rows):

@@ -103,9 +103,9 @@ class Rules(NamedTuple):
     def with_most_phrases(self, row, unfinished, has_ended):
         """Those that no hypothesis has more phrase tokens than."""
         phrases = self.phrases[row] if self.phrases else ()
-        met = [met_tokens(each.ids, phrases) for each in unfinished]
-        most = sum(map(len, phrases)) if has_ended else max(met, default=0)
-        return [each for each, has in zip(unfinished, met, strict=True) if has == most]
+        met = [met_tokens(partial.ids, phrases) for partial in unfinished]
+        needed = sum(map(len, phrases)) if has_ended else max(met, default=0)
+        return [partial for partial, has in zip(unfinished, met, strict=True) if has == needed]
 
     def bonus(self, row, ids):
         """What the bias adds to the rank of `ids`."""
@@ -146,33 +146,33 @@ class _Ranking(NamedTuple):
     length_penalty: float
     rules: Rules
 
-    def total(self, row, each):
-        return each.following + self.rules.bonus(row, each.ids)
+    def total(self, row, partial):
+        return partial.following + self.rules.bonus(row, partial.ids)
 
-    def hypothesis(self, row, each):
-        length = max(len(each.ids) - len(self.rules.prefix(row)), 0)
-        score = self.total(row, each) / penalty(length, self.length_penalty)
-        return Hypothesis(each.ids, each.total, score)
+    def hypothesis(self, row, partial):
+        length = max(len(partial.ids) - len(self.rules.prefix(row)), 0)
+        score = self.total(row, partial) / penalty(length, self.length_penalty)
+        return Hypothesis(partial.ids, partial.total, score)
 
     def in_order(self, row, partials):
-        found = [self.hypothesis(row, each) for each in partials]
-        return sorted(found, key=lambda each: -each.score)
+        hypotheses = [self.hypothesis(row, partial) for partial in partials]
+        return sorted(hypotheses, key=lambda h: -h.score)
 
 
 def _extensions(scorer, alive, rules):
     """All that may follow, a list for each key of `alive`, whose first entry is the sentence."""
-    flat = [(key, each) for key, partials in alive.items() for each in partials]
+    flat = [(key, part) for key, partials in alive.items() for part in partials]
     if not flat:
         return {key: [] for key in alive}
-    table = scorer([key[0] for key, _ in flat], [each.ids for _, each in flat])
+    table = scorer([key[0] for key, _ in flat], [part.ids for _, part in flat])
     extended = {key: [] for key in alive}
-    for (key, each), gained in zip(flat, table, strict=True):
-        free = len(each.ids) >= len(rules.prefix(key[0]))
+    for (key, part), gained in zip(flat, table, strict=True):
+        free = len(part.ids) >= len(rules.prefix(key[0]))
         longer = [
-            _Partial((*each.ids, t), each.total + gain, each.following + (gain if free else 0.0))
+            _Partial((*part.ids, t), part.total + gain, part.following + (gain if free else 0.0))
             for t, gain in enumerate(gained)
         ]
-        extended[key] += [each for each in longer if rules.allow(key[0], each.ids)]
+        extended[key] += [part for part in longer if rules.allow(key[0], part.ids)]
     return extended
 
 
@@ -198,12 +198,12 @@ def naive_beam(
         for (row,), extended in _extensions(scorer, going, rules).items():
             if not extended:
                 continue
-            ranks = [ranking.total(row, each) for each in extended]
+            ranks = [ranking.total(row, partial) for partial in extended]
             best = [extended[i] for i in np.argsort(ranks)[::-1]]
             if rules.phrases:
                 best = _by_bank(best, rules.phrases[row], 2 * beam_size)
-            finished[row] += [each for each in best[:beam_size] if each.ends()]
-            alive[row] = [each for each in best if not each.ends()][:beam_size]
+            finished[row] += [partial for partial in best[:beam_size] if partial.ends()]
+            alive[row] = [partial for partial in best if not partial.ends()][:beam_size]
     results = []
     for row in range(len(limits)):
         ended = ranking.in_order(row, finished[row])
@@ -214,10 +214,10 @@ def naive_beam(
 
 def naive_greedy(scorer, limits, rules=ANYTHING):
     """The most probable token again and again: a beam of one, scored without the bias."""
-    found = naive_beam(scorer, limits, 1, 0.0, 1, rules)
+    beams = naive_beam(scorer, limits, 1, 0.0, 1, rules)
     return [
         [Hypothesis(ids, total, score - rules.bonus(row, ids))]
-        for row, ((ids, total, score),) in enumerate(found)
+        for row, ((ids, total, score),) in enumerate(beams)
     ]
 
 
@@ -230,26 +230,26 @@ def exhaustive_search(scorer, limits, length_penalty, n_best, rules=ANYTHING):
             following = _extensions(scorer, {(row,): level}, rules)[row,]
             if not following:
                 break
-            finished += [each for each in following if each.ends()]
-            level = [each for each in following if not each.ends()]
+            finished += [partial for partial in following if partial.ends()]
+            level = [partial for partial in following if not partial.ends()]
         level = rules.with_most_phrases(row, level, bool(finished))
-        found = ranking.in_order(row, finished) + ranking.in_order(row, level)
-        results.append(found[:n_best])
+        ranked = ranking.in_order(row, finished) + ranking.in_order(row, level)
+        results.append(ranked[:n_best])
     return results
 
 
 def _by_bank(best, phrases, count):
     """The best `count` of each hypothesis, and what goes on with a phrase, each bank in turn."""
     seen, banks = collections.Counter(), collections.defaultdict(list)
-    for each in best:
-        *parent, token = each.ids
+    for partial in best:
+        *parent, token = partial.ids
         parent = tuple(parent)
         seen[parent] += 1
         following = {p[under_way(parent, p)] for p in open_phrases(parent, phrases)}
         if seen[parent] <= count or token in following:
-            banks[met_tokens(each.ids, phrases)].append(each)
+            banks[met_tokens(partial.ids, phrases)].append(partial)
     turns = itertools.zip_longest(*(banks[bank] for bank in sorted(banks, reverse=True)))
-    return [each for turn in turns for each in turn if each is not None]
+    return [partial for turn in turns for partial in turn if partial is not None]
 
 
 def filtered(logits, temperature=1.0, top_k=0, top_p=1.0):
@@ -275,8 +275,8 @@ def sequence_probabilities(scorer, row, limit, rules=ANYTHING, **filters):
             bonus = rules.bonus(row, ids)
             logits = np.array(
                 [
-                    gained + rules.bonus(row, each) - bonus if rules.allow(row, each) else -np.inf
-                    for each, gained in zip(longer, scores, strict=True)
+                    gained + rules.bonus(row, seq) - bonus if rules.allow(row, seq) else -np.inf
+                    for seq, gained in zip(longer, scores, strict=True)
                 ]
             )
             if np.isinf(logits).all():
@@ -299,13 +299,13 @@ def marian_beam(scorer, row, limit, beam_size, exponent, word_penalty):
             for token, gain in enumerate(scorer([row], [ids])[0])
             if token not in FORBIDDEN
         ]
-        extended.sort(key=lambda each: -each[1])
+        extended.sort(key=lambda pair: -pair[1])
         # What has ended takes its place along.
         best = extended[: beam_size - len(ended)]
-        ended += [each for each in best if each[0][-1] == EOS]
-        alive = [each for each in best if each[0][-1] != EOS]
-    found = [
+        ended += [pair for pair in best if pair[0][-1] == EOS]
+        alive = [pair for pair in best if pair[0][-1] != EOS]
+    hypotheses = [
         Hypothesis(ids, total, (total - word_penalty * len(ids)) / len(ids) ** exponent)
         for ids, total in ended + alive
     ]
-    return sorted(found, key=lambda each: -each.score)
+    return sorted(hypotheses, key=lambda h: -h.score)

@@ -13,11 +13,11 @@ def pairwise(**values):
     Each combination makes a layer and compiles its operations anew; what depends on one argument
     or on two is found by these as by all of them.
     """
-    rows = list(itertools.product(*(range(len(each)) for each in values.values())))
+    rows = list(itertools.product(*(range(len(choices)) for choices in values.values())))
     pairs = {row: set(itertools.combinations(enumerate(row), 2)) for row in rows}
     missing, chosen = set().union(*pairs.values()), []
     while missing:
         best = max(rows, key=lambda row: len(pairs[row] & missing))
         missing -= pairs[best]
-        chosen.append([each[i] for each, i in zip(values.values(), best, strict=True)])
+        chosen.append([choices[i] for choices, i in zip(values.values(), best, strict=True)])
     return pytest.mark.parametrize(list(values), chosen)

@@ -78,9 +78,9 @@ def attention(weights, query, value, key=None, mask=None, rotary=False, window=N
                     continue
                 offered = keys[seen]
                 if "distance_embeddings" in weights:
-                    most = len(weights["distance_embeddings"]) // 2
-                    distances = [min(max(j - i, -most), most) for j in seen]
-                    offered = offered + weights["distance_embeddings"][most + np.array(distances)]
+                    limit = len(weights["distance_embeddings"]) // 2
+                    distances = [min(max(j - i, -limit), limit) for j in seen]
+                    offered = offered + weights["distance_embeddings"][limit + np.array(distances)]
                 row = softmax(offered @ one_query / math.sqrt(key_dim))
                 scores[b, head, i, seen] = row
                 output[b, i] += row @ values[seen] @ weights["attention_output/kernel"][head]
@@ -127,16 +127,16 @@ class _Sublayers:
         self.weights, self.normalize_first, self.epsilon = weights, normalize_first, epsilon
 
     def __call__(self, name, inputs, function):
-        own, norm = part(self.weights, name), part(self.weights, f"{name}_norm")
+        layer, norm = part(self.weights, name), part(self.weights, f"{name}_norm")
         if self.normalize_first:
-            return inputs + function(own, layer_norm(norm, inputs, self.epsilon))
-        return layer_norm(norm, inputs + function(own, inputs), self.epsilon)
+            return inputs + function(layer, layer_norm(norm, inputs, self.epsilon))
+        return layer_norm(norm, inputs + function(layer, inputs), self.epsilon)
 
     def attend(self, name, inputs, memory=None, **options):
         """Attention to `memory`, or of `inputs` to themselves."""
 
-        def function(own, x):
-            return attention(own, x, x if memory is None else memory, **options)[0]
+        def function(layer, x):
+            return attention(layer, x, x if memory is None else memory, **options)[0]
 
         return self(name, inputs, function)
 
@@ -195,9 +195,9 @@ def transformer(weights, config, source_ids, target_ids):
 
     def embed(ids, table, side):
         embedded = table[ids] * math.sqrt(config.model_dim)
-        own = part(weights, f"{side}_positions")
+        learned = part(weights, f"{side}_positions")
         if config.positions == "learned":
-            positions = own["embeddings"][: ids.shape[1]]
+            positions = learned["embeddings"][: ids.shape[1]]
         elif config.positions == "sinusoidal":
             positions = positional_encoding(ids.shape[1], config.model_dim)
         else:
@@ -205,7 +205,7 @@ def transformer(weights, config, source_ids, target_ids):
         if config.combine_positions == "add":
             return embedded + positions
         both = np.concatenate([embedded, np.broadcast_to(positions, embedded.shape)], axis=-1)
-        return both @ own["projection/kernel"]
+        return both @ learned["projection/kernel"]
 
     source_mask, target_mask = ((ids != 0)[:, None, None, :] for ids in (source_ids, target_ids))
     source = embed(source_ids, source_table, "source")

@@ -123,8 +123,8 @@ def test_a_part_imports_only_what_lies_below_it(part):
 def test_no_files_import_each_other_in_a_circle_and_none_what_measures_them():
     needs = {module_name(path): {name for name, _ in our_imports(path)} for path in sources()}
     # Whatever needs nothing that is left is taken away.
-    while free := {name for name, others in needs.items() if not others & needs.keys()}:
-        needs = {name: others for name, others in needs.items() if name not in free}
+    while free := {name for name, needed in needs.items() if not needed & needs.keys()}:
+        needs = {name: needed for name, needed in needs.items() if name not in free}
     assert sorted(needs) == []
     assert "benchmarks" not in {name.split(".")[0] for p in sources() for name, *_ in imports(p)}
 

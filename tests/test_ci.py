@@ -16,8 +16,8 @@ name="$(basename "$0")"
 case "$name $*" in
   python*" -m venv "*)
     mkdir -p "$3/bin"
-    for each in python pip pytest keras-transformer ruff mypy; do
-      ln -s "$TOOL" "$3/bin/$each"
+    for program in python pip pytest keras-transformer ruff mypy; do
+      ln -s "$TOOL" "$3/bin/$program"
     done ;;
   *" --constraint "*) cat "${@:$#-1:1}" >>"$CALLS" ;;
   "python -c "*) printf '3.11\\n' ;;
@@ -44,9 +44,9 @@ def run(tmp_path):
     def run(**environment):
         calls = tmp_path / "calls"
         calls.write_text("")
-        own = {"PATH": str(folder), "HOME": str(tmp_path), "TOOL": str(tool), "CALLS": str(calls)}
+        base = {"PATH": str(folder), "HOME": str(tmp_path), "TOOL": str(tool), "CALLS": str(calls)}
         command = [str(tmp_path / "tree" / ".ci" / "run")]
-        done = subprocess.run(command, env={**own, **environment}, capture_output=True, text=True)
+        done = subprocess.run(command, env={**base, **environment}, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout, calls.read_text()
 
@@ -75,9 +75,9 @@ def test_other_pythons_that_start_are_tested_with_the_oldest_dependencies(run, t
     shim = run.bin / "python3.12"  # One of pyenv's, of a version that is not chosen.
     shim.write_text("#!/usr/bin/env bash\nexit 127\n")
     shim.chmod(0o755)
-    found = tmp_path / ".pyenv" / "versions" / "3.12.1" / "bin" / "python3.12"
-    found.parent.mkdir(parents=True)
-    found.symlink_to(run.tool)
+    python = tmp_path / ".pyenv" / "versions" / "3.12.1" / "bin" / "python3.12"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(run.tool)
     said, calls = run()
     assert "text on" not in said
     assert len(re.findall(r">>> python3.1[23] -m venv ", calls)) == 2

@@ -68,16 +68,16 @@ def test_a_recurrent_run_is_translated_evaluated_and_exported_as_a_transformers(
     history = RunFolder(folder).history()
     assert history[-1]["val_loss"] < 0.3 * history[0]["val_loss"]
     translator = Translator.load(folder)
-    found = translator.translate(SOURCES, beam_size=2, alignment=True)
-    correct = sum(each.text == target for each, target in zip(found, TARGETS, strict=True))
+    translations = translator.translate(SOURCES, beam_size=2, alignment=True)
+    correct = sum(t.text == target for t, target in zip(translations, TARGETS, strict=True))
     assert correct >= len(SOURCES) // 2
     # More sentences than a batch has places for.
     many = translator.translate(SOURCES * 3, batch_size=32, beam_size=2)
-    assert [each.text for each in many] == [each.text for each in found] * 3
-    for each in found[:3]:
-        assert each.alignment.shape == (len(each.tokens), len(each.source_tokens))
-    scored = translator.score(SOURCES[:4], [each.text for each in found[:4]])
-    for before, after in zip(found, scored, strict=False):
+    assert [t.text for t in many] == [t.text for t in translations] * 3
+    for aligned in translations[:3]:
+        assert aligned.alignment.shape == (len(aligned.tokens), len(aligned.source_tokens))
+    scored = translator.score(SOURCES[:4], [t.text for t in translations[:4]])
+    for before, after in zip(translations, scored, strict=False):
         assert after.log_probability == pytest.approx(before.log_probability, abs=1e-3)
     source, target = (attending / "corpus" / f"train.{side}" for side in ("en", "de"))
     command = ["evaluate", "--model", str(folder), "--source", str(source)]
@@ -87,7 +87,7 @@ def test_a_recurrent_run_is_translated_evaluated_and_exported_as_a_transformers(
     few = ["--signatures", "greedy", *few_texts(tmp_path)]
     assert run([*command, str(tmp_path / "export"), *few]) == 0
     exported = Translator.load(tmp_path / "export").translate(SOURCES)
-    assert [each.text for each in exported] == [each.text for each in found]
+    assert [t.text for t in exported] == [t.text for t in translations]
 
 
 def test_a_model_without_attention_has_no_alignment(tmp_path):
@@ -149,7 +149,7 @@ def evaluated(model, base, capsys):
 def check_threads(engine):
     """Several threads get the probabilities that one gets."""
     texts = [[text] * count for text in SOURCES for count in (1, 3)]
-    expected = [engine.probabilities(each) for each in texts]
+    expected = [engine.probabilities(batch) for batch in texts]
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         for one, other in zip(expected * 9, pool.map(engine.probabilities, texts * 9), strict=True):
             np.testing.assert_allclose(other, one, atol=1e-6)
@@ -162,17 +162,17 @@ def test_a_classifier_is_trained_evaluated_and_exported_as_other_kinds(
     assert scores["accuracy"] == 1.0 and scores["labels"]["dog"]["texts"] == 2
     live = Translator.load(labelling / "run")
     assert live.labels == ["dog", "other"]
-    found = live.translate([*SOURCES, " "], n_best=2)
-    assert found[-1].text == "" and found[-1].score == 0
-    for each in found[:-1]:
-        (other,) = each.alternatives
-        assert each.score > 0.5 and each.score + other.score == pytest.approx(1)
+    labels = live.translate([*SOURCES, " "], n_best=2)
+    assert labels[-1].text == "" and labels[-1].score == 0
+    for label in labels[:-1]:
+        (other,) = label.alternatives
+        assert label.score > 0.5 and label.score + other.score == pytest.approx(1)
     export = labelling / "saved_model"
     command = ["export", "--model", str(labelling / "run"), "--output", str(export)]
     assert run([*command, "--format", "saved_model"]) == 0
     report = json.loads((export / "verification.json").read_text())
     assert report["equal"] == report["texts"] > 0
-    check_same(found, Translator.load(export).translate([*SOURCES, " "], n_best=2))
+    check_same(labels, Translator.load(export).translate([*SOURCES, " "], n_best=2))
     assert evaluated(export, labelling, capsys) == scores
     for path in (labelling / "run", export):
         check_threads(Translator.load(path).engine)
@@ -267,23 +267,23 @@ def test_a_language_model_goes_on_with_a_line_and_is_evaluated_and_exported(tmp_
     folder, recipe = tmp_path / "run", write_recipe(tmp_path / "recipe.yaml", values)
     assert run(["train", str(recipe), "--output", str(folder)]) == 0
     translator, prompts = Translator.load(folder), ["A musician", "The market is"]
-    found = translator.translate(prompts)
-    for prompt, each in zip(prompts, found, strict=True):
-        assert each.text.startswith(prompt) and len(each.text) > len(prompt)
-    targets = [each.text.removeprefix(p) for each, p in zip(found, prompts, strict=True)]
-    scored = translator.score([""] * 2, [each.text for each in found])
+    outputs = translator.translate(prompts)
+    for prompt, output in zip(prompts, outputs, strict=True):
+        assert output.text.startswith(prompt) and len(output.text) > len(prompt)
+    targets = [output.text.removeprefix(p) for output, p in zip(outputs, prompts, strict=True)]
+    scored = translator.score([""] * 2, [output.text for output in outputs])
     continued = translator.score(prompts, targets)
-    for each, whole, part in zip(found, scored, continued, strict=True):
-        assert whole.log_probability == pytest.approx(each.log_probability, abs=1e-3)
-        expected = each.continuation_log_probability
+    for output, whole, part in zip(outputs, scored, continued, strict=True):
+        assert whole.log_probability == pytest.approx(output.log_probability, abs=1e-3)
+        expected = output.continuation_log_probability
         assert part.log_probability == pytest.approx(expected, abs=1e-3)
     *_, streamed = translator.stream("A musician")
-    assert streamed == found[0].text
+    assert streamed == outputs[0].text
     exported = tmp_path / "export"
     command = ["export", "--model", str(folder), "--format", "saved_model", "--output"]
     assert run([*command, str(exported), "--signatures", "score", *few_texts(tmp_path)]) == 0
     again = Translator.load(exported).translate(prompts)
-    assert [each.text for each in again] == [each.text for each in found]
+    assert [output.text for output in again] == [output.text for output in outputs]
     check_same(continued, Translator.load(exported).score(prompts, targets))
     capsys.readouterr()
     values = []

@@ -38,8 +38,8 @@ BLOCKS = re.findall(
 
 
 def block_with(text):
-    (found,) = [block for block in BLOCKS if text in block]
-    return found
+    (example,) = [block for block in BLOCKS if text in block]
+    return example
 
 
 def test_layers_make_a_functional_classifier():
@@ -99,7 +99,7 @@ def test_the_links_of_a_page_lead_somewhere(page):
         if anchor:
             headings = re.findall(r"^#+ (.*)$", linked.read_text(encoding="utf-8"), re.MULTILINE)
             assert anchor in [
-                re.sub(r"[^\w -]", "", each).lower().replace(" ", "-") for each in headings
+                re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings
             ]
 
 
@@ -146,17 +146,17 @@ def parsed(program, words):
                 runpy.run_path(str(ROOT / program), run_name="__main__")
             else:
                 importlib.import_module(program).main()
-        except Parsed as found:
-            return found.args[0]
+        except Parsed as ending:
+            return ending.args[0]
 
 
 def test_every_command_that_a_page_or_a_program_shows_takes_its_options():
     texts = [page.read_text(encoding="utf-8") for page in [*PAGES, *SITE]]
     for path in [*ROOT.glob("training/recipes/*.yaml"), *ROOT.glob("benchmarks/*.py")]:
-        own = path.read_text(encoding="utf-8")
-        own = ast.get_docstring(ast.parse(own)) if path.suffix == ".py" else own
-        texts.append("```bash\n" + re.sub("^[# ]+", "", own or "", flags=re.MULTILINE) + "\n```")
-    shown = {each for text in texts for each in commands(text)}
+        doc = path.read_text(encoding="utf-8")
+        doc = ast.get_docstring(ast.parse(doc)) if path.suffix == ".py" else doc
+        texts.append("```bash\n" + re.sub("^[# ]+", "", doc or "", flags=re.MULTILINE) + "\n```")
+    shown = {command for text in texts for command in commands(text)}
     assert len(shown) > 100
     for program, words in sorted(shown):
         if len(words) <= (program == "keras-transformer"):  # Its name alone.

@@ -30,7 +30,7 @@ def test_every_package_that_is_imported_is_declared():
     for path in paths:
         for name in set(imported(path)) - ours - sys.stdlib_module_names:
             # What is not installed here has the name that is imported.
-            of_name = {each.lower().replace("_", "-") for each in distributions.get(name, [name])}
+            of_name = {dist.lower().replace("_", "-") for dist in distributions.get(name, [name])}
             if not of_name & declared:
                 missing.add((path.relative_to(ROOT).as_posix(), name))
     assert missing == set()
@@ -49,8 +49,8 @@ def test_what_is_told_to_install_is_this_distribution_and_not_a_strangers():
         ]
     assert len(places) > 100
     wrong = [
-        (path.name, found[0])
+        (path.name, match[0])
         for path in places
-        if (found := of_a_stranger.search(path.read_text(encoding="utf-8")))
+        if (match := of_a_stranger.search(path.read_text(encoding="utf-8")))
     ]
     assert wrong == []

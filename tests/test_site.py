@@ -77,9 +77,9 @@ def test_no_page_leaves_the_site_for_what_it_needs_and_none_is_wider_than_a_phon
     for page in pages:
         browser.open(address + page.relative_to(SITE).as_posix())
         loaded = browser.evaluate(
-            "JSON.stringify(performance.getEntriesByType('resource').map((each) => each.name))"
+            "JSON.stringify(performance.getEntriesByType('resource').map((entry) => entry.name))"
         )
-        assert [each for each in json.loads(loaded) if not each.startswith(address)] == [], page
+        assert [url for url in json.loads(loaded) if not url.startswith(address)] == [], page
         width = browser.evaluate("document.documentElement.scrollWidth")
         assert width <= 400, (page, width)
     browser.call("Emulation.clearDeviceMetricsOverride")

@@ -33,8 +33,8 @@ def test_two_beams_find_what_one_passes_by():
         vocabulary=5,
     )
     ids, log_probabilities, scores, by_token = (
-        np.asarray(each)
-        for each in run(model, [3], Beam(2, 1.0, 2, early_stopping=False), capacity=3)[:4]
+        np.asarray(field)
+        for field in run(model, [3], Beam(2, 1.0, 2, early_stopping=False), capacity=3)[:4]
     )
     np.testing.assert_array_equal(ids, [[[4, EOS, 0], [3, EOS, 0]]])
     expected = [[math.log(0.4 * 0.9), math.log(0.5 * 0.4)]]
@@ -95,9 +95,9 @@ def test_a_long_vocabulary_that_is_read_in_columns_or_blocks_gives_the_same(
     # the last one padded: see `largest_of_rows`.
     model = HistoryModel.random(rng, 3, vocabulary, histories=101, scale=3.0, end=4.0)
     expected = naive_beam(model, [5, 1, 4], 3, 0.6, 3, early_stopping=early_stopping)
-    assert {EOS in each.ids for each in sum(expected, [])} == {True, False}
-    found = run(model, [5, 1, 4], Beam(3, 0.6, 3, early_stopping), capacity=5)
-    check_equal(found, expected)
+    assert {EOS in h.ids for h in sum(expected, [])} == {True, False}
+    hypotheses = run(model, [5, 1, 4], Beam(3, 0.6, 3, early_stopping), capacity=5)
+    check_equal(hypotheses, expected)
 
 
 def test_logits_of_nan_give_ids_in_range():

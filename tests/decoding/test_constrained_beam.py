@@ -48,8 +48,8 @@ def test_a_beam_as_wide_as_the_tree_finds_the_best_with_all_phrases(graph):
         rules = Rules(phrases=random_phrases(rng, vocabulary))
         expected = exhaustive_search(model, limits, 0.6, 13, rules)
         check_found(run(model, limits, rules)[0], expected, model)
-        for found, phrases in zip(expected, rules.phrases, strict=True):
-            met.append((len(phrases), EOS in found[0].ids))
+        for hypotheses, phrases in zip(expected, rules.phrases, strict=True):
+            met.append((len(phrases), EOS in hypotheses[0].ids))
 
     check()
     # Both those that fit the limit and those that do not.
@@ -95,9 +95,9 @@ def test_every_phrase_is_in_each_hypothesis_with_room_for_it(compiled):
             min(len(prefix) + sum(map(len, phrases)) + seed % 3, longest)
             for prefix, phrases in zip(prefixes, rules.phrases, strict=True)
         ]
-        found = as_lists(run(model, limits, rules)[0])
-        for hypotheses, phrases in zip(found, rules.phrases, strict=True):
-            for each in hypotheses:
-                assert each.score < -1e29 or not open_phrases(each.ids, phrases), (each, phrases)
+        results = as_lists(run(model, limits, rules)[0])
+        for hypotheses, phrases in zip(results, rules.phrases, strict=True):
+            for h in hypotheses:
+                assert h.score < -1e29 or not open_phrases(h.ids, phrases), (h, phrases)
 
     check()

@@ -47,9 +47,9 @@ def program(graph, strategy, capacity, ngram_size):
 def dead_ends(hypotheses, limits):
     """Number of hypotheses below their limit that have not ended."""
     return sum(
-        len(each.ids) < limit and EOS not in each.ids
-        for found, limit in zip(hypotheses, limits, strict=True)
-        for each in found[:1]
+        len(h.ids) < limit and EOS not in h.ids
+        for ranked, limit in zip(hypotheses, limits, strict=True)
+        for h in ranked[:1]
     )
 
 
@@ -58,19 +58,19 @@ def test_both_stop_rules_give_what_a_naive_search_gives(compiled):
         program(compiled, lambda exponent, early=early: Beam(3, exponent, 2, early), CAPACITY, 2)
         for early in (True, False)
     ]
-    met, early, others = [], [], []
+    met, early, differ = [], [], []
     for seed in range(100):
         model, limits, rules, exponent = random_case(seed, CAPACITY, ngram_size=2)
         case = model, limits, 3, exponent, 2, rules
         expected = [naive_beam(*case, early_stopping) for early_stopping in (True, False)]
         results = [run(model, limits, rules, exponent=exponent) for run in runs]
-        for (found, _), hypotheses in zip(results, expected, strict=True):
-            check_found(found, hypotheses, model)
+        for (received, _), hypotheses in zip(results, expected, strict=True):
+            check_found(received, hypotheses, model)
         met.append(dead_ends(expected[0], limits))
         early.append([steps < max(limits) for _, steps in results])
-        others.append(expected[0] != expected[1])
+        differ.append(expected[0] != expected[1])
     # Sentences come to dead ends, or end before their limits; the rules differ.
-    assert sum(met) > 15 and min(np.sum(early, axis=0)) > 12 and sum(others) > 6
+    assert sum(met) > 15 and min(np.sum(early, axis=0)) > 12 and sum(differ) > 6
 
 
 def test_greedy_search_equals_one_that_scores_every_prefix_anew(graph):
@@ -87,11 +87,11 @@ def test_greedy_search_equals_one_that_scores_every_prefix_anew(graph):
     assert sum(met) > 7
 
 
-def check_following(found, limits, rules):
+def check_following(hypotheses, limits, rules):
     """Log-probability and length after a prefix are reported beside those of the whole."""
-    ids, by_token = np.asarray(found.ids), np.asarray(found.token_log_probabilities)
-    following = np.asarray(found.continuation_log_probabilities)
-    lengths = np.asarray(found.continuation_lengths)
+    ids, by_token = np.asarray(hypotheses.ids), np.asarray(hypotheses.token_log_probabilities)
+    following = np.asarray(hypotheses.continuation_log_probabilities)
+    lengths = np.asarray(hypotheses.continuation_lengths)
     for row in range(len(limits)):
         first = len(rules.prefix(row))
         np.testing.assert_allclose(following[row], by_token[row, :, first:].sum(axis=1), atol=1e-4)
@@ -107,9 +107,9 @@ def test_a_beam_as_wide_as_the_tree_finds_the_best_under_every_penalty(graph):
         model, limits, rules, exponent = random_case(seed, 4, 0)
         prefixes = tuple(p[: max(n - 1, 0)] for p, n in zip(rules.prefixes, limits, strict=True))
         rules = rules._replace(prefixes=prefixes)
-        found, _ = run(model, limits, rules, exponent=exponent)
-        check_found(found, exhaustive_search(model, limits, exponent, 13, rules), model)
-        check_following(found, limits, rules)
+        hypotheses, _ = run(model, limits, rules, exponent=exponent)
+        check_found(hypotheses, exhaustive_search(model, limits, exponent, 13, rules), model)
+        check_following(hypotheses, limits, rules)
 
     check()
 
@@ -121,12 +121,12 @@ def test_every_sample_satisfies_them_and_stops_only_where_it_must(graph, ngram_s
     @many_seeds
     def check(seed):
         model, limits, rules, _ = random_case(seed, CAPACITY, ngram_size)
-        found, _ = run(model, limits, rules, seeds=np.arange(SENTENCES, dtype="int32") + seed % 97)
-        for row, samples in enumerate(as_lists(found)):
+        drawn, _ = run(model, limits, rules, seeds=np.arange(SENTENCES, dtype="int32") + seed % 97)
+        for row, samples in enumerate(as_lists(drawn)):
             for ids, *_ in samples:
                 assert rules.allow(row, ids), (row, ids)
                 longer = [(*ids, token) for token in range(VOCABULARY)]
                 ended = len(ids) == limits[row] or EOS in ids
-                assert ended or not any(rules.allow(row, each) for each in longer), (row, ids)
+                assert ended or not any(rules.allow(row, seq) for seq in longer), (row, ids)
 
     check()

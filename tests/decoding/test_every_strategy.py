@@ -56,13 +56,13 @@ def strategy(request, varied):
 
 
 def test_scores_are_those_of_full_passes(varied, strategy):
-    name, _, found = strategy
+    name, _, result = strategy
     source, model = varied_sources(), varied("pre_norm")
-    check_tokens(found, FullPass(model, source, LONGEST))
+    check_tokens(result, FullPass(model, source, LONGEST))
     rules = Rules(prefixes=PREFIXES, bias=tuple(bias()))
-    best = [hypotheses[0] for hypotheses in as_lists(found)]
+    best = [hypotheses[0] for hypotheses in as_lists(result)]
     # A logit bias is in the score of what ranks by it.
-    forced, by_token = list(map(len, PREFIXES)), np.asarray(found.token_log_probabilities)[:, 0]
+    forced, by_token = list(map(len, PREFIXES)), np.asarray(result.token_log_probabilities)[:, 0]
     ranked = [
         by_token[row, forced[row] :].sum() + (rules.bonus(row, ids) if name == "beam" else 0)
         for row, (ids, *_) in enumerate(best)
@@ -71,13 +71,13 @@ def test_scores_are_those_of_full_passes(varied, strategy):
         total / penalty(len(ids) - count, 1.0)
         for total, count, (ids, *_) in zip(ranked, forced, best, strict=True)
     ]
-    np.testing.assert_allclose([each.score for each in best], expected, atol=1e-4)
+    np.testing.assert_allclose([h.score for h in best], expected, atol=1e-4)
 
 
 def test_batch_mates_and_padding_change_nothing(strategy):
-    _, run, found = strategy
+    _, run, result = strategy
     source, prefixes, seeds = inputs_of(varied_sources())
-    together = as_lists(found)
+    together = as_lists(result)
     order = np.random.default_rng(3).permutation(len(source))
     mixed = as_lists(
         run(
@@ -87,6 +87,6 @@ def test_batch_mates_and_padding_change_nothing(strategy):
         )
     )
     check_equal(mixed[:-2], [together[row] for row in order], 1e-5)
-    assert {each.ids for found in mixed[-2:] for each in found} == {()}
+    assert {h.ids for ranked in mixed[-2:] for h in ranked} == {()}
     alone = run(source[4:5, :5], prefixes[4:5], seeds[4:5])
     check_equal(alone, together[4:5], 1e-5)

@@ -79,13 +79,13 @@ def test_random_rows_keep_what_a_sort_keeps(compiled):
         logits[rng.random(logits.shape) < 0.2] = NEG_INF
         options = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
         result = kept(program(ops.convert_to_tensor(logits), *tensors(options)))
-        for row, found in zip(logits.reshape(-1, 37), result.reshape(-1, 37), strict=True):
+        for row, mask in zip(logits.reshape(-1, 37), result.reshape(-1, 37), strict=True):
             # float32 may round a sum or a ratio to the other side of its threshold: what is found
             # lies between the sets of a slightly stricter and of a slightly laxer filter.
-            fewest = kept_by_a_sort(row, temperature, top_k, top_p - 1e-5)
-            most = kept_by_a_sort(row, temperature, top_k, top_p + 1e-5)
-            fewest |= row == row.max()
-            assert (fewest <= found).all() and (found <= most).all()
+            stricter = kept_by_a_sort(row, temperature, top_k, top_p - 1e-5)
+            laxer = kept_by_a_sort(row, temperature, top_k, top_p + 1e-5)
+            stricter |= row == row.max()
+            assert (stricter <= mask).all() and (mask <= laxer).all()
 
     check()
 

@@ -27,26 +27,26 @@ def test_a_beam_shrinks_with_each_hypothesis_that_ends(rng, beam_size, exponent,
     model = HistoryModel.random(rng, SENTENCES, VOCABULARY, end=0.5)
     limits = rng.integers(1, CAPACITY, SENTENCES)
     beam = Beam(beam_size, exponent, beam_size, False, "marian", word_penalty)
-    found = run(model, beam, limits)
+    result = run(model, beam, limits)
     expected = [
         marian_beam(model, row, limit, beam_size, exponent, word_penalty)
         for row, limit in enumerate(limits)
     ]
     # Where fewer hypotheses exist, the last places are empty.
     first = [[hypotheses[0]] for hypotheses in expected]
-    check_equal(found._replace(**{k: getattr(found, k)[:, :1] for k in found._fields}), first)
+    check_equal(result._replace(**{k: getattr(result, k)[:, :1] for k in result._fields}), first)
     for row, hypotheses in enumerate(expected):
-        scores = np.asarray(found.scores)[row, : len(hypotheses)]
-        np.testing.assert_allclose(scores, [each.score for each in hypotheses], atol=1e-4)
+        scores = np.asarray(result.scores)[row, : len(hypotheses)]
+        np.testing.assert_allclose(scores, [h.score for h in hypotheses], atol=1e-4)
 
 
 def test_a_full_beam_ranks_by_the_length_alone(rng):
     model = HistoryModel.random(rng, SENTENCES, VOCABULARY, end=0.5)
-    found = run(model, Beam(3, 0.8, 3, False, "length"), [9] * SENTENCES)
-    lengths = np.count_nonzero(np.asarray(found.ids), axis=2)
-    expected = np.asarray(found.log_probabilities) / lengths**0.8
-    np.testing.assert_allclose(found.scores, expected, rtol=1e-5)
-    assert (np.diff(np.asarray(found.scores), axis=1) <= 1e-6).all()
+    result = run(model, Beam(3, 0.8, 3, False, "length"), [9] * SENTENCES)
+    lengths = np.count_nonzero(np.asarray(result.ids), axis=2)
+    expected = np.asarray(result.log_probabilities) / lengths**0.8
+    np.testing.assert_allclose(result.scores, expected, rtol=1e-5)
+    assert (np.diff(np.asarray(result.scores), axis=1) <= 1e-6).all()
 
 
 def test_a_word_penalty_needs_marians_rule():

@@ -124,7 +124,7 @@ def test_any_value_is_refused_by_name_or_fits_the_program(values):
     with np.errstate(all="raise"):
         source_ids = np.ones((2, 3), "int32")
         made = search_arguments(dataclasses.replace(options, seed=0), source_ids, 17)
-    assert all(np.isfinite(each).all() for each in made if each is not None)
+    assert all(np.isfinite(array).all() for array in made if array is not None)
     assert options.n_best <= options.beams
     assert all(bias < np.inf for _, bias in options.logit_bias)
 

@@ -26,9 +26,9 @@ def uniform_array(*arguments):
 
 
 def test_the_published_answers_come_out_compiled(compiled):
-    keys, counters, expected = (np.array(each, "uint32").T for each in zip(*PUBLISHED, strict=True))
-    found = compiled(threefry_2x32)(tuple(keys), tuple(counters))
-    np.testing.assert_array_equal(found, expected)
+    keys, counters, expected = (np.array(part, "uint32").T for part in zip(*PUBLISHED, strict=True))
+    words = compiled(threefry_2x32)(tuple(keys), tuple(counters))
+    np.testing.assert_array_equal(words, expected)
 
 
 def test_each_number_is_the_first_word_of_its_seed_sample_position_and_index():

@@ -32,10 +32,10 @@ def run_greedy(model, limits, capacity=LONGEST, **constraints):
 def test_another_id_can_be_the_end(rng):
     model = HistoryModel.random(rng, SENTENCES, WORDS)
     limits = [LONGEST] * SENTENCES
-    endless = [each[0].ids for each in as_lists(run_greedy(model, limits, end_id=-1))]
+    endless = [ranked[0].ids for ranked in as_lists(run_greedy(model, limits, end_id=-1))]
     assert {len(ids) for ids in endless} == {LONGEST}
     cut = [ids[: ids.index(5) + 1] if 5 in ids else ids for ids in endless]
-    assert [each[0].ids for each in as_lists(run_greedy(model, limits, end_id=5))] == cut
+    assert [ranked[0].ids for ranked in as_lists(run_greedy(model, limits, end_id=5))] == cut
 
 
 @pytest.mark.tensorflow
@@ -80,7 +80,7 @@ ALL_FILTERS = {"temperature": 1.3, "top_k": 2, "top_p": 0.55}
 @pytest.mark.parametrize(
     ("rules", "options"),
     [
-        *[(ANYTHING, each) for each in ({}, {"temperature": 0.5}, {"top_k": 2}, {"top_p": 0.6})],
+        *[(ANYTHING, case) for case in ({}, {"temperature": 0.5}, {"top_k": 2}, {"top_p": 0.6})],
         (Rules((3,), ((4,),)), ALL_FILTERS),
         (Rules(bias=(0.0, 0.0, -0.2, 0.3, 0.1)), ALL_FILTERS),
     ],
@@ -95,7 +95,7 @@ def test_sequences_come_as_often_as_they_are_probable(tree, draw, rules, options
     assert set(counts) <= set(probabilities)
     expected = {ids: 3 * DRAWS * share for ids, share in probabilities.items()}
     assert min(expected.values()) > 5
-    statistic = sum((counts[ids] - each) ** 2 / each for ids, each in expected.items())
+    statistic = sum((counts[ids] - mean) ** 2 / mean for ids, mean in expected.items())
     freedom = max(len(expected) - 1, 1)
     # A chi-square has as many as its mean, and twice as many as its variance.
     assert statistic < freedom + 4 * np.sqrt(2 * freedom)
@@ -103,8 +103,8 @@ def test_sequences_come_as_often_as_they_are_probable(tree, draw, rules, options
 
 def test_scores_are_the_models_own_whatever_the_draws_were_made_with(tree, draw):
     rules = Rules(bias=(0.0, 0.0, -0.2, 0.3, 0.1))
-    found = draw(rules, temperature=0.5, top_p=0.9)
-    few = type(found)(*(np.asarray(each)[:53] for each in found))
+    drawn = draw(rules, temperature=0.5, top_p=0.9)
+    few = type(drawn)(*(np.asarray(field)[:53] for field in drawn))
     check_tokens(few, lambda rows, prefixes: tree([0] * len(rows), prefixes))
     for samples in as_lists(few):
         for ids, total, score in samples:
@@ -118,9 +118,9 @@ def test_samples_of_one_sentence_and_neighbouring_seeds_are_independent(draw):
         "seeds": [[a[0], b[0]] for a, b in zip(drawn[:-1], drawn[1:], strict=True)],
     }
     for name, both in pairs.items():
-        first, second = (collections.Counter(each) for each in zip(*both, strict=True))
+        first, second = (collections.Counter(side) for side in zip(*both, strict=True))
         # The most frequent ones, so that each pair is to come often enough.
-        firsts, seconds = ([ids for ids, _ in each.most_common(5)] for each in (first, second))
+        firsts, seconds = ([ids for ids, _ in side.most_common(5)] for side in (first, second))
         counts = collections.Counter(map(tuple, both))
         statistic = 0.0
         for a in firsts:
@@ -137,9 +137,9 @@ def test_a_sample_depends_on_its_own_seed_alone(draw):
     together = as_lists(draw(seeds=seeds))
     order = np.random.default_rng(5).permutation(DRAWS)
     assert as_lists(draw(seeds=seeds[order])) == [together[i] for i in order]
-    others = np.where(np.arange(DRAWS) % 7 == 3, seeds, 11).astype("int32")
-    assert as_lists(draw(seeds=others))[3::7] == together[3::7]
-    assert len({tuple(samples) for samples in as_lists(draw(seeds=others))[4::7]}) == 1
+    changed = np.where(np.arange(DRAWS) % 7 == 3, seeds, 11).astype("int32")
+    assert as_lists(draw(seeds=changed))[3::7] == together[3::7]
+    assert len({tuple(samples) for samples in as_lists(draw(seeds=changed))[4::7]}) == 1
 
 
 def test_each_sentence_may_have_its_own_options():
@@ -155,7 +155,7 @@ def test_each_sentence_may_have_its_own_options():
     position = ops.convert_to_tensor(2, "int32")
     together = np.asarray(Sampling(seeds, 3, **tensors).pick(logits, position))
     for row in range(5):
-        own = {name: values[row].item() for name, values in options.items()}
-        alone = Sampling(seeds[row : row + 1], 3, **own).pick(logits[row : row + 1], position)
+        scalars = {name: values[row].item() for name, values in options.items()}
+        alone = Sampling(seeds[row : row + 1], 3, **scalars).pick(logits[row : row + 1], position)
         np.testing.assert_array_equal(np.asarray(alone)[0], together[row])
     np.testing.assert_array_equal(together[4], logits[4].argmax(axis=1))

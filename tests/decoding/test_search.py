@@ -49,11 +49,11 @@ def test_searches_equal_the_whole_model_run_anew_for_each_token(
     scorer, limits = FullPass(varied(variant), source, MAX_LENGTH), limits_of(source)
     greedy = naive_greedy(scorer, limits)
     check_varied(greedy)
-    found = compiled_search(variant)(source)
-    check_equal(found._replace(scores=found.log_probabilities), greedy)
+    hypotheses = compiled_search(variant)(source)
+    check_equal(hypotheses._replace(scores=hypotheses.log_probabilities), greedy)
     expected = naive_beam(scorer, limits, beam_size, length_penalty, n_best or beam_size)
     check_equal(compiled_search(variant, beam_size, length_penalty, n_best)(source), expected)
-    assert len({len(each[0].ids) for each in expected}) >= 4
+    assert len({len(ranked[0].ids) for ranked in expected}) >= 4
     # Hypotheses have gone on from one another: the best one is not the greedy one.
     assert sum(a[0].ids != b[0].ids for a, b in zip(expected, greedy, strict=True)) >= 3
 
@@ -81,13 +81,13 @@ def test_in_bfloat16_batch_mates_change_nothing_and_scores_are_float32():
     run = functools.partial(search, model, beam_size=3, n_best=3, max_length=MAX_LENGTH)
     source = varied_sources()
     hypotheses = run(source)
-    assert {str(np.asarray(each).dtype) for each in hypotheses[1:5]} == {"float32"}
+    assert {str(np.asarray(field).dtype) for field in hypotheses[1:5]} == {"float32"}
     together = as_lists(hypotheses)
-    assert len({len(each[0].ids) for each in together}) >= 4
-    others = varied_sources(seed=1)[::-1].copy()
-    others[3:8] = source[3:8]
+    assert len({len(ranked[0].ids) for ranked in together}) >= 4
+    mixed = varied_sources(seed=1)[::-1].copy()
+    mixed[3:8] = source[3:8]
     # Equal shapes round alike, so the scores are equal too.
-    check_equal(as_lists(run(others))[3:8], together[3:8], 1e-6)
+    check_equal(as_lists(run(mixed))[3:8], together[3:8], 1e-6)
 
 
 def test_rows_of_padding_give_nothing(compiled_search):
@@ -96,8 +96,8 @@ def test_rows_of_padding_give_nothing(compiled_search):
     hypotheses = compiled_search("pre_norm", 3)(source)
     assert not np.asarray(hypotheses.ids)[[0, 7]].any()
     assert np.isfinite(np.asarray(hypotheses.scores)).all()
-    for row, found in enumerate(as_lists(hypotheses)):
-        assert found[0] == ((), 0.0, 0.0) if row in (0, 7) else found[0].ids
+    for row, ranked in enumerate(as_lists(hypotheses)):
+        assert ranked[0] == ((), 0.0, 0.0) if row in (0, 7) else ranked[0].ids
 
 
 @pytest.mark.tensorflow
@@ -122,12 +122,12 @@ source = np.load(f"{folder}/source.npy")
 for beams in (1, 3):
     def run(ids, beams=beams):
         return search(model, ids, beams, n_best=beams, max_length=max_length, allow_unknown=True)
-    found = Compiled(model, run)(source)
-    np.savez(f"{folder}/{keras.backend.backend()}_{beams}.npz", *map(np.asarray, found))
+    result = Compiled(model, run)(source)
+    np.savez(f"{folder}/{keras.backend.backend()}_{beams}.npz", *map(np.asarray, result))
 options = dict(sampling=True, n_best=3, temperature=0.9)
 seeds = np.arange(len(source), dtype="int32")
-found = search(model, source, max_length=max_length, seeds=seeds, **options)
-np.savez(f"{folder}/{keras.backend.backend()}_samples.npz", *map(np.asarray, found))
+result = search(model, source, max_length=max_length, seeds=seeds, **options)
+np.savez(f"{folder}/{keras.backend.backend()}_samples.npz", *map(np.asarray, result))
 """
     root = os.path.dirname(os.path.dirname(sys.modules["keras_transformer"].__file__))
     environment = {
@@ -145,15 +145,15 @@ np.savez(f"{folder}/{keras.backend.backend()}_samples.npz", *map(np.asarray, fou
     options = dict(sampling=True, n_best=3, temperature=0.9)
     seeds = np.arange(len(source), dtype="int32")
     samples = search(varied("pre_norm"), source, max_length=MAX_LENGTH, seeds=seeds, **options)
-    assert len({each.ids for found in as_lists(samples) for each in found}) > 30
-    for name, found in [
+    assert len({h.ids for drawn in as_lists(samples) for h in drawn}) > 30
+    for name, result in [
         ("1", compiled_search("pre_norm", 1)(source)),
         ("3", compiled_search("pre_norm", 3)(source)),
         ("samples", samples),
     ]:
         with np.load(tmp_path / f"{OTHER_BACKEND}_{name}.npz") as theirs:
             expected = as_lists([theirs[field] for field in theirs.files])
-        check_equal(found, expected, 1e-5)
+        check_equal(result, expected, 1e-5)
 
 
 class Countdown(SearchModel):
@@ -177,12 +177,12 @@ class Countdown(SearchModel):
 def test_a_model_of_ten_lines_is_searched_at_once_and_in_batches(options):
     source = np.array([[6, 2], [4, 2], [9, 2]], "int32")
     expected = [list(range(first, 3, -1)) + [EOS] for first in source[:, 0]]
-    found = search(Countdown(), source, **options)
-    assert [list(found[0].ids) for found in as_lists(found)] == expected
+    result = search(Countdown(), source, **options)
+    assert [list(ranked[0].ids) for ranked in as_lists(result)] == expected
     # More than the first loop has capacity for: a cache without `extended` is not to grow.
     jobs = [Job(row.tolist()) for row in source]
-    found = Scheduler(Countdown(), (16, 40)).search(jobs, DecodingOptions(**options), 3)
-    for hypotheses, ids in zip(found, expected, strict=True):
+    results = Scheduler(Countdown(), (16, 40)).search(jobs, DecodingOptions(**options), 3)
+    for hypotheses, ids in zip(results, expected, strict=True):
         assert hypotheses.ids[0].tolist() == ids + [0] * (40 - len(ids))
 
 
@@ -194,7 +194,7 @@ def test_a_single_sentence_of_up_to_64_tokens_is_one_loop(varied, rows, capacity
     model, options = varied("post_norm"), {"max_length": capacity, "max_length_ratio": math.inf}
     run = tf.function(lambda source_ids: search(model, source_ids, **options))
     graph = run.get_concrete_function(tf.TensorSpec((rows, 5), tf.int32)).graph.as_graph_def()
-    nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
+    nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
     assert sum(node.op in ("While", "StatelessWhile") for node in nodes) == loops
 
 

@@ -26,11 +26,11 @@ def check_largest(values, offsets, count, function=largest_of_rows):
     values, offsets = values.astype("float32"), offsets.astype("float32")
     sums = (values + offsets[:, :, None]).reshape(len(values), -1)
     order = np.argsort(-sums, axis=1, kind="stable")[:, :count]
-    found = function(ops.convert_to_tensor(values), ops.convert_to_tensor(offsets), count)
-    found = [np.asarray(each) for each in found]
+    results = function(ops.convert_to_tensor(values), ops.convert_to_tensor(offsets), count)
+    results = [np.asarray(array) for array in results]
     length = values.shape[2]
     expected = np.take_along_axis(sums, order, axis=1), order // length, order % length
-    for ours, theirs in zip(found, expected, strict=True):
+    for ours, theirs in zip(results, expected, strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
 
@@ -62,7 +62,7 @@ def test_of_equal_sums_the_first_row_and_then_the_first_place_is_chosen(
 
 def test_if_fewer_exist_than_are_asked_for_all_are_given(rng):
     values, offsets = rng.normal(size=(2, 3, 5)), rng.normal(size=(2, 3))
-    assert all(np.shape(each) == (2, 15) for each in largest_of_rows(values, offsets, 23))
+    assert all(np.shape(array) == (2, 15) for array in largest_of_rows(values, offsets, 23))
     check_largest(values, offsets, 23)
 
 

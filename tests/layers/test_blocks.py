@@ -114,7 +114,7 @@ def embedded(kind, **arguments):
     inputs = [keras.Input((length,), dtype="int32") for length, _, _ in sides]
     embeddings = [keras.layers.Embedding(29, width, mask_zero=True) for _, width, _ in sides]
     block = KINDS[kind][0](INNER, HEADS, **arguments)
-    encoded = block(*(embed(each) for embed, each in zip(embeddings, inputs, strict=True)))
+    encoded = block(*(embed(tensor) for embed, tensor in zip(embeddings, inputs, strict=True)))
     model = keras.Model(inputs, [encoded, keras.layers.GlobalAveragePooling1D()(encoded)])
     return block, model, [ids for _, _, ids in sides], embeddings
 
@@ -128,7 +128,7 @@ def test_masks_of_embeddings_hide_padding_and_travel_on(rng, kind, policy, norma
     made = embedded(kind, normalize_first=normalize_first, dtype=policy)
     block, model, ids, embeddings = made
     before, pooled = (float64(x) for x in model(ids))
-    vectors = [np.asarray(embed(each)) for embed, each in zip(embeddings, ids, strict=True)]
+    vectors = [np.asarray(embed(side)) for embed, side in zip(embeddings, ids, strict=True)]
     explicit = float64(block(*vectors, **padding_of(kind)))
     np.testing.assert_array_equal(before, explicit)
     if policy != "float32":
@@ -163,7 +163,7 @@ def test_steps_through_the_cache_equal_one_call(
     sequences, randomize, kind, normalize_first, policy
 ):
     block = built(randomize, kind, normalize_first=normalize_first, dtype=policy)
-    target, *source = (ops.cast(each, block.compute_dtype) for each in sequences(kind))
+    target, *source = (ops.cast(sequence, block.compute_dtype) for sequence in sequences(kind))
     expected = float64(block(target, *source))
     memory = block.cross_attention.project_key_value(*source) if source else None
     sizes = (BATCH, HEADS, LENGTH + 2, KEY_DIM, KEY_DIM)
@@ -182,8 +182,8 @@ def test_steps_through_the_cache_equal_one_call(
 @pytest.mark.parametrize("kind", DECODERS)
 def test_an_encoder_sequence_may_not_come_and_go(sequences, randomize, kind):
     block, (target, source) = built(randomize, kind), sequences("decoder")
-    built_how, given = ("with", "none") if kind == "decoder" else ("without", "one")
-    with pytest.raises(ValueError, match=f"built {built_how} .* called with {given}"):
+    built_how, called_how = ("with", "none") if kind == "decoder" else ("without", "one")
+    with pytest.raises(ValueError, match=f"built {built_how} .* called with {called_how}"):
         block(target, None if kind == "decoder" else source)
 
 
@@ -264,7 +264,7 @@ def test_the_attention_scores_are_those_of_the_sublayers(
         hidden = hidden if normalize_first else reference.layer_norm(norm, hidden)
     assert len(scores) == len(inputs)
     symbolic = block(*(keras.Input(shape[1:]) for shape in shapes), return_attention_scores=True)
-    assert [each.shape[1:] for each in symbolic] == [each.shape[1:] for each in (outputs, *scores)]
+    assert [x.shape[1:] for x in symbolic] == [x.shape[1:] for x in (outputs, *scores)]
 
 
 @BLOCKS

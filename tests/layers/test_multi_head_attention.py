@@ -90,12 +90,12 @@ VARIANTS = [
 ]
 
 
-@pytest.mark.parametrize(("own", "layer_class", "arguments"), VARIANTS)
-def test_every_variant_equals_keras_own_layer(rng, randomize, own, layer_class, arguments):
+@pytest.mark.parametrize(("options", "layer_class", "arguments"), VARIANTS)
+def test_every_variant_equals_keras_own_layer(rng, randomize, options, layer_class, arguments):
     inputs = sequences(rng, "cross")
     shapes = [x.shape for x in inputs]
-    ours = attention(randomize, *shapes, value_dim=None, **own)
-    sizes = (KEY_DIM, 6, 2) if "num_kv_heads" in own else (HEADS, KEY_DIM)
+    ours = attention(randomize, *shapes, value_dim=None, **options)
+    sizes = (KEY_DIM, 6, 2) if "num_kv_heads" in options else (HEADS, KEY_DIM)
     theirs = layer_class(*sizes, **arguments)
     theirs.build(*shapes)
     theirs.set_weights(ours.get_weights())
@@ -164,11 +164,11 @@ def test_shared_keys_windows_and_positions_equal_the_numpy_oracle(
     rng, randomize, num_kv_heads, positions, window
 ):
     inputs = rng.normal(size=(BATCH, 7, QUERY_WIDTH)).astype("float32")
-    own = dict(
+    options = dict(
         num_kv_heads=num_kv_heads, positions=positions, sliding_window=window, max_distance=2
     )
     shape = inputs.shape
-    layer = attention(randomize, shape, shape, num_heads=6, key_dim=10, **own)
+    layer = attention(randomize, shape, shape, num_heads=6, key_dim=10, **options)
     mask = random_mask(rng, 4, 7)[:, :1, :1]
     call = dict(attention_mask=mask, use_causal_mask=True, return_attention_scores=True)
     output, scores = layer(inputs, inputs, **call)
@@ -188,14 +188,14 @@ def test_shared_keys_windows_and_positions_equal_the_numpy_oracle(
     length=[9, 17],
     axes=[None, (1, 1, 1), (2, 1, 1), (1, 3, 9), (2, 1, 9)],
     causal=[False, True],
-    own=[{}, {"num_kv_heads": 1, "positions": "rotary", "key_dim": 10}, {"positions": "relative"}],
+    args=[{}, {"num_kv_heads": 1, "positions": "rotary", "key_dim": 10}, {"positions": "relative"}],
 )
 def test_what_is_seen_of_a_long_sequence_is_the_same_block_by_block(
-    rng, randomize, length, axes, causal, own
+    rng, randomize, length, axes, causal, args
 ):
     """Without the weights it is computed in blocks, with them it is not."""
     inputs = rng.normal(size=(BATCH, length, QUERY_WIDTH)).astype("float32")
-    layer = attention(randomize, inputs.shape, inputs.shape, **{"sliding_window": 3, **own})
+    layer = attention(randomize, inputs.shape, inputs.shape, **{"sliding_window": 3, **args})
     mask = None
     if axes is not None:
         batch, heads, rows = axes
@@ -268,7 +268,7 @@ def test_the_projections_are_made_as_keras_makes_its_own():
         mine, other = mine.get_config(), other.get_config()
         for name in arguments:
             assert mine[name] == other[name], name
-    kernels = [float64(each.kernel) for each in ours.projections]
+    kernels = [float64(projection.kernel) for projection in ours.projections]
     assert np.abs(kernels[1] - kernels[2]).max() > 0.1  # Each draws for itself.
 
 
@@ -299,9 +299,9 @@ def test_the_mask_of_an_embedding_hides_padded_keys_and_travels_on(rng, masked):
     hidden = embedding(ids)
     attended = layer(hidden, hidden) if masked != "key" else layer(other, other, hidden)
     model = keras.Model([ids, other], [attended, keras.layers.GlobalAveragePooling1D()(attended)])
-    vectors, others = embedding(rows), rng.normal(size=(BATCH, QUERY, QUERY_WIDTH))
-    inputs = (vectors, vectors) if masked != "key" else (others, others, vectors)
-    output, pooled = (float64(x) for x in model([rows, others]))
+    vectors, unmasked = embedding(rows), rng.normal(size=(BATCH, QUERY, QUERY_WIDTH))
+    inputs = (vectors, vectors) if masked != "key" else (unmasked, unmasked, vectors)
+    output, pooled = (float64(x) for x in model([rows, unmasked]))
     explicit = float64(layer(*map(np.asarray, inputs), attention_mask=(rows != 0)[:, None]))
     np.testing.assert_allclose(output, explicit, atol=1e-6)
     assert np.abs(output - float64(layer(*map(np.asarray, inputs)))).max() > 1e-3

@@ -23,9 +23,9 @@ def test_it_pools_real_tokens_alone_as_the_oracle(mode):
     inputs = rng.normal(-1, 1, (3, 5, 7)).astype("float32")
     mask = np.arange(5) < np.array(LENGTHS)[:, None]
     layer = MaskedPooling(mode)
-    found = float64(layer(np.where(mask[..., None], inputs, 1e4), padding_mask=mask))
+    outputs = float64(layer(np.where(mask[..., None], inputs, 1e4), padding_mask=mask))
     kernel = float64(layer.score.kernel)[:, 0] if mode == "attention" else None
-    for row, length, pooled in zip(inputs, LENGTHS, found, strict=True):
+    for row, length, pooled in zip(inputs, LENGTHS, outputs, strict=True):
         np.testing.assert_allclose(pooled, expected(mode, row[:length], kernel), atol=1e-5)
     whole = float64(layer(inputs))
     np.testing.assert_allclose(whole[1], expected(mode, inputs[1], kernel), atol=1e-5)
@@ -41,12 +41,12 @@ def test_the_mask_of_an_embedding_hides_padding_and_ends_with_the_length(mode):
     assert getattr(attached, "_keras_mask", None) is getattr(both, "_keras_mask", None) is None
     model = keras.Model([ids, padding], [attached, both])
     rows, last = np.array([[3, 5, 7, 0, 0], [11, 13, 0, 0, 0]]), np.array([0, 0, 1, 1, 1], bool)
-    found, restricted = map(float64, model([rows, np.tile(last, (2, 1))]))
+    pooled, restricted = map(float64, model([rows, np.tile(last, (2, 1))]))
     vectors = float64(embedding(rows))
     kernel = float64(layer.score.kernel)[:, 0] if mode == "attention" else None
     for row, length in enumerate((3, 2)):
         real = vectors[row, :length]
-        np.testing.assert_allclose(found[row], expected(mode, real, kernel), atol=1e-6)
+        np.testing.assert_allclose(pooled[row], expected(mode, real, kernel), atol=1e-6)
         np.testing.assert_allclose(restricted[row], expected(mode, real[2:], kernel), atol=1e-6)
 
 

@@ -14,11 +14,11 @@ POLICIES = pytest.mark.parametrize(("policy", "tolerance"), TOLERANCE.items())
 
 
 def loop(forget, added):
-    cell, found = np.zeros_like(added[:, 0]), []
+    cell, cells = np.zeros_like(added[:, 0]), []
     for step in range(added.shape[1]):
         cell = forget[:, step] * cell + added[:, step]
-        found.append(cell)
-    return np.stack(found, axis=1)
+        cells.append(cell)
+    return np.stack(cells, axis=1)
 
 
 def sigmoid(values):
@@ -30,8 +30,8 @@ def sigmoid(values):
 def test_the_scan_equals_a_loop(rng, length):
     forget = rng.random((BATCH, length, WIDTH)).astype("float32")
     added = rng.normal(size=(BATCH, length, WIDTH)).astype("float32")
-    found = scan(ops.convert_to_tensor(forget), ops.convert_to_tensor(added))
-    np.testing.assert_allclose(float64(found), loop(forget, added), atol=1e-5)
+    cells = scan(ops.convert_to_tensor(forget), ops.convert_to_tensor(added))
+    np.testing.assert_allclose(float64(cells), loop(forget, added), atol=1e-5)
 
 
 @POLICIES
@@ -39,12 +39,12 @@ def test_the_scan_equals_a_loop(rng, length):
 def test_outputs_are_those_of_the_papers_equations(rng, policy, tolerance, use_projection):
     layer = SSRU(use_projection, bias_initializer="random_normal", dtype=policy)
     inputs = rng.normal(size=(BATCH, LENGTH, WIDTH)).astype("float32")
-    found, weights = layer(inputs), weights_of(layer)
+    outputs, weights = layer(inputs), weights_of(layer)
     forget = sigmoid(inputs @ weights["forget/kernel"] + weights["forget/bias"])
     expected = np.maximum(loop(forget, (1 - forget) * (inputs @ weights["input/kernel"])), 0)
     if use_projection:
         expected = expected @ weights["output/kernel"] + weights["output/bias"]
-    np.testing.assert_allclose(float64(found), expected, atol=tolerance * 3)
+    np.testing.assert_allclose(float64(outputs), expected, atol=tolerance * 3)
 
 
 def test_no_position_sees_the_future(rng):
@@ -53,7 +53,7 @@ def test_no_position_sees_the_future(rng):
     for place in (3, 16):
         other = inputs.copy()
         other[:, place:] += 1.0
-        before, after = (float64(layer(each)) for each in (inputs, other))
+        before, after = (float64(layer(x)) for x in (inputs, other))
         np.testing.assert_array_equal(before[:, :place], after[:, :place])
         assert np.abs(before[:, place:] - after[:, place:]).max() > 1e-3
 
@@ -79,5 +79,5 @@ def test_the_steps_of_a_block_equal_one_pass(rng, normalize_first):
     state = block.ssru.start_state(BATCH, 1)
     for step in range(LENGTH):
         inputs = ops.convert_to_tensor(target[:, step : step + 1])
-        found, state, _ = block.step(inputs, state, step, None, cross)
-        np.testing.assert_allclose(float64(found)[:, 0], float64(expected)[:, step], atol=1e-5)
+        output, state, _ = block.step(inputs, state, step, None, cross)
+        np.testing.assert_allclose(float64(output)[:, 0], float64(expected)[:, step], atol=1e-5)

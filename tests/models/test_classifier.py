@@ -30,8 +30,8 @@ def test_neither_padding_nor_batch_mates_change_a_label(pooling, dtype, error):
     model = classifier(dtype, pooling=pooling)
     alone = logits(model, TEXT)
     assert alone.shape == (1, 1, 3)
-    among_others = logits(model, [4] * 16 + [2], TEXT, [8, 2], length=17)
-    np.testing.assert_allclose(among_others[1], alone[0], rtol=error, atol=error)
+    in_batch = logits(model, [4] * 16 + [2], TEXT, [8, 2], length=17)
+    np.testing.assert_allclose(in_batch[1], alone[0], rtol=error, atol=error)
     other = logits(model, [*TEXT[:2], 8, *TEXT[3:]])  # which the model does see
     assert np.abs(other - alone).max() > 2 * error
 
@@ -40,6 +40,6 @@ def test_whole_words_are_dropped_in_training_alone():
     model = classifier(word_dropout=0.5, dropout=0.0)
     np.testing.assert_array_equal(logits(model, TEXT), logits(model, TEXT))
     embedded = ops.convert_to_numpy(model.word_dropout(ops.ones((40, 9, 14)), training=True))
-    kept = embedded[..., 0] > 0
-    assert 0.4 < kept.mean() < 0.6
-    np.testing.assert_allclose(embedded, 2.0 * kept[..., None] * np.ones(14), rtol=1e-6)
+    remaining = embedded[..., 0] > 0
+    assert 0.4 < remaining.mean() < 0.6
+    np.testing.assert_allclose(embedded, 2.0 * remaining[..., None] * np.ones(14), rtol=1e-6)

@@ -38,8 +38,8 @@ def test_a_number_out_of_range_is_named_with_its_rule(names, values, rule):
     for name, value in itertools.product(names, values):
         with pytest.raises(ValueError) as caught:
             TransformerConfig(**{"vocabulary_size": 23, name: value})
-        own = rule + ", or null" * (name == "target_vocabulary_size")
-        assert str(caught.value) == f"`{name}` must be {own}. Received: {value!r}."
+        full_rule = rule + ", or null" * (name == "target_vocabulary_size")
+        assert str(caught.value) == f"`{name}` must be {full_rule}. Received: {value!r}."
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ def test_each_kind_has_rules_of_its_own(kind, fields, message):
 def test_presets_have_the_sizes_of_their_papers(preset, sizes):
     c = TransformerConfig.from_preset(preset, vocabulary_size=23)
     assert c.num_encoder_layers == c.num_decoder_layers
-    found = (c.num_encoder_layers, c.model_dim, c.intermediate_dim, c.num_heads, c.dropout)
-    assert found == sizes
+    fields = (c.num_encoder_layers, c.model_dim, c.intermediate_dim, c.num_heads, c.dropout)
+    assert fields == sizes
     assert (c.vocabulary_size, c.normalize_first, c.tie_embeddings) == (23, False, "all")
 
 
@@ -153,10 +153,10 @@ def test_round_trip_through_json_keeps_every_field():
     default = TransformerConfig(1)
     for field in dataclasses.fields(TransformerConfig):
         is_other = field.name in ("num_kv_heads", "decoder", "ssru_projection")
-        own = shared if is_other else config
-        assert getattr(own, field.name) != getattr(default, field.name), field.name
-    for each in (config, shared):
-        assert TransformerConfig.from_dict(json.loads(json.dumps(each.to_dict()))) == each
+        changed = shared if is_other else config
+        assert getattr(changed, field.name) != getattr(default, field.name), field.name
+    for c in (config, shared):
+        assert TransformerConfig.from_dict(json.loads(json.dumps(c.to_dict()))) == c
 
 
 @pytest.mark.parametrize("heads", [(3,), (3, 0), (3, 8), (3, True), 3, "33"])

@@ -62,8 +62,8 @@ def test_keras_exports_a_loaded_model_that_was_never_called(make, kind, tmp_path
     signature = artifact.signatures["serving_default"]
     for inputs in inputs_of(kind):
         expected = outputs(model, inputs)
-        given = inputs if len(inputs) > 1 else next(iter(inputs.values()))
-        np.testing.assert_allclose(float64(artifact.serve(given)), expected, atol=1e-5)
+        argument = inputs if len(inputs) > 1 else next(iter(inputs.values()))
+        np.testing.assert_allclose(float64(artifact.serve(argument)), expected, atol=1e-5)
         by_name = signature(**{name: tf.constant(ids) for name, ids in inputs.items()})
         np.testing.assert_allclose(float64(by_name["output_0"]), expected, atol=1e-5)
 
@@ -86,8 +86,8 @@ def test_keras_exports_to_litert(make, kind, tmp_path):
     run = litert.Interpreter(str(tmp_path / "model.tflite")).get_signature_runner()
     assert sorted(run.get_input_details()) == NAMES.get(kind, ["source_ids", "target_ids"])
     for inputs in examples:
-        (found,) = run(**inputs).values()
-        np.testing.assert_allclose(found, outputs(model, inputs), atol=1e-5)
+        (output,) = run(**inputs).values()
+        np.testing.assert_allclose(output, outputs(model, inputs), atol=1e-5)
 
 
 @pytest.mark.tensorflow
@@ -97,8 +97,8 @@ def test_a_signature_of_ones_own_replaces_the_default(make, tmp_path):
     model, ids = make("language_model"), keras.InputSpec(shape=(2, 5), dtype="int32", name="ids")
     model.export(tmp_path / "own", verbose=False, input_signature=[ids])
     signature = tf.saved_model.load(str(tmp_path / "own")).signatures["serving_default"]
-    (found,) = signature(ids=tf.constant(TARGET_IDS)).values()
-    np.testing.assert_allclose(float64(found), outputs(model, TARGET_IDS), atol=1e-5)
+    (output,) = signature(ids=tf.constant(TARGET_IDS)).values()
+    np.testing.assert_allclose(float64(output), outputs(model, TARGET_IDS), atol=1e-5)
 
 
 @EVERY_KIND
@@ -127,8 +127,8 @@ def test_inputs_go_by_name_or_in_order(make, kind):
     in_order = tuple(inputs.values())
     expected = outputs(model, in_order)
     np.testing.assert_array_equal(outputs(model, inputs), expected)
-    for given in (inputs, list(in_order)):
-        np.testing.assert_allclose(model.predict(given, verbose=0), expected, atol=1e-5)
+    for arguments in (inputs, list(in_order)):
+        np.testing.assert_allclose(model.predict(arguments, verbose=0), expected, atol=1e-5)
 
 
 @EVERY_KIND

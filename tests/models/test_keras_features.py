@@ -39,8 +39,8 @@ def check_steps(model, logits, layouts=({},)):
         step, cache = model.step_function(weights=weights), model.start_decoding(SOURCE_IDS, 3)
         for t in range(3):
             ids = ops.convert_to_tensor(TARGET_IDS[:, t : t + 1], "int32")
-            found, cache = step(ids, cache)
-            np.testing.assert_allclose(float64(found)[:, 0], logits[:, t], atol=2e-5)
+            step_logits, cache = step(ids, cache)
+            np.testing.assert_allclose(float64(step_logits)[:, 0], logits[:, t], atol=2e-5)
 
 
 @pytest.mark.parametrize("tie_embeddings", ["all", "none"])
@@ -92,8 +92,8 @@ def test_a_map_gives_a_layer_another_policy(randomize):
     whole = randomize(Transformer(config(), name="whole"))
     half = Transformer(config(), name="half", dtype=policies)
     half.set_weights(whole.get_weights())
-    found = {layer.path for layer in projections(half) if layer.compute_dtype == "bfloat16"}
-    assert found == set(policies)
+    paths = {layer.path for layer in projections(half) if layer.compute_dtype == "bfloat16"}
+    assert paths == set(policies)
     before, after = float64(whole(BOTH)), float64(half(BOTH))
     assert 1e-6 < np.abs(after - before).max() < 0.05 * np.abs(before).max()
     check_steps(half, after)

@@ -124,8 +124,8 @@ def test_columns_of_padding_change_no_continuation(randomize):
     options = dict(beam_size=1, max_length=96, min_length=90, max_length_ratio=0.1)
     for more in (0, 80):
         padded = np.pad(source, ((0, 0), (0, more)))
-        found = search(model, padded, prefixes=np.where(padded == EOS, 0, padded), **options)
-        assert np.count_nonzero(np.asarray(found.ids)) == 26
+        result = search(model, padded, prefixes=np.where(padded == EOS, 0, padded), **options)
+        assert np.count_nonzero(np.asarray(result.ids)) == 26
 
 
 def test_a_prompt_that_leaves_no_room_is_refused():
@@ -151,14 +151,14 @@ def test_a_score_is_of_the_target_after_its_source():
     sources, targets = ["5 6 4", "", "4", "6 4 6 5"], ["4 4", "5 6 6 4 4", "", "6"]
     scored = engine.score(sources, targets, length_penalty=1.0, batch_size=3)
     scorer = FullPass(model, np.zeros((1, 1), "int32"), 12)
-    for source, target, each in zip(sources, targets, scored, strict=True):
+    for source, target, ours in zip(sources, targets, scored, strict=True):
         begun, ids = tuple(map(int, source.split())), (*map(int, target.split()), EOS)
         # The chain rule: of the whole text, less that of its beginning.
         whole = log_probability(scorer, 0, (*begun, *ids))
         beginning = log_probability(scorer, 0, begun) if begun else 0.0
-        assert each.ids == ids and each.log_probability == pytest.approx(
+        assert ours.ids == ids and ours.log_probability == pytest.approx(
             whole - beginning, abs=1e-4
         )
-        assert each.score == pytest.approx((whole - beginning) / penalty(len(ids), 1.0), abs=1e-4)
+        assert ours.score == pytest.approx((whole - beginning) / penalty(len(ids), 1.0), abs=1e-4)
     with pytest.raises(InputError, match="Text 2: .*16 tokens together. Received: 17 tokens"):
         engine.score(["4"] * 2, ["5", "5 " * 15])

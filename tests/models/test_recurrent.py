@@ -31,38 +31,38 @@ def array(value):
 
 
 @pytest.fixture(params=KINDS, ids=lambda kind: "-".join(map(str, kind.values())))
-def each_kind(request):
+def network(request):
     return model(**request.param)
 
 
-def test_a_decoding_step_equals_the_full_pass(each_kind):
-    full = array(each_kind((SOURCE, TARGET)))
-    cache, found = each_kind.start_decoding(SOURCE, 8), []
+def test_a_decoding_step_equals_the_full_pass(network):
+    full = array(network((SOURCE, TARGET)))
+    cache, steps = network.start_decoding(SOURCE, 8), []
     for place in range(TARGET.shape[1]):
-        logits, cache = each_kind.step(TARGET[:, place : place + 1], cache)
-        found.append(array(logits)[:, 0])
-    np.testing.assert_allclose(np.stack(found, axis=1), full, atol=1e-5)
+        logits, cache = network.step(TARGET[:, place : place + 1], cache)
+        steps.append(array(logits)[:, 0])
+    np.testing.assert_allclose(np.stack(steps, axis=1), full, atol=1e-5)
 
 
-def test_the_future_never_leaks(each_kind):
+def test_the_future_never_leaks(network):
     changed = TARGET.copy()
     changed[:, 2:] = 11
-    before, after = (array(each_kind((SOURCE, each)))[:, :2] for each in (TARGET, changed))
+    before, after = (array(network((SOURCE, target)))[:, :2] for target in (TARGET, changed))
     np.testing.assert_array_equal(before, after)
 
 
-def test_padding_and_batch_mates_never_change_a_result(each_kind):
-    alone = array(each_kind((SOURCE[1:, :3], TARGET[1:])))
+def test_padding_and_batch_mates_never_change_a_result(network):
+    alone = array(network((SOURCE[1:, :3], TARGET[1:])))
     padded = np.pad(SOURCE, ((0, 0), (0, 3)))
-    np.testing.assert_allclose(array(each_kind((padded, TARGET)))[1:], alone, atol=1e-5)
+    np.testing.assert_allclose(array(network((padded, TARGET)))[1:], alone, atol=1e-5)
 
 
 @pytest.mark.parametrize("fields", [KINDS[0], KINDS[-1]])
 def test_beam_search_finds_the_best_of_all_translations(fields):
     """Against every sequence of at most three tokens, scored by teacher forcing."""
     small, source = model(vocabulary_size=6, **fields), np.array([[4, 5, 2]], "int32")
-    found = search(small, source, 40, length_penalty=0.0, max_length=3, allow_unknown=True)
-    check_equal(found, exhaustive_search(FullPass(small, source, 4), [3], 0.0, 1))
+    result = search(small, source, 40, length_penalty=0.0, max_length=3, allow_unknown=True)
+    check_equal(result, exhaustive_search(FullPass(small, source, 4), [3], 0.0, 1))
 
 
 def test_attention_is_over_real_tokens_and_sums_to_one():
@@ -83,7 +83,7 @@ def test_gru_and_attention_equal_an_oracle_in_numpy():
     cache = m.start_decoding(SOURCE[:1], 4)
     state = array(cache.states[0])[0, 0].astype("float64")
     value = array(cache.memory.value)[0].astype("float64")
-    weights = {each.path.split("/", 1)[1]: array(each).astype("float64") for each in m.weights}
+    weights = {w.path.split("/", 1)[1]: array(w).astype("float64") for w in m.weights}
     scores = np.tanh(
         state @ weights["attention/query/kernel"] + value @ weights["attention/key/kernel"]
     )

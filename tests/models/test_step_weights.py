@@ -19,7 +19,7 @@ def test_each_layout_gives_the_same_product(rng, monkeypatch, one_row, rows, out
     monkeypatch.setattr(step_weights, "_LEAST_SPLIT", 2 * WIDTH)
     matrix, bias = rng.normal(size=(WIDTH, outputs)), rng.normal(size=outputs)
     inputs = rng.normal(size=(rows, WIDTH))
-    arrays = [ops.convert_to_tensor(each.astype("float32")) for each in (matrix, bias, inputs)]
+    arrays = [ops.convert_to_tensor(x.astype("float32")) for x in (matrix, bias, inputs)]
     linear = Linear(arrays[0], arrays[1] if with_bias else None)
     if one_row is not None:
         linear = linear.to_kept(one_row)

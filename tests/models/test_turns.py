@@ -40,18 +40,18 @@ def test_turns_are_counted_back_from_the_last():
 @pytest.mark.parametrize("first", [True, False])
 def test_it_equals_the_turns_encoded_one_by_one_and_their_means_in_a_row(first):
     model = model_of(normalize_first=first)
-    found = encoded(model, SOURCE_IDS)
+    states = encoded(model, SOURCE_IDS)
     model((SOURCE_IDS, SOURCE_IDS), training=True)  # The same path, with dropout.
     for row, spans in enumerate(SPANS):
         embedded = model.source_positions(model.source_embedding(SOURCE_IDS[row : row + 1]))
         alone = [np.asarray(model.encoder(embedded[:, start:end])) for start, end in spans]
-        means = np.concatenate([each.mean(axis=1, keepdims=True) for each in alone], axis=1)
+        means = np.concatenate([turn.mean(axis=1, keepdims=True) for turn in alone], axis=1)
         count = len(spans)
         positions = np.asarray(SinusoidalPositionalEncoding()(np.zeros((1, count, 14), "float32")))
         over_turns = np.asarray(model.turns.encoder(means + positions[:, ::-1]))
         for number, (start, end) in enumerate(spans):
             expected = alone[number][0] + over_turns[0, number]
-            np.testing.assert_allclose(found[row, start:end], expected, atol=1e-5)
+            np.testing.assert_allclose(states[row, start:end], expected, atol=1e-5)
 
 
 def test_a_turn_sees_others_through_their_means_alone():

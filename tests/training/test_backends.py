@@ -50,9 +50,9 @@ def test_a_run_goes_on_on_jax_within_an_epoch_and_from_there_on_tensorflow_again
     (row,), weights = run.history(), run.model().get_weights()
     assert row["learning_rate"] > 0.01
     for other in map(RunFolder, (jax, again)):
-        (found,) = other.history()
+        (entry,) = other.history()
         for key in ("loss", "val_loss", "val_perplexity", "learning_rate"):
-            assert found[key] == pytest.approx(row[key], rel=1e-4), key
+            assert entry[key] == pytest.approx(row[key], rel=1e-4), key
         assert other.samples().count("epoch ") == 1
         for mine, same in zip(other.model().get_weights(), weights, strict=True):
             np.testing.assert_allclose(mine, same, atol=1e-2)

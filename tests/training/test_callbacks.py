@@ -178,8 +178,8 @@ def test_a_loss_that_is_no_number_ends_training_with_the_lines_of_its_batch(loss
     callback.on_epoch_begin(3)
     with pytest.raises(TrainingError, match=f"loss is {loss} in epoch 4, step 2, .* in {file}"):
         callback.on_train_batch_end(0, {"loss": loss})  # the first of this part of the epoch
-    found = json.loads(file.read_text())
-    assert found == {"epoch": 4, "step": 2, "lines": [3, 7], "lines_of_the_step_before": [2, 5]}
+    report = json.loads(file.read_text())
+    assert report == {"epoch": 4, "step": 2, "lines": [3, 7], "lines_of_the_step_before": [2, 5]}
     callback.on_train_batch_end(1, {"loss": 1.0})
     callback.on_epoch_end(3, {"loss": 1.0, "val_loss": 1.0})
     with pytest.raises(TrainingError, match=f"loss is {loss} in epoch 4, validation"):

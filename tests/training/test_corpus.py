@@ -61,8 +61,8 @@ def test_lines_have_the_numbers_of_the_files_and_no_held_out_pair_is_trained_on(
     for _ in range(1 + cached):
         datasets, reports = Corpus(recipe).datasets(tokenizers)
         dropped = {"empty side": (8, 11), "equal to a held-out pair": (4,)}
-        found = reports["train"].dropped
-        assert {why: drop.first_lines for why, drop in found.items()} == dropped
+        drops = reports["train"].dropped
+        assert {why: drop.first_lines for why, drop in drops.items()} == dropped
         assert reports["train"].total == 22 and reports["validation"].dropped == {}
         for part, dataset in datasets.items():
             (lines,) = (dataset.lines(0, step) for step in range(dataset.steps_per_epoch))
@@ -115,9 +115,9 @@ def test_tokens_of_a_language_model_are_its_targets(values):
     datasets, _ = Corpus(recipe).datasets(Corpus(recipe).tokenizers())
     for dataset in datasets.values():
         labels = [labels for _, labels in dataset.batches(0)]
-        tokens = sum(np.count_nonzero(each) for each in labels)
+        tokens = sum(np.count_nonzero(batch) for batch in labels)
         assert dataset.real_tokens == tokens
-        assert dataset.real_token_share == tokens / sum(each.size for each in labels)
+        assert dataset.real_token_share == tokens / sum(batch.size for batch in labels)
 
 
 @pytest.mark.parametrize(
@@ -200,11 +200,11 @@ def test_several_corpora_have_tags_weights_and_reports_of_their_own(corpora, tmp
         # 32 once and 15 twice.
         rows = sum(np.count_nonzero(ids[:, 0]) for (ids, _), _ in train.batches(0))
         assert rows == 32 + 30
-        own = datasets["validation/back"]
-        assert own.shapes == validation.shapes and len(own.pairs) == 15
-        of_own = own.pairs.source(3).tolist(), own.pairs.target(3).tolist()
+        back = datasets["validation/back"]
+        assert back.shapes == validation.shapes and len(back.pairs) == 15
+        of_back = back.pairs.source(3).tolist(), back.pairs.target(3).tolist()
         of_all = validation.pairs.source(35).tolist(), validation.pairs.target(35).tolist()
-        assert of_own == of_all
+        assert of_back == of_all
 
 
 @pytest.mark.parametrize(
@@ -243,12 +243,12 @@ def test_terms_of_a_glossary_are_annotated_in_a_share_of_the_pairs_of_each_epoch
     }
     seen = set()
     for epoch in range(6):
-        batches = [list(each.batches(epoch)) for each in (train, again)]
-        ids = [[row[row > 0] for (ids, _), _ in each for row in ids if row[0]] for each in batches]
+        batches = [list(dataset.batches(epoch)) for dataset in (train, again)]
+        ids = [[row[row > 0] for (ids, _), _ in half for row in ids if row[0]] for half in batches]
         assert all(map(np.array_equal, *ids))
-        found = {text for text in tokenizer.detokenize(ids[0]) if "<term_" in text}
-        assert len(found) < 4
-        seen |= found
+        marked = {text for text in tokenizer.detokenize(ids[0]) if "<term_" in text}
+        assert len(marked) < 4
+        seen |= marked
     assert seen == annotated
     for (ids, _), _ in validation.batches(0):
         assert not any("<term_" in text for text in tokenizer.detokenize(ids))

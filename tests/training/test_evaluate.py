@@ -198,10 +198,10 @@ def test_long_lines_are_scored_in_windows_that_overlap(tmp_path, monkeypatch, ra
         assert len(ids[1]) == count + 1 and len(ids[2]) > 2 * WINDOW
         said = f"{long} of 3 texts are longer than 7 tokens and were scored in windows"
         with pytest.warns(UserWarning, match=said):
-            found = evaluate_model("any", reference=file)
-        nats = -sum(log_probability(model, each) for each in ids)
+            scores = evaluate_model("any", reference=file)
+        nats = -sum(log_probability(model, row) for row in ids)
         tokens, words = sum(map(len, ids)), sum(len(line.split()) for line in lines)
-        assert found == {
+        assert scores == {
             "sentences": 3,
             "perplexity_per_word": pytest.approx(math.exp(nats / (words + 3)), rel=1e-3),
             "words": words + 3,

@@ -35,7 +35,7 @@ def test_only_small_matrices_of_the_projections_are_trained(rng, decoder):
     count = 6 + 2 * (10 if decoder == "attention" else 8)
     assert len(projections_of(model)) == count
     assert len(model.trainable_variables) == 2 * count
-    assert all(RANK in each.shape for each in model.trainable_variables)
+    assert all(RANK in variable.shape for variable in model.trainable_variables)
 
 
 def test_merged_weights_compute_what_the_matrices_add(rng):
@@ -46,7 +46,7 @@ def test_merged_weights_compute_what_the_matrices_add(rng):
         variable.assign(rng.normal(size=variable.shape))
     other.set_weights(merged_weights(model))
     for layer, merged in zip(projections_of(model), projections_of(other), strict=True):
-        small = [np.asarray(each, "float64") for each in (layer.lora_kernel_a, layer.lora_kernel_b)]
+        small = [np.asarray(x, "float64") for x in (layer.lora_kernel_a, layer.lora_kernel_b)]
         expected = base[id(layer)] + np.tensordot(*small, axes=1)
         np.testing.assert_allclose(merged.kernel, expected, atol=1e-5)
     ids = rng.integers(4, 41, (2, 5)), rng.integers(4, 41, (2, 7))
@@ -107,7 +107,7 @@ def test_a_run_with_lora_saves_the_merged_model_and_small_checkpoints(origin, tu
     for old, new in zip(before.weights, after.weights, strict=True):
         is_kernel = new.path.endswith("/kernel") and new.path.rpartition("/")[0] in names
         assert np.array_equal(old, new) != is_kernel, new.path
-    assert not any("lora" in each.path for each in after.weights)
+    assert not any("lora" in weight.path for weight in after.weights)
     assert [file.name for file in sorted(folder.checkpoints.iterdir())] == [
         "base.keras",
         "best-0002.keras",

@@ -35,7 +35,7 @@ def compiled_model(**options):
 @pytest.mark.tensorflow
 def test_accumulated_batches_are_one_step_of_all_their_tokens(pairs):
     (inputs, _), *_ = ParallelDataset(pairs, shapes=[(6, 10)], shuffle=False).batches(0)
-    found = []
+    outputs = []
     for steps, shape in ((1, (6, 10)), (3, (2, 10))):
         keras.utils.set_random_seed(1)
         model = compiled_model(accumulation_steps=steps)
@@ -47,9 +47,9 @@ def test_accumulated_batches_are_one_step_of_all_their_tokens(pairs):
         before = model(inputs)
         model.fit(dataset.to_tf_dataset(), epochs=5, shuffle=False, verbose=0)
         assert int(model.optimizer.iterations) == 5
-        found.append(keras.ops.convert_to_numpy(model(inputs)))
-        assert np.abs(found[-1] - before).max() > 0.1
-    np.testing.assert_allclose(*found, atol=1e-4)
+        outputs.append(keras.ops.convert_to_numpy(model(inputs)))
+        assert np.abs(outputs[-1] - before).max() > 0.1
+    np.testing.assert_allclose(*outputs, atol=1e-4)
 
 
 @pytest.mark.tensorflow
@@ -74,8 +74,8 @@ def test_the_average_takes_the_weights_of_each_optimizer_step_once(pairs, accumu
                 moved.append(max(np.abs(b - w).max() for b, w in zip(before, weights, strict=True)))
             if len(optimizer_steps) > 1:
                 with averaged_weights(self.model):
-                    found = zip(self.model.get_weights(), self.expected, strict=True)
-                    wrong.append(max(np.abs(one - other).max() for one, other in found))
+                    both = zip(self.model.get_weights(), self.expected, strict=True)
+                    wrong.append(max(np.abs(one - other).max() for one, other in both))
 
     batches = ParallelDataset(pairs, shapes=[(2, 10)], shuffle=False, **several).to_tf_dataset()
     model.fit(batches, epochs=4, shuffle=False, verbose=0, callbacks=[Check()])
@@ -114,15 +114,15 @@ def test_a_classifiers_loss_and_metrics_range_over_its_labels_alone(rng):
     sources = rng.integers(4, 30, 27), [0, 3, 12, 17, 19, 27]
     pairs = EncodedPairs(*map(np.array, (*sources, [0, 1, 2, 0, 1], range(6))))
     dataset = LabelledDataset(pairs, shapes=[(4, 9)], shuffle=False)
-    found = model.evaluate(dataset.to_tf_dataset(), return_dict=True, verbose=0)
+    metrics = model.evaluate(dataset.to_tf_dataset(), return_dict=True, verbose=0)
     logits = np.concatenate([model.predict_on_batch(ids) for ids, _ in dataset.batches(0)])
     labels = np.concatenate([labels for _, labels in dataset.batches(0)])
     assert logits.shape == (8, 1, 3) and (labels == -1).sum() == 3
-    assert found["loss"] == pytest.approx(smoothed_loss(labels, logits, 0.2, ignore_id=-1), 1e-5)
+    assert metrics["loss"] == pytest.approx(smoothed_loss(labels, logits, 0.2, ignore_id=-1), 1e-5)
     expected = perplexity(labels, logits, ignore_id=-1)
-    assert found["perplexity"] == pytest.approx(expected, 1e-5)
+    assert metrics["perplexity"] == pytest.approx(expected, 1e-5)
     right = (logits.argmax(2) == labels)[labels >= 0]
-    assert found["token_accuracy"] == pytest.approx(right.mean())
+    assert metrics["token_accuracy"] == pytest.approx(right.mean())
 
 
 @pytest.mark.parametrize("scaled", [False, True])
@@ -154,7 +154,7 @@ def test_the_norm_is_that_of_the_gradient_before_it_is_clipped(accumulation_step
     optimizer = AdamWithGradientNorm(**options)
     optimizer.build(weights)
     for gradients in ([[3.0, 0.0], [[4.0]]], [[1.0, 0.0], [[8.0]]]):
-        optimizer.apply([keras.ops.convert_to_tensor(each) for each in gradients], weights)
+        optimizer.apply([keras.ops.convert_to_tensor(gradient) for gradient in gradients], weights)
     # sqrt(1 + 64), or of the mean (2, 0, 6).
     expected = 65 if accumulation_steps is None else 40
     assert float(optimizer.gradient_norm) == pytest.approx(expected**0.5)

@@ -199,10 +199,10 @@ def test_curves_have_each_epoch_once(trainer, unbroken):
     for part in ("train", "validation"):
         events = EventAccumulator(str(RunFolder(last).tensorboard / part))
         events.Reload()
-        found = [(event.step, event.tensor_proto.float_val[0]) for event in events.Tensors("loss")]
+        rows = [(event.step, event.tensor_proto.float_val[0]) for event in events.Tensors("loss")]
         name = {"train": "loss", "validation": "val_loss"}[part]
         expected = [(row["epoch"], np.float32(row[name])) for row in folder.history()]
-        assert found == expected
+        assert rows == expected
 
 
 def test_a_disk_that_was_full_while_the_folder_was_made_is_begun_on_anew(
@@ -246,9 +246,9 @@ def test_an_average_of_the_last_epochs_is_the_model_one_of_the_best_if_it_is_bet
     assert average["epochs"] == sorted(int(epoch) + 1 for epoch in list(order)[-2:])
     assert average["is_the_best_model"] == (of == "last" or average["val_loss"] < min(losses))
     epochs = average["epochs"] if average["is_the_best_model"] else [int(np.argmin(losses)) + 1]
-    models = [load_model(folder.candidate_file(each), False).get_weights() for each in epochs]
-    for weight, *each in zip(folder.model().get_weights(), *models, strict=True):
-        np.testing.assert_allclose(weight, np.mean(each, axis=0), rtol=1e-6, atol=1e-7)
+    models = [load_model(folder.candidate_file(epoch), False).get_weights() for epoch in epochs]
+    for weight, *candidates in zip(folder.model().get_weights(), *models, strict=True):
+        np.testing.assert_allclose(weight, np.mean(candidates, axis=0), rtol=1e-6, atol=1e-7)
 
 
 def test_an_epoch_goes_on_from_a_step(trainer, results, tmp_path, monkeypatch):
@@ -277,12 +277,12 @@ def test_an_epoch_goes_on_from_a_step(trainer, results, tmp_path, monkeypatch):
         def on_train_begin(self, logs=None):
             steps.append(self.params["steps"])
 
-    for each in (folder, damaged):
+    for resumed in (folder, damaged):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Run, "callbacks", lambda run: [*usual(run), Begun()])
-            trainer.resume(each.path, **options)
-        assert results(each) == expected
-        assert not each.step_files()
+            trainer.resume(resumed.path, **options)
+        assert results(resumed) == expected
+        assert not resumed.step_files()
     assert steps == [steps[0], steps[0] + 1]
     for row in folder.history():
         # Both validation corpora are the same text.
@@ -294,8 +294,8 @@ def test_an_epoch_goes_on_from_a_step(trainer, results, tmp_path, monkeypatch):
     texts = ["Two dogs.", "Two <term_begin> dogs<term_as> Hund<term_end>."]
     translate = Translator.load(folder.path).translate
     plain, annotated = translate(texts, tag="2de", beam_size=1)
-    (found,) = translate(texts[:1], tag="2de", beam_size=1, glossary={"dogs": "Hund"})
-    assert found.score == pytest.approx(annotated.score) != pytest.approx(plain.score)
+    (glossed,) = translate(texts[:1], tag="2de", beam_size=1, glossary={"dogs": "Hund"})
+    assert glossed.score == pytest.approx(annotated.score) != pytest.approx(plain.score)
     data["train"][1]["weight"] = 0.5
     with pytest.raises(InputError, match="another `data.train` than it was begun with"):
         trainer.resume(folder.path, **options)

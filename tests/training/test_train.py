@@ -238,6 +238,6 @@ def test_a_conversation_is_answered_in_training_as_by_the_run_in_half_precision(
     assert (source.vocabulary_size, target.vocabulary_size) == (120, 90)
     engine = folder.engine()
     assert engine.model.compute_dtype == "bfloat16"
-    (found,) = engine.translate([PAIRS[0][0]], beam_size=1)
-    assert len(found.ids) > 2 * len(found.source_tokens) + 10
-    assert f"  translation: {found.text}\n" in folder.samples()
+    (translation,) = engine.translate([PAIRS[0][0]], beam_size=1)
+    assert len(translation.ids) > 2 * len(translation.source_tokens) + 10
+    assert f"  translation: {translation.text}\n" in folder.samples()
