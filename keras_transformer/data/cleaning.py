@@ -352,8 +352,7 @@ def _hash_of(text):
 def _chunks(corpora, options) -> Iterator[list[tuple[str, str]]]:
     """Yields the pairs of all corpora in lists; the rule `encoding` judges malformed lines."""
     lenient = "encoding" not in options.without
-    corpora_pairs = (iterate_pairs(*corpus, lenient=lenient) for corpus in corpora)
-    pairs = itertools.chain.from_iterable(corpora_pairs)
+    pairs = (pair for source, target in corpora for pair in iterate_pairs(source, target, lenient))
     return iter(lambda: list(itertools.islice(pairs, _PAIRS_AT_ONCE)), [])
 
 

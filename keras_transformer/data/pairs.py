@@ -42,8 +42,8 @@ def iterate_pairs(
             yield row[0], row[1]
         return
     counts = [0, 0]
-    sides = [iterate_lines(path, errors=errors) for path in (source, target)]
-    for pair in itertools.zip_longest(*sides):
+    lines, translations = (iterate_lines(path, errors=errors) for path in (source, target))
+    for pair in itertools.zip_longest(lines, translations):
         counts = [count + (line is not None) for count, line in zip(counts, pair, strict=True)]
         if counts[0] == counts[1]:
             yield pair
