@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from benchmarks.command_line import Report, call, log, markdown
 from keras_transformer.data import read_lines, read_pairs
+from keras_transformer.training import Recipe
 
 Path = pathlib.Path
 NOISE = {"upper_case": 0.05, "title_case": 0.02, "typos": 0.05, "no_punctuation": 0.05}
@@ -29,8 +30,8 @@ def runs(
     `noise` trains with `data.noise`; `glossary` with annotated terms, and translates terms that
     were never annotated; `synthesize` on half of the pairs, with and without back-translations of
     the other half; `clean` on all pairs with that other half damaged, on what `keras-transformer
-    clean` leaves, and on the undamaged half. All are beside a training on all pairs. The same
-    command continues where it was interrupted.
+    clean` leaves, and on the undamaged half. All are beside a training on all pairs; fewer pairs get
+    more epochs, for about as many steps. The same command continues where it was interrupted.
 
     Args:
         experiments: Tools to try.
@@ -52,6 +53,7 @@ class _Stretch:
         self.data, self.recipe, self.work, self.settings = data, recipe, work, settings
         work.mkdir(parents=True, exist_ok=True)
         self.whole = [data / "train.en", data / "train.de"]
+        self.epochs = Recipe.load(recipe, settings).training.epochs
         test = [data / f"{_TEST}.{side}" for side in ("en", "de")]
         self.test = ["--source", test[0], "--reference", test[1]]
 
@@ -86,10 +88,17 @@ class _Stretch:
         validation = files(*(self.data / f"val.{side}" for side in sides))
         data = {"folder": "/", "train": train, "validation": validation, **data}
         values = [f"data.{key}={json.dumps(value)}" for key, value in data.items()]
-        changes = [f"--set={setting}" for setting in (*values, *self.settings)]
+        values.append(f"training.epochs={self.epochs_of(train)}")
+        changes = [f"--set={setting}" for setting in (*self.settings, *values)]
         resume = ["--resume"] if (run / "recipe.yaml").exists() else []
         call("train", self.recipe, "--output", run, *changes, *resume, stdout=sys.stderr)
         return run
+
+    def epochs_of(self, train: Any) -> int:
+        """Computes the number of epochs that give the steps of a training on all pairs."""
+        sources = [entry["source"] for entry in (train if isinstance(train, list) else [train])]
+        pairs = sum(len(read_lines(source)) for source in sources)
+        return round(self.epochs * len(read_lines(self.whole[0])) / pairs)
 
     def scored(self, name: str, train: Any, **data: Any) -> Path:
         """Trains, and scores translations of the test text."""
