@@ -29,9 +29,9 @@ def runs(
 
     `noise` trains with `data.noise`; `glossary` with annotated terms, and translates terms that
     were never annotated; `synthesize` on half of the pairs, with and without back-translations of
-    the other half; `clean` on all pairs with that other half damaged, on what `keras-transformer
-    clean` leaves, and on the undamaged half. All are beside a training on all pairs; fewer pairs get
-    more epochs, for about as many steps. The same command continues where it was interrupted.
+    the other half; `clean` on all pairs with the other half damaged, on what `keras-transformer
+    clean` leaves, and on the undamaged half. All are compared with a training on all pairs. Fewer
+    pairs get more epochs, for as many steps. The same command continues where it was interrupted.
 
     Args:
         experiments: Tools to try.
@@ -54,8 +54,7 @@ class _Stretch:
         work.mkdir(parents=True, exist_ok=True)
         self.whole = [data / "train.en", data / "train.de"]
         self.epochs = Recipe.load(recipe, settings).training.epochs
-        test = [data / f"{_TEST}.{side}" for side in ("en", "de")]
-        self.test = ["--source", test[0], "--reference", test[1]]
+        self.test = ["--source", data / f"{_TEST}.en", "--reference", data / f"{_TEST}.de"]
 
     def corpus(self, name: str, pairs: Iterable[tuple[str, str]]) -> list[Path]:
         """Writes both sides of pairs."""
@@ -96,8 +95,8 @@ class _Stretch:
 
     def epochs_of(self, train: Any) -> int:
         """Computes the number of epochs that give the steps of a training on all pairs."""
-        sources = [entry["source"] for entry in (train if isinstance(train, list) else [train])]
-        pairs = sum(len(read_lines(source)) for source in sources)
+        entries = train if isinstance(train, list) else [train]
+        pairs = sum(len(read_lines(entry["source"])) for entry in entries)
         return round(self.epochs * len(read_lines(self.whole[0])) / pairs)
 
     def scored(self, name: str, train: Any, **data: Any) -> Path:
@@ -136,12 +135,11 @@ def _noise(stretch):
 
 def _glossary(stretch):
     learned = read_lines(stretch.product("terms.tsv", "glossary", *stretch.whole))
-    terms = [line.partition("\t")[0] for line in learned]
-    held_out = set(list(dict.fromkeys(terms))[::4])
-    parts: dict[bool, list[str]] = {True: [], False: []}
-    for term, line in zip(terms, learned, strict=True):
-        parts[term in held_out].append(line)
-    unseen, seen = stretch.text("unseen.tsv", parts[True]), stretch.text("seen.tsv", parts[False])
+    terms = dict.fromkeys(line.split("\t")[0] for line in learned)
+    held_out = set(list(terms)[::4])
+    lines = [line for line in learned if line.split("\t")[0] in held_out]
+    unseen = stretch.text("unseen.tsv", lines)
+    seen = stretch.text("seen.tsv", [line for line in learned if line not in lines])
     options = {"glossary": str(seen), "glossary_share": 0.3}
     constrained = stretch.all_pairs()
     annotated = stretch.scored("glossary", files(*stretch.whole), **options)
@@ -178,13 +176,12 @@ def damage(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
 
 def _clean(stretch):
     pairs = list(zip(*read_pairs(*stretch.whole), strict=True))
-    texts = {"damaged": stretch.corpus("damaged", damage(pairs))}
-    texts["half"] = stretch.corpus("half", pairs[::2])
-    output = stretch.work / "cleaned-text"
+    half, damaged = stretch.corpus("half", pairs[::2]), stretch.corpus("damaged", damage(pairs))
+    texts, output = {"half": half, "damaged": damaged}, stretch.work / "cleaned-text"
     languages = ["--source-language", "en", "--target-language", "de"]
-    command = ["clean", *texts["damaged"], "--output", output, "--overwrite", *languages]
+    command = ["clean", *damaged, "--output", output, "--overwrite", *languages]
     stretch.product("cleaned-text.json", *command)
-    texts["cleaned"] = [output / path.name for path in texts["damaged"]]
+    texts["cleaned"] = [output / path.name for path in damaged]
     for name, corpus in texts.items():
         stretch.scored(name, files(*corpus))
     stretch.all_pairs()

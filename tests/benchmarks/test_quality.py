@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 
 import pytest
 import sacrebleu
@@ -168,7 +169,7 @@ def test_each_experiment_gives_commands_that_are_understood(
     answers = {"evaluate": {"bleu": 31.25, "chrf": 55.5}, "glossary": terms, "clean": {}}
     answers["noise"] = {"typos": {"all": 20.5, "noise": 25.5}}
     answers["synthesize"] = {
-        "train": [{"name": "bt", "source": str(work / "mono.de.tsv"), "tag": "bt"}]
+        "train": [{"name": "bt", "source": str(work / "mono.de"), "tag": "bt"}]
     }
     trained = {}
 
@@ -176,27 +177,33 @@ def test_each_experiment_gives_commands_that_are_understood(
         words = [str(word) for word in words]
         options = parsed(module.replace("keras_transformer", "keras-transformer"), words)
         if words[0] == "train":
-            trained[options.output] = Recipe.load(options.recipe, options.set).data
+            trained[options.output] = Recipe.load(options.recipe, options.set)
             run = pathlib.Path(options.output)
             run.mkdir()
             (run / "metrics.json").write_text('{"epochs": 9, "training_minutes": 12.5}')
         elif words[0] == "glossary" and module == "keras_transformer":
             stdout.write("dog\tHund\ncat\tKatze\ncat\tKater\nman\tMann\n")
         else:
+            if words[0] == "clean":
+                shutil.copytree(data, options.output)
+                shutil.copy(data / "train.en", pathlib.Path(options.output, "damaged.en"))
             json.dump(answers[words[0]], stdout)
 
     monkeypatch.setattr(trainings, "call", call)
     command = ["runs", experiment, "--data", str(data), "--recipe", str(tmp_path / "recipe.yaml")]
+    command += ["--settings", "training.epochs=7"]
     quality.main([*command, "--work", str(work)])
     captured = capsys.readouterr()
     assert json.loads(captured.out)["runs"].keys() == names
     assert "| all | 9 | 12.5 | 31.25 | 55.5 |" in captured.err
     if experiment == "glossary":
         assert (work / "seen.tsv").read_text() == "cat\tKatze\ncat\tKater\nman\tMann\n"
-        assert trained[str(work / "glossary")].glossary == str(work / "seen.tsv")
+        assert trained[str(work / "glossary")].data.glossary == str(work / "seen.tsv")
     if experiment == "synthesize":
         assert (work / "mono.de").read_text().splitlines() == [de for _, de in PAIRS[1::2]]
-        assert [c.tag for c in trained[str(work / "half-and-back")].train] == [None, "bt"]
+        assert [c.tag for c in trained[str(work / "half-and-back")].data.train] == [None, "bt"]
+        epochs = {pathlib.Path(run).name: recipe.training.epochs for run, recipe in trained.items()}
+        assert epochs == {"all": 7, "half": 14, "de-en": 14, "half-and-back": 7}
     monkeypatch.delattr(trainings, "call")  # Nothing is made again.
     quality.main([*command, "--work", str(work)])
     assert json.loads(capsys.readouterr().out)["runs"].keys() == names
