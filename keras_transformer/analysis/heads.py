@@ -77,6 +77,8 @@ def head_table(
         decoder_ids = np.pad(target[:, :-1], ((0, 0), (1, 0)), constant_values=BOS_ID)
         weights_of_batch = attention(model, source, decoder_ids)
         for kind, gradients in zip(KINDS, head_importance(model, source, target), strict=True):
+            if not gradients.size:  # The model lacks this kind.
+                continue
             importance[kind].append(gradients)
             for row, (source_ids, target_ids) in enumerate(batch):
                 queries = len(source_ids) if kind == "encoder" else len(target_ids)
@@ -86,7 +88,7 @@ def head_table(
                 weights = getattr(weights_of_batch, kind)[row, :, :, :queries, : len(keys)]
                 sums[kind].append(_measured(weights, keys, counts, kind))
     heads = []
-    for kind in KINDS:
+    for kind in filter(sums.get, KINDS):
         numbers = np.mean(sums[kind], axis=0)  # --> [measures, layers, heads]
         mean_importance = np.concatenate(importance[kind], axis=0).mean(0)
         for layer, head in np.argwhere(~np.isnan(mean_importance)).tolist():

@@ -132,10 +132,9 @@ def position_pictures(
 
 
 def measure_heads(engine: ModelEngine, pairs: tuple[Sequence[str], Sequence[str]]) -> list[Head]:
-    """Measures heads on the first sentences of a parallel text that are not too long."""
+    """Measures heads on the first pairs of a text that fit the model; if none fits, returns []."""
     source, target = engine.source_tokenizer, engine.target_tokenizer
     ids = source.tokenize(pairs[0], add_eos=True)
-    counts = np.bincount(np.concatenate(ids), minlength=source.vocabulary_size)
     limits = engine.max_source_length, engine.max_target_length
     targets = (target.tokenize(text, add_eos=True) for text in pairs[1])  # only as many as needed
     fitting = (
@@ -144,6 +143,9 @@ def measure_heads(engine: ModelEngine, pairs: tuple[Sequence[str], Sequence[str]
         if all(1 < len(side) <= limit for side, limit in zip(pair, limits, strict=True))
     )
     pairs_of_ids = [*itertools.islice(fitting, _PAIRS)]
+    if not pairs_of_ids:
+        return []
+    counts = np.bincount(np.concatenate(ids), minlength=source.vocabulary_size)
     return head_table(engine.model, pairs_of_ids, counts, batch_size=_PAIRS)
 
 
@@ -197,9 +199,8 @@ def write_report(
     (folder / "attention.html").write_text(page, encoding="utf-8")
     (folder / "alignment.txt").write_text(f"{report['alignment']}\n", encoding="utf-8")
     np.savez_compressed(folder / "attention.npz", **inspection.attention._asdict())
-    table = None
-    if pairs is not None:
-        table = measure_heads(engine, pairs)
+    table = measure_heads(engine, pairs) if pairs is not None else []
+    if table:
         (folder / "heads.csv").write_text(heads_csv(table), encoding="utf-8")
         roles = [head.role for head in table]
         report["roles"] = {role: roles.count(role) for role in sorted(set(roles))}
@@ -271,6 +272,10 @@ def inspect_run(
             pass  # Missing heads raise an error before anything is compiled.
         inspection = Inspection(engine, source, target, **search)
         report = write_report(staging, inspection, folder.longest_trained(), **inputs)
+        if corpus is not None and "roles" not in report:
+            limits = f"{engine.max_source_length} and {engine.max_target_length} tokens"
+            rule = f"`corpus` needs a pair of at most {limits}, without a blank side."
+            raise InputError(f"{rule} Received: {', '.join(map(str, corpus))}.")
     return {"output": str(output), **report}
 
 

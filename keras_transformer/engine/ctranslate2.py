@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import math
 import os
+import types
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ BATCH_TOKENS = 512
 _FEW_TOKENS = 2000
 # Options that CTranslate2 applies to the logits before its log-probabilities.
 _CHANGES_LOGITS = ("min_length", "banned_ids", "no_repeat_ngram_size")
+# Result of a source whose limit is 0, which CTranslate2 refuses.
+_EMPTY = types.SimpleNamespace(hypotheses=[[]], scores=[0.0])
 _FIELDS = {
     "beam_size": int,
     "length_penalty": (int, float),
@@ -216,11 +219,13 @@ class CTranslate2Engine(Engine):
         pieces = [self._pieces(0, source) for source in sources]
         forced = [[self._tokens[1][id] for id in prefix] for prefix in prefixes]
         options = self._translator_options(decoding_options)
+        shortest = max(decoding_options.min_length - 1, 0)  # EOS does not count there
 
         def search(places, limit):
             return self._translator.translate_batch(
                 [pieces[place] for place in places],
                 [forced[place] for place in places] if any(prefixes) else None,
+                min_decoding_length=min(shortest, limit),
                 max_decoding_length=limit,
                 asynchronous=True,
                 **_batches(batch_size),
@@ -229,16 +234,19 @@ class CTranslate2Engine(Engine):
 
         # CTranslate2 has one limit per call. Few translations exceed the limit of their own source.
         # They are searched again with their limits, in parallel to keep all threads busy.
-        handles = search(range(len(sources)), max(limits)) if sources else []
-        results = [handle.result() for handle in handles]
-        places_to_repeat = collections.defaultdict(list)
-        for place, (result, limit) in enumerate(zip(results, limits, strict=True)):
-            if max(map(len, result.hypotheses)) > limit:
-                places_to_repeat[limit].append(place)
-        searches = [(places, search(places, limit)) for limit, places in places_to_repeat.items()]
-        for places, handles in searches:
-            for place, handle in zip(places, handles, strict=True):
-                results[place] = handle.result()
+        results: list[Any] = [_EMPTY] * len(sources)
+        searched = [place for place, limit in enumerate(limits) if limit]
+        places_by_limit = {max(limits): searched} if searched else {}
+        for _ in range(2):
+            searches = [
+                (places, search(places, limit)) for limit, places in places_by_limit.items()
+            ]
+            places_by_limit = collections.defaultdict(list)
+            for places, handles in searches:
+                for place, handle in zip(places, handles, strict=True):
+                    results[place] = handle.result()
+                    if max(map(len, results[place].hypotheses)) > limits[place]:
+                        places_by_limit[limits[place]].append(place)
         return results
 
     def _translator_options(self, decoding_options):
@@ -248,9 +256,6 @@ class CTranslate2Engine(Engine):
             "num_hypotheses": decoding_options.beams,
             "length_penalty": 0,
             "no_repeat_ngram_size": decoding_options.no_repeat_ngram_size,
-            "min_decoding_length": max(
-                decoding_options.min_length - 1, 0
-            ),  # EOS does not count there
             "disable_unk": not decoding_options.allow_unknown,
             "suppress_sequences": [[self._tokens[1][id]] for id in suppressed_ids],
             "max_input_length": 0,
@@ -259,7 +264,7 @@ class CTranslate2Engine(Engine):
         }
         if decoding_options.sampling:
             options["beam_size"] = 1
-            options["sampling_topk"] = decoding_options.top_k
+            options["sampling_topk"] = min(decoding_options.top_k, len(self._tokens[1]))
             options["sampling_topp"] = min(decoding_options.top_p, 1.0)
             options["sampling_temperature"] = decoding_options.temperature
         return options
@@ -349,7 +354,7 @@ class CTranslate2Engine(Engine):
             [source for source, _ in pairs],
             [list(hypothesis.tokens[:-1]) for _, hypothesis in pairs],
             beam_size=1,
-            max_decoding_length=max((len(hypothesis.ids) for _, hypothesis in pairs), default=1),
+            max_decoding_length=max((1, *(len(hypothesis.ids) for _, hypothesis in pairs))),
             max_input_length=0,
             return_attention=True,
             return_end_token=True,

@@ -25,6 +25,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
+import pydantic
+
 from keras_transformer.decoding.options import SearchDefaults, early_stopping, max_length_ratio
 from keras_transformer.errors import InputError, first_line
 from keras_transformer.files import (
@@ -34,7 +36,7 @@ from keras_transformer.files import (
     unescape_field,
     write_whole,
 )
-from keras_transformer.options import checked, declared, option
+from keras_transformer.options import checked, declared, option, received
 from keras_transformer.owned_folder import OwnedFolder
 from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.text.dialog import Turns
@@ -156,22 +158,22 @@ class RunFiles:
         Raises:
             InputError: An option in the recipe's section `decoding` is invalid.
         """
-        values = read_sections(self.recipe_file).get("decoding") or {}
         with checked(DecodingSection, f"{self.recipe_file}: "):
-            return DecodingSection(**values)
+            return pydantic.TypeAdapter(DecodingSection).validate_python(self._section("decoding"))
 
     def turns(self) -> Turns | None:
         """Returns the rule that joins the turns of a source, where sources are conversations."""
-        sections = read_sections(self.recipe_file)
-        separator = (sections.get("text") or {}).get("turn_separator")
+        separator = self._section("text").get("turn_separator")
         if separator is None:
             return None
-        return Turns(separator, (sections.get("data") or {}).get("context_turns"))
+        return Turns(separator, self._section("data").get("context_turns"))
 
     def longest_trained(self) -> int:
         """Returns the maximum number of tokens of the texts that the model was trained on."""
-        sections = read_sections(self.recipe_file)
-        return (sections.get("data") or {}).get("max_length", self.decoding().max_source_length)
+        return self._section("data").get("max_length", self.decoding().max_source_length)
+
+    def _section(self, name):
+        return section_of(read_sections(self.recipe_file), name, self.recipe_file)
 
     def engine(self):
         """Returns the engine with the run's model, tokenizers and limits."""
@@ -311,6 +313,15 @@ def read_sections(path: str | os.PathLike) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise InputError(f"{path}: a recipe must have sections such as `data:` and `model:`.")
     return values
+
+
+def section_of(sections: dict[str, Any], name: str, where: object) -> dict[str, Any]:
+    """Returns a section of a file's sections, empty if it is missing or null."""
+    section = sections.get(name) or {}
+    if not isinstance(section, dict):
+        rule = f"`{name}` must be a section with keys"
+        raise InputError(f"{where}: {rule}. Received: {received(section)}.")
+    return section
 
 
 def parse_yaml(text: str, where: object) -> Any:

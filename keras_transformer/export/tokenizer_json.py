@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,11 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     words = None
     algorithm = {"type": "Unigram", "unk_id": UNK_ID, "vocab": pieces, "byte_fallback": fallback}
     if tokenizer.whole_words:
-        pattern = {"Regex": f"{SPACE}[^{SPACE}]*"}
+        symbols = [piece.piece for piece in model.pieces if piece.type == piece.USER_DEFINED]
+        symbols = [re.sub(r"[$()*+.?[\\\]^{|}]", r"\\\g<0>", symbol) for symbol in symbols]
+        # A word begins at a space or a symbol. The longest symbol is first.
+        starts = "|".join([*sorted(symbols, key=len, reverse=True), SPACE])
+        pattern = {"Regex": f"(?:{starts})(?:(?!{starts})[^{SPACE}])*"}
         words = {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
         # A word of several pieces is unknown, since no piece has the prefix. (The library in
         # JavaScript has no `WordLevel`.)

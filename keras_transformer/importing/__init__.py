@@ -5,6 +5,8 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pydantic
+
 from keras_transformer.engine.run_folder import (
     SAMPLE_PAIRS,
     SENTENCES,
@@ -100,7 +102,7 @@ def import_run(
         fields = model.config.to_dict()
         is_joint = source_tokenizer == target_tokenizer or fields["tie_embeddings"] == "all"
         with checked(DecodingSection, f"{folder}: "):
-            defaults = DecodingSection(**decoding)
+            defaults = pydantic.TypeAdapter(DecodingSection).validate_python(decoding)
         of_tokenizer = ("vocabulary_size", "target_vocabulary_size", "turn_id")
         sections = {
             "text": {"vocabulary_size": source_tokenizer.vocabulary_size, "joint": is_joint},

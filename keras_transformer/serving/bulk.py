@@ -12,13 +12,14 @@ import shutil
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from keras_transformer.engine.engine import long_input_of_commands
 from keras_transformer.engine.translation import pair_lines
 from keras_transformer.errors import InputError, say
 from keras_transformer.files import digest_of, iterate_lines, one_line, replaced_file, write_whole
 from keras_transformer.locks import locked_folder
+from keras_transformer.options import check_choice
 from keras_transformer.serving.options import BulkOptions
 
 _JOB = "bulk.json"
@@ -69,6 +70,9 @@ def translate_corpus(
         InputError: A file, the model or an option is invalid, or workers repeatedly fail on a part.
             Translated parts remain, and a second call continues.
     """
+    check_choice("records", records, get_args(Records))
+    if isinstance(inputs, (str, os.PathLike)):
+        raise InputError(f"`inputs` must be a list of paths. Received: {os.fspath(inputs)!r}.")
     names_of_bulk = BulkOptions.model_fields.keys() & options.keys()
     bulk = BulkOptions(**{name: options.pop(name) for name in names_of_bulk})
     threads, chunk_lines, cpus = bulk.threads, bulk.chunk_lines, 0

@@ -166,13 +166,16 @@ def served_export(options: ServerOptions) -> ServedExport:
     """Finds the export to serve: `options.model`, or a numbered folder in it.
 
     Raises:
-        InputError: The export does not exist.
+        InputError: The export does not exist, or is another version than `options.version`.
     """
     path = Path(os.path.abspath(options.model))
     folder = path.parent if path.is_file() else path
     if (folder / MANIFEST).is_file():
         number = int(folder.name) if _is_number(folder.name) else 1
         named_folder = folder.parent if _is_number(folder.name) else folder
+        if options.version not in (None, number):
+            rule = f"this is version {number}, and `version` needs a folder of numbered exports"
+            raise InputError(f"{options.model}: {rule}. Received: version={options.version}.")
     else:
         numbers = {
             int(path.parent.name): path.parent
@@ -187,7 +190,8 @@ def served_export(options: ServerOptions) -> ServedExport:
             raise InputError(f"{options.model}: {problem}. Export it first: {command} --output DIR")
         if number not in numbers:
             rule = f"expected an export ({MANIFEST}) or numbered folders of exports"
-            received = f"version={options.version}" if path.exists() else "no such folder"
+            received = "neither" if options.version is None else f"version={options.version}"
+            received = received if path.exists() else "no such folder"
             raise InputError(f"{options.model}: {rule}. Received: {received}.")
         path = folder = numbers[number]
     safe_name = "".join("_" if sign in "/:?#%" else sign for sign in named_folder.name)

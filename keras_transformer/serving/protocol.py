@@ -113,7 +113,7 @@ class Parser:
         signatures: Signatures of the model by name.
         max_sentences: Maximum number of sentences per request.
         max_text_bytes: Maximum bytes of a text in UTF-8.
-        markup: Default markup of requests.
+        markup: Default markup of requests for translations.
     """
 
     def __init__(
@@ -168,7 +168,8 @@ class Parser:
         rows = self._listed(fields, list(self._signatures[name].inputs), by_row)
         try:
             checked = self._rows[name].validate_python(rows)
-            options = _OPTIONS.validate_python({"markup": self._markup, **document})
+            markup = "none" if name == "score" else self._markup  # an option of translations
+            options = _OPTIONS.validate_python({"markup": markup, **document})
             return Predict(name, checked, by_row, tuple(_hashable(options)))
         except pydantic.ValidationError as error:
             first = error.errors(include_url=False)[0]

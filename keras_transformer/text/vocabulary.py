@@ -166,7 +166,11 @@ def _train(texts, **options):
     trained = parsed(model.getvalue())
     # A word-level vocabulary is also segmented as unigram, the only algorithm in TensorFlow.
     trained.trainer_spec.model_type = trained.trainer_spec.UNIGRAM
+    symbols = set(trained.trainer_spec.user_defined_symbols)
     for piece in trained.pieces:
+        # For words the trainer adds each symbol again with a space, which TensorFlow ignores.
+        if piece.type == piece.USER_DEFINED and piece.piece not in symbols:
+            piece.type = piece.UNUSED
         if piece.piece == OF_WORDS:
             # A known token, so that SentencePiece does not merge neighbouring unknown words.
             piece.piece, piece.type = SPACE, piece.NORMAL

@@ -11,7 +11,12 @@ import pydantic
 from keras_transformer.data.encoding import PairChecks
 from keras_transformer.data.noise import Noise
 from keras_transformer.decoding.options import BleuTokenizer
-from keras_transformer.engine.run_folder import DecodingSection, parse_yaml, read_sections
+from keras_transformer.engine.run_folder import (
+    DecodingSection,
+    parse_yaml,
+    read_sections,
+    section_of,
+)
 from keras_transformer.errors import InputError
 from keras_transformer.models.config import CONFIGURATIONS, ModelConfig, TransformerConfig
 from keras_transformer.options import check_choice, check_keys, checked, declared, option, received
@@ -399,12 +404,14 @@ class Recipe:
         values = read_sections(path)
         for override in overrides:
             _override(values, override)
-        origin = (values.get("training") or {}).get("start_from")
+        origin = section_of(values, "training", path).get("start_from")
         if isinstance(origin, str) and "text" not in values:
             # Both must equal those of the run that training starts from, except dropout.
-            earlier = read_sections(pathlib.Path(origin) / "recipe.yaml")
-            values["text"] = earlier.get("text", {})
-            values["model"] = {**earlier.get("model", {}), **(values.get("model") or {})}
+            earlier_path = pathlib.Path(origin) / "recipe.yaml"
+            earlier = read_sections(earlier_path)
+            values["text"] = section_of(earlier, "text", earlier_path)
+            earlier_model = section_of(earlier, "model", earlier_path)
+            values["model"] = {**earlier_model, **section_of(values, "model", path)}
         return cls.from_dict(values, where=str(path))
 
     @pydantic.model_validator(mode="after")

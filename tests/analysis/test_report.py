@@ -75,6 +75,17 @@ def test_the_report_holds_page_tables_and_pictures(inspection, tmp_path):
         assert content.startswith(b"\x89PNG") and len(content) > 3000
 
 
+def test_a_decoder_without_attention_has_neither_heads_nor_a_picture(engine, tmp_path):
+    pytest.importorskip("matplotlib", reason="comes with the extra [plots]")
+    config = TransformerConfig(150, 16, 2, 13, 1, 2, decoder="ssru", positions="none")
+    recurrent = ModelEngine(Transformer(config), engine.source_tokenizer)
+    report = write_report(tmp_path, Inspection(recurrent, *PAIRS[0]), 8, pairs=SIDES)
+    drawn = {"attention_encoder.png", "attention_cross.png", "alignment.png", "heads.png"}
+    assert set(report["files"]) & PICTURES == drawn
+    table = (tmp_path / "heads.csv").read_text().splitlines()[1:]
+    assert [row.split(".")[0] for row in table] == ["encoder"] * 2 + ["cross"] * 4
+
+
 def test_learned_positions_that_are_concatenated_end_where_their_table_does():
     pytest.importorskip("matplotlib", reason="comes with the extra [plots]")
     model = model_with(positions="learned", max_length=11, combine_positions="concatenate")
@@ -134,6 +145,11 @@ def test_heads_are_measured_on_the_runs_samples_and_no_corpus_is_read(
     folder, recipe = RunFolder(tmp_path / "run"), Recipe.from_dict(recipe_values(tmp_path / "no"))
     folder.create(recipe, (engine.source_tokenizer, engine.target_tokenizer), {})
     save_model(engine.model, folder.model_file)
+    source, blank = tmp_path / "source.txt", tmp_path / "target.txt"
+    source.write_text("A dog.\n")
+    blank.write_text("\n")
+    with pytest.raises(InputError, match="`corpus` needs a pair of .* blank side. Received: .*txt"):
+        inspect_run(folder.path, "A dog.", tmp_path / "report", "Hund", corpus=(source, blank))
     reports = []
 
     def write_report(folder, inspection, trained, **inputs):

@@ -35,6 +35,22 @@ def test_a_folder_that_is_neither_is_refused(tmp_path):
         Translator.load(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("recipe", "says"),
+    [
+        ("decoding: 5", "`decoding` must be a section with keys. Received: 5"),
+        ("decoding: {1: 2}", "unknown key `1`"),
+        ("decoding: {beam: 2}", "unknown key `beam`. Did you mean `beam_size`"),
+        ("text: x", "`text` must be a section"),
+        ("data: [1]\ntext: {turn_separator: </s>}", "`data` must be a section"),
+    ],
+)
+def test_a_mistake_in_a_runs_recipe_is_one_line_with_the_file(tmp_path, recipe, says):
+    (tmp_path / "recipe.yaml").write_text(recipe)
+    with pytest.raises(InputError, match=f"{tmp_path}/recipe.yaml: {says}"):
+        Translator.load(tmp_path)
+
+
 @pytest.mark.parametrize("set_already", [0, 1])
 def test_threads_are_given_before_tensorflow_begins(tmp_path, monkeypatch, set_already):
     import tensorflow as tf

@@ -29,6 +29,7 @@ HOSTILE = [
     *["שלום عليكم", "👨‍👩‍👧‍👦", "x²…", "a~b～c", "ＡＢＣ", "İ ß ẞ", "12 345"],
     *["Two dogsled", "gnu gnus Twos dog.", "\u2581 \u2581\u2581a"],
     *["<2de> A dog.", "a<ph_1>b (<ph_9>) <ph_10>", "<2de><ph_2>", "<PH_1>"],
+    *["<2de> A <term_begin> dog<term_as> b<term_end> <2de>"],
 ]
 # Python's library normalizes whole graphemes.
 OF_GRAPHEMES = ["カ゛ ﾊﾟ", "A\u030a"]
@@ -80,7 +81,7 @@ def in_python(tokenizer, texts, ids):
     [{"normalization": name} for name in ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "identity")]
     + [
         {"byte_fallback": True, "vocabulary_size": 400},
-        {"whole_words": True, "vocabulary_size": 40},
+        {"whole_words": True, "vocabulary_size": 40, "tags": ("2de",), "terms": True},
     ]
     + [{"split_digits": True, "tags": ("2de",), "placeholders": 9}],
     ids=lambda options: "-".join(options),

@@ -176,6 +176,10 @@ def test_another_job_does_not_mix_with_what_is_there(tmp_path):
         start(source, output=empty, glossary=glossary, **options)
     with pytest.raises(InputError, match="expected an empty folder"):
         start(source, output=tmp_path)
+    with pytest.raises(InputError, match="`records` must be one of text, pairs, back. .*'Pairs'"):
+        start(source, records="Pairs")
+    with pytest.raises(InputError, match="`inputs` must be a list of paths. Received: '.*in.txt'"):
+        translate_corpus(tmp_path / "model", source, output)
     with pytest.raises(InputError, match="in.txt twice"):
         start(source, f"{source}.gz")
     with pytest.raises(InputError, match="none: cannot be read"):

@@ -38,11 +38,13 @@ def test_an_export_and_a_file_of_it_are_one_model_of_one_name(tmp_path, folder, 
     for path in (export, export / "model.tflite"):
         assert found(path) == (number, str(path), name)
         assert served_export(ServerOptions(model=str(path))).folder == export
-    assert found(export, name="other")[2] == "other"
+    assert found(export, name="other", version=number)[2] == "other"
+    with pytest.raises(InputError, match=f"this is version {number}, and .* version=2"):
+        found(export, version=2)
 
 
 def test_a_folder_without_an_export_is_refused(tmp_path):
-    with pytest.raises(InputError, match="expected an export .* Received: version=None"):
+    with pytest.raises(InputError, match="expected an export .* Received: neither"):
         found(tmp_path)
     with pytest.raises(InputError, match="no such folder"):
         found(tmp_path / "nowhere")

@@ -127,6 +127,7 @@ def test_fields_of_the_request_hold_for_all_of_its_sentences():
     assert options == (("markup", "html"), ("tag", "2fr"), ("glossary", (("b", "c"),)))
     none = b'{"instances": ["a"], "markup": "none", "glossary": {}}'
     assert parse(none).options == parse(b'{"instances": ["a"]}').options == ()
-    parser = Parser(SIGNATURES, 1, 9, markup="placeholders")
+    parser = Parser({**SIGNATURES, "score": Signature({"t": TEXT}, {})}, 1, 9, "placeholders")
     assert parser.parse(b'{"inputs": ["a"]}').options == (("markup", "placeholders"),)
-    assert parser.parse(none).options == ()
+    score = b'{"signature_name": "score", "inputs": ["a"]}'
+    assert parser.parse(none).options == parser.parse(score).options == ()

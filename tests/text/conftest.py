@@ -42,7 +42,8 @@ def byte_tokenizer(sentences):
 
 @pytest.fixture(scope="session")
 def word_tokenizer(sentences):
-    return Tokenizer.train_from_texts(sentences, vocabulary_size=41, whole_words=True)
+    options = {"vocabulary_size": 43, "tags": ("2de",)}
+    return Tokenizer.train_from_texts(sentences, whole_words=True, **options)
 
 
 @pytest.fixture(scope="session")

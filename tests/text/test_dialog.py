@@ -70,6 +70,9 @@ def test_the_oldest_turns_are_dropped_where_the_model_reads_no_more(tokenizer, w
         assert text == next(joined for joined in every if size(joined) <= limit)
         history.append(f"day {text.count('</s>') + 1}")
     assert texts[-1] != every[0]
+    if not with_tokenizer:  # Bytes are more than tokens: the export decides.
+        assert said(engine, "hello there " * 9)[-1] == "hello there " * 9
+        return
     with pytest.raises(InputError, match="A message has at most"):
         said(engine, "hello there " * 9)
 

@@ -66,6 +66,7 @@ def test_overrides_are_yaml_values_at_dotted_keys(tmp_path):
         ("data.folder=7", "`data.folder` must be text. Received: 7"),
         ("data.validation={}", "or set `data.hold_out_every: 50`"),
         ("data=7", "`data` must be a section with keys"),
+        ("training=7", "`training` must be a section with keys"),
         ("data.noise.typoes=0.1", "unknown key `typoes` in `data.noise`. Did you mean `typos`"),
         ("data.folder.deeper=7", "`folder` is a value, not a section"),
         ("no-equals", "--set must be section.key=value"),

@@ -54,6 +54,24 @@ def test_log_probabilities_under_constraints_are_the_models_own(
         assert len(set(bigrams)) == len(bigrams) or "no_repeat_ngram_size" not in options
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"min_length": 24},
+        {"min_length": 40},
+        {"max_length_ratio": 0.2, "length_normalization": "marian"},
+    ],
+)
+def test_limits_that_ctranslate2_refuses_are_those_of_the_trained_model(
+    two_sided_engine, translator, options
+):
+    options = {**options, "beam_size": 1, "alignment": True}
+    expected = two_sided_engine.translate(TEXTS, **options)
+    translations = translator.translate(TEXTS, **options)
+    assert [translation.ids for translation in translations] == [best.ids for best in expected]
+    assert len(translator.translate(TEXTS, sampling=True, top_k=1000)) == len(TEXTS)
+
+
 def test_what_it_cannot_do_is_one_line_that_names_what_it_can(translator):
     rule = "`stream` needs a run folder: a CTranslate2 export can align, sample, score, translate"
     with pytest.raises(InputError, match=rule):
