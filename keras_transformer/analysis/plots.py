@@ -76,7 +76,7 @@ def plot_attention(
 def plot_pair(
     attention: Attention, source_tokens: Sequence[str], target_tokens: Sequence[str]
 ) -> "dict[str, Figure]":
-    """Calls `plot_attention` for each kind of attention of a pair; returns figures by kind.
+    """Calls `plot_attention` for each kind of attention of a model; returns figures by kind.
 
     Args:
         attention: `Attention` of a decoder that read BOS and all `target_tokens` except the last.
@@ -93,6 +93,7 @@ def plot_pair(
     return {
         kind: plot_attention(weights, *tokens, title)
         for kind, weights, tokens, title in zip(KINDS, attention, sides, titles, strict=True)
+        if weights.size
     }
 
 

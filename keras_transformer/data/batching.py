@@ -153,7 +153,8 @@ def draw_epoch(
 
     Every epoch takes the same number of examples from each bucket of each corpus, so that all
     epochs have the same number of batches. The examples of a bucket come in rounds, in another
-    order per round: an example comes again after all examples of the bucket have come.
+    order per round: an example comes again after all examples of the bucket have come. A bucket
+    with few examples gives at least one, so an epoch may take them more often than its rate.
 
     Args:
         buckets: Unsigned integers `(examples,)`, the bucket of each example, corpus after corpus.

@@ -64,7 +64,7 @@ def evaluate_model(
         check_writable(save)
         inputs = {"source": source, "reference": reference, "glossary": options.get("glossary")}
         for name, file in inputs.items():
-            is_file = isinstance(file, FilePath)  # A glossary may be a dict.
+            is_file = isinstance(file, str | os.PathLike)  # A glossary may be a dict.
             if is_file and os.path.realpath(file) == os.path.realpath(save):
                 rule = f"`save` must be another file than `{name}`, which it would replace."
                 raise InputError(f"{rule} Received: {os.fspath(save)}.")
