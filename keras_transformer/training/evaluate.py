@@ -64,8 +64,8 @@ def evaluate_model(
         check_writable(save)
         inputs = {"source": source, "reference": reference, "glossary": options.get("glossary")}
         for name, file in inputs.items():
-            is_file = isinstance(file, str | os.PathLike)  # A glossary may be a dict.
-            if is_file and os.path.realpath(file) == os.path.realpath(save):
+            # A glossary may be a dict.
+            if isinstance(file, FilePath) and os.path.realpath(file) == os.path.realpath(save):
                 rule = f"`save` must be another file than `{name}`, which it would replace."
                 raise InputError(f"{rule} Received: {os.fspath(save)}.")
     translator = Translator.load(model)
