@@ -153,8 +153,7 @@ def draw_epoch(
 
     Every epoch takes the same number of examples from each bucket of each corpus, so that all
     epochs have the same number of batches. The examples of a bucket come in rounds, in another
-    order per round: an example comes again after all examples of the bucket have come. A bucket
-    with few examples gives at least one, so an epoch may take them more often than its rate.
+    order per round: an example comes again after all examples of the bucket have come.
 
     Args:
         buckets: Unsigned integers `(examples,)`, the bucket of each example, corpus after corpus.
