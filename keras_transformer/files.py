@@ -165,9 +165,16 @@ def unescape_field(field: str) -> str:
 
 
 def write_output(path: str | os.PathLike, content: str | bytes) -> None:
-    """Writes a file that a user named; raises `InputError` if it cannot be written."""
+    """Writes a file that a user named; raises `InputError` if it cannot be written.
+
+    A link is followed, and a device or pipe is written to.
+    """
     with _naming(path):
-        write_whole(path, content)
+        if _is_replaced(path):
+            write_whole(os.path.realpath(path), content)
+            return
+        with open(path, "wb") as file:
+            file.write(content.encode("utf-8") if isinstance(content, str) else content)
 
 
 def check_writable(path: str | os.PathLike) -> None:
@@ -175,11 +182,21 @@ def check_writable(path: str | os.PathLike) -> None:
     with _naming(path):
         if os.path.isdir(path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        tempfile.TemporaryFile(dir=Path(path).parent).close()
+        if _is_replaced(path):
+            tempfile.TemporaryFile(dir=os.path.dirname(os.path.realpath(path))).close()
+        elif not os.access(path, os.W_OK):  # Opening a pipe would wait for its reader.
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def _is_replaced(path):
+    """Returns False for a device or pipe, which a renamed file would destroy."""
+    return os.path.isfile(path) or not os.path.exists(path)
 
 
 @contextlib.contextmanager
 def _naming(path):
+    if not os.fspath(path):
+        raise InputError("The path of an output file must not be empty. Received: ''.")
     try:
         yield
     except OSError as error:

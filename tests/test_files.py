@@ -1,11 +1,18 @@
 import gzip
 import io
 import os
+import threading
 
 import pytest
 
 from keras_transformer.errors import InputError
-from keras_transformer.files import is_terminal, read_lines, write_whole
+from keras_transformer.files import (
+    check_writable,
+    is_terminal,
+    read_lines,
+    write_output,
+    write_whole,
+)
 
 
 def write(path, content):
@@ -77,6 +84,24 @@ def test_a_file_is_on_the_disk_before_it_has_its_name_and_the_name_before_the_ca
     write_whole(tmp_path / "text", "a")
     file, folder = ((tmp_path / name).stat().st_ino for name in ("text", "."))
     assert disk == [("sync", file), ("rename", "text"), ("sync", folder)]
+
+
+def test_an_output_goes_through_links_and_into_pipes(tmp_path):
+    pipe, link, file = (tmp_path / name for name in ("pipe", "link", "file"))
+    os.mkfifo(pipe)
+    link.symlink_to(file)
+    read = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()), daemon=True)
+    reader.start()
+    for path in pipe, link:
+        check_writable(path)
+        write_output(path, "a")
+    reader.join(10)
+    assert pipe.is_fifo() and read == ["a"]
+    assert link.is_symlink() and file.read_text() == "a"
+    for call in check_writable, lambda path: write_output(path, "a"):
+        with pytest.raises(InputError, match="must not be empty. Received: ''"):
+            call("")
 
 
 def test_a_terminal_is_one():

@@ -33,7 +33,7 @@ from keras_transformer.analysis.heads import head_importance
 from keras_transformer.data import read_pairs
 from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import missing_package
-from keras_transformer.files import write_whole
+from keras_transformer.files import write_output
 from keras_transformer.locks import locked_folder
 from keras_transformer.schedules import TransformerSchedule
 from keras_transformer.training import RunFolder, compile_model, evaluate
@@ -243,7 +243,7 @@ def finish(result, path):
     text = json.dumps(result, indent=1)
     print(text)
     if path:
-        write_whole(path, text + "\n")
+        write_output(path, text + "\n")
 
 
 if __name__ == "__main__":

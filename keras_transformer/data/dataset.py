@@ -63,6 +63,7 @@ class ParallelDataset:
         noise: Noise on a share of the pairs, which depends on `seed`, epoch and pair. A pair that
             would get too long for its shape stays unchanged; the attributes count pairs without
             noise.
+        max_length: Maximum length of the shapes that noisy pairs need; by default `batch_tokens`.
 
     Attributes:
         shapes: List of `(batch, length)`, from short to long.
@@ -105,6 +106,7 @@ class ParallelDataset:
         with_sources: bool = True,
         rates: Sequence[float] | None = None,
         noise: PairNoise | None = None,
+        max_length: int | None = None,
     ):
         check("seed", seed, "an integer of at least 0", int, 0)
         self.pairs, self.shuffle, self.seed = pairs, bool(shuffle), seed
@@ -117,7 +119,8 @@ class ParallelDataset:
         if shapes is None:
             lengths = self._lengths
             # If all pairs are short, noisy pairs would not fit into the shapes.
-            if (noisy_length := min(longest, batch_tokens)) > np.max(lengths, initial=0):
+            limit = batch_tokens if max_length is None else min(batch_tokens, max_length)
+            if (noisy_length := min(longest, limit)) > np.max(lengths, initial=0):
                 lengths = np.append(lengths, noisy_length)
             shapes = choose_shapes(lengths, batch_tokens, max_shapes)
         self.shapes = check_shapes(shapes, self._lengths)

@@ -156,8 +156,8 @@ class Corpus:
 
         # With noise, so that the vocabulary includes noisy text.
         sources, targets = self._side(0), self._side(1)
-        if self.recipe.gives_labels:
-            return learn(sources), Labels.of_texts(targets)
+        if self.recipe.gives_labels:  # Noise does not change labels.
+            return learn(sources), Labels.of_texts(label for _, label in self.pairs("train"))
         if text.joint:
             joint = learn(itertools.chain(sources, targets))
             return joint, joint
@@ -236,16 +236,19 @@ class Corpus:
             shards=host.shards,
             with_sources=self.recipe.with_sources,
             noise=noise,
+            max_length=data.max_length,
             rates=epoch_rates(pairs.corpora, weights, data.temperature) if is_training else None,
         )
 
     def _key(self, part):
         """Returns all values that a part's pairs in the cache depend on."""
         hold_out_every = self.recipe.data.hold_out_every
+        # Lists keep the order of corpora, whose first copy of a pair is the one that stays.
+        digests_of_parts = {name: list(sides.items()) for name, sides in self.digests.items()}
         if hold_out_every is None:
-            return self.digests[part]
+            return digests_of_parts[part]
         # Dropped pairs and line numbers depend on both parts.
-        return {"part": part, "hold_out_every": hold_out_every, **self.digests}
+        return {"part": part, "hold_out_every": hold_out_every, **digests_of_parts}
 
 
 def _join(pairs, turns, file):

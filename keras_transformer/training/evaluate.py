@@ -62,6 +62,12 @@ def evaluate_model(
     check_tokenizer(tokenize)
     if save is not None:
         check_writable(save)
+        inputs = {"source": source, "reference": reference, "glossary": options.get("glossary")}
+        for name, file in inputs.items():
+            # A glossary may be a dict.
+            if isinstance(file, FilePath) and os.path.realpath(file) == os.path.realpath(save):
+                rule = f"`save` must be another file than `{name}`, which it would replace."
+                raise InputError(f"{rule} Received: {os.fspath(save)}.")
     translator = Translator.load(model)
     sources, references = _texts_to_evaluate(translator, model, source, reference)
     if of_references or source is None:

@@ -329,6 +329,9 @@ _PARTS = "train", "validation"
 # Options that some kinds of model do not have, and the reasons.
 _NEEDS_TWO_TEXTS = "needs a source and a target, but a language model has only one text."
 _NOT_OF_A_KIND = {
+    "recurrent": {
+        "training.attention_images": "shows attention heads, which a recurrent model does not have."
+    },
     "language_model": {
         "text.placeholders": _NEEDS_TWO_TEXTS,
         "text.joint: false": _NEEDS_TWO_TEXTS,

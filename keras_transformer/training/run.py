@@ -164,7 +164,7 @@ class Run(RunState):
         limit = -(-_BLEU_SENTENCES // len(readers))
         rows = itertools.zip_longest(
             *(
-                ((name, pair) for pair in itertools.islice(filter(None, read()), limit))
+                zip(itertools.repeat(name), itertools.islice(filter(None, read()), limit))
                 for name, read in readers.items()
             )
         )

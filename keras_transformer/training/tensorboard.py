@@ -90,8 +90,9 @@ class TensorBoard(RunCallback):
         from tensorboard.compat.proto.summary_pb2 import Summary
 
         tokenizers = self.run.tokenizers
+        longest = min(_LONGEST, self.model.config.position_limit or _LONGEST)
         source, target = (
-            tokenizer.tokenize(text, add_eos=True)[:_LONGEST]
+            tokenizer.tokenize(text, add_eos=True)[:longest]
             for tokenizer, text in zip(tokenizers, self.run.validation[0], strict=True)
         )
         tokens = [

@@ -119,6 +119,10 @@ def test_equally_short_pairs_leave_room_for_noise(tokenizer):
     clean = pairs.source(0)
     changed = [not np.array_equal(row[: len(clean)], clean) for row in inputs[0][:40]]
     assert np.mean(changed) > 0.9
+    longest = int(pairs.lengths.max())
+    for max_length in longest, longest + 1:
+        limited = ParallelDataset(pairs, noise=noise, max_length=max_length)
+        assert limited.shapes[-1][1] == max_length < dataset.shapes[-1][1]
 
 
 def test_the_vocabulary_is_learned_from_the_share_of_noise():

@@ -124,6 +124,14 @@ def test_validation_has_the_scores_of_evaluate_with_the_tokenizer_of_the_recipe(
     assert (expected["bleu"] > 30) == (tokenizer != "13a")
 
 
+def test_each_validation_corpus_has_the_scores_of_its_pairs(make_run):
+    run = make_run(select_by="bleu")
+    readers = {"one": lambda: [("x", ZH[0])], "two": lambda: [("y", ZH[1])]}
+    run._sample_validation(types.SimpleNamespace(readers=lambda part: readers))
+    logs = text_scores(run, [ZH[0], "no"])
+    assert (logs["val_bleu/one"], logs["val_bleu/two"]) == (pytest.approx(100), 0.0)
+
+
 def test_a_bleu_that_says_nothing_is_doubted_once_a_run(make_run, capsys):
     run = make_run(select_by="bleu", bleu_tokenizer="13a")
     text_scores(run, ["xx", "yy"])  # Rubbish, with a chrF of 0.

@@ -107,6 +107,18 @@ def test_a_classifiers_labels_come_first_and_are_strings_of_their_own(labelled):
     assert texts == Tokenizer.train_from_texts([text for text, _ in PAIRS], 100)
 
 
+def test_noise_changes_no_label_and_makes_no_shape_longer_than_the_longest_pair(labelled, tmp_path):
+    text = (tmp_path / "train.tsv").read_text("utf-8").replace("0\t", "no\t")
+    (tmp_path / "train.tsv").write_text(text, encoding="utf-8")
+    values = labelled.to_dict()
+    values["data"] |= {"validation": values["data"]["train"], "max_length": 20}
+    values["data"]["noise"] = {"upper_case": 0.3}
+    noisy = Corpus(Recipe.from_dict(values))
+    tokenizers = noisy.tokenizers()
+    assert tokenizers[1].names == ["1", "2", "no"]
+    assert noisy.datasets(tokenizers)[0]["train"].shapes[-1][1] <= 20
+
+
 def test_tokens_of_a_language_model_are_its_targets(values):
     values["data"] |= {part: {"source": "train.en"} for part in ("train", "validation")}
     values["model"] = {"kind": "language_model", "model_dim": 16, "num_heads": 2}
@@ -205,6 +217,17 @@ def test_several_corpora_have_tags_weights_and_reports_of_their_own(corpora, tmp
         of_back = back.pairs.source(3).tolist(), back.pairs.target(3).tolist()
         of_all = validation.pairs.source(35).tolist(), validation.pairs.target(35).tolist()
         assert of_back == of_all
+
+
+def test_the_cache_of_corpora_in_another_order_is_another_one(corpora, tmp_path):
+    """Of equal pairs, the pair of the first corpus stays."""
+    there = corpora["data"]["validation"][0]
+    corpora["data"]["cache"] = str(tmp_path / "cache")
+    for names in ("one", "two"), ("two", "one"):
+        corpora["data"]["train"] = [{**there, "name": name} for name in names]
+        corpus = Corpus(Recipe.from_dict(corpora))
+        pairs = corpus.datasets(corpus.tokenizers())[0]["train"].pairs
+        assert list(pairs.corpora.items()) == [(names[0], 32), (names[1], 0)]
 
 
 @pytest.mark.parametrize(

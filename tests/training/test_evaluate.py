@@ -124,6 +124,11 @@ def test_translations_are_saved_and_scored(tmp_path, monkeypatch):
     monkeypatch.setattr(Translator, "load", lambda path: Translator(Echo()))
     saved = tmp_path / "out.de"
     files = corpus / "train.en", corpus / "train.de"
+    link, terms = tmp_path / "link", {"glossary": str(saved)}
+    link.symlink_to(saved)
+    for name, texts in ("source", [saved]), ("reference", [files[0], saved]), ("glossary", files):
+        with pytest.raises(InputError, match=f"another file than `{name}`, .*: {link}"):
+            evaluate_model("any", *texts, save=link, **terms)
     scores = evaluate_model("any", *files, save=saved, beam_size=3)
     assert scores["bleu"] == 100.0
     assert read_lines(saved) == [target for _, target in PAIRS]

@@ -12,7 +12,9 @@ from keras_transformer.files import file_digests
 from keras_transformer.locks import locked_folder
 from keras_transformer.training import Recipe, compile_model, train
 from keras_transformer.training.corpus import Corpus
+from keras_transformer.training.hosts import SINGLE_HOST
 from keras_transformer.training.run import Run
+from keras_transformer.training.tensorboard import TensorBoard
 
 pytestmark = pytest.mark.tensorflow
 
@@ -106,6 +108,31 @@ def test_the_attention_of_one_pair_is_in_tensorboard_every_few_epochs(events):
         (image,) = read.Images(kind)
         assert image.step == 2 and image.encoded_image_string.startswith(b"\x89PNG")
         assert min(image.width, image.height) > 100
+
+
+@pytest.mark.parametrize(
+    ("fields", "kinds"),
+    [
+        ({"positions": "learned", "max_length": 48}, {"encoder", "decoder", "cross"}),
+        ({"decoder": "ssru"}, {"encoder", "cross"}),
+    ],
+)
+def test_images_are_of_the_attention_that_a_model_has_and_of_as_many_tokens_as_it_reads(
+    finished, tmp_path, fields, kinds
+):
+    pytest.importorskip("matplotlib", reason="comes with the extra [plots]")
+    values = recipe_values(tmp_path)
+    values["data"]["max_length"] = 48
+    values["model"] |= fields
+    run = Run(Recipe.from_dict(values), finished, SINGLE_HOST)
+    run.tokenizers, run.validation = finished.tokenizers(), [(PAIRS[0][0] * 9, PAIRS[0][1] * 9)]
+    callback = TensorBoard(run)
+    callback.set_model(run._new_model())
+    images = callback._heat_maps().value
+    assert {image.tag for image in images} == {f"attention/{kind}" for kind in kinds}
+    values = {"model": {"kind": "recurrent"}, "training": {"attention_images": 1}}
+    with pytest.raises(InputError, match="heads, which a recurrent model does not have"):
+        Recipe.from_dict(values)
 
 
 def test_images_without_matplotlib_name_the_extra_before_anything_is_made(
