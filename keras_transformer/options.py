@@ -187,7 +187,7 @@ def _place(path):
 def received(value: object) -> str:
     """Formats a value for an error message, truncated because it can have any size."""
     try:
-        return _REPR.repr(value)
+        return _REPR.repr(value).replace("\n", "")  # NumPy writes several lines.
     except ValueError:  # An integer of thousands of digits.
         return "a number that is too long to show"
 

@@ -41,7 +41,7 @@ class Constraints(NamedTuple):
         """Number of first ids that `constrain` may change; None if it may change any id."""
         if self.logit_bias is not None or self.prefixes is not None or self.no_repeat_ngram_size:
             return None
-        return max(*self.forbidden_ids, self.end_id) + 1
+        return max((*self.forbidden_ids, self.end_id)) + 1
 
     @property
     def forced_lengths(self) -> KerasTensor:
@@ -51,6 +51,11 @@ class Constraints(NamedTuple):
         return ops.sum(ops.cast(masks.padding_mask(self.prefixes), "int32"), axis=1)
 
 
+def to_count(tokens):
+    """Rounds float numbers of tokens down to int32, where a large ratio would overflow."""
+    return ops.cast(ops.minimum(tokens, 2.0**24), "int32")
+
+
 def length_limits(lengths, ratio, margin, max_length):
     """Returns maximum numbers of tokens: `ratio · lengths + margin`, up to `max_length`.
 
@@ -58,7 +63,7 @@ def length_limits(lengths, ratio, margin, max_length):
     without tokens gets 0. The margin may be `(batch,)`.
     """
     limits = ops.cast(lengths, "float32") * ratio + ops.cast(margin, "float32")
-    limits = ops.cast(limits, "int32")
+    limits = to_count(limits)
     return ops.where(lengths > 0, ops.minimum(limits, max_length), 0)
 
 

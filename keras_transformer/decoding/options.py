@@ -1,6 +1,6 @@
 """Options of decoding, declared once with range, meaning and default; imports no Keras."""
 
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal
 
 import pydantic
@@ -131,7 +131,7 @@ class DecodingOptions(SearchDefaults):
             value = value.items()
         if hasattr(value, "tolist"):
             value = value.tolist()
-        if isinstance(value, (list, tuple, Set)):
+        if isinstance(value, Collection) and not isinstance(value, (str, bytes)):
             return tuple(map(cls._to_plain, value))
         return value
 

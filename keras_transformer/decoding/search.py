@@ -10,10 +10,10 @@ from keras import KerasTensor, ops
 from keras_transformer.decoding import loop
 from keras_transformer.decoding.beam import Beam
 from keras_transformer.decoding.constrained_beam import ConstrainedBeam
-from keras_transformer.decoding.constraints import Constraints, length_limits
+from keras_transformer.decoding.constraints import Constraints, length_limits, to_count
 from keras_transformer.decoding.loop import DecodingState, StepBody, pad_tokens
 from keras_transformer.decoding.options import LENGTH_MARGIN, DecodingOptions
-from keras_transformer.decoding.results import Hypotheses
+from keras_transformer.decoding.results import NEG_INF, Hypotheses
 from keras_transformer.decoding.sampling import Greedy, Sampling
 from keras_transformer.errors import InputError
 from keras_transformer.ids import BOS_ID, UNK_ID
@@ -248,7 +248,11 @@ def search(
     }
     options |= {"beam_size": beam_size, "length_penalty": length_penalty, "n_best": n_best}
     decoding_options = DecodingOptions(**options)
-    arguments = search_arguments(decoding_options, source_ids, max_length)._replace(**tensors)
+    bias = bias_of(decoding_options, model)
+    if bias is not None and "logit_bias" in tensors:
+        tensors["logit_bias"] = tensors["logit_bias"] + bias
+    arguments = search_arguments(decoding_options, source_ids, max_length, logit_bias=bias)
+    arguments = arguments._replace(**tensors)
     longest = decoding_options.resolve_max_length(max_length)
     columns, forced = ops.shape(source_ids)[1], arguments.prefixes
     forced_columns = 0 if forced is None else ops.shape(forced)[1]
@@ -264,6 +268,20 @@ def search(
     return Search(model, decoding_options, arguments, wrap_body=wrap_body).run(capacity, longest)
 
 
+def bias_of(options: DecodingOptions, model) -> np.ndarray | None:
+    """Returns `logit_bias` and `banned_ids` as an array `(vocabulary,)`, None without them."""
+    if not options.banned_ids and not options.logit_bias:
+        return None
+    if not hasattr(model, "config"):
+        rule = "`banned_ids` and a dict `logit_bias` need a model of this package."
+        raise InputError(f"{rule} Received: {type(model).__name__}. Give it an array `logit_bias`.")
+    options.check_ids(size := model.config.output_vocabulary_size)
+    bias = np.zeros(size, "float32")
+    for id, value in (*options.logit_bias, *((id, NEG_INF) for id in options.banned_ids)):
+        bias[id] = max(value, NEG_INF)
+    return bias
+
+
 def result_capacity(source_columns, ratio: float, max_length: int, forced_columns=0):
     """Returns an upper bound of the number of tokens of translations of a padded source.
 
@@ -273,9 +291,9 @@ def result_capacity(source_columns, ratio: float, max_length: int, forced_column
     if ratio == math.inf:
         return max_length
     if isinstance(source_columns, int):
-        tokens = int(ratio * source_columns)
+        tokens = math.ceil(ratio * source_columns)  # `length_limits` may round it up in float32.
     else:
-        tokens = ops.cast(ratio * ops.cast(source_columns, "float32"), "int32")
+        tokens = to_count(ops.ceil(ratio * ops.cast(source_columns, "float32")))
     capacity = -(-(tokens + LENGTH_MARGIN) // _CAPACITY_MULTIPLE) * _CAPACITY_MULTIPLE
     return _smaller(capacity + forced_columns, max_length)
 
@@ -318,7 +336,7 @@ def _strategy(options, arguments):
 
 def _constraints(model, options, arguments):
     lengths = _token_counts(arguments.source_ids)  # --> [batch]
-    min_lengths = ops.cast(ops.cast(lengths, "float32") * arguments.min_length_ratio, "int32")
+    min_lengths = to_count(ops.cast(lengths, "float32") * arguments.min_length_ratio)
     margin = arguments.max_length_margin
     for forced in (arguments.prefixes, arguments.phrases):
         if forced is not None:

@@ -133,7 +133,7 @@ class CTranslate2Engine(Engine):
             InputError: An option is out of range or CTranslate2 lacks it, or a text is too long.
         """
         decoding_options = self._options(beam_size, length_penalty, n_best, options)
-        inputs.check_texts("texts", texts)
+        texts = inputs.checked_texts("texts", texts)
         check("alignment", alignment, "True or False", bool)
         if batch_size is not None:
             check_positive(batch_size=batch_size)
@@ -175,6 +175,8 @@ class CTranslate2Engine(Engine):
         decoding_options = self._options(None, length_penalty, 1, {})
         if batch_size is not None:
             check_positive(batch_size=batch_size)
+        sources = inputs.checked_list("sources", sources)
+        targets = inputs.checked_list("targets", targets)
         if len(sources) != len(targets):
             received = f"{len(sources)} sources and {len(targets)} targets"
             raise InputError(f"There must be a target for each source. Received: {received}.")

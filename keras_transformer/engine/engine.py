@@ -9,10 +9,10 @@ from typing import Any, Literal
 import numpy as np
 
 from keras_transformer.decoding.options import DecodingOptions
-from keras_transformer.engine.inputs import LONG_INPUT, check_texts
+from keras_transformer.engine.inputs import LONG_INPUT, checked_texts
 from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError, did_you_mean
-from keras_transformer.options import check_choice, check_positive
+from keras_transformer.options import check_choice, check_positive, received
 from keras_transformer.text.dialog import Turns
 
 Capability = Literal[
@@ -94,11 +94,12 @@ class Engine(abc.ABC):
             if name not in fixed_options:
                 nearest = did_you_mean(name, fixed_options)
                 raise InputError(f"There is no option `{name}`.{nearest}")
-            if value is not None and value != fixed_options[name]:
+            # `!=` would compare the elements of an array.
+            if value is not None and not np.array_equal(value, fixed_options[name]):
                 advice = "; a run folder takes other values" if self.labels is None else ""
                 raise InputError(
                     f"`{name}` is fixed at {fixed_options[name]!r} in {self.noun}{advice}. "
-                    f"Received: {name}={value!r}."
+                    f"Received: {name}={received(value)}."
                 )
 
     def lacks(self, capability: Capability, option: str | None = None) -> InputError:
@@ -130,9 +131,8 @@ def search_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 def encoded(name: str, texts: Sequence[str]) -> list[bytes]:
     """Encodes texts as UTF-8; raises `InputError` for a text that is not valid Unicode."""
-    check_texts(name, texts)
     result = []
-    for place, text in enumerate(texts):
+    for place, text in enumerate(checked_texts(name, texts)):
         try:
             result.append(text.encode("utf-8"))
         except UnicodeEncodeError:
@@ -194,7 +194,7 @@ class LabelEngine(Engine):
             InputError: An option is out of range or has no meaning here, or a text is too long.
         """
         self.check_fixed(options)
-        check_texts("texts", texts)
+        texts = checked_texts("texts", texts)
         check_positive(batch_size=batch_size, n_best=n_best)
         if n_best > len(self.labels):
             rule = f"`n_best` must be at most {len(self.labels)}, the number of labels."

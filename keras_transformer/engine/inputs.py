@@ -1,6 +1,7 @@
 """Inputs of engines: checked, turned into ids, and padded to few shapes."""
 
 import concurrent.futures
+import operator
 import queue
 import re
 import warnings
@@ -11,7 +12,7 @@ import numpy as np
 
 from keras_transformer.errors import InputError
 from keras_transformer.ids import EOS_ID, PAD_ID, UNK_ID
-from keras_transformer.options import check_choice
+from keras_transformer.options import check_choice, received
 from keras_transformer.text.splitting import split_text
 
 LongInput = Literal["refuse", "split", "truncate"]
@@ -56,7 +57,7 @@ def source_ids(
         sources += shortened
     if long:
         change = "cut there" if turn_id is None else "cut, the oldest turns first"
-        change = "split between sentences or words" if long_input == "split" else change
+        change = "split between sentences, words or characters" if long_input == "split" else change
         message = f"{len(long)} of {len(texts)} texts are longer than {limit} tokens"
         warnings.warn(f"{message} and were {change}.", stacklevel=3)
     return sources, parts
@@ -95,7 +96,7 @@ def prefix_ids(prefixes: Sequence[str] | None, count: int, tokenizer, limit: int
     """Returns the ids that each of `count` translations of up to `limit` tokens begins with."""
     if prefixes is None:
         return [()] * count
-    check_texts("target_prefixes", prefixes)
+    prefixes = checked_texts("target_prefixes", prefixes)
     if len(prefixes) != count:
         received = f"{len(prefixes)} prefixes and {count} texts"
         raise InputError(f"There must be a target prefix for each text. Received: {received}.")
@@ -112,12 +113,13 @@ def phrase_ids(phrases: Sequence[Sequence[str]] | None, count: int, tokenizer) -
     """Returns for each of `count` translations the ids of phrases that it must contain."""
     if phrases is None:
         return [()] * count
+    phrases = checked_list("phrases", phrases)
     if len(phrases) != count:
         received = f"{len(phrases)} lists and {count} texts"
         raise InputError(f"There must be a list of phrases for each text. Received: {received}.")
     ids_of_phrases = []
     for place, texts in enumerate(phrases):
-        check_texts("phrases", texts)
+        texts = checked_texts("phrases", texts)
         ids = tokenizer.tokenize(texts, add_eos=False)
         for phrase, text in zip(ids, texts, strict=True):
             _check_known("phrase", phrase, text, tokenizer, place)
@@ -140,16 +142,24 @@ def ids_and_texts(
 ) -> tuple[list[list[int]], list[str]]:
     """Converts texts or lists of ids, of at most `limit` tokens including EOS, to both."""
     if sequences and not any(isinstance(sequence, str) for sequence in sequences):
-        ids = [[int(id) for id in row] for row in sequences]
+        ids = [_integers(name, row, place) for place, row in enumerate(sequences)]
         texts = tokenizer.detokenize(ids)
     else:
-        check_texts(name, sequences)
-        ids, texts = tokenizer.tokenize(sequences, add_eos=True), sequences
+        texts = checked_texts(name, sequences)
+        ids = tokenizer.tokenize(texts, add_eos=True)
     for place, sequence in enumerate(ids):
         if len(sequence) > limit:
             rule = f"Each of `{name}` must have at most {limit} tokens."
             raise InputError(f"{rule} Received: {_shown(sequence, texts[place])}", place)
     return ids, texts
+
+
+def _integers(name, row, place):
+    try:
+        return [operator.index(id) for id in row]  # `int` would accept 5.7.
+    except TypeError:
+        rule = f"`{name}` must be strings, or lists of integers."
+        raise InputError(f"{rule} Received: {received(row)}.", place) from None
 
 
 def tagged(text: str, tag: str | None) -> str:
@@ -171,14 +181,28 @@ def one_for_each(name: str, value: Any, count: int) -> list:
     return list(value)
 
 
-def check_texts(name: str, texts: Any) -> None:
-    """Raises an `InputError` unless `texts` is a list of strings."""
+def checked_list(name: str, values: Any) -> list:
+    """Returns a list of any collection or iterator; raises `InputError` for a string.
+
+    A column of a table has no places from 0 on, and an iterator can be read only once.
+    """
     rule = f"`{name}` must be a list of strings."
-    if isinstance(texts, str):
+    if isinstance(values, str):
         raise InputError(f"{rule} Received: one string.")
+    try:
+        return list(values)
+    except TypeError:
+        raise InputError(f"{rule} Received: {received(values)}.") from None
+
+
+def checked_texts(name: str, texts: Any) -> list[str]:
+    """Returns `checked_list` of strings; raises an `InputError` for other elements."""
+    texts = checked_list(name, texts)
     for place, text in enumerate(texts):
         if not isinstance(text, str):
+            rule = f"`{name}` must be a list of strings."
             raise InputError(f"{rule} Received: one {type(text).__name__} in it.", place)
+    return texts
 
 
 def check_tokenizers(config: Any, source_tokenizer: Any, target_tokenizer: Any) -> None:
@@ -223,7 +247,7 @@ def batch_rows(count: int, width: int, beam_size: int) -> int:
 
 def row_count(count: int) -> int:
     """Returns the number of rows that a batch is padded to: a power of two of at least `count`."""
-    return 1 << max(count - 1, 0).bit_length()
+    return 1 << max(int(count) - 1, 0).bit_length()  # NumPy's integers have no such method.
 
 
 def pad(ids: Sequence[Sequence[int]], rows: int, columns: int) -> np.ndarray:

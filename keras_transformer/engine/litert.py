@@ -16,7 +16,7 @@ from keras_transformer.engine.engine import (
     encoded,
     with_alternatives,
 )
-from keras_transformer.engine.inputs import bucket, in_batches, pad, source_ids
+from keras_transformer.engine.inputs import bucket, checked_list, in_batches, pad, source_ids
 from keras_transformer.engine.manifest import load_tokenizers, open_export
 from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError, first_line, require
@@ -72,6 +72,7 @@ class LiteRTEngine(Engine):
         )
         if "align_lengths" in self.manifest:  # of a web export
             self.capabilities = frozenset({"translate", "align"})
+        self.max_source_length = self.manifest["source_lengths"][-1]
         self._batch_sizes = self.manifest.get("batch_sizes", [])  # fixed in a file for browsers
         tokenizers = load_tokenizers(self.path.parent, self.manifest)
         self._source_tokenizer, self._target_tokenizer = tokenizers
@@ -116,11 +117,13 @@ class LiteRTEngine(Engine):
         if alignment and "align" not in self.capabilities:
             raise self.lacks("align", "alignment")
         self.check_fixed({"length_penalty": length_penalty, **other_options})
+        texts = checked_list("texts", texts)
         encoded("texts", texts)  # Checks them.
         check_positive(batch_size=batch_size)
         batch_size = min([batch_size, *self._batch_sizes[-1:]])
-        longest = self.manifest["source_lengths"][-1]
-        sources, parts = source_ids(texts, self._source_tokenizer, longest, long_input)
+        sources, parts = source_ids(
+            texts, self._source_tokenizer, self.max_source_length, long_input
+        )
         threads = self._threads if threads is None else threads
         check_positive(threads=threads)
 

@@ -128,7 +128,7 @@ class ModelEngine(Engine):
         """
         sizes = {"beam_size": beam_size, "n_best": n_best}
         search_options = self._options(length_penalty=length_penalty, **sizes, **options)
-        inputs.check_texts("texts", texts)
+        texts = inputs.checked_texts("texts", texts)
         batch_size = self._rows(batch_size, len(texts), search_options)
         check("alignment", alignment, "True or False", bool)
         source_inputs = self._source_inputs(texts, search_options)
@@ -172,6 +172,8 @@ class ModelEngine(Engine):
             word_penalty=word_penalty,
         )
         check_positive(batch_size=batch_size)
+        sources = inputs.checked_list("sources", sources)
+        targets = inputs.checked_list("targets", targets)
         if len(sources) != len(targets):
             received = f"{len(sources)} sources and {len(targets)} targets"
             raise InputError(f"There must be a target for each source. Received: {received}.")
@@ -226,7 +228,7 @@ class ModelEngine(Engine):
                 "Only one hypothesis can be streamed: greedy search or one sample. "
                 f"Received: beam_size={search_options.beam_size}, n_best={search_options.n_best}."
             )
-        inputs.check_texts("text", [text])
+        inputs.checked_texts("text", [text])
         source_inputs = self._source_inputs([text], search_options)
         sources, parts = inputs.source_ids(*source_inputs, long_input, self._turn_id)
         jobs = self._jobs(sources, parts, [target_prefix], search_options)
@@ -298,11 +300,13 @@ class ModelEngine(Engine):
 
     def _jobs(self, sources, parts, prefixes, options, phrases=None):
         """Returns the `Job`s of the parts of all texts."""
-        if phrases is not None and any(len(places) > 1 for places in parts):
-            raise InputError("`phrases` are for texts that are not split.")
         seeds = inputs.one_for_each("seed", options.seed, len(parts))
         prefixes, prompts = self._prefixes(prefixes, len(parts), options), self._prompts(sources)
         phrases = inputs.phrase_ids(phrases, len(parts), self.target_tokenizer)
+        for place, (places, required) in enumerate(zip(parts, phrases, strict=True)):
+            if required and len(places) > 1:
+                rule = "`phrases` are for texts that are not split."
+                raise InputError(f"{rule} Received: a text of {len(places)} parts.", place)
         jobs = []
         for place, places in enumerate(parts):
             for part in places:
@@ -335,6 +339,8 @@ class ModelEngine(Engine):
         return options
 
     def _prefixes(self, prefixes, count, options):
+        if prefixes is not None:
+            prefixes = inputs.checked_list("target_prefixes", prefixes)
         if not self.reads_sources and any(prefixes or ()):
             raise InputError(
                 "A language model's texts begin with what they continue: `target_prefixes` is not "
@@ -390,7 +396,8 @@ class ClassifierEngine(LabelEngine):
         return self._run.compilations
 
     def probabilities(self, texts, batch_size=32, long_input="refuse"):
-        limit, results = self.max_source_length, np.zeros((len(texts), len(self.labels)), "float32")
+        texts, limit = inputs.checked_texts("texts", texts), self.max_source_length
+        results = np.zeros((len(texts), len(self.labels)), "float32")
         ids, parts = inputs.source_ids(texts, self.source_tokenizer, limit, long_input)
         rows, buckets = inputs.row_count(min(len(ids), batch_size)), length_buckets(limit)
 

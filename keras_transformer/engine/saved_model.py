@@ -20,7 +20,7 @@ from keras_transformer.engine.engine import (
     label_translation,
     with_alternatives,
 )
-from keras_transformer.engine.inputs import in_batches, one_for_each
+from keras_transformer.engine.inputs import checked_list, in_batches, one_for_each
 from keras_transformer.engine.manifest import open_export
 from keras_transformer.engine.translation import CONTINUATION, Translation
 from keras_transformer.errors import InputError, first_line
@@ -135,11 +135,12 @@ class SavedModelEngine(Engine):
         check_positive(batch_size=batch_size)
         name = self._signature_for(beam_size, length_penalty, n_best, alignment, sampling)
         self.check_fixed(other_options, self.search_options)
-        inputs = {"text": encoded("texts", texts)}
+        inputs: dict[str, list] = {"text": encoded("texts", texts)}
         if sampling:
-            inputs["seed"] = one_for_each("seed", decoding_options.seed, len(texts))
+            count = len(inputs["text"])
+            inputs["seed"] = one_for_each("seed", decoding_options.seed, count)
             for option in ("temperature", "top_k", "top_p"):
-                inputs[option] = [getattr(decoding_options, option)] * len(texts)
+                inputs[option] = [getattr(decoding_options, option)] * count
         rows = self._call(name, inputs, batch_size)
         return [to_translation(row, n_best) for row in rows]
 
@@ -149,16 +150,18 @@ class SavedModelEngine(Engine):
         targets: Sequence[str],
         length_penalty: float | None = None,
         batch_size: int = 32,
+        **options: Any,
     ) -> list[Translation]:
         """Scores given translations as `ModelEngine.score`, only texts, and truncates long texts.
 
         Raises:
-            InputError: There are not as many targets as sources, `length_penalty` differs from the
+            InputError: There are not as many targets as sources, an option differs from the
                 export's value, or the export has no signature `score`.
         """
         self._check_signature("score", "`score`")
-        self.check_fixed({"length_penalty": length_penalty})
+        self.check_fixed({"length_penalty": length_penalty, **options})
         check_positive(batch_size=batch_size)
+        sources, targets = checked_list("sources", sources), checked_list("targets", targets)
         inputs = {"source": encoded("sources", sources), "target": encoded("targets", targets)}
         if len(sources) != len(targets):
             raise InputError(
@@ -373,10 +376,10 @@ class ExportedClassifier(LabelEngine):
     long_inputs = ("truncate",)
 
     def __init__(self, folder: str | os.PathLike):
-
-        folder = Path(folder)
-        self.manifest = open_export(folder, ("saved_model",), {"labels": list}, "a classifier")
+        folder, fields = Path(folder), {"labels": list, "max_source_length": int}
+        self.manifest = open_export(folder, ("saved_model",), fields, "a classifier")
         self.labels = self.manifest["labels"]
+        self.max_source_length = self.manifest["max_source_length"]
         self._call = load_saved_model(folder)
 
     def probabilities(self, texts, batch_size=32, long_input="truncate"):

@@ -10,11 +10,12 @@ import numpy as np
 
 from keras_transformer.decoding.options import DecodingOptions
 from keras_transformer.decoding.programs import Compiled
-from keras_transformer.decoding.results import NEG_INF, Hypotheses
+from keras_transformer.decoding.results import Hypotheses
 from keras_transformer.decoding.search import (
     FIRST_CAPACITY,
     Search,
     SearchArguments,
+    bias_of,
     result_capacity,
     score_targets,
     search_arguments,
@@ -153,11 +154,6 @@ class Scheduler:
         """
         columns = bucket(max(len(job.source) for job in jobs), self._buckets[0])
         prefix_columns = -(-longest_prefix // _PREFIX_MULTIPLE) * _PREFIX_MULTIPLE
-        bias = None
-        if options.banned_ids or options.logit_bias:
-            bias = np.zeros(self._model.config.output_vocabulary_size, "float32")
-            for id, value in (*options.logit_bias, *((id, NEG_INF) for id in options.banned_ids)):
-                bias[id] = max(value, NEG_INF)
         sources, seeds, prefixes, phrases = zip(*jobs, strict=True)
         longest = self._max_lengths[1]
         arguments = search_arguments(
@@ -166,7 +162,7 @@ class Scheduler:
             longest,
             seeds=pad([seeds], 1, rows)[0] if options.sampling else None,
             prefixes=pad(prefixes, rows, prefix_columns) if prefix_columns else None,
-            logit_bias=bias,
+            logit_bias=bias_of(options, self._model),
             phrases=_pad_phrases(phrases, rows) if any(phrases) else None,
         )
         # Few capacities, because each needs a compiled function. So smaller limits than the default

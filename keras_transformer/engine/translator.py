@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from keras_transformer.engine.engine import Engine
-from keras_transformer.engine.inputs import check_texts, tagged
+from keras_transformer.engine.inputs import checked_texts, tagged
 from keras_transformer.engine.manifest import has_labels
 from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.engine.translation import Translation
@@ -18,6 +18,8 @@ from keras_transformer.quiet import import_keras, import_tensorflow
 from keras_transformer.text.glossary import Glossary, annotate, origins
 from keras_transformer.text.markup import MARKUP, Markup, protect, restore
 from keras_transformer.text.placeholders import Placeholders
+
+_RANKING = "length_penalty", "length_normalization", "word_penalty"
 
 
 class Translator:
@@ -117,7 +119,7 @@ class Translator:
             raise InputError(f"{rule} Received: glossary_by={glossary_by!r}.")
         if markup is None and glossary is None:
             return self.engine.translate(self._tagged(texts, tag), **options)
-        check_texts("texts", texts)
+        texts = checked_texts("texts", texts)
         if self.labels is not None:
             name = "glossary" if markup is None else "markup"
             raise InputError(f"`{name}` needs a model that writes text. Received: a classifier.")
@@ -179,12 +181,12 @@ class Translator:
         **options: Any,
     ) -> list[Translation]:
         """Scores given translations by teacher forcing; see `ModelEngine.score`."""
-        ranking = "length_penalty", "length_normalization", "word_penalty"
-        defaults = {key: self.defaults[key] for key in ranking if key in self.defaults}
-        return self.engine.score(self._tagged(sources, tag), targets, **{**defaults, **options})
+        options = self._with_defaults(options, *_RANKING)
+        return self.engine.score(self._tagged(sources, tag), targets, **options)
 
     def stream(self, text: str, tag: str | None = None, **options: Any) -> Iterator[str]:
         """Yields one translation as it grows; see `ModelEngine.stream`."""
+        options = self._with_defaults(options, *_RANKING, "max_length_ratio")
         return self.engine.stream(*self._tagged([text], tag), **options)
 
     def warmup(self, **options: Any) -> int:
@@ -204,17 +206,21 @@ class Translator:
     def _tagged(self, texts, tag):
         if tag is None:
             return texts
-        check_texts("texts", texts)
+        texts = checked_texts("texts", texts)
         tokenizer = self.engine.source_tokenizer
         tags = (self.engine.manifest or {}).get("tags", ()) if tokenizer is None else tokenizer.tags
         if not tags:
             raise InputError(f"`tag` needs a model trained with tags. Received: tag={tag!r}.")
         check_choice("tag", tag, tuple(tags))
-        return [tagged(text, tag) for text in texts]
+        # Without its tag, so that a text without tokens stays blank.
+        ids = texts if tokenizer is None else tokenizer.tokenize(texts)
+        return [tagged(text, tag if row else None) for text, row in zip(texts, ids, strict=True)]
 
-    def _with_defaults(self, options):
+    def _with_defaults(self, options, *names):
+        """Returns options with the defaults of `names`, by default of all options."""
         values = {key: value for key, value in options.items() if value is not None}
-        return {**self.defaults, **values}
+        names = names or tuple(self.defaults)
+        return {**{key: self.defaults[key] for key in names if key in self.defaults}, **values}
 
 
 def _without_alignment(translation):
@@ -224,15 +230,18 @@ def _without_alignment(translation):
 
 
 def glossary_of(glossary: str | os.PathLike | Mapping[str, str]) -> Glossary:
-    """Makes a glossary of terms, or reads a file, once for many calls."""
-    return (
-        Glossary(glossary.items())
-        if isinstance(glossary, Mapping)
-        else _load_glossary(os.fspath(glossary))
-    )
+    """Makes a glossary of terms, or reads a file, once for many calls until it changes."""
+    if isinstance(glossary, Mapping):
+        return Glossary(glossary.items())
+    path = os.fspath(glossary)
+    # A pipe also changes when it is read, and cannot be read again.
+    status = os.stat(path) if os.path.isfile(path) else None
+    return _load_glossary(path, status and (status.st_mtime_ns, status.st_size))
 
 
-_load_glossary = functools.lru_cache(maxsize=1)(Glossary.load)
+@functools.lru_cache(maxsize=1)
+def _load_glossary(path, version):
+    return Glossary.load(path)
 
 
 def _exported(path, threads):

@@ -10,10 +10,8 @@ import regex
 
 from keras_transformer.errors import InputError
 from keras_transformer.files import iterate_lines
-from keras_transformer.text.splitting import UNIT, are_whole_words
+from keras_transformer.text.splitting import TERM_SYMBOLS, UNIT, are_whole_words
 
-TERM_SYMBOLS = ("<term_begin>", "<term_as>", "<term_end>")
-"""Tokens of an annotation: `a <term_begin> rack<term_as> Gestell<term_end> of steel`."""
 _BEGIN, _AS, _END = TERM_SYMBOLS
 _ANNOTATION = re.compile(rf"({_BEGIN} |{_AS} .*?{_END})", re.DOTALL)
 # A symbol of the vocabulary, which contains no term; or a word, a character or a sign.

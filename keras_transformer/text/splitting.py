@@ -1,5 +1,6 @@
 """Splits long texts at the ends of their sentences."""
 
+import bisect
 import itertools
 import re
 from collections.abc import Callable
@@ -8,7 +9,11 @@ import regex
 
 from keras_transformer.errors import InputError
 
-_SHOWN_CHARACTERS = 40
+TERM_SYMBOLS = ("<term_begin>", "<term_as>", "<term_end>")
+"""Tokens of an annotation: `a <term_begin> rack<term_as> Gestell<term_end> of steel`."""
+_BEGIN, _, _END = TERM_SYMBOLS
+# Without another `_BEGIN`, so that a long row of them takes no time.
+_ANNOTATION = rf"{_BEGIN}(?:(?!{_BEGIN}).)*?{_END}"
 _CLOSING = r"\"'\p{Pe}\p{Pf}"
 
 
@@ -24,6 +29,11 @@ _SENTENCE_END = regex.compile(
     rf"|(?<=\p{{Greek}})[;\u037e][{_CLOSING}]*+(?=\s)"
     r"|[\n\r\v\f\x85\u2028\u2029]"
 )
+# An annotation is a part of one word: neither its sentence ends nor its spaces count.
+_ANNOTATION_OR_END = regex.compile(
+    rf"(?P<annotation>{_ANNOTATION})|{_SENTENCE_END.pattern}", regex.DOTALL
+)
+_WORD = re.compile(rf"(?:{_ANNOTATION}|\S)+", re.DOTALL)
 
 
 def split_text(text: str, fits: Callable[[str], bool]) -> list[str]:
@@ -34,7 +44,8 @@ def split_text(text: str, fits: Callable[[str], bool]) -> list[str]:
     and brackets after a mark belong to the sentence. A point after an abbreviation is an end.
 
     Each part takes as many sentences as fit, and no part is blank. A sentence that does not fit is
-    split between its words; a word that does not fit raises an error.
+    split between its words, and a word that does not fit between its characters. A character that
+    does not fit raises an error. The annotation of a term is a part of a word.
 
     >>> split_text("One. Two! Three?", lambda part: len(part) <= 9)
     ['One. Two!', 'Three?']
@@ -44,7 +55,8 @@ def split_text(text: str, fits: Callable[[str], bool]) -> list[str]:
         return []
     if fits(stripped):
         return [stripped]
-    ends = [match.end() for match in _SENTENCE_END.finditer(stripped)]
+    matches = _ANNOTATION_OR_END.finditer(stripped)
+    ends = [match.end() for match in matches if match["annotation"] is None]
     parts, part, start = [], "", 0
     for sentence_start, end in itertools.pairwise([0, *ends, len(stripped)]):
         sentence = stripped[sentence_start:end].strip()
@@ -65,20 +77,31 @@ def split_text(text: str, fits: Callable[[str], bool]) -> list[str]:
 def _split_between_words(sentence, fits):
     """Splits a sentence that does not fit into as few parts as possible."""
     parts, start, end = [], 0, 0  # bounds of the current part
-    for word in re.finditer(r"\S+", sentence):
+    for word in _WORD.finditer(sentence):
         if end > start and fits(sentence[start : word.end()]):
             end = word.end()
             continue
-        if not fits(word[0]):
-            raise InputError(
-                "Each word must fit by itself: texts are split at the ends of sentences, and "
-                f"longer sentences between words. Received: a word of {len(word[0])} characters "
-                f"that begins with {word[0][:_SHOWN_CHARACTERS]!r}."
-            )
         if end > start:
             parts.append(sentence[start:end])
         start, end = word.span()
+        if fits(word[0]):
+            continue
+        while (size := _fitting(sentence[start:end], fits)) < end - start:
+            parts.append(sentence[start : start + size])
+            start += size
     return [*parts, sentence[start:end]]
+
+
+def _fitting(word, fits):
+    """Returns a number of first characters of a word that fit."""
+    if not fits(word[0]):
+        raise InputError(f"Each character must fit by itself. Received: {word[0]!r}.")
+    size = 1
+    # Doubled, because most lengths within a very long word take too long to try.
+    while size < len(word) and fits(word[: 2 * size]):
+        size *= 2
+    sizes = range(size + 1, min(2 * size, len(word) + 1))
+    return size + bisect.bisect_left(sizes, True, key=lambda size: not fits(word[:size]))
 
 
 UNSPACED = (

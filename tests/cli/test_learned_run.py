@@ -100,7 +100,8 @@ def test_a_text_that_is_too_long_is_split_or_named_by_its_line(learned, capsys, 
     first, second, split, third = captured.out.splitlines()
     assert [first, second, third] == TARGETS[:3] and split.count(".") > 8
     assert captured.err.endswith(
-        "1 of 4 texts are longer than 48 tokens and were split between sentences or words.\n"
+        "1 of 4 texts are longer than 48 tokens and were split "
+        "between sentences, words or characters.\n"
     )
     sys.stdin.seek(0)
     assert run([*command, "--long-input", "refuse"]) == 2

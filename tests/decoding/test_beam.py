@@ -17,9 +17,9 @@ pytestmark = pytest.mark.tensorflow
 VOCABULARY, CAPACITY = 7, 11
 
 
-def run(model, limits, beam, capacity=CAPACITY, bias=None):
+def run(model, limits, beam, capacity=CAPACITY, bias=None, **rules):
     bias = None if bias is None else ops.convert_to_tensor(bias, "float32")
-    constraints = Constraints(ops.convert_to_tensor(limits, "int32"), logit_bias=bias)
+    constraints = Constraints(ops.convert_to_tensor(limits, "int32"), logit_bias=bias, **rules)
     return decode(model.step, model.start(beam.beams), beam, constraints, capacity, model.reorder)
 
 
@@ -42,6 +42,10 @@ def test_two_beams_find_what_one_passes_by():
     np.testing.assert_allclose(
         by_token, np.log([[[0.4, 0.9, 1.0], [0.5, 0.4, 1.0]]]), rtol=1e-6, atol=1e-7
     )
+    for end in (EOS, -1):  # Any id, the end too, or none, may be forbidden.
+        rules = dict(forbidden_ids=(), end_id=end)
+        ((best,),) = as_lists(run(model, [3], Beam(2, 1.0), capacity=3, **rules))
+        assert best.ids[:2] == (4, EOS)
     # Two tokens: (5 + 2) / 6.
     np.testing.assert_allclose(scores, np.array(expected) * 6 / 7, rtol=1e-6)
 

@@ -24,8 +24,9 @@ from keras import ops
 from naive_search import EOS, UNK, naive_beam, naive_greedy
 
 from keras_transformer.decoding import DecodingOptions, SearchModel
-from keras_transformer.decoding.search import Search, search
+from keras_transformer.decoding.search import Search, result_capacity, search
 from keras_transformer.engine.scheduler import Job, Scheduler
+from keras_transformer.errors import InputError
 
 OTHER_BACKEND = {"tensorflow": "jax", "jax": "tensorflow"}[keras.backend.backend()]
 
@@ -69,6 +70,14 @@ def test_the_unknown_token_is_chosen_only_where_it_is_allowed_or_forced(varied):
     assert not (np.asarray(default.ids) == UNK).any()
     prefixes = np.full((len(source), 1), UNK, "int32")
     forced = search(varied("pre_norm"), source, prefixes=prefixes, **options)
+    # The same bias as an option, which bans another id.
+    named = options | {"logit_bias": {UNK: 3.0}, "banned_ids": [16]}
+    for rules in (named, options | {"banned_ids": range(16, 17)}):
+        ids = np.asarray(search(varied("pre_norm"), source, allow_unknown=True, **rules).ids)
+        assert (np.asarray(allowed.ids) == 16).any() and not (ids == 16).any()
+        assert (ids == UNK).sum() > len(source)
+    with pytest.raises(InputError, match="`banned_ids`.*need a model of this package.*Countdown"):
+        search(Countdown(), source, banned_ids=[5])
     assert (np.asarray(forced.ids)[:, 0, 0] == UNK).all()
     assert not (np.asarray(forced.ids)[:, :, 1:] == UNK).any()
 
@@ -88,6 +97,17 @@ def test_in_bfloat16_batch_mates_change_nothing_and_scores_are_float32():
     mixed[3:8] = source[3:8]
     # Equal shapes round alike, so the scores are equal too.
     check_equal(as_lists(run(mixed))[3:8], together[3:8], 1e-6)
+
+
+@pytest.mark.tensorflow
+def test_a_limit_beyond_all_integers_is_no_limit(varied):
+    run = functools.partial(search, varied("pre_norm"), varied_sources(), max_length=MAX_LENGTH)
+    check_equal(run(max_length_ratio=1e30), as_lists(run(max_length_ratio=math.inf)))
+    assert (
+        EOS not in np.asarray(run(max_length_ratio=math.inf, min_length_ratio=1e30).ids)[:, :, :-1]
+    )
+    # 1.4 is less in float32, and the product is 455 again.
+    assert result_capacity(325, 1.4, 512) >= 465
 
 
 def test_rows_of_padding_give_nothing(compiled_search):

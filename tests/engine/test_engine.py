@@ -1,5 +1,6 @@
 """Engines refuse what they do not take, in one line."""
 
+import numpy as np
 import pytest
 
 from keras_transformer.engine.engine import Engine, LabelEngine, encoded
@@ -24,7 +25,8 @@ class Labels(LabelEngine):
 def test_what_an_engine_does_may_be_asked_for():
     Export().translate([], alignment=False, max_length=None, beam_size=3, top_k=7)
     Export().translate([], beam_size=None, max_length_ratio=2.0)
-    assert Labels().translate([], beam_size=1, sampling=False) == []
+    Export().translate([], banned_ids=[], target_prefixes=None)
+    assert Labels().translate(np.array([]), beam_size=1, sampling=False) == []
 
 
 @pytest.mark.parametrize(
@@ -33,6 +35,7 @@ def test_what_an_engine_does_may_be_asked_for():
         (Export, {"beam_size": 4}, "`beam_size` is fixed at 3 in this export; a run folder takes"),
         (Export, {"alignment": True}, "`alignment` is fixed at False in this export"),
         (Export, {"max_lenght": 3}, "no option `max_lenght`. Did you mean `max_length`?"),
+        (Export, {"seed": np.array([1, 2])}, "`seed` is fixed at 0 in this export"),
         (Export, {"zebra": 3}, "There is no option `zebra`."),
         (Labels, {"beam_size": 4}, "`beam_size` is fixed at 1 in a classifier. Received"),
         (Labels, {"beam_sise": 1}, "no option `beam_sise`. Did you mean `beam_size`?"),

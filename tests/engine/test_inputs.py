@@ -4,6 +4,7 @@ import functools
 import threading
 import warnings
 
+import numpy as np
 import pytest
 from decoding_oracles import NumberTokenizer
 from hypothesis import given, settings
@@ -128,12 +129,7 @@ def fewest_groups(lengths, limit):
 @settings(max_examples=200, deadline=None)
 @given(text=texts, limit=st.integers(1, 61))
 def test_no_text_is_lost_and_every_piece_fits(text, limit):
-    try:
-        pieces = split_text(text, at_most(limit))
-    except InputError:
-        # Only a word can be too long.
-        assert max(map(len, text.split())) > limit
-        return
+    pieces = split_text(text, at_most(limit))
     assert visible("".join(pieces)) == visible(text)
     assert all(piece and piece == piece.strip() and len(piece) <= limit for piece in pieces)
 
@@ -206,16 +202,14 @@ def test_a_sentence_that_does_not_fit_is_split_between_its_words():
         "A very long",
         "one. No.",
     ]
+    # A word that does not fit is split too: no line ends a file.
+    expected = ["See", "https://a", ".com/bcde", "fgh now."]
+    assert split_text("See https://a.com/bcdefgh now.", at_most(9)) == expected
 
 
-@pytest.mark.parametrize("text", ["Short. {} End.", "{}", "Short. {}", "{}\nEnd.", "Well, {}"])
-def test_a_word_that_does_not_fit_is_an_error_of_one_line(text):
-    long = "Rindfleischetikettierungsüberwachungs-aufgabe!!!"
-    with pytest.raises(InputError) as error:
-        split_text(text.format(long), at_most(47))
-    message = str(error.value)
-    assert "\n" not in message and "must fit" in message
-    assert "48 characters" in message and f"{long[:40]!r}." in message
+def test_an_annotation_is_not_split():
+    text = "The <term_begin> dr.<term_as> Dr. med. Roth<term_end> sat. Yes."
+    assert split_text(text, at_most(57)) == [text[:53], "sat. Yes."]
 
 
 @pytest.mark.parametrize("text", ["." * 100_000 + "a", ".)" * 50_000, "。" * 100_000 + "a"])
@@ -271,7 +265,16 @@ def test_what_one_of_several_calls_raises_is_raised():
 
 
 def test_rows_are_padded_to_a_power_of_two():
-    assert [row_count(n) for n in (1, 2, 3, 4, 5, 31, 32, 33)] == [1, 2, 4, 4, 8, 32, 32, 64]
+    assert [row_count(n) for n in (1, np.int64(2), 3, 4, 5, 31, 32, 33)] == [
+        1,
+        2,
+        4,
+        4,
+        8,
+        32,
+        32,
+        64,
+    ]
 
 
 def test_each_part_of_a_split_text_has_the_tag_of_the_whole():

@@ -84,6 +84,11 @@ def test_blank_texts_give_empty_translations_and_leave_the_others_alone(engine, 
     received = engine.translate(["", texts[0], " \t\n", *texts[1:], ""], beam_size=1)
     assert [received[i] for i in (0, 2, -1)] == [Translation("", 0.0)] * 3
     check_same([received[1], *received[3:-1]], translations)
+    # Of strings in a dict, as in a table's column, 0 is no place.
+    for texts_of_another_type in (dict.fromkeys(["", texts[0]]), iter(["", texts[0]])):
+        blank, received = engine.translate(texts_of_another_type, beam_size=1)
+        assert blank.text == ""
+        check_same([received], translations[:1])
 
 
 @pytest.mark.tensorflow
@@ -101,7 +106,7 @@ def test_a_longer_text_is_refused_by_name_or_cut_with_a_warning(varied):
     assert caught[0].filename == __file__
 
 
-@pytest.mark.parametrize("texts", ["5 6", ["5", None], ["5", 6], [b"5"]])
+@pytest.mark.parametrize("texts", ["5 6", None, 5, ["5", None], ["5", 6], [b"5"]])
 def test_texts_must_be_a_list_of_strings(engine, texts):
     with pytest.raises(InputError, match="texts"):
         engine.translate(texts, beam_size=1)

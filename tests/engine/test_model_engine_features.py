@@ -86,6 +86,10 @@ def test_given_targets_are_scored_in_their_order_with_their_end(engine):
         engine.score(["5", " ".join(["6"] * 16)], ["7", "8"])
     with pytest.raises(InputError, match="`targets` must be a list of strings"):
         engine.score(["5", "6"], ["5", [7]])
+    for target in ([5.7, EOS], None):
+        with pytest.raises(InputError, match="Text 1: `targets` must be strings, or lists of int"):
+            engine.score(["5"], [target])
+    assert engine.score(np.array(TEXTS), iter(targets), length_penalty=0.0) == scored
 
 
 @pytest.mark.tensorflow
@@ -176,7 +180,10 @@ def test_each_translation_has_its_phrases_whatever_the_others_have(policy):
         (dict(phrases=[[]]), "1 lists and 5 texts"),
         (dict(phrases=["5"] * 5), "`phrases` must be a list of strings"),
         (dict(phrases=[["5"]] * 5, sampling=True), "only for a beam search.*sampling=True"),
-        (dict(phrases=[["5"]] * 4, texts=[*TEXTS[:3], "5. " * 9], long_input="split"), "not split"),
+        (
+            dict(phrases=[["5"]] * 4, texts=[*TEXTS[:3], "5. " * 9], long_input="split"),
+            "Text 4: .*not split",
+        ),
     ],
 )
 @pytest.mark.filterwarnings("ignore:1 of 4 texts")
@@ -269,8 +276,9 @@ def test_a_long_text_is_split_and_has_its_prefix_once_and_alternatives_and_an_al
 
 
 def test_a_long_sentence_is_split_between_words(engine):
-    (split,) = engine.translate([" ".join(["5"] * 19)], long_input="split")
-    assert len(split.parts) > 1 and all(part.text for part in split.parts)
+    options = dict(phrases=[["7"], []], long_input="split")
+    short, split = engine.translate(["5", " ".join(["5"] * 19)], **options)
+    assert "7" in short.text and len(split.parts) > 1 and all(part.text for part in split.parts)
     with pytest.raises(InputError, match="`long_input` must be one of.*long_input='cut'"):
         engine.translate(["5"], long_input="cut")
 

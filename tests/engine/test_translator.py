@@ -1,8 +1,12 @@
+import functools
+import types
+
 import keras
 import pytest
 
 from keras_transformer import Translation, Translator
 from keras_transformer.engine import Engine
+from keras_transformer.engine.translator import glossary_of
 from keras_transformer.errors import InputError
 
 
@@ -77,6 +81,14 @@ def test_threads_are_given_before_tensorflow_begins(tmp_path, monkeypatch, set_a
         Translator.load(tmp_path, threads=61)
 
 
+def test_a_glossary_is_read_again_when_its_file_changes(tmp_path):
+    file = tmp_path / "terms.tsv"
+    for translation in ("Hund", "Katze", "Hund"):
+        file.write_text(f"dog\t{translation}\n")
+        assert glossary_of(file).matches("a dog")[0].translation == translation
+        assert glossary_of(file) is glossary_of(str(file))
+
+
 class FakeRun(FakeEngine):
     compilations = 7
 
@@ -93,7 +105,7 @@ class FakeRun(FakeEngine):
 def test_the_rest_of_the_engine_is_reached_with_the_defaults_that_it_takes():
     translator = Translator(FakeRun(), {"beam_size": 5, "length_penalty": 0.7})
     assert translator.score(["a"], ["b"]) == (["a"], ["b"], {"length_penalty": 0.7})
-    assert list(translator.stream("a", seed=3)) == ["a", {"seed": 3}]
+    assert list(translator.stream("a", seed=3)) == ["a", {"length_penalty": 0.7, "seed": 3}]
     assert translator.warmup(batch_size=2, n_best=None) == {
         "beam_size": 5,
         "length_penalty": 0.7,
@@ -124,6 +136,9 @@ def test_a_tag_stands_in_front_of_every_text_but_a_blank_one():
         translator.translate(["a"], tag="2fr")
     with pytest.raises(InputError, match="needs a model trained with tags"):
         Translator(FakeRun()).translate(["a"], tag="2fr")
+    tokenize = functools.partial(map, lambda text: text.strip("\u200b"))
+    translator.engine.source_tokenizer = types.SimpleNamespace(tags=["2de"], tokenize=tokenize)
+    assert translator.score(["a", "\u200b"], [], tag="2de")[0] == ["<2de> a", "\u200b"]
 
 
 class LabellingEngine(FakeRun):

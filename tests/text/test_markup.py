@@ -33,7 +33,7 @@ class FakeEngine(Engine):
 
     def __init__(self, say, placeholders=EIGHT, annotates=False):
         self.say, tokens = say, {"placeholders": placeholders, "annotates_terms": annotates}
-        self.source_tokenizer = types.SimpleNamespace(tags=(), **tokens)
+        self.source_tokenizer = types.SimpleNamespace(tags=(), tokenize=list, **tokens)
 
     def translate(self, texts, alignment=False, **options):
         self.texts, translations = texts, []

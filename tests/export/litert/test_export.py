@@ -106,5 +106,7 @@ def test_a_folder_of_version_0_2_is_its_file_of_ids(litert_report, engine, tmp_p
     manifest = json.loads((folder / "export.json").read_text())
     manifest["files"]["model_ids.tflite"] = manifest["files"].pop("model.tflite")
     (folder / "export.json").write_text(json.dumps(manifest))
-    (translation,) = LiteRTEngine(folder, threads=1).translate(["two dogs"])
+    exported = LiteRTEngine(folder, threads=1)
+    (translation,) = exported.translate(word for word in ["two dogs"])
+    assert exported.max_source_length == 13
     assert translation.ids == engine.translate(["two dogs"], 3, 0.8)[0].ids

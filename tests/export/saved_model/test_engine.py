@@ -31,6 +31,14 @@ def test_no_perplexity_is_given_of_references_that_the_export_would_cut(
         evaluate_model("any", pairs, **options)
 
 
+def test_an_export_scores_with_the_options_that_it_was_made_with(exported):
+    pairs = ["a man"], ["the girl"]
+    fixed = {"length_normalization": "gnmt", "alignment": False}
+    assert exported.score(*map(iter, pairs), **fixed) == exported.score(*pairs)
+    with pytest.raises(InputError, match="`word_penalty` is fixed at 0.0"):
+        exported.score(*pairs, word_penalty=1.0)
+
+
 def test_an_export_with_fewer_signatures_says_what_it_lacks(exported):
     fewer = copy_object(exported)
     fewer._signatures = ("serving_default",)
