@@ -386,12 +386,19 @@ class Recipe:
         return recipe._limited(config.position_limit, values.get("decoding", {}), where)
 
     @classmethod
-    def load(cls, path: str | os.PathLike, overrides: Sequence[str] = ()) -> "Recipe":
+    def load(
+        cls,
+        path: str | os.PathLike,
+        overrides: Sequence[str] = (),
+        resumed: str | os.PathLike | None = None,
+    ) -> "Recipe":
         """Reads a YAML file, then applies overrides.
 
         Args:
             path: Path of the recipe.
             overrides: Texts `section.key=value`, with values in YAML.
+            resumed: Run folder that the recipe resumes. If it has a recipe, the run of
+                `training.start_from` is not read.
 
         Raises:
             InputError: The file cannot be read, or is not a recipe.
@@ -399,12 +406,16 @@ class Recipe:
         values = read_sections(path)
         for override in overrides:
             _override(values, override)
-        origin = (values.get("training") or {}).get("start_from")
-        if isinstance(origin, str) and "text" not in values:
+        training, model = values.get("training"), values.get("model") or {}
+        origin = training.get("start_from") if isinstance(training, dict) else None
+        if isinstance(origin, str) and "text" not in values and isinstance(model, dict):
             # Both must equal those of the run that training starts from, except dropout.
-            earlier = read_sections(pathlib.Path(origin) / "recipe.yaml")
+            file = pathlib.Path(resumed or origin) / "recipe.yaml"
+            if not file.is_file():  # A run that was stopped early has no recipe.
+                file = pathlib.Path(origin) / "recipe.yaml"
+            earlier = read_sections(file)
             values["text"] = earlier.get("text", {})
-            values["model"] = {**earlier.get("model", {}), **(values.get("model") or {})}
+            values["model"] = {**(earlier.get("model") or {}), **model}
         return cls.from_dict(values, where=str(path))
 
     @pydantic.model_validator(mode="after")
