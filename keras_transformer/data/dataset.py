@@ -109,8 +109,8 @@ class ParallelDataset:
         check("seed", seed, "an integer of at least 0", int, 0)
         self.pairs, self.shuffle, self.seed = pairs, bool(shuffle), seed
         check_rate("cut_share", cut_share)
-        sizes = {"copies": copies, "accumulation_steps": accumulation_steps}
-        check_positive(**sizes, hosts=hosts, shards=shards)
+        check_positive(copies=copies, accumulation_steps=accumulation_steps)
+        check_positive(hosts=hosts, shards=shards)
         check("host", host, "an index below `hosts`", int, 0, hosts - 1)
         self.copies, self.accumulation_steps = copies, accumulation_steps
         self.cut_share = cut_share

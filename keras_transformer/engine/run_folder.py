@@ -322,7 +322,7 @@ def parse_yaml(text: str, where: object) -> Any:
             node, keys = super().compose_mapping_node(anchor), {}
             for key, _ in node.value:
                 if isinstance(key, yaml.ScalarNode) and keys.setdefault(key.value, key) is not key:
-                    problem = f"the key {received(key.value)} is there twice"
+                    problem = f"duplicate key {received(key.value)}"
                     raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
             return node
 

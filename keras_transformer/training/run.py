@@ -111,7 +111,7 @@ class Run(RunState):
         corpus, start_from = Corpus(self.recipe), self.recipe.training.start_from
         data = self.recipe.data
         inputs = {"the recipe": recipe_file, "`training.start_from`": start_from}
-        inputs |= {"`data.cache`": data.cache}
+        inputs["`data.cache`"] = data.cache
         if data.glossary is not None:
             inputs["`data.glossary`"] = os.path.join(data.folder, data.glossary)
         for part in ("train", "validation"):

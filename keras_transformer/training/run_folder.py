@@ -162,7 +162,7 @@ class RunFolder(RunFiles):
                 write_whole(self.samples_file, samples[: match.start()])
                 break
         # Checkpoints of later epochs are damaged, or training would not continue from this epoch.
-        epochs = [other for other in self.checkpoint_epochs() if other <= epoch]
+        epochs = [number for number in self.checkpoint_epochs() if number <= epoch]
         for epoch_to_remove in epochs[: -training.keep_checkpoints]:
             self.checkpoint_file(epoch_to_remove).unlink()
 

@@ -164,11 +164,11 @@ def test_any_text_after_set_gives_a_recipe_or_an_input_error(text, tmp_path_fact
         (b"", "must have sections"),
         (b"!!python/object/apply:os.system ['true']", "not valid YAML"),
         (b"training: [epochs]", "`training` must be a section with keys"),
-        (b"training: {start_from: no}\nmodel: 5", "`model` must be a section with keys"),
+        (b"training: {start_from: nowhere}\nmodel: 5", "`model` must be a section with keys"),
         (b"text: {joint: !!bool maybe}", "not valid YAML: a value does not fit its tag"),
         (b"text: {joint: !!int ''}", "not valid YAML: a value does not fit its tag"),
         (b"text: {joint: !!timestamp x}", "not valid YAML: a value does not fit its tag"),
-        (b"text: {}\nmodel: {}\ntext: {}", "line 3: not valid YAML: the key 'text' is there twice"),
+        (b"text: {}\nmodel: {}\ntext: {}", "line 3: not valid YAML: duplicate key 'text'"),
     ],
 )
 def test_a_file_that_is_no_recipe_is_refused(tmp_path, content, expected):
