@@ -37,7 +37,7 @@ _RECIPE = {
     },
     "decoding": {"beam_size": 2, "max_source_length": 64, "max_target_length": 32},
 }
-_PARTS, _SIDES = ("train", "validation", "held_out"), ("source", "target")
+_PARTS, _SIDES = ("held_out", "train", "validation"), ("source", "target")
 _HELD_OUT = 500
 _EXAMPLES = (
     "Freitag, 20. November 2026",
@@ -68,7 +68,7 @@ def run_demo(output: str | os.PathLike, overwrite: bool = False) -> str:
 def _run_demo(folder, overwrite):
     _prepare(folder, overwrite)
     sources, targets = _write_data(folder / "data")
-    files = {part: {side: f"{part}.{side}" for side in _SIDES} for part in _PARTS[:2]}
+    files = {part: {side: f"{part}.{side}" for side in _SIDES} for part in _PARTS[1:]}
     values = {"data": {"folder": str(folder / "data"), **files}, **_RECIPE}
     recipe = Recipe.from_dict(values, where="the demo's recipe")
     start = time.perf_counter()
@@ -129,8 +129,12 @@ def _prepare(folder, overwrite):
 
 
 def _owned(folder):
-    """Returns the folder as that of a demo, which owns its files if it holds a demo's run."""
-    is_demo = (folder / "run" / "tokenizer.model").is_file()
+    """Returns the folder as that of a demo, which owns its files if it holds a demo's run or data.
+
+    `_write_data` writes the file that marks the data first.
+    """
+    marks = folder / "run" / "tokenizer.model", folder / "data" / "held_out.source"
+    is_demo = any(mark.is_file() for mark in marks)
     data = {f"{part}.{side}" for part in _PARTS for side in _SIDES}
     parts = RunFolder(folder / "run").owned(), OwnedFolder(folder / "export")
     owners = {
@@ -150,9 +154,9 @@ def _write_data(folder):
     """Writes three parts that share no date; returns the held-out one, which only tests."""
     corpus = date_corpus(num_held_out=2 * _HELD_OUT)
     parts = {
+        "held_out": (corpus.held_out_source[_HELD_OUT:], corpus.held_out_target[_HELD_OUT:]),
         "train": (corpus.train_source, corpus.train_target),
         "validation": (corpus.held_out_source[:_HELD_OUT], corpus.held_out_target[:_HELD_OUT]),
-        "held_out": (corpus.held_out_source[_HELD_OUT:], corpus.held_out_target[_HELD_OUT:]),
     }
     for part, texts in parts.items():
         for side, lines in zip(_SIDES, texts, strict=True):

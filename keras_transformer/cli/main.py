@@ -155,6 +155,8 @@ def _as_on_the_command_line(message, option_names):
             option += f" {value.strip(chr(39))}"
         return f"`{option}`" if match[0].startswith("`") else option
 
+    if "unknown key `" in message:  # A recipe's key may have an option's name.
+        return message
     return _PYTHONS_OPTION.sub(flag, message)
 
 

@@ -91,7 +91,7 @@ def _train(options):
     elif options.host_index is not None:
         raise InputError("--host-index needs --hosts.")
     folder = train(
-        Recipe.load(options.recipe, options.set),
+        Recipe.load(options.recipe, options.set, options.output if options.resume else None),
         options.output,
         resume=options.resume,
         overwrite=options.overwrite,

@@ -151,9 +151,9 @@ def draw_epoch(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Chooses the examples of an epoch from several corpora, and the kind of each example.
 
-    Every epoch takes the same number of examples from each bucket of each corpus, so that all
-    epochs have the same number of batches. The examples of a bucket come in rounds, in another
-    order per round: an example comes again after all examples of the bucket have come.
+    Every epoch takes the same number of examples, at least one, from each bucket of each corpus, so
+    that all epochs have the same number of batches. The examples of a bucket come in rounds, in
+    another order per round: an example comes again after all examples of the bucket have come.
 
     Args:
         buckets: Unsigned integers `(examples,)`, the bucket of each example, corpus after corpus.

@@ -46,7 +46,7 @@ _SCRIPT_SHARE = 0.8
 # Words may replace a number of two digits ("forty-one" for 41), but not a year.
 _DIGITS_OF_WORDS = 2
 _URL = re.compile(r"(?:https?://|www\.)\S+|[\w.+-]+@[\w-]+\.[\w.-]+", re.IGNORECASE)
-_IN_URLS = "@", "/", "www", "WWW"  # Every URL contains one of them.
+_IN_URLS = "@", "/", "www"  # Every URL in lower case contains one of them.
 # Vowel signs count as letters, because they are most of a Burmese or Hindi word.
 _LETTER = regex.compile(r"[\p{L}\p{M}]")
 _WIDE = regex.compile(r"\p{East_Asian_Width=W}")
@@ -86,9 +86,14 @@ class PairRules:
         "script: Unicode scripts of the source, such as [Han, Hiragana, Katakana]; null: any.",
         _SCRIPTS,
         strict=None,
+        min_length=1,
     )
     target_scripts: list[Script] | None = option(
-        None, "script: Unicode scripts of the target; null: any.", _SCRIPTS, strict=None
+        None,
+        "script: Unicode scripts of the target; null: any.",
+        _SCRIPTS,
+        strict=None,
+        min_length=1,
     )
     source_language: str | None = option(
         None, "language: ISO 639-1 code of the source, with the extra `clean`; null: any."
@@ -114,10 +119,10 @@ class PairRules:
         """Raises `InputError` if a package that a rule needs is not installed."""
         if "encoding" not in self.without:
             require("ftfy", "ftfy, for the rule encoding,", "clean")
-        if "language" not in self.without and (self.source_language or self.target_language):
-            labels = _identifier().labels
-            for language in filter(None, (self.source_language, self.target_language)):
-                check_choice("language", language, tuple(labels))
+        for name in ("source_language", "target_language"):
+            language = getattr(self, name)
+            if "language" not in self.without and language is not None:
+                check_choice(name, language, tuple(_identifier().labels))
 
     def broken(self, source: str, target: str) -> Rule | None:
         """Returns the name of the first rule that a pair breaks, or None."""
@@ -173,9 +178,10 @@ def _is_question(text):
 
 def _urls(options, *sides):
     def urls_of(side):
+        side = side.lower()
         if not any(mark in side for mark in _IN_URLS):  # Faster than the pattern.
             return []
-        return sorted(url.rstrip(".,;:!?)\"'").lower() for url in _URL.findall(side))
+        return sorted(url.rstrip(".,;:!?)\"'") for url in _URL.findall(side))
 
     source, target = map(urls_of, sides)
     return source != target

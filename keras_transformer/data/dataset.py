@@ -15,7 +15,7 @@ from keras_transformer.data.noise import PairNoise
 from keras_transformer.data.pairs import EncodedPairs, offsets_of
 from keras_transformer.errors import InputError
 from keras_transformer.ids import BOS_ID, EOS_ID, NO_LABEL, PAD_ID, UNK_ID
-from keras_transformer.options import check, check_rate
+from keras_transformer.options import check, check_positive, check_rate
 
 if TYPE_CHECKING:
     import keras
@@ -111,6 +111,9 @@ class ParallelDataset:
         check("seed", seed, "an integer of at least 0", int, 0)
         self.pairs, self.shuffle, self.seed = pairs, bool(shuffle), seed
         check_rate("cut_share", cut_share)
+        check_positive(copies=copies, accumulation_steps=accumulation_steps)
+        check_positive(hosts=hosts, shards=shards)
+        check("host", host, "an index below `hosts`", int, 0, hosts - 1)
         self.copies, self.accumulation_steps = copies, accumulation_steps
         self.cut_share = cut_share
         self.host, self.hosts, self.shards = host, hosts, shards

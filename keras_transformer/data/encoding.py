@@ -145,7 +145,7 @@ def encode_lines(
             The ids are then mapped from its files; about 60 bytes per pair stay in memory. Two
             different pairs count as duplicates if their hashes of 64 bits are equal.
         key: Value, fit for JSON, that the pairs, their lines and `held_out` depend on. By default a
-            `cache` uses the `digests` of the pairs, and so reads them twice.
+            `cache` uses checksums of all three, and so reads the pairs twice.
         with_sources: False for a model that reads no sources, whose targets are still checked.
         held_out: Pairs to drop from the stream.
 
@@ -156,8 +156,11 @@ def encode_lines(
     if cache is None:
         return _encode(read, tokenizers, checks, held_out=held_out, with_sources=with_sources)
     if key is None:
-        all_digests = [digests(filter(None, reader())) for reader in read.values()]
-        key = all_digests[0] if list(read) == [""] else list(zip(read, all_digests, strict=True))
+        held_out = set(held_out)
+        key = [digests(sorted(held_out))]
+        for name, reader in read.items():
+            numbered = _numbered({name: reader}, {})
+            key += [name, digests((f"{line}\t{pair[0]}", pair[1]) for line, pair in numbered)]
     folder = pathlib.Path(cache) / _name(key, tokenizers, checks, with_sources)
     _remove_left_behind(folder.parent)
     if not (folder / _REPORT).exists():

@@ -325,11 +325,17 @@ def section_of(sections: dict[str, Any], name: str, where: object) -> dict[str, 
 
 
 def parse_yaml(text: str, where: object) -> Any:
-    """Parses YAML; `1e-3` is a number as in YAML 1.2, not a text as in YAML 1.1."""
+    """Parses YAML; `1e-3` is a number and equal keys are an error, as in YAML 1.2."""
     import yaml
 
     class Loader(yaml.SafeLoader):
-        pass
+        def compose_mapping_node(self, anchor):
+            node, keys = super().compose_mapping_node(anchor), {}
+            for key, _ in node.value:
+                if isinstance(key, yaml.ScalarNode) and keys.setdefault(key.value, key) is not key:
+                    problem = f"duplicate key {received(key.value)}"
+                    raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+            return node
 
     number = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
     Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+.0123456789"))
@@ -340,6 +346,8 @@ def parse_yaml(text: str, where: object) -> Any:
         line = f", line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "cannot be read"
         raise InputError(f"{where}{line}: not valid YAML: {problem}.") from None
+    except (AttributeError, LookupError):  # !!bool maybe
+        raise InputError(f"{where}: not valid YAML: a value does not fit its tag.") from None
     except (ValueError, RecursionError) as error:  # 2026-99-99, or 5,000 brackets
         raise InputError(f"{where}: not valid YAML: {error}.") from None
 

@@ -197,15 +197,21 @@ class Corpus:
                 max_length_ratio=None if is_classifier else data.max_length_ratio,
                 drop_duplicates=data.drop_duplicates and is_training,
             )
-            pairs, reports[part] = encode_lines(
-                self.readers(part, labels),
-                tokenizers,
-                checks,
-                cache=data.cache,
-                key=None if data.cache is None else self._key(part),
-                with_sources=self.recipe.with_sources,
-                held_out=held_out,
-            )
+            try:
+                pairs, reports[part] = encode_lines(
+                    self.readers(part, labels),
+                    tokenizers,
+                    checks,
+                    cache=data.cache,
+                    key=None if data.cache is None else self._key(part),
+                    with_sources=self.recipe.with_sources,
+                    held_out=held_out,
+                )
+            except InputError as error:
+                place, every = f"`data.{part}`", data.hold_out_every
+                if every is not None:
+                    place = f"{part} pairs of `data.hold_out_every: {every}`"
+                raise InputError(f"{place}: {error}") from None
             noise = self._noise(tokenizers) if is_training else None
             datasets[part] = self._dataset(pairs, is_training, host, noise=noise)
             if is_training or len(pairs.corpora) < 2:

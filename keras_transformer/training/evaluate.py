@@ -71,13 +71,16 @@ def evaluate_model(
     translator = Translator.load(model)
     sources, references = _texts_to_evaluate(translator, model, source, reference)
     if of_references or source is None:
-        saving = ["save"] if save is not None else []
-        if unused_options := saving + [name for name in options if name != "batch_size"]:
+        named_options = {"save": save, "tokenize": tokenize}
+        unused_options = [name for name, value in named_options.items() if value is not None]
+        if unused_options := unused_options + [name for name in options if name != "batch_size"]:
             raise InputError(f"`{unused_options[0]}` has no effect on perplexity. Remove it.")
         with _lines_of(reference or source):
             _check_lengths(translator.engine, references)
         with _lines_of(source or reference):
             return _perplexity(translator, sources, references, options)
+    if tokenize is not None and translator.labels is not None:
+        raise InputError("`tokenize` has no effect on labels. Remove it.")
     options = {"long_input": long_input_of_commands(translator.engine), **options}
     with _lines_of(source):
         translations = translator.translate(sources, **options)

@@ -394,12 +394,19 @@ class Recipe:
         return recipe._limited(config.position_limit, values.get("decoding", {}), where)
 
     @classmethod
-    def load(cls, path: str | os.PathLike, overrides: Sequence[str] = ()) -> "Recipe":
+    def load(
+        cls,
+        path: str | os.PathLike,
+        overrides: Sequence[str] = (),
+        resumed: str | os.PathLike | None = None,
+    ) -> "Recipe":
         """Reads a YAML file, then applies overrides.
 
         Args:
             path: Path of the recipe.
             overrides: Texts `section.key=value`, with values in YAML.
+            resumed: Run folder that the recipe resumes. If it has a recipe, the run of
+                `training.start_from` is not read.
 
         Raises:
             InputError: The file cannot be read, or is not a recipe.
@@ -410,10 +417,12 @@ class Recipe:
         origin = section_of(values, "training", path).get("start_from")
         if isinstance(origin, str) and "text" not in values:
             # Both must equal those of the run that training starts from, except dropout.
-            earlier_path = pathlib.Path(origin) / "recipe.yaml"
-            earlier = read_sections(earlier_path)
-            values["text"] = section_of(earlier, "text", earlier_path)
-            earlier_model = section_of(earlier, "model", earlier_path)
+            file = pathlib.Path(resumed or origin) / "recipe.yaml"
+            if not file.is_file():  # A run that was stopped early has no recipe.
+                file = pathlib.Path(origin) / "recipe.yaml"
+            earlier = read_sections(file)
+            values["text"] = section_of(earlier, "text", file)
+            earlier_model = section_of(earlier, "model", file)
             values["model"] = {**earlier_model, **section_of(values, "model", path)}
         return cls.from_dict(values, where=str(path))
 

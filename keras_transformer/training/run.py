@@ -109,7 +109,11 @@ class Run(RunState):
             half_made: Whether an incomplete folder is replaced.
         """
         corpus, start_from = Corpus(self.recipe), self.recipe.training.start_from
+        data = self.recipe.data
         inputs = {"the recipe": recipe_file, "`training.start_from`": start_from}
+        inputs["`data.cache`"] = data.cache
+        if data.glossary is not None:
+            inputs["`data.glossary`"] = os.path.join(data.folder, data.glossary)
         for part in ("train", "validation"):
             for corpus_files in self.recipe.data.corpora(part):
                 key = f"data.{part}.{corpus_files.name}".rstrip(".")

@@ -161,7 +161,9 @@ class RunFolder(RunFiles):
             if int(match.group(1)) > epoch:
                 write_whole(self.samples_file, samples[: match.start()])
                 break
-        for epoch_to_remove in self.checkpoint_epochs()[: -training.keep_checkpoints]:
+        # Checkpoints of later epochs are damaged, or training would not continue from this epoch.
+        epochs = [number for number in self.checkpoint_epochs() if number <= epoch]
+        for epoch_to_remove in epochs[: -training.keep_checkpoints]:
             self.checkpoint_file(epoch_to_remove).unlink()
 
     def digests(self) -> dict[str, dict[str, str]]:

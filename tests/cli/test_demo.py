@@ -62,6 +62,16 @@ def test_the_data_of_the_demo_is_held_out(small, tmp_path):
         assert not set(one) & set(other)
 
 
+def test_a_demo_that_was_killed_while_it_wrote_its_data_is_replaced(small, tmp_path, monkeypatch):
+    write = pathlib.Path.write_text
+    demo._prepare(tmp_path, overwrite=False)
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(pathlib.Path, "write_text", lambda *a, **k: (write(*a, **k), 1 / 0))
+        demo._write_data(tmp_path / "data")
+    demo._prepare(tmp_path, overwrite=True)
+    assert list(tmp_path.rglob("*")) == [tmp_path / "data"]
+
+
 def make_demo(folder):
     """The files of a demo, as far as their names go."""
     files = ["data/train.source", "run/recipe.yaml", "run/tokenizer.model", "export/fingerprint.pb"]

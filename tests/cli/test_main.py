@@ -68,6 +68,10 @@ BAD_INPUTS = {
         ["train", "recipe.yaml", "--output", "new", "--set", "data.folder=nowhere"],
         "nowhere/train.en",
     ),
+    "a key of the recipe that is called as an option": (
+        ["train", "recipe.yaml", "--output", "new", "--set", "training.output=5"],
+        "recipe.yaml: unknown key `output` in `training`.",
+    ),
     "a folder of other files": (
         ["train", "recipe.yaml", "--output", "corpus"],
         "corpus: exists already and is not a run. Give another --output",

@@ -128,10 +128,14 @@ def test_accumulated_batches_weigh_by_the_tokens_of_their_step():
         assert np.mean(sums) == pytest.approx(1.0, rel=1e-6)
 
 
-@pytest.mark.parametrize("seed", [-1, 0.5, None, True])
-def test_a_seed_that_is_none_is_refused(seed):
-    with pytest.raises(InputError, match="`seed`"):
-        ParallelDataset(EncodedPairs.from_lists([[5] * 11], [[6]]), seed=seed)
+OUT_OF_RANGE = [("seed", value) for value in (-1, 0.5, None, True)] + [("host", 1)]
+OUT_OF_RANGE += [(name, 0) for name in ("copies", "accumulation_steps", "hosts", "shards")]
+
+
+@pytest.mark.parametrize(("name", "value"), OUT_OF_RANGE)
+def test_an_option_out_of_range_is_refused(name, value):
+    with pytest.raises(InputError, match=f"`{name}` must be .* Received: {name}={value}"):
+        ParallelDataset(EncodedPairs.from_lists([[5] * 11], [[6]]), **{name: value})
 
 
 def test_a_tensorflow_dataset_gives_an_epoch_a_pass():

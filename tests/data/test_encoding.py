@@ -147,6 +147,18 @@ def test_a_cache_is_read_as_long_as_nothing_has_changed(files, tmp_path):
     assert pairs.source(1).tolist() == [13, EOS_ID]
 
 
+def test_a_cache_without_a_key_depends_on_skipped_lines_and_held_out_pairs(tmp_path):
+    texts = PAIRS[3:5]
+    for lines, held_out, expected in (
+        (texts, [], [1, 2]),
+        ([None, *texts], [], [2, 3]),
+        (texts, texts[:1], [2]),
+    ):
+        read, tokenizers = functools.partial(iter, lines), (Words(), Words())
+        pairs, _ = encode_lines(read, tokenizers, PairChecks(), tmp_path, held_out=held_out)
+        assert pairs.lines.tolist() == expected
+
+
 def test_a_damaged_cache_is_an_error_and_a_failure_leaves_none(files, tmp_path):
     cache = tmp_path / "cache"
     encode_files(*files, Words(), Words(), cache=cache)

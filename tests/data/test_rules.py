@@ -37,6 +37,7 @@ FAIR = [
     ("Berlin", "Berlin", {}),
     ("Straße, naïve façade", "Чай — œuvre", {}),
     ("Two dogs\u2028play", "Zwei\u200dHunde", {}),
+    ("See Www.A.org.", "www.a.org, bitte", {}),
     ("See www.A.org/x.", "www.a.org/x, bitte", {}),
     ("It costs 1,000.50, or 20 of them", "20 oder 1 000,5 kostet das", {}),
     ("41 students", "einundvierzig Schüler", {}),
@@ -99,7 +100,9 @@ def test_an_unknown_name_or_a_missing_package_is_an_error(monkeypatch):
     for options, message in (
         ({"without": ["number"]}, "`without` must be a list of length, ratio, copy"),
         ({"source_scripts": ["Klingon"]}, "`source_scripts` must be a list of Arabic, Armenian"),
-        ({"target_language": "xx"}, "`language` must be one of"),
+        ({"source_scripts": []}, "`source_scripts` must be a list of .* Received: ..\\."),
+        ({"target_language": "xx"}, "`target_language` must be one of"),
+        ({"source_language": ""}, "`source_language` must be one of"),
     ):
         with pytest.raises(InputError, match=message):
             PairRules(**options).check_packages()

@@ -70,6 +70,9 @@ def test_lines_have_the_numbers_of_the_files_and_no_held_out_pair_is_trained_on(
             assert lines == [line for line in held_out if line not in (4, 8, 11)]
             ids = [tokenizers[1].tokenize([pairs[line - 1][1]])[0] for line in lines]
             assert [dataset.pairs.target(i).tolist() for i in range(len(lines))] == ids
+    values["data"]["hold_out_every"] = 99
+    with pytest.raises(InputError, match="^validation pairs of `data.hold_out_every: 99`: No"):
+        Corpus(Recipe.from_dict(values)).datasets(tokenizers)
 
 
 def test_the_cache_of_other_lines_is_another_one(values, tmp_path):

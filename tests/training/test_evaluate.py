@@ -132,6 +132,11 @@ def test_translations_are_saved_and_scored(tmp_path, monkeypatch):
     scores = evaluate_model("any", *files, save=saved, beam_size=3)
     assert scores["bleu"] == 100.0
     assert read_lines(saved) == [target for _, target in PAIRS]
+    with pytest.raises(InputError, match="`tokenize` has no effect on perplexity"):
+        evaluate_model("any", *files, tokenize="13a", of_references=True)
+    monkeypatch.setattr(Echo, "labels", read_lines(saved))
+    with pytest.raises(InputError, match="`tokenize` has no effect on labels"):
+        evaluate_model("any", *files, tokenize="13a")
 
 
 @pytest.mark.parametrize("of_references", [False, True])

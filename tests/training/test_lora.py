@@ -6,9 +6,10 @@ import keras
 import numpy as np
 import pytest
 from killed_trainings import copied
-from small_corpus import recipe_values, write_corpus
+from small_corpus import recipe_values, write_corpus, write_recipe
 
 from keras_transformer import Transformer, TransformerConfig
+from keras_transformer.cli.main import run
 from keras_transformer.errors import InputError
 from keras_transformer.training import Recipe, RunFolder, train
 from keras_transformer.training.lora import enable_lora, merged_weights, projections_of
@@ -129,6 +130,13 @@ def test_a_resumed_run_is_the_uninterrupted_one_without_its_origin(origin, tuned
     (damaged.checkpoints / "epoch-0003.npz").write_bytes(no_zip)
     check_equal(whole, train_run("damaged", resume=True, **options), epoch=3)
     assert "epoch-0003.npz: cannot be read as a checkpoint of LoRA" in capsys.readouterr().err
+    values = {**damaged.recipe().to_dict(), "model": {"dropout": 0.1}}
+    del values["text"]  # which comes from the run itself
+    file = write_recipe(damaged.path.with_name("r.yaml"), values)
+    command = ["train", "--no-compilation-cache", str(file), "--output"]
+    assert run([*command, str(damaged.path), "--resume"]) == 0
+    assert run([*command, str(damaged.path.with_name("new")), "--resume"]) == 2
+    assert "copy/recipe.yaml: cannot read the recipe" in capsys.readouterr().err
     steps = sorted(stopped.checkpoints.glob("step-*.npz"))
     assert [file.name for file in steps] == ["step-0002-00000002.npz", "step-0002-00000003.npz"]
     with np.load(steps[-1]) as arrays:

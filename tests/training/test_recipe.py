@@ -66,7 +66,7 @@ def test_overrides_are_yaml_values_at_dotted_keys(tmp_path):
         ("data.folder=7", "`data.folder` must be text. Received: 7"),
         ("data.validation={}", "or set `data.hold_out_every: 50`"),
         ("data=7", "`data` must be a section with keys"),
-        ("training=7", "`training` must be a section with keys"),
+        ("training=5", "`training` must be a section with keys. Received: 5"),
         ("data.noise.typoes=0.1", "unknown key `typoes` in `data.noise`. Did you mean `typos`"),
         ("data.folder.deeper=7", "`folder` is a value, not a section"),
         ("no-equals", "--set must be section.key=value"),
@@ -163,6 +163,12 @@ def test_any_text_after_set_gives_a_recipe_or_an_input_error(text, tmp_path_fact
         (b"just words", "must have sections"),
         (b"", "must have sections"),
         (b"!!python/object/apply:os.system ['true']", "not valid YAML"),
+        (b"training: [epochs]", "`training` must be a section with keys"),
+        (b"training: {start_from: nowhere}\nmodel: 5", "`model` must be a section with keys"),
+        (b"text: {joint: !!bool maybe}", "not valid YAML: a value does not fit its tag"),
+        (b"text: {joint: !!int ''}", "not valid YAML: a value does not fit its tag"),
+        (b"text: {joint: !!timestamp x}", "not valid YAML: a value does not fit its tag"),
+        (b"text: {}\nmodel: {}\ntext: {}", "line 3: not valid YAML: duplicate key 'text'"),
     ],
 )
 def test_a_file_that_is_no_recipe_is_refused(tmp_path, content, expected):

@@ -148,8 +148,10 @@ def test_sample_pairs_keep_tabs_line_breaks_and_backslashes_on_one_line_each(run
 def test_a_settled_folder_has_nothing_of_later_epochs(run):
     run.write_history([{"epoch": epoch, "val_loss": 1.0} for epoch in (1, 2, 3)])
     run.samples_file.write_bytes(b"epoch 1\n  a\rb\nepoch 2\n  epoch 3\nepoch 3\n  ha\xc3")
-    run.candidate_file(3).touch()
+    for file in (run.candidate_file(3), *map(run.checkpoint_file, (1, 2, 3))):
+        file.touch()
     run.settle(2, TrainingSection(keep_checkpoints=1))
+    assert run.checkpoint_epochs() == [2, 3]  # The last one is damaged.
     assert [row["epoch"] for row in run.history()] == [1, 2]
     assert run.samples_file.read_bytes() == b"epoch 1\n  a\rb\nepoch 2\n  epoch 3\n"
     assert not run.candidate_file(3).exists()
