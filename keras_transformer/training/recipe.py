@@ -415,6 +415,7 @@ class Recipe:
         for override in overrides:
             _override(values, override)
         origin = section_of(values, "training", path).get("start_from")
+        model = section_of(values, "model", path)
         if isinstance(origin, str) and "text" not in values:
             # Both must equal those of the run that training starts from, except dropout.
             file = pathlib.Path(resumed or origin) / "recipe.yaml"
@@ -422,8 +423,7 @@ class Recipe:
                 file = pathlib.Path(origin) / "recipe.yaml"
             earlier = read_sections(file)
             values["text"] = section_of(earlier, "text", file)
-            earlier_model = section_of(earlier, "model", file)
-            values["model"] = {**earlier_model, **section_of(values, "model", path)}
+            values["model"] = {**section_of(earlier, "model", file), **model}
         return cls.from_dict(values, where=str(path))
 
     @pydantic.model_validator(mode="after")
