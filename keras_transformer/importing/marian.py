@@ -208,9 +208,7 @@ def _read_vocabularies(folder, named, where):
     names = " ".join(file.name for file in files)
     is_ordered = named or re.search("(src|source).* .*(trg|tgt|target)", names)
     if len(files) > 2 or len(files) == 2 and not is_ordered:
-        rule = (
-            "expected one vocabulary, or names with source and target, or `vocabs` in decoder.yml"
-        )
+        rule = "expected one vocabulary, names with source and target, or `vocabs` in decoder.yml"
         raise InputError(f"{folder}: {rule}. Received: {names}.")
     files = [files[0], files[-1]]
     if all(file.suffix == ".spm" for file in files):
