@@ -96,7 +96,7 @@ def import_run(
     """
     run = RunFiles(output)
     with locked_folder(run.path):
-        run.check_replaceable(overwrite, {"the model": folder, "--samples": samples})
+        run.check_replaceable(overwrite, {"the model": folder, "--samples": samples}, True)
         texts = SENTENCES if samples is None else read_lines(samples)[:SAMPLE_PAIRS]
         model, source_tokenizer, target_tokenizer, decoding = import_model(folder)
         fields = model.config.to_dict()
@@ -111,8 +111,8 @@ def import_run(
         }
         show(f"{run.path}: writing the run")
         run.owned().clear()
-        run.path.mkdir(parents=True, exist_ok=True)
-        save_model(model, run.model_file)
-        run.write_sample_pairs((text, "") for text in texts)
+        # First: a folder that a kill leaves without its model is a run, which may be overwritten.
         run.write_start(sections, (source_tokenizer, target_tokenizer), {})
+        run.write_sample_pairs((text, "") for text in texts)
+        save_model(model, run.model_file)
     return str(output)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_transformer.errors import InputError, require
-from keras_transformer.importing.vocabulary import of_names
+from keras_transformer.importing.vocabulary import number, of_names
 from keras_transformer.importing.weights import Parts, Tensors
 
 CONFIG = "config.json"
@@ -21,6 +21,9 @@ _LAYERS = {
     "encoder_attn_layer_norm": ("context_Wo_ln_scale", "context_Wo_ln_bias"),
     "final_layer_norm": ("ffn_ffn_ln_scale", "ffn_ffn_ln_bias"),
 }
+_OF_SIDES = ("layers", "attention_heads", "ffn_dim")
+_NUMBERS = [f"{side}_{name}" for side in ("encoder", "decoder") for name in _OF_SIDES]
+_NUMBERS += ["d_model", "pad_token_id", "decoder_start_token_id"]
 _CONVERT = (
     "is a pickle, which may run any code, and is not read; write model.safetensors with "
     "transformers: AutoModelForSeq2SeqLM.from_pretrained(FOLDER).save_pretrained(OTHER)"
@@ -33,20 +36,18 @@ def read(folder: Path) -> Parts:
     config = _read_json(path)
     _check_supported(config, path)
     tensors = _read_tensors(folder, config)
-    options = config | _read_json(folder / "generation_config.json", required=False)
+    generation = folder / "generation_config.json"
+    options = config | (_read_json(generation) if generation.is_file() else {})
     decoding = {
-        "beam_size": int(options.get("num_beams", 1)),
-        "length_penalty": float(options.get("length_penalty", 1.0)),
+        "beam_size": number(options, "num_beams", folder, 1),
+        "length_penalty": number(options, "length_penalty", folder, 1, float),
         "length_normalization": "length",
         "early_stopping": options.get("early_stopping") is True,
     }
     return Parts(_fields(config, tensors), tensors, _read_vocabularies(folder, config), decoding)
 
 
-def _read_json(path, required=True):
-    """Reads a JSON object; an empty one where a file that is not required is missing."""
-    if not required and not path.is_file():
-        return {}
+def _read_json(path):
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -58,23 +59,21 @@ def _read_json(path, required=True):
 
 def _check_supported(config, path):
     """Raises `InputError` for what a model here has no place for."""
-    if config.get("model_type") != "marian":
-        kind = config.get("model_type")
+    if (kind := config.get("model_type")) != "marian":
         raise InputError(f"{path}: only Marian's models are imported. Received: {kind!r}.")
+    config |= {name: number(config, name, path) for name in _NUMBERS}
     heads, width = config["encoder_attention_heads"], config["d_model"]
+    is_multiple = heads and width % 2 == width % heads == 0
+    activation = str(config.get("activation_function", "gelu"))
     for name, is_fine, rule in (
         ("decoder_attention_heads", config["decoder_attention_heads"] == heads, f"must be {heads}"),
-        ("d_model", width % 2 == width % heads == 0, f"must be even, and a multiple of {heads}"),
-        ("activation_function", _activation(config), "must be relu, silu or gelu"),
+        ("d_model", is_multiple, f"must be even, and a multiple of {heads}"),
+        ("activation_function", activation in _ACTIVATIONS, "must be relu, silu or gelu"),
         ("scale_embedding", config.get("scale_embedding", False), "must be true"),
     ):
         if not is_fine:
-            value = config.get(name)
-            raise InputError(f"{path}: `{name}` {rule} to be imported. Received: {value!r}.")
-
-
-def _activation(config):
-    return _ACTIVATIONS.get(config.get("activation_function", "gelu"))
+            rule = f"{path}: `{name}` {rule} to be imported"
+            raise InputError(f"{rule}. Received: {config.get(name)!r}.")
 
 
 def _fields(config, tensors):
@@ -84,7 +83,7 @@ def _fields(config, tensors):
         "intermediate_dim": max(config["encoder_ffn_dim"], config["decoder_ffn_dim"]),
         "num_encoder_layers": config["encoder_layers"],
         "num_decoder_layers": config["decoder_layers"],
-        "activation": _activation(config),
+        "activation": _ACTIVATIONS[config.get("activation_function", "gelu")],
         "layer_norm_epsilon": 1e-5,
         "tie_embeddings": tensors.tied_embeddings,
         "output_bias": True,
@@ -122,9 +121,9 @@ def _names(config):
     for side in ("encoder", "decoder"):
         names[f"{side}.embed_positions.weight"] = None
         names[f"{side}.embed_tokens.weight"] = None if is_shared else f"{side}_Wemb"
-        for number in range(config[f"{side}_layers"]):
+        for i in range(config[f"{side}_layers"]):
             for layer, (weight, bias) in _LAYERS.items():
-                theirs, ours = f"{side}.layers.{number}.{layer}", f"{side}_l{number + 1}"
+                theirs, ours = f"{side}.layers.{i}.{layer}", f"{side}_l{i + 1}"
                 names[f"{theirs}.weight"] = f"{ours}_{weight}"
                 names[f"{theirs}.bias"] = f"{ours}_{bias}"
     return names

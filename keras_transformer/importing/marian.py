@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_transformer.errors import InputError
-from keras_transformer.importing.vocabulary import of_names, of_sentencepiece, read_yaml
+from keras_transformer.importing.vocabulary import number, of_names, of_sentencepiece, read_yaml
 from keras_transformer.importing.weights import Parts, Tensors
 from keras_transformer.text.vocabulary import read_sentencepiece
 
@@ -16,15 +16,14 @@ OPTIONS = "special:model.yml"
 ACTIVATIONS = {"relu": "relu", "swish": "silu", "gelu": "gelu"}
 _FLOAT32, _INT8 = 0x0404, 0x0101
 _INTGEMM8 = (0x4101, 0x10001)
+_NO = ("false",)
 # Values of options that are imported. Where a file lacks an option, it has Marian's default.
 _ALLOWED: dict[str, tuple[str, ...]] = {
     "type": ("transformer",),
-    "right-left": ("false",),
-    "ulr": ("false",),
+    **dict.fromkeys(("right-left", "ulr", "transformer-pool", "transformer-no-projection"), _NO),
+    **dict.fromkeys(("transformer-alibi-shift", "transformer-alibi-trainable"), _NO),
     "transformer-ffn-depth": ("2",),
     "transformer-decoder-ffn-depth": ("0", "2"),
-    "transformer-no-projection": ("false",),
-    "transformer-pool": ("false",),
     "transformer-attention-mask": ("default",),
     "transformer-decoder-autoreg": ("self-attention", "rnn"),
     "transformer-ffn-activation": tuple(ACTIVATIONS),
@@ -37,19 +36,15 @@ _ALLOWED: dict[str, tuple[str, ...]] = {
 _DEFAULTS = {
     "type": "amun",
     "transformer-postprocess": "dan",
-    "transformer-preprocess": "",
-    "transformer-postprocess-top": "",
+    **dict.fromkeys(("transformer-preprocess", "transformer-postprocess-top"), ""),
     "transformer-heads": "8",
     "transformer-dim-ffn": "2048",
     "transformer-decoder-dim-ffn": "0",
     "transformer-ffn-activation": "swish",
     "transformer-decoder-autoreg": "self-attention",
     "dec-cell": "gru",
-    "enc-depth": "1",
-    "dec-depth": "1",
+    **dict.fromkeys(("enc-depth", "dec-depth"), "1"),
     "dim-emb": "512",
-    "transformer-rnn-projection": "false",
-    "transformer-disable-position-embeddings": "false",
 }
 
 
@@ -63,16 +58,18 @@ def read(folder: Path) -> Parts:
         raise InputError(f"{path}: trained positions (Wpos) are not imported.")
     no_weights = [name for name in arrays if name == OPTIONS or name.endswith("QuantMultA")]
     tensors = Tensors({name: arrays[name] for name in arrays.keys() - no_weights}, path)
-    decoder = _decoder_options(folder)
+    files = [*sorted(folder.glob("*decoder.yml")), *sorted(folder.glob("config*.yml")), folder]
+    file = files[0]
+    decoder = read_yaml(file.read_text("utf-8", "replace"), file) if file.is_file() else {}
     decoding = {
-        "beam_size": int(decoder.get("beam-size", 12)),
+        "beam_size": number(decoder, "beam-size", file, 12),
         # Without a value the option means 1.
-        "length_penalty": float(decoder.get("normalize", "0") or 1),
-        "word_penalty": float(decoder.get("word-penalty", 0)),
+        "length_penalty": number(decoder, "normalize", file, "normalize" in decoder, float),
+        "word_penalty": number(decoder, "word-penalty", file, 0, float),
         "length_normalization": "marian",
-        "max_length_ratio": float(decoder.get("max-length-factor", 3)),
+        "max_length_ratio": number(decoder, "max-length-factor", file, 3, float),
     }
-    vocabularies = _read_vocabularies(folder, decoder.get("vocabs"))
+    vocabularies = _read_vocabularies(folder, decoder.get("vocabs"), file)
     return Parts(_fields(options, tensors), tensors, vocabularies, decoding)
 
 
@@ -130,9 +127,7 @@ def _binary_tensor(content, name, shape, kind, path):
     (multiplier,) = struct.unpack_from("<f", content, count)
     values = np.frombuffer(content, "int8", count).astype("float32") / multiplier
     # A matrix that is multiplied lies there as its transpose.
-    if name.endswith("Wemb"):
-        return values.reshape(shape)
-    return values.reshape(shape[::-1]).T
+    return values.reshape(shape) if name.endswith("Wemb") else values.reshape(shape[::-1]).T
 
 
 def _read_options(tensors, path):
@@ -140,7 +135,9 @@ def _read_options(tensors, path):
     if OPTIONS not in tensors:
         raise InputError(f"{path}: not a model of Marian: it has no {OPTIONS}.")
     text = tensors[OPTIONS].astype("int8").tobytes().split(b"\0")[0].decode("utf-8", "replace")
-    return {**_DEFAULTS, **read_yaml(text, f"{path}: {OPTIONS}")}
+    options = {**_DEFAULTS, **read_yaml(text, f"{path}: {OPTIONS}")}
+    names = [name for name, value in _DEFAULTS.items() if value.isdigit()]
+    return options | {name: number(options, name, path) for name in names}
 
 
 def _check_supported(options, path):
@@ -157,11 +154,8 @@ def _check_supported(options, path):
     layers = options.get("transformer-tied-layers") or []
     if list(layers) != [str(i + 1) for i in range(len(layers))]:
         refuse("transformer-tied-layers", "layers that share weights are not imported")
-    for name in ("transformer-alibi-shift", "transformer-alibi-trainable"):
-        if options.get(name) == "true":
-            refuse(name, "ALiBi is not imported")
-    width, heads = int(options["dim-emb"]), int(options["transformer-heads"])
-    if width % 2 or width % heads:
+    width, heads = options["dim-emb"], options["transformer-heads"]
+    if width % 2 or not heads or width % heads:
         refuse("dim-emb", f"the width must be even, and a multiple of the {heads} heads")
     is_pre = "n" in options["transformer-preprocess"]
     is_post = "n" in options["transformer-postprocess"]
@@ -180,13 +174,14 @@ def _version(options):
 
 
 def _fields(options, tensors):
-    widths = int(options["transformer-dim-ffn"]), int(options["transformer-decoder-dim-ffn"])
     fields = {
-        "model_dim": int(options["dim-emb"]),
-        "num_heads": int(options["transformer-heads"]),
-        "intermediate_dim": max(widths),
-        "num_encoder_layers": int(options["enc-depth"]),
-        "num_decoder_layers": int(options["dec-depth"]),
+        "model_dim": options["dim-emb"],
+        "num_heads": options["transformer-heads"],
+        "intermediate_dim": max(
+            options["transformer-dim-ffn"], options["transformer-decoder-dim-ffn"]
+        ),
+        "num_encoder_layers": options["enc-depth"],
+        "num_decoder_layers": options["dec-depth"],
         "activation": ACTIVATIONS[options["transformer-ffn-activation"]],
         "normalize_first": "n" in options["transformer-preprocess"],
         "layer_norm_epsilon": 1e-6,
@@ -195,29 +190,26 @@ def _fields(options, tensors):
         "position_layout": "halves",
         "position_frequencies": "marian",
     }
-    if options["transformer-disable-position-embeddings"] == "true":
+    if options.get("transformer-disable-position-embeddings") == "true":
         fields["positions"] = "none"
     if options["transformer-decoder-autoreg"] == "rnn":
-        projects = options["transformer-rnn-projection"] == "true"
+        projects = options.get("transformer-rnn-projection") == "true"
         fields |= {"decoder": "ssru", "ssru_projection": projects}
     return fields
 
 
-def _decoder_options(folder):
-    """Options of Marian's decoder in a folder, as text."""
-    files = sorted(folder.glob("*decoder.yml")) or sorted(folder.glob("config*.yml"))
-    if not files:
-        return {}
-    return read_yaml(files[0].read_text("utf-8", "replace"), files[0])
-
-
-def _read_vocabularies(folder, named):
+def _read_vocabularies(folder, named, where):
     """Vocabularies of both sides; `named` is `vocabs` of the decoder's options, or None."""
-    files = [folder / Path(name).name for name in named or () if isinstance(name, str)]
-    files = [file for file in files if file.is_file()] or _vocabulary_files(folder)
-    if len(files) > 2:
-        names = ", ".join(file.name for file in files)
-        raise InputError(f"{folder}: expected one or two vocabularies. Received: {names}.")
+    named = named.split() if isinstance(named, str) else named or ()
+    files = [folder / Path(str(name)).name for name in named]
+    for name in [file.name for file in files if not file.is_file()]:
+        raise InputError(f"{where}: `vocabs` must name files in {folder}. Received: {name!r}.")
+    files = files or _vocabulary_files(folder)
+    names = " ".join(file.name for file in files)
+    is_ordered = named or re.search("(src|source).* .*(trg|tgt|target)", names)
+    if len(files) > 2 or len(files) == 2 and not is_ordered:
+        rule = "expected one vocabulary, names with source and target, or `vocabs` in decoder.yml"
+        raise InputError(f"{folder}: {rule}. Received: {names}.")
     files = [files[0], files[-1]]
     if all(file.suffix == ".spm" for file in files):
         return [of_sentencepiece(read_sentencepiece(file)) for file in files]

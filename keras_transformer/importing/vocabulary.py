@@ -4,6 +4,7 @@ Marian has `</s>` and `<unk>` and no padding. Id `i` of the file becomes `i + 2`
 its ids 0 and 1, as they nearly always are.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -13,8 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, show
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.options import INT32, received
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.vocabulary import OF_FIRST_IDS, SPACE, read_sentencepiece
 
@@ -52,19 +54,17 @@ class Vocabulary(NamedTuple):
         words = (id for id in range(len(self.names)) if id not in known)
         return [self.pad, self.start, self.end, self.unknown, *words]
 
-    def table(self, values: np.ndarray, missing: float = 0.0) -> np.ndarray:
+    def table(self, values: np.ndarray, file: Any, missing: float = 0.0) -> np.ndarray:
         """Rows of an array `(file's ids, …)` in the order of our ids, `missing` where None."""
-        table = np.full((len(self.rows), *values.shape[1:]), missing, "float32")
-        for row, id in enumerate(self.rows):
-            if id is not None:
-                table[row] = values[id]
+        ids = np.array([-1 if id is None else id for id in self.rows])
+        sizes = f"{ids.max() + 1} ids of the vocabulary and {len(values)} rows of a tensor"
+        if ids.max() >= len(values):
+            raise InputError(f"{file}: each id must have a row. Received: {sizes}.")
+        if ids.max() + 1 < len(values) and values.ndim > 1:  # Not again for the bias.
+            show(f"{file}: {sizes}, of which the last are not imported")
+        table = values[ids]
+        table[ids < 0] = missing
         return table
-
-    def bias(self, values: np.ndarray) -> np.ndarray:
-        """Bias of the logits of our ids: the file's values, `BANNED` for BOS and missing ids."""
-        bias = self.table(values, BANNED)
-        bias[BOS_ID] = BANNED
-        return bias
 
 
 def read_yaml(text: str, where: str | os.PathLike) -> dict[str, Any]:
@@ -80,6 +80,18 @@ def read_yaml(text: str, where: str | os.PathLike) -> dict[str, Any]:
     return value
 
 
+def number(
+    options: Mapping[str, Any], name: str, where: Any, default: Any = None, kind: type = int
+) -> Any:
+    """Returns an option as a number, `default` for none; raises `InputError` for other values."""
+    value = default if options.get(name) in (None, "") else options[name]
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
+        if 0 <= kind(value) < INT32:  # Neither NaN nor infinity.
+            return kind(value)
+    rule = f"{'an integer' if kind is int else 'a finite number'} of at least 0"
+    raise InputError(f"{where}: `{name}` must be {rule}. Received: {received(value)}.")
+
+
 def of_sentencepiece(model: Any) -> Vocabulary:
     """Vocabulary of a model whose ids are the file's."""
     names = [piece.piece for piece in model.pieces]
@@ -92,17 +104,16 @@ def _read_names(path):
         text = path.read_text(encoding="utf-8")
         ids = json.loads(text) if path.suffix == ".json" else read_yaml(text, path)
         names = {int(id): name for name, id in ids.items()}
+        return [names.get(id, f"<missing_{id}>") for id in range(max(names) + 1)]
     except (OSError, ValueError, AttributeError, TypeError):
         raise InputError(f"{path}: expected names with their ids.") from None
-    return [names.get(id, f"<missing_{id}>") for id in range(max(names) + 1)]
 
 
 def of_names(pieces: Path, path: Path, **special: int | None) -> Vocabulary:
     """Vocabulary of a SentencePiece file and of a YAML or JSON file with the names of ids."""
     names = _read_names(path)
-    for name in ("</s>", "<unk>"):
-        if name not in names:
-            raise InputError(f"{path}: the vocabulary must have {name}.")
+    for name in {"</s>", "<unk>"} - set(names):
+        raise InputError(f"{path}: the vocabulary must have {name}.")
     end, unknown = map(names.index, ("</s>", "<unk>"))
     return Vocabulary(read_sentencepiece(pieces), names, end, unknown, **special)
 
@@ -125,9 +136,8 @@ def tokenizer_of(vocabulary: Vocabulary, writes: bool) -> Tokenizer:
     del made.pieces[:]
     kinds = type(model.pieces[0])
     for id, name in _SPECIAL.items():
-        made.pieces.add(
-            piece=name, score=0.0, type=kinds.UNKNOWN if id == UNK_ID else kinds.CONTROL
-        )
+        kind = kinds.UNKNOWN if id == UNK_ID else kinds.CONTROL
+        made.pieces.add(piece=name, score=0.0, type=kind)
     taken = set(_SPECIAL.values())
     # BPE merges to any piece, whatever its score.
     keeps_text = writes and model.trainer_spec.model_type != model.trainer_spec.BPE
@@ -140,9 +150,8 @@ def tokenizer_of(vocabulary: Vocabulary, writes: bool) -> Tokenizer:
         made.pieces.add(**piece)
     count = len(made.pieces)
     segmented = (kinds.NORMAL, kinds.USER_DEFINED, kinds.BYTE)
-    for unlisted in model.pieces:
-        if unlisted.piece not in taken and unlisted.type in segmented:
-            made.pieces.add(piece=unlisted.piece, score=unlisted.score, type=unlisted.type)
+    unlisted = [piece for piece in model.pieces if piece.piece not in taken]
+    made.pieces.extend(piece for piece in unlisted if piece.type in segmented)
     spec = made.trainer_spec
     spec.pad_id, spec.bos_id, spec.eos_id, spec.unk_id = PAD_ID, BOS_ID, EOS_ID, UNK_ID
     spec.pad_piece, spec.bos_piece, spec.eos_piece, spec.unk_piece = _SPECIAL.values()
@@ -155,8 +164,7 @@ def tokenizer_of(vocabulary: Vocabulary, writes: bool) -> Tokenizer:
 
 def _piece(name, known: Mapping[str, Any], keeps_text, kinds):
     """Fields of the piece of a name."""
-    if name in known:
-        known_piece = known[name]
+    if known_piece := known.get(name):
         kind = kinds.CONTROL if known_piece.type == kinds.UNUSED else known_piece.type
         return {"piece": name, "score": known_piece.score, "type": kind}
     if _LANGUAGE.fullmatch(name):

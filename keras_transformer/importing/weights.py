@@ -7,11 +7,14 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.errors import InputError
-from keras_transformer.importing.vocabulary import Vocabulary
+from keras_transformer.ids import BOS_ID
+from keras_transformer.importing.vocabulary import BANNED, Vocabulary
 from keras_transformer.models import Transformer
 
 # Value of a weight that a file may lack.
 _MISSING = {"bias": 0.0, "gamma": 1.0, "beta": 0.0}
+# Axis of the inner units; a bias of a file is `(1, units)`.
+_INNER_AXIS = {"ffn_W1": -1, "ffn_b1": -1, "ffn_W2": 0}
 
 
 class Tensors:
@@ -104,42 +107,39 @@ def fill(model: Transformer, tensors: Tensors, vocabularies: Sequence[Vocabulary
     for name, variable in named_weights(model):
         missing = _MISSING.get(variable.name)
         default = None if missing is None else np.full(variable.shape, missing)
-        _assign(variable, tensors.get(name, default))
+        _assign(variable, tensors.get(name, default), tensors.file, _INNER_AXIS.get(name[-6:]))
     _fill_tables(model, tensors, *vocabularies)  # Last: their copies need the most memory.
     tensors.check_all_used()
 
 
 def _fill_tables(model, tensors, source, target):
     names = ["Wemb"] if "Wemb" in tensors else ["encoder_Wemb", "decoder_Wemb"]
-    tables = [tensors.get(name) for name in names]
+    tables, file = [tensors.get(name) for name in names], tensors.file
     if model.source_embedding is not model.target_embedding:
-        _assign(model.source_embedding.embeddings, source.table(tables[0]))
+        _assign(model.source_embedding.embeddings, source.table(tables[0], file), file)
     # `pop`: a table in the file's order and its copy in our order are not held at once.
-    _assign(model.target_embedding.embeddings, target.table(tables.pop()))
+    _assign(model.target_embedding.embeddings, target.table(tables.pop(), file), file)
     if model.output_projection is not None:
-        if "decoder_ff_logit_out_W" in tensors:
-            output = tensors.get("decoder_ff_logit_out_W").T
-        else:
-            output = tensors.get("decoder_ff_logit_out_Wt")
-        _assign(model.output_projection.kernel, target.table(output).T)
+        name = "decoder_ff_logit_out_W"
+        output = tensors.get(name).T if name in tensors else tensors.get(f"{name}t")
+        _assign(model.output_projection.kernel, target.table(output, file).T, file)
     bias = tensors.get("decoder_ff_logit_out_b", np.zeros(len(target.names)))
-    _assign(model.output_bias, target.bias(bias.reshape(-1)))
+    bias = target.table(bias.reshape(-1), file, missing=BANNED)
+    bias[BOS_ID] = BANNED
+    _assign(model.output_bias, bias, file)
 
 
-def _assign(variable, values):
+def _assign(variable, values, file, inner_axis=None):
     """Assigns values of the variable's size; a narrower feed-forward is padded with zeros.
 
     An inner unit of zeros gives 0 after any activation here, and is multiplied with 0.
     """
     shape = tuple(variable.shape)
-    if values.size == np.prod(shape):
-        values = values.reshape(shape)
-    elif len(shape) <= 2:
-        values = values.reshape((-1, values.shape[-1]) if len(shape) == 2 else (-1,))
-        padding = [(0, size - actual) for size, actual in zip(shape, values.shape, strict=True)]
-        if min(min(side) for side in padding) < 0:
-            raise InputError(
-                f"{variable.path} must have the shape {shape}. Received: {values.shape}."
-            )
+    if inner_axis is not None:
+        padding = np.zeros((values.ndim, 2), int)
+        padding[inner_axis, 1] = max(0, shape[inner_axis] - values.shape[inner_axis])
         values = np.pad(values, padding)
-    variable.assign(ops.convert_to_tensor(values))
+    if values.size != np.prod(shape):
+        rule = f"{file}: the shape of {variable.path} must be {shape}"
+        raise InputError(f"{rule}. Received: {values.shape}.")
+    variable.assign(ops.convert_to_tensor(values.reshape(shape)))

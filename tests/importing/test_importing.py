@@ -162,14 +162,17 @@ def test_bpe_is_cut_as_sentencepiece_cuts_it(load_program):
     assert tokenizer.detokenize(expected) == make.SOURCE
 
 
-def changed(tmp_path, name="opus", **options):
-    """A copy of a toy with other options in its model."""
+def changed(tmp_path, name="opus", parts=None, files=None, **options):
+    """A copy of a toy with other options and parts of tensors in its model, and other files."""
     folder = tmp_path / name
     shutil.copytree(TOYS / name, folder)
     path = folder / "model.npz"
     tensors = marian.read_tensors(path)
     settings = yaml.load(bytes(tensors[marian.OPTIONS]).split(b"\0")[0], yaml.BaseLoader)
     settings |= {key.replace("_", "-"): value for key, value in options.items()}
+    tensors |= {key: tensors[key][part] for key, part in (parts or {}).items()}
+    for file, content in (files or {}).items():
+        (folder / file).write_text(content, "utf-8")
     tensors[marian.OPTIONS] = np.frombuffer(yaml.safe_dump(settings).encode() + b"\0\0", "int8")
     np.savez(path, **tensors)
     return folder
@@ -183,7 +186,7 @@ def changed(tmp_path, name="opus", **options):
         ({"transformer_no_projection": "true"}, "`transformer-no-projection`"),
         ({"transformer_postprocess_emb": "nd"}, "`transformer-postprocess-emb`"),
         ({"transformer_decoder_autoreg": "average-attention"}, "`transformer-decoder-autoreg`"),
-        ({"transformer_alibi_shift": "true"}, "ALiBi is not imported"),
+        ({"transformer_alibi_shift": "true"}, "`transformer-alibi-shift` must be 'false'"),
         ({"dim_emb": "15"}, "the width must be even"),
         ({"transformer_preprocess": "n"}, "normalizations must be all before or all after"),
         (
@@ -194,6 +197,21 @@ def changed(tmp_path, name="opus", **options):
         ({"transformer_ffn_activation": "gelu", "version": "v1.12.0"}, "gelu of Marian before"),
         ({"enc_depth": "1"}, "the tensor encoder_l2_ffn_W1 has no place"),
         ({"dec_depth": "3"}, "the model has no tensor decoder_l3_self_Wq"),
+        ({"enc_depth": "x"}, "`enc-depth` must be an integer of at least 0. Received: 'x'"),
+        ({"parts": {"Wemb": np.s_[:, :12]}}, "the shape of .*embeddings must be"),
+        ({"parts": {"encoder_l1_self_Wo_ln_scale": np.s_[:, :12]}}, "the shape of .*gamma must be"),
+        ({"parts": {"encoder_l1_ffn_W2": np.s_[:, :12]}}, "the shape of .*kernel must be"),
+        ({"parts": {"Wemb": np.s_[:-1]}}, "each id must have a row. Received: 48 ids .* 47 rows"),
+        ({"parts": {"decoder_ff_logit_out_b": np.s_[:, :12]}}, "48 ids .* 12 rows"),
+        ({"files": {"vocab.yml": "</s>: 0\n<unk>: 1\na: 48"}}, "Received: 49 ids .* 48 rows"),
+        ({"files": {"vocab.yml": "{}"}}, "expected names with their ids"),
+        ({"files": {"decoder.yml": "vocabs: [a.yml, vocab.yml]"}}, "must name files .* 'a.yml'"),
+        ({"files": {"decoder.yml": "a: b", "b.vocab.yml": ""}}, "names with source and target"),
+    ]
+    + [
+        ({"files": {"decoder.yml": f"{name}: {value}"}}, f"`{name}` must be .*at least 0")
+        for name, value in (("beam-size", "twelve"), ("normalize", "true"), ("normalize", "[1]"))
+        + (("max-length-factor", ".inf"), ("word-penalty", "-1"))
     ],
 )
 def test_what_is_not_supported_is_one_line(tmp_path, options, message):
@@ -202,12 +220,31 @@ def test_what_is_not_supported_is_one_line(tmp_path, options, message):
     assert "\n" not in str(caught.value)
 
 
-def test_a_pickle_is_not_read_and_the_message_says_how_to_convert_it(tmp_path):
-    sizes = {"d_model": 16, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
-    config = {"model_type": "marian", "scale_embedding": True, **sizes}
+def test_fewer_names_than_rows_are_told(tmp_path, capsys):
+    folder = changed(tmp_path, files={"vocab.yml": "</s>: 0\n<unk>: 1\na: 44\n"})
+    assert import_model(folder).model.config.vocabulary_size == 47
+    assert "45 ids of the vocabulary and 48 rows of a tensor" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        # A pickle is not read, and the message says how to convert it.
+        ({}, "is a pickle.*save_pretrained"),
+        ({"d_model": None}, "`d_model` must be an integer of at least 0. Received: None"),
+        ({"encoder_layers": "two"}, "`encoder_layers` must be an integer"),
+        ({"pad_token_id": -1}, "`pad_token_id` must be an integer of at least 0"),
+        (dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 0), "multiple of 0"),
+    ],
+)
+def test_a_folder_of_hugging_face_that_cannot_be_read_is_one_line(tmp_path, changes, message):
+    names = ("layers", "attention_heads", "ffn_dim")
+    sizes = {f"{side}_{name}": 2 for side in ("encoder", "decoder") for name in names}
+    config = {"model_type": "marian", "scale_embedding": True, "d_model": 16, **sizes}
+    config |= {"pad_token_id": 58, "decoder_start_token_id": 58, **changes}
     (tmp_path / "config.json").write_text(json.dumps(config))
     (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x02}q\x00.")
-    with pytest.raises(InputError, match="is a pickle.*save_pretrained"):
+    with pytest.raises(InputError, match=message):
         import_model(tmp_path)
 
 
@@ -237,6 +274,23 @@ def test_the_command_makes_a_run_that_translates_as_the_model_does(tmp_path, cap
     assert [translation.text for translation in translator.translate(SOURCES)] == expected
     assert run(["import", str(TOYS / "opus"), "--output", str(output)]) == 2
     assert "exists already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", ["RunFiles.write_sections", "save_model"])
+def test_an_import_that_was_killed_is_made_again(tmp_path, monkeypatch, place):
+    output = tmp_path / "run"
+
+    def killed(*arguments):
+        if place == "save_model":
+            arguments[1].write_bytes(b"")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(f"keras_transformer.importing.{place}", killed)
+        import_run(TOYS / "student", output)
+    # Before the recipe is written, the folder is not a run.
+    import_run(TOYS / "student", output, overwrite=place == "save_model")
+    assert Translator.load(output).translate(SOURCES[:1])
 
 
 def test_one_process_at_a_time_writes_the_run(tmp_path):
