@@ -174,12 +174,11 @@ def _version(options):
 
 
 def _fields(options, tensors):
+    widths = options["transformer-dim-ffn"], options["transformer-decoder-dim-ffn"]
     fields = {
         "model_dim": options["dim-emb"],
         "num_heads": options["transformer-heads"],
-        "intermediate_dim": max(
-            options["transformer-dim-ffn"], options["transformer-decoder-dim-ffn"]
-        ),
+        "intermediate_dim": max(widths),
         "num_encoder_layers": options["enc-depth"],
         "num_decoder_layers": options["dec-depth"],
         "activation": ACTIVATIONS[options["transformer-ffn-activation"]],
