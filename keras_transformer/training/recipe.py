@@ -196,7 +196,8 @@ class TrainingSection:
     start_from: str | None = option(
         None,
         "Run folder to start from: training continues with its best model, vocabularies, `text` "
-        "and `model`, except dropout. null: a new model.",
+        "and `model`, except dropout. Without `text` in the recipe, `decoding` is the run's too. "
+        "null: a new model.",
     )
     lora_rank: int | None = option(
         None,
@@ -404,7 +405,8 @@ class Recipe:
             # Both must equal those of the run that training starts from, except dropout.
             earlier = read_sections(pathlib.Path(origin) / "recipe.yaml")
             values["text"] = earlier.get("text", {})
-            values["model"] = {**earlier.get("model", {}), **(values.get("model") or {})}
+            for name in ("model", "decoding"):
+                values[name] = {**(earlier.get(name) or {}), **(values.get(name) or {})}
         return cls.from_dict(values, where=str(path))
 
     @pydantic.model_validator(mode="after")
