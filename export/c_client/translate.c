@@ -169,8 +169,13 @@ static void translate_stdin(const Model *model, int64_t batch) {
   memset(lines, 0, (size_t)batch * sizeof *lines);
   int64_t count = 0;
   ssize_t size;
+  const char mark[] = "\xEF\xBB\xBF"; /* a byte order mark, which is no text */
+  int is_first = 1;
   while ((size = getline(&lines[count].text, &lines[count].room, stdin)) >= 0) {
     Line *line = &lines[count++];
+    if (is_first && size >= 3 && memcmp(line->text, mark, 3) == 0)
+      memmove(line->text, line->text + 3, (size_t)(size -= 3));
+    is_first = 0;
     if (size > 0 && line->text[size - 1] == '\n') --size;
     if (size > 0 && line->text[size - 1] == '\r') --size;
     line->size = (size_t)size;

@@ -65,7 +65,10 @@ if __name__ == "__main__":
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
-    lines = [line.rstrip(b"\n").removesuffix(b"\r").decode("utf-8") for line in sys.stdin.buffer]
+    if options.batch_size < 1:
+        parser.error(f"--batch-size must be a positive integer. Received: {options.batch_size}.")
+    sys.stdin.reconfigure(encoding="utf-8-sig", newline="\n")
+    lines = [line.removesuffix("\n").removesuffix("\r") for line in sys.stdin]
     model = load(options.folder, options.threads)
     for text in translate(model, lines, options.search, options.batch_size):
         print(" ".join(text.splitlines()))

@@ -51,7 +51,10 @@ def main():
     parser.add_argument("--signature", default="serving_default")
     parser.add_argument("--batch", type=int, default=32, help="lines in one request")
     options = parser.parse_args()
-    lines = (line.removesuffix(b"\n").removesuffix(b"\r") for line in sys.stdin.buffer)
+    if options.batch < 1:
+        parser.error(f"--batch must be a positive integer. Received: {options.batch}.")
+    sys.stdin.reconfigure(encoding="utf-8-sig", newline="\n")
+    lines = (line.removesuffix("\n").removesuffix("\r") for line in sys.stdin)
     with grpc.insecure_channel(options.address) as channel:
         try:
             while texts := list(itertools.islice(lines, options.batch)):
@@ -62,6 +65,8 @@ def main():
                 sys.stdout.buffer.flush()
         except grpc.RpcError as error:
             sys.exit(f"grpc_client: {options.address}: {error.code().name}, {error.details()}")
+        except UnicodeDecodeError as error:
+            sys.exit(f"grpc_client: {error}")
 
 
 if __name__ == "__main__":

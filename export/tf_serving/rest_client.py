@@ -60,7 +60,9 @@ def main():
     parser.add_argument("--signature", default="serving_default")
     parser.add_argument("--batch", type=int, default=32, help="lines in one request")
     options = parser.parse_args()
-    sys.stdin.reconfigure(encoding="utf-8", newline="\n")
+    if options.batch < 1:
+        parser.error(f"--batch must be a positive integer. Received: {options.batch}.")
+    sys.stdin.reconfigure(encoding="utf-8-sig", newline="\n")
     sys.stdout.reconfigure(encoding="utf-8", newline="\n")
     lines = (line.removesuffix("\n").removesuffix("\r") for line in sys.stdin)
     try:

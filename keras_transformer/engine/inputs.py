@@ -14,13 +14,14 @@ from keras_transformer.errors import InputError
 from keras_transformer.ids import EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.options import check_choice, received
 from keras_transformer.text.splitting import split_text
+from keras_transformer.text.vocabulary import SPACE
 
 LongInput = Literal["refuse", "split", "truncate"]
 LONG_INPUT = get_args(LongInput)  # treatments of a text of too many tokens
 LONG_INPUT_FOR_DIALOG = ("refuse", "truncate")  # treatments of a conversation
 
 _SHOWN_CHARACTERS = 40
-_TAG = re.compile(r"<([a-z0-9][a-z0-9-]*)>\s+")
+_TAG = re.compile(r"(<[a-z0-9][a-z0-9-]*>|>>\S+?<<)\s+")  # of a recipe, or of an imported model
 
 
 def source_ids(
@@ -77,7 +78,7 @@ def _cut(ids, limit, turn_id):
 def _split(texts, place, tokenizer, limit):
     # Each part gets the tag of the text.
     match = _TAG.match(texts[place])
-    is_tagged = match is not None and match[1] in getattr(tokenizer, "tags", ())
+    is_tagged = match is not None and _is_tag(match[1], tokenizer)
     tag, text = (match[0], texts[place][match.end() :]) if is_tagged else ("", texts[place])
 
     def fits(part):
@@ -90,6 +91,12 @@ def _split(texts, place, tokenizer, limit):
     except InputError as error:
         raise InputError(error.message, place) from None
     return [ids for ids in ids_of_parts if ids != [EOS_ID]]
+
+
+def _is_tag(token, tokenizer):
+    if token.startswith("<"):
+        return token[1:-1] in getattr(tokenizer, "tags", ())
+    return tokenizer.pieces(token) == [SPACE + token]
 
 
 def prefix_ids(prefixes: Sequence[str] | None, count: int, tokenizer, limit: int) -> list:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from keras_transformer.errors import VerificationError
 from keras_transformer.export.options import FORMATS
 from keras_transformer.files import read_lines
+from keras_transformer.options import check_choice
 
 if TYPE_CHECKING:
     from keras_transformer.export.exporter import Exporter, ExportReport
@@ -77,6 +78,7 @@ def export_run(
     from keras_transformer.engine.run_folder import RunFiles
     from keras_transformer.export.exporter import log_step
 
+    check_choice("format", format, tuple(FORMATS))
     folder, exporter = RunFiles.existing(run), exporter_of(format)
     decoding = folder.decoding()
     if verify_with is not None:

@@ -84,6 +84,7 @@ class Exporter(abc.ABC):
         template: Path of the README's template in this package, for `string.Template`: the
             manifest's fields and `readme_fields`.
         options: Declared class of the format's options.
+        has_quantized_layers: Whether the format takes a model after Keras' `quantize`.
     """
 
     name: str
@@ -91,6 +92,7 @@ class Exporter(abc.ABC):
     packages: tuple[str, ...] = ()
     template: str
     options: type
+    has_quantized_layers = False
 
     @abc.abstractmethod
     def resolve_export_options(self, engine: Engine, options: Any) -> dict[str, Any]:
@@ -161,6 +163,11 @@ class Exporter(abc.ABC):
         if engine.labels is not None:
             for name in options:
                 raise InputError(f"The export of a classifier has no `{name}`.")
+        layers = () if self.has_quantized_layers else engine.model._flatten_layers()
+        for layer in layers:
+            if layer.quantization_mode is not None:
+                rule = "Only a SavedModel takes a model after `quantize`. Export it before."
+                raise InputError(f"{rule} Received: {layer.quantization_mode} in {layer.path}.")
         resolved = self.resolve_export_options(engine, self.options(**options))
         with OwnedFolder(output).staged(overwrite) as folder:
             fields = self.write(engine, folder, resolved)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_transformer.decoding.options import DecodingOptions
 from keras_transformer.engine.engine import search_of
 from keras_transformer.errors import InputError, show
 from keras_transformer.export.child_process import imported_process
@@ -67,7 +68,7 @@ class MarianExporter(Exporter):
             "beam-size": options["beam_size"],
             "normalize": options["length_penalty"],
             "word-penalty": options["word_penalty"],
-            "max-length-factor": options["max_length_ratio"] or 3,
+            "max-length-factor": DecodingOptions(**search_of(options)).max_length_ratio,
         }
         _write_yaml(folder / "decoder.yml", decoder)
         return {**options, "command": command}
@@ -75,8 +76,10 @@ class MarianExporter(Exporter):
     def verify(
         self, engine: Any, folder: Path, manifest: dict, texts: Sequence[str] | None
     ) -> dict[str, Any]:
+        dtype = engine.model.compute_dtype
+        tolerance = TOLERANCES["none" if dtype == "float32" else "bfloat16"]
         with imported_process(folder, engine.max_source_length, engine.max_target_length) as child:
-            return verify(child, engine, texts, TOLERANCES["none"], **search_of(manifest))
+            return verify(child, engine, texts, tolerance, **search_of(manifest))
 
 
 def tensors_of(model: Any) -> dict[str, np.ndarray]:
@@ -94,7 +97,9 @@ def tensors_of(model: Any) -> dict[str, np.ndarray]:
         array = np.asarray(variable, "float32")
         # Heads are consecutive columns of a square matrix.
         array = array.reshape(width, width) if array.ndim == 3 else array
-        tensors[name] = array if variable.name == "kernel" else array.reshape(1, -1)
+        # By the name, for LoRA's merged kernel is a tensor without one.
+        is_matrix = name.rpartition("_")[2].startswith("W")
+        tensors[name] = array if is_matrix else array.reshape(1, -1)
     text = _options(model).encode()
     tensors[OPTIONS] = np.frombuffer(text.ljust(-(-len(text) // 256) * 256, b"\0"), "int8")
     return tensors

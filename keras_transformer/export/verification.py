@@ -138,15 +138,19 @@ def _trained_translations(engine, texts, alignment=False, **options):
 
 
 def chosen_texts(texts: Sequence[str], engine: Engine) -> list[str]:
-    """Returns at most `NUM_TEXTS` texts of one padded length, since XLA compiles each length."""
+    """Returns at most `NUM_TEXTS` texts of one padded length, since XLA compiles each length.
+
+    This is the length that most of `texts` have; `SENTENCES` of that length fill them up.
+    """
     longest, by_length = engine.max_source_length, collections.defaultdict(list)
-    buckets = length_buckets(longest)
+    buckets, received = length_buckets(longest), set(texts)
     texts = [text for text in dict.fromkeys([*texts, *SENTENCES]) if text.strip()]
     for text, ids in zip(texts, engine.source_tokenizer.tokenize(texts), strict=True):
         if not ids:
             continue
         by_length[bucket(min(len(ids) + 1, longest), buckets)].append(text)
-    return max(by_length.values(), key=len)[:NUM_TEXTS]
+    fullest = max(by_length.values(), key=lambda row: (len(received.intersection(row)), len(row)))
+    return fullest[:NUM_TEXTS]
 
 
 def compare(

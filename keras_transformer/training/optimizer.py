@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer.ids import BOS_ID
 from keras_transformer.losses import (
     RDropCrossEntropy,
     SimCutCrossEntropy,
@@ -84,10 +85,24 @@ class AdamWithGradientNorm(keras.optimizers.Adam):
         # In batches whose gradients are only accumulated, Keras does not call this method
         # (TensorFlow), or undoes its changes (JAX).
         super()._backend_update_step(grads, trainable_variables, learning_rate)
+        if self.use_ema:  # Keras applies constraints later, and the average would miss them.
+            for variable in self._trainable_variables:
+                if variable.constraint is not None:
+                    variable.assign(variable.constraint(variable))
         super()._update_model_variables_moving_average(self._trainable_variables)
 
     def _update_model_variables_moving_average(self, trainable_variables):
         """Does nothing, because Keras calls it per batch; `_backend_update_step` averages."""
+
+
+def keep_zero_start(model: keras.Model) -> None:
+    """Lets training keep the embedding of BOS at zero if it is zero, as in a model of Marian."""
+    table = getattr(getattr(model, "target_embedding", None), "embeddings", None)
+    if table is None or np.any(ops.convert_to_numpy(table)[BOS_ID]):
+        return
+    factors = np.ones((table.shape[0], 1))
+    factors[BOS_ID] = 0
+    table.constraint = lambda values: values * ops.cast(factors, values.dtype)
 
 
 def inner_optimizer(model: keras.Model) -> keras.optimizers.Optimizer:

@@ -201,7 +201,8 @@ class TrainingSection:
     start_from: str | None = option(
         None,
         "Run folder to start from: training continues with its best model, vocabularies, `text` "
-        "and `model`, except dropout. null: a new model.",
+        "and `model`, except dropout. Without `text` in the recipe, `decoding` is the run's too. "
+        "null: a new model.",
     )
     lora_rank: int | None = option(
         None,
@@ -415,7 +416,7 @@ class Recipe:
         for override in overrides:
             _override(values, override)
         origin = section_of(values, "training", path).get("start_from")
-        model = section_of(values, "model", path)
+        section_of(values, "model", path)  # Checked before the other file is read.
         if isinstance(origin, str) and "text" not in values:
             # Both must equal those of the run that training starts from, except dropout.
             file = pathlib.Path(resumed or origin) / "recipe.yaml"
@@ -423,7 +424,9 @@ class Recipe:
                 file = pathlib.Path(origin) / "recipe.yaml"
             earlier = read_sections(file)
             values["text"] = section_of(earlier, "text", file)
-            values["model"] = {**section_of(earlier, "model", file), **model}
+            for name in ("model", "decoding"):
+                section = section_of(values, name, path)
+                values[name] = {**section_of(earlier, name, file), **section}
         return cls.from_dict(values, where=str(path))
 
     @pydantic.model_validator(mode="after")

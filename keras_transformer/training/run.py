@@ -21,7 +21,7 @@ from keras_transformer.training.corpus import Corpus
 from keras_transformer.training.evaluate import bleu_and_chrf, check_tokenizer, tokenizer_of
 from keras_transformer.training.hosts import SINGLE_HOST, Host
 from keras_transformer.training.lora import enable_lora, set_merged_weights
-from keras_transformer.training.optimizer import compile_model
+from keras_transformer.training.optimizer import compile_model, keep_zero_start
 from keras_transformer.training.recipe import Recipe
 from keras_transformer.training.run_folder import (
     RunFolder,
@@ -179,6 +179,7 @@ class Run(RunState):
     def begin(self) -> None:
         """Makes the model or reads the last checkpoint, and prepares the folder for epochs."""
         self.model, self.start = self._model_and_start()
+        keep_zero_start(self.model)
         # Now: variables that are made in the first step would let TensorFlow trace it twice.
         self.model.optimizer.build(self.model.trainable_variables)
         trainable_count = sum(

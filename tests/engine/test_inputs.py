@@ -277,13 +277,17 @@ def test_rows_are_padded_to_a_power_of_two():
     ]
 
 
-def test_each_part_of_a_split_text_has_the_tag_of_the_whole():
+@pytest.mark.parametrize("tag", ["<bt>", ">>epo<<"])
+def test_each_part_of_a_split_text_has_the_tag_of_the_whole(tag):
     texts = ["a dog.", "a man."]
-    tokenizer = Tokenizer.train_from_texts([*texts * 9, "<bt> a"], 14, tags=("bt",))
-    limit = len(tokenizer.tokenize("<bt> a man.", add_eos=True))
+    # An imported model's tag is a symbol as a separator of turns is.
+    symbols = {"tags": ("bt",)} if tag == "<bt>" else {"turn_separator": tag}
+    tokenizer = Tokenizer.train_from_texts([*texts * 9, f"{tag} a"], 14, **symbols)
+    limit = len(tokenizer.tokenize(f"{tag} a man.", add_eos=True))
     with pytest.warns(UserWarning, match="split"):
-        sources, (parts,) = source_ids(["<bt> a dog. a man."], tokenizer, limit, "split")
-    assert tokenizer.detokenize([sources[part] for part in parts]) == ["<bt> a dog.", "<bt> a man."]
+        sources, (parts,) = source_ids([f"{tag} a dog. a man."], tokenizer, limit, "split")
+    parts = tokenizer.detokenize([sources[part] for part in parts])
+    assert parts == [f"{tag} a dog.", f"{tag} a man."]
 
 
 @pytest.mark.parametrize(

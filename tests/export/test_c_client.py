@@ -36,7 +36,7 @@ def client(tmp_path_factory):
 
 def test_it_translates_lines_as_the_export_does(client, report, served, texts):
     lines = [*texts[:4], "", TOO_LONG, "Grüße, 世界 😀\t\u3000", "\u3000", "\x01\x7f"]
-    stdin = "\n".join(lines).encode()  # the last line without an end
+    stdin = ("\ufeff" + "\n".join(lines)).encode()  # the last line without an end
     done = client(report.folder, "--batch", "3", stdin=stdin.replace(b"\n", b"\r\n", 1))
     assert done.returncode == 0, done.stderr.decode()
     assert done.stdout.decode() == "".join(text + "\n" for text in served(lines)[0])

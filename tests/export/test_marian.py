@@ -1,7 +1,9 @@
 """Models of Marian, written: the original's arrays, the run's texts, one line for all others."""
 
+import contextlib
 import pathlib
 import re
+from unittest import mock
 
 import marian_reference
 import numpy as np
@@ -11,10 +13,13 @@ import yaml
 from keras_transformer.cli.main import run
 from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
+from keras_transformer.export import marian as export_marian
 from keras_transformer.export.marian import MarianExporter
 from keras_transformer.export.options import MarianOptions
+from keras_transformer.export.verification import TOLERANCES
 from keras_transformer.ids import BOS_ID
 from keras_transformer.importing import import_model, import_run, marian
+from keras_transformer.training.lora import projections_of
 
 pytestmark = pytest.mark.tensorflow
 
@@ -69,6 +74,8 @@ def test_an_import_comes_back_with_its_arrays_vocabularies_and_search(folder, tm
 def test_an_independent_reference_reads_the_probabilities_of_a_trained_model(name, tmp_path):
     imported, chance = import_model(TOYS / name), np.random.default_rng(5)
     model, search = imported.model, {"length_normalization": "marian"}
+    for layer in projections_of(model):
+        layer.enable_lora(2)
     for variable in model.trainable_variables:
         noise = chance.normal(size=variable.shape, scale=0.1).astype("float32")
         if variable is model.target_embedding.embeddings:
@@ -76,6 +83,7 @@ def test_an_independent_reference_reads_the_probabilities_of_a_trained_model(nam
         variable.assign(variable + noise)
     engine = engine_of(*imported)
     written(tmp_path, engine, search)
+    assert import_model(tmp_path).decoding["max_length_ratio"] == 2.0  # the run's default
     with np.load(tmp_path / "model.npz") as file:
         tensors = dict(file)
     options = yaml.load(bytes(tensors[marian.OPTIONS]).split(b"\0")[0], yaml.BaseLoader)
@@ -103,6 +111,14 @@ def test_the_command_writes_a_folder_that_translates_as_the_run(tmp_path, capsys
     assert command in (output / "README.md").read_text("utf-8")
     assert run([*options, "--overwrite", "--length-normalization", "gnmt"]) == 2
     assert "`--length-normalization` 'marian'" in capsys.readouterr().err
+
+
+def test_the_tolerance_of_bfloat16_is_wider_as_an_import_computes_in_float32(monkeypatch):
+    monkeypatch.setattr(export_marian, "imported_process", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(export_marian, "verify", lambda *arguments: arguments[3])
+    for dtype, name in (("float32", "none"), ("bfloat16", "bfloat16")):
+        engine = mock.Mock(**{"model.compute_dtype": dtype})
+        assert MarianExporter().verify(engine, None, {}, None) is TOLERANCES[name]
 
 
 def test_what_marians_decoder_does_otherwise_is_announced(make_engine, capsys):

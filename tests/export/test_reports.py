@@ -13,7 +13,7 @@ from small_corpus import PAIRS, recipe_values
 from keras_transformer import Tokenizer, export
 from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.engine.translation import Translation
-from keras_transformer.errors import VerificationError
+from keras_transformer.errors import InputError, VerificationError
 from keras_transformer.export import export_ctranslate2, export_run, exporter_of, verification
 from keras_transformer.export.ctranslate2 import export as ctranslate2
 from keras_transformer.export.litert.file import custom_operations
@@ -121,6 +121,14 @@ def test_weights_of_16_bits_take_half_and_are_verified_too(
     assert 0 < result["mean_score_difference"] and 0 < result["mean_alignment_difference"] < 0.02
 
 
+def test_a_model_after_quantize_is_refused(make_engine, tmp_path):
+    engine = make_engine()
+    engine.model.quantize("int8")
+    for format in ("litert", "ctranslate2", "web", "marian"):
+        with pytest.raises(InputError, match=r"before\. Received: int8 in \S+/\S+\.$"):
+            exporter_of(format).export(engine, tmp_path / "new")
+
+
 def test_only_the_trained_model_gets_the_exact_stop_rule_of_ctranslate2(monkeypatch):
     calls = {}
 
@@ -152,5 +160,7 @@ def test_a_run_is_verified_with_its_samples_and_its_corpus_is_not_read(tmp_path,
     export_run(run.path, tmp_path / "new")
     (tmp_path / "other.en").write_text("A dog.\n", encoding="utf-8")
     export_run(run.path, tmp_path / "new", verify_with=tmp_path / "other.en")
+    with pytest.raises(InputError, match="`format` must be one of saved_model, .* format='onnx'"):
+        export_run(run.path, tmp_path / "new", format="onnx")
     # None: the export takes its built-in sentences.
     assert verified_with == [[], [source for source, _ in PAIRS[:5]], ["A dog."]]

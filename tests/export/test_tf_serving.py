@@ -25,7 +25,7 @@ def in_lines(texts):
 
 
 def run(program, *arguments):
-    stdin = "\r\n".join(LINES).encode()
+    stdin = ("\ufeff" + "\r\n".join(LINES)).encode()
     command = [sys.executable, FOLDER / program, "--batch", "3", *arguments]
     return subprocess.run(command, input=stdin, capture_output=True, timeout=120)
 
@@ -77,6 +77,8 @@ def test_the_rest_client_translates_lines_and_tells_the_servers_error(rest_serve
     done = run("rest_client.py", "--url", f"{url}/other")
     assert done.returncode == 1 and done.stdout == b""
     assert done.stderr.decode().strip().endswith("/models/other: 404, no such model")
+    done = run("rest_client.py", "--batch", "0")
+    assert done.returncode == 2 and b"must be a positive integer. Received: 0." in done.stderr
     done = run("rest_client.py", "--url", "http://127.0.0.1:9/v1/models/translator")
     assert done.returncode == 1 and "Connection refused" in done.stderr.decode()
 
@@ -107,6 +109,8 @@ def test_the_grpc_client_translates_lines_and_tells_the_servers_error(broken, mo
         done = run("grpc_client.py", "--address", address)
         assert done.returncode == 0, done.stderr.decode()
         assert done.stdout.decode() == in_lines(broken(LINES)[0])
+        done = run("grpc_client.py", "--batch", "0")
+        assert done.returncode == 2 and b"must be a positive integer. Received: 0." in done.stderr
         # In this process: the client imports TensorFlow.
         arguments = ["grpc_client.py", "--address", address, "--model", "other"]
         monkeypatch.setattr(sys, "argv", arguments)
@@ -123,6 +127,7 @@ def test_the_settings_fit_the_export(report):
     assert sizes == [1, 2, 4, 8, 16, 32]  # a batch of 32 is cut by the graph
     assert set(report.manifest["shapes"]["rows"]) <= set(sizes)
     assert f"max_batch_size {{ value: {sizes[-1]} }}" in batching
+    assert "`largest_chunk` in export.json" in batching and "largest_chunk" in report.manifest
 
 
 def test_the_settings_parse_as_the_servers_messages():

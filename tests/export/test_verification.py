@@ -170,6 +170,8 @@ def test_without_texts_there_are_built_in_ones_and_too_few_are_filled_up():
     assert chosen_texts([], Words()) == list(SENTENCES[:NUM_TEXTS])
     chosen = chosen_texts(["one two", "", "one two"], Words())
     assert chosen[0] == "one two" and len(chosen) == NUM_TEXTS and len(set(chosen)) == NUM_TEXTS
+    long = [f"{'a b ' * 10} {i}" for i in range(2)]  # No built-in text has this padded length.
+    assert chosen_texts([*long, "one two"], Words()) == long
 
 
 def test_ctrl_c_ends_a_call_that_no_signal_ends():

@@ -16,8 +16,9 @@ from keras_transformer import Translator
 from keras_transformer.cli.main import run
 from keras_transformer.decoding.search import score_targets
 from keras_transformer.engine import ModelEngine
+from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
-from keras_transformer.ids import EOS_ID, UNK_ID
+from keras_transformer.ids import BOS_ID, EOS_ID, UNK_ID
 from keras_transformer.importing import import_model, import_run, marian
 from keras_transformer.locks import locked_folder
 
@@ -312,15 +313,19 @@ def test_a_training_starts_from_the_run_with_nothing_but_a_corpus(tmp_path):
         "data": {"folder": str(tmp_path), "train": files, "validation": files}
         | {"drop_duplicates": False, "max_length_ratio": None},
         "training": {"start_from": origin, "epochs": 2, "warmup_steps": 10, "max_shapes": 1}
-        | {"batch_tokens": 512, "sample_translations": 0, "jit_compile": False},
+        | {"batch_tokens": 512, "sample_translations": 0, "jit_compile": False}
+        | {"ema_momentum": 0.9},
     }
     path = tmp_path / "recipe.yaml"
     path.write_text(yaml.safe_dump(recipe))
     folder = train(Recipe.load(path), tmp_path / "tuned")
     losses = [row["val_loss"] for row in folder.history()]
     assert losses[1] < losses[0]
-    # Marian's vector of the beginning of a sentence is zero, and padding never chosen.
     assert folder.model().config == import_model(TOYS / "student").model.config
+    # Marian's vector of the beginning of a sentence stays zero, and its ranking the default.
+    table = folder.model().target_embedding.embeddings
+    assert not np.any(table[BOS_ID]) and np.all(np.any(table[EOS_ID:], axis=1))
+    assert folder.decoding() == RunFiles(origin).decoding()
 
 
 def test_a_training_from_a_recipe_without_files_is_one_line(tmp_path):

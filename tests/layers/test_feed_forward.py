@@ -12,7 +12,7 @@ BATCH, LENGTH, WIDTH, INNER = 2, 5, 7, 13
 
 
 def built(randomize, **arguments):
-    layer = FeedForward(INNER, **arguments)
+    layer = FeedForward(np.int64(INNER), **arguments)
     layer.build((None, None, WIDTH))
     return randomize(layer)
 

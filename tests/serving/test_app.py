@@ -146,7 +146,7 @@ def nginx(server, tmp_path):
     folders = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     paths = "".join(f"{folder}_temp_path {tmp_path}/{folder};" for folder in folders)
     text = (EXAMPLES / "nginx.conf").read_text()
-    text = text.replace("127.0.0.1:8501", f"127.0.0.1:{server.port}")
+    text = text.replace("127.0.0.1:8000", f"127.0.0.1:{server.port}")
     text = text.replace("listen 8080", f"listen 127.0.0.1:{port}")
     text = text.replace("http {", f"http {{ {paths}").replace("worker_processes auto;", "")
     (tmp_path / "nginx.conf").write_text(f"pid {tmp_path}/pid; daemon off;\n{text}")

@@ -32,6 +32,8 @@ def test_the_examples_pass_rays_schema_and_are_one_configuration():
     config = yaml.safe_load((EXAMPLES / "config.yaml").read_text())
     service = yaml.safe_load((EXAMPLES / "ray_service.yaml").read_text())
     assert yaml.safe_load(service["spec"]["serveConfigV2"]) == config
+    upstream = f"server 127.0.0.1:{config['http_options']['port']};"
+    assert upstream in (EXAMPLES / "nginx.conf").read_text()
     (application,) = ServeDeploySchema(**config).applications
     assert application.import_path == "keras_transformer.serving:build_app"
     ServerOptions(**application.args)

@@ -56,6 +56,7 @@ class SavedModelExporter(Exporter):
     packages = ("tensorflow", "tensorflow-text", "keras")
     template = "saved_model.md"
     options = SavedModelOptions
+    has_quantized_layers = True
 
     def resolve_export_options(self, engine: Any, options: SavedModelOptions) -> dict[str, Any]:
         check_tensorflow("SavedModel")

@@ -48,10 +48,13 @@ def translated(folder, stdin, *options, script=ALONE + RUN):
 @pytest.mark.parametrize(("search", "beam_size"), [("greedy", 1), ("beam", 3)])
 def test_the_example_translates_without_this_package(litert_report, engine, search, beam_size):
     # A lone "\r" ends no line, "\r\n" ends one.
-    stdin = "".join(line + "\n" for line in LINES).replace("\n", "\r\n", 1)
+    stdin = "\ufeff" + "".join(line + "\n" for line in LINES).replace("\n", "\r\n", 1)
     output = translated(litert_report.folder, stdin, "--search", search)
     live = engine.translate(LINES, beam_size, 0.8)
     assert output == "".join(translation.text + "\n" for translation in live)
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        translated(litert_report.folder, stdin, "--batch-size", "0")
+    assert b"must be a positive integer. Received: 0." in caught.value.stderr
 
 
 def test_a_line_break_in_a_translation_shifts_nothing(litert_report, engine):

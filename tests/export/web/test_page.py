@@ -137,11 +137,26 @@ def test_the_page_of_an_imported_model_gives_the_runs_texts(browser, npm, tmp_pa
     try:
         visit(browser, server.url)
         received = translated(browser, texts, 3)
+        (long,) = translated(browser, [">>epo<< " + "the old child sees a house. " * 6], 1)
+        assert len(long["parts"]) > 1
+        assert all(part["source"].startswith(">>epo<< ") for part in long["parts"])
         assert browser.complaints == []
     finally:
         server.stop()
         browser.open("about:blank")
     assert [translation["text"] for translation in received] == [t.text for t in expected]
+
+
+def test_each_part_of_a_split_text_has_the_tag_of_the_whole(page):
+    script = """import(new URL("engine.js", location.href)).then(({ Engine }) => {
+      const engine = new Engine();
+      engine.about = { tags: ["de"], source_lengths: [6] };
+      const has = (word) => word === ">>epo<<";
+      engine.source = { has, encode: (text) => text.trim().split(/\\s+/) };
+      return ["<de>", ">>epo<<", "<fr>"].map((tag) => engine.split(`${tag} a b c d. E f g.`));
+    })"""
+    parts = [["<de> a b c d. ", "<de> E f g."], [">>epo<< a b c d. ", ">>epo<< E f g."]]
+    assert awaited(page, script) == [*parts, ["<fr> a b c d. ", "E f g."]]
 
 
 def test_lines_stay_lines_and_the_choice_of_search_is_kept(page):

@@ -31,20 +31,32 @@ export class Engine {
     return this.source.encode(text).length < this.about.source_lengths.at(-1);
   }
 
-  /** Splits a text into parts that fit: the whole text, its sentences, or parts of a sentence. */
+  /** The tag that a text begins with, and the space after it; empty without one. */
+  tag(text) {
+    const [start, tag, name] = text.match(/^(<([a-z0-9][a-z0-9-]*)>|>>\S+?<<)\s+/) ?? [""];
+    return start && (name ? this.about.tags?.includes(name) : this.source.has(tag)) ? start : "";
+  }
+
+  /**
+   * Splits a text into parts that fit: the whole text, its sentences, or parts of a sentence. Each part
+   * gets the tag of the text.
+   */
   split(text) {
     if (!text.trim()) return [];
     if (this.fits(text)) return [text];
+    const tag = this.tag(text);
     const cut = (units, smaller) => {
       const whole = units.join("");
-      if (this.fits(whole)) return [whole];
+      if (this.fits(tag + whole)) return [whole];
       if (units.length === 1) return smaller(whole);
       const half = Math.ceil(units.length / 2);
       return [...cut(units.slice(0, half), smaller), ...cut(units.slice(half), smaller)];
     };
     const characters = (word) => cut(segments(word, "grapheme"), (character) => cut([...character], (point) => [point]));
     const words = (sentence) => cut(segments(sentence, "word"), characters);
-    return segments(text, "sentence").flatMap((sentence) => cut([sentence], words)).filter((part) => part.trim());
+    const sentences = segments(text.slice(tag.length), "sentence");
+    const parts = sentences.flatMap((sentence) => cut([sentence], words));
+    return parts.filter((part) => part.trim()).map((part) => tag + part);
   }
 
   /**

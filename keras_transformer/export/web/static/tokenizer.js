@@ -83,6 +83,11 @@ export class SentencePiece {
     return textIds[0] === UNK ? " " + text : text; // The library removes its space.
   }
 
+  /** Whether a word is one piece. @param {string} word @returns {boolean} */
+  has(word) {
+    return this.library.token_to_id(SPACE + word) !== undefined;
+  }
+
   /** @param {number} id @returns {string} */
   piece(id) {
     return this.library.id_to_token(id);
