@@ -163,7 +163,8 @@ class Exporter(abc.ABC):
         if engine.labels is not None:
             for name in options:
                 raise InputError(f"The export of a classifier has no `{name}`.")
-        layers = () if self.has_quantized_layers else engine.model._flatten_layers()
+        model: Any = getattr(engine, "model", None)
+        layers = () if self.has_quantized_layers else model._flatten_layers()
         for layer in layers:
             if layer.quantization_mode is not None:
                 rule = "Only a SavedModel takes a model after `quantize`. Export it before."
