@@ -163,12 +163,7 @@ class Exporter(abc.ABC):
         if engine.labels is not None:
             for name in options:
                 raise InputError(f"The export of a classifier has no `{name}`.")
-        model: Any = getattr(engine, "model", None)
-        layers = () if self.has_quantized_layers else model._flatten_layers()
-        for layer in layers:
-            if layer.quantization_mode is not None:
-                rule = "Only a SavedModel takes a model after `quantize`. Export it before."
-                raise InputError(f"{rule} Received: {layer.quantization_mode} in {layer.path}.")
+        self._check_quantization(engine)
         resolved = self.resolve_export_options(engine, self.options(**options))
         with OwnedFolder(output).staged(overwrite) as folder:
             fields = self.write(engine, folder, resolved)
@@ -181,6 +176,13 @@ class Exporter(abc.ABC):
             _write_json(folder / "verification.json", verification)
             seconds = time.perf_counter() - start
         return ExportReport(os.fspath(output), manifest, verification, seconds)
+
+    def _check_quantization(self, engine):
+        layers = () if self.has_quantized_layers else engine.model._flatten_layers()
+        for layer in layers:
+            if layer.quantization_mode is not None:
+                rule = "Only a SavedModel takes a model after `quantize`. Export it before."
+                raise InputError(f"{rule} Received: {layer.quantization_mode} in {layer.path}.")
 
     def _common_fields(self, engine):
         import keras_transformer

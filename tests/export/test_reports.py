@@ -121,6 +121,7 @@ def test_weights_of_16_bits_take_half_and_are_verified_too(
     assert 0 < result["mean_score_difference"] and 0 < result["mean_alignment_difference"] < 0.02
 
 
+@pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
 def test_a_model_after_quantize_is_refused(make_engine, tmp_path):
     engine = make_engine()
     engine.model.quantize("int8")
