@@ -142,7 +142,7 @@ def side_by_side(
         figures[name] = {
             "setting": trial.setting,
             "rate": round(amounts[name] / statistics.median(seconds[name]), 2),
-            "ratio": round(statistics.median(own / first * share for own, first in times), 3),
+            "ratio": round(statistics.median(time / base * share for time, base in times), 3),
             "seconds": [round(time, 6) for time in seconds[name]],
             "tried": trial.tried,
         }

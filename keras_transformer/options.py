@@ -103,6 +103,12 @@ def checked(declared: type, where: str = "") -> Iterator[None]:
         raise InputError(_line(first, schema_of(declared), where)) from None
 
 
+def validated(declared: type, values: Any, where: str) -> Any:
+    """Makes a declared class of values from a file; errors begin with `where`."""
+    with checked(declared, where):
+        return pydantic.TypeAdapter(declared).validate_python(values)
+
+
 def schema_of(declared: type) -> dict[str, Any]:
     """Returns the JSON schema of a declared class, as a dict."""
     return pydantic.TypeAdapter(declared).json_schema()

@@ -69,7 +69,7 @@ def to_restructured_text(app, what, name, obj, options, lines: list[str]) -> Non
     example: int | None = None  # Indentation of the `Example:` that the line is in.
     for number, line in enumerate(lines):
         before = lines[number - 1].lstrip() if number else ""
-        after = next((each for each in lines[number + 1 :] if each.strip()), "")
+        after = next((text for text in lines[number + 1 :] if text.strip()), "")
         indentation = len(line) - len(line.lstrip())
         if example is not None and line.strip() and indentation <= example:
             example = None

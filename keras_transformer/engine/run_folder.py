@@ -25,8 +25,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
-import pydantic
-
 from keras_transformer.decoding.options import SearchDefaults, early_stopping, max_length_ratio
 from keras_transformer.errors import InputError, first_line
 from keras_transformer.files import (
@@ -36,7 +34,7 @@ from keras_transformer.files import (
     unescape_field,
     write_whole,
 )
-from keras_transformer.options import checked, declared, option, received
+from keras_transformer.options import declared, option, received, validated
 from keras_transformer.owned_folder import OwnedFolder
 from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.text.dialog import Turns
@@ -158,8 +156,7 @@ class RunFiles:
         Raises:
             InputError: An option in the recipe's section `decoding` is invalid.
         """
-        with checked(DecodingSection, f"{self.recipe_file}: "):
-            return pydantic.TypeAdapter(DecodingSection).validate_python(self._section("decoding"))
+        return validated(DecodingSection, self._section("decoding"), f"{self.recipe_file}: ")
 
     def turns(self) -> Turns | None:
         """Returns the rule that joins the turns of a source, where sources are conversations."""

@@ -5,8 +5,6 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pydantic
-
 from keras_transformer.engine.run_folder import (
     SAMPLE_PAIRS,
     SENTENCES,
@@ -21,7 +19,7 @@ from keras_transformer.importing.vocabulary import tokenizer_of
 from keras_transformer.importing.weights import fill
 from keras_transformer.models import Transformer
 from keras_transformer.models.config import TransformerConfig
-from keras_transformer.options import checked
+from keras_transformer.options import validated
 from keras_transformer.owned_folder import locked_folder
 from keras_transformer.text import Tokenizer
 
@@ -101,8 +99,7 @@ def import_run(
         model, source_tokenizer, target_tokenizer, decoding = import_model(folder)
         fields = model.config.to_dict()
         is_joint = source_tokenizer == target_tokenizer or fields["tie_embeddings"] == "all"
-        with checked(DecodingSection, f"{folder}: "):
-            defaults = pydantic.TypeAdapter(DecodingSection).validate_python(decoding)
+        defaults = validated(DecodingSection, decoding, f"{folder}: ")
         of_tokenizer = ("vocabulary_size", "target_vocabulary_size", "turn_id")
         sections = {
             "text": {"vocabulary_size": source_tokenizer.vocabulary_size, "joint": is_joint},

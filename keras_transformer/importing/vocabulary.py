@@ -112,7 +112,7 @@ def _read_names(path):
 def of_names(pieces: Path, path: Path, **special: int | None) -> Vocabulary:
     """Vocabulary of a SentencePiece file and of a YAML or JSON file with the names of ids."""
     names = _read_names(path)
-    for name in {"</s>", "<unk>"} - set(names):
+    for name in sorted({"</s>", "<unk>"} - set(names)):
         raise InputError(f"{path}: the vocabulary must have {name}.")
     end, unknown = map(names.index, ("</s>", "<unk>"))
     return Vocabulary(read_sentencepiece(pieces), names, end, unknown, **special)

@@ -19,7 +19,14 @@ from keras_transformer.engine.run_folder import (
 )
 from keras_transformer.errors import InputError
 from keras_transformer.models.config import CONFIGURATIONS, ModelConfig, TransformerConfig
-from keras_transformer.options import check_choice, check_keys, checked, declared, option, received
+from keras_transformer.options import (
+    check_choice,
+    check_keys,
+    declared,
+    option,
+    received,
+    validated,
+)
 from keras_transformer.text.dialog import Turns
 from keras_transformer.text.vocabulary import VocabularyOptions
 
@@ -386,8 +393,7 @@ class Recipe:
         """
         if isinstance(values, dict):
             values = {key: {} if value is None else value for key, value in values.items()}
-        with checked(cls, f"{where}: "):
-            recipe = pydantic.TypeAdapter(cls).validate_python(values)
+        recipe = validated(cls, values, f"{where}: ")
         turn_id = None if recipe.text.turn_separator is None else 4
         config = recipe.model_config(1000, None if recipe.text.joint else 1000, turn_id, where)
         if config.position_limit is None:
@@ -415,8 +421,8 @@ class Recipe:
         values = read_sections(path)
         for override in overrides:
             _override(values, override)
+        sections = {name: section_of(values, name, path) for name in ("model", "decoding")}
         origin = section_of(values, "training", path).get("start_from")
-        section_of(values, "model", path)  # Checked before the other file is read.
         if isinstance(origin, str) and "text" not in values:
             # Both must equal those of the run that training starts from, except dropout.
             file = pathlib.Path(resumed or origin) / "recipe.yaml"
@@ -424,8 +430,7 @@ class Recipe:
                 file = pathlib.Path(origin) / "recipe.yaml"
             earlier = read_sections(file)
             values["text"] = section_of(earlier, "text", file)
-            for name in ("model", "decoding"):
-                section = section_of(values, name, path)
+            for name, section in sections.items():
                 values[name] = {**section_of(earlier, name, file), **section}
         return cls.from_dict(values, where=str(path))
 
