@@ -135,6 +135,7 @@ def measure_heads(engine: ModelEngine, pairs: tuple[Sequence[str], Sequence[str]
     """Measures heads on the first pairs of a text that fit the model; if none fits, returns []."""
     source, target = engine.source_tokenizer, engine.target_tokenizer
     ids = source.tokenize(pairs[0], add_eos=True)
+    counts = np.bincount(np.concatenate(ids), minlength=source.vocabulary_size)
     limits = engine.max_source_length, engine.max_target_length
     targets = (target.tokenize(text, add_eos=True) for text in pairs[1])  # only as many as needed
     fitting = (
@@ -143,9 +144,6 @@ def measure_heads(engine: ModelEngine, pairs: tuple[Sequence[str], Sequence[str]
         if all(1 < len(side) <= limit for side, limit in zip(pair, limits, strict=True))
     )
     pairs_of_ids = [*itertools.islice(fitting, _PAIRS)]
-    if not pairs_of_ids:
-        return []
-    counts = np.bincount(np.concatenate(ids), minlength=source.vocabulary_size)
     return head_table(engine.model, pairs_of_ids, counts, batch_size=_PAIRS)
 
 
