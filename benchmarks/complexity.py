@@ -102,8 +102,8 @@ def layers(
     """Time and memory of four layers on one sequence, forward, compiled by XLA.
 
     Self-attention with four heads, its projections included; self-attention restricted to 32
-    tokens to each side; a GRU; a convolution of three positions. Memory is what XLA needs beside
-    inputs, outputs and weights. Needs the JAX backend.
+    tokens to each side; a GRU; a convolution of three positions. Memory is what XLA needs in
+    addition to inputs, outputs and weights. Needs the JAX backend.
 
     Args:
         widths: Widths of a layer.

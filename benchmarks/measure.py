@@ -33,7 +33,7 @@ _TRIAL_ROUNDS = 2  # of each setting
 
 
 def use_threads(threads: int) -> None:
-    """Gives TensorFlow its number of threads, if it has not begun with another one."""
+    """Gives TensorFlow its number of threads, unless it has started with another number."""
     check_positive(threads=threads)
     if keras.backend.backend() != "tensorflow":
         rule = "The benchmark runs on Keras' TensorFlow backend."
@@ -191,7 +191,7 @@ def environment_info(
     threads: int,
     chosen: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """What a report says beside its rows."""
+    """Text of a report below its rows."""
     packages = {"keras", "tensorflow", *(engine.package for engine in chosen.values())}
     return {
         "config": config.to_dict(),
@@ -210,7 +210,7 @@ def report_table(rows: Sequence[Mapping[str, object]], report: Mapping[str, Any]
     `what` was measured, with fields of the report in braces.
     """
     turns = (
-        "Medians of {rounds} rounds in turns, each engine with the fastest setting of at most "
+        "Medians of {rounds} interleaved rounds, each engine with the fastest setting of at most "
         "{threads} threads; a ratio above 1 says that {reference} is faster."
     )
     versions = ", ".join(" ".join(pair) for pair in report["versions"].items())

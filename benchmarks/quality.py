@@ -97,7 +97,7 @@ def compare(
 ) -> Report:
     """Runs and exports side by side: size, training, words per second, BLEU by source length.
 
-    Each model translates with its own search options, all models in turns. A group of source
+    Each model translates with its own search options, in interleaved rounds. Each group of source
     lengths is a corpus of its own for BLEU.
 
     Args:

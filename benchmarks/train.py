@@ -33,7 +33,7 @@ def train(
     threads: int = 2,
     trainers: Sequence[str] | None = None,
 ) -> Report:
-    """Non-padding tokens per second of each trainer, each at its best setting, in turns.
+    """Non-padding tokens per second of each trainer, each at its best setting, interleaved.
 
     A round is the same number of batches of a token budget, from one corpus; each trainer batches
     in its own way. Figures are those of `measure.side_by_side`, and `real_tokens` of both sides and

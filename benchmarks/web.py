@@ -1,4 +1,4 @@
-"""A web export in headless Chromium: bytes, load times, memory, speed, beside LiteRT in Python.
+"""A web export in headless Chromium: bytes, load times, memory, speed; and LiteRT in Python.
 
 python -m benchmarks.web --artifact EXPORT --source FILE --sentences 200
 python -m benchmarks.web make --preset transformer_base --tokenizer FILE --folder DIR
@@ -115,7 +115,7 @@ def _visit(folder, script):
 
 
 def _beside_python(folder, texts, beam_size, page, offline):
-    """Figures of one search in the browser, beside LiteRT in Python with one thread."""
+    """Figures of one search in the browser, and of LiteRT in Python with one thread."""
     from keras_transformer import Translator
 
     options = {"beam_size": beam_size, "threads": 1, "long_input": "split"}

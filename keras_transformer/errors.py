@@ -35,6 +35,10 @@ class InputError(ValueError):
         return self.message if self.index is None else f"Text {self.index + 1}: {self.message}"
 
 
+class InvalidFileError(InputError):
+    """A file has an invalid key or value; names in the message are keys, not options."""
+
+
 class NotSavedError(InputError):
     """A file for a result could not be written; `result` holds the result."""
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar, dataclass_transform
 
 import pydantic
 
-from keras_transformer.errors import InputError, did_you_mean
+from keras_transformer.errors import InputError, InvalidFileError, did_you_mean
 
 STRICT = pydantic.ConfigDict(extra="forbid", allow_inf_nan=False)
 FLOAT32 = 2.0**127
@@ -92,15 +92,19 @@ def inherited(options: _Declared) -> _Declared:
 
 @contextlib.contextmanager
 def checked(declared: type, where: str = "") -> Iterator[None]:
-    """Converts pydantic's errors about a declared class' values to an `InputError` of one line."""
+    """Converts pydantic's errors about a declared class' values to an `InputError` of one line.
+
+    With `where`, the beginning of the line, the values are from a file.
+    """
+    error_class = InvalidFileError if where else InputError
     try:
         yield
     except pydantic.ValidationError as error:
         # Not pydantic's own text, which would contain a value of any size.
         first = error.errors(include_url=False)[0]
         if first["type"] == "value_error":  # raised by a validator, with its own message
-            raise InputError(where + str(first["ctx"]["error"])) from None
-        raise InputError(_line(first, schema_of(declared), where)) from None
+            raise error_class(where + str(first["ctx"]["error"])) from None
+        raise error_class(_line(first, schema_of(declared), where)) from None
 
 
 def validated(declared: type, values: Any, where: str) -> Any:

@@ -95,12 +95,12 @@ class OwnedFolder:
             else:
                 path.unlink()
 
-    def check_replaceable(self, overwrite: bool, others: str = "") -> None:
+    def check_replaceable(self, overwrite: bool, other_options: str = "") -> None:
         """Raises `InputError` unless the folder is missing, empty, or may be overwritten.
 
         Args:
             overwrite: Whether what is there may be replaced, if the command made all of it.
-            others: Options of the command that help, other than `--overwrite`, for the message.
+            other_options: Options of the command that help, other than `--overwrite`.
         """
         if not os.path.lexists(self.path):
             return
@@ -110,7 +110,7 @@ class OwnedFolder:
             return
         if not overwrite:
             raise InputError(
-                f"{self._named}: exists already. Give {others}--overwrite to replace it, or "
+                f"{self._named}: exists already. Give {other_options}--overwrite to replace it, or "
                 "another --output."
             )
         # A slip of the keyboard must not cost a run folder or a home directory.

@@ -62,7 +62,7 @@ def check_tokens(hypotheses, scorer):
         assert not ours[len(ids) :].any()
 
 
-def check_found(hypotheses, expected, scorer):
+def check_hypotheses(hypotheses, expected, scorer):
     """What a beam found, token by token; where too little exists, its last places are empty."""
     ours = as_lists(hypotheses)
     for mine, theirs in zip(ours, expected, strict=True):

@@ -56,8 +56,8 @@ def under_way(ids, phrase):
 def met_tokens(ids, phrases):
     """Tokens of the phrases that are met, and of the longest one under way."""
     left = open_phrases(ids, phrases)
-    begun = max((under_way(ids, phrase) for phrase in left), default=0)
-    return sum(map(len, phrases)) - sum(map(len, left)) + begun
+    written = max((under_way(ids, phrase) for phrase in left), default=0)
+    return sum(map(len, phrases)) - sum(map(len, left)) + written
 
 
 class Rules(NamedTuple):
@@ -183,7 +183,7 @@ def naive_beam(
     with `early_stopping` also where `beam_size` hypotheses have finished.
 
     Of the `beam_size` best extensions of a sentence's hypotheses, those that end are finished, and
-    the best `beam_size` that do not end go on.
+    the best `beam_size` that do not end continue.
     """
     ranking = _Ranking(length_penalty, rules)
     alive, finished = [[_Partial()] for _ in limits], [[] for _ in limits]
@@ -239,7 +239,7 @@ def exhaustive_search(scorer, limits, length_penalty, n_best, rules=ANYTHING):
 
 
 def _by_bank(best, phrases, count):
-    """The best `count` of each hypothesis, and what goes on with a phrase, each bank in turn."""
+    """The best `count` of each hypothesis, and what continues a phrase, each bank in turn."""
     seen, banks = collections.Counter(), collections.defaultdict(list)
     for partial in best:
         *parent, token = partial.ids

@@ -10,7 +10,7 @@ POLICIES = ("float32", "mixed_bfloat16", "mixed_float16")
 def pairwise(**values):
     """Parametrizes a test so that any two values of two arguments meet, in few combinations.
 
-    Each combination makes a layer and compiles its operations anew; what depends on one argument
+    Each combination makes a layer and compiles its operations again; what depends on one argument
     or on two is found by these as by all of them.
     """
     rows = list(itertools.product(*(range(len(choices)) for choices in values.values())))

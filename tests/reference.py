@@ -158,7 +158,7 @@ def decoder_block(
     epsilon=1e-5,
     **options,
 ):
-    """One layer of the decoder. `mask` comes beside the causal mask, which is always there."""
+    """One layer of the decoder. `mask` applies in addition to the causal mask."""
     length = inputs.shape[1]
     causal = np.array([[j <= i for j in range(length)] for i in range(length)])
     mask = causal if mask is None else causal & mask

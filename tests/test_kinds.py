@@ -200,7 +200,7 @@ def test_what_a_classifier_cannot_do_is_one_line(labelling, capsys, tmp_path):
 
 
 def few_texts(folder):
-    """The option of `export` that verifies with two short texts: each shape is compiled anew."""
+    """The option of `export` that verifies with two short texts: each shape is compiled again."""
     (folder / "few").write_text("A dog plays.\nA cat.\n", encoding="utf-8")
     return "--verify-with", str(folder / "few")
 

@@ -39,7 +39,7 @@ def test_a_lock_leaves_nothing_and_needs_no_folder(tmp_path, is_there, monkeypat
     folder = tmp_path / "a" / "b" / "run"
     if is_there:
         folder.mkdir(parents=True)
-        # As where nothing can be written beside it.
+        # As in a folder in which nothing can be written.
         monkeypatch.setattr(os, "access", lambda path, mode: path != folder.parent)
     before = sorted(tmp_path.rglob("*"))
     with locked_folder(folder):

@@ -18,7 +18,13 @@ from typing import Any, NoReturn
 
 from keras_transformer.cli import corpora, evaluate, export, serve, train, translate
 from keras_transformer.engine.compilation_cache import enable_compilation_cache
-from keras_transformer.errors import InputError, TrainingError, VerificationError, say
+from keras_transformer.errors import (
+    InputError,
+    InvalidFileError,
+    TrainingError,
+    VerificationError,
+    say,
+)
 from keras_transformer.quiet import LEVEL, silence_tensorflow
 
 # `beam_size`, `sampling=True`, beam_size=0 and long_input='split' in an error message.
@@ -131,8 +137,10 @@ def _call(options, option_names):
     try:
         options.command(options)
     except (InputError, TrainingError, VerificationError) as error:
-        is_mistake = isinstance(error, InputError)
-        say(_as_on_the_command_line(str(error), option_names) if is_mistake else error)
+        is_mistake, message = isinstance(error, InputError), str(error)
+        if is_mistake and not isinstance(error, InvalidFileError):
+            message = _as_on_the_command_line(message, option_names)
+        say(message)
         return 2 if is_mistake else 1
     except OSError as error:
         return _exit_for_os_error(error)
@@ -155,8 +163,6 @@ def _as_on_the_command_line(message, option_names):
             option += f" {value.strip(chr(39))}"
         return f"`{option}`" if match[0].startswith("`") else option
 
-    if "unknown key `" in message:  # A recipe's key may have an option's name.
-        return message
     return _PYTHONS_OPTION.sub(flag, message)
 
 

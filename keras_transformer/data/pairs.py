@@ -73,7 +73,7 @@ class EncodedPairs:
         source_offsets: int64 `(pairs + 1,)`; pair `i` is `flat[offsets[i] : offsets[i + 1]]`.
         target_flat: int32 `(target tokens,)`.
         target_offsets: int64 `(pairs + 1,)`.
-        lines: int64 `(pairs,)`, the line of each pair in its files, from 1; by default 1, 2, 3, …
+        lines: int64 `(pairs,)`, the line of each pair in its files, from 1. Default: 1, 2, 3, …
         corpora: Number of pairs of each corpus by its name, in their order; by default one corpus
             without a name.
 

@@ -235,6 +235,7 @@ class RunFiles:
         overwrite: bool,
         inputs: Mapping[str, str | os.PathLike | None],
         half_made: bool = False,
+        other_options: str = "",
     ) -> None:
         """Checks that a new run may use the folder: it is missing, empty or may be overwritten.
 
@@ -242,6 +243,7 @@ class RunFiles:
             overwrite: Whether an existing run is replaced, if its folder holds nothing else.
             inputs: Input files of the new run, by their names in messages.
             half_made: Whether the files of an interrupted `write_start` are replaced.
+            other_options: Options of the command that help, other than `--overwrite`.
 
         Raises:
             InputError: The folder may not be replaced.
@@ -252,7 +254,7 @@ class RunFiles:
                 f"{self.path}: exists already and is not a run. Give another --output, a folder "
                 "that is empty or does not exist."
             )
-        self.owned().check_replaceable(overwrite, "--resume to go on with it, ")
+        self.owned().check_replaceable(overwrite, other_options)
         for name, file in inputs.items():
             if file and pathlib.Path(file).resolve().is_relative_to(self.path.resolve()):
                 raise InputError(

@@ -117,8 +117,8 @@ def without_needless_rules(model_bytes: bytes) -> bytes:
 
     SentencePiece's rule sets cover all of Unicode, 225,276 rules in 240 kB; a vocabulary of
     European languages needs a hundredth of them. A rule has no effect if no piece contains
-    characters of its source or its replacement: the unknown token stands for both, and one unknown
-    token for several in a row.
+    characters of its source or its replacement. Both then become the unknown token, and several
+    unknown tokens in a row become a single one.
 
     Takes and returns a serialized SentencePiece model. Raises `InputError` where SentencePiece is
     too old to list its rules; a newer version comes with the extra `litert`.

@@ -122,8 +122,8 @@ def tokenizer_of(vocabulary: Vocabulary, writes: bool) -> Tokenizer:
     """Makes a tokenizer that segments as a vocabulary's SentencePiece model and has its ids.
 
     A piece of the model that the vocabulary lacks still takes part in the segmentation, and is
-    unknown. A name that the model lacks is a piece of the other side, which no text is cut into;
-    but a name `>>xxx<<` is a language tag, known at the start of a word.
+    unknown. A name that the model lacks is a piece of the other side, and no text is cut into it.
+    An exception is a language tag: a name `>>xxx<<` is known at the start of a word.
 
     Args:
         vocabulary: Vocabulary of the side.

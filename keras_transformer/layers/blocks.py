@@ -244,9 +244,9 @@ class DecoderBlock(Block):
         it, float `(batch, heads, target, source)`.
 
     Raises:
-        ValueError: A size or rate is out of range, `num_heads` does not divide the width, an
-            input has the wrong axes or features, or one call has an encoder sequence and another
-            has none.
+        ValueError: A size or rate is out of range, `num_heads` does not divide the width, or an
+            input has the wrong axes or features. Or one call has an encoder sequence and another
+            call has none.
 
     Reference: Vaswani et al. 2017, section 3.1 (arXiv:1706.03762).
 

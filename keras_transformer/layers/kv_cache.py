@@ -98,7 +98,7 @@ class DecodingCache(NamedTuple):
         )
 
     def reorder(self, parents: keras.KerasTensor) -> "DecodingCache":
-        """Lets each hypothesis go on from another one of the same sentence.
+        """Lets each hypothesis continue another hypothesis of the same sentence.
 
         `parents`, integer `(batch, beams)`: the hypothesis that each one continues.
         """

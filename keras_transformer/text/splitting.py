@@ -39,9 +39,10 @@ _WORD = re.compile(rf"(?:{_ANNOTATION}|\S)+", re.DOTALL)
 def split_text(text: str, fits: Callable[[str], bool]) -> list[str]:
     """Splits a text at the ends of its sentences into as few parts as possible.
 
-    A sentence ends at `.`, `!`, `?` or `…` before a space, at another mark with Unicode's property
-    Sentence_Terminal (`。`, `।`, `؟`, `။`…), at Greek's `;`, and at a line break. Closing quotes
-    and brackets after a mark belong to the sentence. A point after an abbreviation is an end.
+    A sentence ends at `.`, `!`, `?` or `…` before a space, at Greek's `;`, and at a line break. It
+    also ends at other marks with Unicode's property Sentence_Terminal: `。`, `।`, `؟`. Closing
+    quotes and brackets after a mark belong to the sentence. A full stop after an abbreviation
+    is an end.
 
     Each part takes as many sentences as fit, and no part is blank. A sentence that does not fit is
     split between its words, and a word that does not fit between its characters. A character that

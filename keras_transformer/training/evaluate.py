@@ -155,8 +155,8 @@ def evaluate_labels(predicted_labels: list[str], references: list[str]) -> dict:
 
     Returns:
         A dict fit for JSON, with shares in [0, 1]: the number of `texts`, `accuracy`, `macro_f1`
-        (the mean F1 of the labels), and `labels`: for each label its `precision`, `recall`, `f1`
-        and number of `texts`.
+        (the mean F1 of the labels), and `labels`. Each of the `labels` has its `precision`,
+        `recall`, `f1` and number of `texts`.
 
     Raises:
         InputError: The counts differ or are zero.
@@ -413,8 +413,8 @@ def doubt(scores: Mapping[str, Score]) -> str | None:
     """Returns a warning if a BLEU of 0.0 says nothing about the translations, else None.
 
     If chrF, which needs no words, is above 20, the translations are not bad. Then BLEU is 0.0
-    because hardly any four tokens in a row match: the texts are shorter, or their script has no
-    spaces, so that `13a` makes one token of a text.
+    because hardly any four tokens in a row match. Either the texts are shorter, or their script
+    has no spaces, so that `13a` makes one token of a text.
     """
     if scores["bleu"].value >= 0.05 or scores["chrf"].value <= 20:
         return None

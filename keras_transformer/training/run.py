@@ -120,11 +120,11 @@ class Run(RunState):
                 sides = zip(("source", "target"), corpus.files_of(corpus_files), strict=True)
                 inputs |= {f"`{key}.{side}`": file for side, file in sides}
         self._check_replaceable = functools.partial(
-            self.folder.check_replaceable, overwrite, inputs, half_made
+            self.folder.check_replaceable, overwrite, inputs, half_made, "--resume to continue it, "
         )
         self._check_replaceable()
         if half_made:
-            show(f"{self.folder.path}: the run had not begun; it begins now.")
+            show(f"{self.folder.path}: starting the run; it was stopped before its first step.")
         self.digests = corpus.digests
         origin = _origin(self.recipe)
         self.tokenizers = corpus.tokenizers() if origin is None else origin.tokenizers()
@@ -141,8 +141,8 @@ class Run(RunState):
                 if corpus.digests[part].get(side) != digest:
                     files = " and ".join(map(str, corpus.files(part)))
                     raise InputError(
-                        f"{self.folder.path}: cannot be resumed with other texts than it was begun "
-                        f"with. Received: another {side} side of `data.{part}`, {files}."
+                        f"{self.folder.path}: cannot be resumed, because its texts have changed. "
+                        f"Received: another {side} side of `data.{part}`, {files}."
                     )
         self.tokenizers = self.folder.tokenizers()
         self._make_datasets(corpus)

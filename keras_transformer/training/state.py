@@ -78,8 +78,8 @@ def check_resumable(folder: RunFolder, recipe: Recipe) -> None:
             is_equal = len({str(_without_files(value)) for value in values}) == 1
             if not is_equal and key not in _FREE:
                 raise InputError(
-                    f"{folder.path}: cannot be resumed with another `{section}.{key}` than it "
-                    f"was begun with. Received: {new_options[section].get(key)!r} instead of "
+                    f"{folder.path}: cannot be resumed with another `{section}.{key}`. "
+                    f"Received: {new_options[section].get(key)!r} instead of "
                     f"{run_options[section].get(key)!r}."
                 )
     # `model.keras` is written after the first checkpoint.

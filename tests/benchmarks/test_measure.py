@@ -48,7 +48,7 @@ def test_a_ratio_is_of_the_times_per_token(monkeypatch):
 def test_threads_that_come_too_late_are_a_users_mistake():
     import tensorflow as tf
 
-    tf.constant(1) + 1  # TensorFlow has begun, with the two threads of conftest.py.
+    tf.constant(1) + 1  # TensorFlow has started with the two threads of conftest.py.
     use_threads(2)
     with pytest.raises(InputError, match="threads=5, TensorFlow runs with 2"):
         use_threads(5)

@@ -96,7 +96,7 @@ def pipe():
 
 @pytest.fixture
 def in_background():
-    """`in_background(function)` runs it beside the test and gives the thread."""
+    """`in_background(function)` calls it in a thread and returns the thread."""
 
     def in_background(function):
         thread = threading.Thread(target=function, daemon=True)

@@ -39,7 +39,7 @@ def test_replies_are_drawn_with_the_options_given_or_searched_for(talk):
     assert asked[0][1] == {"beam_size": 2}
 
 
-def test_a_message_that_is_refused_is_one_line_and_the_conversation_goes_on(talk):
+def test_a_message_that_is_refused_is_one_line_and_the_conversation_continues(talk):
     code, replies, err, asked = talk("a </s> b\nc\n")
     assert (code, replies, [text for text, _ in asked]) == (0, ["reply 1"], ["c"])
     rule = "A message is one turn, without '</s>'. Received: 'a </s> b'."

@@ -83,7 +83,7 @@ def make_demo(folder):
 
 def test_an_earlier_demo_is_removed_and_nothing_else(tmp_path):
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "train.source").write_text("no run beside it: no demo")
+    (tmp_path / "data" / "train.source").write_text("a folder without a run is no demo")
     with pytest.raises(InputError, match="did not make: data/train.source"):
         demo._prepare(tmp_path, overwrite=True)
     for file in ("thesis.txt", "data/thesis.txt", "run/thesis.txt", "export/thesis.txt"):

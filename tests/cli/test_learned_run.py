@@ -50,7 +50,7 @@ def learned(tmp_path_factory):
 
 @pytest.fixture(scope="module", autouse=True)
 def loaded_once():
-    """The first command loads the run and compiles, the others go on with its translator."""
+    """The first command loads the run and compiles, the others use its translator."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(Translator, "load", functools.cache(Translator.load))
         yield

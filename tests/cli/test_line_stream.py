@@ -183,7 +183,7 @@ def test_a_line_is_written_token_by_token(recorder, lines):
     assert recorder.asked[-1] == {"sampling": True}
 
 
-def test_text_that_changes_is_written_anew_on_a_terminal(lines):
+def test_text_that_changes_is_written_again_on_a_terminal(lines):
     class Changing:
         def stream(self, text):
             return iter(["Ab", "Abx", "Ab cd", "Ab cde"])

@@ -175,11 +175,11 @@ def test_a_damaged_cache_is_an_error_and_a_failure_leaves_none(files, tmp_path):
 def test_the_second_of_two_that_encode_at_once_uses_what_the_first_one_wrote(
     files, tmp_path, capsys
 ):
-    cache, begun, go = tmp_path / "cache", threading.Event(), threading.Event()
+    cache, started, go = tmp_path / "cache", threading.Event(), threading.Event()
 
     class Slow(Words):
         def tokenize(self, texts, add_eos=False):
-            begun.set()
+            started.set()
             go.wait()
             return super().tokenize(texts, add_eos=add_eos)
 
@@ -190,7 +190,7 @@ def test_the_second_of_two_that_encode_at_once_uses_what_the_first_one_wrote(
     arguments, cached = (*files, Slow(), Words()), {"cache": cache}
     first = threading.Thread(target=encode_files, args=arguments, kwargs=cached)
     first.start()
-    begun.wait()
+    started.wait()
     threading.Timer(0.5, go.set).start()
     pairs, report = encode_files(*files, Unused(), Words(), **cached)
     first.join()

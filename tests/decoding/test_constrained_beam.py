@@ -7,7 +7,7 @@ import pytest
 from decoding_oracles import (
     HistoryModel,
     as_lists,
-    check_found,
+    check_hypotheses,
     many_seeds,
     search_program,
 )
@@ -47,7 +47,7 @@ def test_a_beam_as_wide_as_the_tree_finds_the_best_with_all_phrases(graph):
         limits = rng.integers(0, longest + 1, size=SENTENCES).tolist()
         rules = Rules(phrases=random_phrases(rng, vocabulary))
         expected = exhaustive_search(model, limits, 0.6, 13, rules)
-        check_found(run(model, limits, rules)[0], expected, model)
+        check_hypotheses(run(model, limits, rules)[0], expected, model)
         for hypotheses, phrases in zip(expected, rules.phrases, strict=True):
             met.append((len(phrases), EOS in hypotheses[0].ids))
 
@@ -77,7 +77,7 @@ def test_a_narrow_beam_shares_its_places_among_the_banks(graph, beam_size):
     def check(seed):
         model, limits, rules = random_case(seed, vocabulary, longest)
         expected = naive_beam(model, limits, beam_size, 0.6, 1, rules)
-        check_found(run(model, limits, rules)[0], expected, model)
+        check_hypotheses(run(model, limits, rules)[0], expected, model)
 
     check()
 

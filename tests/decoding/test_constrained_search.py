@@ -5,7 +5,7 @@ import pytest
 from decoding_oracles import (
     HistoryModel,
     as_lists,
-    check_found,
+    check_hypotheses,
     many_seeds,
     search_program,
 )
@@ -65,7 +65,7 @@ def test_both_stop_rules_give_what_a_naive_search_gives(compiled):
         expected = [naive_beam(*case, early_stopping) for early_stopping in (True, False)]
         results = [run(model, limits, rules, exponent=exponent) for run in runs]
         for (received, _), hypotheses in zip(results, expected, strict=True):
-            check_found(received, hypotheses, model)
+            check_hypotheses(received, hypotheses, model)
         met.append(dead_ends(expected[0], limits))
         early.append([steps < max(limits) for _, steps in results])
         differ.append(expected[0] != expected[1])
@@ -73,14 +73,14 @@ def test_both_stop_rules_give_what_a_naive_search_gives(compiled):
     assert sum(met) > 15 and min(np.sum(early, axis=0)) > 12 and sum(differ) > 6
 
 
-def test_greedy_search_equals_one_that_scores_every_prefix_anew(graph):
+def test_greedy_search_equals_one_that_scores_every_prefix_again(graph):
     run, met = program(graph, Greedy, CAPACITY, ngram_size=2), []
 
     @many_seeds
     def check(seed):
         model, limits, rules, _ = random_case(seed, CAPACITY, ngram_size=2)
         expected = naive_greedy(model, limits, rules)
-        check_found(run(model, limits, rules)[0], expected, model)
+        check_hypotheses(run(model, limits, rules)[0], expected, model)
         met.append(dead_ends(expected, limits))
 
     check()
@@ -88,7 +88,7 @@ def test_greedy_search_equals_one_that_scores_every_prefix_anew(graph):
 
 
 def check_following(hypotheses, limits, rules):
-    """Log-probability and length after a prefix are reported beside those of the whole."""
+    """Log-probability and length after a prefix are reported, as for the whole."""
     ids, by_token = np.asarray(hypotheses.ids), np.asarray(hypotheses.token_log_probabilities)
     following = np.asarray(hypotheses.continuation_log_probabilities)
     lengths = np.asarray(hypotheses.continuation_lengths)
@@ -108,7 +108,7 @@ def test_a_beam_as_wide_as_the_tree_finds_the_best_under_every_penalty(graph):
         prefixes = tuple(p[: max(n - 1, 0)] for p, n in zip(rules.prefixes, limits, strict=True))
         rules = rules._replace(prefixes=prefixes)
         hypotheses, _ = run(model, limits, rules, exponent=exponent)
-        check_found(hypotheses, exhaustive_search(model, limits, exponent, 13, rules), model)
+        check_hypotheses(hypotheses, exhaustive_search(model, limits, exponent, 13, rules), model)
         check_following(hypotheses, limits, rules)
 
     check()

@@ -19,11 +19,11 @@ def tensors(options):
     return [ops.convert_to_tensor(v, dtypes[name]) for name, v in (NEUTRAL | options).items()]
 
 
-def kept(gaps):
+def allowed(gaps):
     return np.asarray(gaps) != np.float32(-NEG_INF)
 
 
-def kept_by_a_sort(logits, temperature, top_k, top_p):
+def allowed_by_a_sort(logits, temperature, top_k, top_p):
     """Bool, one row; float64 from the differences on."""
     left = logits > np.float32(NEG_INF)
     differences = (logits - logits.max()) / np.float32(temperature)
@@ -41,7 +41,7 @@ def kept_by_a_sort(logits, temperature, top_k, top_p):
 @pytest.mark.parametrize("zeros", [(0.0, -0.0), (-0.0, 0.0)])
 def test_zero_and_minus_zero_are_equally_probable(zeros):
     filtered = filter_logits(np.array([*zeros, -1.0], "float32"), top_k=1)
-    np.testing.assert_array_equal(kept(filtered), [True, True, False])
+    np.testing.assert_array_equal(allowed(filtered), [True, True, False])
 
 
 @pytest.mark.tensorflow
@@ -49,14 +49,14 @@ def test_zero_and_minus_zero_are_equally_probable(zeros):
 def test_what_is_not_allowed_neither_counts_nor_comes_back(options):
     logits = np.array([[NEG_INF, -2.0, NEG_INF, -1.0, -np.inf]], "float32")
     filtered = np.asarray(filter_logits(logits, **options))
-    np.testing.assert_array_equal(kept(filtered), [[False, True, False, True, False]])
+    np.testing.assert_array_equal(allowed(filtered), [[False, True, False, True, False]])
 
 
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("options", [{}, {"top_k": 2, "top_p": 0.5}])
-def test_where_nothing_is_allowed_nothing_is_kept(options):
+def test_where_no_token_may_follow_nothing_is_allowed(options):
     logits = np.full((1, 1, 5), NEG_INF, "float32")
-    assert not kept(filter_logits(logits, **options)).any()
+    assert not allowed(filter_logits(logits, **options)).any()
     assert 0 <= int(sample(logits, np.array([3], "int32"), 0, **options)[0, 0]) < 5
 
 
@@ -78,12 +78,12 @@ def test_random_rows_keep_what_a_sort_keeps(compiled):
         logits = rng.normal(size=(3, 5, 37)).round(decimals).astype("float32") * np.float32(spread)
         logits[rng.random(logits.shape) < 0.2] = NEG_INF
         options = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
-        result = kept(program(ops.convert_to_tensor(logits), *tensors(options)))
+        result = allowed(program(ops.convert_to_tensor(logits), *tensors(options)))
         for row, mask in zip(logits.reshape(-1, 37), result.reshape(-1, 37), strict=True):
             # float32 may round a sum or a ratio to the other side of its threshold: what is found
             # lies between the sets of a slightly stricter and of a slightly laxer filter.
-            stricter = kept_by_a_sort(row, temperature, top_k, top_p - 1e-5)
-            laxer = kept_by_a_sort(row, temperature, top_k, top_p + 1e-5)
+            stricter = allowed_by_a_sort(row, temperature, top_k, top_p - 1e-5)
+            laxer = allowed_by_a_sort(row, temperature, top_k, top_p + 1e-5)
             stricter |= row == row.max()
             assert (stricter <= mask).all() and (mask <= laxer).all()
 
@@ -100,7 +100,7 @@ def test_the_draws_are_those_of_the_numpy_oracle(rng, options):
     seeds = rng.integers(-(2**31), 2**31, size=101).astype("int32")
     options = NEUTRAL | options
     noise = -np.log(-np.log(np.asarray(uniform(seeds, 3, 7, 29)).astype("float64")))
-    allowed = np.apply_along_axis(kept_by_a_sort, -1, logits, **options)
+    allowed = np.apply_along_axis(allowed_by_a_sort, -1, logits, **options)
     expected = np.where(allowed, logits / options["temperature"] + noise, -np.inf).argmax(axis=-1)
     np.testing.assert_array_equal(sample(logits, seeds, 7, **options), expected)
 

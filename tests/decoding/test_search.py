@@ -1,4 +1,4 @@
-"""Decoding real Transformers: against the whole model run anew, in batches, on both backends."""
+"""Decoding real Transformers: against the whole model run again, in batches, on both backends."""
 
 import functools
 import importlib.util
@@ -43,7 +43,7 @@ def limits_of(source):
         pytest.param("rotary", 2, 0.0, 1, marks=pytest.mark.tensorflow),
     ],
 )
-def test_searches_equal_the_whole_model_run_anew_for_each_token(
+def test_searches_equal_the_whole_model_run_again_for_each_token(
     varied, compiled_search, variant, beam_size, length_penalty, n_best
 ):
     source = varied_sources()

@@ -89,7 +89,7 @@ def test_a_weight_of_int8_is_its_number_over_the_multiplier(load_program):
 
 
 class TestVocabulary:
-    """A vocabulary beside the SentencePiece models, as OPUS-MT has it."""
+    """A vocabulary file in addition to the SentencePiece models, as OPUS-MT has it."""
 
     @pytest.fixture
     def names(self):
@@ -274,7 +274,8 @@ def test_the_command_makes_a_run_that_translates_as_the_model_does(tmp_path, cap
     expected = [translation.text for translation in engine.translate(SOURCES, **toy.decoding)]
     assert [translation.text for translation in translator.translate(SOURCES)] == expected
     assert run(["import", str(TOYS / "opus"), "--output", str(output)]) == 2
-    assert "exists already" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert "exists already. Give --overwrite to replace it, or another --output." in message
 
 
 @pytest.mark.parametrize("place", ["RunFiles.write_sections", "save_model"])

@@ -1,4 +1,4 @@
-"""Positions: sinusoids by the paper's formula, a trained table, and both beside the tokens."""
+"""Positions: sinusoids by the paper's formula, a trained table, and both with the tokens."""
 
 import math
 

@@ -109,7 +109,7 @@ def test_a_beam_as_wide_as_the_tree_finds_the_best_continuations():
     options = {"max_length_ratio": math.inf, "allow_unknown": True}
     run = Compiled(
         model,
-        lambda ids, begun: search(model, ids, 5 * 4**3, 1.0, 5, limit, prefixes=begun, **options),
+        lambda ids, prefix: search(model, ids, 5 * 4**3, 1.0, 5, limit, prefixes=prefix, **options),
     )
     prefixes = tuple(tuple(row[(row != 0) & (row != EOS)].tolist()) for row in PROMPTS)
     scorer = FullPass(model, PROMPTS, limit + 1)
@@ -152,10 +152,10 @@ def test_a_score_is_of_the_target_after_its_source():
     scored = engine.score(sources, targets, length_penalty=1.0, batch_size=3)
     scorer = FullPass(model, np.zeros((1, 1), "int32"), 12)
     for source, target, ours in zip(sources, targets, scored, strict=True):
-        begun, ids = tuple(map(int, source.split())), (*map(int, target.split()), EOS)
+        prefix, ids = tuple(map(int, source.split())), (*map(int, target.split()), EOS)
         # The chain rule: of the whole text, less that of its beginning.
-        whole = log_probability(scorer, 0, (*begun, *ids))
-        beginning = log_probability(scorer, 0, begun) if begun else 0.0
+        whole = log_probability(scorer, 0, (*prefix, *ids))
+        beginning = log_probability(scorer, 0, prefix) if prefix else 0.0
         assert ours.ids == ids and ours.log_probability == pytest.approx(
             whole - beginning, abs=1e-4
         )

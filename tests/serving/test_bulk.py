@@ -150,7 +150,7 @@ def test_another_job_does_not_mix_with_what_is_there(tmp_path):
         return translate_corpus(tmp_path / "model", inputs, output, **options)
 
     write(tmp_path / "model", "export.json", "{}")
-    # Killed before it had written its job: begun again.
+    # Killed before it had written its job: started again.
     write(output, ".bulk.partial.json", "{")
     with locked_folder(output):
         with pytest.raises(InputError, match=f"out: process {os.getpid()} writes to this folder"):

@@ -13,7 +13,7 @@ def make(folder):
     return folder
 
 
-def found(path, **more):
+def export_served(path, **more):
     export = served_export(ServerOptions(model=str(path), **more))
     return export.number, export.path, export.name
 
@@ -23,12 +23,12 @@ def test_the_highest_number_is_served_unless_another_is_named(tmp_path):
     for name in ("1", "2", "10", "x", "\u0663"):
         make(models / name)
     (models / "11").mkdir()
-    assert found(models) == (10, f"{models}/10", "m")
-    assert found(models, version=2) == (2, f"{models}/2", "m")
+    assert export_served(models) == (10, f"{models}/10", "m")
+    assert export_served(models, version=2) == (2, f"{models}/2", "m")
     assert served_export(ServerOptions(model=str(models))).folder == models / "10"
     for version in (3, 11):
         with pytest.raises(InputError, match=f"version={version}"):
-            found(models, version=version)
+            export_served(models, version=version)
 
 
 @pytest.mark.parametrize(("folder", "number", "name"), [("a/7", 7, "a"), ("a/b:c", 1, "b_c")])
@@ -36,15 +36,15 @@ def test_an_export_and_a_file_of_it_are_one_model_of_one_name(tmp_path, folder, 
     export = make(tmp_path / folder)
     (export / "model.tflite").write_bytes(b"")
     for path in (export, export / "model.tflite"):
-        assert found(path) == (number, str(path), name)
+        assert export_served(path) == (number, str(path), name)
         assert served_export(ServerOptions(model=str(path))).folder == export
-    assert found(export, name="other", version=number)[2] == "other"
+    assert export_served(export, name="other", version=number)[2] == "other"
     with pytest.raises(InputError, match=f"this is version {number}, and .* version=2"):
-        found(export, version=2)
+        export_served(export, version=2)
 
 
 def test_a_folder_without_an_export_is_refused(tmp_path):
     with pytest.raises(InputError, match="expected an export .* Received: neither"):
-        found(tmp_path)
+        export_served(tmp_path)
     with pytest.raises(InputError, match="no such folder"):
-        found(tmp_path / "nowhere")
+        export_served(tmp_path / "nowhere")

@@ -126,7 +126,7 @@ def random_markup(rng):
             name = stack.pop() if rng.random() < 0.9 else rng.choice("biup")
             parts.append(f"</{name}>")
         elif kind < 0.6:
-            parts.append(f" {rng.choice(ITEMS)} ")  # A word beside it would be a part of it.
+            parts.append(f" {rng.choice(ITEMS)} ")  # A word next to it would be a part of it.
         else:
             parts.append(rng.choice(WORDS))
         parts.append(rng.choice(["", " ", " "]))
@@ -195,12 +195,12 @@ def test_every_tag_and_item_of_ten_thousand_sources_is_there_once_and_nested_as_
         assert not re.search("[<>]", TAG.sub("", restored)), (source, restored)
 
 
-BESIDE = "&nbsp; &quot; &lt; &gt; &amp; &#40; &rdquo; &#x2003; ( ) .".split()
+NEIGHBOURS = "&nbsp; &quot; &lt; &gt; &amp; &#40; &rdquo; &#x2003; ( ) .".split()
 LITERALS = ["http://a.b/c?d=1&amp;e=2", "me@x.org", "{name}", "%s", "&lt;ph_1&gt;"]
 
 
 def test_items_beside_character_references_are_no_more_and_no_less_than_they_are():
-    for before, item, after in itertools.product(BESIDE, LITERALS, BESIDE):
+    for before, item, after in itertools.product(NEIGHBOURS, LITERALS, NEIGHBOURS):
         # These may be a part of an address or a URL.
         before += "&nbsp;" * (before == ".")
         after = "&nbsp;" * (after in ("&amp;", "&#40;", "&rdquo;", "(", ")", ".")) + after

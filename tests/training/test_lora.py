@@ -74,12 +74,12 @@ def origin(tmp_path_factory):
 @pytest.fixture(scope="module")
 def tuned(origin):
     """A run of three epochs with LoRA, whose origin has gone; a copy from within the last epoch."""
-    begun, train_run = origin
-    copy = shutil.copytree(begun.path, begun.path.with_name("copy"))
+    first_run, train_run = origin
+    copy = shutil.copytree(first_run.path, first_run.path.with_name("copy"))
     options = {"start_from": str(copy), "lora_rank": RANK, "epochs": 3, "ema_momentum": 0.6}
     options |= {"average_epochs": 2, "checkpoint_every_minutes": 1e-9}
-    stopped = begun.path.with_name("stopped")
-    with copied(begun.path.with_name("tuned"), stopped, 2, 2):
+    stopped = first_run.path.with_name("stopped")
+    with copied(first_run.path.with_name("tuned"), stopped, 2, 2):
         folder = train_run("tuned", **options)
     shutil.rmtree(copy)
     return folder, RunFolder(stopped), options
@@ -100,10 +100,10 @@ def check_equal(one, other, epoch):
 
 
 def test_a_run_with_lora_saves_the_merged_model_and_small_checkpoints(origin, tuned):
-    (begun, _), (folder, *_) = origin, tuned
+    (first_run, _), (folder, *_) = origin, tuned
     losses = [row["val_loss"] for row in folder.history()]
     assert losses[2] < losses[0]
-    before, after = begun.model(), folder.model()
+    before, after = first_run.model(), folder.model()
     names = [layer.path for layer in projections_of(after)]
     for old, new in zip(before.weights, after.weights, strict=True):
         is_kernel = new.path.endswith("/kernel") and new.path.rpartition("/")[0] in names

@@ -205,7 +205,7 @@ def test_curves_have_each_epoch_once(trainer, unbroken):
         assert rows == expected
 
 
-def test_a_disk_that_was_full_while_the_folder_was_made_is_begun_on_anew(
+def test_a_run_starts_again_after_a_disk_was_full_while_its_folder_was_made(
     trainer, unbroken, results, tmp_path
 ):
     write, run = files.sync, tmp_path / "run"
@@ -297,7 +297,7 @@ def test_an_epoch_goes_on_from_a_step(trainer, results, tmp_path, monkeypatch):
     (glossed,) = translate(texts[:1], tag="2de", beam_size=1, glossary={"dogs": "Hund"})
     assert glossed.score == pytest.approx(annotated.score) != pytest.approx(plain.score)
     data["train"][1]["weight"] = 0.5
-    with pytest.raises(InputError, match="another `data.train` than it was begun with"):
+    with pytest.raises(InputError, match="cannot be resumed with another `data.train`"):
         trainer.resume(folder.path, **options)
 
 

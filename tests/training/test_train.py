@@ -146,7 +146,7 @@ def test_images_without_matplotlib_name_the_extra_before_anything_is_made(
 
 def test_a_run_is_not_replaced_unasked_nor_by_a_run_made_from_its_files(finished, tmp_path):
     before = sorted((path, path.stat().st_mtime_ns) for path in finished.path.rglob("*"))
-    with pytest.raises(InputError, match="exists already"):
+    with pytest.raises(InputError, match="exists already. Give --resume to continue it"):
         train(finished.recipe(), finished.path)
     with pytest.raises(InputError, match="the recipe is in it"):
         train(finished.recipe(), finished.path, overwrite=True, recipe_file=finished.recipe_file)
@@ -211,10 +211,10 @@ def test_a_resumed_run_keeps_its_recipe_and_its_texts(finished, tmp_path):
     upper = "".join(pair[1].upper() + "\n" for pair in PAIRS)
     (corpus / "train.de").write_text(upper, encoding="utf-8")
     for section, key, value, message in (
-        ("model", "model_dim", 32, "another `model.model_dim` than"),
-        ("text", "vocabulary_size", 140, "another `text.vocabulary_size` than"),
-        ("training", "ema_momentum", 0.8, "another `training.ema_momentum` than"),
-        ("data", "drop_duplicates", False, "another `data.drop_duplicates` than"),
+        ("model", "model_dim", 32, "another `model.model_dim`. Received"),
+        ("text", "vocabulary_size", 140, "another `text.vocabulary_size`. Received"),
+        ("training", "ema_momentum", 0.8, "another `training.ema_momentum`. Received"),
+        ("data", "drop_duplicates", False, "another `data.drop_duplicates`. Received"),
         ("data", "folder", str(corpus), "another target side of `data.train`, .*train.de"),
     ):
         values = finished.recipe().to_dict()
@@ -233,7 +233,7 @@ def test_a_resumed_run_keeps_its_recipe_and_its_texts(finished, tmp_path):
         ("model", {"kind": "classifier"}, "its `kind` is not that of the recipe"),
     ],
 )
-def test_a_run_that_another_cannot_go_on_from_is_refused(
+def test_a_run_that_another_cannot_start_from_is_refused(
     finished, tmp_path, section, changes, message
 ):
     values = finished.recipe().to_dict()

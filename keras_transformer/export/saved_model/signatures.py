@@ -312,9 +312,9 @@ class Signatures:
             compiled: Function from padded ids and values to ids and numbers.
             n_best: Number of hypotheses per sentence.
             values: Further arguments of `compiled`, one tensor `(batch,)` per argument.
-            further: A function that computes further results of a chunk from its padded source ids,
-                its padded target ids and its number of sentences; and initial values of these
-                results for the whole batch.
+            further: A function and initial values for further results. The function computes the
+                results of a chunk from its padded source ids, its padded target ids and its number
+                of sentences. The initial values are for the whole batch.
         """
         further_outputs, further_results = further or (lambda *_: {}, {})
 

@@ -101,7 +101,7 @@ def test_the_command_makes_int8_files_that_the_translator_reads(
 
 
 def test_a_folder_of_version_0_2_is_its_file_of_ids(litert_report, engine, tmp_path):
-    """0.2 named the file from ids to ids `model_ids.tflite`, beside one that took text."""
+    """0.2 named the file of ids `model_ids.tflite`, and had another file that took text."""
     folder = shutil.copytree(litert_report.folder, tmp_path / "old")
     (folder / "model.tflite").rename(folder / "model_ids.tflite")
     (folder / "model.tflite").write_bytes(b"a file that takes text")

@@ -53,7 +53,7 @@ def run(model, limits, beam_size, alpha=0.6, n_best=1, early_stopping=True, **ra
     )
 
 
-def test_greedy_equals_a_search_that_scores_every_prefix_anew(rng):
+def test_greedy_equals_a_search_that_scores_every_prefix_again(rng):
     model = HistoryModel.random(rng, SENTENCES, VOCABULARY, end=0.5)
     limits = [row % (ROOM + 1) for row in range(SENTENCES)]
     expected = [
@@ -74,7 +74,7 @@ def test_greedy_equals_a_search_that_scores_every_prefix_anew(rng):
     ],
 )
 @pytest.mark.parametrize("early_stopping", [True, False])
-def test_beam_equals_a_search_that_scores_every_prefix_anew(
+def test_beam_equals_a_search_that_scores_every_prefix_again(
     rng, beam_size, alpha, n_best, vocabulary, early_stopping
 ):
     model = HistoryModel.random(rng, SENTENCES, vocabulary, end=1.0)
