@@ -31,7 +31,7 @@ def runs(
     were never annotated; `synthesize` on half of the pairs, with and without back-translations of
     the other half; `clean` on all pairs with the other half damaged, on what `keras-transformer
     clean` leaves, and on the undamaged half. All are compared with a training on all pairs. Fewer
-    pairs get more epochs, for as many steps. The same command continues where it was interrupted.
+    pairs get more epochs, to read as many. The same command continues where it was interrupted.
 
     Args:
         experiments: Tools to try.

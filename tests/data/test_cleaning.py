@@ -182,7 +182,7 @@ def test_a_pages_program_reads_the_scores_of_others(tmp_path, page, mark, files,
         write(tmp_path, name, lines)
     scores = [[0.9, 0.2], [0.8, 0.9], [1.0, 0.6]]
     write(tmp_path, "scores.jsonl", [json.dumps({"LanguageIDFilter": pair}) for pair in scores])
-    write(tmp_path, "synthetic/mono.de.tsv.scores", ["-0.7000", "-0.2000", "-0.0100"])
+    write(tmp_path, "synthetic/mono.de.tsv.scores", ["-10.7000", "-0.0100", "-0.2000"])
     python = f"PATH={pathlib.Path(sys.executable).parent}:$PATH\n"
     program = python + block.partition("keras-transformer")[0]
     subprocess.run(["bash", "-ec", program], cwd=tmp_path, check=True)
