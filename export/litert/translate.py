@@ -1,7 +1,7 @@
 """Translates stdin with a LiteRT export, without our package; only "\\n" ends a line.
 
 pip install ai-edge-litert sentencepiece
-python translate.py FOLDER [--search beam] [--batch-size 32] [--threads 2] < in.txt > out.txt
+python translate.py FOLDER [--search beam] [--batch-size 8] [--threads 2] < in.txt > out.txt
 """
 
 import argparse
@@ -17,6 +17,8 @@ END_ID, UNKNOWN_ID = 2, 3  # 0 is padding, 1 the beginning of a sentence
 
 
 def load(folder, threads=2):
+    if not (folder / "model.tflite").is_file():
+        sys.exit(f"{folder}: not a LiteRT export: no model.tflite.")
     manifest = json.loads((folder / "export.json").read_text(encoding="utf-8"))
     source, target = (
         sentencepiece.SentencePieceProcessor(str(folder / manifest[name]))
@@ -37,7 +39,7 @@ def load(folder, threads=2):
     return encode, target, interpreter, manifest["source_lengths"]
 
 
-def translate(model, lines, search="greedy", batch_size=32):
+def translate(model, lines, search="greedy", batch_size=8):
     encode, target, interpreter, lengths = model
     sources = [ids[: lengths[-1] - 1] + [END_ID] for ids in encode(lines)]
     order = sorted(range(len(lines)), key=lambda place: len(sources[place]))
@@ -62,7 +64,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--search", choices=["greedy", "beam"], default="greedy")
-    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--batch-size", type=int, default=8)
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
     if options.batch_size < 1:

@@ -103,7 +103,7 @@ def _train(options):
 
 
 def _import(options):
-    begin_with_model(options.folder)
+    begin_with_model(options.folder, "model folder")
     from keras_transformer.importing import import_run
 
     print(import_run(**option_values(options)))

@@ -153,11 +153,10 @@ class LiteRTEngine(Engine):
     def _search(self, beam_size, n_best):
         manifest = self.manifest
         beam_size = manifest["beam_size"] if beam_size is None else beam_size
-        if beam_size not in (1, manifest["beam_size"]):
-            raise InputError(
-                f"`beam_size` must be 1 or what this export was made with, "
-                f"{manifest['beam_size']}. Received: beam_size={beam_size!r}."
-            )
+        sizes = sorted({1, manifest["beam_size"]})
+        if beam_size not in sizes:
+            rule = f"`beam_size` must be {' or '.join(map(str, sizes))} in this export."
+            raise InputError(f"{rule} Received: beam_size={beam_size!r}.")
         limit = 1 if beam_size == 1 else manifest["n_best"]
         check_positive(n_best=n_best)
         if n_best > limit:

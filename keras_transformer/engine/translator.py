@@ -127,7 +127,10 @@ class Translator:
         if markup is not None:
             check_choice("markup", markup, MARKUP)
             if markup == "html" and "align" not in self.engine.capabilities:
-                raise self.engine.lacks("align", "markup")
+                rule = (
+                    "`markup=html` needs alignments: a run, a CTranslate2 export, or a SavedModel"
+                )
+                raise InputError(f"{rule} with `align`. Received: {self.engine.noun}.")
             protected = [protect(text, markup, self._placeholders) for text in texts]
             texts = [source.text for source in protected]
             if markup == "html":

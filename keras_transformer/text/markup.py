@@ -21,7 +21,7 @@ from keras_transformer.text.placeholders import (
     Placeholders,
     symbol,
 )
-from keras_transformer.text.splitting import UNIT
+from keras_transformer.text.splitting import LETTER, UNIT
 
 Markup = Literal["placeholders", "html"]
 MARKUP = ("placeholders", "html")
@@ -35,6 +35,7 @@ _EMPTY = set("area base br col embed hr img input link meta source track wbr".sp
 _BLOCKS = set("br dd div dl dt h1 h2 h3 h4 h5 h6 hr img li ol option p table td th tr ul".split())
 _SYMBOL = regex.compile(r"<ph_\d+>")
 _UNIT = regex.compile(rf"{_SYMBOL.pattern}|{UNIT}", regex.V1)
+_LETTER = regex.compile(LETTER, regex.V1)
 _SPECIAL = ("<s>", "</s>", "<pad>")
 
 
@@ -62,14 +63,18 @@ _Aligned = TypeVar("_Aligned", bound=Aligned)
 
 @dataclasses.dataclass
 class _Mark:
-    """A tag or an item, and its place: the number of characters before it, without spaces."""
+    """A tag or an item, and its place: the number of characters before it, without spaces.
+
+    A space of None is written only between an item and a word: the item touches a sign or the end
+    of the source, and must not join the word that it is next to in the translation.
+    """
 
     begin: str
     start: int
-    space_before: bool
+    space_before: bool | None
     end: str = ""
     stop: int = 0
-    space_after: bool = False
+    space_after: bool | None = False
     number: int = 0  # of a placeholder
     children: list["_Mark"] = dataclasses.field(default_factory=list)
 
@@ -112,13 +117,15 @@ class _Writer:
         for match in self.pattern.finditer(text):
             self.add(text[place : match.start()])
             place = match.end()
-            self.item(match[0], text[place : place + 1].isspace())
+            self.item(match[0], text[place : place + 1])
         self.add(text[place:])
 
-    def item(self, text, space_after):
+    def item(self, text, following):
         literal = html.escape(text, quote=False) if self.is_html else text
         mark = self._mark(literal)
-        mark.space_after = space_after
+        if not (mark.space_before or _LETTER.match(self.text[-1])):
+            mark.space_before = None
+        mark.space_after = following.isspace() or (False if _LETTER.match(following) else None)
         if len(self.literals) < self.symbols_left:
             self.literals.append(literal)
             mark.number = len(self.literals)
@@ -212,6 +219,11 @@ def restore(
     return dataclasses.replace(translation, text=text, alternatives=alternatives)
 
 
+def _is_space(space, text):
+    """Returns whether a mark has a space next to a text that follows, or to a last character."""
+    return space or (space is None and bool(_LETTER.match(text)))
+
+
 class _Restorer:
     def __init__(self, translation, protected, origins, tag):
         self._protected = protected
@@ -258,11 +270,13 @@ class _Restorer:
         place = lower
         for start, stop, mark in self._places(marks, lower, upper):
             self._words(place, start)
-            self._space(start, mark.space_before and start == stop)
+            text_before = self._out[-1][-1:] if self._out else ""
+            self._space(start, start == stop and _is_space(mark.space_before, text_before))
             self._out.append(mark.begin)
             yield mark.children, start, stop
             self._out.append(mark.end)
-            self._owes_space = start == stop and mark.space_after
+            text_after = self._units[stop].text if stop < len(self._units) else ""
+            self._owes_space = start == stop and _is_space(mark.space_after, text_after)
             place = stop
         self._words(place, upper)
 

@@ -167,7 +167,7 @@ def test_the_command_translates_without_tensorflow_or_keras(engines_of, folder_o
         ("saved_model", {"sampling": True, "seed": (1, 2)}, "one `seed`, or one for each text"),
         ("saved_model", {"batch_size": 0}, "`batch_size` must be a positive integer"),
         ("saved_model", {"long_input": "split"}, "`long_input` is fixed at 'truncate'"),
-        ("litert", {"beam_size": 2}, "1 or what this export was made with, 3"),
+        ("litert", {"beam_size": 2}, "`beam_size` must be 1 or 3 in this export"),
         ("litert", {"length_penalty": 0.5}, "`length_penalty` is fixed at 0.8 in a LiteRT export"),
         ("litert", {"n_best": 3}, "at most 2 in this search"),
         ("litert", {"n_best": 2, "beam_size": 1}, "at most 1 in this search"),

@@ -63,6 +63,11 @@ def in_order(words):
     return [(word.upper(), place) for word, place in unchanged(words)]
 
 
+def without_signs(words):
+    pairs = [(word.strip("(),.:"), place) for word, place in in_order(words)]
+    return [(word, place) for word, place in pairs if word]
+
+
 def backwards(words):
     return in_order(words)[::-1]
 
@@ -93,15 +98,23 @@ def test_an_item_is_a_placeholder_that_the_model_writes_where_it_wants():
     translation = translated(source, lambda words: unchanged(words)[::-1], "placeholders")
     assert translation == "now a@b.org at {name} Mail"
     # Without placeholders in the vocabulary an item stands between the words around it.
-    translation = translated("Mail {name} at home", in_order, "html", Placeholders())
-    assert translation == "MAIL {name} AT HOME"
+    for source, expected in [
+        ("Mail {name} at home", "MAIL {name} AT HOME"),
+        # It does not join a word where the model has removed the signs between.
+        ("Read ({url}) at home, {name}.", "READ {url} AT HOME {name}"),
+        ("{name}: read it", "{name} READ IT"),
+        ("({name})读", "{name}读"),  # a script without spaces
+    ]:
+        assert translated(source, without_signs, "html", Placeholders()) == expected
 
 
 def test_markup_needs_an_engine_that_can_do_it():
     class Plain(FakeEngine):
         capabilities = frozenset({"translate"})
 
-    with pytest.raises(InputError, match="`markup` needs a run folder"):
+    with pytest.raises(
+        InputError, match="`markup=html` needs alignments: .* Received: this export"
+    ):
         Translator(Plain(in_order)).translate(["<b>a</b>"], markup="html")
     assert Translator(Plain(in_order)).translate(["a"], markup="placeholders")[0].text == "A"
     with pytest.raises(InputError, match="`markup` must be one of placeholders, html"):

@@ -55,6 +55,9 @@ def test_the_example_translates_without_this_package(litert_report, engine, sear
     with pytest.raises(subprocess.CalledProcessError) as caught:
         translated(litert_report.folder, stdin, "--batch-size", "0")
     assert b"must be a positive integer. Received: 0." in caught.value.stderr
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        translated(EXPORT, stdin)
+    assert caught.value.stderr.decode() == f"{EXPORT}: not a LiteRT export: no model.tflite.\n"
 
 
 def test_a_line_break_in_a_translation_shifts_nothing(litert_report, engine):
