@@ -65,8 +65,8 @@ _Aligned = TypeVar("_Aligned", bound=Aligned)
 class _Mark:
     """A tag or an item, and its place: the number of characters before it, without spaces.
 
-    A space of None is written only between an item and a word: the item touches a sign or the end
-    of the source, and must not join the word that it is next to in the translation.
+    A space of None is written only between an item and a word. Such an item touches a sign or the
+    end of the source, and must not join the next word of the translation.
     """
 
     begin: str
