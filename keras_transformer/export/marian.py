@@ -50,7 +50,8 @@ class MarianExporter(Exporter):
         for name, allowed in _VALUES.items():
             if received[name] not in allowed:
                 rule = f"A model of Marian has `{name}` {' or '.join(map(repr, allowed))}"
-                raise InputError(f"{rule}. Received: {received[name]!r}.")
+                advice = "Export a model that was imported from Marian or trained in its form."
+                raise InputError(f"{rule}. Received: {received[name]!r}. {advice}")
         if np.any(np.asarray(engine.model.target_embedding.embeddings)[BOS_ID]):
             show("Marian's decoder begins with zeros, not with a trained vector: texts may differ.")
         if config.normalize_first and config.decoder != "ssru":  # Keys are normalized once only.

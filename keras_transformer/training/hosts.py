@@ -184,9 +184,9 @@ def _meet(hosts, options):
             shutdown_timeout_seconds=_GOODBYE_SECONDS,
         )
     except (RuntimeError, ValueError) as error:
-        raise InputError(
-            f"--hosts {hosts}: the hosts did not meet: {str(error).strip().splitlines()[0]:.300}"
-        ) from None
+        reason = f"the hosts did not meet: {str(error).strip().splitlines()[0]:.300}"
+        advice = " Without a launcher, give the address of each host." if hosts == "auto" else ""
+        raise InputError(f"--hosts {hosts}: {reason}{advice}") from None
 
 
 def _addresses(hosts, index):
