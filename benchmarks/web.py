@@ -114,7 +114,7 @@ def _visit(folder, script):
     return online, offline, figures
 
 
-def _beside_python(folder, texts, beam_size, page, offline):
+def _compared_with_python(folder, texts, beam_size, page, offline):
     """Figures of one search in the browser, and of LiteRT in Python with one thread."""
     from keras_transformer import Translator
 
@@ -165,7 +165,7 @@ def visit(artifact: pathlib.Path, source: str, sentences: int = 200) -> dict[str
     online, offline, report = _visit(artifact, script)
     for beam_size, page in online.items():
         search = texts, int(beam_size), page, offline[beam_size]
-        report[f"beam_size={beam_size}"] = _beside_python(artifact, *search)
+        report[f"beam_size={beam_size}"] = _compared_with_python(artifact, *search)
     return report
 
 

@@ -253,7 +253,7 @@ def test_a_conversation_goes_from_recipe_to_export_with_an_encoder_over_turns(tm
             assert far.text == near.text and far.score == pytest.approx(near.score, abs=1e-5)
 
 
-def test_a_language_model_goes_on_with_a_line_and_is_evaluated_and_exported(tmp_path, capsys):
+def test_a_language_model_continues_with_a_line_and_is_evaluated_and_exported(tmp_path, capsys):
     corpus = write_corpus(tmp_path)
     text = (corpus / "train.en").read_text(encoding="utf-8")
     (corpus / "many.en").write_text(text * 36, encoding="utf-8")

@@ -41,7 +41,7 @@ def test_similarity_falls_with_distance():
     assert (np.diff(products[50, 50:56]) < 0).all()
 
 
-def test_past_the_training_fixed_positions_go_on_and_learned_ones_do_not():
+def test_past_the_training_fixed_positions_continue_and_learned_ones_do_not():
     trained, width = 16, 34
     layer = LearnedPositionalEmbedding(max_length=48)
     layer.build((None, None, width))

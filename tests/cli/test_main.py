@@ -92,6 +92,7 @@ BAD_INPUTS = {
         ["evaluate", "--model", "run", "--source", "corpus/train.en", "--reference", "no.de"],
         "no.de",
     ),
+    "no model to import": (["import", "no", "--output", "new"], "no: no such model folder."),
     "an export of no run": ([*EXPORT, "corpus"], "not a run folder"),
 }
 

@@ -65,7 +65,7 @@ def test_it_stops_when_no_hypothesis_can_still_win(step_by_step, n_best, bias, s
     assert model.calls == steps
 
 
-def test_it_goes_on_while_the_penalty_could_still_turn_the_order(step_by_step):
+def test_it_continues_while_the_penalty_could_still_turn_the_order(step_by_step):
     # ln 0.5 has ended. At three tokens ln 0.4 / (8 / 6)^2 = -0.52 is better than ln 0.5 = -0.69.
     model = HistoryModel.of_probabilities(
         {(): {EOS: 0.5, 3: 0.4, 4: 0.1}, (3,): {3: 1.0}, (3, 3): {EOS: 1.0}, (4,): {4: 1.0}}

@@ -24,7 +24,7 @@ def test_samples_of_a_split_text_are_joined_one_by_one():
     assert [t.text for t in (whole, *whole.alternatives)] == ["a c", "b d"]
 
 
-def test_what_follows_a_forced_beginning_goes_on_through_all_parts():
+def test_what_follows_a_forced_beginning_continues_through_all_parts():
     forced = Translation("a b", -1, -5, ids=(7, 8), continuation_log_probability=-2.0)
     forced = dataclasses.replace(forced, continuation_length=1)
     whole = Translation.joined([forced, Translation("c", -1, -3, ids=(9, 9, 2))])

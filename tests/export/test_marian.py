@@ -133,7 +133,7 @@ def test_what_marians_decoder_does_otherwise_is_announced(make_engine, capsys):
     ("fields", "message"),
     [
         ({"layer_norm_epsilon": 1e-5}, "`layer_norm_epsilon` 1e-06. Received: 1e-05"),
-        ({"position_layout": "interleaved"}, "`position_layout` 'halves'"),
+        ({"position_layout": "interleaved"}, "'interleaved'. Export a model that was imported"),
         ({"position_frequencies": "paper"}, "`position_frequencies` 'marian'"),
         ({"positions": "learned"}, "`positions` 'sinusoidal' or 'none'"),
         ({"positions": "rotary"}, "has sinusoidal, learned or no positions"),

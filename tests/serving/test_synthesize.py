@@ -73,7 +73,7 @@ def test_each_hypothesis_is_a_pair_with_its_score_and_a_recipe_takes_them(
     assert (corpus.name, corpus.tag) == ("mono-de", "bt" if back else None)
 
 
-def test_an_interrupted_command_goes_on_where_it_stopped(upper, tmp_path, capsys):
+def test_an_interrupted_command_continues_where_it_stopped(upper, tmp_path, capsys):
     (tmp_path / "more.de.gz").write_bytes(gzip.compress(b"a\nb\nc\n"))
     arguments = ["--input", "mono.de", "more.de.gz", "--chunk-lines", "2", "--n-best", "2"]
     assert synthesize(capsys, *arguments, "--output", "whole")[0] == 0

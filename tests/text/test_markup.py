@@ -102,7 +102,7 @@ def test_an_item_is_a_placeholder_that_the_model_writes_where_it_wants():
         ("Mail {name} at home", "MAIL {name} AT HOME"),
         # It does not join a word where the model has removed the signs between.
         ("Read ({url}) at home, {name}.", "READ {url} AT HOME {name}"),
-        ("{name}: read it", "{name} READ IT"),
+        ("{name}: read it ({url}).", "{name} READ IT {url}"),
         ("({name})读", "{name}读"),  # a script without spaces
     ]:
         assert translated(source, without_signs, "html", Placeholders()) == expected

@@ -31,7 +31,7 @@ assert "tensorflow" not in sys.modules
 """
 
 
-def test_a_run_goes_on_on_jax_within_an_epoch_and_from_there_on_tensorflow_again(tmp_path):
+def test_a_run_continues_on_jax_within_an_epoch_and_from_there_on_tensorflow_again(tmp_path):
     pytest.importorskip("jax")
     options = dict(r_drop=1.0, accumulation_steps=2, ema_momentum=0.5, max_shapes=2)
     options |= dict(learning_rate_scale=60.0, jit_compile=False, sample_translations=1)

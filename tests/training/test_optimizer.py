@@ -83,7 +83,7 @@ def test_the_average_takes_the_weights_of_each_optimizer_step_once(pairs, accumu
     assert max(moved) > 1e-2 and max(wrong) < 1e-6
 
 
-def test_a_checkpoint_of_version_0_2_goes_on_with_the_momentum_of_its_recipe(tmp_path):
+def test_a_checkpoint_of_version_0_2_continues_with_the_momentum_of_its_recipe(tmp_path):
     files = {"source": "s", "target": "t"}
     options = dict(accumulation_steps=3, ema_momentum=0.75)
     values = {"data": {"train": files, "validation": files}, "training": options}

@@ -132,7 +132,7 @@ def unbroken(trainer, tmp_path_factory):
     return folder, moments
 
 
-def test_a_run_that_ended_at_any_moment_goes_on_to_the_results_of_an_unbroken_one(
+def test_a_run_that_ended_at_any_moment_continues_to_the_results_of_an_unbroken_one(
     trainer, unbroken, results, tmp_path
 ):
     folder, moments = unbroken
@@ -251,7 +251,7 @@ def test_an_average_of_the_last_epochs_is_the_model_one_of_the_best_if_it_is_bet
         np.testing.assert_allclose(weight, np.mean(candidates, axis=0), rtol=1e-6, atol=1e-7)
 
 
-def test_an_epoch_goes_on_from_a_step(trainer, results, tmp_path, monkeypatch):
+def test_an_epoch_continues_from_a_step(trainer, results, tmp_path, monkeypatch):
     there = {"source": "train.en", "target": "train.de", "tag": "2de"}
     back = {"source": "train.de", "target": "train.en"}
     (trainer.corpus / "terms.tsv").write_text("dogs\tHund\n")
