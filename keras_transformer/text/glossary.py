@@ -10,12 +10,13 @@ import regex
 
 from keras_transformer.errors import InputError
 from keras_transformer.files import iterate_lines
+from keras_transformer.text.folding import fold, fold_case
 from keras_transformer.text.splitting import TERM_SYMBOLS, UNIT, are_whole_words
 
 _BEGIN, _AS, _END = TERM_SYMBOLS
 _ANNOTATION = re.compile(rf"({_BEGIN} |{_AS} .*?{_END})", re.DOTALL)
 # A symbol of the vocabulary, which contains no term; or a word, a character or a sign.
-_UNIT = regex.compile(rf"<[\w\-]+>|{UNIT}", regex.V1)
+_UNIT = regex.compile(rf"<[\w\-]+>|>>[\w\-]+<<|{UNIT}", regex.V1)
 _MAX_IN_TRAINING = 3  # annotated terms per pair
 # Maximum ratio of the lengths of an inflected word and its form in the glossary.
 _LONGEST_FORM = 1.5
@@ -37,7 +38,8 @@ class Glossary:
     """Terms with their translations.
 
     A term matches only whole words, as written or with an upper-case first letter; the longest term
-    wins. In scripts without spaces between words, and in Korean, it matches anywhere.
+    wins. In scripts without spaces between words, and in Korean, it matches anywhere. Differences
+    that readers do not see, such as kinds of apostrophes and spaces, do not matter: see `fold`.
 
     Args:
         rows: Terms and translations; a term is translated by its first translation.
@@ -49,12 +51,13 @@ class Glossary:
     """
 
     def __init__(self, rows: Iterable[tuple[str, str]]):
-        self._translations: dict[str, list[str]] = {}
+        self._translations: dict[str, list[str]] = {}  # of folded terms
         for term, translation in rows:
-            self._translations.setdefault(term.strip(), []).append(translation.strip())
+            folded_term = fold(term).text.strip()
+            self._translations.setdefault(folded_term, []).append(translation.strip())
         translations = self._translations
         if not translations or not all(
-            term and all(translations_of_term)
+            term and all(map(_is_visible, translations_of_term))
             for term, translations_of_term in translations.items()
         ):
             raise InputError("A glossary needs terms with translations, none of them blank.")
@@ -69,7 +72,7 @@ class Glossary:
         """Reads `term<TAB>translation` lines; raises `InputError` for other lines."""
         rows = [line.split("\t") for line in iterate_lines(path)]
         for number, row in enumerate(rows, start=1):
-            if len(row) != 2 or not all(map(str.strip, row)):
+            if len(row) != 2 or not all(map(_is_visible, row)):
                 rule = "expected a term and its translation with one tab between them"
                 raise InputError(f"{path}, line {number}: {rule}. Received: {row!r:.60}.")
         return cls((term, translation) for term, translation in rows)
@@ -81,21 +84,25 @@ class Glossary:
         be up to one and a half times as long.
         """
         matches, end = [], 0
-        words = None if target is None else _UNIT.findall(target.casefold())
-        for unit in _UNIT.finditer(text):
+        folded = fold(text)
+        words = None if target is None else _UNIT.findall(fold_case(target))
+        for unit in _UNIT.finditer(folded.text):
             start = unit.start()
             if start < end:
                 continue
             for term in self._by_unit.get(unit[0], ()):
                 stop = start + len(term)
-                if not (text.startswith(term, start) and are_whole_words(text, start, stop)):
+                if not folded.text.startswith(term, start):
+                    continue
+                span = folded.span(start, stop)
+                if span is None or not are_whole_words(folded.text, start, stop):
                     continue
                 end, translations = stop, self._translations[term]
                 if words is not None:
                     translations = [
                         translation for translation in translations if _is_among(translation, words)
                     ]
-                matches += [Match(start, stop, translation) for translation in translations[:1]]
+                matches += [Match(*span, translation) for translation in translations[:1]]
                 break
         return matches
 
@@ -107,8 +114,12 @@ class Glossary:
         return annotate(source, [matches[place] for place in places]), target
 
 
+def _is_visible(text: str) -> bool:
+    return bool(fold(text).text.strip())
+
+
 def _is_among(phrase: str, words: list[str]) -> bool:
-    *first, last = _UNIT.findall(phrase.casefold())
+    *first, last = _UNIT.findall(fold_case(phrase))
     size = len(first) + 1
     return any(
         word.startswith(last)
@@ -177,7 +188,7 @@ def learn_terms(
     numbers: tuple[dict, dict] = {"": 0}, {"": 0}  # of words; "" is the origin of words without
     links, starts, count = [np.zeros((4, 0), np.int32)], [0, 0], 0
     for pair in pairs:
-        words = [dict.fromkeys(["", *_WORD.findall(text)]) for text in pair]
+        words = [dict.fromkeys(["", *_WORD.findall(fold(text).text)]) for text in pair]
         source_words, target_words = (
             np.array([ids.setdefault(word, len(ids)) for word in side], np.int32)
             for ids, side in zip(numbers, words, strict=True)

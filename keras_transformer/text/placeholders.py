@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import regex
 
+from keras_transformer.text.folding import fold
 from keras_transformer.text.splitting import LETTER
 
 _IN_NAME, _IN_HOST = rf"[{LETTER}.+\-]", rf"[{LETTER}\-]"  # of an e-mail address
@@ -69,8 +70,9 @@ def symbol(number: int) -> str:
 def with_placeholders(source: str, target: str, placeholders: Placeholders) -> tuple[str, str]:
     """Replaces by placeholders what both sides of a training pair have in common.
 
-    These are URLs, e-mail addresses, fields and tags that occur equally often on both sides. Their
-    first number depends on the text, so that all tokens are learned. Further items stay unchanged.
+    These are URLs, e-mail addresses, fields and tags that occur equally often on both sides, except
+    for differences that readers do not see; see `fold`. Their first number depends on the text, so
+    that all tokens are learned. Further items stay unchanged.
 
     >>> with_placeholders("Ask a@b.org, {me}.", "Fragen Sie a@b.org, {me}.", Placeholders(1))
     ('Ask <ph_1>, {me}.', 'Fragen Sie <ph_1>, {me}.')
@@ -78,7 +80,9 @@ def with_placeholders(source: str, target: str, placeholders: Placeholders) -> t
     count, numbers = placeholders
     first = zlib.crc32(source.encode())
     pattern = _IN_TRAINING[numbers]
-    source_items, target_items = pattern.findall(source), pattern.findall(target)
+    source_items, target_items = (
+        [fold(item).text for item in pattern.findall(side)] for side in (source, target)
+    )
     common = [
         item
         for item in dict.fromkeys(source_items)
@@ -96,8 +100,9 @@ def with_placeholders(source: str, target: str, placeholders: Placeholders) -> t
         occurrences: collections.Counter[str] = collections.Counter()
 
         def replace(match):
-            occurrences[match[0]] += 1
-            return symbol_of_occurrence.get((match[0], occurrences[match[0]] - 1), match[0])
+            item = fold(match[0]).text
+            occurrences[item] += 1
+            return symbol_of_occurrence.get((item, occurrences[item] - 1), match[0])
 
         return pattern.sub(replace, text)
 

@@ -60,9 +60,62 @@ def test_words_end_where_their_letters_and_marks_do_and_anywhere_in_scripts_with
     assert len(Glossary([("t", term)]).matches("t", text)) == bool(count)
 
 
+@pytest.mark.parametrize(
+    ("term", "place"),
+    [
+        ("driver's seat", "driver’s seat"),
+        ("driver’s seat", "driver's seat"),
+        ("driver's seat", "driverʼs\u00a0\u202fseat"),
+        ('a "big" dog', "a “big” dog"),
+        ("re-entry", "re\u2011entry"),
+        ("big dog", "big  dog"),
+        ("big\u00a0dog", "big\t \u200b dog"),
+        ("café", "cafe\u0301"),
+        ("cafe\u0301", "café"),
+        ("개", "\u1100\u1162"),
+        ("steering", "steer\u00ading"),
+        ("steer\u00ading", "stee\u200bri\u2060ng"),
+        ("rack 12", "ｒａｃｋ　１２"),
+        ("ガス", "ｶﾞｽ"),
+        ("office", "o\ufb03ce"),
+        ("istanbul", "İstanbul"),
+        ("istanbul", "I\u0307stanbul"),
+        ("İstanbul", "I\u0307stanbul"),
+        ("istanbul", "i\u0307stanbul"),  # what `"İ".lower()` gives
+        ("ılık", "Ilık"),
+    ],
+)
+@pytest.mark.parametrize("rest", ["", " İ\u0307 a\u0301\u00ad \ufb01 ㍿  "])
+def test_differences_that_nobody_sees_do_not_hide_a_term(term, place, rest):
+    glossary, text = Glossary([(term, "x")]), f"{rest}“{place}”{rest}"
+    (match,) = glossary.matches(text)
+    assert text[match.start : match.stop] == place
+    annotated = annotate(text, [match])
+    assert f"<term_begin> {place}<term_as> x<term_end>" in annotated
+    assert without_annotations(annotated) == text
+    assert Glossary([("t", term)]).matches("t", text) == [(0, 1, term)]
+
+
+@pytest.mark.parametrize(
+    ("term", "text", "count"),
+    [
+        ("dog", "dog\u00adhouse", 0),
+        ("会社", "㍿会社", 1),  # not a part of one character
+        ("ILIK", "ılık", 0),
+        ("epo", ">>epo<< epo", 1),  # a tag of an imported model is no word
+    ],
+)
+def test_a_folded_text_has_no_other_words(term, text, count):
+    matches = Glossary([(term, "x")]).matches(text)
+    assert [text[match.start : match.stop] for match in matches] == [term] * count
+
+
 def test_words_are_learned_with_their_marks():
     pairs = [("one house", "एक घर"), ("one book", "एक किताब"), ("book", "किताब")] * 3
     assert ("book", "किताब") in set(learn_terms(pairs))
+    # The second pair spells both words in another way.
+    pairs = [("café", "caffè"), ("cafe\u0301", "caf\u00adfe\u0300")]
+    assert ("café", "caffè") in set(learn_terms(pairs))
 
 
 WORDS = ["a", "dog", "Dog", "big", "dogs", "<ph_1>", "<2de>", "the", "snow.", "(dog)", "x\u00a0"]
@@ -146,7 +199,11 @@ def test_up_to_three_terms_of_a_training_pair_are_drawn():
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("a\tb\nc", "line 2: expected a term and its translation"), ("a\t ", "line 1: expected")],
+    [
+        ("a\tb\nc", "line 2: expected a term and its translation"),
+        ("a\t ", "line 1: expected"),
+        ("a\t\u200b", "line 1: expected"),
+    ],
 )
 def test_a_file_that_is_no_glossary_is_refused(tmp_path, content, message):
     (tmp_path / "terms.tsv").write_text(content, encoding="utf-8")

@@ -324,6 +324,10 @@ def test_placeholders_of_a_pair_are_what_both_sides_have_equally_often():
     assert re.sub(r"<ph_\d>", lambda match: back[match[0]], other) == target
     # An item that one side has more often stays.
     assert with_placeholders("{x} {x}", "{x}", EIGHT) == ("{x} {x}", "{x}")
+    # `ß` and an `ä` of two characters, a word with a soft hyphen, and other apostrophes.
+    pair = "{größe} {a\u0308} {it's}", "{it’s} {ä} {grö\u00adße}"
+    one, other = with_placeholders(*pair, EIGHT)
+    assert one.split() == other.split()[::-1] and "{" not in one
     with_numbers = with_placeholders("12 of 13", "13 von 12", Placeholders(9, True))
     assert not re.search(r"1\d", "".join(with_numbers))
 
@@ -353,6 +357,10 @@ def test_a_model_of_annotations_reads_terms_with_their_translations(tmp_path):
     assert translation == "Köter dogs a Riesenköter"
     file = tmp_path / "terms.tsv"
     file.write_text("".join(f"{a}\t{b}\n" for a, b in TERMS.items()), encoding="utf-8")
+    source = "The driver&rsquo;s&nbsp; <b>seat</b> is {x}"
+    translator.translate([source], markup="html", glossary={"driver's seat": "Sitz"})
+    term = "<term_begin> driver’s\u00a0 seat<term_as> Sitz<term_end>"
+    assert engine.texts == [f"The {term} is <ph_1>"]
     # Terms are looked for in what the model reads: not in a tag, nor up to a tag alone.
     source = '<a href="dog">See</a> {x} &amp; <i>the big</i> dog at <b>the</b> snow. now'
     translation = translator.translate([source], markup="html", glossary=file)[0].text
