@@ -18,6 +18,7 @@ from keras_transformer.quiet import import_keras, import_tensorflow
 from keras_transformer.text.glossary import Glossary, annotate, origins
 from keras_transformer.text.markup import MARKUP, Markup, protect, restore
 from keras_transformer.text.placeholders import Placeholders
+from keras_transformer.text.tokenizer import tag_tokens
 
 _RANKING = "length_penalty", "length_normalization", "word_penalty"
 
@@ -95,7 +96,8 @@ class Translator:
 
         Args:
             texts: List of strings. A blank text gives the empty string.
-            tag: Tag of all texts, one of the tags that the model was trained with.
+            tag: Tag of all texts: one of the tags that the model was trained with, or a target
+                language of an imported model, such as `"epo"` for its token `>>epo<<`.
             markup: `"placeholders"` preserves URLs, e-mail addresses and placeholders such as
                 {name} or %s; `"html"` also preserves tags, with character references.
             glossary: Terms with their translations, or a file of `term<TAB>translation` lines.
@@ -117,8 +119,9 @@ class Translator:
         if glossary_by is not None and glossary is None:
             rule = "`glossary_by` needs a `glossary`."
             raise InputError(f"{rule} Received: glossary_by={glossary_by!r}.")
+        token = self._token_of(tag)
         if markup is None and glossary is None:
-            return self.engine.translate(self._tagged(texts, tag), **options)
+            return self.engine.translate(self._tagged(texts, token), **options)
         texts = checked_texts("texts", texts)
         if self.labels is not None:
             name = "glossary" if markup is None else "markup"
@@ -143,11 +146,11 @@ class Translator:
                 options["phrases"] = [
                     [match.translation for match in terms.matches(text)] for text in texts
                 ]
-        translations = self.engine.translate(self._tagged(texts, tag), **options)
+        translations = self.engine.translate(self._tagged(texts, token), **options)
         if markup is None:
             return translations
         restored = [
-            restore(translation, source, origins(text), tag)
+            restore(translation, source, origins(text), token)
             for translation, source, text in zip(translations, protected, texts, strict=True)
         ]
         return restored if shows_alignment else list(map(_without_alignment, restored))
@@ -185,12 +188,13 @@ class Translator:
     ) -> list[Translation]:
         """Scores given translations by teacher forcing; see `ModelEngine.score`."""
         options = self._with_defaults(options, *_RANKING)
-        return self.engine.score(self._tagged(sources, tag), targets, **options)
+        sources = self._tagged(sources, self._token_of(tag))
+        return self.engine.score(sources, targets, **options)
 
     def stream(self, text: str, tag: str | None = None, **options: Any) -> Iterator[str]:
         """Yields one translation as it grows; see `ModelEngine.stream`."""
         options = self._with_defaults(options, *_RANKING, "max_length_ratio")
-        return self.engine.stream(*self._tagged([text], tag), **options)
+        return self.engine.stream(*self._tagged([text], self._token_of(tag)), **options)
 
     def warmup(self, **options: Any) -> int:
         """Compiles ahead what `translate` with these options needs; see `ModelEngine.warmup`."""
@@ -206,18 +210,27 @@ class Translator:
         """Number of functions that XLA has compiled so far."""
         return self.engine.compilations
 
-    def _tagged(self, texts, tag):
+    def _token_of(self, tag):
+        """Returns the token that a tag puts before each text."""
         if tag is None:
-            return texts
-        texts = checked_texts("texts", texts)
-        tokenizer = self.engine.source_tokenizer
-        tags = (self.engine.manifest or {}).get("tags", ()) if tokenizer is None else tokenizer.tags
-        if not tags:
+            return None
+        tokenizer, manifest = self.engine.source_tokenizer, self.engine.manifest or {}
+        if tokenizer is not None:
+            tokens = tokenizer.tag_tokens
+        else:
+            tokens = tag_tokens(manifest.get("tags", ()), manifest.get("language_tags", False))
+        if not tokens:
             raise InputError(f"`tag` needs a model trained with tags. Received: tag={tag!r}.")
-        check_choice("tag", tag, tuple(tags))
+        check_choice("tag", tag, tuple(tokens))
+        return tokens[tag]
+
+    def _tagged(self, texts, token):
+        if token is None:
+            return texts
+        texts, tokenizer = checked_texts("texts", texts), self.engine.source_tokenizer
         # Without its tag, so that a text without tokens stays blank.
         ids = texts if tokenizer is None else tokenizer.tokenize(texts)
-        return [tagged(text, tag if row else None) for text, row in zip(texts, ids, strict=True)]
+        return [tagged(text, token if row else None) for text, row in zip(texts, ids, strict=True)]
 
     def _with_defaults(self, options, *names):
         """Returns options with the defaults of `names`, by default of all options."""

@@ -210,7 +210,8 @@ def restore(
         protected: The source.
         origins: Places in `protected.text` of the characters that the model has read, without
             spaces, -1 for added characters; by default it has read only the text.
-        tag: Tag that the model has read before the text, and before each part of a split text.
+        tag: Token of the tag that the model has read before the text, and before each part of a
+            split text.
     """
     alternatives = tuple(
         restore(alternative, protected, origins, tag) for alternative in translation.alternatives
@@ -388,7 +389,7 @@ def _token_places(tokens: Sequence[str], tag: str | None) -> list[int]:
     names = [
         tokens[i].replace("\u2581", "") for i in places[:2]
     ]  # A space may be a separate token.
-    return places[names.index(f"<{tag}>") + 1 :] if f"<{tag}>" in names else places
+    return places[names.index(tag) + 1 :] if tag in names else places
 
 
 def _middles(tokens: Sequence[str]) -> np.ndarray:

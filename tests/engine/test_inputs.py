@@ -277,17 +277,28 @@ def test_rows_are_padded_to_a_power_of_two():
     ]
 
 
+@pytest.mark.parametrize("spaces", [("", " "), (" ", "  "), ("", ""), ("\u3000", "\u00a0")])
 @pytest.mark.parametrize("tag", ["<bt>", ">>epo<<"])
-def test_each_part_of_a_split_text_has_the_tag_of_the_whole(tag):
+def test_each_part_of_a_split_text_has_the_tag_of_the_whole(tag, spaces):
     texts = ["a dog.", "a man."]
     # An imported model's tag is a symbol as a separator of turns is.
     symbols = {"tags": ("bt",)} if tag == "<bt>" else {"turn_separator": tag}
     tokenizer = Tokenizer.train_from_texts([*texts * 9, f"{tag} a"], 14, **symbols)
     limit = len(tokenizer.tokenize(f"{tag} a man.", add_eos=True))
     with pytest.warns(UserWarning, match="split"):
-        sources, (parts,) = source_ids([f"{tag} a dog. a man."], tokenizer, limit, "split")
+        text = tag.join(spaces) + "a dog. a man."
+        sources, (parts,) = source_ids([text], tokenizer, limit, "split")
     parts = tokenizer.detokenize([sources[part] for part in parts])
     assert parts == [f"{tag} a dog.", f"{tag} a man."]
+    # A tag before a blank text is blank, and a part of a text that has nothing else is left out.
+    blanks = [f"{tag} {blank}" for blank in ["", *BLANK]]
+    assert source_ids([tag, *blanks], tokenizer, limit, "refuse") == (
+        [],
+        [[]] * len([tag, *blanks]),
+    )
+    with pytest.warns(UserWarning, match="split"):
+        _, (parts,) = source_ids([f"{tag} a dog. \u200b\n a man."], tokenizer, limit, "split")
+    assert parts == [0, 1]
 
 
 @pytest.mark.parametrize(

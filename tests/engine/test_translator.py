@@ -137,8 +137,16 @@ def test_a_tag_stands_in_front_of_every_text_but_a_blank_one():
     with pytest.raises(InputError, match="needs a model trained with tags"):
         Translator(FakeRun()).translate(["a"], tag="2fr")
     tokenize = functools.partial(map, lambda text: text.strip("\u200b"))
-    translator.engine.source_tokenizer = types.SimpleNamespace(tags=["2de"], tokenize=tokenize)
+    translator.engine.source_tokenizer = types.SimpleNamespace(
+        tag_tokens={"2de": "<2de>"}, tokenize=tokenize
+    )
     assert translator.score(["a", "\u200b"], [], tag="2de")[0] == ["<2de> a", "\u200b"]
+
+
+def test_a_language_of_an_exported_model_is_written_as_marian_does(monkeypatch):
+    monkeypatch.setattr(TaggedEngine, "manifest", {"tags": ["epo"], "language_tags": True})
+    (translation,) = Translator(TaggedEngine()).translate(["a"], tag="epo")
+    assert translation.text == ">>EPO<< A"
 
 
 class LabellingEngine(FakeRun):

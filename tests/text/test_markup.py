@@ -33,7 +33,7 @@ class FakeEngine(Engine):
 
     def __init__(self, say, placeholders=EIGHT, annotates=False):
         self.say, tokens = say, {"placeholders": placeholders, "annotates_terms": annotates}
-        self.source_tokenizer = types.SimpleNamespace(tags=(), tokenize=list, **tokens)
+        self.source_tokenizer = types.SimpleNamespace(tag_tokens={}, tokenize=list, **tokens)
 
     def translate(self, texts, alignment=False, **options):
         self.texts, translations = texts, []
@@ -285,9 +285,10 @@ class SplittingEngine(FakeEngine):
         return translations
 
 
-def test_tags_of_a_split_text_with_a_tag_of_the_corpus_do_not_drift():
+@pytest.mark.parametrize("token", ["<2de>", ">>2de<<"])
+def test_tags_of_a_split_text_with_a_tag_of_the_corpus_do_not_drift(token):
     engine = SplittingEngine(lambda words: in_order(words)[1:])
-    engine.source_tokenizer.tags = ("2de",)
+    engine.source_tokenizer.tag_tokens = {"2de": token}
     sentences = [f"S{number} a <b>b</b> c." for number in range(9)]
     (translation,) = Translator(engine).translate([" ".join(sentences)], markup="html", tag="2de")
     assert translation.text == " ".join(sentences).upper().replace("B>", "b>")
@@ -373,7 +374,7 @@ def test_a_model_of_annotations_reads_terms_with_their_translations(tmp_path):
 
 def test_tags_enclose_annotated_terms_as_they_do_others():
     engine = FakeEngine(lambda words: obedient(words)[:0:-1], annotates=True)
-    engine.source_tokenizer.tags = ("2de",)
+    engine.source_tokenizer.tag_tokens = {"2de": "<2de>"}
     translator = Translator(engine)
     source = "a <b>dog</b> runs {x} <i>big dog</i> there"
     translation = translator.translate([source], tag="2de", markup="html", glossary=TERMS)[0].text
