@@ -1,6 +1,7 @@
 """What an engine is given: checked, and turned into ids."""
 
 import functools
+import itertools
 import threading
 import warnings
 
@@ -205,6 +206,32 @@ def test_a_sentence_that_does_not_fit_is_split_between_its_words():
     # A word that does not fit is split too: no line ends a file.
     expected = ["See", "https://a", ".com/bcde", "fgh now."]
     assert split_text("See https://a.com/bcdefgh now.", at_most(9)) == expected
+
+
+@pytest.mark.parametrize(
+    "graphemes",
+    [
+        ["ที่", "นี่", "มี", "น้ำ", "ดื่", "ม"],
+        ["क्षि", "त्रि", "य", "हिं", "दी"] + ["न", "म", "स्ते"],
+        ["🇩🇪", "🇫🇷", "👨\u200d👩\u200d👧", "👍🏽", "❤\ufe0f"],
+        ["e\u0301", "o\u0302\u0323", "a", "\u1112\u1161\u11ab"],
+    ],
+)
+def test_a_word_that_does_not_fit_is_cut_between_its_graphemes(graphemes):
+    graphemes *= 5
+    ends = set(itertools.accumulate(map(len, graphemes)))
+    longest = max(map(len, graphemes))
+    for limit in range(longest, longest + 9):
+        pieces = split_text("".join(graphemes), at_most(limit))
+        assert "".join(pieces) == "".join(graphemes)
+        assert all(len(piece) <= limit for piece in pieces)
+        cuts = [0, *itertools.accumulate(map(len, pieces))]
+        assert ends.issuperset(cuts[1:])
+        # As few pieces as possible: none has room for the next grapheme.
+        for start, cut in itertools.pairwise(cuts[:-1]):
+            assert min(end for end in ends if end > cut) - start > limit
+    # A grapheme that does not fit is cut between its characters.
+    assert split_text("a e\u0301\u0302\u0303b", at_most(2)) == ["a", "e\u0301", "\u0302\u0303", "b"]
 
 
 def test_an_annotation_is_not_split():
