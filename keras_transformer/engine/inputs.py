@@ -112,18 +112,22 @@ def phrase_ids(phrases: Sequence[Sequence[str]] | None, count: int, tokenizer) -
     """Returns for each of `count` translations the ids of phrases that it must contain."""
     if phrases is None:
         return [()] * count
-    phrases = checked_list("phrases", phrases)
-    if len(phrases) != count:
-        received = f"{len(phrases)} lists and {count} texts"
-        raise InputError(f"There must be a list of phrases for each text. Received: {received}.")
     ids_of_phrases = []
-    for place, texts in enumerate(phrases):
-        texts = checked_texts("phrases", texts)
+    for place, texts in enumerate(checked_phrases(phrases, count)):
         ids = tokenizer.tokenize(texts, add_eos=False)
         for phrase, text in zip(ids, texts, strict=True):
             _check_known("phrase", phrase, text, tokenizer, place)
         ids_of_phrases.append(tuple(phrase for phrase in ids if phrase))
     return ids_of_phrases
+
+
+def checked_phrases(phrases: Sequence[Sequence[str]], count: int) -> list[list[str]]:
+    """Returns the phrases of each of `count` texts; raises `InputError` for other values."""
+    phrases = checked_list("phrases", phrases)
+    if len(phrases) != count:
+        received = f"{len(phrases)} lists and {count} texts"
+        raise InputError(f"There must be a list of phrases for each text. Received: {received}.")
+    return [checked_texts("phrases", phrases_of_text) for phrases_of_text in phrases]
 
 
 def _check_known(noun, ids, text, tokenizer, place):

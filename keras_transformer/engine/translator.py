@@ -1,5 +1,6 @@
 """Translates texts with a run folder or any export."""
 
+import collections
 import dataclasses
 import functools
 import os
@@ -8,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from keras_transformer.engine.engine import Engine
-from keras_transformer.engine.inputs import checked_texts, tagged
+from keras_transformer.engine.inputs import checked_phrases, checked_texts, tagged
 from keras_transformer.engine.manifest import has_labels
 from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.engine.translation import Translation
@@ -143,9 +144,7 @@ class Translator:
             if self._annotates_terms(glossary_by):
                 texts = [annotate(text, terms.matches(text)) for text in texts]
             else:
-                options["phrases"] = [
-                    [match.translation for match in terms.matches(text)] for text in texts
-                ]
+                options["phrases"] = _with_terms(options.get("phrases"), texts, terms)
         translations = self.engine.translate(self._tagged(texts, token), **options)
         if markup is None:
             return translations
@@ -239,6 +238,21 @@ class Translator:
         return {**{key: self.defaults[key] for key in names if key in self.defaults}, **values}
 
 
+def _with_terms(phrases, texts, terms):
+    """Adds the translations of a glossary's terms to the phrases of each text.
+
+    A phrase that is also a translation of a term is not forced twice.
+    """
+    if phrases is None:
+        phrases = [()] * len(texts)
+    joined = []
+    for text, phrases_of_text in zip(texts, checked_phrases(phrases, len(texts)), strict=True):
+        translations = [match.translation for match in terms.matches(text)]
+        counts = collections.Counter(phrases_of_text) | collections.Counter(translations)
+        joined.append([*counts.elements()])
+    return joined
+
+
 def _without_alignment(translation):
     alternatives = tuple(map(_without_alignment, translation.alternatives))
     parts = tuple(map(_without_alignment, translation.parts))
@@ -252,7 +266,9 @@ def glossary_of(glossary: str | os.PathLike | Mapping[str, str]) -> Glossary:
     path = os.fspath(glossary)
     # A pipe also changes when it is read, and cannot be read again.
     status = os.stat(path) if os.path.isfile(path) else None
-    return _load_glossary(path, status and (status.st_mtime_ns, status.st_size))
+    # A relative path is another file in another working directory.
+    version = status and (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
+    return _load_glossary(path, version)
 
 
 @functools.lru_cache(maxsize=1)

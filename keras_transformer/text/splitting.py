@@ -46,9 +46,10 @@ def split_text(text: str, fits: Callable[[str], bool]) -> list[str]:
     is an end.
 
     Each part takes as many sentences as fit, and no part is blank. A sentence that does not fit is
-    split between its words, and a word that does not fit between its graphemes, such as a letter
-    with its marks or a flag. A grapheme that does not fit is split between its characters. A
-    character that does not fit raises an error. The annotation of a term is a part of a word.
+    split between its words, and a word that does not fit between its graphemes. A grapheme is what
+    readers see as one character, such as a letter with its marks, or a flag. A grapheme that does
+    not fit is split between its characters, and a character that does not fit raises an error. The
+    annotation of a term is a part of a word.
 
     >>> split_text("One. Two! Three?", lambda part: len(part) <= 9)
     ['One. Two!', 'Three?']
