@@ -9,7 +9,6 @@ import json
 import multiprocessing
 import os
 import pathlib
-import re
 import signal
 import tempfile
 import unicodedata
@@ -26,6 +25,7 @@ from keras_transformer.errors import InputError, require
 from keras_transformer.files import iterate_lines
 from keras_transformer.options import check_choice, declared, option
 from keras_transformer.owned_folder import OwnedFolder
+from keras_transformer.text.placeholders import ADDRESS
 
 Script = Literal[
     "Arabic", "Armenian", "Bengali", "Cyrillic", "Devanagari", "Ethiopic", "Georgian", "Greek",
@@ -43,10 +43,13 @@ _RATIO_NEEDS_CHARACTERS = 20
 _LANGUAGE_NEEDS_LETTERS = 15
 # The other letters may belong to names.
 _SCRIPT_SHARE = 0.8
-# Words may replace a number of two digits ("forty-one" for 41), but not a year.
+# Words may replace a number of two digits ("forty-one" for 41, "May" for 5), but not a year.
 _DIGITS_OF_WORDS = 2
-_URL = re.compile(r"(?:https?://|www\.)\S+|[\w.+-]+@[\w-]+\.[\w.-]+", re.IGNORECASE)
-_IN_URLS = "@", "/", "www"  # Every URL in lower case contains one of them.
+_NUMBER = regex.compile(r"\d++")
+_HOUR = regex.compile(r"(?<!\d)\d\d(?!\d)")
+# In Chinese and Japanese, Korean, Vietnamese. "3个月" and "3 tháng" are three months, not March.
+_MONTH = regex.compile(r"(?<!\d)\d{1,2} ?[月월]|\btháng \d{1,2}(?!\d)", regex.IGNORECASE)
+_ADDRESS = regex.compile(ADDRESS, regex.V1)
 # Vowel signs count as letters, because they are most of a Burmese or Hindi word.
 _LETTER = regex.compile(r"[\p{L}\p{M}]")
 _WIDE = regex.compile(r"\p{East_Asian_Width=W}")
@@ -165,11 +168,16 @@ def _encoding(options, *sides):
 def _punctuation(options, *sides):
     """True for a side of mostly signs and digits, or a question on only one side."""
     for side in sides:
-        count = len(side) - side.count(" ")
-        if len(_LETTER.findall(side)) < options.min_letter_share * count:
+        texts = {side, _without_addresses(side)}  # An address may have many digits, or all letters.
+        if all(_letter_share(text) < options.min_letter_share for text in texts):
             return True
     source, target = map(_is_question, sides)
     return source != target and not any(map(_ASKS_WITHOUT_MARK.search, sides))
+
+
+def _letter_share(text):
+    count = len(text) - text.count(" ")
+    return len(_LETTER.findall(text)) / count if count else 1.0
 
 
 def _is_question(text):
@@ -177,24 +185,65 @@ def _is_question(text):
 
 
 def _urls(options, *sides):
-    def urls_of(side):
-        side = side.lower()
-        if not any(mark in side for mark in _IN_URLS):  # Faster than the pattern.
-            return []
-        return sorted(url.rstrip(".,;:!?)\"'") for url in _URL.findall(side))
-
-    source, target = map(urls_of, sides)
+    source, target = map(_addresses, sides)
     return source != target
 
 
+def _addresses(text):
+    """Returns the URLs and e-mail addresses of a text, sorted, in lower case."""
+    if not _may_have_address(text):
+        return []
+    return sorted(address.rstrip("/").lower() for address in _ADDRESS.findall(text))
+
+
+def _without_addresses(text):
+    """Returns what the rules about words judge."""
+    return _ADDRESS.sub("", text) if _may_have_address(text) else text
+
+
+def _may_have_address(text):
+    """Returns True for a text with a sign that every address has; faster than the pattern."""
+    return "@" in text or "/" in text or "www" in text.lower()
+
+
 def _numbers(options, *sides):
-    """True for different digits except 0: 1,000.50 equals 1.000,5; words may replace two digits."""
-    digits = [
-        [unicodedata.decimal(character) for character in side if character.isdecimal()]
-        for side in sides
-    ]
-    shorter, longer = sorted((sorted(filter(None, numbers)) for numbers in digits), key=len)
-    return shorter != longer and (bool(shorter) or len(longer) > _DIGITS_OF_WORDS)
+    """True for different digits except 0: 1,000.50 equals 1.000,5, and 17:00 equals 5 p.m.
+
+    Words may replace two digits, and the number of a month.
+    """
+    sides = [_without_addresses(side) for side in sides]
+    if not _digits_differ(sides):
+        return False
+    sides = [_MONTH.sub("", side) for side in sides]
+    return _digits_differ(sides) and _digits_differ([_HOUR.sub(_of_clock, side) for side in sides])
+
+
+def _digits_differ(sides):
+    """True unless at most one side has further digits, at most two, and no number has changed."""
+    numbers = [list(map(_ascii_digits, _NUMBER.findall(side))) for side in sides]
+    missing, added = _differences("".join(row).replace("0", "") for row in numbers)
+    count = (missing + added).total()
+    if count == 0 or count > _DIGITS_OF_WORDS or (missing and added):
+        return count > 0
+    # 2020 and 2021 differ in one digit. Words are not the reason where both are numbers.
+    missing, added = _differences([number.lstrip("0") for number in row] for row in numbers)
+    lengths = ({*map(len, only)} - {0} for only in (missing, added))
+    return bool(set.intersection(*lengths))
+
+
+def _ascii_digits(number):
+    return "".join(str(unicodedata.decimal(character)) for character in number)
+
+
+def _differences(sides):
+    """Returns what only the source has, and what only the target has."""
+    source, target = map(collections.Counter, sides)
+    return source - target, target - source
+
+
+def _of_clock(match):
+    hour = int(match[0])
+    return str(hour - 12 if 12 < hour < 24 else hour)
 
 
 def _named(kind, options, sides):
@@ -205,7 +254,7 @@ def _named(kind, options, sides):
 
 def _script(options, *sides):
     for side, scripts in _named("scripts", options, sides):
-        letters = list(filter(str.isalpha, side))
+        letters = list(filter(str.isalpha, _without_addresses(side)))
         count = len(_letters_of(tuple(scripts)).findall("".join(letters)))
         if count < _SCRIPT_SHARE * len(letters):
             return True
@@ -222,7 +271,7 @@ def _letters_of(scripts: tuple[str, ...]):
 def _language(options, *sides):
     return any(
         dict(_identifier().rank(side))[language] < options.min_language_probability
-        for side, language in _named("language", options, sides)
+        for side, language in _named("language", options, map(_without_addresses, sides))
         if len(_LETTER.findall(side)) >= _LANGUAGE_NEEDS_LETTERS
     )
 
