@@ -46,6 +46,7 @@ _SCRIPT_SHARE = 0.8
 # Words may replace a number of two digits ("forty-one" for 41, "May" for 5), but not a year.
 _DIGITS_OF_WORDS = 2
 _NUMBER = regex.compile(r"\d++")
+_AMOUNT = regex.compile(r"\d++(?:[.,:/\-]\d++)*+")
 _HOUR = regex.compile(r"(?<!\d)\d\d(?!\d)")
 # In Chinese and Japanese, Korean, Vietnamese. "3个月" and "3 tháng" are three months, not March.
 _MONTH = regex.compile(r"(?<!\d)\d{1,2} ?[月월]|\btháng \d{1,2}(?!\d)", regex.IGNORECASE)
@@ -80,7 +81,8 @@ class PairRules:
     )
     min_letter_share: float = option(
         0.5,
-        "punctuation: minimum share of letters in a side's characters without spaces.",
+        "punctuation: minimum share of letters in a side's characters without spaces; a number "
+        "counts as one character.",
         ge=0,
         le=1,
     )
@@ -166,9 +168,9 @@ def _encoding(options, *sides):
 
 
 def _punctuation(options, *sides):
-    """True for a side of mostly signs and digits, or a question on only one side."""
+    """True for a side of mostly signs and numbers, or a question on only one side."""
     for side in sides:
-        texts = {side, _without_addresses(side)}  # An address may have many digits, or all letters.
+        texts = {side, _without_addresses(side)}  # An address may have many signs, or all letters.
         if all(_letter_share(text) < options.min_letter_share for text in texts):
             return True
     source, target = map(_is_question, sides)
@@ -176,6 +178,7 @@ def _punctuation(options, *sides):
 
 
 def _letter_share(text):
+    text = _AMOUNT.sub("0", text)
     count = len(text) - text.count(" ")
     return len(_LETTER.findall(text)) / count if count else 1.0
 
@@ -227,7 +230,7 @@ def _digits_differ(sides):
         return count > 0
     # 2020 and 2021 differ in one digit. Words are not the reason where both are numbers.
     missing, added = _differences([number.lstrip("0") for number in row] for row in numbers)
-    lengths = ({*map(len, only)} - {0} for only in (missing, added))
+    lengths = ({*map(len, only)} - {0, 1} for only in (missing, added))
     return bool(set.intersection(*lengths))
 
 
