@@ -114,8 +114,7 @@ class PairRules:
     )
     without: list[Rule] = option(
         [],
-        "Rules that are not applied; encoding needs the extra `clean`. Without it, a line that is "
-        "not UTF-8 or has more than two columns is an error.",
+        "Rules that are not applied; encoding needs the extra `clean`.",
         f"a list of {', '.join(get_args(Rule))}",
         strict=None,
     )
@@ -155,7 +154,7 @@ def _copy(options, source, target):
 
 
 def _encoding(options, *sides):
-    """True for text that was decoded with a wrong encoding, lost characters, or has a tab."""
+    """True for text that was decoded with a wrong encoding, or has lost or control characters."""
     from ftfy.badness import is_bad
 
     def is_control(text):
@@ -309,7 +308,7 @@ FilePath = str | os.PathLike
 Corpus = tuple[FilePath, FilePath | None]
 Progress = Callable[[str, int], None]
 
-_REASONS = (*RULES, "held_out", "duplicate")
+_REASONS = ("malformed", *RULES, "held_out", "duplicate")
 _CODES = {name: code for code, name in enumerate((None, *_REASONS))}
 _REPORT, _PICTURE = "report.json", "length_ratios.png"
 _PAIRS_AT_ONCE = 1000
@@ -343,6 +342,8 @@ def clean_corpora(
     **options: Any,
 ) -> dict[str, Any]:
     """Writes the pairs of corpora that break no rule, in their order, in constant memory.
+
+    A pair that is not UTF-8, or has a tab within a side, is dropped as `malformed`.
 
     Args:
         corpora: Pairs of paths: two aligned files, or a TSV of two columns and None.
@@ -407,10 +408,9 @@ def _hash_of(text):
     return pair_hash(letters, "") if letters else None
 
 
-def _chunks(corpora, options) -> Iterator[list[tuple[str, str]]]:
-    """Yields the pairs of all corpora in lists; the rule `encoding` judges malformed lines."""
-    lenient = "encoding" not in options.without
-    pairs = (pair for source, target in corpora for pair in iterate_pairs(source, target, lenient))
+def _chunks(corpora) -> Iterator[list[tuple[str, str]]]:
+    """Yields the pairs of all corpora in lists, with malformed pairs."""
+    pairs = (pair for corpus in corpora for pair in iterate_pairs(*corpus, lenient=True))
     return iter(lambda: list(itertools.islice(pairs, _PAIRS_AT_ONCE)), [])
 
 
@@ -423,7 +423,7 @@ def _examined(corpora, options, held_out, work, progress):
     examine = functools.partial(_examine, options=options, held_out=held_out)
     with open(work / "reasons", "wb") as reasons, open(work / "hashes", "wb") as hashes:
         processes = options.processes or os.cpu_count() or 1
-        for results, size in _map(examine, _chunks(corpora, options), processes):
+        for results, size in _map(examine, _chunks(corpora), processes):
             for file, array in zip((reasons, hashes), results, strict=True):
                 array.tofile(file)
             progress("rules", size)
@@ -451,13 +451,18 @@ def _map(function, chunks, processes):
 def _examine(pairs, options, held_out):
     reasons, hashes = np.zeros(len(pairs), np.uint8), np.zeros(len(pairs), np.uint64)
     for place, pair in enumerate(pairs):
-        reason = options.broken(*pair)
+        reason = "malformed" if _is_malformed(pair) else options.broken(*pair)
         if reason is None and held_out and not held_out.isdisjoint(map(_hash_of, pair)):
             reason = "held_out"
         reasons[place] = _CODES[reason]
         letters = tuple(map(skeleton, pair)) if options.duplicates == "near" else pair
         hashes[place] = pair_hash(*(letters if any(letters) else pair))
     return reasons, hashes
+
+
+def _is_malformed(pair):
+    """Returns True for a tab within a side, and for bytes that are not UTF-8."""
+    return any("\t" in side or "\ufffd" in side for side in pair)
 
 
 def _drop_repeated(hashes, reasons):
@@ -482,7 +487,7 @@ def _write(corpora, names, reasons, options, staging, progress):
         with contextlib.ExitStack() as stack:
             paths = [staging / name for name in files]
             outputs = [stack.enter_context(open(path, "wb")) for path in paths]
-            for chunk in _chunks([corpus], options):
+            for chunk in _chunks([corpus]):
                 chunk_reasons = np.asarray(reasons[start : start + len(chunk)])
                 counts += np.bincount(chunk_reasons, minlength=len(_CODES))
                 ratios += _histograms(chunk, chunk_reasons == 0)
