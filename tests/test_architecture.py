@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "locks": {"errors"},
     "owned_folder": {"errors", "files", "locks"},
     "text": GROUND,
-    "data": GROUND,
+    "data": GROUND | {"text"},
     "layers": GROUND,
     **dict.fromkeys(sorted(OUTCOME), GROUND | OUTCOME | {"layers"}),
     "decoding": GROUND | {"layers"},

@@ -9,7 +9,6 @@ import json
 import multiprocessing
 import os
 import pathlib
-import re
 import signal
 import tempfile
 import unicodedata
@@ -26,6 +25,7 @@ from keras_transformer.errors import InputError, require
 from keras_transformer.files import iterate_lines
 from keras_transformer.options import check_choice, declared, option
 from keras_transformer.owned_folder import OwnedFolder
+from keras_transformer.text.placeholders import ADDRESS
 
 Script = Literal[
     "Arabic", "Armenian", "Bengali", "Cyrillic", "Devanagari", "Ethiopic", "Georgian", "Greek",
@@ -43,10 +43,14 @@ _RATIO_NEEDS_CHARACTERS = 20
 _LANGUAGE_NEEDS_LETTERS = 15
 # The other letters may belong to names.
 _SCRIPT_SHARE = 0.8
-# Words may replace a number of two digits ("forty-one" for 41), but not a year.
+# Words may replace a number of two digits ("forty-one" for 41, "May" for 5), but not a year.
 _DIGITS_OF_WORDS = 2
-_URL = re.compile(r"(?:https?://|www\.)\S+|[\w.+-]+@[\w-]+\.[\w.-]+", re.IGNORECASE)
-_IN_URLS = "@", "/", "www"  # Every URL in lower case contains one of them.
+_NUMBER = regex.compile(r"\d++")
+_AMOUNT = regex.compile(r"\d++(?:[.,:/\-]\d++)*+")
+_HOUR = regex.compile(r"(?<!\d)\d\d(?!\d)")
+# In Chinese and Japanese, Korean, Vietnamese. "3个月" and "3 tháng" are three months, not March.
+_MONTH = regex.compile(r"(?<!\d)\d{1,2} ?[月월]|\btháng \d{1,2}(?!\d)", regex.IGNORECASE)
+_ADDRESS = regex.compile(ADDRESS, regex.V1)
 # Vowel signs count as letters, because they are most of a Burmese or Hindi word.
 _LETTER = regex.compile(r"[\p{L}\p{M}]")
 _WIDE = regex.compile(r"\p{East_Asian_Width=W}")
@@ -77,7 +81,8 @@ class PairRules:
     )
     min_letter_share: float = option(
         0.5,
-        "punctuation: minimum share of letters in a side's characters without spaces.",
+        "punctuation: minimum share of letters in a side's characters without spaces; a number "
+        "counts as one character.",
         ge=0,
         le=1,
     )
@@ -109,8 +114,7 @@ class PairRules:
     )
     without: list[Rule] = option(
         [],
-        "Rules that are not applied; encoding needs the extra `clean`. Without it, a line that is "
-        "not UTF-8 or has more than two columns is an error.",
+        "Rules that are not applied; encoding needs the extra `clean`.",
         f"a list of {', '.join(get_args(Rule))}",
         strict=None,
     )
@@ -150,7 +154,7 @@ def _copy(options, source, target):
 
 
 def _encoding(options, *sides):
-    """True for text that was decoded with a wrong encoding, lost characters, or has a tab."""
+    """True for text that was decoded with a wrong encoding, or has lost or control characters."""
     from ftfy.badness import is_bad
 
     def is_control(text):
@@ -163,13 +167,19 @@ def _encoding(options, *sides):
 
 
 def _punctuation(options, *sides):
-    """True for a side of mostly signs and digits, or a question on only one side."""
+    """True for a side of mostly signs and numbers, or a question on only one side."""
     for side in sides:
-        count = len(side) - side.count(" ")
-        if len(_LETTER.findall(side)) < options.min_letter_share * count:
+        texts = {side, _without_addresses(side)}  # An address may have many signs, or all letters.
+        if all(_letter_share(text) < options.min_letter_share for text in texts):
             return True
     source, target = map(_is_question, sides)
     return source != target and not any(map(_ASKS_WITHOUT_MARK.search, sides))
+
+
+def _letter_share(text):
+    text = _AMOUNT.sub("0", text)
+    count = len(text) - text.count(" ")
+    return len(_LETTER.findall(text)) / count if count else 1.0
 
 
 def _is_question(text):
@@ -177,24 +187,65 @@ def _is_question(text):
 
 
 def _urls(options, *sides):
-    def urls_of(side):
-        side = side.lower()
-        if not any(mark in side for mark in _IN_URLS):  # Faster than the pattern.
-            return []
-        return sorted(url.rstrip(".,;:!?)\"'") for url in _URL.findall(side))
-
-    source, target = map(urls_of, sides)
+    source, target = map(_addresses, sides)
     return source != target
 
 
+def _addresses(text):
+    """Returns the URLs and e-mail addresses of a text, sorted, in lower case."""
+    if not _may_have_address(text):
+        return []
+    return sorted(address.rstrip("/").lower() for address in _ADDRESS.findall(text))
+
+
+def _without_addresses(text):
+    """Returns what the rules about words judge."""
+    return _ADDRESS.sub("", text) if _may_have_address(text) else text
+
+
+def _may_have_address(text):
+    """Returns True for a text with a sign that every address has; faster than the pattern."""
+    return "@" in text or "/" in text or "www" in text.lower()
+
+
 def _numbers(options, *sides):
-    """True for different digits except 0: 1,000.50 equals 1.000,5; words may replace two digits."""
-    digits = [
-        [unicodedata.decimal(character) for character in side if character.isdecimal()]
-        for side in sides
-    ]
-    shorter, longer = sorted((sorted(filter(None, numbers)) for numbers in digits), key=len)
-    return shorter != longer and (bool(shorter) or len(longer) > _DIGITS_OF_WORDS)
+    """True for different digits except 0: 1,000.50 equals 1.000,5, and 17:00 equals 5 p.m.
+
+    Words may replace two digits, and the number of a month.
+    """
+    sides = [_without_addresses(side) for side in sides]
+    if not _digits_differ(sides):
+        return False
+    sides = [_MONTH.sub("", side) for side in sides]
+    return _digits_differ(sides) and _digits_differ([_HOUR.sub(_of_clock, side) for side in sides])
+
+
+def _digits_differ(sides):
+    """True unless at most one side has further digits, at most two, and no number has changed."""
+    numbers = [list(map(_ascii_digits, _NUMBER.findall(side))) for side in sides]
+    missing, added = _differences("".join(row).replace("0", "") for row in numbers)
+    count = (missing + added).total()
+    if count == 0 or count > _DIGITS_OF_WORDS or (missing and added):
+        return count > 0
+    # 2020 and 2021 differ in one digit. Words are not the reason where both are numbers.
+    missing, added = _differences([number.lstrip("0") for number in row] for row in numbers)
+    lengths = ({*map(len, only)} - {0, 1} for only in (missing, added))
+    return bool(set.intersection(*lengths))
+
+
+def _ascii_digits(number):
+    return "".join(str(unicodedata.decimal(character)) for character in number)
+
+
+def _differences(sides):
+    """Returns what only the source has, and what only the target has."""
+    source, target = map(collections.Counter, sides)
+    return source - target, target - source
+
+
+def _of_clock(match):
+    hour = int(match[0])
+    return str(hour - 12 if 12 < hour < 24 else hour)
 
 
 def _named(kind, options, sides):
@@ -205,7 +256,7 @@ def _named(kind, options, sides):
 
 def _script(options, *sides):
     for side, scripts in _named("scripts", options, sides):
-        letters = list(filter(str.isalpha, side))
+        letters = list(filter(str.isalpha, _without_addresses(side)))
         count = len(_letters_of(tuple(scripts)).findall("".join(letters)))
         if count < _SCRIPT_SHARE * len(letters):
             return True
@@ -222,7 +273,7 @@ def _letters_of(scripts: tuple[str, ...]):
 def _language(options, *sides):
     return any(
         dict(_identifier().rank(side))[language] < options.min_language_probability
-        for side, language in _named("language", options, sides)
+        for side, language in _named("language", options, map(_without_addresses, sides))
         if len(_LETTER.findall(side)) >= _LANGUAGE_NEEDS_LETTERS
     )
 
@@ -257,7 +308,7 @@ FilePath = str | os.PathLike
 Corpus = tuple[FilePath, FilePath | None]
 Progress = Callable[[str, int], None]
 
-_REASONS = (*RULES, "held_out", "duplicate")
+_REASONS = ("malformed", *RULES, "held_out", "duplicate")
 _CODES = {name: code for code, name in enumerate((None, *_REASONS))}
 _REPORT, _PICTURE = "report.json", "length_ratios.png"
 _PAIRS_AT_ONCE = 1000
@@ -291,6 +342,8 @@ def clean_corpora(
     **options: Any,
 ) -> dict[str, Any]:
     """Writes the pairs of corpora that break no rule, in their order, in constant memory.
+
+    A pair that is not UTF-8, or has a tab within a side, is dropped as `malformed`.
 
     Args:
         corpora: Pairs of paths: two aligned files, or a TSV of two columns and None.
@@ -355,10 +408,9 @@ def _hash_of(text):
     return pair_hash(letters, "") if letters else None
 
 
-def _chunks(corpora, options) -> Iterator[list[tuple[str, str]]]:
-    """Yields the pairs of all corpora in lists; the rule `encoding` judges malformed lines."""
-    lenient = "encoding" not in options.without
-    pairs = (pair for source, target in corpora for pair in iterate_pairs(source, target, lenient))
+def _chunks(corpora) -> Iterator[list[tuple[str, str]]]:
+    """Yields the pairs of all corpora in lists, with malformed pairs."""
+    pairs = (pair for corpus in corpora for pair in iterate_pairs(*corpus, lenient=True))
     return iter(lambda: list(itertools.islice(pairs, _PAIRS_AT_ONCE)), [])
 
 
@@ -371,7 +423,7 @@ def _examined(corpora, options, held_out, work, progress):
     examine = functools.partial(_examine, options=options, held_out=held_out)
     with open(work / "reasons", "wb") as reasons, open(work / "hashes", "wb") as hashes:
         processes = options.processes or os.cpu_count() or 1
-        for results, size in _map(examine, _chunks(corpora, options), processes):
+        for results, size in _map(examine, _chunks(corpora), processes):
             for file, array in zip((reasons, hashes), results, strict=True):
                 array.tofile(file)
             progress("rules", size)
@@ -399,13 +451,18 @@ def _map(function, chunks, processes):
 def _examine(pairs, options, held_out):
     reasons, hashes = np.zeros(len(pairs), np.uint8), np.zeros(len(pairs), np.uint64)
     for place, pair in enumerate(pairs):
-        reason = options.broken(*pair)
+        reason = "malformed" if _is_malformed(pair) else options.broken(*pair)
         if reason is None and held_out and not held_out.isdisjoint(map(_hash_of, pair)):
             reason = "held_out"
         reasons[place] = _CODES[reason]
         letters = tuple(map(skeleton, pair)) if options.duplicates == "near" else pair
         hashes[place] = pair_hash(*(letters if any(letters) else pair))
     return reasons, hashes
+
+
+def _is_malformed(pair):
+    """Returns True for a tab within a side, and for bytes that are not UTF-8."""
+    return any("\t" in side or "\ufffd" in side for side in pair)
 
 
 def _drop_repeated(hashes, reasons):
@@ -430,7 +487,7 @@ def _write(corpora, names, reasons, options, staging, progress):
         with contextlib.ExitStack() as stack:
             paths = [staging / name for name in files]
             outputs = [stack.enter_context(open(path, "wb")) for path in paths]
-            for chunk in _chunks([corpus], options):
+            for chunk in _chunks([corpus]):
                 chunk_reasons = np.asarray(reasons[start : start + len(chunk)])
                 counts += np.bincount(chunk_reasons, minlength=len(_CODES))
                 ratios += _histograms(chunk, chunk_reasons == 0)

@@ -10,12 +10,13 @@ import regex
 from keras_transformer.data.pairs import EncodedPairs
 from keras_transformer.ids import EOS_ID, UNK_ID
 from keras_transformer.options import declared, option
+from keras_transformer.text.placeholders import ITEM
 
 _SAMPLE = 500  # pairs that show how much longer noise makes a text
 _NEARLY_ALL = 0.95
 _WORDS_PER_TYPO = 6
-# Noise does not change tags, also of imported models, and placeholders.
-_SYMBOL = re.compile(r"(<[^<>\s]+>|>>[^<>\s]+<<)")
+# Noise does not change tags, also of imported models, placeholders, addresses and fields.
+_UNCHANGED = regex.compile(rf"(<[^<>\s]+>|>>[^<>\s]+<<|{ITEM.pattern})", regex.V1)
 _PUNCTUATION = regex.compile(r"[\p{Terminal_Punctuation}…]+(?=\s|$)")
 _LETTER = regex.compile(r"[\p{L}\p{M}]")
 
@@ -81,7 +82,7 @@ def _with_typos(text: str, rng: np.random.Generator) -> str:
 
 def _change(change: Callable[[str, np.random.Generator], str], is_on_both: bool) -> PairChange:
     def of_text(text, rng):
-        parts = _SYMBOL.split(text)
+        parts = _UNCHANGED.split(text)
         return "".join(part if place % 2 else change(part, rng) for place, part in enumerate(parts))
 
     def of_pair(source, target, rng):

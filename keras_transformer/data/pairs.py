@@ -21,8 +21,8 @@ def iterate_pairs(
         source: Path of the source lines, or of the two-column file when `target` is None.
         target: Path of the target lines, aligned with `source`.
         lenient: Whether single lines may be malformed: bytes that are not UTF-8 become U+FFFD, and
-            all that follows the first tab of a line is its target. The first line of a two-column
-            file has two columns nevertheless.
+            all that follows the first tab of a line is its target. The first or the second line of
+            a two-column file has two columns nevertheless.
 
     Raises:
         InputError: See `read_lines`; or the line counts differ; or a line of the two-column file
@@ -30,16 +30,18 @@ def iterate_pairs(
     """
     errors = "replace" if lenient else "strict"
     if target is None:
-        for number, line in enumerate(iterate_lines(source, errors=errors), start=1):
-            row = line.split("\t")
-            if len(row) != 2 and lenient and number > 1:
-                row = list(line.partition("\t")[::2])
-            if len(row) != 2:
+        lines = iterate_lines(source, errors=errors)
+        first_lines = list(itertools.islice(lines, 2 if lenient else 0))
+        lenient = any(line.count("\t") == 1 for line in first_lines)
+        for number, line in enumerate(itertools.chain(first_lines, lines), start=1):
+            columns = line.count("\t") + 1
+            if columns != 2 and not lenient:
                 raise InputError(
                     f"{source}, line {number}: expected exactly two columns with one tab "
-                    f"between them. Received: columns={len(row)}."
+                    f"between them. Received: columns={columns}."
                 )
-            yield row[0], row[1]
+            sentence, _, translation = line.partition("\t")
+            yield sentence, translation
         return
     counts = [0, 0]
     lines, translations = (iterate_lines(path, errors=errors) for path in (source, target))

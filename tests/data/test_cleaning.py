@@ -102,26 +102,35 @@ def test_pairs_with_a_side_of_a_test_set_are_dropped(tmp_path):
     assert read(out / "x.en") == [pairs[i][0] for i in (0, 2, 3, 5, 6)]
 
 
-def test_a_malformed_line_is_dropped_by_a_rule_or_named(tmp_path):
-    lines = ["\t".join(pair) for pair in PAIRS[:5]]
-    lines[1:4] = f"{lines[1]}\t0.93", PAIRS[2][0], f"{lines[3]}\udcff"
-    tsv, out = (write(tmp_path, "x.tsv", lines), None), tmp_path / "out"
-    report = clean_corpora([tsv], out, processes=1)
-    assert read(out / "x.tsv") == [lines[0], lines[4]]
-    assert report["corpora"][0]["dropped"] == {"length": 1, "encoding": 2}
-    assert report["examples"]["encoding"][0]["target"] == f"{PAIRS[1][1]}\t0.93"
-    sides = write_pairs(tmp_path, "y", [PAIRS[0], ("One", "\udcff"), ("A\tdog", "Ein Hund")])
-    assert clean_corpora([sides], out, overwrite=True, processes=1)["corpora"][0]["kept"] == 1
-    for corpus, message in ((tsv, "x.tsv, line 2: .*columns=3"), (sides, "y.de, line 2: .*UTF-8")):
-        with pytest.raises(InputError, match=message):
-            clean_corpora([corpus], tmp_path / "no", processes=1, without=["encoding"])
+@pytest.mark.parametrize("without", [[], ["encoding"]])
+def test_a_malformed_line_is_dropped_and_counted(tmp_path, without):
+    lines = ["\t".join(pair) for pair in PAIRS[:6]]
+    lines[0] = f"{lines[0]}\t0.93"
+    lines[2:5] = PAIRS[2][0], f"{lines[3]}\udcff", f"{lines[4]}\t"
+    tsv = write(tmp_path, "x.tsv", lines), None
+    sides = [
+        PAIRS[0],
+        ("One", "\udcff"),
+        ("A\tdog", "Ein Hund"),
+        ("A cat", "Eine\tKatze"),
+        PAIRS[1],
+    ]
+    corpora, out = [tsv, write_pairs(tmp_path, "y", sides)], tmp_path / "out"
+    report = clean_corpora(corpora, out, processes=1, without=without, duplicates="keep")
+    assert read(out / "x.tsv") == [lines[1], lines[5]]
+    assert read(out / "y.en") == [PAIRS[0][0], PAIRS[1][0]]
+    assert read(out / "y.de") == [PAIRS[0][1], PAIRS[1][1]]
+    dropped = [corpus["dropped"] for corpus in report["corpora"]]
+    assert dropped == [{"malformed": 3, "length": 1}, {"malformed": 3}]
+    example = {"file": "x.tsv", "line": 1, "source": PAIRS[0][0], "target": f"{PAIRS[0][1]}\t0.93"}
+    assert report["examples"]["malformed"][0] == example
 
 
 def test_nothing_has_a_final_name_after_a_failure_and_nothing_is_overwritten_unasked(tmp_path):
     (tmp_path / "a").mkdir()
     corpora, output = [write_pairs(tmp_path, "x", PAIRS)], tmp_path / "out"
     broken = write_pairs(tmp_path / "a", "y", [*PAIRS, ("One", "\udcff")])
-    scored = write(tmp_path / "a", "scored.tsv", ["a b\tc d\t0.5"])
+    scored = write(tmp_path / "a", "scored.tsv", SCORED)
     for wrong, message in (
         ([(corpora[0][0], broken[1])], "x.en with 32 lines, .*y.de with 33 lines"),
         ([*corpora, (scored, None)], "scored.tsv, line 1: expected exactly two columns"),

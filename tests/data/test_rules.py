@@ -1,3 +1,4 @@
+import pathlib
 import sys
 import unicodedata
 from typing import get_args
@@ -21,6 +22,7 @@ BROKEN = [
     ("encoding", LONG, "Zwei Hunde spielen drauÃŸen im Schnee.", {}),
     ("encoding", "Two dogs\x07 play.", "Zwei Hunde spielen.", {}),
     ("punctuation", "*** 7/8 *** ---", "Sieben Achtel", {}),
+    ("punctuation", "No. 12 34 56 78 90", "Nr. 12 34 56 78 90", {}),
     ("punctuation", "Do dogs play?", "Hunde spielen.", {}),
     ("punctuation", "Τα σκυλιά παίζουν;", "The dogs play.", {}),
     ("punctuation", "هل تلعب الكلاب؟", "The dogs are playing.", {}),
@@ -28,6 +30,11 @@ BROKEN = [
     ("urls", "Write to a.b@c.org", "Schreiben Sie uns", {}),
     ("numbers", "In 1,500 days", "In 1.600 Tagen", {}),
     ("numbers", "It was in 1969.", "Es war einmal.", {}),
+    ("numbers", "Two dogs play.", "12 der 34 Hunde spielen.", {}),
+    ("numbers", "It is 5 p.m. now.", "Es ist jetzt 18 Uhr.", {}),
+    ("numbers", "He bought the house in May 2020.", "他在2021年5月买了这座房子。", {}),
+    ("numbers", "He lived there for a few months.", "他在那里总共住了123个月。", {}),
+    ("numbers", "They have 20 dogs.", "Sie haben 21 Hunde.", {}),
     ("script", "Two dogs play", "Две собаки play", {"target_scripts": ["Cyrillic"]}),
     ("script", "два dogs", "Zwei Hunde", {"source_scripts": ["Latin"]}),
     ("language", LONG, "Dos perros juegan en la nieve.", {"target_language": "de"}),
@@ -41,6 +48,22 @@ FAIR = [
     ("See www.A.org/x.", "www.a.org/x, bitte", {}),
     ("It costs 1,000.50, or 20 of them", "20 oder 1 000,5 kostet das", {}),
     ("41 students", "einundvierzig Schüler", {}),
+    ("I was 13 in 2003.", "En 2003 yo tenía 13 años.", {}),
+    ("It's 8:30.", "Son las 8:30.", {}),
+    ("Three dogs and 12 cats", "3 Hunde und 12 Katzen", {}),
+    ("In 2019 it is 5 p.m. here.", "2019 ist es hier 17 Uhr.", {}),
+    ("From 5 May to 12 December", "Từ ngày 5 tháng 5 đến ngày 12 tháng 12", {}),
+    (
+        "Read https://a.org/2020/17/1234567890123456",
+        "Lies https://a.org/2020/17/1234567890123456",
+        {},
+    ),
+    (
+        "See https://a.org/a-long-page",
+        "См. https://a.org/a-long-page",
+        {"target_scripts": ["Cyrillic"]},
+    ),
+    ("Write to me@a-long-name.org now.", "Пишите: me@a-long-name.org!", {"target_language": "ru"}),
     ("Two dogs", "二匹の犬", {"target_scripts": ["Han", "Hiragana"], "source_scripts": ["Latin"]}),
     (LONG, "Hunde.", {"max_ratio": 9.0}),
     (LONG, "Zwei Hunde spielen.", {"source_language": "en", "target_language": "de"}),
@@ -62,6 +85,18 @@ def test_a_pair_breaks_the_rule_and_no_other(rule, source, target, options):
 @pytest.mark.parametrize(("source", "target", "options"), FAIR)
 def test_a_fair_pair_breaks_none(source, target, options):
     assert PairRules(**options).broken(source, target) is None
+
+
+PAIRS_FILE = pathlib.Path(__file__).with_name("fair_pairs.tsv")
+FAIR_PAIRS = [line.split("\t") for line in PAIRS_FILE.read_text("utf-8").splitlines()]
+
+
+@pytest.mark.parametrize(("language", "source", "target"), FAIR_PAIRS)
+def test_pairs_with_dates_times_amounts_and_urls_break_no_rule(language, source, target):
+    assert len({tuple(row) for row in FAIR_PAIRS}) == 50
+    assert len({row[0] for row in FAIR_PAIRS}) == 10
+    assert PairRules().broken(source, target) is None
+    assert PairRules().broken(target, source) is None
 
 
 @pytest.mark.parametrize("language", PAGE)

@@ -1,0 +1,70 @@
+"""The program that damages pairs and counts the pairs that cleaning removes."""
+
+import collections
+import json
+
+import pytest
+from small_corpus import PAIRS
+
+from benchmarks import clean
+
+for package in ("ftfy", "py3langid", "matplotlib"):
+    pytest.importorskip(package, reason="needs the extra `clean`")
+
+SPANISH = ["Dos perros juegan en la nieve cerca de la casa.", "Un hombre pinta la pared de blanco."]
+UNFAIR = ("A dog sleeps in the house since 1969.", "Ein Hund schläft schon lange im Haus.")
+
+
+def test_damage_is_of_its_kind_and_leaves_every_other_pair():
+    pairs = [(f"{en} {number}", f"{de} {number}") for number in range(60) for en, de in PAIRS]
+    counts = collections.Counter()
+    for pair, (damaged, kind) in zip(pairs, clean.damage(pairs, PAIRS, SPANISH), strict=True):
+        counts[kind] += 1
+        source, target = damaged
+        assert (damaged == pair) is (kind is None)
+        assert (source == target) is (kind == "copy of the source")
+        assert (target in SPANISH) is (kind == "target in another language")
+        assert (damaged in PAIRS) is (kind == "sentence of the test set")
+        assert ("www." in source) is (kind == "URL on one side") and "www." not in target
+        assert ("SchÃ¶n" in target) is (kind == "UTF-8 read as Latin-1")
+        assert source.isupper() is (kind == "near-duplicate")
+    # Half of the pairs, in eleven ways.
+    assert 900 < counts.pop(None) < 1020
+    assert len(counts) == 11 and all(60 < count < 120 for count in counts.values())
+
+
+def test_good_pairs_that_are_removed_are_counted_by_their_rule(tmp_path, monkeypatch, capsys):
+    def damage(pairs, test_pairs, others):
+        assert pairs == [*PAIRS[:10], UNFAIR] and test_pairs == PAIRS[30:] and others == SPANISH
+        for place, (source, target) in enumerate(pairs):
+            if place % 2:
+                yield (source, source if place < 6 else target), "copy"
+            else:
+                yield (source, target), None
+
+    monkeypatch.setattr(clean, "damage", damage)
+    near = (PAIRS[3][0].upper(), PAIRS[3][1])
+    corpus = zip(*[*PAIRS[:10], near, PAIRS[31], UNFAIR], strict=True)
+    for name, lines in zip(
+        ("en", "de", "test.en", "test.de", "es"),
+        (*corpus, *zip(*PAIRS[30:], strict=True), [*SPANISH, "No."]),
+        strict=True,
+    ):
+        (tmp_path / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    files = {name: str(tmp_path / name) for name in ("en", "de", "test.en", "test.de", "es")}
+    command = ["--source", files["en"], "--target", files["de"], "--other", files["es"]]
+    command += ["--test", files["test.en"], files["test.de"], "--languages", "en", "de"]
+    clean.main([*command, "--processes", "1"])
+    captured = capsys.readouterr()
+    assert json.loads(captured.out) == {
+        "good_pairs": 6,
+        "removed_good_pairs": 1,
+        "removed_good_pairs_by_rule": {"numbers": 1},
+        "damaged_pairs": 5,
+        "removed_damaged_pairs": 3,
+        "recall": 0.6,
+        "precision": 0.75,
+        "removed_by_damage": {"copy": 0.6},
+        "examples_of_removed_good_pairs": {"numbers": [list(UNFAIR)]},
+    }
+    assert "| copy | 60.0% |" in captured.err
