@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,11 +16,14 @@ from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError
 from keras_transformer.options import check_choice, check_positive
 from keras_transformer.quiet import import_keras, import_tensorflow
-from keras_transformer.text.glossary import Glossary, annotate, origins
-from keras_transformer.text.markup import MARKUP, Markup, protect, restore
+from keras_transformer.text.glossary import Glossary, annotate
+from keras_transformer.text.markup import MARKUP, Markup, protect
 from keras_transformer.text.placeholders import Placeholders
+from keras_transformer.text.restoring import restore
 
 _RANKING = "length_penalty", "length_normalization", "word_penalty"
+_PER_TEXT = "target_prefixes", "phrases", "seed"
+"""Options that may have a value per text."""
 
 
 class Translator:
@@ -123,34 +127,62 @@ class Translator:
         if self.labels is not None:
             name = "glossary" if markup is None else "markup"
             raise InputError(f"`{name}` needs a model that writes text. Received: a classifier.")
-        protected, shows_alignment = [], options.get("alignment", False)
         if markup is not None:
-            check_choice("markup", markup, MARKUP)
-            if markup == "html" and "align" not in self.engine.capabilities:
-                rule = (
-                    "`markup=html` needs alignments: a run, a CTranslate2 export, or a SavedModel"
-                )
-                raise InputError(f"{rule} with `align`. Received: {self.engine.noun}.")
-            protected = [protect(text, markup, self._placeholders) for text in texts]
-            texts = [source.text for source in protected]
-            if markup == "html":
-                options["alignment"] = True
-        if glossary is not None:
-            terms = glossary_of(glossary)
-            if self._annotates_terms(glossary_by):
-                texts = [annotate(text, terms.matches(text)) for text in texts]
-            else:
-                options["phrases"] = [
-                    [match.translation for match in terms.matches(text)] for text in texts
-                ]
-        translations = self.engine.translate(self._tagged(texts, tag), **options)
-        if markup is None:
-            return translations
-        restored = [
-            restore(translation, source, origins(text), tag)
-            for translation, source, text in zip(translations, protected, texts, strict=True)
+            return self._translate_marked(texts, markup, tag, glossary, glossary_by, options)
+        texts = self._with_terms(texts, glossary, glossary_by, options)
+        return self.engine.translate(self._tagged(texts, tag), **options)
+
+    def _translate_marked(self, texts, markup, tag, glossary, glossary_by, options):
+        """Translates texts with markup: the blocks of a text are texts for the engine."""
+        check_choice("markup", markup, MARKUP)
+        if markup == "html" and "align" not in self.engine.capabilities:
+            rule = "`markup=html` needs alignments: a run, a CTranslate2 export, or a SavedModel"
+            raise InputError(f"{rule} with `align`. Received: {self.engine.noun}.")
+        protected = [protect(text, markup, self._placeholders) for text in texts]
+        places = [place for place, blocks in enumerate(protected) for _ in blocks]
+        blocks = list(itertools.chain(*protected))
+        options = _of_blocks(options, places)
+        shows_alignment = options.get("alignment", False)
+        if markup == "html" or (any(block.pieces for block in blocks) and self._aligns(options)):
+            options["alignment"] = True
+        texts = [block.text for block in blocks]
+        try:
+            texts = self._with_terms(texts, glossary, glossary_by, options)
+            translations = self.engine.translate(self._tagged(texts, tag), **options)
+        except InputError as error:
+            if error.index is None:
+                raise
+            raise InputError(error.message, places[error.index]) from None
+        restored = map(restore, translations, blocks, texts)
+        is_sampling = options.get("sampling", False)
+        joined = [
+            Translation.joined(list(itertools.islice(restored, len(blocks))), is_sampling, "")
+            for blocks in protected
         ]
-        return restored if shows_alignment else list(map(_without_alignment, restored))
+        return joined if shows_alignment else list(map(_without_alignment, joined))
+
+    def _aligns(self, options):
+        """Returns whether the engine gives alignments with these options."""
+        if "align" not in self.engine.capabilities:
+            return False
+        options = {name: value for name, value in options.items() if name not in _PER_TEXT}
+        try:  # Without texts the engine only checks the options.
+            self.engine.translate([], **{**options, "alignment": True})
+        except InputError:
+            return False
+        return True
+
+    def _with_terms(self, texts, glossary, glossary_by, options):
+        """Returns texts with annotated terms, or adds the terms to the options of the search."""
+        if glossary is None:
+            return texts
+        terms = glossary_of(glossary)
+        if self._annotates_terms(glossary_by):
+            return [annotate(text, terms.matches(text)) for text in texts]
+        options["phrases"] = [
+            [match.translation for match in terms.matches(text)] for text in texts
+        ]
+        return texts
 
     def _annotates_terms(self, glossary_by):
         """Returns True if the model reads terms' translations, False if the search forces them."""
@@ -224,6 +256,27 @@ class Translator:
         values = {key: value for key, value in options.items() if value is not None}
         names = names or tuple(self.defaults)
         return {**{key: self.defaults[key] for key in names if key in self.defaults}, **values}
+
+
+def _of_blocks(options, places):
+    """Returns the options of blocks from the options of texts, given the text of each block."""
+    if places == list(range(len(places))):
+        return dict(options)
+    by_block = dict(options)
+    if isinstance(seeds := options.get("seed"), (list, tuple)):
+        by_block["seed"] = tuple(seeds[place] for place in places)
+    if (prefixes := options.get("target_prefixes")) is not None:
+        by_block["target_prefixes"] = [
+            prefixes[place] if place not in places[:block] else ""
+            for block, place in enumerate(places)
+        ]
+    if (phrases := options.get("phrases")) is not None:
+        for place, phrases_of_text in enumerate(phrases):
+            if phrases_of_text and (count := places.count(place)) > 1:
+                rule = "`phrases` are for texts that are not split."
+                raise InputError(f"{rule} Received: a text of {count} blocks.", place)
+        by_block["phrases"] = [phrases[place] for place in places]
+    return by_block
 
 
 def _without_alignment(translation):

@@ -14,8 +14,9 @@ import pytest
 from keras_transformer import Translation, Translator
 from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
-from keras_transformer.text.markup import protect, restore
+from keras_transformer.text.markup import protect
 from keras_transformer.text.placeholders import Placeholders, with_placeholders
+from keras_transformer.text.restoring import restore
 
 EIGHT = Placeholders(8)
 
@@ -194,10 +195,11 @@ def test_every_tag_and_item_of_ten_thousand_sources_is_there_once_and_nested_as_
     for _ in range(10_000):
         source = random_markup(rng)
         placeholders = rng.choice([Placeholders(), Placeholders(2), EIGHT])
-        protected = protect(source, "html", placeholders)
-        assert protected.text.count("<ph_") <= placeholders.size
-        assert not TAG.search(re.sub(r"<ph_\d+>", "", protected.text.replace("<b>", "")))
-        restored = restore(disorder(protected.text, rng), protected).text
+        restored = ""
+        for protected in protect(source, "html", placeholders):
+            assert protected.text.count("<ph_") <= placeholders.size
+            assert not TAG.search(re.sub(r"<ph_\d+>", "", protected.text.replace("<b>", "")))
+            restored += restore(disorder(protected.text, rng), protected).text
         for pattern in (TAG, ITEM):
             counts = collections.Counter(pattern.findall(source))
             assert collections.Counter(pattern.findall(restored)) == counts, (source, restored)
@@ -218,7 +220,7 @@ def test_items_beside_character_references_are_no_more_and_no_less_than_they_are
         before += "&nbsp;" * (before == ".")
         after = "&nbsp;" * (after in ("&amp;", "&#40;", "&rdquo;", "(", ")", ".")) + after
         source = f"x{before}{item}{after}y and {item}"
-        protected = protect(source, "html", EIGHT)
+        (protected,) = protect(source, "html", EIGHT)
         assert protected.literals == [item] * 2, source
         assert re.findall("[xy]", protected.text) == ["x", "y"], source
         tokens = tokens_of(protected.text)
@@ -254,7 +256,8 @@ def test_a_text_is_read_once_for_its_items(text):
 )
 def test_a_field_is_no_percentage_and_may_stand_beside_words_without_spaces(text, items):
     placeholders = Placeholders(8, numbers="3" in text)
-    assert protect(text, "placeholders", placeholders).literals == items
+    (protected,) = protect(text, "placeholders", placeholders)
+    assert protected.literals == items
 
 
 @pytest.mark.parametrize(
@@ -262,7 +265,7 @@ def test_a_field_is_no_percentage_and_may_stand_beside_words_without_spaces(text
 )
 @pytest.mark.parametrize("item", ["", "{x} "])
 def test_what_looks_like_a_placeholder_in_a_source_is_none(source, item):
-    protected = protect(item + source, "html", EIGHT)
+    (protected,) = protect(item + source, "html", EIGHT)
     symbols = re.findall(r"<ph_\d+>", protected.text)
     assert symbols == [f"<ph_{number + 1}>" for number in range(len(protected.literals))]
     translation = translated(item + source, unchanged)
@@ -295,14 +298,14 @@ def test_tags_of_a_split_text_with_a_tag_of_the_corpus_do_not_drift():
 
 def test_a_tag_encloses_a_word_where_words_have_no_spaces():
     source = "我有一只<b>狗</b>。"
-    protected = protect(source, "html", EIGHT)
+    (protected,) = protect(source, "html", EIGHT)
     same = dict(tokens=tuple(protected.text), source_tokens=tuple(protected.text))
     translation = Translation(protected.text, 0.0, alignment=np.eye(len(protected.text)), **same)
     assert restore(translation, protected).text == source
 
 
 def test_a_tag_cuts_no_word_between_a_letter_and_its_marks():
-    protected = protect("<i>a</i> b", "html", EIGHT)
+    (protected,) = protect("<i>a</i> b", "html", EIGHT)
     translation = Translation(
         "घरों है",
         0.0,
