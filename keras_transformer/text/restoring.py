@@ -22,12 +22,13 @@ from keras_transformer.text.token_places import SPACE, places_before, token_span
 
 _UNIT = regex.compile(rf"{SYMBOL.pattern}|{UNIT}", regex.V1)
 _LETTER = regex.compile(LETTER, regex.V1)
+_WORD = regex.compile(r"\w")
 _WITHOUT_SPACE = regex.compile(rf"{LETTER}|[\p{{Pe}}.,]", regex.V1)
 _SPECIAL = ("<s>", "</s>", "<pad>")
 # The token of a corpus or of a language, which begins each part of a split text.
 _TAG = re.compile(r"<[a-z0-9][a-z0-9-]*>|>>\S+<<")
 _TAKEN = 1e4  # More than the words of a translation can gain.
-_TINY = 1e-7
+_TINY, _LESS = 1e-7, 1e-2
 
 
 class Aligned(Protocol):
@@ -97,10 +98,14 @@ class _Element(NamedTuple):
     is_begin: bool = False  # of an element with words
     is_end: bool = False
 
-    @property
-    def is_atom(self):
-        """True for an item, and for a tag that encloses nothing."""
-        return self.piece is not None and not (self.is_begin or self.is_end)
+
+def _is_atom(element):
+    """Returns True for an item, and for a tag that encloses no words."""
+    return (
+        element is not None
+        and element.piece is not None
+        and not (element.is_begin or element.is_end)
+    )
 
 
 class _Restorer:
@@ -163,6 +168,7 @@ class _Restorer:
         self._ends = np.array([unit.end for unit in units], float)
         self._is_exact = np.array([unit.is_exact for unit in units], bool)
         self._is_known = ~np.isnan(self._begins)
+        self._is_sign = np.array([not _WORD.match(unit.text) for unit in units], bool)
 
     def _attention_before(self, place, exact_place):
         """Returns the attention of each unit to what is before a place in the source."""
@@ -345,10 +351,11 @@ class _Restorer:
                 if order in ranges or (must and not size):
                     continue
                 gains = self._attention_inside(mark)[lower:upper] - 0.5
-                if must:  # The nearest of equal units.
+                if must:  # The nearest of equal units, and rather a word than a sign.
                     start = self._before[mark.start]
                     near = self._best_place(start, lower, upper) - lower
                     gains -= _TINY * np.abs(np.arange(len(gains)) + 0.5 - near)
+                    gains -= _LESS * self._is_sign[lower:upper]
                 gains[~is_free] = -_TAKEN
                 start, stop, total = _best_range(gains)
                 if total <= _TINY and not must:
@@ -417,36 +424,46 @@ class _Restorer:
             left: The unit, None at the beginning.
             gap: The elements after it, up to the next unit, or None at the end.
         """
+        right = gap[-1]
         pairs = list(itertools.pairwise((left, *gap)))
         in_source = [self._space_in_source(*pair) for pair in pairs]
-        if None not in in_source:  # All of it is as it was.
-            return in_source
-        right = gap[-1]
         is_wanted = left is not None and right is not None and right.unit.has_space
-        if is_wanted and self._touch(left, right):
+        if None not in in_source:  # All of it is as it was.
+            is_wanted = any(in_source)
+        elif is_wanted and self._touch(left, right):
             is_wanted = False
-        spaces, text = [], left.text if left is not None else ""
+        text = left.text if left is not None else ""
         next_text = right.text if right is not None else ""
-        for (before, after), space in zip(pairs, in_source, strict=True):
-            is_near_atom = any(side is not None and side.is_atom for side in (before, after))
+        spaces: list[bool | None] = []
+        is_owed = False  # a space in an element before its end, which follows the element instead
+        for (before, after), known in zip(pairs, in_source, strict=True):
+            space = known if _is_atom(before) or _is_atom(after) else None
+            if space is None and _is_atom(before) and before.unit is None:
+                space = self._space_after(before, next_text)
+            if known is None and _is_atom(after) and after.unit is None:
+                space = bool(space) or self._space_before(after, text)
             if after is None or (before is None and not spaces):
                 space = False
-            elif space is None or not is_near_atom:
-                space = None
-                if after.is_end or (before is not None and before.is_begin):
-                    space = False
-                else:
-                    if before is not None and before.is_atom and before.unit is None:
-                        space = self._space_after(before, next_text)
-                    if after.is_atom and after.unit is None:
-                        space = bool(space) | self._space_before(after, text)
+            elif before is not None and before.is_begin:
+                if space:  # A space in an element at its beginning is before the element instead.
+                    first = len(spaces) - 1
+                    while first > 0 and gap[first - 1].is_begin:
+                        first -= 1
+                    spaces[first] = pairs[first][0] is not None
+                space = False
+            elif after.is_end:
+                is_owed, space = is_owed or bool(space), False
+            elif is_owed:
+                is_owed, space = False, True
             spaces.append(space)
-            if after is not None and after.is_atom and self._pieces[after.piece].is_item:
+            if _is_atom(after) and self._pieces[after.piece].is_item:
                 text = after.text
         if is_wanted and not any(spaces) and not any(map(self._is_separator, gap)):
-            places = [i for i, element in enumerate(gap) if not element.is_end]
+            places = [i for i, element in enumerate(gap) if element is not None]
+            places = [i for i in places if not (gap[i].is_end or pairs[i][0] is None)]
             undecided = [i for i in places if spaces[i] is None]
-            spaces[(undecided or places)[0]] = True
+            if places:
+                spaces[(undecided or places)[0]] = True
         return [bool(space) for space in spaces]
 
     @property
@@ -484,7 +501,7 @@ class _Restorer:
 
     def _is_separator(self, element):
         """Returns True for a tag such as `<br>`, which separates words without a space."""
-        if element is None or not element.is_atom or self._pieces[element.piece].is_item:
+        if not _is_atom(element) or self._pieces[element.piece].is_item:
             return False
         name = re.match(r"<([^\s/>]*)", element.text.lower())
         return name is not None and name[1] in SEPARATORS

@@ -97,7 +97,7 @@ def _matches(reading: str, characters: str) -> list[tuple[int, int]]:
 
 
 def _end_of_unknown(reading, stop, characters, start, count):
-    """Returns the end of `count` unknown tokens: before the next known token, or after as many words."""
+    """Returns the end of `count` unknown tokens: the next known one, or the end of as many words."""
     end = start
     for _ in range(count):
         end = characters.find(" ", end + 1)
