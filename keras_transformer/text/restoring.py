@@ -5,6 +5,7 @@ item of the source once, whatever the model writes.
 """
 
 import dataclasses
+import functools
 import html
 import itertools
 import re
@@ -22,7 +23,7 @@ from keras_transformer.text.token_places import SPACE, places_before, token_span
 
 _UNIT = regex.compile(rf"{SYMBOL.pattern}|{UNIT}", regex.V1)
 _LETTER = regex.compile(LETTER, regex.V1)
-_WORD = regex.compile(r"\w")
+_WORD, _NUMBER_AT_END = re.compile(r"\w"), re.compile(r"(?<!\d)\d+\Z")
 _WITHOUT_SPACE = regex.compile(rf"{LETTER}|[\p{{Pe}}.,]", regex.V1)
 _SPECIAL = ("<s>", "</s>", "<pad>")
 # The token of a corpus or of a language, which begins each part of a split text.
@@ -211,27 +212,16 @@ class _Restorer:
                     cuts_of_words.setdefault(word, set()).add(place)
         if not cuts_of_words:
             return self._units
-        source_words = _places_of_words(match[0] for match in self._source_units)
-        target_words = _places_of_words(unit.text for unit in self._units)
         parts: dict[int, list[_Unit]] = {}
+        copies = self._copies(cuts_of_words)
         for word, cuts in cuts_of_words.items():
             text = self._source_units[word][0]
             places = [int(self._unit_begins[word]), *sorted(cuts), int(self._unit_ends[word])]
-            copies = [
-                copy
-                for copy in target_words.get(text.casefold(), ())
-                if copy not in parts and len(self._units[copy].text) == len(text)
-            ]
-            equal_words = source_words[text.casefold()]
-            if len(copies) > 1 or len(equal_words) > 1:
-                # Of equal words, a copy belongs to the word that it attends to.
-                attention = np.array([self._attention_to_word(equal) for equal in equal_words])
-                copies = [c for c in copies if equal_words[int(np.argmax(attention[:, c]))] == word]
-                copies.sort(key=lambda c: -attention[equal_words.index(word), c])
-            if copies:
-                parts[copies[0]] = _cut(self._units[copies[0]], len(text), places)
-            elif len(cuts) == 1 and places[1] in starts and (size := places[2] - places[1]):
+            if word in copies:
+                parts[copies[word]] = _cut(self._units[copies[word]], len(text), places)
+            elif len(cuts) == 1 and places[1] in starts:
                 # A word with the number of a footnote: only the number is copied.
+                size = places[2] - places[1]
                 note = self._ending_with(text[-size:], word, parts)
                 if note is None:
                     continue
@@ -245,24 +235,56 @@ class _Restorer:
             part for number, unit in enumerate(self._units) for part in parts.get(number, [unit])
         ]
 
+    def _copies(self, words):
+        """Returns the units that are copies of source units, by source unit.
+
+        Of several equal words, a copy belongs to the word that it attends to.
+        """
+        words_of_text, copies_of_text = (
+            _places_of_texts(unit.casefold() for unit in units)
+            for units in (
+                (match[0] for match in self._source_units),
+                (unit.text for unit in self._units),
+            )
+        )
+        copies = {}
+        for text in {self._source_units[word][0].casefold() for word in words}:
+            equal_words = words_of_text[text]
+            length = len(self._source_units[equal_words[0]][0])
+            units = [
+                unit
+                for unit in copies_of_text.get(text, ())
+                if len(self._units[unit].text) == length
+            ]
+            if not units:
+                continue
+            attention = np.array([self._attention_to_word(word)[units] for word in equal_words])
+            owners = np.argmax(attention, axis=0)  # --> [units]
+            for place, word in enumerate(equal_words):
+                owned = np.flatnonzero(owners == place)
+                if word in words and len(owned):
+                    copies[word] = units[owned[np.argmax(attention[place, owned])]]
+        return copies
+
     def _attention_to_word(self, word):
         begin, end = self._unit_begins[word], self._unit_ends[word]
         return self._attention_before(end, end) - self._attention_before(begin, begin)
 
     def _ending_with(self, digits, word, parts):
         """Returns the unit that ends with a number and attends most to a word, or None."""
-        if not digits.isdecimal():
+        units = self._units_by_number.get(digits) if digits.isdecimal() else None
+        if units is None:
             return None
-        attention = self._attention_to_word(word)
-        units = [
-            number
-            for number, unit in enumerate(self._units)
-            if number not in parts
-            and attention[number] > 0
-            and unit.text.endswith(digits)
-            and not unit.text[: -len(digits)][-1:].isdecimal()
-        ]
-        return max(units, key=lambda number: attention[number], default=None)
+        attention = self._attention_to_word(word)[units]
+        attention[[unit in parts for unit in units]] = 0
+        best = int(np.argmax(attention))
+        return units[best] if attention[best] > 0 else None
+
+    @functools.cached_property
+    def _units_by_number(self):
+        """Units that end with a number, by the number."""
+        matches = (_NUMBER_AT_END.search(unit.text) for unit in self._units)
+        return _places_of_texts(None if match is None else match[0] for match in matches)
 
     def text(self) -> str:
         """Returns the translation with its markup."""
@@ -530,10 +552,10 @@ def _all_marks(marks) -> Iterator[Mark]:
         marks_to_visit += mark.children
 
 
-def _places_of_words(texts):
+def _places_of_texts(texts):
     places: dict[str, list[int]] = {}
     for place, text in enumerate(texts):
-        places.setdefault(text.casefold(), []).append(place)
+        places.setdefault(text, []).append(place)
     return places
 
 

@@ -97,7 +97,7 @@ def _matches(reading: str, characters: str) -> list[tuple[int, int]]:
 
 
 def _end_of_unknown(reading, stop, characters, start, count):
-    """Returns the end of `count` unknown tokens: the next known one, or the end of as many words."""
+    """Returns the end of `count` unknown tokens: the next known token, or `count` words."""
     end = start
     for _ in range(count):
         end = characters.find(" ", end + 1)
@@ -105,11 +105,14 @@ def _end_of_unknown(reading, stop, characters, start, count):
             end = len(characters)
             break
     known = reading[stop : stop + _EQUAL_FAR_AWAY].partition(_UNKNOWN)[0]
-    for size in (len(known), 1):
-        place = characters.find(known[:size], start, end + size) if known else -1
-        if place >= 0:
+    # An invisible character may have become a space.
+    for near in (known, known.lstrip()):
+        if near and (place := characters.find(near, start, end + len(near))) >= 0:
             return place
-    return end
+    place = characters.find(known, start) if len(known) > _EQUAL else -1
+    if place < 0 and known:
+        place = characters.find(known[0], start, end + 1)
+    return place if place >= 0 else end
 
 
 def _divided(characters, start, stop, count):
