@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from keras_transformer.engine.engine import Engine
-from keras_transformer.engine.inputs import checked_texts, tagged
+from keras_transformer.engine.inputs import checked_texts, one_for_each, tagged
 from keras_transformer.engine.manifest import has_labels
 from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.engine.translation import Translation
@@ -141,7 +141,7 @@ class Translator:
         protected = [protect(text, markup, self._placeholders) for text in texts]
         places = [place for place, blocks in enumerate(protected) for _ in blocks]
         blocks = list(itertools.chain(*protected))
-        options = _of_blocks(options, places)
+        options = _of_blocks(options, places, len(texts))
         shows_alignment = options.get("alignment", False)
         if markup == "html" or (any(block.pieces for block in blocks) and self._aligns(options)):
             options["alignment"] = True
@@ -258,25 +258,28 @@ class Translator:
         return {**{key: self.defaults[key] for key in names if key in self.defaults}, **values}
 
 
-def _of_blocks(options, places):
-    """Returns the options of blocks from the options of texts, given the text of each block."""
-    if places == list(range(len(places))):
-        return dict(options)
-    by_block = dict(options)
-    if isinstance(seeds := options.get("seed"), (list, tuple)):
-        by_block["seed"] = tuple(seeds[place] for place in places)
-    if (prefixes := options.get("target_prefixes")) is not None:
-        by_block["target_prefixes"] = [
-            prefixes[place] if place not in places[:block] else ""
-            for block, place in enumerate(places)
-        ]
-    if (phrases := options.get("phrases")) is not None:
-        for place, phrases_of_text in enumerate(phrases):
-            if phrases_of_text and (count := places.count(place)) > 1:
-                rule = "`phrases` are for texts that are not split."
-                raise InputError(f"{rule} Received: a text of {count} blocks.", place)
-        by_block["phrases"] = [phrases[place] for place in places]
-    return by_block
+def _of_blocks(options, places, count):
+    """Returns the options of blocks from the options of `count` texts, given each block's text."""
+    options = dict(options)
+    if len(places) == count:
+        return options
+    values_of_texts = {
+        name: one_for_each(name, tuple(options[name]), count)
+        for name in _PER_TEXT
+        if isinstance(options.get(name), (list, tuple))
+    }
+    options |= {
+        name: tuple(values[place] for place in places) for name, values in values_of_texts.items()
+    }
+    is_first = [block == 0 or places[block - 1] != place for block, place in enumerate(places)]
+    if "target_prefixes" in values_of_texts:  # The prefix belongs to the first block.
+        pairs = zip(options["target_prefixes"], is_first, strict=True)
+        options["target_prefixes"] = [prefix if first else "" for prefix, first in pairs]
+    for place, phrases in zip(places, options.get("phrases") or (), strict=False):
+        if phrases and (blocks := places.count(place)) > 1:
+            rule = "`phrases` are for texts that are not split."
+            raise InputError(f"{rule} Received: a text of {blocks} blocks.", place)
+    return options
 
 
 def _without_alignment(translation):

@@ -50,7 +50,7 @@ class Mark:
         stop: Offset of the end of its content.
         is_element: False for a single piece.
         number: Number of its placeholder, or 0.
-        min_units: Least number of words of a translation for it and the elements in it.
+        min_words: Least number of words of a translation for it and the elements in it.
         children: Marks in it.
     """
 
@@ -60,7 +60,7 @@ class Mark:
     stop: int
     is_element: bool = False
     number: int = 0
-    min_units: int = 0
+    min_words: int = 0
     children: list["Mark"] = dataclasses.field(default_factory=list)
 
 
@@ -242,6 +242,6 @@ class _Writer:
             mark.children = self._marks
             around.append(mark)
         mark.last, mark.stop = last, self._size if last is None else self._pieces[last].start
-        inside = sum(child.min_units for child in mark.children)
-        mark.min_units = max(inside, int(self._letters > letters))
+        inside = sum(child.min_words for child in mark.children)
+        mark.min_words = max(inside, int(self._letters > letters))
         self._marks = around

@@ -28,6 +28,7 @@ _WITHOUT_SPACE = regex.compile(rf"{LETTER}|[\p{{Pe}}.,]", regex.V1)
 _SPECIAL = ("<s>", "</s>", "<pad>")
 # The token of a corpus or of a language, which begins each part of a split text.
 _TAG = re.compile(r"<[a-z0-9][a-z0-9-]*>|>>\S+<<")
+_MAX_TAGS = 8  # beside a tag, which may stand for a space
 _TAKEN = 1e4  # More than the words of a translation can gain.
 _TINY, _LESS = 1e-7, 1e-2
 
@@ -109,6 +110,11 @@ def _is_atom(element):
     )
 
 
+def _is_item(element, pieces):
+    """Returns True for an item that the model has not written."""
+    return _is_atom(element) and element.unit is None and pieces[element.piece].is_item
+
+
 class _Restorer:
     def __init__(self, translation, protected, text_read):
         self._protected, text = protected, translation.text
@@ -119,15 +125,25 @@ class _Restorer:
         self._unit_begins, self._unit_ends = self._before[offsets].T
         self._unit_ending = {match.end(): match[0] for match in self._source_units}
         self._unit_beginning = {match.start(): match[0] for match in self._source_units}
+        self._units_beside = self._neighbours()
         self._copied: set[int] = set()  # source units with tags inside that were copied
+        self._cuts: set[int] = set()  # places of tags inside them
         attention = _attention(translation, protected.text, text_read)
         self._placed: set[int] = set()
         self._units = self._found_units(text, attention)
         self._set_units(self._units)
         self._set_units(self._with_copied_words())
-        missing = sum(mark.min_units for mark in protected.marks) - len(self._units)
-        if missing > 0 and self._units:
+        missing = sum(mark.min_words for mark in protected.marks) - int(self._words_before[-1])
+        if missing > 0:
             self._set_units(_with_parts(self._units, missing))
+
+    def _neighbours(self):
+        """Returns the units on both sides of offsets between units that touch."""
+        neighbours = {}
+        for number, (left, right) in enumerate(itertools.pairwise(self._source_units)):
+            if left.end() == right.start():
+                neighbours[left.end()] = (number, number + 1)
+        return neighbours
 
     def _found_units(self, text, attention):
         """Returns the units of a translation, and sets the cumulated attention of their rows."""
@@ -170,6 +186,9 @@ class _Restorer:
         self._is_exact = np.array([unit.is_exact for unit in units], bool)
         self._is_known = ~np.isnan(self._begins)
         self._is_sign = np.array([not _WORD.match(unit.text) for unit in units], bool)
+        self._words_before = np.cumsum([0, *(unit.piece is None for unit in units)])
+        begins = ((unit.begin, place) for place, unit in enumerate(units) if unit.is_exact)
+        self._parts = {begin: place for begin, place in begins if begin in self._cuts}
 
     def _attention_before(self, place, exact_place):
         """Returns the attention of each unit to what is before a place in the source."""
@@ -210,6 +229,10 @@ class _Restorer:
             for place in (start, stop):
                 if (word := self._unit_around(place)) is not None:
                     cuts_of_words.setdefault(word, set()).add(place)
+            # A token may have both a sign and a word, of which only one is in an element.
+            for offset in (mark.start, mark.stop):
+                for word in self._units_beside.get(offset, ()):
+                    cuts_of_words.setdefault(word, set())
         if not cuts_of_words:
             return self._units
         parts: dict[int, list[_Unit]] = {}
@@ -231,6 +254,7 @@ class _Restorer:
             else:
                 continue
             self._copied.add(word)
+            self._cuts |= cuts
         return [
             part for number, unit in enumerate(self._units) for part in parts.get(number, [unit])
         ]
@@ -326,15 +350,19 @@ class _Restorer:
         """Returns the ranges of units of sibling marks, in order, without overlaps."""
         marks = [mark for mark in marks if not mark.number or mark.number not in self._placed]
         ranges: dict[int, tuple[int, int]] = {}
-        missing = sum(mark.min_units for mark in marks)
-        begin, end = lower, upper
+        missing = sum(mark.min_words for mark in marks)
+        begin, end, words = lower, upper, self._words_before
         if marks and marks[0].is_element and marks[0].first is None:  # began in an earlier text
-            missing -= marks[0].min_units
-            least, most = begin + marks[0].min_units, end - missing
+            size = marks[0].min_words
+            missing -= size
+            least = np.searchsorted(words, words[begin] + size)
+            most = np.searchsorted(words, words[end] - missing, "right") - 1
             begin = self._best_place(self._before[marks[0].stop], begin, end, least, most)
             ranges[0] = (lower, begin)
         if marks and marks[-1].is_element and marks[-1].last is None:  # ends in a later text
-            least, most = begin + missing - marks[-1].min_units, end - marks[-1].min_units
+            size = marks[-1].min_words
+            least = np.searchsorted(words, words[begin] + missing - size)
+            most = np.searchsorted(words, words[end] - size, "right") - 1
             end = self._best_place(self._before[marks[-1].start], begin, end, least, most)
             ranges[len(marks) - 1] = (end, upper)
         ranges |= self._ranges_of_elements(marks, begin, end, ranges)
@@ -344,7 +372,9 @@ class _Restorer:
         for order, mark in enumerate(marks):
             if order not in ranges:
                 start = self._before[mark.start]
-                place = self._best_place(start, begin, end, is_excluded=is_inside)
+                place = self._parts.get(start, -1)  # inside a copied word
+                if not begin <= place <= end or is_inside[place - begin]:
+                    place = self._best_place(start, begin, end, is_excluded=is_inside)
                 ranges[order] = (place, place)
         ordered = sorted((*span, order) for order, span in ranges.items())
         return [(start, stop, marks[order]) for start, stop, order in ordered]
@@ -366,10 +396,12 @@ class _Restorer:
         if not elements or lower == upper:
             return ranges
         is_free = np.ones(upper - lower, bool)
-        missing = sum(marks[order].min_units for order in elements)
+        words = self._words_before[lower : upper + 1]
+        missing = sum(marks[order].min_words for order in elements)
+        has_enough = missing <= words[-1] - words[0]
         for must in (False, True):
             for order in elements:
-                mark, size = marks[order], marks[order].min_units
+                mark, size = marks[order], marks[order].min_words
                 if order in ranges or (must and not size):
                     continue
                 gains = self._attention_inside(mark)[lower:upper] - 0.5
@@ -382,27 +414,29 @@ class _Restorer:
                 start, stop, total = _best_range(gains)
                 if total <= _TINY and not must:
                     continue
-                most = int(is_free.sum()) - (missing - size)
-                if must or stop - start < size:
-                    start, stop = _best_window(gains, size)
-                elif stop - start > most:
-                    begin, end = _best_window(gains[start:stop], most)
+                count = words[stop] - words[start]
+                most = np.diff(words)[is_free].sum() - (missing - size) if has_enough else count
+                if must or count < size:
+                    start, stop = _best_window(gains, words, size)
+                elif count > most:
+                    begin, end = _best_window(gains[start:stop], words[start : stop + 1], most)
                     start, stop = start + begin, start + end
-                if stop - start < size or not is_free[start:stop].all():
-                    return self._in_order(marks, elements, lower, upper)
-                if start < stop:
+                if start < stop and is_free[start:stop].all():
                     is_free[start:stop] = False
                     ranges[order] = (lower + start, lower + stop)
                     missing -= size
+                elif has_enough and size:
+                    return self._in_order(marks, elements, lower)
         return ranges
 
-    def _in_order(self, marks, elements, lower, upper):
-        """Returns the smallest ranges of elements, one after the other, as far as the units go."""
-        ranges = {}
+    def _in_order(self, marks, elements, lower):
+        """Returns the smallest ranges of elements, one after the other."""
+        ranges, words = {}, self._words_before
         for order in elements:
-            if size := min(marks[order].min_units, upper - lower):
-                ranges[order] = (lower, lower + size)
-                lower += size
+            if size := marks[order].min_words:
+                upper = int(np.searchsorted(words, words[lower] + size))
+                ranges[order] = (lower, upper)
+                lower = upper
         return ranges
 
     def _best_place(self, place, lower, upper, least=None, most=None, is_excluded=None):
@@ -457,6 +491,7 @@ class _Restorer:
         text = left.text if left is not None else ""
         next_text = right.text if right is not None else ""
         spaces: list[bool | None] = []
+        text_before = []  # for each element, the text of the word or item before it
         is_owed = False  # a space in an element before its end, which follows the element instead
         for (before, after), known in zip(pairs, in_source, strict=True):
             space = known if _is_atom(before) or _is_atom(after) else None
@@ -478,15 +513,33 @@ class _Restorer:
             elif is_owed:
                 is_owed, space = False, True
             spaces.append(space)
+            text_before.append(text)
             if _is_atom(after) and self._pieces[after.piece].is_item:
                 text = after.text
-        if is_wanted and not any(spaces) and not any(map(self._is_separator, gap)):
-            places = [i for i, element in enumerate(gap) if element is not None]
-            places = [i for i in places if not (gap[i].is_end or pairs[i][0] is None)]
-            undecided = [i for i in places if spaces[i] is None]
-            if places:
-                spaces[(undecided or places)[0]] = True
+        # An item is a word too: it has its own space before it and after it.
+        items = [i for i, element in enumerate(gap) if _is_item(element, self._pieces)]
+        for first, last in itertools.pairwise([-1, *items, len(gap) - 1]):
+            is_missing = first >= 0 and self._space_after(gap[first], next_text)
+            is_missing |= last in items and self._space_before(gap[last], text_before[last])
+            if is_missing and None in in_source[first + 1 : last + 1]:
+                self._add_space(spaces, gap, left, range(first + 1, last + 1))
+        if is_wanted and not any(map(self._is_separator, gap)):
+            self._add_space(spaces, gap, left, range(len(gap)))
         return [bool(space) for space in spaces]
+
+    @staticmethod
+    def _add_space(spaces, gap, left, places):
+        """Adds a space before one of some elements, unless there is one."""
+        if any(spaces[place] for place in places):
+            return
+        places = [
+            place
+            for place in places
+            if gap[place] is not None and not gap[place].is_end and (place > 0 or left is not None)
+        ]
+        undecided_places = [place for place in places if spaces[place] is None]
+        if places:
+            spaces[(undecided_places or places)[0]] = True
 
     @property
     def _pieces(self):
@@ -505,7 +558,12 @@ class _Restorer:
     def _space_before(self, element, text):
         """Returns whether a space is between a text and an item or an empty element after it."""
         piece = self._pieces[element.piece]
-        last = self._protected.text[: piece.start][-1:] if piece.start else " "
+        start = piece.start
+        for before in self._pieces[max(element.piece - _MAX_TAGS, 0) : element.piece][::-1]:
+            if before.is_item or before.stop != start:
+                break
+            start = before.start  # without the space that a tag stands for
+        last = self._protected.text[start - 1] if start else " "
         if last.isspace():
             return True
         # A sign may be missing in the translation, and an item must not join the word before.
@@ -515,7 +573,12 @@ class _Restorer:
     def _space_after(self, element, text):
         """Returns whether a space is between an item or an empty element and a text after it."""
         piece = self._pieces[element.piece]
-        first = self._protected.text[piece.stop : piece.stop + 1]
+        stop = piece.stop
+        for after in self._pieces[element.piece + 1 : element.piece + 1 + _MAX_TAGS]:
+            if after.is_item or after.start != stop:
+                break
+            stop = after.stop
+        first = self._protected.text[stop : stop + 1]
         if first.isspace():
             return True
         is_beside_sign = piece.is_item and not _LETTER.match(first)
@@ -606,12 +669,23 @@ def _best_range(gains):
     return start, stop + 1, float(totals[stop])
 
 
-def _best_window(gains, size):
-    """Returns the range of a size, or of all gains if they are fewer, with the largest sum."""
-    size = min(size, len(gains))
+def _best_window(gains, words, size):
+    """Returns the range with at least `size` words that has the largest sum, or an empty range.
+
+    Args:
+        gains: Float `(units,)`.
+        words: Number of words before each unit, `(units + 1,)`.
+        size: Number of words.
+    """
+    starts = np.arange(len(gains))
+    stops = np.maximum(np.searchsorted(words, words[starts] + size), starts + 1)
+    is_complete = words[np.minimum(stops, len(gains))] - words[starts] >= size
+    if not is_complete.any():
+        return 0, 0
     sums = np.concatenate([[0.0], np.cumsum(gains)])
-    start = int(np.argmax(sums[size:] - sums[: len(sums) - size]))
-    return start, start + size
+    totals = np.where(is_complete, sums[np.minimum(stops, len(gains))] - sums[starts], -np.inf)
+    start = int(np.argmax(totals))
+    return start, int(stops[start])
 
 
 def _attention(translation, text, text_read):
