@@ -283,6 +283,9 @@ class _Restorer:
             if not units:
                 continue
             attention = np.array([self._attention_to_word(word)[units] for word in equal_words])
+            # Where attention tells nothing, the order is that of the source.
+            orders = (np.linspace(0, 1, count) for count in attention.shape)
+            attention -= _TINY * np.abs(np.subtract.outer(*orders))
             owners = np.argmax(attention, axis=0)  # --> [units]
             for place, word in enumerate(equal_words):
                 owned = np.flatnonzero(owners == place)

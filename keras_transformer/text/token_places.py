@@ -39,7 +39,9 @@ def token_spans(tokens: Sequence[str], text: str) -> tuple[np.ndarray, np.ndarra
     characters, owners = _characters(tokens)
     begins, ends = np.full(len(tokens), -1), np.zeros(len(tokens), int)
     matches = _matches(characters, " " + folded.text.lower())
-    for (first, last), (begin, end) in zip(owners, matches, strict=True):
+    for character, (first, last), (begin, end) in zip(characters, owners, matches, strict=True):
+        if character == " ":
+            continue
         place = slice(first, last + 1)
         begins[place] = np.where(begins[place] < 0, starts[begin], begins[place])
         ends[place] = stops[end - 1] if end > begin else starts[begin]
