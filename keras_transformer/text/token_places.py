@@ -40,7 +40,7 @@ def token_spans(tokens: Sequence[str], text: str) -> tuple[np.ndarray, np.ndarra
     begins, ends = np.full(len(tokens), -1), np.zeros(len(tokens), int)
     matches = _matches(characters, " " + folded.text.lower())
     for character, (first, last), (begin, end) in zip(characters, owners, matches, strict=True):
-        if character == " ":
+        if character == " " and tokens[first] != SPACE:
             continue
         place = slice(first, last + 1)
         begins[place] = np.where(begins[place] < 0, starts[begin], begins[place])

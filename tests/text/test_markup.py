@@ -472,6 +472,64 @@ def test_items_beside_character_references_are_no_more_and_no_less_than_they_are
         assert translation.split() == html.unescape(source).split(), source
 
 
+class TokenEngine(FakeEngine):
+    """Reads tokens of a real tokenizer, up to a limit; writes each word in upper case.
+
+    A word attends to its tokens, whose places come from SentencePiece itself.
+    """
+
+    def __init__(self, tokenizer, limit=512):
+        super().__init__(None, Placeholders())
+        self.tokenizer, self.limit = tokenizer, limit
+
+    def translate(self, texts, alignment=False, **options):
+        return list(map(self.translation, texts))
+
+    def translation(self, text):
+        pieces = self.tokenizer._processor.encode(text, return_type="proto").pieces[: self.limit]
+        data, owners = text.encode(), []
+        words = [match.span() for match in re.finditer(r"\S+", text)]
+        for piece in pieces:
+            offset = len(data[: piece.end].decode("utf-8", "ignore")) - 0.5
+            owners.append(next((n for n, (a, b) in enumerate(words) if a <= offset < b), None))
+        count = max(owner for owner in owners if owner is not None) + 1
+        weights = np.zeros((count, len(pieces)))
+        for column, owner in enumerate(owners):
+            if owner is not None:
+                weights[owner, column] = 1
+        target = [text[start:stop].upper() for start, stop in words[:count]]
+        return Translation(
+            " ".join(target),
+            0.0,
+            tokens=tuple("▁" + word for word in target),
+            source_tokens=tuple(self.tokenizer.pieces_of(piece.id for piece in pieces)),
+            alignment=weights,
+        )
+
+
+@pytest.mark.parametrize("name", ["tokenizer", "byte_tokenizer"])
+def test_tags_enclose_the_right_words_of_any_text(name, request):
+    tokenizer = request.getfixturevalue(name)
+    words = [f"w{number:02}" for number in range(40)]
+    for number in range(20):
+        tagged = [*words[:number], f"<b>{words[number]}</b>", *words[number + 1 :]]
+        engine = TokenEngine(tokenizer, limit=100)  # The text has more.
+        (translation,) = Translator(engine).translate([" ".join(tagged)], markup="html")
+        assert f"<b>W{number:02}</b>" in translation.text
+        assert "W39" not in translation.text
+    for odd in [
+        "😀😀😀😀",
+        "a\u00adb\u00adc\u00add",
+        "ﬁﬁﬁ",
+        "我有一只狗",
+        "ｆｕｌｌ",
+        "\u200b\u200ba",
+    ]:
+        source = f"{odd} one <b>two</b> {odd} <i>three</i>"
+        (translation,) = Translator(TokenEngine(tokenizer)).translate([source], markup="html")
+        assert re.findall(r"<\w>.*?</\w>", translation.text) == ["<b>TWO</b>", "<i>THREE</i>"]
+
+
 def test_thousands_of_nested_tags_are_nested_as_before():
     source = "<b>" * 3000 + "word" + "</b>" * 3000
     assert translated(source) == source.replace("word", "WORD")

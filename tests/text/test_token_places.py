@@ -8,9 +8,9 @@ from keras_transformer.text import Tokenizer
 from keras_transformer.text.token_places import token_spans
 
 # What a normalization changes or drops, what has no token, and what looks like a token.
-ODD = "😀 😀😀😀 \u00ad \u200b ﬁ ｏｎｅ ½ é e\u0301 犬 我有一只狗 ß İ \u00a0 \u3000 नमस्ते “ ’ … ㍿ Ω Ǆ ﷺ 한국"
 ODD = [
-    *ODD.split(" "),
+    *"😀 😀😀😀 \u00ad \u200b ﬁ ｏｎｅ ½ é e\u0301 犬 我有一只狗 ß İ \u00a0 \u3000".split(" "),
+    *"नमस्ते “ ’ … ㍿ Ω Ǆ ﷺ 한국".split(" "),
     "<unk>",
     "</s>",
     "\u200d",
