@@ -30,7 +30,7 @@ class Translation:
         alignment: Float32 array `(tokens, source tokens)`: attention of each token to the source.
             None without the option `alignment`, and for a source that was split: its `parts` have
             alignments.
-        parts: The translations of the parts of a source that was split.
+        parts: The translations of the parts of a source that was split, or of the blocks of HTML.
     """
 
     text: str
@@ -52,8 +52,10 @@ class Translation:
         return f"Translation({self.text!r}, score={self.score:.4f}{count})"
 
     @classmethod
-    def joined(cls, parts: Sequence["Translation"], sampling: bool = False) -> "Translation":
-        """Joins the parts of a source that was split: texts with a space between, scores added.
+    def joined(
+        cls, parts: Sequence["Translation"], sampling: bool = False, separator: str = " "
+    ) -> "Translation":
+        """Joins the parts of a source that was split: texts with a separator, scores added.
 
         For a search, the alternatives are the combinations with the highest sums of scores. For
         samples, the first sample of each part is joined with the first samples of the others, then
@@ -77,7 +79,7 @@ class Translation:
                     longer,
                     lambda combination: sum(hypothesis.score for hypothesis in combination),
                 )
-        best, *alternatives = (cls._chained(combination) for combination in ranked)
+        best, *alternatives = (cls._chained(combination, separator) for combination in ranked)
         return dataclasses.replace(best, alternatives=tuple(alternatives))
 
     @property
@@ -87,7 +89,7 @@ class Translation:
         return self.continuation_log_probability, self.continuation_length
 
     @classmethod
-    def _chained(cls, parts):
+    def _chained(cls, parts, separator):
         """Joins one hypothesis per part to one hypothesis."""
 
         def chained(name):
@@ -98,7 +100,7 @@ class Translation:
             ends = [part._continuation for part in parts]
             following = dict(zip(CONTINUATION, map(sum, zip(*ends, strict=True)), strict=True))
         return cls(
-            " ".join(part.text for part in parts if part.text),
+            separator.join(part.text for part in parts if part.text),
             sum(part.score for part in parts),
             sum(part.log_probability for part in parts),
             tokens=chained("tokens"),

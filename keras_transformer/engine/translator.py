@@ -3,25 +3,34 @@
 import collections
 import dataclasses
 import functools
+import itertools
 import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from keras_transformer.engine.engine import Engine
-from keras_transformer.engine.inputs import checked_phrases, checked_texts, tagged
+from keras_transformer.engine.inputs import (
+    checked_phrases,
+    checked_texts,
+    one_for_each,
+    tagged,
+)
 from keras_transformer.engine.manifest import has_labels
 from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError
 from keras_transformer.options import check_choice, check_positive
 from keras_transformer.quiet import import_keras, import_tensorflow
-from keras_transformer.text.glossary import Glossary, annotate, origins
-from keras_transformer.text.markup import MARKUP, Markup, protect, restore
+from keras_transformer.text.glossary import Glossary, annotate
+from keras_transformer.text.markup import MARKUP, Markup, protect
 from keras_transformer.text.placeholders import Placeholders
+from keras_transformer.text.restoring import restore
 from keras_transformer.text.tokenizer import tag_tokens
 
 _RANKING = "length_penalty", "length_normalization", "word_penalty"
+_PER_TEXT = "target_prefixes", "phrases", "seed"
+"""Options that may have a value per text."""
 
 
 class Translator:
@@ -127,32 +136,60 @@ class Translator:
         if self.labels is not None:
             name = "glossary" if markup is None else "markup"
             raise InputError(f"`{name}` needs a model that writes text. Received: a classifier.")
-        protected, shows_alignment = [], options.get("alignment", False)
         if markup is not None:
-            check_choice("markup", markup, MARKUP)
-            if markup == "html" and "align" not in self.engine.capabilities:
-                rule = (
-                    "`markup=html` needs alignments: a run, a CTranslate2 export, or a SavedModel"
-                )
-                raise InputError(f"{rule} with `align`. Received: {self.engine.noun}.")
-            protected = [protect(text, markup, self._placeholders) for text in texts]
-            texts = [source.text for source in protected]
-            if markup == "html":
-                options["alignment"] = True
-        if glossary is not None:
-            terms = glossary_of(glossary)
-            if self._annotates_terms(glossary_by):
-                texts = [annotate(text, terms.matches(text)) for text in texts]
-            else:
-                options["phrases"] = _with_terms(options.get("phrases"), texts, terms)
-        translations = self.engine.translate(self._tagged(texts, token), **options)
-        if markup is None:
-            return translations
-        restored = [
-            restore(translation, source, origins(text), token)
-            for translation, source, text in zip(translations, protected, texts, strict=True)
+            return self._translate_marked(texts, markup, token, glossary, glossary_by, options)
+        texts = self._with_terms(texts, glossary, glossary_by, options)
+        return self.engine.translate(self._tagged(texts, token), **options)
+
+    def _translate_marked(self, texts, markup, token, glossary, glossary_by, options):
+        """Translates texts with markup: the blocks of a text are texts for the engine."""
+        check_choice("markup", markup, MARKUP)
+        if markup == "html" and "align" not in self.engine.capabilities:
+            rule = "`markup=html` needs alignments: a run, a CTranslate2 export, or a SavedModel"
+            raise InputError(f"{rule} with `align`. Received: {self.engine.noun}.")
+        protected = [protect(text, markup, self._placeholders) for text in texts]
+        places = [place for place, blocks in enumerate(protected) for _ in blocks]
+        blocks = list(itertools.chain(*protected))
+        options = _of_blocks(options, places, len(texts))
+        shows_alignment = options.get("alignment", False)
+        if markup == "html" or (any(block.pieces for block in blocks) and self._aligns(options)):
+            options["alignment"] = True
+        texts = [block.text for block in blocks]
+        try:
+            texts = self._with_terms(texts, glossary, glossary_by, options)
+            translations = self.engine.translate(self._tagged(texts, token), **options)
+        except InputError as error:
+            if error.index is None:
+                raise
+            raise InputError(error.message, places[error.index]) from None
+        restored = map(restore, translations, blocks, texts)
+        is_sampling = options.get("sampling", False)
+        joined = [
+            Translation.joined(list(itertools.islice(restored, len(blocks))), is_sampling, "")
+            for blocks in protected
         ]
-        return restored if shows_alignment else list(map(_without_alignment, restored))
+        return joined if shows_alignment else list(map(_without_alignment, joined))
+
+    def _aligns(self, options):
+        """Returns whether the engine gives alignments with these options."""
+        if "align" not in self.engine.capabilities:
+            return False
+        options = {name: value for name, value in options.items() if name not in _PER_TEXT}
+        try:  # Without texts the engine only checks the options.
+            self.engine.translate([], **{**options, "alignment": True})
+        except InputError:
+            return False
+        return True
+
+    def _with_terms(self, texts, glossary, glossary_by, options):
+        """Returns texts with annotated terms, or adds the terms to the options of the search."""
+        if glossary is None:
+            return texts
+        terms = glossary_of(glossary)
+        if self._annotates_terms(glossary_by):
+            return [annotate(text, terms.matches(text)) for text in texts]
+        options["phrases"] = _with_translations(options.get("phrases"), texts, terms)
+        return texts
 
     def _annotates_terms(self, glossary_by):
         """Returns True if the model reads terms' translations, False if the search forces them."""
@@ -238,7 +275,7 @@ class Translator:
         return {**{key: self.defaults[key] for key in names if key in self.defaults}, **values}
 
 
-def _with_terms(phrases, texts, terms):
+def _with_translations(phrases, texts, terms):
     """Adds the translations of a glossary's terms to the phrases of each text.
 
     A phrase that is also a translation of a term is not forced twice.
@@ -251,6 +288,30 @@ def _with_terms(phrases, texts, terms):
         counts = collections.Counter(phrases_of_text) | collections.Counter(translations)
         joined.append([*counts.elements()])
     return joined
+
+
+def _of_blocks(options, places, count):
+    """Returns the options of blocks from the options of `count` texts, given each block's text."""
+    options = dict(options)
+    if len(places) == count:
+        return options
+    values_of_texts = {
+        name: one_for_each(name, tuple(options[name]), count)
+        for name in _PER_TEXT
+        if isinstance(options.get(name), (list, tuple))
+    }
+    options |= {
+        name: tuple(values[place] for place in places) for name, values in values_of_texts.items()
+    }
+    is_first = [block == 0 or places[block - 1] != place for block, place in enumerate(places)]
+    if "target_prefixes" in values_of_texts:  # The prefix belongs to the first block.
+        pairs = zip(options["target_prefixes"], is_first, strict=True)
+        options["target_prefixes"] = [prefix if first else "" for prefix, first in pairs]
+    for place, phrases in zip(places, options.get("phrases") or (), strict=False):
+        if phrases and (blocks := places.count(place)) > 1:
+            rule = "`phrases` are for texts that are not split."
+            raise InputError(f"{rule} Received: a text of {blocks} blocks.", place)
+    return options
 
 
 def _without_alignment(translation):

@@ -53,8 +53,8 @@ _ITEM = "|".join(
         r"<ph_\d+>",  # a placeholder's own name
     )
 )
-TAG = r"""</?[A-Za-z](?:[^<>"']|"[^"]*"|'[^']*')*>"""
-"""A tag of XML or HTML."""
+TAG = r"""</?[A-Za-z](?:[^<>"'=]|"[^"]*"|'[^']*'|=\s*+(?:"[^"]*"|'[^']*'|(?!["'])[^\s<>]*+))*+>"""
+"""A tag of XML or HTML; a value without quotation marks may contain some, as in `title=it's`."""
 _NUMBER = rf"(?<!{LETTER})\d+(?:[.,:/\-]\d+)*(?!{LETTER})"
 
 ITEM = regex.compile(_ITEM, regex.V1)
