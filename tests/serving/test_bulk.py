@@ -104,7 +104,7 @@ def test_a_killed_worker_and_a_killed_command_lose_nothing(light, left_behind, t
     assert again["lines_translated"] == 0
 
 
-def test_a_worker_says_which_lines_were_cut_and_which_text_is_at_fault(monkeypatch):
+def test_a_worker_says_which_lines_were_cut_and_which_text_is_at_fault(monkeypatch, tmp_path):
     def translate(texts, long_input):
         assert long_input == "split"
         if "bad" in texts:
@@ -116,11 +116,18 @@ def test_a_worker_says_which_lines_were_cut_and_which_text_is_at_fault(monkeypat
     engine = types.SimpleNamespace(**fields, long_inputs=("refuse", "split"))
     loaded = types.SimpleNamespace(translate=translate, engine=engine)
     monkeypatch.setattr(Translator, "load", lambda model, threads: loaded)
-    worker = _Worker("model", 1, {})
+    write(tmp_path, "model/model.bin", "before")
+    model = str(tmp_path / "model")
+    worker, later_worker = (_Worker(model, _fingerprint(model), 1, {}) for _ in range(2))
     row = {"name": "a", "first": 1, "where": "a, lines 1-2", "lines": ["x", "y"], "error": ""}
     done = worker(dict(row))
     assert done["lines"] == ["X", "Y"] and done["messages"] == ["a, lines 1-2: 1 text was cut."]
     assert worker({**row, "lines": ["x", "bad"]})["error"] == "a, lines 1-2: text 2 is bad."
+    write(tmp_path, "model/model.bin", "after")
+    assert worker(dict(row))["lines"] == ["X", "Y"]
+    for _ in range(2):
+        done = later_worker(dict(row))
+        assert done["count"] == 0 and f"{model}: the files have changed since" in done["error"]
 
 
 def test_parts_become_a_file_in_order_and_a_damaged_one_is_none(tmp_path):
