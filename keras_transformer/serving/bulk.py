@@ -21,6 +21,7 @@ from keras_transformer.files import digest_of, iterate_lines, one_line, replaced
 from keras_transformer.locks import locked_folder
 from keras_transformer.options import check_choice
 from keras_transformer.serving.options import BulkOptions
+from keras_transformer.text.glossary import Glossary
 
 _JOB = "bulk.json"
 _PARTS = ".parts"
@@ -87,6 +88,9 @@ def translate_corpus(
     names = _names(paths, "" if records == "text" else ".tsv")
     job = {"model": _fingerprint(model), "chunk_lines": chunk_lines}
     job["options"] = {**options, **_digest_of_glossary(options.get("glossary"))}
+    if isinstance(glossary := options.get("glossary"), (str, os.PathLike)):
+        # Once, because the file may change before a worker starts.
+        options["glossary"] = Glossary.load(glossary)
     job["inputs"] = list(map(_identity, paths))
     if records != "text":
         job["records"] = records

@@ -15,6 +15,8 @@ from keras_transformer import Tokenizer, Translator
 from keras_transformer.engine import ModelEngine, ctranslate2, saved_model
 from keras_transformer.errors import InputError
 from keras_transformer.export import exporter_of
+from keras_transformer.serving.model import Model
+from keras_transformer.serving.protocol import Rejection
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.filterwarnings("ignore:.*tokens and were cut")]
 
@@ -139,13 +141,13 @@ def test_an_engine_never_opens_its_folder_again(
     engine = Translator.load("copy").engine
     shutil.rmtree("copy")
     monkeypatch.chdir("/")
-    assert engine.source_tokenizer == trained.source_tokenizer
-    assert engine.target_tokenizer == trained.target_tokenizer
     short_texts = [text for text in texts if len(text) < 13]
     for count in (1, 8, 17):
         expected = exported.translate(short_texts[:count], batch_size=4)
         options = {"threads": 4} if format == "litert" else {}
         check_same(expected, engine.translate(short_texts[:count], batch_size=4, **options))
+    assert engine.source_tokenizer == trained.source_tokenizer
+    assert engine.target_tokenizer == trained.target_tokenizer
 
 
 @pytest.mark.parametrize(
@@ -248,10 +250,20 @@ def test_an_option_that_it_does_not_have_is_one_line(engines_of, format, options
 
 
 @pytest.mark.parametrize("options", [{"sampling": True}, {"beam_size": 1}])
-def test_a_saved_model_does_not_place_html_tags_without_an_alignment(engines_of, options):
+def test_a_saved_model_does_not_place_html_tags_without_an_alignment(
+    engines_of, monkeypatch, options
+):
     translator = Translator(engines_of("saved_model")[1])
-    with pytest.raises(InputError, match="`markup=html`. need beam search in a SavedModel. Rec"):
+    rule = "`markup=html`. need beam search in a SavedModel. Received: "
+    with pytest.raises(InputError, match=rule):
         translator.translate(["<b>a</b> man"], markup="html", **options)
+    monkeypatch.setattr(Translator, "load", lambda path, threads: translator)
+    server, row = Model("any", 1, 1000), {"text": "<b>a</b> man"}
+    row |= {"seed": 3, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
+    name = "sample" if "sampling" in options else "greedy"
+    with pytest.raises(Rejection, match=rule) as rejected:
+        server.run(name, [row], (("markup", "html"),))
+    assert rejected.value.status == 400
 
 
 @pytest.mark.parametrize("format", ["saved_model", "litert", "ctranslate2"])

@@ -14,6 +14,7 @@ import pytest
 from live_server import WORDS, processes_below, wait_for
 
 from keras_transformer import Translation, Translator
+from keras_transformer.engine.translator import glossary_of
 from keras_transformer.errors import InputError
 from keras_transformer.locks import locked_folder
 from keras_transformer.serving.bulk import (
@@ -128,6 +129,25 @@ def test_a_worker_says_which_lines_were_cut_and_which_text_is_at_fault(monkeypat
     for _ in range(2):
         done = later_worker(dict(row))
         assert done["count"] == 0 and f"{model}: the files have changed since" in done["error"]
+
+
+def test_a_job_reads_its_glossary_once(tmp_path, monkeypatch):
+    translations = []
+
+    def translate(texts, glossary, **options):
+        (tmp_path / "terms.tsv").write_text("dog\tKatze\n")
+        translations.extend(glossary_of(glossary).matches(text)[0].translation for text in texts)
+        return [Translation(text, 0.0) for text in texts]
+
+    fields = {"labels": None, "turns": None, "reads_sources": True, "long_inputs": ("refuse",)}
+    loaded = types.SimpleNamespace(translate=translate, engine=types.SimpleNamespace(**fields))
+    monkeypatch.setattr(Translator, "load", lambda model, threads: loaded)
+    write(tmp_path, "model/model.bin", "")
+    write(tmp_path, "terms.tsv", "dog\tHund\n")
+    write(tmp_path, "text", "a dog\nthe dog\nno dog\n")
+    options = {"glossary": tmp_path / "terms.tsv", "with_ray": False, "chunk_lines": 1}
+    translate_corpus(tmp_path / "model", [tmp_path / "text"], tmp_path / "out", **options)
+    assert translations == ["Hund"] * 3
 
 
 def test_parts_become_a_file_in_order_and_a_damaged_one_is_none(tmp_path):
