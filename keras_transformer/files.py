@@ -170,7 +170,7 @@ def write_output(path: str | os.PathLike, content: str | bytes) -> None:
     A link is followed, and a device or pipe is written to.
     """
     with _naming(path):
-        if _is_replaced(path):
+        if is_replaced(path):
             write_whole(os.path.realpath(path), content)
             return
         with open(path, "wb") as file:
@@ -182,14 +182,17 @@ def check_writable(path: str | os.PathLike) -> None:
     with _naming(path):
         if os.path.isdir(path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        if _is_replaced(path):
+        if is_replaced(path):
             tempfile.TemporaryFile(dir=os.path.dirname(os.path.realpath(path))).close()
         elif not os.access(path, os.W_OK):  # Opening a pipe would wait for its reader.
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
-def _is_replaced(path):
-    """Returns False for a device or pipe, which a renamed file would destroy."""
+def is_replaced(path: str | os.PathLike) -> bool:
+    """Returns whether `write_output` replaces what has a path by a new file.
+
+    False for a device or pipe, which a renamed file would destroy.
+    """
     return os.path.isfile(path) or not os.path.exists(path)
 
 

@@ -24,7 +24,9 @@ _remove_tree = functools.partial(shutil.rmtree, ignore_errors=True)
 
 
 @contextlib.contextmanager
-def locked_folder(path: str | os.PathLike, wait: bool = False) -> Iterator[None]:
+def locked_folder(
+    path: str | os.PathLike, wait: bool = False, noun: str = "folder"
+) -> Iterator[None]:
     """Holds the lock of a folder, which need not exist: one process at a time writes to it.
 
     The lock is on the file `.NAME.lock` next to the folder. The file is `.lock` in the folder where
@@ -32,8 +34,9 @@ def locked_folder(path: str | os.PathLike, wait: bool = False) -> Iterator[None]
     network file systems without locks nothing is held.
 
     Args:
-        path: Path of the folder.
+        path: Path of the folder, or of a file.
         wait: Whether to wait for another process that holds the lock.
+        noun: Name of what has the path in messages: "folder" or "file".
 
     Raises:
         InputError: Another process holds the lock, or its file cannot be written.
@@ -53,9 +56,9 @@ def locked_folder(path: str | os.PathLike, wait: bool = False) -> Iterator[None]
         return os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
 
     def refuse_or_wait(descriptor):
-        holder = f"{os.fspath(path)}: {_holder(descriptor)} writes to this folder"
+        holder = f"{os.fspath(path)}: {_holder(descriptor)} writes to this {noun}"
         if not wait:
-            raise InputError(f"{holder}. Wait until it has ended, or give another folder.")
+            raise InputError(f"{holder}. Wait until it has ended, or give another {noun}.")
         say(f"{holder}: waiting until it has ended.")
 
     try:

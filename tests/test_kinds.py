@@ -172,7 +172,10 @@ def test_a_classifier_is_trained_evaluated_and_exported_as_other_kinds(
     assert run([*command, "--format", "saved_model"]) == 0
     report = json.loads((export / "verification.json").read_text())
     assert report["equal"] == report["texts"] > 0
-    check_same(labels, Translator.load(export).translate([*SOURCES, " "], n_best=2))
+    exported = Translator.load(export)
+    check_same(labels, exported.translate([*SOURCES, " "], n_best=2))
+    # The tokenizer in the graph, by which a tag leaves a text without tokens blank.
+    assert exported.engine.source_tokenizer == live.engine.source_tokenizer
     assert evaluated(export, labelling, capsys) == scores
     for path in (labelling / "run", export):
         check_threads(Translator.load(path).engine)

@@ -18,7 +18,7 @@ from keras_transformer.engine.engine import (
     search_of,
     with_alternatives,
 )
-from keras_transformer.engine.manifest import load_tokenizers, open_export
+from keras_transformer.engine.manifest import load_tokenizers, opened_export
 from keras_transformer.engine.translation import Translation, translation_of
 from keras_transformer.errors import InputError, first_line, require
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
@@ -91,16 +91,17 @@ class CTranslate2Engine(Engine):
         compute_type: str = "default",
     ):
         folder = Path(folder)
-        self.manifest = open_export(folder, ("ctranslate2",), _FIELDS, "a CTranslate2 model")
+        noun = "a CTranslate2 model"
+        with opened_export(folder, ("ctranslate2",), _FIELDS, noun) as self.manifest:
+            self._tokenizers = sides = load_tokenizers(folder, self.manifest)
+            self._translator = _load(folder, threads or os.cpu_count() or 1, compute_type)
         self.max_source_length = self.manifest["max_source_length"]
         self.max_target_length = self.manifest["max_target_length"]
-        self._tokenizers = sides = load_tokenizers(folder, self.manifest)
         self.source_tokenizer, self.target_tokenizer = sides
         self._tokens = [
             tokenizer.pieces_of(range(tokenizer.vocabulary_size)) for tokenizer in sides
         ]
         self._target_ids = {token: id for id, token in enumerate(self._tokens[1])}
-        self._translator = _load(folder, threads or os.cpu_count() or 1, compute_type)
 
     def translate(
         self,
@@ -200,6 +201,12 @@ class CTranslate2Engine(Engine):
             score = _score(result.log_probability, len(ids), decoding_options)
             results.append(dataclasses.replace(result, score=score))
         return results
+
+    @property
+    def fixed_options(self) -> dict[str, Any]:
+        """Values of the options that CTranslate2 does not take."""
+        # CTranslate2 continues while an unfinished hypothesis is the most probable one.
+        return {**super().fixed_options, "early_stopping": False}
 
     def _options(self, beam_size, length_penalty, n_best, options):
         """Returns checked `DecodingOptions`, with the export's defaults."""

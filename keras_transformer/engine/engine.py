@@ -30,7 +30,7 @@ class Engine(abc.ABC):
         labels: Labels of a classifier in the order of their ids, None for a model that writes text.
         turns: Rule that joins the turns of a source, where sources are conversations.
         reads_sources: False for a language model, which continues the texts that it is given.
-        source_tokenizer: `Tokenizer` of the sources, None where it is inside the model.
+        source_tokenizer: `Tokenizer` of the sources, None for an engine without a tokenizer.
         target_tokenizer: `Tokenizer` of the targets, likewise.
         manifest: Content of an export's `export.json`, None for a live model.
         max_source_length: Maximum number of source tokens, EOS included.

@@ -17,11 +17,12 @@ from keras_transformer.engine.engine import (
     with_alternatives,
 )
 from keras_transformer.engine.inputs import bucket, checked_list, in_batches, pad, source_ids
-from keras_transformer.engine.manifest import load_tokenizers, open_export
+from keras_transformer.engine.manifest import read_files, read_manifest, tokenizer_names
 from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError, first_line, require
 from keras_transformer.ids import PAD_ID
 from keras_transformer.options import check_positive
+from keras_transformer.text import Tokenizer
 
 MODEL_FILE = "model.tflite"
 _LEAST_ROWS = 4  # A thread of its own pays from this number of rows on.
@@ -66,16 +67,18 @@ class LiteRTEngine(Engine):
         self._threads = threads
         if not self.path.is_file():
             raise InputError(f"{self.path}: expected a LiteRT model. Received: no such file.")
-        # LiteRT reads a file without checking it, and a damaged file would end the process.
-        self.manifest = open_export(
-            self.path.parent, ("litert", "web"), _FIELDS, "a LiteRT model", [self.path.name]
-        )
+        folder = self.path.parent
+        self.manifest = read_manifest(folder, ("litert", "web"), _FIELDS, "a LiteRT model")
+        names = tokenizer_names(self.manifest)
+        # LiteRT does not check a file, and a damaged file would end the process.
+        contents = read_files(folder, self.manifest, [self.path.name, *names])
         if "align_lengths" in self.manifest:  # of a web export
             self.capabilities = frozenset({"translate", "align"})
         self.max_source_length = self.manifest["source_lengths"][-1]
         self._batch_sizes = self.manifest.get("batch_sizes", [])  # fixed in a file for browsers
-        tokenizers = load_tokenizers(self.path.parent, self.manifest)
-        self._source_tokenizer, self._target_tokenizer = tokenizers
+        self.source_tokenizer, self.target_tokenizer = (Tokenizer(contents[name]) for name in names)
+        # Later interpreters are made of the same bytes, because the file may be another by then.
+        self._content = contents[self.path.name]
         self._interpreters: dict[int, list[SharedInterpreter]] = {}  # by their number of threads
         self._loading = threading.Lock()
         self._interpreters_of(1, threads)
@@ -122,7 +125,7 @@ class LiteRTEngine(Engine):
         check_positive(batch_size=batch_size)
         batch_size = min([batch_size, *self._batch_sizes[-1:]])
         sources, parts = source_ids(
-            texts, self._source_tokenizer, self.max_source_length, long_input
+            texts, self.source_tokenizer, self.max_source_length, long_input
         )
         threads = self._threads if threads is None else threads
         check_positive(threads=threads)
@@ -181,16 +184,16 @@ class LiteRTEngine(Engine):
         # Not strict: the batch may have more rows than there are sentences.
         for source, *columns in zip(sources, ids.tolist(), scores, sums, strict=False):
             rows_of_ids = [[i for i in row if i != PAD_ID] for row in columns[0]]
-            texts = self._target_tokenizer.detokenize(rows_of_ids)
+            texts = self.target_tokenizer.detokenize(rows_of_ids)
             yield with_alternatives(
                 [
                     Translation(
                         text,
                         score,
                         log_probability,
-                        tokens=tuple(self._target_tokenizer.pieces_of(row)),
+                        tokens=tuple(self.target_tokenizer.pieces_of(row)),
                         ids=tuple(row),
-                        source_tokens=tuple(self._source_tokenizer.pieces_of(source)),
+                        source_tokens=tuple(self.source_tokenizer.pieces_of(source)),
                     )
                     for text, row, score, log_probability in zip(
                         texts, rows_of_ids, *columns[1:], strict=True
@@ -213,7 +216,7 @@ class LiteRTEngine(Engine):
         with self._loading:
             interpreters = self._interpreters.setdefault(threads, [])
             while len(interpreters) < count:
-                interpreters.append(SharedInterpreter(self.path, threads))
+                interpreters.append(SharedInterpreter(self._content, self.path, threads))
             return interpreters[:count]
 
 
@@ -221,17 +224,19 @@ class SharedInterpreter:
     """LiteRT's interpreter of a file, for any number of threads: one call runs at a time.
 
     The interpreter's own memory holds inputs and outputs, and another call would overwrite them.
+    All interpreters of a file share its bytes.
 
     Args:
-        path: Path of the file.
+        content: Bytes of the file.
+        path: Path of the file, for messages.
         threads: Number of threads that compute one call.
 
     Raises:
         InputError: LiteRT is not installed, or cannot load the file.
     """
 
-    def __init__(self, path: Path, threads: int):
-        self._interpreter = _load(path, threads)
+    def __init__(self, content: bytes, path: Path, threads: int):
+        self._interpreter = _load(content, path, threads)
         self._lock = threading.Lock()
 
     def run(self, signature: str | None = None, **inputs: np.ndarray) -> dict[str, np.ndarray]:
@@ -243,11 +248,11 @@ class SharedInterpreter:
             return self._interpreter.get_signature_runner(signature)(**inputs)
 
 
-def _load(path, threads):
+def _load(content, path, threads):
     litert = require("ai_edge_litert.interpreter", "LiteRT", "litert")
     try:
         with quiet.stderr_kept_back():
-            loaded = litert.Interpreter(model_path=os.fspath(path), num_threads=threads)
+            loaded = litert.Interpreter(model_content=content, num_threads=threads)
             # Now, so that LiteRT does not print the name of its delegate in the first call.
             loaded.allocate_tensors()
         return loaded

@@ -1,8 +1,14 @@
-"""Reads and checks the manifest of an export, `export.json`, and the files that it names."""
+"""Reads and checks the manifest of an export, `export.json`, and the files that it names.
 
+An engine reads all files while it is made, and never opens its folder again: the folder may hold
+another export later, or a relative path may lead elsewhere.
+"""
+
+import contextlib
+import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,33 +18,73 @@ from keras_transformer.owned_folder import MANIFEST
 from keras_transformer.text import Tokenizer
 
 
-def load_tokenizers(folder: Path, manifest: dict) -> tuple[Tokenizer, Tokenizer]:
-    """Loads the source's and the target's tokenizers that `write_tokenizers` wrote."""
+def tokenizer_names(manifest: Mapping[str, Any]) -> tuple[str, str]:
+    """Returns the names of the source's and the target's tokenizer files."""
     # Only the name, because a manifest must not refer to files elsewhere.
-    names = (Path(manifest[f"{side}_tokenizer"]).name for side in ("source", "target"))
-    source, target = (Tokenizer.load(folder / name) for name in names)
+    source, target = (Path(manifest[f"{side}_tokenizer"]).name for side in ("source", "target"))
     return source, target
 
 
-def open_export(
-    folder: Path,
-    formats: Sequence[str],
-    fields: Mapping[str, Any],
-    noun: str,
-    files: Sequence[str] | None = None,
-) -> dict[str, Any]:
-    """Reads `export.json` of an export in one of some formats, and checks its files' checksums.
+def load_tokenizers(folder: Path, manifest: Mapping[str, Any]) -> tuple[Tokenizer, Tokenizer]:
+    """Loads the source's and the target's tokenizers that `write_tokenizers` wrote."""
+    source, target = (Tokenizer.load(folder / name) for name in tokenizer_names(manifest))
+    return source, target
+
+
+@contextlib.contextmanager
+def opened_export(
+    folder: Path, formats: Sequence[str], fields: Mapping[str, Any], noun: str
+) -> Iterator[dict[str, Any]]:
+    """Checks the checksums of an export's files, and gives its manifest to the block that loads it.
 
     Args:
         folder: Path of the export.
         formats: Names of exporters, such as `litert`.
         fields: Required keys of the manifest, with their types.
         noun: Name of such an export in the messages.
-        files: Names of the files to check, all by default.
 
     Raises:
-        InputError: The manifest is missing, damaged or of another format, or a file has changed
-            since the export.
+        InputError: See `read_manifest`; a file is missing or has changed since the export; or
+            another export has replaced this one before the block ends.
+    """
+    manifest = read_manifest(folder, formats, fields, noun)
+    names = _digests_of(manifest)
+    try:
+        digests = file_digests(folder, (folder / name for name in names))
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be read: {error.strerror}.") from None
+    _check_digests(folder, manifest, names, digests)
+    yield manifest
+    # Files of two exports would make an engine that nobody has verified.
+    if read_manifest(folder, formats, fields, noun) != manifest:
+        problem = "another export has replaced this one while it was opened"
+        raise InputError(f"{folder}: {problem}. Open it again.")
+
+
+def read_files(folder: Path, manifest: Mapping[str, Any], names: Sequence[str]) -> dict[str, bytes]:
+    """Reads files of an export by their names; raises `InputError` unless they are the manifest's.
+
+    The checksum is that of the bytes that are returned.
+    """
+    contents = {}
+    try:
+        for name in names:
+            if name not in contents and (folder / name).exists():
+                contents[name] = (folder / name).read_bytes()
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be read: {error.strerror}.") from None
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    _check_digests(folder, manifest, names, digests)
+    return contents
+
+
+def read_manifest(
+    folder: Path, formats: Sequence[str], fields: Mapping[str, Any], noun: str
+) -> dict[str, Any]:
+    """Reads `export.json` of an export in one of some formats.
+
+    Takes the arguments of `opened_export`; raises `InputError` if the manifest is missing, damaged
+    or of another format.
     """
     rule = f"{os.fspath(folder)}: expected {noun} that this package exported."
     if not Path(folder).exists():
@@ -56,29 +102,27 @@ def open_export(
         if not isinstance(manifest.get(name), kind):
             received = f'a {MANIFEST} without "{name}" or with another type of it'
             raise InputError(f"{rule} Received: {received}.")
-    described = {name: manifest["files"].get(name) for name in files or manifest["files"]}
-    # LiteRT's manifest has more fields about each file.
-    digests = {
-        name: entry["sha256"] if isinstance(entry, dict) else entry
-        for name, entry in described.items()
-    }
-    _check_digests(Path(folder), digests)
     return manifest
 
 
-def _check_digests(folder, digests):
-    """Raises `InputError` for a file that is missing or has another SHA-256 than `digests`.
+def _digests_of(manifest):
+    """Returns the SHA-256 checksums in a manifest, by the names of the files."""
+    # LiteRT's manifest has more fields about each file.
+    return {
+        name: entry["sha256"] if isinstance(entry, dict) else entry
+        for name, entry in manifest["files"].items()
+    }
+
+
+def _check_digests(folder, manifest, names, digests):
+    """Raises `InputError` for a file that is missing or has another SHA-256 than in the manifest.
 
     Weights of another model have the same names and shapes: nothing else would notice them.
     """
-    try:
-        digests_of_files = file_digests(folder, (folder / name for name in digests))
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be read: {error.strerror}.") from None
-    for name, digest in digests.items():
-        if digests_of_files.get(name) != digest:
-            is_missing = name not in digests_of_files
-            state = "is missing" if is_missing else "is not the file that was exported"
+    expected = _digests_of(manifest)
+    for name in names:
+        if name not in digests or digests[name] != expected.get(name):
+            state = "is not the file that was exported" if name in digests else "is missing"
             raise InputError(
                 f"{folder}: the export is incomplete or damaged. Received: {name} {state}."
             )

@@ -2,11 +2,10 @@
 
 import contextlib
 import dataclasses
-import functools
 import importlib.machinery
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from keras_transformer.engine.engine import (
     with_alternatives,
 )
 from keras_transformer.engine.inputs import checked_list, in_batches, one_for_each
-from keras_transformer.engine.manifest import open_export
+from keras_transformer.engine.manifest import opened_export
 from keras_transformer.engine.translation import CONTINUATION, Translation
 from keras_transformer.errors import InputError, first_line
 from keras_transformer.options import check_positive
@@ -80,14 +79,15 @@ class SavedModelEngine(Engine):
     search_options = ("seed", "temperature", "top_k", "top_p")
 
     def __init__(self, folder: str | os.PathLike):
-        self.manifest = open_export(Path(folder), ("saved_model",), _FIELDS, "a SavedModel")
+        noun = "a SavedModel"
+        with opened_export(Path(folder), ("saved_model",), _FIELDS, noun) as self.manifest:
+            self._run, tokenizers = load_saved_model(folder)
+        self.source_tokenizer, self.target_tokenizer = tokenizers
         turns = self.manifest.get("turns")
         self.turns = None if turns is None else Turns(*turns)
         self.reads_sources = self.manifest["kind"] != "language_model"
         self.max_source_length = self.manifest["max_source_length"]
         self.max_target_length = self.manifest["max_target_length"]
-        self._folder = Path(folder)
-        self._run = load_saved_model(folder)
         self._signatures = tuple(self.manifest["signatures"])
         names: Any = set(self._signatures)
         self.capabilities = frozenset({"translate", *{"score", "sample", "align"} & names})
@@ -174,16 +174,6 @@ class SavedModelEngine(Engine):
             for text, row in zip(targets, rows, strict=True)
         ]
 
-    @functools.cached_property
-    def source_tokenizer(self) -> Tokenizer | None:
-        """The source's tokenizer, or None if the export was made without `serving_ids`."""
-        return self._tokenizer("source_tokenizer.model")
-
-    @functools.cached_property
-    def target_tokenizer(self) -> Tokenizer | None:
-        """The target's tokenizer, as `source_tokenizer`."""
-        return self._tokenizer("target_tokenizer.model")
-
     @property
     def fixed_options(self) -> dict[str, Any]:
         """Values of the options that the export was made with."""
@@ -192,22 +182,18 @@ class SavedModelEngine(Engine):
         graph_options = {"early_stopping": early_stopping, "long_input": "truncate"}
         return {**super().fixed_options, **graph_options}
 
-    def _tokenizer(self, name):
-        files = (self._folder / IDS / file for file in (name, "tokenizer.model"))
-        return next((Tokenizer.load(file) for file in files if file.exists()), None)
-
     def _signature_for(self, beam_size, length_penalty, n_best, alignment, sampling):
         """Returns the name of the signature for these options."""
         self.check_fixed({"length_penalty": length_penalty})
         if sampling:
             self._check_signature("sample", "`sampling`")
             self._check_one("n_best", n_best, "of samples")
+            self._check_not_aligned(alignment, "sampling=True")
             return "sample"
         exported_beam_size = self.manifest["beam_size"]
         if beam_size == 1 and exported_beam_size != 1 and "greedy" in self._signatures:
             self._check_one("n_best", n_best, "of greedy search")
-            if alignment:
-                raise InputError("`alignment` needs beam search in an export.")
+            self._check_not_aligned(alignment, "beam_size=1")
             return "greedy"
         self.check_fixed({"beam_size": beam_size})
         if alignment:
@@ -223,6 +209,12 @@ class SavedModelEngine(Engine):
             raise InputError(
                 f"{option} needs the signature `{signature}`, which this export does not have."
             )
+
+    @staticmethod
+    def _check_not_aligned(alignment, search_option):
+        if alignment:
+            rule = "Alignments (`alignment`, `markup=html`) need beam search in a SavedModel."
+            raise InputError(f"{rule} Received: {search_option}.")
 
     @staticmethod
     def _check_one(name, value, search_noun):
@@ -303,8 +295,11 @@ def read_translations(
     ]
 
 
-def load_saved_model(folder: str | os.PathLike):
-    """Returns `call(signature, inputs)` of a SavedModel with tensorflow-text's operations.
+def load_saved_model(folder: str | os.PathLike) -> tuple[Callable, tuple]:
+    """Loads a SavedModel with tensorflow-text's operations.
+
+    Returns:
+        `call(signature, inputs)`, and the tokenizers of `tokenizers_of` its graph.
 
     Raises:
         InputError: The folder is incomplete or damaged.
@@ -315,9 +310,10 @@ def load_saved_model(folder: str | os.PathLike):
     tf.load_op_library(operations_library())
     unknown = []
     try:
-        unknown = [name for name in sorted(operations_in(folder)) if not op_def_registry.get(name)]
+        graph = graph_in(folder)
+        unknown = [name for name in sorted(operations_of(graph)) if not op_def_registry.get(name)]
         if not unknown:
-            return _load_in_session(os.fspath(folder))
+            return _load_in_session(os.fspath(folder)), tokenizers_of(graph)
         reason = f"unknown operations: {', '.join(unknown)}"
     # The loader documents no exceptions: a damaged file raises exceptions of protobuf, of the graph
     # importer, of the checkpoint reader or of Python.
@@ -377,10 +373,10 @@ class ExportedClassifier(LabelEngine):
 
     def __init__(self, folder: str | os.PathLike):
         folder, fields = Path(folder), {"labels": list, "max_source_length": int}
-        self.manifest = open_export(folder, ("saved_model",), fields, "a classifier")
+        with opened_export(folder, ("saved_model",), fields, "a classifier") as self.manifest:
+            self._call, (self.source_tokenizer, _) = load_saved_model(folder)
         self.labels = self.manifest["labels"]
         self.max_source_length = self.manifest["max_source_length"]
-        self._call = load_saved_model(folder)
 
     def probabilities(self, texts, batch_size=32, long_input="truncate"):
         encoded_texts = encoded("texts", texts)
@@ -402,15 +398,35 @@ class ExportedClassifier(LabelEngine):
             raise InputError(f"{rule} Received: {received!r:.100} instead of {expected!r:.100}.")
 
 
-def operations_in(folder: str | os.PathLike) -> set[str]:
-    """Returns the names of the operations in a SavedModel and its functions."""
+def graph_in(folder: str | os.PathLike):
+    """Returns the `GraphDef` of a SavedModel."""
     from tensorflow.core.protobuf import saved_model_pb2
 
     content = (Path(folder) / "saved_model.pb").read_bytes()
-    return operations_of(saved_model_pb2.SavedModel.FromString(content).meta_graphs[0].graph_def)
+    return saved_model_pb2.SavedModel.FromString(content).meta_graphs[0].graph_def
 
 
-def operations_of(graph):
+def tokenizers_of(graph) -> tuple[Tokenizer | None, Tokenizer | None]:
+    """Returns the source's and the target's tokenizer inside a `GraphDef`.
+
+    The target's tokenizer is the tokenizer that detokenizes. A classifier has no such tokenizer.
+    """
+    tokenizing, detokenizing = set(), set()
+    for function in graph.library.function:
+        operations = {node.op for node in function.node_def}
+        models = detokenizing if "SentencepieceDetokenizeOp" in operations else tokenizing
+        models |= {
+            node.attr["model"].s for node in function.node_def if node.op == "SentencepieceOp"
+        }
+    tokenizers = {model: Tokenizer(model) for model in tokenizing | detokenizing}
+    # `score` also tokenizes targets.
+    sources = (tokenizing - detokenizing) or tokenizing
+    source, target = (next(iter(models), None) for models in (sources, detokenizing))
+    return tokenizers.get(source), tokenizers.get(target)
+
+
+def operations_of(graph) -> set[str]:
+    """Returns the names of the operations in a `GraphDef` and its functions."""
     # Not from `meta_info_def`, whose list lacks operations in the body of a loop.
     library = graph.library.function
     functions = {function.signature.name for function in library}

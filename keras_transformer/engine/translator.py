@@ -98,7 +98,7 @@ class Translator:
         texts: Sequence[str],
         tag: str | None = None,
         markup: Markup | None = None,
-        glossary: str | os.PathLike | Mapping[str, str] | None = None,
+        glossary: str | os.PathLike | Mapping[str, str] | Glossary | None = None,
         glossary_by: Literal["constraints", "annotations"] | None = None,
         **options: Any,
     ) -> list[Translation]:
@@ -110,7 +110,8 @@ class Translator:
                 language of an imported model, such as `"epo"` for its token `>>epo<<`.
             markup: `"placeholders"` preserves URLs, e-mail addresses and placeholders such as
                 {name} or %s; `"html"` also preserves tags, with character references.
-            glossary: Terms with their translations, or a file of `term<TAB>translation` lines.
+            glossary: Terms with their translations, a file of `term<TAB>translation` lines, or a
+                `Glossary`.
             glossary_by: `"annotations"` adds the translations of terms to the source, for a model
                 trained with `data.glossary`, which inflects them; the default for such a model.
                 `"constraints"` forces the search of a run to write them unchanged.
@@ -320,8 +321,10 @@ def _without_alignment(translation):
     return dataclasses.replace(translation, alignment=None, alternatives=alternatives, parts=parts)
 
 
-def glossary_of(glossary: str | os.PathLike | Mapping[str, str]) -> Glossary:
+def glossary_of(glossary: str | os.PathLike | Mapping[str, str] | Glossary) -> Glossary:
     """Makes a glossary of terms, or reads a file, once for many calls until it changes."""
+    if isinstance(glossary, Glossary):
+        return glossary
     if isinstance(glossary, Mapping):
         return Glossary(glossary.items())
     path = os.fspath(glossary)

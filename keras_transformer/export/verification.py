@@ -138,9 +138,10 @@ def _trained_translations(engine, texts, alignment=False, **options):
 
 
 def chosen_texts(texts: Sequence[str], engine: Engine) -> list[str]:
-    """Returns at most `NUM_TEXTS` texts of one padded length, since XLA compiles each length.
+    """Returns at most `NUM_TEXTS` texts of few padded lengths, since XLA compiles each length.
 
-    This is the length that most of `texts` have; `SENTENCES` of that length fill them up.
+    The lengths that most of `texts` have come first; `SENTENCES` of such a length fill it up. More
+    lengths follow while there are fewer than half of `NUM_TEXTS`.
     """
     longest, by_length = engine.max_source_length, collections.defaultdict(list)
     buckets, received = length_buckets(longest), set(texts)
@@ -149,8 +150,17 @@ def chosen_texts(texts: Sequence[str], engine: Engine) -> list[str]:
         if not ids:
             continue
         by_length[bucket(min(len(ids) + 1, longest), buckets)].append(text)
-    fullest = max(by_length.values(), key=lambda row: (len(received.intersection(row)), len(row)))
-    return fullest[:NUM_TEXTS]
+    fullest_first = sorted(
+        by_length.values(),
+        key=lambda row: (len(received.intersection(row)), len(row)),
+        reverse=True,
+    )
+    chosen: list[str] = []
+    for row in fullest_first:
+        if len(chosen) >= NUM_TEXTS // 2:
+            break
+        chosen += row
+    return chosen[:NUM_TEXTS]
 
 
 def compare(

@@ -21,6 +21,7 @@ from keras_transformer.files import digest_of, iterate_lines, one_line, replaced
 from keras_transformer.locks import locked_folder
 from keras_transformer.options import check_choice
 from keras_transformer.serving.options import BulkOptions
+from keras_transformer.text.glossary import Glossary
 
 _JOB = "bulk.json"
 _PARTS = ".parts"
@@ -87,6 +88,9 @@ def translate_corpus(
     names = _names(paths, "" if records == "text" else ".tsv")
     job = {"model": _fingerprint(model), "chunk_lines": chunk_lines}
     job["options"] = {**options, **_digest_of_glossary(options.get("glossary"))}
+    if isinstance(glossary := options.get("glossary"), (str, os.PathLike)):
+        # Once, because the file may change before a worker starts.
+        options["glossary"] = Glossary.load(glossary)
     job["inputs"] = list(map(_identity, paths))
     if records != "text":
         job["records"] = records
@@ -99,7 +103,7 @@ def translate_corpus(
             if not (folder / name).exists()
         ]
         if files:
-            engine: dict[str, Any] = {"model": model, "threads": threads}
+            engine: dict[str, Any] = {"model": model, "digest": job["model"], "threads": threads}
             engine |= {"options": options, "records": records}
             if with_ray:
                 with _ray(bulk.ray_address, cpus):
@@ -189,12 +193,25 @@ def _chunks(file: dict[str, Any], chunk_lines: int) -> Iterator[dict[str, Any]]:
 
 
 class _Worker:
-    """Holds an engine, in an actor of Ray Data or in this process."""
+    """Holds an engine, in an actor of Ray Data or in this process.
+
+    Args:
+        model: Path of the run folder or export.
+        digest: `_fingerprint` of the model when the job began.
+        threads: Number of threads of the engine.
+        options: Options of `Translator.translate`.
+        records: As in `translate_corpus`.
+    """
 
     def __init__(
-        self, model: str, threads: int | None, options: dict[str, Any], records: Records = "text"
+        self,
+        model: str,
+        digest: str,
+        threads: int | None,
+        options: dict[str, Any],
+        records: Records = "text",
     ):
-        self._model, self._threads, self._options = model, threads, options
+        self._model, self._digest, self._threads, self._options = model, digest, threads, options
         self._records = records
         self._translator: Any = None
 
@@ -209,8 +226,14 @@ class _Worker:
         if self._translator is None:
             from keras_transformer.engine.translator import Translator
 
-            self._translator = Translator.load(self._model, self._threads)
-            long_input = long_input_of_commands(self._translator.engine)
+            translator = Translator.load(self._model, self._threads)
+            # A worker that starts late, or again after a crash, may find another model here.
+            if _fingerprint(self._model) != self._digest:
+                problem = "the files have changed since the translation began"
+                row["error"] = f"{self._model}: {problem}. Translate into another folder."
+                return {**row, "count": 0, "messages": []}
+            self._translator = translator
+            long_input = long_input_of_commands(translator.engine)
             self._options = {"long_input": long_input, **self._options}
         translations: list[Any] = []
         with warnings.catch_warnings(record=True) as caught:

@@ -18,8 +18,9 @@ from keras_transformer.engine.model_engine import ModelEngine
 from keras_transformer.engine.translation import Translation
 from keras_transformer.engine.translator import Translator
 from keras_transformer.errors import InputError, NotSavedError
-from keras_transformer.files import check_writable, one_line, write_output
+from keras_transformer.files import check_writable, is_replaced, one_line, write_output
 from keras_transformer.ids import UNK_ID
+from keras_transformer.locks import locked_folder
 from keras_transformer.options import check_choice
 from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.training.corpus import labelled_texts
@@ -56,10 +57,11 @@ def evaluate_model(
 
     Raises:
         InputError: A file or the model is invalid; the message names the file and the line of an
-            invalid text.
+            invalid text. Or another process saves to the same file.
         NotSavedError: `save` cannot be written; its `result` has the scores.
     """
     check_tokenizer(tokenize)
+    lock: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if save is not None:
         check_writable(save)
         inputs = {"source": source, "reference": reference, "glossary": options.get("glossary")}
@@ -68,6 +70,13 @@ def evaluate_model(
             if isinstance(file, FilePath) and os.path.realpath(file) == os.path.realpath(save):
                 rule = f"`save` must be another file than `{name}`, which it would replace."
                 raise InputError(f"{rule} Received: {os.fspath(save)}.")
+        if is_replaced(save):
+            lock = locked_folder(save, noun="file")
+    with lock:
+        return _evaluate_model(model, source, reference, save, tokenize, of_references, options)
+
+
+def _evaluate_model(model, source, reference, save, tokenize, of_references, options):
     translator = Translator.load(model)
     sources, references = _texts_to_evaluate(translator, model, source, reference)
     if of_references or source is None:

@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import pytest
 
@@ -46,7 +47,7 @@ def test_scores_are_printed_though_the_file_cannot_be_written_any_more(
     call, recorder, tmp_path, files, monkeypatch
 ):
     def translate(texts, **options):
-        (tmp_path / "out").rmdir()
+        shutil.rmtree(tmp_path / "out")
         return [Translation(text, -1.0) for text in texts]
 
     monkeypatch.setattr(recorder, "translate", translate)

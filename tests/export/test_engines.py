@@ -11,8 +11,12 @@ import numpy as np
 import pytest
 from translations import check_same
 
-from keras_transformer import Translator
+from keras_transformer import Tokenizer, Translator
+from keras_transformer.engine import ModelEngine, ctranslate2, saved_model
 from keras_transformer.errors import InputError
+from keras_transformer.export import exporter_of
+from keras_transformer.serving.model import Model
+from keras_transformer.serving.protocol import Rejection
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.filterwarnings("ignore:.*tokens and were cut")]
 
@@ -61,7 +65,7 @@ SEARCHES = [
     ("litert", {"batch_size": 2, "threads": 1}),
     ("litert", {"n_best": 2, "batch_size": 3, "threads": 4}),
     ("litert", {"beam_size": 1}),
-    ("ctranslate2", {}),
+    ("ctranslate2", {"early_stopping": False}),
     ("ctranslate2", {"beam_size": 1, "length_penalty": 0.0}),
     ("ctranslate2", {"n_best": 2, "length_penalty": 1.2}),
     ("ctranslate2", {"max_length_ratio": 0.7, "length_penalty": 0.6}),
@@ -127,6 +131,64 @@ def test_several_threads_get_what_one_gets(engine, engines_of, texts, format):
             check_same(one, other)
 
 
+@pytest.mark.parametrize("format", ["saved_model", "litert", "ctranslate2"])
+def test_an_engine_never_opens_its_folder_again(
+    engines_of, folder_of, texts, tmp_path, monkeypatch, format
+):
+    monkeypatch.chdir(tmp_path)
+    trained, exported = engines_of(format)
+    shutil.copytree(folder_of(format), "copy")
+    engine = Translator.load("copy").engine
+    shutil.rmtree("copy")
+    monkeypatch.chdir("/")
+    short_texts = [text for text in texts if len(text) < 13]
+    for count in (1, 8, 17):
+        expected = exported.translate(short_texts[:count], batch_size=4)
+        options = {"threads": 4} if format == "litert" else {}
+        check_same(expected, engine.translate(short_texts[:count], batch_size=4, **options))
+    assert engine.source_tokenizer == trained.source_tokenizer
+    assert engine.target_tokenizer == trained.target_tokenizer
+
+
+@pytest.mark.parametrize(
+    ("format", "module", "name"),
+    [("saved_model", saved_model, "load_saved_model"), ("ctranslate2", ctranslate2, "_load")],
+)
+def test_an_export_that_is_replaced_while_it_is_opened_is_refused(
+    folder_of, tmp_path, monkeypatch, format, module, name
+):
+    folder, load = shutil.copytree(folder_of(format), tmp_path / "copy"), getattr(module, name)
+
+    def replaced(*arguments):
+        change_manifest(folder, name="another export")
+        return load(*arguments)
+
+    monkeypatch.setattr(module, name, replaced)
+    with pytest.raises(InputError, match="copy: another export has replaced this one while"):
+        Translator.load(folder)
+
+
+@pytest.mark.parametrize("format", ["saved_model", "litert", "ctranslate2"])
+def test_an_invisible_text_has_an_empty_translation_with_a_tag_too(
+    engine, texts, tmp_path, monkeypatch, format
+):
+    # As many ids as the model has.
+    tokenizer = Tokenizer.train_from_texts(texts, vocabulary_size=53, tags=("bt",))
+    limits = {"max_source_length": 13, "max_target_length": 17}
+    trained = ModelEngine(engine.model, tokenizer, **limits, with_xla=False)
+    exporter, options = exporter_of(format), {"beam_size": 1}
+    if format == "saved_model":
+        options["signatures"] = ()  # without `serving_ids`, and so without the tokenizers' files
+    monkeypatch.setattr(type(exporter), "verify", lambda *_: {})
+    exporter.export(trained, tmp_path / "export", **options)
+    translator = Translator.load(tmp_path / "export")
+    invisible = ["\u200b", "\ufeff\u200e", "\u2581", " \u200b", ""]
+    translations = translator.translate(["a man", *invisible], tag="bt")
+    assert [translation.text for translation in translations[1:]] == [""] * len(invisible)
+    (expected,) = Translator(trained).translate(["a man"], tag="bt", beam_size=1)
+    assert translations[0].score == pytest.approx(expected.score, rel=1e-4) != 0
+
+
 WITHOUT_KERAS = """
 import sys
 # With None in a module's place its import ends in ImportError.
@@ -163,7 +225,8 @@ def test_the_command_translates_without_tensorflow_or_keras(engines_of, folder_o
         ("saved_model", {"n_best": 2, "beam_size": 1}, "`n_best` must be 1 of greedy search"),
         ("saved_model", {"n_best": 2, "sampling": True}, "`n_best` must be 1 of samples"),
         ("saved_model", {"n_best": 2, "alignment": True}, "`n_best` must be 1 with `alignment`"),
-        ("saved_model", {"beam_size": 1, "alignment": True}, "`alignment` needs beam search"),
+        ("saved_model", {"beam_size": 1, "alignment": True}, "need beam search.*beam_size=1"),
+        ("saved_model", {"sampling": True, "alignment": True}, "need beam search.*sampling=True"),
         ("saved_model", {"sampling": True, "seed": (1, 2)}, "one `seed`, or one for each text"),
         ("saved_model", {"batch_size": 0}, "`batch_size` must be a positive integer"),
         ("saved_model", {"long_input": "split"}, "`long_input` is fixed at 'truncate'"),
@@ -177,12 +240,30 @@ def test_the_command_translates_without_tensorflow_or_keras(engines_of, folder_o
         ("litert", {"long_input": "drop"}, "`long_input` must be one of"),
         ("ctranslate2", {"seed": 3, "sampling": True}, "`seed` is fixed at 0 in a CTranslate2"),
         ("ctranslate2", {"max_length": 99}, "`max_length` must be at most 17"),
+        ("ctranslate2", {"early_stopping": True}, "`early_stopping` is fixed at False"),
         ("ctranslate2", {"n_best": 4}, "`n_best` must be at most `beam_size`"),
     ],
 )
 def test_an_option_that_it_does_not_have_is_one_line(engines_of, format, options, message):
     with pytest.raises(InputError, match=message):
         engines_of(format)[1].translate(["a man"], **options)
+
+
+@pytest.mark.parametrize("options", [{"sampling": True}, {"beam_size": 1}])
+def test_a_saved_model_does_not_place_html_tags_without_an_alignment(
+    engines_of, monkeypatch, options
+):
+    translator = Translator(engines_of("saved_model")[1])
+    rule = "`markup=html`. need beam search in a SavedModel. Received: "
+    with pytest.raises(InputError, match=rule):
+        translator.translate(["<b>a</b> man"], markup="html", **options)
+    monkeypatch.setattr(Translator, "load", lambda path, threads: translator)
+    server, row = Model("any", 1, 1000), {"text": "<b>a</b> man"}
+    row |= {"seed": 3, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
+    name = "sample" if "sampling" in options else "greedy"
+    with pytest.raises(Rejection, match=rule) as rejected:
+        server.run(name, [row], (("markup", "html"),))
+    assert rejected.value.status == 400
 
 
 @pytest.mark.parametrize("format", ["saved_model", "litert", "ctranslate2"])
@@ -229,6 +310,11 @@ DAMAGES = [
     ("saved_model", rename_operation, "Received: unknown operations: SentencepieceXX"),
     ("litert", lambda folder: change_middle(folder / "model.tflite"), OTHER),
     ("litert", lambda folder: (folder / "tokenizer.model").unlink(), "tokenizer.model"),
+    (
+        "litert",
+        lambda folder: change_middle(folder / "tokenizer.model"),
+        f"tokenizer.model {OTHER}",
+    ),
     ("litert", lambda folder: change_manifest(folder, files={}), OTHER),
     ("litert", lambda folder: change_manifest(folder, files=5), '"files" or with another type'),
     ("ctranslate2", lambda folder: change_middle(folder / "model.bin"), f"model.bin {OTHER}"),

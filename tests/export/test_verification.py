@@ -156,7 +156,7 @@ class Words:
         return [text.split() for text in texts]
 
 
-def test_texts_are_different_not_blank_and_of_one_padded_length():
+def test_texts_are_different_not_blank_and_of_one_padded_length_if_it_has_enough():
     short = [f"{i} a b" for i in range(100)]
     long = [" ".join("abc" * 8) + f" {i}" for i in range(200)]
     texts = ["", " \t", *short, *short, *long]
@@ -170,8 +170,16 @@ def test_without_texts_there_are_built_in_ones_and_too_few_are_filled_up():
     assert chosen_texts([], Words()) == list(SENTENCES[:NUM_TEXTS])
     chosen = chosen_texts(["one two", "", "one two"], Words())
     assert chosen[0] == "one two" and len(chosen) == NUM_TEXTS and len(set(chosen)) == NUM_TEXTS
-    long = [f"{'a b ' * 10} {i}" for i in range(2)]  # No built-in text has this padded length.
-    assert chosen_texts([*long, "one two"], Words()) == long
+    # No built-in text has this padded length: two texts alone would prove little.
+    long = [f"{'a b ' * 10} {i}" for i in range(2)]
+    chosen = chosen_texts([*long, "one two"], Words())
+    assert chosen[:3] == [*long, "one two"] and len(set(chosen)) == NUM_TEXTS
+    enough = [f"{'a b ' * 10} {i}" for i in range(NUM_TEXTS // 2)]
+    assert chosen_texts([*enough, "one two"], Words()) == enough
+    assert chosen_texts([*enough[1:], "one two"], Words())[: NUM_TEXTS // 2] == [
+        *enough[1:],
+        "one two",
+    ]
 
 
 def test_ctrl_c_ends_a_call_that_no_signal_ends():

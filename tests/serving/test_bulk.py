@@ -14,6 +14,7 @@ import pytest
 from live_server import WORDS, processes_below, wait_for
 
 from keras_transformer import Translation, Translator
+from keras_transformer.engine.translator import glossary_of
 from keras_transformer.errors import InputError
 from keras_transformer.locks import locked_folder
 from keras_transformer.serving.bulk import (
@@ -104,7 +105,7 @@ def test_a_killed_worker_and_a_killed_command_lose_nothing(light, left_behind, t
     assert again["lines_translated"] == 0
 
 
-def test_a_worker_says_which_lines_were_cut_and_which_text_is_at_fault(monkeypatch):
+def test_a_worker_says_which_lines_were_cut_and_which_text_is_at_fault(monkeypatch, tmp_path):
     def translate(texts, long_input):
         assert long_input == "split"
         if "bad" in texts:
@@ -116,11 +117,37 @@ def test_a_worker_says_which_lines_were_cut_and_which_text_is_at_fault(monkeypat
     engine = types.SimpleNamespace(**fields, long_inputs=("refuse", "split"))
     loaded = types.SimpleNamespace(translate=translate, engine=engine)
     monkeypatch.setattr(Translator, "load", lambda model, threads: loaded)
-    worker = _Worker("model", 1, {})
+    write(tmp_path, "model/model.bin", "before")
+    model = str(tmp_path / "model")
+    worker, later_worker = (_Worker(model, _fingerprint(model), 1, {}) for _ in range(2))
     row = {"name": "a", "first": 1, "where": "a, lines 1-2", "lines": ["x", "y"], "error": ""}
     done = worker(dict(row))
     assert done["lines"] == ["X", "Y"] and done["messages"] == ["a, lines 1-2: 1 text was cut."]
     assert worker({**row, "lines": ["x", "bad"]})["error"] == "a, lines 1-2: text 2 is bad."
+    write(tmp_path, "model/model.bin", "after")
+    assert worker(dict(row))["lines"] == ["X", "Y"]
+    for _ in range(2):
+        done = later_worker(dict(row))
+        assert done["count"] == 0 and f"{model}: the files have changed since" in done["error"]
+
+
+def test_a_job_reads_its_glossary_once(tmp_path, monkeypatch):
+    translations = []
+
+    def translate(texts, glossary, **options):
+        (tmp_path / "terms.tsv").write_text("dog\tKatze\n")
+        translations.extend(glossary_of(glossary).matches(text)[0].translation for text in texts)
+        return [Translation(text, 0.0) for text in texts]
+
+    fields = {"labels": None, "turns": None, "reads_sources": True, "long_inputs": ("refuse",)}
+    loaded = types.SimpleNamespace(translate=translate, engine=types.SimpleNamespace(**fields))
+    monkeypatch.setattr(Translator, "load", lambda model, threads: loaded)
+    write(tmp_path, "model/model.bin", "")
+    write(tmp_path, "terms.tsv", "dog\tHund\n")
+    write(tmp_path, "text", "a dog\nthe dog\nno dog\n")
+    options = {"glossary": tmp_path / "terms.tsv", "with_ray": False, "chunk_lines": 1}
+    translate_corpus(tmp_path / "model", [tmp_path / "text"], tmp_path / "out", **options)
+    assert translations == ["Hund"] * 3
 
 
 def test_parts_become_a_file_in_order_and_a_damaged_one_is_none(tmp_path):

@@ -1,5 +1,6 @@
 import importlib
 import math
+import os
 import subprocess
 import sys
 import warnings
@@ -14,6 +15,7 @@ from keras_transformer.engine import Engine, ModelEngine
 from keras_transformer.engine.inputs import ids_and_texts
 from keras_transformer.errors import InputError
 from keras_transformer.ids import BOS_ID
+from keras_transformer.locks import locked_folder
 from keras_transformer.models import LanguageModel
 from keras_transformer.models.config import LanguageModelConfig
 from keras_transformer.training import Recipe, evaluate, train
@@ -129,8 +131,14 @@ def test_translations_are_saved_and_scored(tmp_path, monkeypatch):
     for name, texts in ("source", [saved]), ("reference", [files[0], saved]), ("glossary", files):
         with pytest.raises(InputError, match=f"another file than `{name}`, .*: {link}"):
             evaluate_model("any", *texts, save=link, **terms)
+    with locked_folder(link), pytest.raises(InputError) as caught:
+        evaluate_model("no model", *files, save=saved)
+    said = f"{saved}: process {os.getpid()} writes to this file. Wait until it has ended, or give"
+    assert str(caught.value) == f"{said} another file."
+    assert evaluate_model("any", *files, save=os.devnull, beam_size=3)["bleu"] == 100.0
     scores = evaluate_model("any", *files, save=saved, beam_size=3)
     assert scores["bleu"] == 100.0
+    assert {path.name for path in tmp_path.iterdir()} == {"corpus", "link", "out.de"}
     assert read_lines(saved) == [target for _, target in PAIRS]
     with pytest.raises(InputError, match="`tokenize` has no effect on perplexity"):
         evaluate_model("any", *files, tokenize="13a", of_references=True)

@@ -12,7 +12,7 @@ from keras_transformer.engine.engine import search_of
 from keras_transformer.engine.inputs import length_buckets
 from keras_transformer.engine.saved_model import (
     IDS,
-    operations_in,
+    graph_in,
     operations_library,
     operations_of,
     read_translations,
@@ -208,8 +208,9 @@ def _save_ids(engine, folder, module, function):
 
 def _operations(folder, functions):
     """Returns the manifest's fields about signatures and about operations in the folder."""
-    custom_ops, used_ops = _custom_ops(), operations_in(folder)
-    if (folder / IDS).exists() and (misplaced_ops := operations_in(folder / IDS) & custom_ops):
+    custom_ops, used_ops = _custom_ops(), operations_of(graph_in(folder))
+    ids = folder / IDS
+    if ids.exists() and (misplaced_ops := operations_of(graph_in(ids)) & custom_ops):
         raise VerificationError(
             "The SavedModel from ids to ids must have only core operations. "
             f"Received: {', '.join(sorted(misplaced_ops))}."

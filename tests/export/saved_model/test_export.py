@@ -8,6 +8,7 @@ import keras
 import pytest
 from tensorflow.core.protobuf import config_pb2, saved_model_pb2
 
+from keras_transformer import Translator
 from keras_transformer.errors import InputError
 from keras_transformer.export import export_saved_model
 
@@ -108,7 +109,7 @@ def test_a_copy_elsewhere_translates_as_its_readme_says(report, served, tmp_path
 def test_two_tokenizers_greedy_in_bfloat16_are_exported(make_engine, other_tokenizer, tmp_path):
     fields = {"tie_embeddings": "decoder", "positions": "learned"}
     engine = make_engine(other_tokenizer, dtype="mixed_bfloat16", with_xla=True, **fields)
-    options = {"beam_size": 1, "signatures": ["serving_ids"]}
+    options = {"beam_size": 1, "signatures": ["score", "serving_ids"]}
     report = export_saved_model(engine, tmp_path / "m", ["a man"], **options)
     sizes = report.manifest["source_vocabulary_size"], report.manifest["target_vocabulary_size"]
     assert sizes == (53, 47)
@@ -116,6 +117,9 @@ def test_two_tokenizers_greedy_in_bfloat16_are_exported(make_engine, other_token
     assert os.listdir(tmp_path) == ["m"]
     files = {path.name for path in (tmp_path / "m" / "ids").iterdir()}
     assert {"source_tokenizer.model", "target_tokenizer.model"} <= files
+    exported = Translator.load(tmp_path / "m").engine
+    assert exported.source_tokenizer == engine.source_tokenizer != other_tokenizer
+    assert exported.target_tokenizer == other_tokenizer
 
 
 def test_mistakes_are_told_before_anything_is_written(engine, tmp_path, monkeypatch):
