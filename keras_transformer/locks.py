@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from keras_transformer.errors import InputError, say
+from keras_transformer.files import writing
 
 LOCK = ".lock"
 """The file of `locked_folder` where it lies in the folder."""
@@ -63,8 +64,9 @@ def locked_folder(path: str | os.PathLike, wait: bool = False) -> Iterator[None]
     except OSError as error:
         raise InputError(f"{os.fspath(path)}: cannot be written: {error.strerror}.") from None
     try:
-        os.ftruncate(held, 0)
-        os.write(held, f"{os.getpid()} {socket.gethostname()}".encode())
+        with writing(path):
+            os.ftruncate(held, 0)
+            os.write(held, f"{os.getpid()} {socket.gethostname()}".encode())
         yield
     finally:
         # Removed while it is held: whoever opened it meanwhile sees that and makes another one.

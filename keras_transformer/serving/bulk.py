@@ -1,6 +1,5 @@
 """Translates files with Ray Data or in this process: writes chunks, and joins them in order."""
 
-import contextlib
 import glob
 import hashlib
 import itertools
@@ -292,19 +291,17 @@ def _parts(folder, name):
 def _join(folder, name, with_scores=False):
     """Joins all parts to the translated file, and writes their last column to a file of scores."""
     parts = sorted((folder / _PARTS / name).glob("[0-9]*.txt"), key=lambda path: int(path.stem))
-    names = [name, f"{name}.scores"] if with_scores else [name]
-    with contextlib.ExitStack() as stack:
-        # Renamed in reverse order: the file `name`, which shows that all is complete, is last.
-        paths = [stack.enter_context(replaced_file(folder / name)) for name in names]
-        translated, *scores = [stack.enter_context(open(path, "wb")) for path in paths]
-        for path in parts:
-            with open(path, "rb") as part:
-                if not scores:
-                    shutil.copyfileobj(part, translated)
-                for line in part:
-                    pair, _, score = line.rpartition(b"\t")
-                    translated.write(pair + b"\n")
-                    scores[0].write(score)
+    columns = {name: lambda line: line}
+    if with_scores:  # The file `name`, which shows that all is complete, is last.
+        columns = {
+            f"{name}.scores": lambda line: line.rpartition(b"\t")[2],
+            name: lambda line: line.rpartition(b"\t")[0] + b"\n",
+        }
+    for file_name, column in columns.items():
+        with replaced_file(folder / file_name) as path, open(path, "wb") as file:
+            for part in parts:
+                with open(part, "rb") as lines:
+                    file.writelines(map(column, lines))
 
 
 def _check_job(folder, job):
