@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from keras_transformer.errors import InputError, say
-from keras_transformer.files import writing
 
 LOCK = ".lock"
 """The file of `locked_folder` where it lies in the folder."""
@@ -59,12 +58,10 @@ def locked_folder(path: str | os.PathLike, wait: bool = False) -> Iterator[None]
             raise InputError(f"{holder}. Wait until it has ended, or give another folder.")
         say(f"{holder}: waiting until it has ended.")
 
-    try:
+    with _naming(path):
         held = _hold(file, open_file, refuse_or_wait)
-    except OSError as error:
-        raise InputError(f"{os.fspath(path)}: cannot be written: {error.strerror}.") from None
     try:
-        with writing(path):
+        with _naming(path):
             os.ftruncate(held, 0)
             os.write(held, f"{os.getpid()} {socket.gethostname()}".encode())
         yield
@@ -76,6 +73,14 @@ def locked_folder(path: str | os.PathLike, wait: bool = False) -> Iterator[None]
         with contextlib.suppress(OSError):
             for parent in missing:
                 parent.rmdir()  # Only of a folder that was not made after all.
+
+
+@contextlib.contextmanager
+def _naming(path):
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{os.fspath(path)}: cannot be written: {error.strerror}.") from None
 
 
 def _holder(descriptor):

@@ -14,7 +14,6 @@ from keras_transformer.data import encoding
 from keras_transformer.data.cleaning import clean_corpora
 from keras_transformer.engine.run_folder import RunFiles, save_model
 from keras_transformer.files import replaced_file, write_whole, writing
-from keras_transformer.locks import locked_folder
 from keras_transformer.serving import bulk
 from keras_transformer.text import Tokenizer
 from keras_transformer.training.tensorboard import TensorBoard
@@ -81,14 +80,6 @@ def curves(folder):
     return add
 
 
-def lock(folder):
-    def hold():
-        with locked_folder(folder / "run"):
-            pass
-
-    return hold
-
-
 @pytest.mark.parametrize(
     ("prepare", "size", "name"),
     [
@@ -104,7 +95,6 @@ def lock(folder):
         (joined, 60, r"a\.tsv"),
         (demo_data, 99, r"held_out\.source"),
         pytest.param(curves, 99, r"tensorboard/train", marks=pytest.mark.tensorflow),
-        (lock, 0, "run"),
     ],
 )
 def test_the_error_of_a_full_disk_names_the_file(tmp_path, small_disk, prepare, size, name):
