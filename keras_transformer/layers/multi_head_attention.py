@@ -70,7 +70,7 @@ class MultiHeadAttention(LayerOfProjections):
 
     Raises:
         ValueError: A size is not positive, or a rate is outside [0, 1). An input has the wrong axes
-            or features, `value` and `key` differ in length, or a mask has the wrong number of axes.
+            or features, `value` and `key` differ in length, or a mask has another shape.
 
     References: Vaswani et al. 2017, section 3.2 (arXiv:1706.03762); Ainslie et al. 2023
     (arXiv:2305.13245); Su et al. 2021 (arXiv:2104.09864); Shaw et al. 2018 (arXiv:1803.02155).
@@ -181,10 +181,12 @@ class MultiHeadAttention(LayerOfProjections):
     ) -> keras.KerasTensor | tuple[keras.KerasTensor, keras.KerasTensor]:
         key = value if key is None else key
         self._check_shapes(query.shape, value.shape, key.shape, self._widths)
-        mask = masks.combine(
-            masks.with_heads_axis(attention_mask),
-            masks.key_mask(value_mask),
-            masks.key_mask(key_mask),
+        mask = masks.combine_attention(
+            query.shape,
+            value.shape,
+            self.num_heads,
+            {"value_mask": value_mask, "key_mask": key_mask},
+            {"attention_mask": attention_mask},
         )
         window = self.sliding_window
         if window and not return_attention_scores and is_long(query, value, window):

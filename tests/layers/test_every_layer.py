@@ -7,13 +7,16 @@ from keras.src import testing
 from reference import float64
 
 from keras_transformer.layers import (
+    Attention,
     ConcatenatedPositions,
     DecoderBlock,
     EncoderBlock,
     FeedForward,
     LearnedPositionalEmbedding,
+    MaskedPooling,
     MultiHeadAttention,
     SinusoidalPositionalEncoding,
+    SSRUDecoderBlock,
     TokenEmbedding,
 )
 
@@ -92,7 +95,7 @@ CONFIGURED = [
     (FeedForward, dict(intermediate_dim=13, dropout=0.25, activation=keras.activations.gelu)),
     (LearnedPositionalEmbedding, dict(max_length=11)),
     (SinusoidalPositionalEncoding, dict(max_wavelength=37)),
-    (TokenEmbedding, dict(vocabulary_size=23, model_dim=7)),
+    (TokenEmbedding, dict(vocabulary_size=23, model_dim=7, mask_zero=False)),
 ]
 
 
@@ -168,3 +171,52 @@ def test_the_mask_of_an_embedding_travels_through_positions(layer):
     model = keras.Model(ids, [encoded, keras.layers.GlobalAveragePooling1D()(encoded)])
     encoded, pooled = (float64(x) for x in model(np.array([[5, 7, 0]])))
     np.testing.assert_allclose(pooled[0], encoded[0, :2].mean(0), atol=1e-6)
+
+
+# A layer, its padding masks and its attention masks, with the lengths of queries and keys.
+SELF, CROSS = (QUERY, QUERY), (QUERY, KEY)
+MASKED = {
+    MultiHeadAttention(3, 4): ({"value_mask": KEY, "key_mask": KEY}, {"attention_mask": CROSS}),
+    Attention("additive"): ({"value_mask": KEY, "key_mask": KEY}, {"attention_mask": CROSS}),
+    EncoderBlock(13, 3): ({"padding_mask": QUERY}, {"attention_mask": SELF}),
+    **dict.fromkeys(
+        (DecoderBlock(13, 3), SSRUDecoderBlock(13, 3)),
+        (
+            {"decoder_padding_mask": QUERY, "encoder_padding_mask": KEY},
+            {"decoder_attention_mask": SELF, "encoder_attention_mask": CROSS},
+        ),
+    ),
+    MaskedPooling(): (dict.fromkeys(("padding_mask", "mask", "inputs_mask"), QUERY), {}),
+}
+
+
+@pytest.mark.parametrize("layer", MASKED, ids=lambda layer: type(layer).__name__)
+def test_a_mask_of_another_shape_is_named_with_the_shape_that_it_must_have(rng, layer):
+    padding_masks, attention_masks = MASKED[layer]
+    takes_two = not isinstance(layer, (EncoderBlock, MaskedPooling))
+    shapes = [(BATCH, QUERY, WIDTH), (BATCH, KEY, WIDTH)][: 1 + takes_two]
+    inputs = [rng.normal(size=shape).astype("float32") for shape in shapes]
+    heads = 1 if isinstance(layer, Attention) else 3
+    layer(*inputs)
+
+    def refused(name, shape, expected):
+        with pytest.raises(ValueError) as caught:
+            layer(*inputs, **{name: np.ones(shape, bool)})
+        message = str(caught.value)
+        assert f"`{name}` must have the axes " in message and f"here {expected}. " in message
+        assert f"Received: {name} of shape {shape}." in message
+        return message
+
+    for name, length in padding_masks.items():
+        for shape in ((BATCH, length, length), (length,), (), (3, length), (BATCH, 1), (BATCH, 4)):
+            refused(name, shape, (BATCH, length))
+        for batch in (1, BATCH):
+            layer(*inputs, **{name: np.ones((batch, length), bool)})
+    for name, (query, key) in attention_masks.items():
+        full = (query, key), (BATCH, query, key), (BATCH, heads, query, key)
+        words = "{}, {} or {}".format(*full)
+        for shape in ((4, query, key), (BATCH, 7, query, key), (BATCH, query, 4), (key,)):
+            assert "mask[:, None]" not in refused(name, shape, words)
+        assert "mask[:, None]" in refused(name, (BATCH, key), words)
+        for shape in (*full, (BATCH, 1, key), (1, 1, 1, key)):
+            layer(*inputs, **{name: np.ones(shape, bool)})
