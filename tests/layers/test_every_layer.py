@@ -80,7 +80,7 @@ CONFIGURED = [
     (
         MultiHeadAttention,
         dict(num_heads=3, key_dim=11, value_dim=13, dropout=0.25, use_bias=False)
-        | dict(num_kv_heads=1, sliding_window=3, positions="relative", max_distance=5),
+        | dict(num_kv_heads=1, sliding_window=3, positions="relative", max_distance=5, seed=7),
     ),
     *(
         (
@@ -109,6 +109,7 @@ def test_config_round_trip_keeps_every_argument(layer_class, arguments):
 
 
 INTEGER, RATE = "must be a positive integer. Received: ", "must be in [0, 1). Received: "
+AXES = "must be None or 1, the axis of the length. Received: "
 REQUIRED = {
     MultiHeadAttention: {"num_heads": 3, "key_dim": 11},
     **dict.fromkeys((EncoderBlock, DecoderBlock), {"intermediate_dim": 13, "num_heads": 3}),
@@ -133,6 +134,9 @@ BAD = [
     (MultiHeadAttention, "max_distance", -1, INTEGER),
     (MultiHeadAttention, "positions", "absolute", "must be one of rotary, relative. Received: "),
     (MultiHeadAttention, "dropout", 1.0, RATE),
+    (MultiHeadAttention, "use_gate", True, "must be False: there is no gate. Received: "),
+    (MultiHeadAttention, "attention_axes", (1, 2), AXES),
+    (MultiHeadAttention, "flash_attention", True, "must be None or False. Received: "),
     (FeedForward, "intermediate_dim", 0, INTEGER),
     (FeedForward, "dropout", 1, RATE),
     (LearnedPositionalEmbedding, "max_length", 0, INTEGER),
