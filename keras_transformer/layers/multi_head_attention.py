@@ -328,8 +328,15 @@ class MultiHeadAttention(LayerOfProjections):
     def get_config(self):
         return {**super().get_config(), "output_shape": self._output_shape}
 
+    @classmethod
+    def from_config(cls, config):
+        # Here, because Keras makes a `TypeError` of several lines of what a constructor raises.
+        names = "use_gate", "attention_axes", "flash_attention"
+        _check_options_of_keras(**{name: config[name] for name in names if name in config})
+        return super().from_config(config)
 
-def _check_options_of_keras(use_gate, attention_axes, flash_attention):
+
+def _check_options_of_keras(use_gate=False, attention_axes=None, flash_attention=None):
     """Raises `ValueError` for what Keras' layer of this name does and this one does not."""
     axes = attention_axes if isinstance(attention_axes, int) else tuple(attention_axes or ())
     for name, value, is_possible, rule in (

@@ -117,6 +117,15 @@ def test_a_configuration_of_keras_layer_is_taken_whole(rng, randomize, options, 
     np.testing.assert_allclose(outputs, expected, atol=tolerance * np.abs(expected).max())
 
 
+@pytest.mark.parametrize("option", [{"use_gate": True}, {"attention_axes": (1, 2)}])
+def test_a_configuration_that_asks_for_more_is_refused_in_one_line(option):
+    (name,) = option
+    config = keras.layers.MultiHeadAttention(HEADS, KEY_DIM, **option).get_config()
+    with pytest.raises(ValueError, match=f"`{name}` must be .*Keep `keras.layers.MultiH") as caught:
+        MultiHeadAttention.from_config(config)
+    assert "\n" not in str(caught.value)
+
+
 def test_a_model_of_keras_layers_is_cloned_into_a_model_of_these():
     ids = keras.Input((QUERY,), dtype="int32")
     hidden = keras.layers.Embedding(29, QUERY_WIDTH, mask_zero=True)(ids)
