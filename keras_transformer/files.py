@@ -77,6 +77,14 @@ def decode_line(line: bytes, number: int, name: str | os.PathLike, errors: str =
     return text.removesuffix("\n").removesuffix("\r")
 
 
+def expanded_path(path: str) -> str:
+    """Returns a path with `~`, `~user`, `$NAME` and `${NAME}` replaced, as a shell does it.
+
+    A name that the environment lacks stays as it is.
+    """
+    return os.path.expanduser(os.path.expandvars(path))
+
+
 def file_digests(
     folder: str | os.PathLike, files: Iterable[str | os.PathLike] | None = None
 ) -> dict[str, str]:

@@ -271,3 +271,11 @@ def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
         raise InputError(
             f"`{name}` must be one of {', '.join(choices)}. Received: {name}={received(value)}."
         )
+
+
+def check_ids(name: str, ids: Iterable[int], vocabulary_size: int) -> None:
+    """Raises `InputError` unless all ids are in the vocabulary."""
+    for id in ids:
+        if not 0 <= id < vocabulary_size:
+            rule = f"`{name}` must name ids of the vocabulary, from 0 to {vocabulary_size - 1}"
+            raise InputError(f"{rule}. Received: {received(id)}.")

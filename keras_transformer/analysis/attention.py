@@ -10,7 +10,9 @@ import regex
 from keras import ops
 
 from keras_transformer.layers import DecoderBlock, EncoderBlock, MultiHeadAttention
+from keras_transformer.models.config import ModelConfig
 from keras_transformer.models.stacks import TurnEncoder
+from keras_transformer.options import check_ids
 
 Kind = Literal["encoder", "decoder", "cross"]
 KINDS: tuple[Kind, ...] = ("encoder", "decoder", "cross")
@@ -58,6 +60,7 @@ def attention(
 
     Raises:
         ValueError: Layers of one kind differ in lengths, so that they do not fit into one array.
+            Or an id is outside the vocabulary.
     """
     config = getattr(model, "config", None)
     is_decoder = not getattr(config, "reads_sources", True)
@@ -67,6 +70,13 @@ def attention(
         for ids in inputs_of_model
         if ids is not None
     ]
+    if isinstance(config, ModelConfig):
+        sizes = config.vocabulary_size, config.output_vocabulary_size
+        for name, ids, size in zip(
+            ("source_ids", "target_ids"), inputs_of_model, sizes, strict=True
+        ):
+            if ids is not None:
+                check_ids(name, np.ravel(ids).tolist(), size)
     single = len(inputs[0].shape) == 1
     inputs = [ops.expand_dims(ids, 0) for ids in inputs] if single else inputs
     with recorded(model) as recorded_weights:

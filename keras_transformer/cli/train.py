@@ -33,7 +33,7 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
         action="append",
         default=[],
         metavar="section.key=value",
-        help="replace a value of the recipe; may be given more than once",
+        help="replace a value of the recipe, or remove it with null; may be given more than once",
     )
     command.add_argument("--resume", action="store_true", help="continue from the last checkpoint")
     command.add_argument(

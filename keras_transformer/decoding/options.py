@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 
 from keras_transformer.errors import InputError
-from keras_transformer.options import FLOAT32, INT32, Int32, declared, option
+from keras_transformer.options import FLOAT32, INT32, Int32, check_ids, declared, option
 
 # sacreBLEU's tokenizers that need no download; `none` splits text only at spaces.
 BleuTokenizer = Literal["13a", "intl", "zh", "char", "none", "ja-mecab", "ko-mecab"]
@@ -183,12 +183,8 @@ class DecodingOptions(SearchDefaults):
 
     def check_ids(self, vocabulary_size: int) -> None:
         """Raises `InputError` for ids outside the model's target vocabulary."""
-        ids = {"banned_ids": self.banned_ids, "logit_bias": dict(self.logit_bias)}
-        for name, ids_of_option in ids.items():
-            for id in ids_of_option:
-                if not 0 <= id < vocabulary_size:
-                    rule = f"must name ids of the vocabulary, from 0 to {vocabulary_size - 1}"
-                    raise InputError(f"`{name}` {rule}. Received: {id!r}.")
+        check_ids("banned_ids", self.banned_ids, vocabulary_size)
+        check_ids("logit_bias", dict(self.logit_bias), vocabulary_size)
 
 
 def length_penalty(length: Any, exponent: float) -> Any:

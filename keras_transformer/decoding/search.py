@@ -18,6 +18,7 @@ from keras_transformer.decoding.sampling import Greedy, Sampling
 from keras_transformer.errors import InputError
 from keras_transformer.ids import BOS_ID, UNK_ID
 from keras_transformer.layers import masks
+from keras_transformer.options import check_ids
 
 FIRST_CAPACITY = 32  # tokens of the first loop of a search
 _CAPACITY_MULTIPLE = 16
@@ -238,9 +239,10 @@ def search(
             (seeds, prefixes, phrases, temperatures…).
 
     Raises:
-        ValueError: The translations could be longer than the model's learned positions; or a
-            prefix has `max_length` tokens or more.
+        ValueError: The translations could be longer than the model's learned positions; a prefix
+            has `max_length` tokens or more; or a source id is outside the vocabulary.
     """
+    _check_source_ids(model, source_ids)
     tensors = {
         name: options.pop(name)
         for name in SearchArguments._fields
@@ -357,14 +359,26 @@ def _constraints(model, options, arguments):
     )
 
 
+def _check_source_ids(model, source_ids):
+    ids, config = _values(source_ids), getattr(model, "config", None)
+    if ids is not None and getattr(config, "reads_sources", False):
+        check_ids("source_ids", ids.ravel().tolist(), config.vocabulary_size)
+
+
 def _check_leaves_room(forced, max_length):
-    try:
-        longest = int(np.max(np.count_nonzero(np.asarray(forced), axis=1), initial=0))
-    except (NotImplementedError, TypeError):
-        return  # a traced tensor, which has no values yet
+    ids = _values(forced)
+    longest = 0 if ids is None else int(np.max(np.count_nonzero(ids, axis=1), initial=0))
     if longest >= max_length:
         rule = "A target prefix must have fewer tokens than `max_length`."
         raise ValueError(f"{rule} Received: {longest} tokens, max_length={max_length}.")
+
+
+def _values(tensor):
+    """Returns an array, or None for a traced tensor, which has no values yet."""
+    try:
+        return np.asarray(tensor)
+    except (NotImplementedError, TypeError):
+        return None
 
 
 def _token_counts(ids):  # --> [batch]

@@ -143,9 +143,14 @@ def _check_known(noun, ids, text, tokenizer, place):
 def ids_and_texts(
     name: str, sequences: Sequence[str] | Sequence[Sequence[int]], tokenizer, limit: int
 ) -> tuple[list[list[int]], list[str]]:
-    """Converts texts or lists of ids, of at most `limit` tokens including EOS, to both."""
+    """Converts texts or lists of ids, of at most `limit` tokens including EOS, to both.
+
+    Raises `InputError` for ids outside the vocabulary, for padding, and for ids behind EOS.
+    """
     if sequences and not any(isinstance(sequence, str) for sequence in sequences):
         ids = [_integers(name, row, place) for place, row in enumerate(sequences)]
+        for place, row in enumerate(ids):
+            _check_ids(name, row, tokenizer.vocabulary_size, place)
         texts = tokenizer.detokenize(ids)
     else:
         texts = checked_texts(name, sequences)
@@ -163,6 +168,18 @@ def _integers(name, row, place):
     except TypeError:
         rule = f"`{name}` must be strings, or lists of integers."
         raise InputError(f"{rule} Received: {received(row)}.", place) from None
+
+
+def _check_ids(name, row, vocabulary_size, place):
+    last = vocabulary_size - 1
+    for id in row:
+        if not PAD_ID < id <= last:
+            rule = f"The ids of `{name}` must be tokens of the vocabulary, from 1 to {last}."
+            raise InputError(f"{rule} Received: {received(id)}.", place)
+    if EOS_ID in row[:-1]:
+        rule = f"The ids of `{name}` must end with their first {EOS_ID}, the end of the sentence."
+        rest = row[row.index(EOS_ID) + 1 :]
+        raise InputError(f"{rule} Received: {received(rest)} after it. Remove them.", place)
 
 
 def tagged(text: str, token: str | None) -> str:

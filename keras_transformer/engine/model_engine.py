@@ -161,7 +161,7 @@ class ModelEngine(Engine):
         Args:
             sources: Strings. A language model scores a target as the continuation of its source;
                 "" scores a whole text.
-            targets: Translations of the sources: strings, or lists of ids, including EOS.
+            targets: Translations of the sources: strings, or lists of ids that end with EOS.
             length_penalty: As in `DecodingOptions`, like `length_normalization` and `word_penalty`.
             batch_size: Maximum number of pairs in one call of the compiled model.
             alignment: Whether each `Translation` gets its alignment.

@@ -162,7 +162,8 @@ class EncoderBlock(Block):
         return_attention_scores: Whether to return the attention weights too.
 
     Masking: `padding_mask`, `attention_mask` and the mask that Keras attached to `inputs` are
-    combined. Padded positions give numbers that mean nothing; no real position sees them.
+    combined. Padded positions give numbers that mean nothing; no real position sees them. Without
+    any mask padding counts as tokens; `TokenEmbedding` attaches one.
 
     Returns:
         Float `(batch, length, model_dim)` in the compute dtype; with
@@ -170,7 +171,7 @@ class EncoderBlock(Block):
 
     Raises:
         ValueError: A size or rate is out of range, `num_heads` does not divide the width, or the
-            input has the wrong axes or features.
+            input has the wrong axes or features, or a mask another shape.
 
     Reference: Vaswani et al. 2017, section 3.1 (arXiv:1706.03762); pre-norm: Xiong et al. 2020
     (arXiv:2002.04745).
@@ -195,7 +196,13 @@ class EncoderBlock(Block):
         return_attention_scores: bool = False,
     ) -> keras.KerasTensor | tuple[keras.KerasTensor, ...]:
         self._check_inputs(inputs.shape)
-        mask = masks.combine(masks.key_mask(padding_mask), masks.with_heads_axis(attention_mask))
+        mask = masks.combine_attention(
+            inputs.shape,
+            inputs.shape,
+            self.num_heads,
+            {"padding_mask": padding_mask},
+            {"attention_mask": attention_mask},
+        )
         hidden = self._pre_norm(self.self_attention_norm, inputs)
         attended = self.self_attention(
             hidden,
@@ -235,7 +242,8 @@ class DecoderBlock(Block):
         return_attention_scores: Whether to return the attention weights too.
 
     Masking: all given masks, the causal mask and the masks that Keras attached to the two
-    sequences are combined.
+    sequences are combined. Without any mask of a sequence its padding counts as tokens;
+    `TokenEmbedding` attaches one.
 
     Returns:
         Float `(batch, target, model_dim)` in the compute dtype; with
@@ -245,8 +253,8 @@ class DecoderBlock(Block):
 
     Raises:
         ValueError: A size or rate is out of range, `num_heads` does not divide the width, or an
-            input has the wrong axes or features. Or one call has an encoder sequence and another
-            call has none.
+            input has the wrong axes or features, or a mask another shape. Or one call has an
+            encoder sequence and another call has none.
 
     Reference: Vaswani et al. 2017, section 3.1 (arXiv:1706.03762).
 
@@ -295,12 +303,22 @@ class DecoderBlock(Block):
     ) -> keras.KerasTensor | tuple[keras.KerasTensor, ...]:
         self._check_inputs(decoder_sequence.shape)
         self._check_encoder_sequence(encoder_sequence)
-        mask = masks.combine(
-            masks.key_mask(decoder_padding_mask), masks.with_heads_axis(decoder_attention_mask)
+        mask = masks.combine_attention(
+            decoder_sequence.shape,
+            decoder_sequence.shape,
+            self.num_heads,
+            {"decoder_padding_mask": decoder_padding_mask},
+            {"decoder_attention_mask": decoder_attention_mask},
         )
-        cross_mask = masks.combine(
-            masks.key_mask(encoder_padding_mask), masks.with_heads_axis(encoder_attention_mask)
-        )
+        cross_mask = None
+        if encoder_sequence is not None:
+            cross_mask = masks.combine_attention(
+                decoder_sequence.shape,
+                encoder_sequence.shape,
+                self.cross_attention.num_heads,
+                {"encoder_padding_mask": encoder_padding_mask},
+                {"encoder_attention_mask": encoder_attention_mask},
+            )
         options = {"return_attention_scores": return_attention_scores, "training": training}
 
         hidden, *scores = self._read_past(decoder_sequence, mask, use_causal_mask, **options)

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_transformer.ids import PAD_ID
 from keras_transformer.options import check_positive
 
 
@@ -21,11 +22,16 @@ class TokenEmbedding(keras.layers.Layer):
         vocabulary_size: Number of ids.
         model_dim: Width of a vector.
         output_bias: Whether `project` adds a trained bias.
+        mask_zero: Whether Keras attaches the mask of all ids except 0 to the result, as
+            `keras.layers.Embedding` does. There it is False by default. Here it is True, because
+            0 is padding for every tokenizer, loss and search of this package, and a forgotten
+            mask changes outputs without an error. False for other ids, where 0 is a token.
 
     Call arguments:
-        inputs: Integer `(batch, length)`.
+        inputs: Integer `(batch, length)`, padded with 0 where `mask_zero` is True.
 
-    Masking: none is made; pass `layers.masks.padding_mask(ids)` on explicitly.
+    Masking: with `mask_zero` the layers that follow see no padding. They combine this mask with
+    the masks that are given to them.
 
     Returns:
         Float `(batch, length, model_dim)` in the compute dtype.
@@ -38,7 +44,12 @@ class TokenEmbedding(keras.layers.Layer):
     """
 
     def __init__(
-        self, vocabulary_size: int, model_dim: int, output_bias: bool = False, **kwargs: Any
+        self,
+        vocabulary_size: int,
+        model_dim: int,
+        output_bias: bool = False,
+        mask_zero: bool = True,
+        **kwargs: Any,
     ):
         # Ids must stay integers: autocast would turn them into the compute dtype.
         super().__init__(autocast=False, **kwargs)
@@ -46,6 +57,7 @@ class TokenEmbedding(keras.layers.Layer):
         self.vocabulary_size = vocabulary_size
         self.model_dim = model_dim
         self.has_output_bias, self.output_bias = output_bias, None
+        self.mask_zero = mask_zero
         self.supports_masking = True
 
     def build(self, input_shape=None):
@@ -75,9 +87,18 @@ class TokenEmbedding(keras.layers.Layer):
             return logits
         return logits + ops.cast(ops.convert_to_tensor(self.output_bias), self.compute_dtype)
 
+    def compute_mask(self, inputs, previous_mask=None):
+        return ops.not_equal(inputs, PAD_ID) if self.mask_zero else previous_mask
+
     def compute_output_shape(self, input_shape):
         return (*input_shape, self.model_dim)
 
     def get_config(self):
         arguments = {"vocabulary_size": self.vocabulary_size, "model_dim": self.model_dim}
-        return {**super().get_config(), **arguments, "output_bias": self.has_output_bias}
+        arguments |= {"output_bias": self.has_output_bias, "mask_zero": self.mask_zero}
+        return {**super().get_config(), **arguments}
+
+    @classmethod
+    def from_config(cls, config):
+        # A layer that was saved without this option made no mask.
+        return super().from_config({"mask_zero": False, **config})

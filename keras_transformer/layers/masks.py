@@ -4,6 +4,8 @@ A padding mask is `(batch, length)`, True = a real token. An attention mask is b
 `(batch, heads, query, key)`. `None` = all is visible.
 """
 
+from collections.abc import Mapping, Sequence
+
 import keras
 from keras import ops
 
@@ -77,6 +79,86 @@ def with_heads_axis(mask: keras.KerasTensor | None) -> keras.KerasTensor | None:
     raise ValueError(
         "`attention_mask` must have the axes (query, key), (batch, query, key) or "
         f"(batch, heads, query, key). Received: attention_mask of shape {tuple(mask.shape)}."
+    )
+
+
+def combine_padding(
+    shape: Sequence[int | None], **padding_masks: keras.KerasTensor | None
+) -> keras.KerasTensor | None:
+    """Returns the conjunction of padding masks, given by the names of a layer's arguments.
+
+    Args:
+        shape: Shape of the sequence, `(batch, length, …)`.
+        **padding_masks: Masks `(batch, length)`; a batch of 1 is that of all sentences.
+
+    Raises:
+        ValueError: A mask has another shape; the message names the argument.
+    """
+    batch, length = shape[:2]
+    combined = None
+    for name, mask in padding_masks.items():
+        if mask is None:
+            continue
+        mask = ops.cast(mask, "bool")
+        if not any(_fits(mask.shape, (rows, length)) for rows in (batch, 1)):
+            raise ValueError(
+                f"`{name}` must have the axes (batch, length), here {(batch, length)}. "
+                f"Received: {name} of shape {tuple(mask.shape)}."
+            )
+        combined = combine(combined, mask)
+    return combined
+
+
+def combine_attention(
+    query_shape: Sequence[int | None],
+    key_shape: Sequence[int | None],
+    num_heads: int,
+    padding_masks: Mapping[str, keras.KerasTensor | None],
+    attention_masks: Mapping[str, keras.KerasTensor | None],
+) -> keras.KerasTensor | None:
+    """Returns the conjunction of masks, given by the names of a layer's arguments.
+
+    Args:
+        query_shape: Shape of the queries' sequence, `(batch, query, …)`.
+        key_shape: Shape of the keys' sequence, `(batch, key, …)`.
+        num_heads: Number of heads.
+        padding_masks: Masks of the keys' sequence, as `combine_padding` takes them.
+        attention_masks: Masks with the axes `(query, key)`, `(batch, query, key)` or
+            `(batch, heads, query, key)`, each axis full or 1.
+
+    Returns:
+        Bool with the axes `(batch, heads, query, key)`; `None` when all masks are `None`.
+
+    Raises:
+        ValueError: A mask has another shape; the message names the argument.
+    """
+    batch, query, key = query_shape[0], query_shape[1], key_shape[1]
+    full_shapes = (query, key), (batch, query, key), (batch, num_heads, query, key)
+    combined = key_mask(combine_padding(key_shape, **padding_masks))
+    for name, mask in attention_masks.items():
+        if mask is None:
+            continue
+        mask = ops.cast(mask, "bool")
+        if not any(_fits(mask.shape, shape, or_one=True) for shape in full_shapes):
+            shape, advice = tuple(mask.shape), ""
+            if _fits(shape, (batch, key)):
+                advice = " Give a padding mask with the axes (batch, key) as mask[:, None]."
+            raise ValueError(
+                f"`{name}` must have the axes (query, key), (batch, query, key) or (batch, heads, "
+                "query, key), each of its full size or 1: here {}, {} or {}. "
+                "Received: {} of shape {}.{}".format(*full_shapes, name, shape, advice)
+            )
+        combined = combine(combined, with_heads_axis(mask))
+    return combined
+
+
+def _fits(shape, full_shape, or_one=False):
+    """Returns whether a shape is the full one; sizes that are not known yet fit."""
+    pairs = zip(shape, full_shape, strict=False)
+    return len(shape) == len(full_shape) and all(
+        size == full or (or_one and size == 1)
+        for size, full in pairs
+        if isinstance(size, int) and isinstance(full, int)
     )
 
 

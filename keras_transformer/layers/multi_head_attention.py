@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import keras
@@ -20,9 +21,11 @@ class MultiHeadAttention(LayerOfProjections):
     """`softmax(Q · Kᵀ / √key_dim) · V` in `num_heads` subspaces, projected back together.
 
     With the same weights it equals `keras.layers.MultiHeadAttention`, and its weights have the
-    same order and shapes, so `ours.set_weights(theirs.get_weights())` carries a layer over.
-    One thing differs on purpose: a query with nothing to attend to gives zeros (plus the output
-    bias) instead of the mean of all values.
+    same order and shapes. So `MultiHeadAttention.from_config(theirs.get_config())` and then
+    `ours.set_weights(theirs.get_weights())` carry a layer over.
+    Two things differ on purpose. A query with nothing to attend to gives zeros (plus the output
+    bias) instead of the mean of all values. And Keras also masks padded queries, which then have
+    nothing to attend to. Here they attend as others do, and their outputs mean nothing.
 
     Args:
         num_heads: Number of heads.
@@ -43,6 +46,10 @@ class MultiHeadAttention(LayerOfProjections):
             a trained vector of the distance to a key (Shaw et al. 2018, section 3.2). The paper's
             vectors that are added to the values gained nothing.
         max_distance: Farthest distance with a vector of its own under `"relative"`, in tokens.
+        seed: Seed of the dropout, an integer; sampled by default.
+        use_gate, attention_axes, flash_attention: Options of `keras.layers.MultiHeadAttention`,
+            taken from its configuration if they ask for what this layer does: False; `None` or 1,
+            the axis of the length; `None` or False.
         **kwargs: Initializers, regularizers and constraints of the four projections, as
             `keras.layers.MultiHeadAttention` takes them; and what `keras.layers.Layer` takes.
             Kernels are Glorot-uniform by default, over the matrix `(input, heads · key_dim)`.
@@ -69,8 +76,9 @@ class MultiHeadAttention(LayerOfProjections):
         `(batch, heads, query, key)` in the compute dtype.
 
     Raises:
-        ValueError: A size is not positive, or a rate is outside [0, 1). An input has the wrong axes
-            or features, `value` and `key` differ in length, or a mask has the wrong number of axes.
+        ValueError: A size is not positive, a rate is outside [0, 1), or an option of Keras' layer
+            asks for more than this layer does. An input has the wrong axes or features, `value`
+            and `key` differ in length, or a mask has another shape.
 
     References: Vaswani et al. 2017, section 3.2 (arXiv:1706.03762); Ainslie et al. 2023
     (arXiv:2305.13245); Su et al. 2021 (arXiv:2104.09864); Shaw et al. 2018 (arXiv:1803.02155).
@@ -84,7 +92,7 @@ class MultiHeadAttention(LayerOfProjections):
     """
 
     arguments: tuple[str, ...] = ("num_heads", "key_dim", "value_dim", "dropout", "use_bias")
-    arguments += ("num_kv_heads", "sliding_window", "positions", "max_distance")
+    arguments += ("num_kv_heads", "sliding_window", "positions", "max_distance", "seed")
 
     def __init__(
         self,
@@ -98,9 +106,14 @@ class MultiHeadAttention(LayerOfProjections):
         sliding_window: int | None = None,
         positions: Literal["rotary", "relative"] | None = None,
         max_distance: int = 16,
+        seed: int | None = None,
+        use_gate: bool = False,
+        attention_axes: int | Sequence[int] | None = None,
+        flash_attention: bool | None = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
+        _check_options_of_keras(use_gate, attention_axes, flash_attention)
         check_positive(num_heads=num_heads, key_dim=key_dim, max_distance=max_distance)
         check_positive(
             or_none=True,
@@ -125,9 +138,11 @@ class MultiHeadAttention(LayerOfProjections):
         self.sliding_window = sliding_window
         self.positions = positions
         self.max_distance = max_distance
-        self._output_shape = (output_shape,) if isinstance(output_shape, int) else output_shape
+        self.seed = seed
+        axes = (output_shape,) if isinstance(output_shape, int) else output_shape
+        self._output_shape = tuple(axes) if axes else None  # JSON makes lists of tuples.
         self.supports_masking = True
-        self._dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self._dropout_layer = keras.layers.Dropout(dropout, seed=seed, dtype=self.dtype_policy)
 
     def build(self, query_shape, value_shape, key_shape=None):
         key_shape = value_shape if key_shape is None else key_shape
@@ -181,10 +196,12 @@ class MultiHeadAttention(LayerOfProjections):
     ) -> keras.KerasTensor | tuple[keras.KerasTensor, keras.KerasTensor]:
         key = value if key is None else key
         self._check_shapes(query.shape, value.shape, key.shape, self._widths)
-        mask = masks.combine(
-            masks.with_heads_axis(attention_mask),
-            masks.key_mask(value_mask),
-            masks.key_mask(key_mask),
+        mask = masks.combine_attention(
+            query.shape,
+            value.shape,
+            self.num_heads,
+            {"value_mask": value_mask, "key_mask": key_mask},
+            {"attention_mask": attention_mask},
         )
         window = self.sliding_window
         if window and not return_attention_scores and is_long(query, value, window):
@@ -310,3 +327,25 @@ class MultiHeadAttention(LayerOfProjections):
 
     def get_config(self):
         return {**super().get_config(), "output_shape": self._output_shape}
+
+    @classmethod
+    def from_config(cls, config):
+        # Here, because Keras makes a `TypeError` of several lines of what a constructor raises.
+        names = "use_gate", "attention_axes", "flash_attention"
+        _check_options_of_keras(**{name: config[name] for name in names if name in config})
+        return super().from_config(config)
+
+
+def _check_options_of_keras(use_gate=False, attention_axes=None, flash_attention=None):
+    """Raises `ValueError` for what Keras' layer of this name does and this one does not."""
+    axes = attention_axes if isinstance(attention_axes, int) else tuple(attention_axes or ())
+    for name, value, is_possible, rule in (
+        ("use_gate", use_gate, not use_gate, "False: there is no gate"),
+        ("attention_axes", axes, axes in ((), 1, (1,)), "None or 1, the axis of the length"),
+        ("flash_attention", flash_attention, not flash_attention, "None or False"),
+    ):
+        if not is_possible:
+            raise ValueError(
+                f"`{name}` must be {rule}. Received: {name}={value!r}. Keep "
+                "`keras.layers.MultiHeadAttention` for it."
+            )

@@ -56,7 +56,9 @@ class MaskedPooling(keras.layers.Layer):
         mask: keras.KerasTensor | None = None,
         inputs_mask: keras.KerasTensor | None = None,
     ) -> keras.KerasTensor:
-        real = masks.combine(padding_mask, mask, inputs_mask)
+        real = masks.combine_padding(
+            inputs.shape, padding_mask=padding_mask, mask=mask, inputs_mask=inputs_mask
+        )
         if real is None:
             real = ops.ones(ops.shape(inputs)[:2], "bool")
         is_real = ops.expand_dims(real, 2)  # --> [batch, length, 1]

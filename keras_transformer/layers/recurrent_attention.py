@@ -47,8 +47,8 @@ class Attention(LayerOfProjections):
         weights, float `(batch, query, key)`.
 
     Raises:
-        ValueError: There is no such score. An input has the wrong axes, or a mask has several
-            heads. The score needs keys with as many features as the queries have.
+        ValueError: There is no such score. An input has the wrong axes, or a mask another shape.
+            The score needs keys with as many features as the queries have.
 
     References: Luong et al. 2015, section 3.1 (arXiv:1508.04025): dot, general; Bahdanau et al.
     2014, appendix A.1.2 (arXiv:1409.0473): additive; Vaswani et al. 2017, section 3.2.1
@@ -101,16 +101,12 @@ class Attention(LayerOfProjections):
         value_mask: keras.KerasTensor | None = None,
         key_mask: keras.KerasTensor | None = None,
     ) -> keras.KerasTensor | tuple[keras.KerasTensor, keras.KerasTensor]:
-        mask = masks.with_heads_axis(attention_mask)
-        if mask is not None and mask.shape[1] != 1:
-            raise ValueError(
-                "The `attention_mask` of one head must have the axes (query, key) or "
-                f"(batch, query, key). Received: attention_mask of shape {tuple(mask.shape)}."
-            )
-        mask = masks.combine(
-            mask,
-            masks.key_mask(value_mask),
-            masks.key_mask(key_mask),
+        mask = masks.combine_attention(
+            query.shape,
+            value.shape,
+            1,
+            {"value_mask": value_mask, "key_mask": key_mask},
+            {"attention_mask": attention_mask},
         )
         mask = None if mask is None else mask[:, 0]  # --> [batch, query, key]
         projected = self.project_key(value if key is None else key)

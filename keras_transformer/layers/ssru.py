@@ -177,7 +177,8 @@ class SSRUDecoderBlock(DecoderBlock):
     `use_projection` as in `SSRU`.
 
     Call arguments: those of `DecoderBlock`. The recurrence is causal whatever `use_causal_mask`
-    is. Masks over the target are ignored, so that padding must be at the end.
+    is. Masks over the target are ignored, so that padding must be at the end. Without any mask of
+    the encoder's sequence its padding counts as tokens; `TokenEmbedding` attaches one.
 
     Returns:
         As `DecoderBlock`, with None for the weights of self-attention.

@@ -74,7 +74,8 @@ class SequenceModel(keras.Model):
 
     def _embedding(self, side, vocabulary_size, output_bias=False):
         sizes, name = (vocabulary_size, self.config.model_dim), f"{side}_embedding"
-        return TokenEmbedding(*sizes, output_bias, dtype=self.dtype_policy, name=name)
+        options = {"mask_zero": False, "dtype": self.dtype_policy, "name": name}
+        return TokenEmbedding(*sizes, output_bias, **options)  # The models give masks by hand.
 
     def _projection(self, use_bias=False):
         size = self.config.output_vocabulary_size

@@ -292,6 +292,7 @@ class TurnEncoder(LayerOfConfig):
         padding_mask: keras.KerasTensor,
         training: bool | None = None,
     ) -> keras.KerasTensor:
+        padding_mask = masks.combine_padding(inputs.shape, padding_mask=padding_mask)
         turn_mask = masks.combine(same_turn(turn), ops.expand_dims(padding_mask, 1))
         share = masks.masked_softmax(ops.zeros_like(turn_mask, "float32"), turn_mask)
         mean = ops.matmul(ops.cast(share, inputs.dtype), inputs)  # --> [batch, source, model_dim]

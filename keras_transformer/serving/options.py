@@ -2,11 +2,12 @@
 
 import os
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import pydantic
 
 from keras_transformer.errors import InputError
+from keras_transformer.files import expanded_path
 from keras_transformer.options import checked, option
 from keras_transformer.owned_folder import MANIFEST
 
@@ -63,7 +64,8 @@ class ServerOptions(_Options):
         InputError: A value is out of range.
     """
 
-    model: str
+    # A file of Ray Serve's can name it, where no shell replaces `~`.
+    model: Annotated[str, pydantic.AfterValidator(expanded_path)]
     name: str | None = option(
         None,
         "the model's name in the endpoints, by default its folder's name",

@@ -228,8 +228,12 @@ class Tokenizer:
         return [" ".join(filter(None, self.split_tag(text))) for text in texts]
 
     def pieces_of(self, ids: Iterable[int]) -> list[str]:
-        """Returns the tokens of ids as strings, including special tokens."""
-        return self._processor.id_to_piece([int(id) for id in ids])
+        """Returns the tokens of ids as strings, including special tokens.
+
+        Raises:
+            InputError: An id is not an integer or outside the vocabulary.
+        """
+        return self._processor.id_to_piece(self._checked_ids(list(ids)).tolist())
 
     def detokenize(self, ids: Any) -> str | list[str]:
         """Returns the text of one sequence of ids, or a list of texts of several sequences.
@@ -250,17 +254,21 @@ class Tokenizer:
         return [self._detokenize_row(row) for row in ids] if several else self._detokenize_row(ids)
 
     def _detokenize_row(self, row):
+        row = self._checked_ids(row)
+        row = row[np.cumsum(row == EOS_ID) == 0]
+        row = row[(row != PAD_ID) & (row != BOS_ID)]
+        return self._processor.decode(row.tolist()) if row.size else ""
+
+    def _checked_ids(self, row):
         row = np.asarray(row)
         if row.ndim != 1 or (row.size and row.dtype.kind not in "iu"):
             raise InputError(f"`ids` must be integers. Received: {row.tolist()!r:.80}.")
-        row = row[np.cumsum(row == EOS_ID) == 0]
-        row = row[(row != PAD_ID) & (row != BOS_ID)]
         if row.size and not 0 <= row.min() <= row.max() < self.vocabulary_size:
             raise InputError(
                 f"`ids` must lie below the vocabulary size of {self.vocabulary_size}. "
                 f"Received: smallest={row.min()}, largest={row.max()}."
             )
-        return self._processor.decode(row.tolist()) if row.size else ""
+        return row
 
     @property
     def has_unknown_pieces(self) -> bool:

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer.data import ParallelDataset
 from keras_transformer.ids import BOS_ID
 from keras_transformer.losses import (
     RDropCrossEntropy,
@@ -17,6 +18,9 @@ from keras_transformer.losses import (
 from keras_transformer.metrics import Perplexity, TokenAccuracy, TokenLoss
 from keras_transformer.schedules import TransformerSchedule
 from keras_transformer.training.recipe import TrainingSection
+
+# With fewer sentences per batch, steps would depend on chance.
+_LEAST_ROWS = 8
 
 
 def compile_model(model: keras.Model, training: TrainingSection) -> None:
@@ -46,6 +50,32 @@ def compile_model(model: keras.Model, training: TrainingSection) -> None:
         loss=_loss(training, options),
         metrics=[TokenLoss(smoothing, ignored), TokenAccuracy(ignored), Perplexity(ignored)],
         jit_compile=training.jit_compile,
+    )
+
+
+def warmup_advice(training: TrainingSection, dataset: ParallelDataset) -> str | None:
+    """Returns a line for a training that ends within its warm-up, with values that fit.
+
+    With twice as many steps as the warm-up has, the learning rate reaches its peak and falls again.
+    """
+    steps_per_epoch = dataset.steps_per_epoch // training.accumulation_steps
+    steps, warmup_steps = steps_per_epoch * training.epochs, training.warmup_steps
+    if steps >= warmup_steps:
+        return None
+    batch_tokens = training.batch_tokens * steps // (2 * warmup_steps)
+    _, longest = dataset.shapes[-1]
+    values = []
+    if batch_tokens >= _LEAST_ROWS * longest:
+        values.append(f"training.batch_tokens={batch_tokens}")
+    values.append(f"training.epochs={-(-2 * warmup_steps // steps_per_epoch)}")
+    shorter = max(steps // 2, 1)
+    # The peak is learning_rate_scale · model_dim^-0.5 · warmup_steps^-0.5.
+    scale = training.learning_rate_scale * (shorter / warmup_steps) ** 0.5
+    values.append(f"training.warmup_steps={shorter} with training.learning_rate_scale={scale:.2g}")
+    return (
+        f"The training has only {steps} optimizer steps in all, but "
+        f"training.warmup_steps={warmup_steps}: the learning rate will not reach its peak. "
+        f"Values that fit: {', or '.join(values)}."
     )
 
 

@@ -19,13 +19,16 @@ from keras_transformer.engine.run_folder import (
     section_of,
 )
 from keras_transformer.errors import InputError
+from keras_transformer.files import expanded_path
 from keras_transformer.models.config import CONFIGURATIONS, ModelConfig, TransformerConfig
 from keras_transformer.options import (
     check_choice,
     check_keys,
     declared,
     option,
+    properties,
     received,
+    schema_of,
     validated,
 )
 from keras_transformer.text.dialog import Turns
@@ -34,18 +37,19 @@ from keras_transformer.text.vocabulary import VocabularyOptions
 # No file system allows such a name.
 _NO_NULL = {"pattern": r"^[^\x00]*$"}
 _NEW_TAG = re.compile("[a-z0-9][a-z0-9-]*")  # The vocabulary's other tokens have other names.
+_Path = Annotated[str, pydantic.AfterValidator(expanded_path)]
 
 
 @declared
 class Files:
     """Two aligned files, or one TSV as `source` without `target`."""
 
-    source: str = option(
+    source: _Path = option(
         "",
         "The source's lines, or both sides with a tab between them; or a language model's text.",
         **_NO_NULL,
     )
-    target: str | None = option(None, "The target's lines.", **_NO_NULL)
+    target: _Path | None = option(None, "The target's lines.", **_NO_NULL)
 
 
 @declared
@@ -88,8 +92,11 @@ _Validation = Annotated[tuple[NamedFiles, ...], pydantic.Tag("array")]
 class DataSection(PairChecks):
     """Files, and the pairs that are kept."""
 
-    folder: str = option(
-        ".", "Folder of the files below; relative to the working directory.", **_NO_NULL
+    folder: _Path = option(
+        ".",
+        "Folder of the files below; relative to the working directory. In each path of a recipe, ~ "
+        "and $HOME (or another variable) are replaced.",
+        **_NO_NULL,
     )
     train: Annotated[_OneFile | _Training, pydantic.Discriminator(_tag_of)] = pydantic.Field(
         Files(),
@@ -108,7 +115,7 @@ class DataSection(PairChecks):
     noise: Noise = pydantic.Field(
         Noise(), description="Noise on training pairs, different in each epoch."
     )
-    glossary: str | None = option(
+    glossary: _Path | None = option(
         None,
         "File of lines with a term, a tab and its translation. In a share of the pairs that have "
         "both, the source is annotated with the translation. Then `translate` and any export can "
@@ -138,7 +145,7 @@ class DataSection(PairChecks):
         "Number of last turns to keep of a source that `text.turn_separator` divides; null: all.",
         ge=1,
     )
-    cache: str | None = option(
+    cache: _Path | None = option(
         None,
         "Folder that keeps the ids for later runs with equal texts and vocabularies. For millions "
         "of pairs, because ids are mapped from its files. null: ids are kept in memory.",
@@ -158,7 +165,8 @@ class DataSection(PairChecks):
             raise InputError(f"{rule}: {total:.4g}.")
         if self.hold_out_every and self.validation != Files():
             raise InputError(
-                "`data.hold_out_every` and `data.validation` are two validation sets: give one."
+                "`data.hold_out_every` and `data.validation` are two validation sets. Delete one "
+                "of them; `--set data.validation=null` deletes it for one run."
             )
         return self
 
@@ -208,7 +216,7 @@ class TextSection(VocabularyOptions):
 class TrainingSection:
     """Batches, optimizer, and saved models."""
 
-    start_from: str | None = option(
+    start_from: _Path | None = option(
         None,
         "Run folder to start from: training continues with its best model, vocabularies, `text` "
         "and `model`, except dropout. Without `text` in the recipe, `decoding` is the run's too. "
@@ -414,7 +422,8 @@ class Recipe:
 
         Args:
             path: Path of the recipe.
-            overrides: Texts `section.key=value`, with values in YAML.
+            overrides: Texts `section.key=value`, with values in YAML. `null` removes the key, so
+                that its default holds.
             resumed: Run folder that the recipe resumes. If it has a recipe, the run of
                 `training.start_from` is not read.
 
@@ -422,12 +431,12 @@ class Recipe:
             InputError: The file cannot be read, or is not a recipe.
         """
         values = read_sections(path)
-        for override in overrides:
-            _override(values, override)
+        removed_keys = [_override(values, override) for override in overrides]
         sections = {name: section_of(values, name, path) for name in ("model", "decoding")}
         origin = section_of(values, "training", path).get("start_from")
         if isinstance(origin, str) and "text" not in values:
             # Both must equal those of the run that training starts from, except dropout.
+            origin = expanded_path(origin)
             file = pathlib.Path(resumed or origin) / "recipe.yaml"
             if not file.is_file():  # A run that was stopped early has no recipe.
                 file = pathlib.Path(origin) / "recipe.yaml"
@@ -435,6 +444,8 @@ class Recipe:
             values["text"] = section_of(earlier, "text", file)
             for name, section in sections.items():
                 values[name] = {**section_of(earlier, name, file), **section}
+        for parts in filter(None, removed_keys):
+            _remove_null(values, parts)
         return cls.from_dict(values, where=str(path))
 
     @pydantic.model_validator(mode="after")
@@ -611,7 +622,10 @@ def model_keys(kind: str) -> tuple[str, ...]:
 
 
 def _override(values, override):
-    """Sets the value of `section.key=value` in the sections."""
+    """Sets the value of `section.key=value` in the sections.
+
+    Returns the parts of a key that `null` removes, otherwise None.
+    """
     key, equals, text = override.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts):
@@ -623,4 +637,15 @@ def _override(values, override):
         values = values[part]
         if not isinstance(values, dict):
             raise InputError(f"--set {key}: `{part}` is a value, not a section.")
+    is_known = parts[-1] in values or parts[-1] in properties(schema_of(Recipe), *parts[:-1])
     values[parts[-1]] = value
+    return parts if is_known and text.strip() == "null" else None  # `~` may mean a folder.
+
+
+def _remove_null(sections, parts):
+    """Removes a key from the sections unless a later override has given it a value."""
+    *path, key = parts
+    for name in path:
+        sections = sections.get(name) if isinstance(sections, dict) else None
+    if isinstance(sections, dict) and sections.get(key, ...) is None:
+        del sections[key]

@@ -21,7 +21,7 @@ from keras_transformer.training.corpus import Corpus
 from keras_transformer.training.evaluate import bleu_and_chrf, check_tokenizer, tokenizer_of
 from keras_transformer.training.hosts import SINGLE_HOST, Host
 from keras_transformer.training.lora import enable_lora, set_merged_weights
-from keras_transformer.training.optimizer import compile_model, keep_zero_start
+from keras_transformer.training.optimizer import compile_model, keep_zero_start, warmup_advice
 from keras_transformer.training.recipe import Recipe
 from keras_transformer.training.run_folder import (
     RunFolder,
@@ -157,6 +157,9 @@ class Run(RunState):
             f"{dataset.steps_per_epoch} steps per epoch, shapes {dataset.shapes}, "
             f"{dataset.real_token_share:.1%} real tokens"
         )
+        advice = warmup_advice(self.recipe.training, dataset)
+        if advice is not None:
+            show(advice)
         self._sample_validation(corpus)
         if not self.recipe.with_sources:  # Samples continue a few words.
             words = (text.split()[:_PROMPT_WORDS] for _, text in self.validation)

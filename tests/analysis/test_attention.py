@@ -37,6 +37,15 @@ def test_rows_sum_to_one_over_visible_keys_and_the_rest_is_zero(model):
         assert maps.decoder[row][..., ~future].min() > 0
 
 
+@pytest.mark.parametrize("name", ["source_ids", "target_ids"])
+@pytest.mark.parametrize("id", [-1, 10**6])
+def test_ids_outside_the_vocabulary_are_refused(model, name, id):
+    ids = {"source_ids": SOURCE, "target_ids": TARGET}
+    ids[name] = np.where(ids[name] == 7, id, ids[name])
+    with pytest.raises(ValueError, match=f"`{name}` must name ids of .*Received: {id}"):
+        attention(model, **ids)
+
+
 def test_the_weights_are_those_that_each_layer_returns(model):
     maps = attention(model, SOURCE[0, :5], TARGET[0])
     source, target = SOURCE[:1, :5], TARGET[:1]

@@ -110,6 +110,14 @@ def test_a_limit_beyond_all_integers_is_no_limit(varied):
     assert result_capacity(325, 1.4, 512) >= 465
 
 
+@pytest.mark.parametrize("id", [17, -1, 10**6])
+def test_source_ids_outside_the_vocabulary_are_refused(varied, id):
+    source = varied_sources()
+    source[3, 1] = id
+    with pytest.raises(InputError, match=f"`source_ids` must .* from 0 to 16. Received: {id}."):
+        search(varied("pre_norm"), source, max_length=MAX_LENGTH)
+
+
 def test_rows_of_padding_give_nothing(compiled_search):
     source = varied_sources()
     source[[0, 7]] = 0

@@ -93,6 +93,30 @@ def test_given_targets_are_scored_in_their_order_with_their_end(engine):
 
 
 @pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([5, 6, EOS, 7, 8], r"end with their first 2, the end .*\[7, 8\] after it\. Remove them"),
+        ([EOS, EOS], r"Received: \[2\] after it"),
+        ([5, 6, EOS, 10**6], "tokens of the vocabulary, from 1 to 16. Received: 1000000"),
+        ([5, 17, EOS], "from 1 to 16. Received: 17"),
+        ([5, -3, EOS], "from 1 to 16. Received: -3"),
+        ([5, 6, EOS, 0, 0], "from 1 to 16. Received: 0"),
+        (np.array([5, 0, EOS]), "from 1 to 16. Received: 0"),
+    ],
+)
+def test_ids_that_are_no_sentence_are_refused_and_not_scored(engine, ids, message):
+    for name, sides in (
+        ("targets", (["5", "6"], [[7], ids])),
+        ("sources", ([[7], ids], ["5", "6"])),
+    ):
+        with pytest.raises(InputError, match=f"^Text 2: The ids of `{name}` must .*{message}"):
+            engine.score(*sides)
+    assert engine.target_tokenizer.vocabulary_size == 17
+    assert engine.score(["5"], [[7, 16, 1]])[0].ids == (7, 16, 1)  # Without an end.
+
+
+@pytest.mark.tensorflow
 def test_alignments_are_asked_for_and_each_hypothesis_has_its_own(engine):
     translations = engine.translate(TEXTS, alignment=True, **BEAM)
     for text, best in zip(TEXTS, translations, strict=True):

@@ -1,5 +1,7 @@
 """The blocks of encoder and decoder against NumPy, and what their masks promise."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ from keras import ops
 from pairwise import POLICIES, pairwise
 from reference import float64
 
-from keras_transformer.layers import DecoderBlock, EncoderBlock
+from keras_transformer.layers import DecoderBlock, EncoderBlock, TokenEmbedding
 from keras_transformer.layers.kv_cache import KeyValue
 
 BATCH, LENGTH, SOURCE, HEADS, INNER, KEY_DIM = 2, 5, 7, 3, 13, 11
@@ -108,11 +110,11 @@ def test_padding_and_batch_mates_change_nothing(
         np.testing.assert_allclose(outputs[:1, :3], expected, atol=TOLERANCE[policy])
 
 
-def embedded(kind, **arguments):
+def embedded(kind, embedding, **arguments):
     """A block over embeddings whose id 0 Keras masks: its model, its ids and the embeddings."""
     sides = [(LENGTH, WIDTH, IDS), (SOURCE, SOURCE_WIDTH, SOURCE_IDS)][: len(KINDS[kind][1])]
     inputs = [keras.Input((length,), dtype="int32") for length, _, _ in sides]
-    embeddings = [keras.layers.Embedding(29, width, mask_zero=True) for _, width, _ in sides]
+    embeddings = [embedding(29, width) for _, width, _ in sides]
     block = KINDS[kind][0](INNER, HEADS, **arguments)
     encoded = block(*(embed(tensor) for embed, tensor in zip(embeddings, inputs, strict=True)))
     model = keras.Model(inputs, [encoded, keras.layers.GlobalAveragePooling1D()(encoded)])
@@ -123,9 +125,16 @@ def embedded(kind, **arguments):
 @pytest.mark.parametrize(
     ("policy", "normalize_first"), [("float32", False), ("float32", True), ("mixed_float16", False)]
 )
+@pytest.mark.parametrize(
+    "embedding",
+    [functools.partial(keras.layers.Embedding, mask_zero=True), TokenEmbedding],
+    ids=["of_keras", "of_tokens"],
+)
 @pytest.mark.filterwarnings("error:.*mask:UserWarning")
-def test_masks_of_embeddings_hide_padding_and_travel_on(rng, kind, policy, normalize_first):
-    made = embedded(kind, normalize_first=normalize_first, dtype=policy)
+def test_masks_of_embeddings_hide_padding_and_travel_on(
+    rng, kind, policy, normalize_first, embedding
+):
+    made = embedded(kind, embedding, normalize_first=normalize_first, dtype=policy)
     block, model, ids, embeddings = made
     before, pooled = (float64(x) for x in model(ids))
     vectors = [np.asarray(embed(side)) for embed, side in zip(embeddings, ids, strict=True)]

@@ -7,13 +7,16 @@ from keras.src import testing
 from reference import float64
 
 from keras_transformer.layers import (
+    Attention,
     ConcatenatedPositions,
     DecoderBlock,
     EncoderBlock,
     FeedForward,
     LearnedPositionalEmbedding,
+    MaskedPooling,
     MultiHeadAttention,
     SinusoidalPositionalEncoding,
+    SSRUDecoderBlock,
     TokenEmbedding,
 )
 
@@ -77,7 +80,7 @@ CONFIGURED = [
     (
         MultiHeadAttention,
         dict(num_heads=3, key_dim=11, value_dim=13, dropout=0.25, use_bias=False)
-        | dict(num_kv_heads=1, sliding_window=3, positions="relative", max_distance=5),
+        | dict(num_kv_heads=1, sliding_window=3, positions="relative", max_distance=5, seed=7),
     ),
     *(
         (
@@ -92,7 +95,7 @@ CONFIGURED = [
     (FeedForward, dict(intermediate_dim=13, dropout=0.25, activation=keras.activations.gelu)),
     (LearnedPositionalEmbedding, dict(max_length=11)),
     (SinusoidalPositionalEncoding, dict(max_wavelength=37)),
-    (TokenEmbedding, dict(vocabulary_size=23, model_dim=7)),
+    (TokenEmbedding, dict(vocabulary_size=23, model_dim=7, mask_zero=False)),
 ]
 
 
@@ -106,6 +109,7 @@ def test_config_round_trip_keeps_every_argument(layer_class, arguments):
 
 
 INTEGER, RATE = "must be a positive integer. Received: ", "must be in [0, 1). Received: "
+AXES = "must be None or 1, the axis of the length. Received: "
 REQUIRED = {
     MultiHeadAttention: {"num_heads": 3, "key_dim": 11},
     **dict.fromkeys((EncoderBlock, DecoderBlock), {"intermediate_dim": 13, "num_heads": 3}),
@@ -130,6 +134,9 @@ BAD = [
     (MultiHeadAttention, "max_distance", -1, INTEGER),
     (MultiHeadAttention, "positions", "absolute", "must be one of rotary, relative. Received: "),
     (MultiHeadAttention, "dropout", 1.0, RATE),
+    (MultiHeadAttention, "use_gate", True, "must be False: there is no gate. Received: "),
+    (MultiHeadAttention, "attention_axes", (1, 2), AXES),
+    (MultiHeadAttention, "flash_attention", True, "must be None or False. Received: "),
     (FeedForward, "intermediate_dim", 0, INTEGER),
     (FeedForward, "dropout", 1, RATE),
     (LearnedPositionalEmbedding, "max_length", 0, INTEGER),
@@ -168,3 +175,52 @@ def test_the_mask_of_an_embedding_travels_through_positions(layer):
     model = keras.Model(ids, [encoded, keras.layers.GlobalAveragePooling1D()(encoded)])
     encoded, pooled = (float64(x) for x in model(np.array([[5, 7, 0]])))
     np.testing.assert_allclose(pooled[0], encoded[0, :2].mean(0), atol=1e-6)
+
+
+# A layer, its padding masks and its attention masks, with the lengths of queries and keys.
+SELF, CROSS = (QUERY, QUERY), (QUERY, KEY)
+MASKED = {
+    MultiHeadAttention(3, 4): ({"value_mask": KEY, "key_mask": KEY}, {"attention_mask": CROSS}),
+    Attention("additive"): ({"value_mask": KEY, "key_mask": KEY}, {"attention_mask": CROSS}),
+    EncoderBlock(13, 3): ({"padding_mask": QUERY}, {"attention_mask": SELF}),
+    **dict.fromkeys(
+        (DecoderBlock(13, 3), SSRUDecoderBlock(13, 3)),
+        (
+            {"decoder_padding_mask": QUERY, "encoder_padding_mask": KEY},
+            {"decoder_attention_mask": SELF, "encoder_attention_mask": CROSS},
+        ),
+    ),
+    MaskedPooling(): (dict.fromkeys(("padding_mask", "mask", "inputs_mask"), QUERY), {}),
+}
+
+
+@pytest.mark.parametrize("layer", MASKED, ids=lambda layer: type(layer).__name__)
+def test_a_mask_of_another_shape_is_named_with_the_shape_that_it_must_have(rng, layer):
+    padding_masks, attention_masks = MASKED[layer]
+    takes_two = not isinstance(layer, (EncoderBlock, MaskedPooling))
+    shapes = [(BATCH, QUERY, WIDTH), (BATCH, KEY, WIDTH)][: 1 + takes_two]
+    inputs = [rng.normal(size=shape).astype("float32") for shape in shapes]
+    heads = 1 if isinstance(layer, Attention) else 3
+    layer(*inputs)
+
+    def refused(name, shape, expected):
+        with pytest.raises(ValueError) as caught:
+            layer(*inputs, **{name: np.ones(shape, bool)})
+        message = str(caught.value)
+        assert f"`{name}` must have the axes " in message and f"here {expected}. " in message
+        assert f"Received: {name} of shape {shape}." in message
+        return message
+
+    for name, length in padding_masks.items():
+        for shape in ((BATCH, length, length), (length,), (), (3, length), (BATCH, 1), (BATCH, 4)):
+            refused(name, shape, (BATCH, length))
+        for batch in (1, BATCH):
+            layer(*inputs, **{name: np.ones((batch, length), bool)})
+    for name, (query, key) in attention_masks.items():
+        full = (query, key), (BATCH, query, key), (BATCH, heads, query, key)
+        words = "{}, {} or {}".format(*full)
+        for shape in ((4, query, key), (BATCH, 7, query, key), (BATCH, query, 4), (key,)):
+            assert "mask[:, None]" not in refused(name, shape, words)
+        assert "mask[:, None]" in refused(name, (BATCH, key), words)
+        for shape in (*full, (BATCH, 1, key), (1, 1, 1, key)):
+            layer(*inputs, **{name: np.ones(shape, bool)})

@@ -1,5 +1,6 @@
 """MultiHeadAttention against NumPy and against Keras, and what its masks promise."""
 
+import json
 import math
 
 import keras
@@ -79,6 +80,85 @@ def test_equals_the_numpy_oracle_and_keras(rng, randomize, kind, mask_axes, caus
     )
     np.testing.assert_allclose(float64(output), expected, atol=1e-5)
     np.testing.assert_allclose(float64(scores), expected_scores, atol=1e-6)
+
+
+@pytest.mark.parametrize("is_built", [False, True])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"value_dim": VALUE_DIM, "use_bias": False},
+        {"output_shape": (5, 7), "attention_axes": 1},
+        {"sliding_window": 3, "kernel_initializer": "he_normal", "bias_regularizer": "l2"},
+        {"flash_attention": False, "dtype": "mixed_bfloat16", "bias_constraint": "non_neg"},
+        {"dropout": 0.5, "seed": 7},
+    ],
+    ids=" ".join,
+)
+def test_a_configuration_of_keras_layer_is_taken_whole(rng, randomize, options, is_built):
+    inputs = sequences(rng, "cross")
+    shapes = [x.shape for x in inputs]
+    theirs = keras.layers.MultiHeadAttention(HEADS, KEY_DIM, name="theirs", **options)
+    if is_built:  # Keras writes the axes of attention into the configuration.
+        theirs.build(*shapes)
+    config = json.loads(json.dumps(theirs.get_config()))
+    ours = MultiHeadAttention.from_config(config)
+    copy = MultiHeadAttention.from_config(ours.get_config())
+    assert copy.get_config() == ours.get_config()
+    values = {**theirs.get_config(), **ours.get_config()}
+    assert {key: values[key] for key in config} == theirs.get_config()
+    ours.build(*shapes)
+    randomize(ours)
+    if not is_built:
+        theirs.build(*shapes)
+    theirs.set_weights(ours.get_weights())
+    call = {"training": "dropout" in options, "return_attention_scores": True}
+    outputs, expected = (float64(layer(*inputs, **call)[0]) for layer in (ours, theirs))
+    tolerance = 0.1 if "dtype" in options else 1e-5
+    np.testing.assert_allclose(outputs, expected, atol=tolerance * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("option", [{"use_gate": True}, {"attention_axes": (1, 2)}])
+def test_a_configuration_that_asks_for_more_is_refused_in_one_line(option):
+    (name,) = option
+    config = keras.layers.MultiHeadAttention(HEADS, KEY_DIM, **option).get_config()
+    with pytest.raises(ValueError, match=f"`{name}` must be .*Keep `keras.layers.MultiH") as caught:
+        MultiHeadAttention.from_config(config)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_of_keras_layers_is_cloned_into_a_model_of_these():
+    ids = keras.Input((QUERY,), dtype="int32")
+    hidden = keras.layers.Embedding(29, QUERY_WIDTH, mask_zero=True)(ids)
+    attended = keras.layers.MultiHeadAttention(HEADS, KEY_DIM)(hidden, hidden, use_causal_mask=True)
+    theirs = keras.Model(ids, keras.layers.GlobalAveragePooling1D()(attended))
+
+    def ours_of(layer):
+        is_attention = isinstance(layer, keras.layers.MultiHeadAttention)
+        layer_class = MultiHeadAttention if is_attention else type(layer)
+        return layer_class.from_config(layer.get_config())
+
+    ours = keras.models.clone_model(theirs, clone_function=ours_of)
+    assert [type(layer) for layer in ours.layers][2] is MultiHeadAttention
+    ours.set_weights(theirs.get_weights())
+    rows = np.array([[3, 5, 7, 0, 0], [11, 0, 0, 0, 0]])
+    np.testing.assert_allclose(float64(ours(rows)), float64(theirs(rows)), atol=1e-6)
+
+
+def test_keras_also_masks_padded_queries(rng, randomize):
+    query, value = sequences(rng, "cross")
+    real = np.arange(QUERY) < np.array([[3], [1]])
+    ours = attention(randomize, query.shape, value.shape, value_dim=None)
+    theirs = keras.layers.MultiHeadAttention(HEADS, KEY_DIM)
+    theirs.build(query.shape, value.shape)
+    theirs.set_weights(ours.get_weights())
+    masked = keras.ops.convert_to_tensor(query)
+    keras.src.backend.set_keras_mask(masked, keras.ops.convert_to_tensor(real))
+    plain, outputs, expected = (
+        float64(x) for x in (ours(query, value), ours(masked, value), theirs(masked, value))
+    )
+    np.testing.assert_allclose(outputs, plain, atol=1e-6)
+    np.testing.assert_allclose(outputs[real], expected[real], atol=1e-5)
+    assert np.abs(outputs[~real] - expected[~real]).max() > 1e-3
 
 
 # Arguments of this layer, and of Keras' own.

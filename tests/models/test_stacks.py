@@ -1,8 +1,9 @@
 import keras
+import numpy as np
 import pytest
 
 from keras_transformer import TransformerConfig
-from keras_transformer.models.stacks import Decoder, Encoder
+from keras_transformer.models.stacks import Decoder, Encoder, TurnEncoder
 
 
 @pytest.mark.parametrize("stack_class", [Encoder, Decoder])
@@ -14,3 +15,28 @@ def test_every_block_is_made_as_the_configuration_says(stack_class):
         for name, value in fields.items():
             made = getattr(block, name)
             assert (keras.activations.serialize(made) if name == "activation" else made) == value
+
+
+@pytest.mark.parametrize(
+    ("stack_class", "name", "expected"),
+    [
+        (Encoder, "padding_mask", (2, 5)),
+        (Encoder, "attention_mask", "(5, 5), (2, 5, 5) or (2, 3, 5, 5)"),
+        (Decoder, "decoder_padding_mask", (2, 5)),
+        (Decoder, "encoder_padding_mask", (2, 7)),
+        (TurnEncoder, "padding_mask", (2, 5)),
+    ],
+)
+def test_a_mask_of_another_shape_is_named_with_the_shape_that_it_must_have(
+    stack_class, name, expected
+):
+    sizes = dict(model_dim=33, num_heads=3, intermediate_dim=13)
+    layers = dict(num_encoder_layers=1, num_decoder_layers=1, turn_layers=1, turn_id=4)
+    inputs = [np.ones((2, length, 33), "float32") for length in (5, 7)]
+    more = [np.zeros((2, 5), "int32")] if stack_class is TurnEncoder else inputs[1:]
+    stack = stack_class(TransformerConfig(29, **sizes, **layers))
+    arguments = [inputs[0], *([] if stack_class is Encoder else more)]
+    with pytest.raises(ValueError) as caught:
+        stack(*arguments, **{name: np.ones((2, 4, 6), bool)})
+    assert f"`{name}` must have the axes " in str(caught.value)
+    assert f"here {expected}. Received: {name} of shape (2, 4, 6)." in str(caught.value)

@@ -31,6 +31,13 @@ def test_the_highest_number_is_served_unless_another_is_named(tmp_path):
             export_served(models, version=version)
 
 
+@pytest.mark.parametrize("written", ["~/m", "$HOME/m"])
+def test_the_home_folder_in_a_file_of_options_is_replaced(tmp_path, monkeypatch, written):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    make(tmp_path / "m")
+    assert export_served(written) == (1, f"{tmp_path}/m", "m")
+
+
 @pytest.mark.parametrize(("folder", "number", "name"), [("a/7", 7, "a"), ("a/b:c", 1, "b_c")])
 def test_an_export_and_a_file_of_it_are_one_model_of_one_name(tmp_path, folder, number, name):
     export = make(tmp_path / folder)

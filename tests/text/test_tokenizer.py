@@ -76,11 +76,15 @@ def test_values_other_than_texts_are_refused(tokenizer, texts):
         tokenizer.tokenize(texts)
 
 
-@pytest.mark.parametrize("ids", [[53], [-1], [4, 10**6], [1.5], ["a"], [[4], [53]]])
+@pytest.mark.parametrize(
+    "ids", [[53], [-1], [4, 10**6], [4, 2, 10**6], [4, 2, -1], [1.5], ["a"], [[4], [53]]]
+)
 def test_ids_outside_the_vocabulary_are_refused(tokenizer, ids):
     assert tokenizer.vocabulary_size == 53 and tokenizer.detokenize([52])
     with pytest.raises(InputError, match="`ids`"):
         tokenizer.detokenize(ids)
+    with pytest.raises(InputError, match="`ids`"):
+        tokenizer.pieces_of(ids)
 
 
 def test_a_saved_tokenizer_loads_as_its_equal_also_after_a_save_that_failed(

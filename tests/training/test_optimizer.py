@@ -1,5 +1,7 @@
 """Steps, losses and averages of a compiled model."""
 
+import types
+
 import keras
 import numpy as np
 import pytest
@@ -10,9 +12,14 @@ from keras_transformer.data import EncodedPairs, LabelledDataset, ParallelDatase
 from keras_transformer.errors import InputError
 from keras_transformer.models import Classifier
 from keras_transformer.models.config import ClassifierConfig
+from keras_transformer.schedules import TransformerSchedule
 from keras_transformer.training import Recipe, RunFolder, compile_model
 from keras_transformer.training.callbacks import AveragedValidation
-from keras_transformer.training.optimizer import AdamWithGradientNorm, averaged_weights
+from keras_transformer.training.optimizer import (
+    AdamWithGradientNorm,
+    averaged_weights,
+    warmup_advice,
+)
 from keras_transformer.training.recipe import TrainingSection
 from keras_transformer.training.state import last_checkpoint
 
@@ -30,6 +37,32 @@ def compiled_model(**options):
     model = Transformer(TransformerConfig(30, intermediate_dim=24, dropout=0.0, **sizes))
     compile_model(model, TrainingSection(jit_compile=False, **options))
     return model
+
+
+@pytest.mark.parametrize("accumulation_steps", [1, 2])
+def test_a_training_that_ends_in_its_warmup_is_told_values_that_fit(accumulation_steps):
+    """As with 2,000 pairs and a recipe for ten times as many: 8 steps in each of 60 epochs."""
+    options = dict(epochs=60, batch_tokens=4096, warmup_steps=1000, learning_rate_scale=1.8)
+    options["accumulation_steps"] = accumulation_steps
+
+    def advice(batches=8 * accumulation_steps, longest=40, **changes):
+        dataset = types.SimpleNamespace(steps_per_epoch=batches, shapes=[(9, 5), (3, longest)])
+        return warmup_advice(TrainingSection(**{**options, **changes}), dataset)
+
+    text = advice()
+    assert text == (
+        "The training has only 480 optimizer steps in all, but training.warmup_steps=1000: the "
+        "learning rate will not reach its peak. Values that fit: training.batch_tokens=983, or "
+        "training.epochs=250, or training.warmup_steps=240 with training.learning_rate_scale=0.88."
+    )
+    assert advice(epochs=250) is advice(warmup_steps=240, learning_rate_scale=0.88) is None
+    # Batches of 983 instead of 4,096 positions are 4.2 times as many.
+    assert advice(batches=33 * accumulation_steps, batch_tokens=983) is None
+    assert advice(warmup_steps=480) is None and "480 opt" in advice(warmup_steps=481)
+    peaks = [float(TransformerSchedule(128, *it)(it[0] - 1)) for it in ((1000, 1.8), (240, 0.88))]
+    assert peaks[1] == pytest.approx(peaks[0], rel=0.01)
+    # Batches of 983 positions have seven rows of 140.
+    assert "fit: training.epochs=250, or" in advice(longest=140)
 
 
 @pytest.mark.tensorflow

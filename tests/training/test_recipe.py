@@ -43,6 +43,77 @@ def test_overrides_are_yaml_values_at_dotted_keys(tmp_path):
     assert recipe.model_config(9, 9).layer_norm_epsilon == 1e-6
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_null_removes_a_key_of_the_recipe(tmp_path, order):
+    values = recipe_values(tmp_path)
+    path = write_recipe(tmp_path / "r.yaml", values)
+    removed = ["data.validation=null", "training.epochs=null", "model.dropout=null", "text=null"]
+    removed += ["decoding.beam_size=null", "data.noise=null"]  # The recipe does not have these.
+    recipe = Recipe.load(path, ["data.hold_out_every=20", *removed][::order])
+    assert recipe.data.hold_out_every == 20
+    assert {corpus.source for corpus in recipe.data.corpora("validation")} == {"train.en"}
+    defaults = Recipe.from_dict({"data": values["data"]})
+    assert recipe.training.epochs == defaults.training.epochs != values["training"]["epochs"]
+    assert recipe.model_config(9).dropout == defaults.model_config(9).dropout == 0.1
+    assert recipe.text == defaults.text
+    assert recipe.decoding.beam_size == defaults.decoding.beam_size
+    again = ["data.validation=null", "data.validation={source: val.tsv}", "training.epochs=3"]
+    recipe = Recipe.load(path, [*again, "training.epochs=null"])
+    assert recipe.data.validation.source == "val.tsv"
+    assert recipe.training.epochs == defaults.training.epochs
+
+
+def test_null_also_removes_what_the_run_to_start_from_has(tmp_path):
+    earlier = {**recipe_values(tmp_path), "decoding": {"beam_size": 7, "max_length_ratio": 1.5}}
+    (tmp_path / "run").mkdir()
+    write_recipe(tmp_path / "run" / "recipe.yaml", earlier)
+    values = {**recipe_values(tmp_path), "decoding": {"max_length_ratio": 1.25}}
+    del values["text"]
+    values["training"]["start_from"] = str(tmp_path / "run")
+    path = write_recipe(tmp_path / "r.yaml", values)
+    assert Recipe.load(path).decoding.beam_size == 7
+    recipe = Recipe.load(path, ["decoding.beam_size=null", "decoding.max_length_ratio=null"])
+    assert recipe.decoding.beam_size == 4 and recipe.decoding.max_length_ratio is None
+
+
+@pytest.mark.parametrize(
+    ("written", "expanded"),
+    [("~/text", "/home/a/text"), ("$HOME/text", "/home/a/text"), ("${DISK}/x", "/disk/x")],
+)
+def test_home_and_variables_are_replaced_in_every_path(tmp_path, monkeypatch, written, expanded):
+    monkeypatch.setenv("HOME", "/home/a")
+    monkeypatch.setenv("DISK", "/disk")
+    files = {"source": written, "target": written}
+    data = {"folder": written, "glossary": written, "cache": written}
+    data |= {"train": [{"name": "a", **files}], "validation": files}
+    recipe = Recipe.from_dict({"data": data, "training": {"start_from": written}})
+    paths = [
+        recipe.data.folder,
+        recipe.data.glossary,
+        recipe.data.cache,
+        recipe.training.start_from,
+    ]
+    for corpus in (*recipe.data.train, recipe.data.validation):
+        paths += [corpus.source, corpus.target]
+    assert paths == [expanded] * 8
+    assert Recipe.from_dict(recipe.to_dict()) == recipe
+    for path in ("$UNKNOWN/x", "a$b", "a~b"):
+        data["folder"] = path
+        assert Recipe.from_dict({"data": data}).data.folder == path
+
+
+def test_the_run_to_start_from_is_found_in_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "run").mkdir()
+    write_recipe(tmp_path / "run" / "recipe.yaml", recipe_values(tmp_path))
+    values = recipe_values(tmp_path)
+    del values["text"]
+    path = write_recipe(tmp_path / "r.yaml", values)
+    recipe = Recipe.load(path, ["training.start_from=~/run"])
+    assert recipe.text.vocabulary_size == 150
+    assert recipe.training.start_from == str(tmp_path / "run")
+
+
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
@@ -65,6 +136,10 @@ def test_overrides_are_yaml_values_at_dotted_keys(tmp_path):
         ("data.train.source=''", "`data.train` must name its files"),
         ("data.folder=7", "`data.folder` must be text. Received: 7"),
         ("data.validation={}", "or set `data.hold_out_every: 50`"),
+        ("data.hold_out_every=20", "two validation sets. Delete one of them; `--set data.valid"),
+        ("data.valdation=null", "unknown key `valdation` in `data`. Did you mean `validation`?"),
+        ("data.folder=~", "`data.folder` must be text. Received: None"),
+        ("training.epochs=", "`training.epochs` must be a positive integer. Received: None"),
         ("data=7", "`data` must be a section with keys"),
         ("training=5", "`training` must be a section with keys. Received: 5"),
         ("data.noise.typoes=0.1", "unknown key `typoes` in `data.noise`. Did you mean `typos`"),

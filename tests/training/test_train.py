@@ -179,6 +179,20 @@ def test_a_run_that_was_finished_meanwhile_is_not_deleted(finished, tmp_path, mo
     assert file_digests(output) == file_digests(finished.path)
 
 
+@pytest.mark.parametrize(("warmup_steps", "count"), [(100, 1), (1, 0)])
+def test_a_warmup_longer_than_the_training_is_said_before_it_begins(
+    corpus, tmp_path, monkeypatch, capsys, warmup_steps, count
+):
+    monkeypatch.setattr(Run, "begin", lambda run: 1 / 0)  # Nothing is trained.
+    with pytest.raises(ZeroDivisionError):
+        train(recipe(corpus, warmup_steps=warmup_steps), tmp_path / "run")
+    lines = [line for line in capsys.readouterr().err.splitlines() if "warmup" in line]
+    assert len(lines) == count
+    for line in lines:
+        assert "optimizer steps in all, but training.warmup_steps=100" in line
+        assert " Values that fit: training.epochs=" in line and "or training.warmup_" in line
+
+
 def test_two_trainings_in_one_folder_are_kept_apart(corpus, tmp_path):
     output, expected = tmp_path / "run", f"run: process {os.getpid()} writes to this folder"
     with locked_folder(output):
