@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_transformer.errors import InputError
-from keras_transformer.files import file_digests
+from keras_transformer.files import check_file, file_digests
 from keras_transformer.owned_folder import MANIFEST
 from keras_transformer.text import Tokenizer
 
@@ -48,6 +48,7 @@ def open_export(
     except FileNotFoundError:
         raise InputError(f"{rule} Received: a folder without {MANIFEST}.") from None
     except (OSError, ValueError):
+        check_file(Path(folder) / MANIFEST)
         raise InputError(f"{rule} Received: a {MANIFEST} that cannot be read.") from None
     names = [f"keras_transformer.{format}" for format in formats]
     if not isinstance(manifest, dict) or manifest.get("format") not in names:
@@ -77,7 +78,8 @@ def _check_digests(folder, digests):
         raise InputError(f"{folder}: cannot be read: {error.strerror}.") from None
     for name, digest in digests.items():
         if digests_of_files.get(name) != digest:
-            is_missing = name not in digests_of_files
+            if not (is_missing := name not in digests_of_files):
+                check_file(folder / name)  # A Git LFS pointer has a message of its own.
             state = "is missing" if is_missing else "is not the file that was exported"
             raise InputError(
                 f"{folder}: the export is incomplete or damaged. Received: {name} {state}."

@@ -217,6 +217,7 @@ def rename_operation(folder):
 
 
 OTHER = "is not the file that was exported"
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 5\n"
 DAMAGES = [
     ("saved_model", lambda folder: (folder / "export.json").unlink(), "without export.json"),
     ("saved_model", lambda folder: cut(folder / "export.json"), "cannot be read"),
@@ -229,6 +230,7 @@ DAMAGES = [
     ("saved_model", rename_operation, "Received: unknown operations: SentencepieceXX"),
     ("litert", lambda folder: change_middle(folder / "model.tflite"), OTHER),
     ("litert", lambda folder: (folder / "tokenizer.model").unlink(), "tokenizer.model"),
+    ("litert", lambda folder: (folder / "model.tflite").write_text(POINTER), "a Git LFS pointer"),
     ("litert", lambda folder: change_manifest(folder, files={}), OTHER),
     ("litert", lambda folder: change_manifest(folder, files=5), '"files" or with another type'),
     ("ctranslate2", lambda folder: change_middle(folder / "model.bin"), f"model.bin {OTHER}"),
