@@ -113,7 +113,8 @@ def read_sentencepiece(path: str | os.PathLike) -> Any:
         model = parsed(read_checked(path))
     except DecodeError:
         model = None
-    if model is None or not model.pieces:
+    # protobuf gives bytes for a text that is not UTF-8.
+    if not (model and model.pieces and all(isinstance(piece.piece, str) for piece in model.pieces)):
         raise InputError(f"{os.fspath(path)}: expected a SentencePiece model.")
     return model
 
