@@ -13,12 +13,15 @@ import hashlib
 import os
 import re
 import tempfile
+import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from keras_transformer.errors import InputError, first_line
+
+_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
 def iterate_lines(
@@ -83,6 +86,56 @@ def expanded_path(path: str) -> str:
     A name that the environment lacks stays as it is.
     """
     return os.path.expanduser(os.path.expandvars(path))
+
+
+def check_file(path: str | os.PathLike) -> None:
+    """Raises `InputError` for a file of a model that is missing, unreadable or a Git LFS pointer.
+
+    A folder that was cloned without Git LFS has a pointer, a text of three lines, in the place of
+    each large file.
+    """
+    path = os.fspath(path)
+    if os.path.isdir(path):
+        raise InputError(f"{path}: expected a file. Received: a directory.")
+    try:
+        with open(path, "rb") as file:
+            is_pointer = file.read(len(_POINTER)) == _POINTER
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(f"{path}: no such file.") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
+    if is_pointer:
+        rule = "expected the file itself. Received: a Git LFS pointer to it"
+        raise InputError(f"{path}: {rule}. Run `git lfs pull` there, or download the file.")
+
+
+def read_checked(path: str | os.PathLike) -> bytes:
+    """Returns the content of a file of a model; raises the errors of `check_file`."""
+    check_file(path)
+    return Path(path).read_bytes()
+
+
+def read_arrays(path: str | os.PathLike) -> dict[str, Any]:
+    """Reads the arrays of an npz file by their names; raises `InputError` for any other file."""
+    import numpy as np
+
+    check_file(path)
+    rule = f"{os.fspath(path)}: expected a whole npz file of numbers"
+    if not zipfile.is_zipfile(path):
+        raise InputError(f"{rule}. Received: another file, or half of one.")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    # NumPy and zipfile raise many kinds. NumPy's text about a pickle would lead astray.
+    except Exception as error:
+        reason = "a pickle" if "pickle" in str(error) else f"{first_line(error):.200}"
+        raise InputError(f"{rule}. Received: {reason}.") from None
+
+
+def decode_text(content: bytes, name: str | os.PathLike) -> str:
+    """Decodes the lines of a UTF-8 file as `decode_line` does, with "\\n" between them."""
+    lines = enumerate(content.split(b"\n"), 1)
+    return "\n".join(decode_line(line, number, name) for number, line in lines)
 
 
 def file_digests(

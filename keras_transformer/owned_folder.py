@@ -1,4 +1,4 @@
-"""Folders that a command owns: written aside, exchanged, emptied only where it made every file."""
+"""Folders that a command owns: written aside, exchanged only where it made every file."""
 
 import contextlib
 import json
@@ -25,7 +25,7 @@ _OF_AN_EXPORT = {MANIFEST, "README.md", "verification.json", "model.bin", "confi
 class OwnedFolder:
     """A folder, and the rule that tells the files of the command that made it from others.
 
-    `staged` takes it through four states. A kill leaves the state as it is, and the next call of
+    `exchanged` takes it through four states. A kill leaves the state as it is, and the next call of
     `staged` brings the folder to the state in brackets.
 
         1 before       NAME, or nothing
@@ -82,19 +82,6 @@ class OwnedFolder:
                     f"did not make: {name}. Remove it, or give another output."
                 )
 
-    def clear(self) -> None:
-        """Removes all files, the marker first, or none; the folder stays: it may be a mount.
-
-        Raises:
-            InputError: Another program made one of the files.
-        """
-        self.check()
-        for path in reversed(self._entries(self.path)):
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
-
     def check_replaceable(self, overwrite: bool, other_options: str = "") -> None:
         """Raises `InputError` unless the folder is missing, empty, or may be overwritten.
 
@@ -131,12 +118,7 @@ class OwnedFolder:
     def staged(self, overwrite: bool = False, wait: bool = False) -> Iterator[Path]:
         """Gives a temporary folder that takes this folder's name when the block succeeds.
 
-        The folder is locked meanwhile (`locked_folder`). All that the block wrote is synced before
-        it moves. Any exception, `KeyboardInterrupt` too, leaves the output as it was.
-
-        A folder that is empty, or where something is mounted, stays itself: the temporary folder is
-        made in it, and the content moves, the marker last. An earlier output in such a mounted
-        folder leaves it before, the marker first: no reader sees the marker of half an output.
+        The folder is locked meanwhile (`locked_folder`); see `exchanged`.
 
         Args:
             overwrite: Whether an earlier output may be replaced, if it holds no other file.
@@ -146,11 +128,32 @@ class OwnedFolder:
             InputError: The folder exists and may not be replaced, cannot be written, or another
                 process writes to it.
         """
-        output = self.path
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(locked_folder(self._named, wait))
+        with locked_folder(self._named, wait):
             self.restore()
-            self.check_replaceable(overwrite)
+            with self.exchanged(overwrite, lambda: self.check_replaceable(overwrite)) as folder:
+                yield folder
+
+    @contextlib.contextmanager
+    def exchanged(self, overwrite: bool, check: Callable[[], object]) -> Iterator[Path]:
+        """Gives a temporary folder that takes this folder's name when the block succeeds.
+
+        The caller holds the folder's lock and has called `restore`. All that the block wrote is
+        synced before it moves. Any exception, `KeyboardInterrupt` too, leaves the output as it was.
+
+        A folder that is empty, or where something is mounted, stays itself: the temporary folder is
+        made in it, and the content moves, the marker last. An earlier output in such a mounted
+        folder leaves it before, the marker first: no reader sees the marker of half an output.
+
+        Args:
+            overwrite: Whether an earlier output may be replaced.
+            check: Raises `InputError` if the folder may not be replaced.
+
+        Raises:
+            InputError: The folder may not be replaced, or cannot be written.
+        """
+        output = self.path
+        check()
+        with contextlib.ExitStack() as stack:
             stays = output.is_dir() and (os.path.ismount(output) or not self._entries(output))
             # Otherwise next to the output: a rename is atomic only within one file system.
             parent = output if stays else output.parent
@@ -168,7 +171,7 @@ class OwnedFolder:
                 for path in [*staging.rglob("*"), staging]:
                     with writing(path):
                         sync(path)
-            self.check_replaceable(overwrite)  # Again: the block may have taken hours.
+            check()  # Again: the block may have taken hours.
             arriving, leaving = self._entries(new), self._entries(output) if stays else [output]
             write_whole(temporary / "names", json.dumps([path.name for path in arriving]))
             # Without `overwrite` the second rename fails where another program has been faster.

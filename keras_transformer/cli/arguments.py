@@ -105,6 +105,9 @@ OF_RUN = (
     "word_penalty",
     "early_stopping",
     "max_length_ratio",
+    "min_length",
+    "no_repeat_ngram_size",
+    "banned_ids",
 )
 """Options whose defaults are a run's own."""
 _OF_RUN = dict.fromkeys(OF_RUN, "the run's")

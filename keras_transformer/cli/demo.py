@@ -6,7 +6,7 @@ import time
 
 from keras_transformer.data.dates import LOCALES, date_corpus
 from keras_transformer.engine.translator import Translator
-from keras_transformer.errors import InputError, say
+from keras_transformer.errors import say
 from keras_transformer.export import export_run
 from keras_transformer.export.web.export import npm_command
 from keras_transformer.files import writing
@@ -67,8 +67,7 @@ def run_demo(output: str | os.PathLike, overwrite: bool = False) -> str:
 
 
 def _run_demo(folder, overwrite):
-    _prepare(folder, overwrite)
-    sources, targets = _write_data(folder / "data")
+    sources, targets = _prepare(folder, overwrite)
     files = {part: {side: f"{part}.{side}" for side in _SIDES} for part in _PARTS[1:]}
     values = {"data": {"folder": str(folder / "data"), **files}, **_RECIPE}
     recipe = Recipe.from_dict(values, where="the demo's recipe")
@@ -119,14 +118,12 @@ def _equal_texts(verification):
 
 
 def _prepare(folder, overwrite):
+    """Replaces the folder by one with data; returns the held-out texts."""
     owned = _owned(folder)
-    owned.check_replaceable(overwrite)
-    if folder.exists():
-        owned.clear()
-    try:
-        (folder / "data").mkdir(parents=True)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot make the folder: {error.strerror}.") from None
+    owned.restore()
+    with owned.exchanged(overwrite, lambda: owned.check_replaceable(overwrite)) as new_folder:
+        (new_folder / "data").mkdir()
+        return _write_data(new_folder / "data")
 
 
 def _owned(folder):

@@ -33,6 +33,19 @@ def early_stopping() -> Any:
     )
 
 
+def min_length() -> Any:
+    """Declares the option for the classes that have it, like the two functions below."""
+    return _count(0, "Minimum number of tokens of a translation, including EOS.")
+
+
+def banned_ids() -> Any:
+    return option((), "Ids that are never chosen.", "a list of integers", strict=None)
+
+
+def no_repeat_ngram_size() -> Any:
+    return _count(0, "Size of n-grams, in tokens, that may occur only once; 0: no limit.")
+
+
 # Options of sampling with the values that have no effect.
 _UNUSED = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "seed": 0}
 
@@ -95,7 +108,7 @@ class DecodingOptions(SearchDefaults):
         "an integer of at least -2**31 and below 2**31, or a list of them",
         strict=None,
     )
-    min_length: int = _count(0, "Minimum number of tokens of a translation, including EOS.")
+    min_length: int = min_length()
     max_length: int | None = _count(
         None,
         "Maximum number of tokens, including EOS; by default the run's `max_target_length`.",
@@ -112,16 +125,14 @@ class DecodingOptions(SearchDefaults):
         ge=0,
         allow_inf_nan=True,
     )
-    banned_ids: tuple[Int32, ...] = option((), "Ids that are never chosen.", "a list of integers")
+    banned_ids: tuple[Int32, ...] = banned_ids()
     allow_unknown: bool = option(False, "Let a translation contain `<unk>`, the unknown token.")
     logit_bias: tuple[tuple[Int32, _Bias], ...] = option(
         (),
         "Numbers that are added to the logits of ids before choosing.",
         "a dict from ids to numbers",
     )
-    no_repeat_ngram_size: int = _count(
-        0, "Size of n-grams, in tokens, that may occur only once; 0: no limit."
-    )
+    no_repeat_ngram_size: int = no_repeat_ngram_size()
 
     @pydantic.field_validator("*", mode="before")
     @classmethod
@@ -185,6 +196,13 @@ class DecodingOptions(SearchDefaults):
         """Raises `InputError` for ids outside the model's target vocabulary."""
         check_ids("banned_ids", self.banned_ids, vocabulary_size)
         check_ids("logit_bias", dict(self.logit_bias), vocabulary_size)
+
+
+def without_excluded(defaults: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the defaults that options allow: only Marian's ranking has a `word_penalty`."""
+    is_other_ranking = options.get("length_normalization") not in (None, "marian")
+    excluded = ("word_penalty",) if is_other_ranking else ()
+    return {name: value for name, value in defaults.items() if name not in excluded}
 
 
 def length_penalty(length: Any, exponent: float) -> Any:

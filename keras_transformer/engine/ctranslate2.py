@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_transformer.decoding.options import DecodingOptions, hypothesis_score
+from keras_transformer.decoding.options import DecodingOptions, hypothesis_score, without_excluded
 from keras_transformer.engine import inputs
 from keras_transformer.engine.engine import (
     Engine,
@@ -213,9 +213,8 @@ class CTranslate2Engine(Engine):
         self.check_fixed(options, self.search_options)
         values = {"beam_size": beam_size, "length_penalty": length_penalty, **options}
         values = {name: value for name, value in values.items() if value is not None}
-        decoding_options = DecodingOptions(
-            **{**search_of(self.manifest), **values, "n_best": n_best}
-        )
+        defaults = without_excluded(search_of(self.manifest), values)
+        decoding_options = DecodingOptions(**{**defaults, **values, "n_best": n_best})
         decoding_options.check_ids(self.target_tokenizer.vocabulary_size)
         return decoding_options
 

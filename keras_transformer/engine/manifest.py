@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_transformer.errors import InputError
-from keras_transformer.files import file_digests
+from keras_transformer.files import check_file, file_digests
 from keras_transformer.owned_folder import MANIFEST
 from keras_transformer.text import Tokenizer
 
@@ -94,6 +94,7 @@ def read_manifest(
     except FileNotFoundError:
         raise InputError(f"{rule} Received: a folder without {MANIFEST}.") from None
     except (OSError, ValueError):
+        check_file(Path(folder) / MANIFEST)
         raise InputError(f"{rule} Received: a {MANIFEST} that cannot be read.") from None
     names = [f"keras_transformer.{format}" for format in formats]
     if not isinstance(manifest, dict) or manifest.get("format") not in names:
@@ -122,6 +123,8 @@ def _check_digests(folder, manifest, names, digests):
     expected = _digests_of(manifest)
     for name in names:
         if name not in digests or digests[name] != expected.get(name):
+            if name in digests:
+                check_file(folder / name)  # A Git LFS pointer has a message of its own.
             state = "is not the file that was exported" if name in digests else "is missing"
             raise InputError(
                 f"{folder}: the export is incomplete or damaged. Received: {name} {state}."

@@ -17,24 +17,33 @@ Readers need no other files: `model.keras` holds its configuration, and the reci
 `decoding` the search defaults. Only `training/` reads the rest of the recipe.
 """
 
+import contextlib
 import itertools
 import json
 import os
 import pathlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
-from keras_transformer.decoding.options import SearchDefaults, early_stopping, max_length_ratio
+from keras_transformer.decoding.options import (
+    SearchDefaults,
+    banned_ids,
+    early_stopping,
+    max_length_ratio,
+    min_length,
+    no_repeat_ngram_size,
+)
 from keras_transformer.errors import InputError, first_line
 from keras_transformer.files import (
+    check_file,
     escape_field,
     iterate_lines,
     replaced_file,
     unescape_field,
     write_whole,
 )
-from keras_transformer.options import declared, option, received, validated
+from keras_transformer.options import Int32, declared, option, received, validated
 from keras_transformer.owned_folder import OwnedFolder
 from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.text.dialog import Turns
@@ -68,6 +77,9 @@ class DecodingSection(SearchDefaults):
 
     early_stopping: bool = early_stopping()
     max_length_ratio: float | None = max_length_ratio()
+    min_length: int = min_length()
+    no_repeat_ngram_size: int = no_repeat_ngram_size()
+    banned_ids: tuple[Int32, ...] = banned_ids()
     max_source_length: int = option(
         512,
         "Maximum number of source tokens; longer texts raise an error, are split or truncated.",
@@ -88,6 +100,9 @@ class DecodingSection(SearchDefaults):
         options = {name: getattr(self, name) for name in names}
         if self.max_length_ratio is not None:
             options["max_length_ratio"] = self.max_length_ratio
+        for name in ("min_length", "no_repeat_ngram_size", "banned_ids"):
+            if value := getattr(self, name):
+                options[name] = value
         return options
 
     def engine_options(self, turns: Turns | None) -> dict[str, Any]:
@@ -225,6 +240,15 @@ class RunFiles:
 
         return OwnedFolder(self.path, self.recipe_file.name, owns)
 
+    @contextlib.contextmanager
+    def replaced(self, overwrite: bool, check: Callable[[], object]) -> Iterator[Self]:
+        """Gives a run in a temporary folder, whose files become this run when the block succeeds.
+
+        An earlier run stays whole until then; see `OwnedFolder.exchanged` for the arguments.
+        """
+        with self.owned().exchanged(overwrite, check) as folder:
+            yield type(self)(folder)
+
     def _holds_other_files(self):
         """Returns whether the folder is neither empty nor a run."""
         is_run = self.recipe_file.is_file() and any(self.path.glob("*tokenizer*.model"))
@@ -360,6 +384,7 @@ def load_model(path: str | os.PathLike, compile: bool):
     path = pathlib.Path(path)
     if not path.is_file():
         raise InputError(f"{path}: no such model file.")
+    check_file(path)
     import keras
 
     from keras_transformer.models import KINDS

@@ -9,6 +9,7 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+from keras_transformer.decoding.options import without_excluded
 from keras_transformer.engine.engine import Engine
 from keras_transformer.engine.inputs import (
     checked_phrases,
@@ -224,13 +225,13 @@ class Translator:
         **options: Any,
     ) -> list[Translation]:
         """Scores given translations by teacher forcing; see `ModelEngine.score`."""
-        options = self._with_defaults(options, *_RANKING)
+        options = self._with_defaults(options, _RANKING)
         sources = self._tagged(sources, self._token_of(tag))
         return self.engine.score(sources, targets, **options)
 
     def stream(self, text: str, tag: str | None = None, **options: Any) -> Iterator[str]:
         """Yields one translation as it grows; see `ModelEngine.stream`."""
-        options = self._with_defaults(options, *_RANKING, "max_length_ratio")
+        options = self._with_defaults(options, self.defaults.keys() - {"beam_size"})
         return self.engine.stream(*self._tagged([text], self._token_of(tag)), **options)
 
     def warmup(self, **options: Any) -> int:
@@ -269,11 +270,15 @@ class Translator:
         ids = texts if tokenizer is None else tokenizer.tokenize(texts)
         return [tagged(text, token if row else None) for text, row in zip(texts, ids, strict=True)]
 
-    def _with_defaults(self, options, *names):
-        """Returns options with the defaults of `names`, by default of all options."""
+    def _with_defaults(self, options, names=None):
+        """Returns options with the defaults of `names`, by default of all options.
+
+        An option that is given drops the defaults that it excludes.
+        """
         values = {key: value for key, value in options.items() if value is not None}
-        names = names or tuple(self.defaults)
-        return {**{key: self.defaults[key] for key in names if key in self.defaults}, **values}
+        names = self.defaults if names is None else names
+        defaults = {key: value for key, value in self.defaults.items() if key in names}
+        return {**without_excluded(defaults, values), **values}
 
 
 def _with_translations(phrases, texts, terms):

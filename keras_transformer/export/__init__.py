@@ -11,7 +11,8 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from keras_transformer.errors import VerificationError
+from keras_transformer.decoding.options import without_excluded
+from keras_transformer.errors import VerificationError, show
 from keras_transformer.export.options import FORMATS
 from keras_transformer.files import read_lines
 from keras_transformer.options import check_choice
@@ -90,5 +91,10 @@ def export_run(
     search = {}  # of a classifier
     if engine.labels is None:
         names = {field.name for field in dataclasses.fields(FORMATS[format])}
-        search = {name: value for name, value in decoding.search.items() if name in names}
+        defaults = without_excluded(decoding.search, options)
+        search = {name: value for name, value in defaults.items() if name in names}
+        # Marian and CTranslate2 have stop rules of their own.
+        if lacking := defaults.keys() - names - {"early_stopping"}:
+            values = ", ".join(f"{name}={defaults[name]!r}" for name in sorted(lacking))
+            show(f"The export searches without options of the run, so texts may differ: {values}")
     return exporter.export(engine, output, texts, overwrite, **{**search, **options})

@@ -7,6 +7,7 @@ import importlib.resources
 import json
 import logging
 import os
+import re
 import string
 import time
 from collections.abc import Sequence
@@ -32,8 +33,8 @@ _NOUNS = {
 _TRANSLATE = "keras-transformer translate --model {folder} < in.txt"
 _NEXT = {
     "web": "python -m http.server --bind 127.0.0.1 --directory {folder} 8000",
-    "marian": "marian-decoder --config {folder}/decoder.yml < in.txt",
 }
+_FILE_OPTION = re.compile("--(config|model) ")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +69,10 @@ class ExportReport:
         equal, texts = (self.verification[name] for name in ("equal", "texts"))
         noun = "labels" if "labels" in self.manifest else "translations"
         next_command = _NEXT.get(format, _TRANSLATE).format(folder=self.folder)
+        if "command" in self.manifest:  # Marian's, whose files are in the folder.
+            next_command = _FILE_OPTION.sub(
+                lambda match: match[0] + os.path.join(self.folder, ""), self.manifest["command"]
+            )
         return (
             f"{self.folder}: {_NOUNS[format]}, {self.bytes / 1e6:.1f} MB, {equal} of {texts} "
             f"{noun} equal the trained model's ({self.seconds:.0f} s). Next: {next_command}; "

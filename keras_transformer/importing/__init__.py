@@ -1,6 +1,7 @@
 """Models of Marian, OPUS-MT, Hugging Face and Firefox as models of this package."""
 
 import dataclasses
+import functools
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,12 +53,16 @@ def import_model(folder: str | os.PathLike) -> ImportedModel:
     Raises:
         InputError: The folder holds no such model, or a model that is more than a `Transformer`.
     """
-    folder = Path(folder)
+    return _import_with_limits(Path(folder))[0]
+
+
+def _import_with_limits(folder):
+    """Reads a model as `import_model` does; also returns options of its engine."""
     show(f"{folder}: reading the model")
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder.")
     reader = hugging_face if (folder / hugging_face.CONFIG).is_file() else marian
-    fields, tensors, vocabularies, decoding = reader.read(folder)
+    fields, tensors, vocabularies, decoding, limits = reader.read(folder)
     show(f"{folder}: making the tokenizers")
     source, target = map(tokenizer_of, vocabularies, (False, True))
     if vocabularies[0] == vocabularies[1]:
@@ -68,7 +73,7 @@ def import_model(folder: str | os.PathLike) -> ImportedModel:
     model = Transformer(TransformerConfig(**fields))
     show(f"{folder}: {model.count_params():,} parameters")
     fill(model, tensors, vocabularies)
-    return ImportedModel(model, source, target, decoding)
+    return ImportedModel(model, source, target, decoding), limits
 
 
 def import_run(
@@ -93,13 +98,18 @@ def import_run(
             another process writes to it.
     """
     run = RunFiles(output)
+    inputs = {"the model": folder, "--samples": samples}
+    check = functools.partial(run.check_replaceable, overwrite, inputs, half_made=True)
     with locked_folder(run.path):
-        run.check_replaceable(overwrite, {"the model": folder, "--samples": samples}, True)
+        run.owned().restore()
+        check()
+        overwrites = overwrite or run.is_half_made()
         texts = SENTENCES if samples is None else read_lines(samples)[:SAMPLE_PAIRS]
-        model, source_tokenizer, target_tokenizer, decoding = import_model(folder)
+        imported, limits = _import_with_limits(Path(folder))
+        model, source_tokenizer, target_tokenizer, decoding = imported
         fields = model.config.to_dict()
         is_joint = source_tokenizer == target_tokenizer or fields["tie_embeddings"] == "all"
-        defaults = validated(DecodingSection, decoding, f"{folder}: ")
+        defaults = validated(DecodingSection, decoding | limits, f"{folder}: ")
         of_tokenizer = ("vocabulary_size", "target_vocabulary_size", "turn_id")
         sections = {
             "text": {"vocabulary_size": source_tokenizer.vocabulary_size, "joint": is_joint},
@@ -107,9 +117,8 @@ def import_run(
             "decoding": dataclasses.asdict(defaults),
         }
         show(f"{run.path}: writing the run")
-        run.owned().clear()
-        # First: a folder that a kill leaves without its model is a run, which may be overwritten.
-        run.write_start(sections, (source_tokenizer, target_tokenizer), {})
-        run.write_sample_pairs((text, "") for text in texts)
-        save_model(model, run.model_file)
+        with run.replaced(overwrites, check) as new_run:
+            new_run.write_start(sections, (source_tokenizer, target_tokenizer), {})
+            new_run.write_sample_pairs((text, "") for text in texts)
+            save_model(model, new_run.model_file)
     return str(output)

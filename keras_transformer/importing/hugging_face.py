@@ -1,14 +1,18 @@
 """Hugging Face's Marian models: a folder with `config.json` and `model.safetensors`."""
 
-import json
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.errors import InputError, require
-from keras_transformer.importing.vocabulary import number, of_names
+from keras_transformer.decoding.options import DecodingOptions
+from keras_transformer.errors import InputError, first_line, require, show
+from keras_transformer.files import check_file
+from keras_transformer.ids import UNK_ID
+from keras_transformer.importing.vocabulary import Vocabulary, number, of_names, read_json
 from keras_transformer.importing.weights import Parts, Tensors
+from keras_transformer.options import received
 
 CONFIG = "config.json"
+_CONSTRAINTS = ("min_length", "no_repeat_ngram_size", "banned_ids")
 _ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
 _LAYERS = {
     f"{theirs}.{kind}_proj": (f"{ours}_W{letter}", f"{ours}_b{letter}")
@@ -25,36 +29,96 @@ _OF_SIDES = ("layers", "attention_heads", "ffn_dim")
 _NUMBERS = [f"{side}_{name}" for side in ("encoder", "decoder") for name in _OF_SIDES]
 _NUMBERS += ["d_model", "pad_token_id", "decoder_start_token_id"]
 _CONVERT = (
-    "is a pickle, which may run any code, and is not read; write model.safetensors with "
-    "transformers: AutoModelForSeq2SeqLM.from_pretrained(FOLDER).save_pretrained(OTHER)"
+    "is a pickle, which may run any code, and is not read. Write model.safetensors with "
+    "transformers, AutoModelForSeq2SeqLM.from_pretrained(FOLDER).save_pretrained(OTHER), and copy "
+    "OTHER/model.safetensors into FOLDER"
 )
+# Options of a search that have no place in ours, with the values that change nothing.
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("repetition_penalty", "encoder_repetition_penalty"), (1.0,)),
+    **dict.fromkeys(("encoder_no_repeat_ngram_size", "diversity_penalty"), (0,)),
+    **dict.fromkeys(("num_beam_groups", "num_return_sequences"), (1,)),
+    **dict.fromkeys(("do_sample", "renormalize_logits"), (False,)),
+    **dict.fromkeys(("exponential_decay_length_penalty", "forced_bos_token_id"), ()),
+    **dict.fromkeys(("forced_decoder_ids", "begin_suppress_tokens", "sequence_bias"), ()),
+    **dict.fromkeys(("constraints", "force_words_ids", "penalty_alpha", "guidance_scale"), ()),
+    **dict.fromkeys(("stop_strings", "max_time", "watermarking_config"), ()),
+}
 
 
 def read(folder: Path) -> Parts:
     """Reads the parts of a folder's model."""
     path = folder / CONFIG
-    config = _read_json(path)
+    config = read_json(path)
     _check_supported(config, path)
     tensors = _read_tensors(folder, config)
-    generation = folder / "generation_config.json"
-    options = config | (_read_json(generation) if generation.is_file() else {})
+    vocabularies = _read_vocabularies(folder, config, tensors)
+    # As in transformers: only without its own file the search is in the model's.
+    file = folder / "generation_config.json"
+    options, file = (read_json(file), file) if file.is_file() else (config, path)
+    return Parts(
+        _fields(config, tensors),
+        tensors,
+        vocabularies,
+        _decoding(options, file, vocabularies[1]),
+        _limits(options, file),
+    )
+
+
+def _decoding(options, file, vocabulary):
+    """Options of our search; a line names those that it lacks."""
+    banned_ids, longer = _banned_ids(options, file, vocabulary)
+    shortest = "min_length" if options.get("min_new_tokens") is None else "min_new_tokens"
     decoding = {
-        "beam_size": number(options, "num_beams", folder, 1),
-        "length_penalty": number(options, "length_penalty", folder, 1, float),
+        "beam_size": number(options, "num_beams", file, 1),
+        "length_penalty": number(options, "length_penalty", file, 1, float),
         "length_normalization": "length",
         "early_stopping": options.get("early_stopping") is True,
+        "min_length": number(options, shortest, file, 0),
+        "no_repeat_ngram_size": number(options, "no_repeat_ngram_size", file, 0),
+        "banned_ids": banned_ids,
     }
-    return Parts(_fields(config, tensors), tensors, _read_vocabularies(folder, config), decoding)
+    lacking = {
+        name: value
+        for name, neutral in _NEUTRAL.items()
+        if (value := options.get(name)) is not None and value not in neutral
+    }
+    if longer:
+        lacking["bad_words_ids"] = longer
+    if lacking:
+        values = ", ".join(f"{name}={received(value)}" for name, value in lacking.items())
+        show(f"{file}: the search here lacks these options, so translations may differ: {values}")
+    return {
+        name: value
+        for name, value in decoding.items()
+        if name not in _CONSTRAINTS or value != getattr(DecodingOptions, name)
+    }
 
 
-def _read_json(path):
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        value = None
-    if not isinstance(value, dict):
-        raise InputError(f"{path}: expected a JSON object.")
-    return value
+def _banned_ids(options, file, vocabulary: Vocabulary):
+    """Returns our ids of single tokens that are banned, and the longer sequences of ids."""
+    sequences = [[id] for id in options.get("suppress_tokens") or ()]
+    sequences += options.get("bad_words_ids") or ()
+    ours = {id: place for place, id in reversed(list(enumerate(vocabulary.rows)))}
+    banned_ids, longer = set(), []
+    for sequence in sequences:
+        is_list = isinstance(sequence, list) and sequence
+        if not is_list or any(type(id) is not int or id not in ours for id in sequence):
+            rule = "banned tokens must be lists of ids of the vocabulary"
+            raise InputError(f"{file}: {rule}. Received: {received(sequence)}.")
+        if len(sequence) > 1:
+            longer.append(sequence)
+        elif ours[sequence[0]] > UNK_ID:  # No search here chooses padding, BOS or <unk>.
+            banned_ids.add(ours[sequence[0]])
+    return tuple(sorted(banned_ids)), longer
+
+
+def _limits(options, file):
+    """The maximum number of tokens of a translation; theirs counts what a decoder reads first."""
+    for name, extra in (("max_new_tokens", 0), ("max_length", 1)):
+        if options.get(name) is not None:
+            return {"max_target_length": max(2, number(options, name, file) - extra)}
+    return {}
 
 
 def _check_supported(config, path):
@@ -93,16 +157,17 @@ def _fields(config, tensors):
 
 def _read_tensors(folder, config):
     """Reads the weights under Marian's names, matrices as `(inputs, outputs)`."""
-    path = folder / "model.safetensors"
-    if not path.is_file():
-        if (folder / "pytorch_model.bin").is_file():
-            raise InputError(f"{folder / 'pytorch_model.bin'}: {_CONVERT}.")
-        raise InputError(f"{path}: no such file.")
+    path, pickled = folder / "model.safetensors", folder / "pytorch_model.bin"
+    if pickled.is_file() and not path.is_file():
+        check_file(pickled)
+        raise InputError(f"{pickled}: {_CONVERT}.")
+    check_file(path)
     safetensors: Any = require("safetensors.numpy", "safetensors, which reads the model,", "import")
     try:
         arrays = safetensors.load_file(path)
-    except (safetensors.SafetensorError, OSError, TypeError, KeyError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read as safetensors: {error}.") from None
+    except Exception as error:  # safetensors, NumPy and the system raise many kinds.
+        reason = f"{first_line(error):.200}"
+        raise InputError(f"{path}: cannot be read as safetensors: {reason}.") from None
     names, renamed = _names(config), {}
     for name, array in arrays.items():
         name = name.removeprefix("model.")
@@ -129,9 +194,30 @@ def _names(config):
     return names
 
 
-def _read_vocabularies(folder, config):
-    files = [folder / "vocab.json", folder / "target_vocab.json"]
-    files = files if files[1].is_file() else [files[0]] * 2
+def _read_vocabularies(folder, config, tensors):
+    settings_file, target_file = folder / "tokenizer_config.json", folder / "target_vocab.json"
+    settings = read_json(settings_file) if settings_file.is_file() else {}
+    files = [folder / "vocab.json"] * 2
+    if settings.get("separate_vocabs") or target_file.is_file():
+        files[1] = target_file
+    added = _added_tokens(folder, settings, settings_file)
+    rows = [tensors.rows(side) for side in ("encoder", "decoder")]
+    for name in ("pad_token_id", "decoder_start_token_id"):
+        if config[name] >= min(rows):
+            rule = f"`{name}` must be below {min(rows)}, the number of rows of the embeddings"
+            raise InputError(f"{folder / CONFIG}: {rule}. Received: {config[name]}.")
     special = {"pad": config["pad_token_id"], "start": config["decoder_start_token_id"]}
     pieces = (folder / "source.spm", folder / "target.spm")
-    return [of_names(*paths, **special) for paths in zip(pieces, files, strict=True)]
+    return [of_names(*paths, added, **special) for paths in zip(pieces, files, rows, strict=True)]
+
+
+def _added_tokens(folder, settings, settings_file):
+    """Ids of the tokens that transformers cuts out of a text before SentencePiece."""
+    path = folder / "added_tokens.json"
+    added = read_json(path) if path.is_file() else {}
+    decoder = settings.get("added_tokens_decoder") or {}
+    try:
+        return {token["content"]: int(id) for id, token in decoder.items()} | added
+    except (AttributeError, KeyError, TypeError, ValueError):
+        rule = "`added_tokens_decoder` must have ids with tokens"
+        raise InputError(f"{settings_file}: {rule}. Received: {received(decoder)}.") from None

@@ -2,18 +2,26 @@
 
 import re
 import struct
-import zipfile
 from pathlib import Path
 
 import numpy as np
 
-from keras_transformer.errors import InputError
-from keras_transformer.importing.vocabulary import number, of_names, of_sentencepiece, read_yaml
+from keras_transformer.errors import InputError, first_line
+from keras_transformer.files import read_arrays, read_checked
+from keras_transformer.importing.vocabulary import (
+    check_rows,
+    number,
+    of_names,
+    of_sentencepiece,
+    read_yaml,
+)
 from keras_transformer.importing.weights import Parts, Tensors
 from keras_transformer.text.vocabulary import read_sentencepiece
 
 OPTIONS = "special:model.yml"
 ACTIVATIONS = {"relu": "relu", "swish": "silu", "gelu": "gelu"}
+# Files of OPUS-MT that cut words; a file vocab.yml has the ids.
+_PIECES = ("source.spm", "target.spm")
 _FLOAT32, _INT8 = 0x0404, 0x0101
 _INTGEMM8 = (0x4101, 0x10001)
 _NO = ("false",)
@@ -59,17 +67,20 @@ def read(folder: Path) -> Parts:
     no_weights = [name for name in arrays if name == OPTIONS or name.endswith("QuantMultA")]
     tensors = Tensors({name: arrays[name] for name in arrays.keys() - no_weights}, path)
     files = [*sorted(folder.glob("*decoder.yml")), *sorted(folder.glob("config*.yml")), folder]
-    file = files[0]
-    decoder = read_yaml(file.read_text("utf-8", "replace"), file) if file.is_file() else {}
+    file, decoder = files[0], {}
+    if file.is_file():
+        decoder = read_yaml(read_checked(file).decode("utf-8-sig", "replace"), file)
+    # Students are made for greedy search. Marian's own default is 12.
+    is_student = file is folder and options["transformer-decoder-autoreg"] == "rnn"
     decoding = {
-        "beam_size": number(decoder, "beam-size", file, 12),
+        "beam_size": number(decoder, "beam-size", file, 1 if is_student else 12),
         # Without a value the option means 1.
         "length_penalty": number(decoder, "normalize", file, "normalize" in decoder, float),
         "word_penalty": number(decoder, "word-penalty", file, 0, float),
         "length_normalization": "marian",
         "max_length_ratio": number(decoder, "max-length-factor", file, 3, float),
     }
-    vocabularies = _read_vocabularies(folder, decoder.get("vocabs"), file)
+    vocabularies = _read_vocabularies(folder, decoder.get("vocabs"), file, tensors)
     return Parts(_fields(options, tensors), tensors, vocabularies, decoding)
 
 
@@ -85,15 +96,16 @@ def model_file(folder: Path) -> Path:
 
 def read_tensors(path: Path) -> dict[str, np.ndarray]:
     """Reads the tensors of a file, those of int8 as the float32 numbers that they stand for."""
+    if path.suffix != ".bin":
+        return read_arrays(path)
+    content = read_checked(path)
     try:
-        if path.suffix == ".bin":
-            return dict(_binary_tensors(path.read_bytes(), path))
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+        return dict(_binary_tensors(content, path))
     except InputError:
         raise
-    except (OSError, ValueError, EOFError, struct.error, zipfile.BadZipFile) as error:
-        raise InputError(f"{path}: cannot be read as a model of Marian: {error}.") from None
+    except Exception as error:  # Any number in a damaged file may be wrong.
+        reason = f"{first_line(error):.200}"
+        raise InputError(f"{path}: cannot be read as a model of Marian: {reason}.") from None
 
 
 def _binary_tensors(data, path):
@@ -197,7 +209,7 @@ def _fields(options, tensors):
     return fields
 
 
-def _read_vocabularies(folder, named, where):
+def _read_vocabularies(folder, named, where, tensors):
     """Vocabularies of both sides; `named` is `vocabs` of the decoder's options, or None."""
     named = named.split() if isinstance(named, str) else named or ()
     files = [folder / Path(str(name)).name for name in named]
@@ -205,19 +217,35 @@ def _read_vocabularies(folder, named, where):
         raise InputError(f"{where}: `vocabs` must name files in {folder}. Received: {name!r}.")
     files = files or _vocabulary_files(folder)
     names = " ".join(file.name for file in files)
-    is_ordered = named or re.search("(src|source).* .*(trg|tgt|target)", names)
-    if len(files) > 2 or len(files) == 2 and not is_ordered:
+    sides = [re.search(pattern, names) for pattern in ("src|source", "trg|tgt|target")]
+    is_ordered = named or all(sides) and sides[0].start() < sides[1].start()
+    is_half = len(files) == 1 and not named and sum(map(bool, sides)) == 1
+    if len(files) > 2 or len(files) == 2 and not is_ordered or is_half:
         rule = "expected one vocabulary, names with source and target, or `vocabs` in decoder.yml"
         raise InputError(f"{folder}: {rule}. Received: {names}.")
-    files = [files[0], files[-1]]
+    files, rows = [files[0], files[-1]], [tensors.rows(side) for side in ("encoder", "decoder")]
     if all(file.suffix == ".spm" for file in files):
-        return [of_sentencepiece(read_sentencepiece(file)) for file in files]
-    pieces = [folder / name for name in ("source.spm", "target.spm")]
+        return [_of_pieces(*side, not named) for side in zip(files, rows, strict=True)]
+    pieces = [folder / name for name in _PIECES]
     if not all(file.is_file() for file in pieces):
         kind = "subword-nmt's BPE" if list(folder.glob("*.bpe")) else files[0].name
         rule = "words are cut by SentencePiece, so that source.spm and target.spm are needed"
         raise InputError(f"{folder}: {rule}. Received: {kind}.")
-    return list(map(of_names, pieces, files))
+    return list(map(of_names, pieces, files, rows))
+
+
+def _of_pieces(file, rows, may_only_cut):
+    """Vocabulary of a SentencePiece file; in the layout of OPUS-MT the file only cuts words."""
+    vocabulary, advice = of_sentencepiece(read_sentencepiece(file), file), ""
+    if may_only_cut and file.name in _PIECES:
+        advice = " In the layout of OPUS-MT this file only cuts words: copy the model's "
+        advice += "vocab.yml and decoder.yml into the folder."
+        if (vocabulary.end, vocabulary.unknown) != (0, 1):
+            rule = "a vocabulary of Marian begins with </s> and <unk>"
+            names = ", ".join(vocabulary.names[:2])
+            raise InputError(f"{file}: {rule}. Received: {names}.{advice}")
+    check_rows(len(vocabulary.names), rows, file, advice)
+    return vocabulary
 
 
 def _vocabulary_files(folder):

@@ -10,11 +10,13 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_transformer.errors import InputError, show
+from keras_transformer.errors import InputError
+from keras_transformer.files import decode_text, read_checked
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.options import INT32, received
 from keras_transformer.text import Tokenizer
@@ -26,6 +28,12 @@ _LANGUAGE = re.compile(r">>.+<<")
 _SPECIAL = {PAD_ID: "<pad>", BOS_ID: "<s>", EOS_ID: "</s>", UNK_ID: "<unk>"}
 # Score of a piece that is never the best segmentation of what other pieces can spell.
 _NEVER = -1000.0
+# Characters that yaml-cpp writes as they are. YAML 1.1 refuses them or ends a line at them.
+_RAW = "\x7f\x85\u2028\u2029\ufffe\uffff"
+# Characters that yaml-cpp writes as escapes, and libyaml refuses otherwise.
+_UNREADABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x80-\x84\x86-\x9f\ufeff]")
+# yaml-cpp before 0.6.3 writes two characters in quotes with a byte too many.
+_OVERLONG = {b"\xc1\xbf": b"\x7f", b"\xe0\x9f\xbf": b"\xdf\xbf"}
 
 
 class Vocabulary(NamedTuple):
@@ -38,6 +46,7 @@ class Vocabulary(NamedTuple):
         unknown: Its id of the unknown token.
         pad: Its id of padding, or None.
         start: Its id of what a decoder reads first; None for a vector of zeros.
+        added: Names that are tokens wherever a text has them, as in Hugging Face.
     """
 
     model: Any
@@ -46,37 +55,102 @@ class Vocabulary(NamedTuple):
     unknown: int
     pad: int | None = None
     start: int | None = None
+    added: tuple[str, ...] = ()
 
     @property
     def rows(self) -> list[Any]:
-        """The file's id of each of our ids; None for an id that the file does not have."""
+        """The file's id of each of our ids; None for an id that the file does not have.
+
+        An added token has a second id at the end, for its place within a word.
+        """
         known = {self.end, self.unknown, self.pad}
         words = (id for id in range(len(self.names)) if id not in known)
-        return [self.pad, self.start, self.end, self.unknown, *words]
+        added = map(self.names.index, self.added)
+        return [self.pad, self.start, self.end, self.unknown, *words, *added]
 
     def table(self, values: np.ndarray, file: Any, missing: float = 0.0) -> np.ndarray:
         """Rows of an array `(file's ids, …)` in the order of our ids, `missing` where None."""
+        check_rows(len(self.names), len(values), file)
         ids = np.array([-1 if id is None else id for id in self.rows])
-        sizes = f"{ids.max() + 1} ids of the vocabulary and {len(values)} rows of a tensor"
-        if ids.max() >= len(values):
-            raise InputError(f"{file}: each id must have a row. Received: {sizes}.")
-        if ids.max() + 1 < len(values) and values.ndim > 1:  # Not again for the bias.
-            show(f"{file}: {sizes}, of which the last are not imported")
         table = values[ids]
         table[ids < 0] = missing
         return table
 
+    def bias(self, values: np.ndarray, file: Any) -> np.ndarray:
+        """Bias of our ids, `BANNED` for an id that no translation may have."""
+        bias = self.table(values.reshape(-1), file, missing=BANNED)
+        bias[[BOS_ID, *range(len(bias) - len(self.added), len(bias))]] = BANNED
+        return bias
+
+
+def check_rows(ids: int, rows: int, where: str | os.PathLike, advice: str = "") -> None:
+    """Raises `InputError` unless a tensor has one row for each id of a vocabulary."""
+    if ids != rows:
+        rule = "each id must have a row" if ids > rows else "each row must have a name"
+        sizes = f"{ids} ids of the vocabulary and {rows} rows of a tensor"
+        raise InputError(f"{where}: {rule}. Received: {sizes}.{advice}")
+
 
 def read_yaml(text: str, where: str | os.PathLike) -> dict[str, Any]:
-    """Reads a YAML mapping whose values are texts, lists or mappings of them."""
-    import yaml
+    """Reads a YAML mapping whose values are texts, lists or mappings of them.
 
-    try:  # BaseLoader: `yes` and `1` are texts, and `<<` is no merge key.
-        value = yaml.load(text, getattr(yaml, "CBaseLoader", yaml.BaseLoader))
-    except yaml.YAMLError:
-        value = None
+    Raises:
+        InputError: The text is not such a mapping; the message names the line.
+    """
+    with _yaml_loader(text, where) as loader:
+        value = loader.get_single_data()
     if not isinstance(value, dict):
         raise InputError(f"{where}: expected names and values as YAML.")
+    return value
+
+
+@contextlib.contextmanager
+def _yaml_loader(text, where):
+    """Yields a loader of all that Marian's YAML library writes; errors name the line.
+
+    That library writes some characters as they are, which YAML 1.1 refuses or takes for the end of
+    a line. The loader reads characters that the text does not have in their places.
+    """
+    import yaml
+
+    if unreadable := _UNREADABLE.search(text):
+        before, _, line_start = text[: unreadable.start()].rpartition("\n")
+        line = before.count("\n") + 1 + ("\n" in text[: unreadable.start()])
+        character = f"U+{ord(unreadable[0]):04X} at column {len(line_start) + 1}"
+        rule = "a control character must be an escape in quotes"
+        raise InputError(f"{where}, line {line}: {rule}. Received: {character}.")
+    unused = (code for code in range(0xF0000, 0x110000) if chr(code) not in text)
+    stand_ins = dict(zip(map(ord, _RAW), unused, strict=False))
+    originals = {stand_in: code for code, stand_in in stand_ins.items()}
+    base: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+
+    class Loader(base):  # BaseLoader: `yes` and `1` are texts, and `<<` is no merge key.
+        def construct_scalar(self, node):
+            return super().construct_scalar(node).translate(originals)
+
+    try:
+        yield Loader(text.translate(stand_ins))
+    except (yaml.YAMLError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "cannot be read"
+        raise InputError(f"{where}{line}: not valid YAML: {problem}.") from None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Reads a file that holds a JSON object."""
+    return _parse_json(path, dict)
+
+
+def _parse_json(path, kind):
+    """Parses a JSON object as a `kind` of pairs."""
+    text = decode_text(read_checked(path), path)
+    try:
+        value = json.loads(text, object_pairs_hook=kind)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: expected a JSON object. Received: {error}.") from None
+    if not isinstance(value, kind):
+        raise InputError(f"{path}: expected a JSON object. Received: {received(value)}.")
     return value
 
 
@@ -92,30 +166,75 @@ def number(
     raise InputError(f"{where}: `{name}` must be {rule}. Received: {received(value)}.")
 
 
-def of_sentencepiece(model: Any) -> Vocabulary:
-    """Vocabulary of a model whose ids are the file's."""
+def of_sentencepiece(model: Any, file: Any = "the SentencePiece model") -> Vocabulary:
+    """Vocabulary of a model whose ids are the file's; `file` is its name for errors."""
     names = [piece.piece for piece in model.pieces]
-    unknown = next(i for i, piece in enumerate(model.pieces) if piece.type == piece.UNKNOWN)
-    return Vocabulary(model, names, names.index(model.trainer_spec.eos_piece or "</s>"), unknown)
+    unknown = [id for id, piece in enumerate(model.pieces) if piece.type == piece.UNKNOWN]
+    end = model.trainer_spec.eos_piece or "</s>"
+    if not unknown or end not in names:
+        missing = f"{end}, the end of a sentence" if unknown else "<unk>, the unknown token"
+        raise InputError(f"{file}: the vocabulary must have {missing}.")
+    return Vocabulary(model, names, names.index(end), unknown[0])
 
 
-def _read_names(path):
-    try:
-        text = path.read_text(encoding="utf-8")
-        ids = json.loads(text) if path.suffix == ".json" else read_yaml(text, path)
-        names = {int(id): name for name, id in ids.items()}
-        return [names.get(id, f"<missing_{id}>") for id in range(max(names) + 1)]
-    except (OSError, ValueError, AttributeError, TypeError):
-        raise InputError(f"{path}: expected names with their ids.") from None
+def of_names(
+    pieces: Path,
+    path: Path,
+    rows: int,
+    added: Mapping[str, int] = MappingProxyType({}),
+    **special: int,
+) -> Vocabulary:
+    """Vocabulary of a SentencePiece file and of a YAML or JSON file with the names of ids.
 
-
-def of_names(pieces: Path, path: Path, **special: int | None) -> Vocabulary:
-    """Vocabulary of a SentencePiece file and of a YAML or JSON file with the names of ids."""
-    names = _read_names(path)
-    for name in sorted({"</s>", "<unk>"} - set(names)):
+    Args:
+        pieces: Path of the SentencePiece file.
+        path: Path of the file with the names.
+        rows: Number of rows of the embeddings.
+        added: Ids of added tokens.
+        **special: Ids of padding and of a decoder's start, which may have no name.
+    """
+    ids: dict[str, int] = {}
+    names: dict[int, str] = {}
+    added_ids = ((name, id, f"{path}: added tokens") for name, id in added.items())
+    for name, value, place in (*_named_ids(path), *added_ids):
+        rule = ""
+        if not isinstance(name, str) or not re.fullmatch("[0-9]{1,18}", str(value)):
+            rule = "expected a name and an integer of at least 0"
+        elif ids.setdefault(name, int(value)) != int(value):
+            rule = f"a name must have one id, and this name has the id {ids[name]} too"
+        elif names.setdefault(int(value), name) != name:
+            rule = f"an id must have one name, and this id is {received(names[int(value)])} too"
+        if rule:
+            pair = f"{received(name)}: {received(value)}"
+            raise InputError(f"{place}: {rule}. Received: {pair}.")
+    if not ids:
+        raise InputError(f"{path}: expected names with their ids.")
+    for name in sorted({"</s>", "<unk>"} - ids.keys()):
         raise InputError(f"{path}: the vocabulary must have {name}.")
-    end, unknown = map(names.index, ("</s>", "<unk>"))
-    return Vocabulary(read_sentencepiece(pieces), names, end, unknown, **special)
+    count = max([*ids.values(), *special.values()]) + 1
+    check_rows(count, rows, path)
+    names_of_rows = [names.get(id, f"<missing_{id}>") for id in range(count)]
+    end, unknown = ids["</s>"], ids["<unk>"]
+    words = tuple(name for name in added if ids[name] not in {end, unknown, *special.values()})
+    model = read_sentencepiece(pieces)
+    return Vocabulary(model, names_of_rows, end, unknown, **special, added=words)
+
+
+def _named_ids(path):
+    """Reads names with their ids as the file writes them, and the place of each for errors."""
+    if path.suffix == ".json":
+        return [(name, id, path) for name, id in _parse_json(path, tuple)]
+    content = read_checked(path)
+    for overlong, right in _OVERLONG.items():
+        content = content.replace(overlong, right)
+    with _yaml_loader(decode_text(content, path), path) as loader:
+        root = loader.get_single_node()
+        if getattr(root, "id", None) != "mapping":
+            raise InputError(f"{path}: expected names with their ids.")
+        return [
+            (*map(loader.construct_object, pair), f"{path}, line {pair[0].start_mark.line + 1}")
+            for pair in root.value
+        ]
 
 
 def tokenizer_of(vocabulary: Vocabulary, writes: bool) -> Tokenizer:
@@ -123,7 +242,8 @@ def tokenizer_of(vocabulary: Vocabulary, writes: bool) -> Tokenizer:
 
     A piece of the model that the vocabulary lacks still takes part in the segmentation, and is
     unknown. A name that the model lacks is a piece of the other side, and no text is cut into it.
-    An exception is a language tag: a name `>>xxx<<` is known at the start of a word.
+    An exception is a language tag: a name `>>xxx<<` is known at the start of a word. An added token
+    is known wherever a text has it.
 
     Args:
         vocabulary: Vocabulary of the side.
@@ -141,9 +261,15 @@ def tokenizer_of(vocabulary: Vocabulary, writes: bool) -> Tokenizer:
     taken = set(_SPECIAL.values())
     # BPE merges to any piece, whatever its score.
     keeps_text = writes and model.trainer_spec.model_type != model.trainer_spec.BPE
-    for id in vocabulary.rows[len(_SPECIAL) :]:
+    ids = vocabulary.rows[len(_SPECIAL) :]
+    first_within_words = len(ids) - len(vocabulary.added)
+    for place, id in enumerate(ids):
         name = vocabulary.names[id]
         piece = _piece(name, known, keeps_text, kinds)
+        if name in vocabulary.added:
+            space = SPACE if place < first_within_words else ""
+            text = space + name.replace(" ", SPACE)
+            piece = {"piece": text, "score": 0.0, "type": kinds.USER_DEFINED}
         if piece["piece"] in taken:
             piece |= {"piece": f"<{id}:{name}>", "type": kinds.CONTROL}
         taken.add(piece["piece"])

@@ -7,8 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.errors import InputError
-from keras_transformer.ids import BOS_ID
-from keras_transformer.importing.vocabulary import BANNED, Vocabulary
+from keras_transformer.importing.vocabulary import Vocabulary
 from keras_transformer.models import Transformer
 
 # Value of a weight that a file may lack.
@@ -36,7 +35,11 @@ class Tensors:
         array = self.arrays.pop(name, default)
         if array is None:
             raise InputError(f"{self.file}: the model has no tensor {name}.")
-        return np.asarray(array, "float32")
+        try:
+            return np.asarray(array, "float32")
+        except (ValueError, TypeError):
+            rule = f"{self.file}: a tensor must have numbers"
+            raise InputError(f"{rule}. Received: {name} of the type {array.dtype}.") from None
 
     @property
     def tied_embeddings(self) -> str:
@@ -44,6 +47,13 @@ class Tensors:
         if {"decoder_ff_logit_out_W", "decoder_ff_logit_out_Wt"} & set(self.arrays):
             return "none"
         return "all" if "Wemb" in self.arrays else "decoder"
+
+    def rows(self, side: str) -> int:
+        """Returns the number of rows of the embeddings of a side, `"encoder"` or `"decoder"`."""
+        name = "Wemb" if "Wemb" in self.arrays else f"{side}_Wemb"
+        if name not in self.arrays:
+            raise InputError(f"{self.file}: the model has no tensor {name}.")
+        return len(np.atleast_1d(self.arrays[name]))
 
     def check_all_used(self) -> None:
         """Raises `InputError` for a tensor that no layer of this package has."""
@@ -59,12 +69,14 @@ class Parts(NamedTuple):
         tensors: Weights by Marian's names.
         vocabularies: Vocabulary of each side.
         decoding: Options of `Translator.translate`.
+        limits: Options of the engine.
     """
 
     fields: dict[str, Any]
     tensors: Tensors
     vocabularies: list[Vocabulary]
     decoding: dict[str, Any]
+    limits: dict[str, int] = {}
 
 
 def named_weights(model: Transformer) -> Iterator[tuple[str, Any]]:
@@ -124,9 +136,7 @@ def _fill_tables(model, tensors, source, target):
         output = tensors.get(name).T if name in tensors else tensors.get(f"{name}t")
         _assign(model.output_projection.kernel, target.table(output, file).T, file)
     bias = tensors.get("decoder_ff_logit_out_b", np.zeros(len(target.names)))
-    bias = target.table(bias.reshape(-1), file, missing=BANNED)
-    bias[BOS_ID] = BANNED
-    _assign(model.output_bias, bias, file)
+    _assign(model.output_bias, target.bias(bias, file), file)
 
 
 def _assign(variable, values, file, inner_axis=None):

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable
 
 from keras_transformer.errors import InputError
-from keras_transformer.files import write_output
+from keras_transformer.files import read_checked, write_output
 
 
 class Labels:
@@ -36,10 +36,10 @@ class Labels:
         Args:
             path: Path of a JSON list of strings.
         """
+        content = read_checked(path)
         try:
-            with open(path, encoding="utf-8") as file:
-                names = json.load(file)
-        except (OSError, ValueError) as error:
+            names = json.loads(content)
+        except ValueError as error:
             raise InputError(f"{path}: expected a list of labels. Received: {error}.") from None
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise InputError(f"{path}: expected a list of labels. Received: {names!r:.80}.")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from keras_transformer.errors import InputError
-from keras_transformer.files import read_lines, write_output
+from keras_transformer.files import read_checked, read_lines, write_output
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.text.glossary import TERM_SYMBOLS
 from keras_transformer.text.placeholders import Placeholders
@@ -146,13 +146,7 @@ class Tokenizer:
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Tokenizer":
         """Reads a model file; raises the constructor's `InputError`, with the file's name."""
-        try:
-            with open(path, "rb") as file:
-                model_bytes = file.read()
-        except OSError as error:
-            raise InputError(
-                f"{os.fspath(path)}: expected a SentencePiece model. Received: {error.strerror}."
-            ) from None
+        model_bytes = read_checked(path)
         try:
             return cls(model_bytes)
         except InputError as error:

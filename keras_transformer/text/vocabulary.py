@@ -12,6 +12,7 @@ from typing import Any, Literal
 import pydantic
 
 from keras_transformer.errors import InputError
+from keras_transformer.files import read_checked
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.options import declared, option
 
@@ -110,11 +111,11 @@ def read_sentencepiece(path: str | os.PathLike) -> Any:
     from google.protobuf.message import DecodeError
 
     try:
-        with open(path, "rb") as file:
-            model = parsed(file.read())
-    except (DecodeError, OSError):
+        model = parsed(read_checked(path))
+    except DecodeError:
         model = None
-    if model is None or not model.pieces:
+    # protobuf gives bytes for a text that is not UTF-8.
+    if not (model and model.pieces and all(isinstance(piece.piece, str) for piece in model.pieces)):
         raise InputError(f"{os.fspath(path)}: expected a SentencePiece model.")
     return model
 

@@ -4,7 +4,6 @@ Reference: Hu et al. 2021 (arXiv:2106.09685).
 """
 
 import os
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.errors import InputError
-from keras_transformer.files import replaced_file
+from keras_transformer.files import read_arrays, replaced_file
 
 _SMALL = ("lora_kernel_a", "lora_kernel_b")
 
@@ -92,9 +91,9 @@ def load_small(model: keras.Model, path: Path) -> None:
     model.optimizer.build(model.trainable_variables)
     variables = [*model.trainable_variables, *model.optimizer.variables]
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = [file[name] for name in sorted(file.files)]
+        arrays = [array for _, array in sorted(read_arrays(path).items())]
         for variable, array in zip(variables, arrays, strict=True):
             variable.assign(array)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path}: cannot be read as a checkpoint of LoRA: {error}.") from None
+    except ValueError as error:
+        reason = str(error).removesuffix(".")
+        raise InputError(f"{path}: cannot be read as a checkpoint of LoRA: {reason}.") from None

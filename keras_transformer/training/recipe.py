@@ -11,7 +11,7 @@ import pydantic
 
 from keras_transformer.data.encoding import PairChecks
 from keras_transformer.data.noise import Noise
-from keras_transformer.decoding.options import BleuTokenizer
+from keras_transformer.decoding.options import BleuTokenizer, without_excluded
 from keras_transformer.engine.run_folder import (
     DecodingSection,
     parse_yaml,
@@ -443,7 +443,8 @@ class Recipe:
             earlier = read_sections(file)
             values["text"] = section_of(earlier, "text", file)
             for name, section in sections.items():
-                values[name] = {**section_of(earlier, name, file), **section}
+                defaults = without_excluded(section_of(earlier, name, file), section)
+                values[name] = {**defaults, **section}
         for parts in filter(None, removed_keys):
             _remove_null(values, parts)
         return cls.from_dict(values, where=str(path))

@@ -83,6 +83,7 @@ def train(
     with host.translate_peer_failures():
         folder = RunFolder(host.folder(output, resume))
         with locked_folder(folder.path):
+            folder.owned().restore()
             run = Run(recipe, folder, host)
             if resume and not folder.is_half_made():
                 run.resume()
@@ -125,6 +126,7 @@ class Run(RunState):
             self.folder.check_replaceable, overwrite, inputs, half_made, "--resume to continue it, "
         )
         self._check_replaceable()
+        self._overwrites = overwrite or half_made
         if half_made:
             show(f"{self.folder.path}: starting the run; it was stopped before its first step.")
         self.digests = corpus.digests
@@ -199,18 +201,21 @@ class Run(RunState):
             self.folder.remove_partial_files()
             self.folder.write_recipe(self.recipe)
             self.folder.settle(self.start.epoch, self.recipe.training)
+            self._complete(self.folder)
         else:
-            # Again, because reading may have taken an hour, and other programs ignore the lock.
-            self._check_replaceable()
-            self.folder.owned().clear()
-            self.folder.create(self.recipe, self.tokenizers, self.digests)
-        if self.recipe.training.lora_rank is not None and not self.folder.base_file.exists():
-            save_without_optimizer(self.model, self.folder.base_file)
-        if not self.folder.sample_pairs_file.exists():
-            self.folder.write_sample_pairs(self.validation[:SAMPLE_PAIRS])
+            with self.folder.replaced(self._overwrites, self._check_replaceable) as new_folder:
+                new_folder.create(self.recipe, self.tokenizers, self.digests)
+                self._complete(new_folder)
         self.history = self.folder.history()
         options = self.recipe.engine_options
         self.engine = self.host.engine(self.model, *self.tokenizers, **options)
+
+    def _complete(self, folder):
+        """Writes the files of a run's start that `folder` lacks."""
+        if self.recipe.training.lora_rank is not None and not folder.base_file.exists():
+            save_without_optimizer(self.model, folder.base_file)
+        if not folder.sample_pairs_file.exists():
+            folder.write_sample_pairs(self.validation[:SAMPLE_PAIRS])
 
     def _model_and_start(self):
         checkpoint = last_checkpoint(self.folder, self._new_model) if self._is_resumed else None

@@ -62,14 +62,20 @@ def test_the_data_of_the_demo_is_held_out(small, tmp_path):
         assert not set(one) & set(other)
 
 
-def test_a_demo_that_was_killed_while_it_wrote_its_data_is_replaced(small, tmp_path, monkeypatch):
-    write = pathlib.Path.write_text
-    demo._prepare(tmp_path, overwrite=False)
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_demo_that_fails_while_it_writes_its_data_leaves_what_was_there(
+    small, tmp_path, monkeypatch, overwrite
+):
+    folder = tmp_path / "demo"
+    if overwrite:
+        make_demo(folder)
+    before = sorted(tmp_path.rglob("*"))
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr(pathlib.Path, "write_text", lambda *a, **k: (write(*a, **k), 1 / 0))
-        demo._write_data(tmp_path / "data")
-    demo._prepare(tmp_path, overwrite=True)
-    assert list(tmp_path.rglob("*")) == [tmp_path / "data"]
+        patch.setattr(pathlib.Path, "write_text", lambda *a, **k: 1 / 0)
+        demo._prepare(folder, overwrite)
+    assert sorted(tmp_path.rglob("*")) == before
+    demo._prepare(folder, overwrite)
+    assert sorted(os.listdir(folder)) == ["data"] and os.listdir(tmp_path) == ["demo"]
 
 
 def make_demo(folder):
@@ -81,7 +87,7 @@ def make_demo(folder):
     (folder / "export" / "export.json").write_text('{"files": {"fingerprint.pb": ""}}')
 
 
-def test_an_earlier_demo_is_removed_and_nothing_else(tmp_path):
+def test_an_earlier_demo_is_removed_and_nothing_else(small, tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "train.source").write_text("a folder without a run is no demo")
     with pytest.raises(InputError, match="did not make: data/train.source"):
@@ -99,4 +105,5 @@ def test_an_earlier_demo_is_removed_and_nothing_else(tmp_path):
         (tmp_path / ".export.partial-1-0123abcd").mkdir()
         (tmp_path / ".export.partial-1-0123abcd" / "saved_model.pb").write_text("")
         demo._prepare(tmp_path, overwrite=True)
-        assert list(tmp_path.rglob("*")) == [tmp_path / "data"]
+        assert os.listdir(tmp_path) == ["data"]
+        assert "years of work" not in (tmp_path / "data" / "train.source").read_text("utf-8")

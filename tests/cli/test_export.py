@@ -93,6 +93,10 @@ def test_each_step_is_a_line_on_stderr_and_one_closing_line_is_on_stdout(
         ({"format": "keras_transformer.litert"}, "LiteRT model, 0.0 MB, 63 of 64 translations"),
         ({"format": "keras_transformer.web"}, "http.server --bind 127.0.0.1 --directory new 8000;"),
         ({"labels": ["a"]}, "63 of 64 labels equal the trained model's"),
+        (
+            {"format": "keras_transformer.marian", "command": "a --model b < in | c --config d"},
+            "Next: a --model new/b < in | c --config new/d; other programs: new/README.md",
+        ),
     ],
 )
 def test_the_closing_line_says_what_was_made(fields, expected):

@@ -143,6 +143,17 @@ def test_the_rest_of_the_engine_is_reached_with_the_defaults_that_it_takes():
     assert translator.compilations == 7
 
 
+def test_a_ranking_that_is_given_drops_the_defaults_that_it_excludes():
+    marian = {"length_normalization": "marian", "word_penalty": 0.2, "min_length": 3}
+    translator, gnmt = Translator(FakeRun(), marian), {"length_normalization": "gnmt"}
+    assert translator.warmup(**gnmt) == {**gnmt, "min_length": 3}
+    assert translator.score(["a"], ["b"], **gnmt)[2] == gnmt
+    assert list(translator.stream("a", **gnmt))[1] == {**gnmt, "min_length": 3}
+    for options in ({}, {"length_normalization": "marian"}, {"length_normalization": None}):
+        assert translator.warmup(**options) == marian
+    assert translator.warmup(**gnmt, word_penalty=0.3)["word_penalty"] == 0.3  # An error there.
+
+
 @pytest.mark.parametrize("name", ["score", "stream", "warmup"])
 def test_a_missing_capability_is_one_line_that_names_those_there(name):
     rule = f"`{name}` needs a run folder: this export can translate"

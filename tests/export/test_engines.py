@@ -298,6 +298,7 @@ def rename_operation(folder):
 
 
 OTHER = "is not the file that was exported"
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 5\n"
 DAMAGES = [
     ("saved_model", lambda folder: (folder / "export.json").unlink(), "without export.json"),
     ("saved_model", lambda folder: cut(folder / "export.json"), "cannot be read"),
@@ -315,6 +316,7 @@ DAMAGES = [
         lambda folder: change_middle(folder / "tokenizer.model"),
         f"tokenizer.model {OTHER}",
     ),
+    ("litert", lambda folder: (folder / "model.tflite").write_text(POINTER), "a Git LFS pointer"),
     ("litert", lambda folder: change_manifest(folder, files={}), OTHER),
     ("litert", lambda folder: change_manifest(folder, files=5), '"files" or with another type'),
     ("ctranslate2", lambda folder: change_middle(folder / "model.bin"), f"model.bin {OTHER}"),

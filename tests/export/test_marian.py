@@ -109,6 +109,10 @@ def test_the_command_writes_a_folder_that_translates_as_the_run(tmp_path, capsys
     assert "begins with zeros" not in captured.err
     command = "source.spm --output_format piece < in.txt | marian-decoder --config decoder.yml"
     assert command in (output / "README.md").read_text("utf-8")
+    assert (
+        f"Next: spm_encode --model {output}/source.spm --output_format piece < in.txt | "
+        f"marian-decoder --config {output}/decoder.yml | spm_decode --model {output}/target.spm; "
+    ) in captured.out
     assert run([*options, "--overwrite", "--length-normalization", "gnmt"]) == 2
     assert "`--length-normalization` 'marian'" in capsys.readouterr().err
 

@@ -182,3 +182,26 @@ def test_a_run_is_verified_with_its_samples_and_its_corpus_is_not_read(tmp_path,
         export_run(run.path, tmp_path / "new", format="onnx")
     # None: the export takes its built-in sentences.
     assert verified_with == [[], [source for source, _ in PAIRS[:5]], ["A dog."]]
+
+
+def test_an_export_has_the_runs_search_without_what_an_option_excludes(
+    tmp_path, monkeypatch, capsys
+):
+    tokenizer = Tokenizer.train_from_texts(PAIRS[0], 29)
+    run, options_of_exports = RunFolder(tmp_path / "run"), []
+    values = recipe_values(tmp_path / "missing")
+    search = {"length_normalization": "marian", "word_penalty": 0.2, "banned_ids": [7]}
+    recipe = Recipe.from_dict({**values, "decoding": search})
+    run.create(recipe, (tokenizer, tokenizer), {})
+    exporter = types.SimpleNamespace(
+        export=lambda *_, **options: options_of_exports.append(options)
+    )
+    monkeypatch.setattr(RunFiles, "engine", lambda self: types.SimpleNamespace(labels=None))
+    monkeypatch.setattr(export, "exporter_of", lambda format: exporter)
+    export_run(run.path, tmp_path / "new", "marian")
+    export_run(run.path, tmp_path / "new", "marian", length_normalization="gnmt")
+    marian, gnmt = options_of_exports
+    assert marian["word_penalty"] == 0.2 and "word_penalty" not in gnmt
+    assert "without options of the run, so texts may differ: banned_ids=(7,)\n" in (
+        capsys.readouterr().err
+    )

@@ -62,3 +62,5 @@ def test_ctranslate2_ranks_as_marian_in_a_beam_of_its_own(runs, tmp_path, capsys
     for answer in (best, *best.alternatives):
         length = len(answer.ids)
         assert answer.score == pytest.approx((answer.log_probability - 0.2 * length) / length**0.7)
+    options = {"length_normalization": "gnmt", "beam_size": 1}
+    check_same(*(translator.translate(SOURCES, **options) for translator in (ours, theirs)))

@@ -1,10 +1,13 @@
 """Models of Marian and Hugging Face against an independent NumPy reference and their own scores."""
 
+import errno
 import json
+import os
 import pathlib
 import re
 import shutil
 import struct
+from unittest import mock
 
 import marian_reference
 import numpy as np
@@ -18,9 +21,12 @@ from keras_transformer.decoding.search import score_targets
 from keras_transformer.engine import ModelEngine
 from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
+from keras_transformer.files import file_digests
 from keras_transformer.ids import BOS_ID, EOS_ID, UNK_ID
 from keras_transformer.importing import import_model, import_run, marian
+from keras_transformer.importing.vocabulary import BANNED
 from keras_transformer.locks import locked_folder
+from keras_transformer.text.vocabulary import parsed
 
 pytestmark = pytest.mark.tensorflow
 
@@ -32,6 +38,7 @@ with_shared_toys = pytest.mark.skipif(
 )
 SUPPORTED = ["post_relu_tied", "post_gelu", "default_normalizer", "opus_layout", "pre_ssru"]
 SUPPORTED += ["post_ssru_guided", "pre_swish_separate"]
+ENDS = "</s>: 0\n<unk>: 1\n"
 SOURCES = ["the old child sees a small house", "a cat", "yes, the river moves"]
 SPELLINGS = [">>epo<< a cat", " >>epo<<  a cat", ">>epo<<a cat", "\u00a0>>epo<<\u3000a cat"]
 TARGETS = ["la kato movas", "la maljuna infano vidas malgrandan domon", "jes"]
@@ -201,7 +208,7 @@ def test_bpe_is_cut_as_sentencepiece_cuts_it(load_program):
     assert tokenizer.detokenize(expected) == make.SOURCE
 
 
-def changed(tmp_path, name="opus", parts=None, files=None, **options):
+def changed(tmp_path, name="opus", parts=None, files=None, missing=(), **options):
     """A copy of a toy with other options and parts of tensors in its model, and other files."""
     folder = tmp_path / name
     shutil.copytree(TOYS / name, folder)
@@ -211,7 +218,9 @@ def changed(tmp_path, name="opus", parts=None, files=None, **options):
     settings |= {key.replace("_", "-"): value for key, value in options.items()}
     tensors |= {key: tensors[key][part] for key, part in (parts or {}).items()}
     for file, content in (files or {}).items():
-        (folder / file).write_text(content, "utf-8")
+        (folder / file).write_text(content, "utf-8", "surrogateescape")
+    for file in missing:
+        (folder / file).unlink()
     tensors[marian.OPTIONS] = np.frombuffer(yaml.safe_dump(settings).encode() + b"\0\0", "int8")
     np.savez(path, **tensors)
     return folder
@@ -244,6 +253,22 @@ def changed(tmp_path, name="opus", parts=None, files=None, **options):
         ({"parts": {"decoder_ff_logit_out_b": np.s_[:, :12]}}, "48 ids .* 12 rows"),
         ({"files": {"vocab.yml": "</s>: 0\n<unk>: 1\na: 48"}}, "Received: 49 ids .* 48 rows"),
         ({"files": {"vocab.yml": "{}"}}, "expected names with their ids"),
+        ({"files": {"vocab.yml": f"{ENDS}a: 44\n"}}, "each row must .* 45 ids .* 48 rows"),
+        ({"files": {"vocab.yml": f"{ENDS}a: {10**10}"}}, "Received: 10000000001 ids .* 48 rows"),
+        ({"files": {"vocab.yml": f"{ENDS}a: 5\nb: 5"}}, "line 4: .* one name, .* 'a'.* 'b': '5'"),
+        ({"files": {"vocab.yml": f"{ENDS}a: 5\na: 6"}}, "line 4: .* one id, .* 5 .* 'a': '6'"),
+        ({"files": {"vocab.yml": f"{ENDS}a: x"}}, "line 3: .* an integer .* 'a': 'x'"),
+        ({"files": {"vocab.yml": f"{ENDS}[a: 2\n"}}, "vocab.yml, line 4: not valid YAML"),
+        ({"files": {"vocab.yml": f"{ENDS}ab\x01: 2"}}, "line 3: .* U\\+0001 at column 3"),
+        ({"files": {"vocab.yml": f"{ENDS}\udcff: 2"}}, "line 3: expected UTF-8.* byte 0xff"),
+        # What is left of OPUS-MT's layout only cuts words.
+        (
+            {"missing": ["vocab.yml", "decoder.yml"]},
+            "source.spm: .*only cuts words: copy .*vocab",
+        ),
+        ({"missing": ["vocab.yml"]}, "decoder.yml: `vocabs` must name files"),
+        ({"missing": ["source.spm"]}, "source.spm and target.spm are needed"),
+        ({"missing": ["vocab.yml", "decoder.yml", "target.spm"]}, "names with source and target"),
         ({"files": {"decoder.yml": "vocabs: [a.yml, vocab.yml]"}}, "must name files .* 'a.yml'"),
         ({"files": {"decoder.yml": "a: b", "b.vocab.yml": ""}}, "names with source and target"),
     ]
@@ -259,17 +284,77 @@ def test_what_is_not_supported_is_one_line(tmp_path, options, message):
     assert "\n" not in str(caught.value)
 
 
-def test_fewer_names_than_rows_are_told(tmp_path, capsys):
-    folder = changed(tmp_path, files={"vocab.yml": "</s>: 0\n<unk>: 1\na: 44\n"})
-    assert import_model(folder).model.config.vocabulary_size == 47
-    assert "45 ids of the vocabulary and 48 rows of a tensor" in capsys.readouterr().err
+def student(tmp_path, change=lambda model: None, name="vocab.en.spm", config=None):
+    """A copy of the student with a changed vocabulary, and other options of its decoder."""
+    folder = tmp_path / "student"
+    shutil.copytree(TOYS / "student", folder)
+    model = parsed((folder / "vocab.en.spm").read_bytes())
+    change(model)
+    (folder / "vocab.en.spm").unlink()
+    (folder / name).write_bytes(model.SerializeToString())
+    (folder / "config.yml").unlink()
+    if config is not None:
+        (folder / "config.yml").write_text(config)
+    return folder
+
+
+def without_last(model):
+    del model.pieces[-1]
+
+
+def without_unknown(model):
+    model.pieces[1].type = model.pieces[1].CONTROL
+
+
+def without_end(model):
+    model.pieces[0].piece = "<end>"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (without_last, "vocab.en.spm: each row must have a name. Received: 59 ids .* 60 rows"),
+        (without_unknown, "vocab.en.spm: the vocabulary must have <unk>"),
+        (without_end, "vocab.en.spm: the vocabulary must have </s>"),
+    ],
+)
+def test_a_vocabulary_that_does_not_fit_is_one_line(tmp_path, change, message):
+    with pytest.raises(InputError, match=message):
+        import_model(student(tmp_path, change))
+
+
+def test_one_vocabulary_of_two_is_not_taken_for_both_sides(tmp_path):
+    with pytest.raises(InputError, match="names with source and target"):
+        import_model(student(tmp_path, name="srcvocab.en.spm"))
+
+
+# Marian's default is a beam of 12.
+@pytest.mark.parametrize(("config", "beam_size"), [(None, 1), ("normalize: 1\n", 12)])
+def test_a_student_without_a_config_searches_greedily(tmp_path, config, beam_size):
+    assert import_model(student(tmp_path, config=config)).decoding["beam_size"] == beam_size
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_names_are_read_as_marians_yaml_library_writes_them(tmp_path, is_old):
+    """yaml-cpp quotes DEL and writes it raw, before 0.6.3 in two bytes. The others are plain."""
+    pieces = ["\x7f", "c\x85", "\u2028d", "e\u2029f", "\ufffe", "\uffff", "g\xa0", "---"]
+    pieces += ["\x80", "\ufeff", "\u07ff:", "h:i", "\U000f0000"]
+    escaped = {"\x80": r"\x80", "\ufeff": r"\ufeff"}
+    if is_old:
+        escaped |= {"\x7f": "\udcc1\udcbf", "\u07ff:": "\udce0\udc9f\udcbf:"}
+    quoted = {name: f'"{escaped.get(name, name)}"' for name in ("\x7f", "\u07ff:", *escaped)}
+    lines = [ENDS, *(f"{quoted.get(name, name)}: {id}\n" for id, name in enumerate(pieces, 2))]
+    lines += [f"piece{id}: {id}\n" for id in range(2 + len(pieces), 48)]
+    toy = import_model(changed(tmp_path, files={"vocab.yml": "".join(lines)}))
+    ids = range(4, 4 + len(pieces))
+    assert list(toy.target_tokenizer.pieces_of(ids)) == pieces
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         # A pickle is not read, and the message says how to convert it.
-        ({}, "is a pickle.*save_pretrained"),
+        ({}, "is a pickle.*save_pretrained.*copy OTHER/model.safetensors into FOLDER"),
         ({"d_model": None}, "`d_model` must be an integer of at least 0. Received: None"),
         ({"encoder_layers": "two"}, "`encoder_layers` must be an integer"),
         ({"pad_token_id": -1}, "`pad_token_id` must be an integer of at least 0"),
@@ -285,6 +370,162 @@ def test_a_folder_of_hugging_face_that_cannot_be_read_is_one_line(tmp_path, chan
     (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x02}q\x00.")
     with pytest.raises(InputError, match=message):
         import_model(tmp_path)
+
+
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 298763421\n"
+FILES = [("opus", name) for name in ("model.npz", "source.spm", "vocab.yml", "decoder.yml")]
+FILES += [("student", name) for name in ("model.intgemm8.bin", "vocab.en.spm", "config.yml")]
+NEEDED = [("hugging_face", name) for name in ("model.safetensors", "vocab.json", "target.spm")]
+OPTIONAL = [("hugging_face", name) for name in ("generation_config.json", "added_tokens.json")]
+OPTIONAL += [("hugging_face", name) for name in ("config.json", "tokenizer_config.json")]
+OPTIONAL += [("hugging_face", "pytorch_model.bin")]
+
+
+@pytest.mark.parametrize(("name", "file"), [*FILES, *NEEDED, *OPTIONAL])
+def test_a_pointer_of_git_lfs_in_the_place_of_a_file_is_named(tmp_path, make_toy, name, file):
+    folder = make_toy(tmp_path, name)
+    (folder / file).write_text(POINTER)
+    if file == "pytorch_model.bin":
+        (folder / "model.safetensors").unlink()
+    with pytest.raises(InputError, match=f"{file}: .* a Git LFS pointer .*git lfs pull"):
+        import_model(folder)
+
+
+@pytest.mark.parametrize(("name", "file"), NEEDED)
+def test_a_missing_file_is_no_such_file(tmp_path, make_toy, name, file):
+    folder = make_toy(tmp_path, name)
+    (folder / file).unlink()
+    with pytest.raises(InputError, match=f"{file}: no such file"):
+        import_model(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "file"), [("hugging_face", "model.safetensors"), ("opus", "model.npz")]
+)
+@pytest.mark.parametrize("damage", ["half", "text", "pickle"])
+def test_a_damaged_model_is_one_line_that_recommends_no_pickle(
+    tmp_path, make_toy, name, file, damage
+):
+    path = make_toy(tmp_path, name) / file
+    if damage == "pickle":
+        with open(path, "wb") as stream:
+            np.savez(stream, Wemb=np.array([{}]))
+    else:
+        path.write_bytes(path.read_bytes()[:3000] if damage == "half" else b"<!DOCTYPE html>")
+    with pytest.raises(InputError, match=f"{file}: ") as caught:
+        import_model(path.parent)
+    assert "\n" not in str(caught.value) and "allow_pickle" not in str(caught.value)
+
+
+class TestHuggingFace:
+    """A folder with tokens that were added, and with more options of a search than are here."""
+
+    GENERATION = {"num_beams": 2, "max_length": 40, "min_length": 3, "no_repeat_ngram_size": 4}
+    GENERATION |= {"bad_words_ids": [[48], [7], [8, 9]], "repetition_penalty": 1.3, "top_k": 50}
+
+    @pytest.fixture
+    def folder(self, tmp_path, make_toy):
+        return make_toy(tmp_path, "hugging_face", self.GENERATION)
+
+    def test_the_run_searches_by_the_options_that_are_here_and_the_others_are_named(
+        self, folder, tmp_path, capsys
+    ):
+        import_run(folder, tmp_path / "run")
+        decoding = RunFiles(tmp_path / "run").decoding()
+        # Our ids have padding, BOS and then the file's; the start of a decoder is no token here.
+        assert decoding.banned_ids == (7 + 2,)
+        assert (decoding.beam_size, decoding.min_length, decoding.max_target_length) == (2, 3, 39)
+        assert decoding.no_repeat_ngram_size == 4
+        lines = [line for line in capsys.readouterr().err.splitlines() if "lacks" in line]
+        (line,) = lines
+        assert line.endswith("repetition_penalty=1.3, bad_words_ids=[[8, 9]]")
+        translator = Translator.load(tmp_path / "run")
+        translation = translator.translate(SOURCES[:1], beam_size=1)[0]
+        assert len(translation.ids) >= 3 and 9 not in translation.ids
+        assert "".join(translator.stream(SOURCES[0])) and translator.defaults["min_length"] == 3
+
+    def test_nothing_is_named_where_nothing_is_lost(self, tmp_path, make_toy, capsys):
+        folder = make_toy(tmp_path, "hugging_face", {"bad_words_ids": [[48]], "num_beams": 4})
+        assert import_model(folder).decoding.keys().isdisjoint(("banned_ids", "min_length"))
+        assert "lacks" not in capsys.readouterr().err
+
+    def test_an_added_token_keeps_its_row_and_is_one_token_in_each_text(self, folder):
+        toy = import_model(folder)
+        names = json.loads((folder / "vocab.json").read_text("utf-8"))
+        names |= json.loads((folder / "added_tokens.json").read_text("utf-8"))
+        theirs = sentencepiece.SentencePieceProcessor(model_file=str(folder / "source.spm"))
+        rows = np.asarray(toy.model.source_embedding.embeddings)
+        table = safetensors_numpy().load_file(folder / "model.safetensors")["model.shared.weight"]
+        for text in ("the old <x> childs<x> sees", "<x> a cat", "a cat <x>", "<x><x> the tree"):
+            # As transformers does: the tokens are cut out, and the rest is SentencePiece's.
+            expected = []
+            for part in re.split("(<x>)", text):
+                pieces = [part] if part == "<x>" else theirs.encode(part, out_type=str)
+                expected += [names.get(piece, names["<unk>"]) for piece in pieces]
+            ids = toy.source_tokenizer.tokenize(text)
+            np.testing.assert_array_equal(rows[ids], table[expected])
+            assert toy.target_tokenizer.detokenize(toy.target_tokenizer.tokenize(text)) == text
+        # A translation has an added token once, at the beginning of a word.
+        bias = np.asarray(toy.model.output_bias)
+        places = [id for id, row in enumerate(rows) if np.array_equal(row, table[names["<x>"]])]
+        assert [bias[place] == BANNED for place in places] == [False, True]
+
+
+def safetensors_numpy():
+    return pytest.importorskip("safetensors.numpy", reason="comes with the extra [import]")
+
+
+@pytest.fixture
+def make_toy(load_program):
+    """`make_toy(tmp_path, name)`: a copy of a toy, or a folder of Hugging Face made of `opus`."""
+
+    def make_toy(tmp_path, name, generation=None):
+        folder = tmp_path / name
+        if name != "hugging_face":
+            shutil.copytree(TOYS / name, folder)
+            return folder
+        folder.mkdir()
+        names = yaml.load((TOYS / "opus" / "vocab.yml").read_text("utf-8"), yaml.BaseLoader)
+        ids = {name: int(id) for name, id in names.items()}
+        pad = ids["<pad>"] = len(ids)
+        for file in ("source.spm", "target.spm"):
+            shutil.copyfile(TOYS / "opus" / file, folder / file)
+        sides = ("encoder", "decoder")
+        sizes = {"layers": 2, "attention_heads": 2, "ffn_dim": 24}
+        config = {f"{side}_{name}": size for side in sides for name, size in sizes.items()}
+        config |= {"model_type": "marian", "scale_embedding": True, "d_model": 16}
+        config |= {"activation_function": "swish", "pad_token_id": pad}
+        config |= {"decoder_start_token_id": pad}
+        contents = {"config.json": config, "vocab.json": ids, "added_tokens.json": {"<x>": pad + 1}}
+        contents |= {"generation_config.json": generation or {}, "tokenizer_config.json": {}}
+        for file, content in contents.items():
+            (folder / file).write_text(json.dumps(content), "utf-8")
+        make = load_program(TOYS / "make.py")
+        arrays = make.tensors(pad + 2, np.random.default_rng(5))
+        safetensors_numpy().save_file(dict(of_hugging_face(arrays)), folder / "model.safetensors")
+        return folder
+
+    return make_toy
+
+
+def of_hugging_face(arrays):
+    """Marian's tensors with Hugging Face's names, matrices `(outputs, inputs)`."""
+    parts = {"self_Wo_ln": "self_attn_layer_norm", "context_Wo_ln": "encoder_attn_layer_norm"}
+    parts |= {"ffn_ffn_ln": "final_layer_norm", "ffn_1": "fc1", "ffn_2": "fc2"}
+    for letter, name in {"q": "q", "k": "k", "v": "v", "o": "out"}.items():
+        parts[f"self_{letter}"] = f"self_attn.{name}_proj"
+        parts[f"context_{letter}"] = f"encoder_attn.{name}_proj"
+    for name, array in arrays.items():
+        match = re.fullmatch(r"(encoder|decoder)_l(\d)_(.+?)_(W|b|scale|bias)(.?)", name)
+        if match is None:
+            theirs = {"Wemb": "model.shared.weight"}.get(name, "final_logits_bias")
+            yield theirs, array
+            continue
+        side, number, part, kind, letter = match.groups()
+        part = parts[f"{part}_{letter}" if letter else part]
+        end = "weight" if kind in ("W", "scale") else "bias"
+        array = np.ascontiguousarray(array.T if kind == "W" else array[0])
+        yield f"model.{side}.layers.{int(number) - 1}.{part}.{end}", array
 
 
 @pytest.mark.parametrize(
@@ -317,20 +558,36 @@ def test_the_command_makes_a_run_that_translates_as_the_model_does(tmp_path, cap
 
 
 @pytest.mark.parametrize("place", ["RunFiles.write_sections", "save_model"])
-def test_an_import_that_was_killed_is_made_again(tmp_path, monkeypatch, place):
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(errno.ENOSPC, "No space left")])
+def test_an_import_that_fails_leaves_what_was_there(tmp_path, monkeypatch, place, error):
     output = tmp_path / "run"
+    for overwrite in (False, True):
+        before = file_digests(output)
+        with monkeypatch.context() as patch, pytest.raises((OSError, KeyboardInterrupt)):
+            patch.setattr(f"keras_transformer.importing.{place}", mock.Mock(side_effect=error))
+            import_run(TOYS / "student", output, overwrite=overwrite)
+        assert file_digests(output) == before and output.exists() == overwrite
+        if not overwrite:
+            import_run(TOYS / "student", output)
 
-    def killed(*arguments):
-        if place == "save_model":
-            arguments[1].write_bytes(b"")
-        raise KeyboardInterrupt
+
+def test_a_kill_while_the_earlier_run_is_removed_leaves_a_run_that_can_be_replaced(
+    tmp_path, monkeypatch
+):
+    output, remove = import_run(TOYS / "opus", tmp_path / "run"), shutil.rmtree
+
+    def killed(path, *arguments, **options):
+        if pathlib.Path(path).is_relative_to(tmp_path):
+            raise KeyboardInterrupt
+        remove(path, *arguments, **options)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(f"keras_transformer.importing.{place}", killed)
-        import_run(TOYS / "student", output)
-    # Before the recipe is written, the folder is not a run.
-    import_run(TOYS / "student", output, overwrite=place == "save_model")
-    assert Translator.load(output).translate(SOURCES[:1])
+        patch.setattr(shutil, "rmtree", killed)
+        import_run(TOYS / "student", output, overwrite=True)
+    assert RunFiles(output).model().config.decoder == "ssru"
+    import_run(TOYS / "opus", output, overwrite=True)
+    assert RunFiles(output).model().config.decoder != "ssru"
+    assert os.listdir(tmp_path) == ["run"]
 
 
 def test_one_process_at_a_time_writes_the_run(tmp_path):

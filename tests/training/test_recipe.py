@@ -254,6 +254,18 @@ def test_a_file_that_is_no_recipe_is_refused(tmp_path, content, expected):
         Recipe.load(path)
 
 
+def test_another_ranking_than_the_run_before_drops_its_word_penalty(tmp_path):
+    search = {"length_normalization": "marian", "word_penalty": 0.2, "beam_size": 7}
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump({"decoding": search}))
+    start = {"training": {"start_from": str(tmp_path)}}
+    for decoding, word_penalty in (({}, 0.2), ({"length_normalization": "gnmt"}, 0.0)):
+        path = tmp_path / "next.yaml"
+        path.write_text(yaml.safe_dump({**start, "decoding": decoding}))
+        recipe = Recipe.load(path)
+        assert recipe.decoding.word_penalty == word_penalty
+        assert recipe.decoding.beam_size == 7
+
+
 HOWTO = pathlib.Path(__file__).parents[2] / "docs" / "howto"
 SHOWN = [
     pytest.param(block, id=f"{page.stem}-{number}")

@@ -205,11 +205,12 @@ def test_curves_have_each_epoch_once(trainer, unbroken):
         assert rows == expected
 
 
-def test_a_run_starts_again_after_a_disk_was_full_while_its_folder_was_made(
-    trainer, unbroken, results, tmp_path
+@pytest.mark.parametrize("space", [0, 2])  # There is room for so many files.
+def test_a_disk_that_is_full_while_a_run_is_made_costs_no_earlier_run(
+    trainer, unbroken, tmp_path, space
 ):
     write, run = files.sync, tmp_path / "run"
-    for space in (0, 2):  # There is room for so many files.
+    for overwrite in (False, True):
         left = iter(range(space))
 
         def sync(path, left=left):
@@ -220,10 +221,20 @@ def test_a_run_starts_again_after_a_disk_was_full_while_its_folder_was_made(
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(files, "sync", sync)
             with pytest.raises((InputError, OSError), match="No space left"):
-                trainer.train(run, resume=run.exists())
-        # After a kill at that moment a part of a file would be there.
-        (run / ".tokenizer.partial.model").write_bytes(b"half")
-    assert results(trainer.resume(run)) == results(unbroken[0])
+                trainer.train(run, overwrite=overwrite)
+        if overwrite:
+            assert files.file_digests(run) == files.file_digests(unbroken[0].path)
+        else:
+            assert not os.listdir(tmp_path)
+            shutil.copytree(unbroken[0].path, run)
+
+
+def test_a_run_starts_again_in_a_folder_that_an_earlier_version_left_half_made(
+    trainer, unbroken, results, tmp_path
+):
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "run" / ".tokenizer.partial.model").write_bytes(b"half")
+    assert results(trainer.resume(tmp_path / "run")) == results(unbroken[0])
 
 
 def test_what_a_killed_process_was_writing_is_removed(trainer, unbroken, ended, results):

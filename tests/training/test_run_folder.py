@@ -73,14 +73,20 @@ def harmful(file):
     keras.Sequential([keras.Input((3,)), code]).save(file)
 
 
+def pointer(file):
+    file.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 5\n")
+
+
 DAMAGES = [
     ("model.keras", lambda file: save_model(small_model(77), file), "has 120 ids, the model 77"),
     ("model.keras", dense, "expected one of Transformer, .*LanguageModel. Received: Sequential"),
     ("model.keras", pathlib.Path.unlink, "model.keras: no such model file"),
     ("model.keras", truncated(1), "cannot be read as a Keras model"),
+    ("model.keras", pointer, "model.keras: .* a Git LFS pointer"),
+    ("tokenizer.model", pointer, "tokenizer.model: .* a Git LFS pointer"),
     ("model.keras", harmful, "cannot be read as a Keras model"),
     ("tokenizer.model", truncated(500), "tokenizer.model"),
-    ("tokenizer.model", pathlib.Path.unlink, "tokenizer.model"),
+    ("tokenizer.model", pathlib.Path.unlink, "tokenizer.model: no such file"),
 ]
 
 
@@ -113,7 +119,7 @@ def test_checkpoints_are_found_by_number(run):
     assert run.step_files() == [run.step_file(*place) for place in steps]
 
 
-def test_only_files_of_a_run_are_removed(run):
+def test_only_files_of_a_run_are_replaced(run):
     made = "data.json history.csv samples.txt samples.tsv metrics.json".split()
     made += [".metrics.partial.json", "checkpoints/epoch-0001.keras"]
     made += ["checkpoints/.best-10000.partial.keras"]
@@ -122,13 +128,16 @@ def test_only_files_of_a_run_are_removed(run):
     for name in made:
         (run.path / name).parent.mkdir(parents=True, exist_ok=True)
         (run.path / name).write_text("")
-    before = sorted(run.path.rglob("*"))
+    before, check = sorted(run.path.rglob("*")), lambda: run.check_replaceable(True, {})
     with pytest.raises(InputError, match="did not make: tensorboard/validation/x"):
-        run.owned().clear()
+        with run.replaced(True, check):
+            pass
     assert sorted(run.path.rglob("*")) == before
     (run.path / "tensorboard" / "validation" / "x").unlink()
-    run.owned().clear()
-    assert not list(run.path.iterdir())
+    with run.replaced(True, check) as new_run:
+        new_run.write_sample_pairs([("a", "b")])
+        assert run.model_file.is_file()
+    assert list(run.path.iterdir()) == [run.sample_pairs_file]
 
 
 def test_sample_pairs_keep_tabs_line_breaks_and_backslashes_on_one_line_each(run):
