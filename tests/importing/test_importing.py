@@ -221,6 +221,20 @@ def test_what_is_not_supported_is_one_line(tmp_path, options, message):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("normalize", "exponent"), [("", 0), ("normalize:\n", 1), ("normalize: 0.7\n", 0.7)]
+)
+def test_marians_normalize_is_0_without_the_option_and_1_without_a_value(
+    tmp_path, normalize, exponent
+):
+    folder = changed(tmp_path, files={"decoder.yml": f"beam-size: 5\n{normalize}"})
+    decoding = import_model(folder).decoding
+    assert decoding["length_penalty"] == exponent
+    # Without an option: Marian's word penalty, and three tokens per token of the source.
+    assert (decoding["beam_size"], decoding["word_penalty"]) == (5, 0)
+    assert decoding["max_length_ratio"] == 3
+
+
 def test_fewer_names_than_rows_are_told(tmp_path, capsys):
     folder = changed(tmp_path, files={"vocab.yml": "</s>: 0\n<unk>: 1\na: 44\n"})
     assert import_model(folder).model.config.vocabulary_size == 47
