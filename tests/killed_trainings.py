@@ -3,8 +3,10 @@
 import contextlib
 import csv
 import io
+import json
 import os
 import pathlib
+import re
 import shutil
 import socket
 import subprocess
@@ -96,6 +98,34 @@ def copied(run: Path, copy: Path, epoch: int, batch: int):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Run, "callbacks", lambda run: [*callbacks(run), Copy()])
         yield
+
+
+def check_markers(run: Path) -> None:
+    """Checks a run as a kill left it: a file with its name is whole, a marker comes last.
+
+    The checkpoint of an epoch marks the epoch's history, samples and model; the checkpoint of a
+    step marks the state next to it; the metrics mark the end of the training.
+    """
+    folder = RunFolder(run)
+    for file in run.rglob("[!.]*"):
+        if file.suffix == ".keras":
+            with zipfile.ZipFile(file) as archive:
+                assert archive.testzip() is None, file
+        elif file.suffix == ".json":
+            json.loads(file.read_text(encoding="utf-8"))
+    epochs, rows = folder.checkpoint_epochs(), folder.history()
+    assert [row["epoch"] for row in rows] == list(range(1, len(rows) + 1))
+    if epochs:
+        assert len(rows) in (epochs[-1], epochs[-1] + 1)
+        if folder.recipe().training.sample_translations:
+            assert len(re.findall("^epoch", folder.samples(), re.MULTILINE)) >= epochs[-1]
+        assert folder.model_file.exists() or any(
+            map(Path.exists, map(folder.candidate_file, range(1, epochs[-1] + 1)))
+        )
+    for file in folder.step_files():
+        assert file.with_suffix(".json").exists(), file
+    if folder.metrics_file.exists():
+        assert folder.model_file.exists() and len(rows) == epochs[-1]
 
 
 def run_content(run: Path) -> dict[str, Any]:

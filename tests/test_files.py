@@ -26,6 +26,7 @@ def write(path, content):
     [
         (b"a b\nc", ["a b", "c"]),
         (b"a\r\nb\r\n", ["a", "b"]),
+        (b"a\r\r\n", ["a\r"]),  # A line end has one carriage return.
         (b"\na\n\n", ["", "a", ""]),
         (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
         # U+2028, U+0085, form feed, vertical tab and a lone carriage return end no line.

@@ -113,19 +113,43 @@ def test_copies_stand_below_one_another_and_a_share_of_the_seconds_tokens_is_cut
     assert all(np.array_equal(a[0], b[0]) for (a, _), (b, _) in rest)
 
 
-def test_accumulated_batches_weigh_by_the_tokens_of_their_step():
-    dataset = ParallelDataset(random_pairs(20)[0], batch_tokens=20, accumulation_steps=3)
-    batches = list(dataset.batches(0))
-    assert len(batches) == dataset.steps_per_epoch and len(batches) % 3 == 0
-    plain = list(ParallelDataset(random_pairs(20)[0], batch_tokens=20).batches(0))
-    assert len(plain) % 3 and all((labels == 0).all() for _, labels, _ in batches[len(plain) :])
-    for (_, labels, _), (_, expected) in zip(batches, plain, strict=False):
+ACCUMULATED = [{}, {"copies": 2}, {"copies": 2, "cut_share": 0.3}, {"copies": 3, "shuffle": False}]
+ACCUMULATED += [{"rates": [0.7]}, {"rates": [2.3], "copies": 2}, {"with_sources": False}]
+ACCUMULATED += [{"hosts": 2, "shards": 4, "copies": 2}]
+
+
+@pytest.mark.parametrize("steps", [2, 3])
+@pytest.mark.parametrize("options", ACCUMULATED)
+def test_accumulated_batches_weigh_by_the_tokens_of_their_step(options, steps):
+    def batches_of(**more):
+        """Labels, and weights if there are some, of the rows of all hosts."""
+        hosts = range(options.get("hosts", 1))
+        arguments = {"batch_tokens": 20, **options, **more}
+        datasets = [ParallelDataset(random_pairs(20)[0], **arguments, host=i) for i in hosts]
+        assert {dataset.steps_per_epoch % steps for dataset in datasets} == {0} or not more
+        every = zip(*(dataset.batches(1) for dataset in datasets), strict=True)
+        return [
+            [np.concatenate(part) for part in list(zip(*batch, strict=True))[1:]] for batch in every
+        ]
+
+    batches, plain = batches_of(accumulation_steps=steps), batches_of()
+    assert len(batches) % steps == 0 and len(batches) - len(plain) < steps
+    assert not any(labels.any() for labels, _ in batches[len(plain) :])
+    for (labels, _), (expected,) in zip(batches, plain, strict=False):
         assert np.array_equal(labels, expected)
-    for start in range(0, len(batches), 3):
-        step = batches[start : start + 3]
-        # A loss of 1 a token: the mean over the three batches of their weighted sums is 1.
-        sums = [(weights[:, None] * (labels != 0)).sum() for _, labels, weights in step]
+    for start in range(0, len(batches), steps):
+        step = batches[start : start + steps]
+        # A loss of 1 per token: the mean over the step's batches of their weighted sums is 1.
+        sums = [(weights[:, None] * (labels != 0)).sum() for labels, weights in step]
         assert np.mean(sums) == pytest.approx(1.0, rel=1e-6)
+
+
+def test_the_weights_of_copies_are_those_of_all_their_tokens():
+    # Two batches of 2 and 3 tokens, each twice: 2 batches / 10 tokens.
+    pairs = EncodedPairs.from_lists([[7, 2], [8, 2]], [[5], [6, 4]])
+    options = dict(shapes=[(1, 4)], copies=2, accumulation_steps=2)
+    weights = [batch[2].tolist() for batch in ParallelDataset(pairs, **options).batches(0)]
+    assert weights == [[pytest.approx(0.2)] * 2] * 2
 
 
 OUT_OF_RANGE = [("seed", value) for value in (-1, 0.5, None, True)] + [("host", 1)]

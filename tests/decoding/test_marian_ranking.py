@@ -11,7 +11,7 @@ from keras_transformer.errors import InputError
 
 pytestmark = pytest.mark.tensorflow
 
-SENTENCES, VOCABULARY, CAPACITY = 23, 7, 11
+SENTENCES, VOCABULARY, CAPACITY = 41, 7, 11
 
 
 def run(model, beam, limits):
@@ -19,17 +19,21 @@ def run(model, beam, limits):
     return decode(model.step, model.start(beam.beams), beam, constraints, CAPACITY, model.reorder)
 
 
-@pytest.mark.parametrize("beam_size", [1, 2, 4])
+# With fewer results than beams a sentence stops while others could still end: that must be right.
+@pytest.mark.parametrize(("beam_size", "n_best"), [(1, 1), (2, 2), (4, 4), (4, 1)])
 @pytest.mark.parametrize(
-    ("exponent", "word_penalty"), [(0.0, 0.0), (0.6, 0.0), (1.0, 0.3), (0.5, 0.7), (1.4, 0.2)]
+    ("exponent", "word_penalty"),
+    [(0.0, 0.0), (0.6, 0.0), (1.0, 0.3), (0.5, 0.7), (0.5, 2.0), (1.4, 0.2)],
 )
-def test_a_beam_shrinks_with_each_hypothesis_that_ends(rng, beam_size, exponent, word_penalty):
+def test_a_beam_shrinks_with_each_hypothesis_that_ends(
+    rng, beam_size, n_best, exponent, word_penalty
+):
     model = HistoryModel.random(rng, SENTENCES, VOCABULARY, end=0.5)
     limits = rng.integers(1, CAPACITY, SENTENCES)
-    beam = Beam(beam_size, exponent, beam_size, False, "marian", word_penalty)
+    beam = Beam(beam_size, exponent, n_best, False, "marian", word_penalty)
     result = run(model, beam, limits)
     expected = [
-        marian_beam(model, row, limit, beam_size, exponent, word_penalty)
+        marian_beam(model, row, limit, beam_size, exponent, word_penalty)[:n_best]
         for row, limit in enumerate(limits)
     ]
     # Where fewer hypotheses exist, the last places are empty.

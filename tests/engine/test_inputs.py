@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 from decoding_oracles import NumberTokenizer
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from naive_search import EOS
 from page_in_languages import PAGE
@@ -127,8 +127,13 @@ def fewest_groups(lengths, limit):
     return fewest[-1]
 
 
+# Few characters and short texts, so that a part often occurs again in the sentence.
+repeating_texts = st.text(alphabet="ab .\n", max_size=24)
+
+
 @settings(max_examples=200, deadline=None)
-@given(text=texts, limit=st.integers(1, 61))
+@given(text=texts | repeating_texts, limit=st.integers(1, 61) | st.integers(1, 10))
+@example(text="bbbbbbbb a a\nc.", limit=10)
 def test_no_text_is_lost_and_every_piece_fits(text, limit):
     pieces = split_text(text, at_most(limit))
     assert visible("".join(pieces)) == visible(text)
@@ -206,6 +211,8 @@ def test_a_sentence_that_does_not_fit_is_split_between_its_words():
     # A word that does not fit is split too: no line ends a file.
     expected = ["See", "https://a", ".com/bcde", "fgh now."]
     assert split_text("See https://a.com/bcdefgh now.", at_most(9)) == expected
+    # The last part of a sentence, which the next sentence joins, occurs twice in it.
+    assert split_text("bbbbbbbb a a\nc.", at_most(10)) == ["bbbbbbbb a", "a\nc."]
 
 
 @pytest.mark.parametrize(

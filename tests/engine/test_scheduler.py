@@ -8,9 +8,10 @@ import keras
 import numpy as np
 import pytest
 from decoding_oracles import as_lists, check_equal, varied_sources
+from keras import ops
 
 from keras_transformer import Transformer, TransformerConfig
-from keras_transformer.decoding import DecodingOptions, Hypotheses
+from keras_transformer.decoding import DecodingOptions, Hypotheses, SearchModel
 from keras_transformer.decoding.search import Search
 from keras_transformer.engine.scheduler import Job, Scheduler
 
@@ -55,6 +56,32 @@ def test_phrases_go_with_their_sentences_in_arrays_of_few_shapes():
 def test_capacities_are_few_and_suffice_for_the_longest_translation(options, capacities):
     batches = (batch(jobs, max_lengths=(50, 150), **options) for jobs in (JOBS, SHORT_JOBS))
     assert tuple(capacity for _, capacity in batches) == capacities
+
+
+class Ending(SearchModel):
+    """A model that would end at once: the end has the largest of its constant logits."""
+
+    def start_decoding(self, source_ids, capacity, num_beams=1):
+        return ops.zeros((source_ids.shape[0], num_beams), "int32")
+
+    def step(self, ids, cache):
+        return ops.zeros((*ids.shape, 90)) + 5.0 * ops.one_hot(2, 90), cache
+
+    def reorder(self, cache, parents):
+        return cache
+
+
+def test_a_short_source_has_capacity_for_all_of_its_phrases():
+    # 2 · 16 + 10 tokens for the source's 16 columns, and 81 for the phrases: more than 64.
+    phrases = [tuple(range(start, start + 20)) for start in (4, 24, 44)] + [tuple(range(64, 85))]
+    job = Job([7] * 7 + [2], phrases=phrases)
+    scheduler = Scheduler(Ending(), (16, 150), **IN_GRAPHS)
+    (hypotheses,) = scheduler.search([job, Job([7, 2])], DecodingOptions(beam_size=2), 2)[:1]
+    ids = hypotheses.ids[0].tolist()
+    assert ids.index(2) >= 81
+    for phrase in phrases:
+        start = ids.index(phrase[0])
+        assert ids[start : start + len(phrase)] == list(phrase)
 
 
 LONGEST = 23

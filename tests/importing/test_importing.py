@@ -351,6 +351,20 @@ def test_names_are_read_as_marians_yaml_library_writes_them(tmp_path, is_old):
 
 
 @pytest.mark.parametrize(
+    ("normalize", "exponent"), [("", 0), ("normalize:\n", 1), ("normalize: 0.7\n", 0.7)]
+)
+def test_marians_normalize_is_0_without_the_option_and_1_without_a_value(
+    tmp_path, normalize, exponent
+):
+    folder = changed(tmp_path, files={"decoder.yml": f"beam-size: 5\n{normalize}"})
+    decoding = import_model(folder).decoding
+    assert decoding["length_penalty"] == exponent
+    # Without an option: Marian's word penalty, and three tokens per token of the source.
+    assert (decoding["beam_size"], decoding["word_penalty"]) == (5, 0)
+    assert decoding["max_length_ratio"] == 3
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
         # A pickle is not read, and the message says how to convert it.

@@ -47,6 +47,21 @@ def test_outputs_are_those_of_the_papers_equations(rng, policy, tolerance, use_p
     np.testing.assert_allclose(float64(outputs), expected, atol=tolerance * 3)
 
 
+def test_a_gate_near_1_forgets_little_in_bfloat16_too():
+    # In bfloat16 sigmoid(7) is 1, and the state would stay 0.
+    layer = SSRU(dtype="mixed_bfloat16")
+    layer.build((None, None, 1))
+    layer.input_dense.kernel.assign([[1.0]])
+    layer.forget_dense.kernel.assign([[0.0]])
+    layer.forget_dense.bias.assign([7.0])
+    inputs, state = ops.ones((1, 200, 1)), layer.start_state(1, 1)
+    expected = 1 - sigmoid(7) ** 200  # 0.167
+    for _ in range(200):
+        output, state = layer.step(inputs[:, :1], state)
+    for last in (layer(inputs)[0, -1], output[0, 0]):
+        np.testing.assert_allclose(float64(last), expected, rtol=2**-8)
+
+
 def test_no_position_sees_the_future(rng):
     layer = SSRU()
     inputs = rng.normal(size=(1, LENGTH, WIDTH)).astype("float32")

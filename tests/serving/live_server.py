@@ -37,7 +37,8 @@ def save_model(folder, endless_text="endless"):
 
     A text that begins with "busy" takes a while, "endless" one until its process is killed; one
     that has "fail" in it fails. `align` gives the words and an identity matrix; `beam` two
-    translations, the second missing; `sample` the text with its seed and temperature.
+    translations, the second missing; `sample` the text with its seed, temperature and `top_k`, and
+    `top_p` as the score.
 
     Args:
         folder: Where it is written.
@@ -73,6 +74,7 @@ def save_model(folder, endless_text="endless"):
 
     def sample(text, seed, temperature, top_k, top_p):
         parts = [text, tf.strings.as_string(seed), tf.strings.as_string(temperature, 1)]
+        parts.append(tf.strings.as_string(top_k))
         return {"translation": tf.strings.join(parts, " "), "score": top_p + 0.0 * temperature}
 
     def described(tensors):

@@ -54,9 +54,12 @@ def test_every_signature_of_the_export_is_served(server):
 
     infinite = float("-inf")
     assert ask("beam", text=["a"]) == {"translation": [["A", ""]], "score": [[1.0, infinite]]}
-    options = {"temperature": [0.5, 2.0], "top_k": [0, 0], "top_p": [0.25, 0.25]}
-    sampled = ask("sample", text=["a", "b"], seed=[3, 5], **options)
-    assert sampled == {"translation": ["a 3 0.5", "b 5 2.0"], "score": [0.25, 0.25]}
+    # A batch has one value of each of these options, so each of the sentences has its own batch.
+    options = {"temperature": [0.5, 2.0, 0.5, 0.5], "top_k": [0, 0, 3, 0]}
+    options["top_p"] = [0.25, 0.25, 0.25, 0.75]
+    sampled = ask("sample", text=["a", "b", "c", "d"], seed=[3, 5, 7, 9], **options)
+    assert sampled["translation"] == ["a 3 0.5 0", "b 5 2.0 0", "c 7 0.5 3", "d 9 0.5 0"]
+    assert sampled["score"] == [0.25, 0.25, 0.25, 0.75]
     aligned = ask("align", text=["two dogs", "a"])
     assert aligned["target_tokens"] == [["TWO", "DOGS"], ["A", ""]]
     assert aligned["alignment"] == [[[1, 0], [0, 1]], [[1, 0], [0, 0]]]

@@ -11,8 +11,9 @@ import pytest
 from keras_transformer import Translation
 from keras_transformer.data.cleaning import PairRules
 from keras_transformer.data.noise import Noise, PairNoise
-from keras_transformer.text.markup import protect, restore
+from keras_transformer.text.markup import protect
 from keras_transformer.text.placeholders import ITEM, Placeholders, with_placeholders
+from keras_transformer.text.restoring import restore
 
 EIGHT = Placeholders(8)
 # Items stand in double angle brackets.
@@ -50,7 +51,7 @@ git+⟪https://a.org/b.git@v1.2⟫ ⟪https://web.archive.org/web/2020/https://a
 def test_an_address_ends_where_its_sentence_goes_on(marked):
     text = re.sub("[⟪⟫]", "", marked)
     assert ITEM.findall(text) == re.findall("⟪(.*?)⟫", marked)
-    protected = protect(text, "placeholders", EIGHT)
+    (protected,) = protect(text, "placeholders", EIGHT)
     numbers = itertools.count(1)
     expected = re.sub("⟪.*?⟫", lambda match: f"<ph_{next(numbers)}>", marked)
     assert protected.text == expected
@@ -116,7 +117,7 @@ def test_a_pair_with_one_address_has_it_for_placeholders_cleaning_and_noise(pair
 
 def test_an_address_comes_back_where_it_touches_a_word_without_spaces():
     source = "详情请访问https://example.org。谢谢大家的支持！"
-    protected = protect(source, "placeholders", EIGHT)
+    (protected,) = protect(source, "placeholders", EIGHT)
     translation = Translation("Siehe <ph_1>. Danke für alles!", 0.0)
     assert restore(translation, protected).text == "Siehe https://example.org. Danke für alles!"
 
@@ -132,3 +133,17 @@ def test_a_text_is_read_once_for_its_addresses(begin, part):
     ITEM.findall(text)
     # Read again from each of its characters, it would take minutes.
     assert time.process_time() - start < 5
+
+
+@pytest.mark.parametrize("numbers", [False, True])
+@pytest.mark.parametrize("size", [1, 4, 11])
+def test_placeholders_are_recognized_by_their_symbols(size, numbers):
+    placeholders = Placeholders(size, numbers)
+    symbols = placeholders.symbols
+    assert symbols[-1] == f"<ph_{size}>" and len(symbols) == size + numbers
+    assert Placeholders.of_symbols(["<2de>", *symbols[::-1], "<sep>"]) == placeholders
+
+
+def test_without_placeholders_there_are_no_symbols():
+    assert Placeholders().symbols == Placeholders(0, True).symbols == []
+    assert Placeholders.of_symbols(["<2de>", "<sep>"]) == Placeholders()

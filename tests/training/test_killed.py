@@ -31,6 +31,7 @@ def test_a_training_killed_at_any_moment_and_resumed_is_the_uninterrupted_one(tm
         assert process.poll() is None
         process.kill()
         process.wait()
+        trainings.check_markers(run)
         content = trainings.run_content(train(recipe, run, resume=True).path)
         assert [name for name in expected if content[name] != expected[name]] == []
 

@@ -85,6 +85,14 @@ def test_accumulated_batches_are_one_step_of_all_their_tokens(pairs):
     np.testing.assert_allclose(*outputs, atol=1e-4)
 
 
+def test_the_learning_rate_counts_steps_of_the_optimizer():
+    # Width 16. The batches 0 to 29 are ten steps of three batches: the end of the warm-up.
+    optimizer = compiled_model(accumulation_steps=3, warmup_steps=10).optimizer
+    for batch, expected in ((0, 10**-1.5), (29, 10**-0.5), (30, 11**-0.5), (32, 11**-0.5)):
+        optimizer._iterations.assign(batch)
+        assert float(optimizer.learning_rate) == pytest.approx(16**-0.5 * expected, rel=1e-5)
+
+
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("accumulation_steps", [1, 3])
 def test_the_average_takes_the_weights_of_each_optimizer_step_once(pairs, accumulation_steps):

@@ -11,7 +11,7 @@ import types
 import keras
 import numpy as np
 import pytest
-from killed_trainings import copied, run_content
+from killed_trainings import check_markers, copied, run_content
 from small_corpus import recipe_values, write_corpus
 
 from keras_transformer import Translator, files
@@ -149,6 +149,24 @@ def test_a_run_that_ended_at_any_moment_continues_to_the_results_of_an_unbroken_
         assert results(trainer.resume(moment)) == expected, moment
 
 
+def test_at_any_moment_a_marker_means_that_all_before_it_is_whole(unbroken):
+    models = {}  # contents of the best models, by epoch
+    for moment in unbroken[1]:
+        folder = RunFolder(moment)
+        models |= {
+            e: folder.candidate_file(e).read_bytes()
+            for e in range(1, 10)
+            if folder.candidate_file(e).exists()
+        }
+        check_markers(moment)
+        if epochs := folder.checkpoint_epochs():
+            rows = folder.history()[: epochs[-1]]
+            best = min(rows, key=lambda row: row["val_loss"])["epoch"]
+            if not folder.candidate_file(best).exists():
+                assert folder.model_file.read_bytes() == models[best]
+    assert len(models) > 1
+
+
 @pytest.fixture
 def ended(unbroken, tmp_path):
     """A copy of the unbroken run."""
@@ -262,7 +280,8 @@ def test_an_average_of_the_last_epochs_is_the_model_one_of_the_best_if_it_is_bet
         np.testing.assert_allclose(weight, np.mean(candidates, axis=0), rtol=1e-6, atol=1e-7)
 
 
-def test_an_epoch_continues_from_a_step(trainer, results, tmp_path, monkeypatch):
+def test_an_epoch_continues_from_a_step(results, tmp_path, monkeypatch):
+    trainer = Trainer(tmp_path / "corpus")  # Its optimizer has other variables.
     there = {"source": "train.en", "target": "train.de", "tag": "2de"}
     back = {"source": "train.de", "target": "train.en"}
     (trainer.corpus / "terms.tsv").write_text("dogs\tHund\n")
@@ -275,9 +294,20 @@ def test_an_epoch_continues_from_a_step(trainer, results, tmp_path, monkeypatch)
     }
     monkeypatch.setattr(trainer, "data", data)
     options = dict(batch_tokens=128, checkpoint_every_minutes=1e-9, epochs=2)
-    options |= dict(average_epochs=2, average_of="best")
+    # A kill may come between two batches of one optimizer step.
+    options |= dict(average_epochs=2, average_of="best", accumulation_steps=2)
     with copied(tmp_path / "unbroken", tmp_path / "run", 1, 4):
-        expected = results(trainer.train(tmp_path / "unbroken", **options))
+        with copied(tmp_path / "unbroken", tmp_path / "killed", 1, 0):
+            expected = results(trainer.train(tmp_path / "unbroken", **options))
+    # Killed after the first step of an epoch, and twice again after a further step.
+    for number in (1, 2):
+        check_markers(tmp_path / ("killed" * number))
+        with copied(tmp_path / ("killed" * number), tmp_path / ("killed" * (number + 1)), 1, 0):
+            trainer.resume(tmp_path / ("killed" * number), **options)
+    killed = RunFolder(tmp_path / ("killed" * 3))
+    assert killed.step_files() == [killed.step_file(1, 2), killed.step_file(1, 3)]
+    trainer.resume(killed.path, **options)
+    assert results(killed) == expected
     folder = RunFolder(tmp_path / "run")
     assert folder.step_files() == [folder.step_file(1, 4), folder.step_file(1, 5)]
     damaged = RunFolder(shutil.copytree(folder.path, tmp_path / "damaged"))

@@ -1,0 +1,166 @@
+"""Changes one thing in a module, runs its tests, and prints the changes that no test notices.
+
+pip install pytest-cov
+python .ci/mutate.py keras_transformer/decoding/beam.py --count 20
+
+Tests run in a copy of the tree: first those that reach the changed line, then the others of their
+files. TensorFlow is imported once, and each change has its own fork of that process.
+"""
+
+import argparse
+import ast
+import contextlib
+import difflib
+import importlib
+import os
+import pathlib
+import random
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import types
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+NODES = {ast.Lt: ast.LtE, ast.Gt: ast.GtE, ast.Eq: ast.NotEq, ast.In: ast.NotIn, ast.Is: ast.IsNot}
+NODES |= {ast.And: ast.Or, ast.Add: ast.Sub}
+NODES |= {new: old for old, new in NODES.items()}
+NAMES = {"min": "max", "minimum": "maximum", "any": "all", "index": "rindex", "floor": "ceil"}
+NAMES |= {"float32": "bfloat16", "int32": "int16", "float64": "float32", "int64": "int32"}
+NAMES |= {new: old for old, new in NAMES.items() if new not in NAMES} | {"removesuffix": "rstrip"}
+# What decides no result: messages, imports, types.
+UNCHANGED = (ast.Raise, ast.JoinedStr, ast.Import, ast.ImportFrom)
+TYPES = {"annotation", "returns", "decorator_list", "type"}
+
+
+def swapped(values, kinds=frozenset()):
+    """Yields the list with two neighbours swapped, for each pair of the kinds."""
+    for i, pair in enumerate(zip(values, values[1:], strict=False)):
+        if not kinds or ast.Expr in set(map(type, pair)) <= kinds:
+            yield [*values[:i], *reversed(pair), *values[i + 2 :]]
+
+
+def edits(node):
+    """Yields fields of a node, each with a value that changes one thing."""
+    match node:
+        case ast.Compare(ops=ops):
+            for i, op in enumerate(ops):
+                yield "ops", [*ops[:i], NODES[type(op)](), *ops[i + 1 :]]
+        case ast.BoolOp(op=op) | ast.BinOp(op=ast.Add() | ast.Sub() as op):
+            yield "op", NODES[type(op)]()
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            yield "operand", ast.UnaryOp(ast.Not(), operand)
+        case ast.Constant(value=bool(value)):
+            yield "value", not value
+        case ast.Constant(value=int(value)):
+            yield from (("value", value + 1), ("value", value - 1))
+        case ast.Constant(value=name) | ast.Name(id=name) if name in NAMES:
+            yield node._fields[0], NAMES[name]
+        case ast.Attribute(attr=name) if name in NAMES:
+            yield "attr", NAMES[name]
+        case ast.Call(args=args, keywords=keywords):
+            named = [keyword for keyword in keywords if keyword.arg != "strict"]
+            yield from (("keywords", [k for k in keywords if k is not left]) for left in named)
+            yield from (("args", new) for new in [args[:-1]] * (len(args) > 1) + [*swapped(args)])
+        case ast.Tuple(elts=values, ctx=ast.Load()) | ast.List(elts=values, ctx=ast.Load()):
+            yield from (("elts", new) for new in swapped(values))
+    if isinstance(body := getattr(node, "body", None), list):
+        # A docstring stays the first.
+        first = isinstance(getattr(body[0], "value", 0), ast.Constant)
+        orders = swapped(body[first:], {ast.Assign, ast.AugAssign, ast.Expr})
+        yield from (("body", [*body[:first], *order]) for order in orders)
+
+
+def changes_of(node, lines=range(0)):
+    """Yields every change below a node: the lines of its statement, a node, a field, its value."""
+    if isinstance(node, UNCHANGED) or getattr(getattr(node, "func", 0), "id", 0) == "InputError":
+        return
+    if isinstance(node, ast.stmt):
+        end = node.body[0].lineno if hasattr(node, "body") else node.end_lineno + 1
+        lines = range(node.lineno, max(end, node.lineno + 1))
+    yield from ((lines, node, *edit) for edit in edits(node))
+    for field in sorted(set(node._fields) - TYPES):
+        value = getattr(node, field, None)
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST):
+                yield from changes_of(child, lines)
+
+
+def chosen_changes(paths, count, seed):
+    """Yields path, lines, new text and difference of changes of different lines."""
+    trees, by_line = {path: ast.parse((ROOT / path).read_text("utf-8")) for path in paths}, {}
+    for path, tree in trees.items():
+        for change in changes_of(tree):
+            by_line.setdefault((path, change[0].start), []).append(change)
+    rng = random.Random(seed)
+    for path, line in sorted(rng.sample(sorted(by_line), min(count, len(by_line)))):
+        lines, node, field, value = rng.choice(by_line[path, line])
+        before, old = ast.unparse(trees[path]), getattr(node, field)
+        setattr(node, field, value)
+        after = ast.unparse(trees[path])
+        setattr(node, field, old)
+        difference = difflib.unified_diff(before.split("\n"), after.split("\n"), n=0, lineterm="")
+        yield path, lines, after, "  ".join(list(difference)[3:])
+
+
+def in_a_fork(log, limit, arguments, first=()):
+    """Runs pytest in a fork, the tests `first` before others; returns its exit code."""
+    if (pid := os.fork()) == 0:
+        os.setsid()
+        signal.alarm(8 * limit)  # of a machine with other work, or for a process that waits
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
+        os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1), os.dup2(1, 2)
+        order = lambda items: items.sort(key=lambda item: item.nodeid not in first)  # noqa: E731
+        plugin = types.SimpleNamespace(pytest_collection_modifyitems=order)
+        with contextlib.suppress(BaseException):
+            os._exit(sys.modules["pytest"].main(["-q", "-x", *arguments], [plugin]))
+        os._exit(99)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)  # what the tests have started
+    return code
+
+
+def main(paths, tests, count, seed, limit, work):
+    changes, log = list(chosen_changes(paths, count, seed)), pathlib.Path(work, "log")
+    shutil.copytree(ROOT, work / "tree", ignore=shutil.ignore_patterns(".git", "*venv", "_build*"))
+    os.chdir(tree := work / "tree")
+    # The copy is before an installed package, in this process and in those of tests. No bytecode
+    # is written, because equal sizes and times would hide a change.
+    sys.path[0] = os.environ["PYTHONPATH"] = str(tree)
+    os.environ["PYTHONDONTWRITEBYTECODE"], sys.dont_write_bytecode = "1", True
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    assert str(tree) in importlib.util.find_spec("keras_transformer").origin
+    # What a fork need not import again. Not the package itself, which is changed.
+    for name in "coverage pytest tensorflow keras hypothesis sentencepiece yaml regex".split():
+        importlib.import_module(name)
+    options = "--cov=keras_transformer --cov-context=test --cov-report=".split()
+    if in_a_fork(log, 3600, [*options, *tests]):
+        sys.exit(f"{log.read_text()}\nThe tests fail without a change.")
+    (data := sys.modules["coverage"].CoverageData(".coverage")).read()
+    for number, (path, lines, content, difference) in enumerate(changes, 1):
+        contexts, original = data.contexts_by_lineno(str(tree / path)), (tree / path).read_bytes()
+        reached = {test.split("|")[0] for line in lines for test in contexts.get(line, ()) if test}
+        (tree / path).write_text(content, "utf-8")
+        # A constant is read when its module is imported: any test may depend on it.
+        code = in_a_fork(log, limit, sorted({t.split("::")[0] for t in reached}) or tests, reached)
+        (tree / path).write_bytes(original)
+        result = {0: "SURVIVED", -signal.SIGALRM: "slow", -signal.SIGKILL: "slow"}
+        print(number, result.get(code, "caught"), f"{path}:{lines.start}", difference, flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("modules", nargs="+", help="modules to change")
+    parser.add_argument("--tests", nargs="+", help="default: the folder that mirrors a module")
+    for option, number in (("count", 20), ("seed", 0), ("limit", 120)):
+        parser.add_argument(f"--{option}", type=int, default=number, help=f"default: {number}")
+    options = parser.parse_args()
+    modules = [str(pathlib.Path(path).resolve().relative_to(ROOT)) for path in options.modules]
+    mirrors = set()
+    for _, *folders, name in (path.split("/") for path in modules):
+        mirrors.add("/".join(["tests", *(folders or [f"test_{name}"])]))
+    with tempfile.TemporaryDirectory() as folder:
+        numbers = options.count, options.seed, options.limit
+        main(modules, options.tests or sorted(mirrors), *numbers, pathlib.Path(folder))
