@@ -239,12 +239,16 @@ class NumberTokenizer:
     """Each word is an id, written as a number."""
 
     vocabulary_size = VOCABULARY
+    tag_ids = frozenset()
 
     def tokenize(self, texts, add_eos=False):
         return [[int(word) for word in text.split()] + [EOS] * add_eos for text in texts]
 
     def detokenize(self, ids):
         return [self._text(row) for row in ids]
+
+    def split_tag(self, text):
+        return "", text
 
     def pieces_of(self, ids):
         return [str(token) for token in ids]

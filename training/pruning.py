@@ -119,7 +119,8 @@ def write_pruned(folder, model, names, epochs, output):
     new.check_replaceable(False, {})
     pruned = prune_heads(model, names)
     if epochs:
-        datasets, _ = Corpus(recipe).datasets(folder.tokenizers())
+        tokenizers = folder.tokenizers()
+        datasets, _ = Corpus(recipe, tokenizers).datasets(tokenizers)
         dataset = datasets["train"]
         on_tensorflow = keras.backend.backend() == "tensorflow"
         # No average of the weights: at its end the rate is nothing, and they stand still.
@@ -223,7 +224,8 @@ def main():
         rows = json.loads(pathlib.Path(options.order).read_text(encoding="utf-8"))
         order = [name for row in rows for name in row["without"]]
     else:
-        datasets, _ = Corpus(recipe).datasets(folder.tokenizers())
+        tokenizers = folder.tokenizers()
+        datasets, _ = Corpus(recipe, tokenizers).datasets(tokenizers)
         order = removal_order(engine.model, datasets["validation"], options.at_once)
     if options.output is None:
         result = curve(engine, order, options.at_once, sources, references, search)

@@ -129,7 +129,9 @@ _TOO_LONG = "a line of too many tokens: refuse it, split it at sentence ends, or
 _TOO_LONG += "conversation loses its oldest turns); default: split, for conversations and labels "
 _TOO_LONG += "truncate, for a language model refuse"
 _LONG_INPUT = ("long_input", ("refuse", "split", "truncate"), None, _TOO_LONG)
-_TAG = ("tag", str, "TAG", "tag of all lines, such as 2de: a direction, or a domain")
+_TAG_HELP = "tag of all lines, such as 2de: a direction, or a domain; or a target language of an "
+_TAG_HELP += "imported model, such as epo for its token >>epo<<"
+_TAG = ("tag", str, "TAG", _TAG_HELP)
 _KEPT = "translate around URLs, e-mail addresses and {fields}; html: around tags as well"
 _MARKUP = ("markup", ("placeholders", "html"), None, _KEPT)
 _TERMS = "lines of a term, a tab and its translation, for all lines that have the term"
@@ -169,7 +171,7 @@ def add_sampling(command: Any, *names: str, **defaults: str) -> None:
 def add_scoring(command: Any) -> None:
     """Adds every option of `Translator.score`."""
     add_sampling(command, "length_penalty")
-    add_options(command, _BATCH_SIZE, ALIGNMENT)
+    add_options(command, _BATCH_SIZE, _TAG, ALIGNMENT)
 
 
 def add_progress(group: Any) -> None:

@@ -19,11 +19,17 @@ def as_text(line: Line, translation: Translation) -> str:
     return one_line(translation.text) + "\n"
 
 
-def as_list(line: Line, translation: Translation) -> str:
-    """A line for each hypothesis: `number ||| translation ||| score`, counted from 0."""
+def as_list(line: Line, translation: Translation, count: int = 1) -> str:
+    """`count` lines, `number ||| translation ||| score`, counted from 0.
+
+    A blank text, and a search that finds fewer hypotheses, are filled up with empty translations of
+    the score -inf, so that `count` lines follow from each line.
+    """
+    hypotheses = [translation, *translation.alternatives]
+    hypotheses += [Translation("", -math.inf)] * (count - len(hypotheses))
     return "".join(
         f"{line.number - 1} ||| {one_line(hypothesis.text)} ||| {hypothesis.score:.4f}\n"
-        for hypothesis in (translation, *translation.alternatives)
+        for hypothesis in hypotheses
     )
 
 

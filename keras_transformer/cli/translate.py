@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import sys
@@ -59,7 +60,7 @@ def _add_translate_options(command):
     group = command.add_argument_group("input and output")
     add_model(group)
     prefixes = "the beginning of each translation, one line for each line of stdin"
-    n_best = "for N > 1: N lines for each sentence, `number ||| translation ||| score`; default: 1"
+    n_best = "for N > 1: N lines for each line, `number ||| translation ||| score`; default: 1"
     add_options(
         group,
         ("target_prefixes", str, "FILE", prefixes),
@@ -131,7 +132,9 @@ def _translate(options):
         rewrite = is_terminal(sys.stdout)
         translate_incrementally(translator, source, sys.stdout, rewrite=rewrite, **values)
         return
-    format = as_list if values.get("n_best", 1) > 1 else as_text
+    format, count = as_text, values.get("n_best", 1)
+    if count > 1:
+        format = functools.partial(as_list, count=count)
     if "json" in options:
         format = as_json
     shown = options.progress

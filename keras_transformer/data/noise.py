@@ -14,8 +14,8 @@ from keras_transformer.options import declared, option
 _SAMPLE = 500  # pairs that show how much longer noise makes a text
 _NEARLY_ALL = 0.95
 _WORDS_PER_TYPO = 6
-# Noise does not change tags and placeholders.
-_SYMBOL = re.compile(r"(<[^<>\s]+>)")
+# Noise does not change tags, also of imported models, and placeholders.
+_SYMBOL = re.compile(r"(<[^<>\s]+>|>>[^<>\s]+<<)")
 _PUNCTUATION = regex.compile(r"[\p{Terminal_Punctuation}…]+(?=\s|$)")
 _LETTER = regex.compile(r"[\p{L}\p{M}]")
 

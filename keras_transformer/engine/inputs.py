@@ -3,7 +3,6 @@
 import concurrent.futures
 import operator
 import queue
-import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, get_args
@@ -14,14 +13,12 @@ from keras_transformer.errors import InputError
 from keras_transformer.ids import EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.options import check_choice, received
 from keras_transformer.text.splitting import split_text
-from keras_transformer.text.vocabulary import SPACE
 
 LongInput = Literal["refuse", "split", "truncate"]
 LONG_INPUT = get_args(LongInput)  # treatments of a text of too many tokens
 LONG_INPUT_FOR_DIALOG = ("refuse", "truncate")  # treatments of a conversation
 
 _SHOWN_CHARACTERS = 40
-_TAG = re.compile(r"(<[a-z0-9][a-z0-9-]*>|>>\S+?<<)\s+")  # of a recipe, or of an imported model
 
 
 def source_ids(
@@ -29,16 +26,16 @@ def source_ids(
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Returns ids of source texts, including EOS, and the places of each text's parts in them.
 
-    A blank text (white space, or characters without tokens) has no part. A text of more than
-    `limit` tokens has several parts if it is split. With `turn_id`, the token between two turns, a
-    text is a conversation. It has one part, and truncation removes its oldest turns.
+    A blank text (white space, or characters without tokens, also after a tag) has no part. A text
+    of more than `limit` tokens has several parts if it is split. With `turn_id`, the token between
+    two turns, a text is a conversation. It has one part, and truncation removes its oldest turns.
     """
     # The answer to the last part of a conversation would not know the turns before.
     check_choice("long_input", long_input, LONG_INPUT if turn_id is None else LONG_INPUT_FOR_DIALOG)
     ids = tokenizer.tokenize(texts, add_eos=True)
     sources, parts, long = [], [[] for _ in texts], []
     for place, row in enumerate(ids):
-        if row == [EOS_ID] or not texts[place].strip():
+        if _is_blank(row, tokenizer) or not texts[place].strip():
             continue
         shortened = [row]
         if len(row) > limit:
@@ -76,27 +73,22 @@ def _cut(ids, limit, turn_id):
 
 
 def _split(texts, place, tokenizer, limit):
-    # Each part gets the tag of the text.
-    match = _TAG.match(texts[place])
-    is_tagged = match is not None and _is_tag(match[1], tokenizer)
-    tag, text = (match[0], texts[place][match.end() :]) if is_tagged else ("", texts[place])
+    token, text = tokenizer.split_tag(texts[place])  # Each part gets the tag of the text.
 
     def fits(part):
-        return len(tokenizer.tokenize([tag + part], add_eos=True)[0]) <= limit
+        return len(tokenizer.tokenize([token + part], add_eos=True)[0]) <= limit
 
     try:
         ids_of_parts = tokenizer.tokenize(
-            [tag + part for part in split_text(text, fits)], add_eos=True
+            [token + part for part in split_text(text, fits)], add_eos=True
         )
     except InputError as error:
         raise InputError(error.message, place) from None
-    return [ids for ids in ids_of_parts if ids != [EOS_ID]]
+    return [ids for ids in ids_of_parts if not _is_blank(ids, tokenizer)]
 
 
-def _is_tag(token, tokenizer):
-    if token.startswith("<"):
-        return token[1:-1] in getattr(tokenizer, "tags", ())
-    return tokenizer.pieces(token) == [SPACE + token]
+def _is_blank(ids, tokenizer):
+    return all(id == EOS_ID or id in tokenizer.tag_ids for id in ids)
 
 
 def prefix_ids(prefixes: Sequence[str] | None, count: int, tokenizer, limit: int) -> list:
@@ -120,18 +112,22 @@ def phrase_ids(phrases: Sequence[Sequence[str]] | None, count: int, tokenizer) -
     """Returns for each of `count` translations the ids of phrases that it must contain."""
     if phrases is None:
         return [()] * count
-    phrases = checked_list("phrases", phrases)
-    if len(phrases) != count:
-        received = f"{len(phrases)} lists and {count} texts"
-        raise InputError(f"There must be a list of phrases for each text. Received: {received}.")
     ids_of_phrases = []
-    for place, texts in enumerate(phrases):
-        texts = checked_texts("phrases", texts)
+    for place, texts in enumerate(checked_phrases(phrases, count)):
         ids = tokenizer.tokenize(texts, add_eos=False)
         for phrase, text in zip(ids, texts, strict=True):
             _check_known("phrase", phrase, text, tokenizer, place)
         ids_of_phrases.append(tuple(phrase for phrase in ids if phrase))
     return ids_of_phrases
+
+
+def checked_phrases(phrases: Sequence[Sequence[str]], count: int) -> list[list[str]]:
+    """Returns the phrases of each of `count` texts; raises `InputError` for other values."""
+    phrases = checked_list("phrases", phrases)
+    if len(phrases) != count:
+        received = f"{len(phrases)} lists and {count} texts"
+        raise InputError(f"There must be a list of phrases for each text. Received: {received}.")
+    return [checked_texts("phrases", phrases_of_text) for phrases_of_text in phrases]
 
 
 def _check_known(noun, ids, text, tokenizer, place):
@@ -169,9 +165,9 @@ def _integers(name, row, place):
         raise InputError(f"{rule} Received: {received(row)}.", place) from None
 
 
-def tagged(text: str, tag: str | None) -> str:
-    """Puts a tag in front of a source; a blank source stays blank."""
-    return text if tag is None or not text.strip() else f"<{tag}> {text}"
+def tagged(text: str, token: str | None) -> str:
+    """Puts the token of a tag in front of a source; a blank source stays blank."""
+    return text if token is None or not text.strip() else f"{token} {text}"
 
 
 def _shown(ids, text):

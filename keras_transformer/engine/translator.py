@@ -1,5 +1,6 @@
 """Translates texts with a run folder or any export."""
 
+import collections
 import dataclasses
 import functools
 import itertools
@@ -9,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from keras_transformer.engine.engine import Engine
-from keras_transformer.engine.inputs import checked_texts, one_for_each, tagged
+from keras_transformer.engine.inputs import checked_phrases, checked_texts, one_for_each, tagged
 from keras_transformer.engine.manifest import has_labels
 from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.engine.translation import Translation
@@ -20,6 +21,7 @@ from keras_transformer.text.glossary import Glossary, annotate
 from keras_transformer.text.markup import MARKUP, Markup, protect
 from keras_transformer.text.placeholders import Placeholders
 from keras_transformer.text.restoring import restore
+from keras_transformer.text.tokenizer import tag_tokens
 
 _RANKING = "length_penalty", "length_normalization", "word_penalty"
 _PER_TEXT = "target_prefixes", "phrases", "seed"
@@ -99,7 +101,8 @@ class Translator:
 
         Args:
             texts: List of strings. A blank text gives the empty string.
-            tag: Tag of all texts, one of the tags that the model was trained with.
+            tag: Tag of all texts: one of the tags that the model was trained with, or a target
+                language of an imported model, such as `"epo"` for its token `>>epo<<`.
             markup: `"placeholders"` preserves URLs, e-mail addresses and placeholders such as
                 {name} or %s; `"html"` also preserves tags, with character references.
             glossary: Terms with their translations, or a file of `term<TAB>translation` lines.
@@ -121,23 +124,27 @@ class Translator:
         if glossary_by is not None and glossary is None:
             rule = "`glossary_by` needs a `glossary`."
             raise InputError(f"{rule} Received: glossary_by={glossary_by!r}.")
+        token = self._token_of(tag)
         if markup is None and glossary is None:
-            return self.engine.translate(self._tagged(texts, tag), **options)
+            return self.engine.translate(self._tagged(texts, token), **options)
         texts = checked_texts("texts", texts)
         if self.labels is not None:
             name = "glossary" if markup is None else "markup"
             raise InputError(f"`{name}` needs a model that writes text. Received: a classifier.")
         if markup is not None:
-            return self._translate_marked(texts, markup, tag, glossary, glossary_by, options)
-        texts = self._with_terms(texts, glossary, glossary_by, options)
-        return self.engine.translate(self._tagged(texts, tag), **options)
+            return self._translate_marked(texts, markup, token, glossary, glossary_by, options)
+        texts = self._annotated(texts, glossary, glossary_by, options)
+        return self.engine.translate(self._tagged(texts, token), **options)
 
-    def _translate_marked(self, texts, markup, tag, glossary, glossary_by, options):
+    def _translate_marked(self, texts, markup, token, glossary, glossary_by, options):
         """Translates texts with markup: the blocks of a text are texts for the engine."""
         check_choice("markup", markup, MARKUP)
         if markup == "html" and "align" not in self.engine.capabilities:
             rule = "`markup=html` needs alignments: a run, a CTranslate2 export, or a SavedModel"
             raise InputError(f"{rule} with `align`. Received: {self.engine.noun}.")
+        # A tag that a text begins with is the tag of each block.
+        split_tag = getattr(self.engine.source_tokenizer, "split_tag", lambda text: ("", text))
+        tokens, texts = zip(*map(split_tag, texts), strict=True) if texts else ((), ())
         protected = [protect(text, markup, self._placeholders) for text in texts]
         places = [place for place, blocks in enumerate(protected) for _ in blocks]
         blocks = list(itertools.chain(*protected))
@@ -147,8 +154,10 @@ class Translator:
             options["alignment"] = True
         texts = [block.text for block in blocks]
         try:
-            texts = self._with_terms(texts, glossary, glossary_by, options)
-            translations = self.engine.translate(self._tagged(texts, tag), **options)
+            texts = self._annotated(texts, glossary, glossary_by, options)
+            pairs = zip(texts, (tokens[place] for place in places), strict=True)
+            sources = self._tagged([tagged(text, own or None) for text, own in pairs], token)
+            translations = self.engine.translate(sources, **options)
         except InputError as error:
             if error.index is None:
                 raise
@@ -172,16 +181,14 @@ class Translator:
             return False
         return True
 
-    def _with_terms(self, texts, glossary, glossary_by, options):
+    def _annotated(self, texts, glossary, glossary_by, options):
         """Returns texts with annotated terms, or adds the terms to the options of the search."""
         if glossary is None:
             return texts
         terms = glossary_of(glossary)
         if self._annotates_terms(glossary_by):
             return [annotate(text, terms.matches(text)) for text in texts]
-        options["phrases"] = [
-            [match.translation for match in terms.matches(text)] for text in texts
-        ]
+        options["phrases"] = _with_terms(options.get("phrases"), texts, terms)
         return texts
 
     def _annotates_terms(self, glossary_by):
@@ -217,12 +224,13 @@ class Translator:
     ) -> list[Translation]:
         """Scores given translations by teacher forcing; see `ModelEngine.score`."""
         options = self._with_defaults(options, *_RANKING)
-        return self.engine.score(self._tagged(sources, tag), targets, **options)
+        sources = self._tagged(sources, self._token_of(tag))
+        return self.engine.score(sources, targets, **options)
 
     def stream(self, text: str, tag: str | None = None, **options: Any) -> Iterator[str]:
         """Yields one translation as it grows; see `ModelEngine.stream`."""
         options = self._with_defaults(options, *_RANKING, "max_length_ratio")
-        return self.engine.stream(*self._tagged([text], tag), **options)
+        return self.engine.stream(*self._tagged([text], self._token_of(tag)), **options)
 
     def warmup(self, **options: Any) -> int:
         """Compiles ahead what `translate` with these options needs; see `ModelEngine.warmup`."""
@@ -238,18 +246,27 @@ class Translator:
         """Number of functions that XLA has compiled so far."""
         return self.engine.compilations
 
-    def _tagged(self, texts, tag):
+    def _token_of(self, tag):
+        """Returns the token that a tag puts before each text."""
         if tag is None:
-            return texts
-        texts = checked_texts("texts", texts)
-        tokenizer = self.engine.source_tokenizer
-        tags = (self.engine.manifest or {}).get("tags", ()) if tokenizer is None else tokenizer.tags
-        if not tags:
+            return None
+        tokenizer, manifest = self.engine.source_tokenizer, self.engine.manifest or {}
+        if tokenizer is not None:
+            tokens = tokenizer.tag_tokens
+        else:
+            tokens = tag_tokens(manifest.get("tags", ()), manifest.get("language_tags", False))
+        if not tokens:
             raise InputError(f"`tag` needs a model trained with tags. Received: tag={tag!r}.")
-        check_choice("tag", tag, tuple(tags))
+        check_choice("tag", tag, tuple(tokens))
+        return tokens[tag]
+
+    def _tagged(self, texts, token):
+        if token is None:
+            return texts
+        texts, tokenizer = checked_texts("texts", texts), self.engine.source_tokenizer
         # Without its tag, so that a text without tokens stays blank.
         ids = texts if tokenizer is None else tokenizer.tokenize(texts)
-        return [tagged(text, tag if row else None) for text, row in zip(texts, ids, strict=True)]
+        return [tagged(text, token if row else None) for text, row in zip(texts, ids, strict=True)]
 
     def _with_defaults(self, options, *names):
         """Returns options with the defaults of `names`, by default of all options."""
@@ -275,11 +292,27 @@ def _of_blocks(options, places, count):
     if "target_prefixes" in values_of_texts:  # The prefix belongs to the first block.
         pairs = zip(options["target_prefixes"], is_first, strict=True)
         options["target_prefixes"] = [prefix if first else "" for prefix, first in pairs]
+    counts = collections.Counter(places)
     for place, phrases in zip(places, options.get("phrases") or (), strict=False):
-        if phrases and (blocks := places.count(place)) > 1:
+        if phrases and counts[place] > 1:
             rule = "`phrases` are for texts that are not split."
-            raise InputError(f"{rule} Received: a text of {blocks} blocks.", place)
+            raise InputError(f"{rule} Received: a text of {counts[place]} blocks.", place)
     return options
+
+
+def _with_terms(phrases, texts, terms):
+    """Adds the translations of a glossary's terms to the phrases of each text.
+
+    A phrase that is also a translation of a term is not forced twice.
+    """
+    if phrases is None:
+        phrases = [()] * len(texts)
+    joined = []
+    for text, phrases_of_text in zip(texts, checked_phrases(phrases, len(texts)), strict=True):
+        translations = [match.translation for match in terms.matches(text)]
+        counts = collections.Counter(phrases_of_text) | collections.Counter(translations)
+        joined.append([*counts.elements()])
+    return joined
 
 
 def _without_alignment(translation):
@@ -295,7 +328,9 @@ def glossary_of(glossary: str | os.PathLike | Mapping[str, str]) -> Glossary:
     path = os.fspath(glossary)
     # A pipe also changes when it is read, and cannot be read again.
     status = os.stat(path) if os.path.isfile(path) else None
-    return _load_glossary(path, status and (status.st_mtime_ns, status.st_size))
+    # A relative path is another file in another working directory.
+    version = status and (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
+    return _load_glossary(path, version)
 
 
 @functools.lru_cache(maxsize=1)

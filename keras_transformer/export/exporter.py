@@ -17,6 +17,7 @@ from keras_transformer.engine.engine import Engine
 from keras_transformer.errors import InputError
 from keras_transformer.files import file_digests
 from keras_transformer.owned_folder import MANIFEST, OwnedFolder
+from keras_transformer.text.tokenizer import tag_tokens
 
 _logger = logging.getLogger(__name__)  # The command line shows its messages.
 
@@ -203,7 +204,8 @@ class Exporter(abc.ABC):
                 if (placeholders := tokenizer.placeholders).size
                 else {}
             ),
-            **({"tags": list(tags)} if (tags := tokenizer.tags) else {}),
+            **({"tags": list(tags)} if (tags := tokenizer.tag_tokens) else {}),
+            **({"language_tags": True} if tags != tag_tokens(tags) else {}),
             **({"terms": True} if tokenizer.annotates_terms else {}),
             **({"labels": engine.labels} if engine.labels is not None else {}),
             **({"whole_words": True} if engine.source_tokenizer.whole_words else {}),

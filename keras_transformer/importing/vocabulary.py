@@ -164,10 +164,10 @@ def tokenizer_of(vocabulary: Vocabulary, writes: bool) -> Tokenizer:
 
 def _piece(name, known: Mapping[str, Any], keeps_text, kinds):
     """Fields of the piece of a name."""
+    if _LANGUAGE.fullmatch(name):  # Marian looks it up by its name, whatever its piece is.
+        return {"piece": SPACE + name, "score": 0.0, "type": kinds.USER_DEFINED}
     if known_piece := known.get(name):
         kind = kinds.CONTROL if known_piece.type == kinds.UNUSED else known_piece.type
         return {"piece": name, "score": known_piece.score, "type": kind}
-    if _LANGUAGE.fullmatch(name):
-        return {"piece": SPACE + name, "score": 0.0, "type": kinds.USER_DEFINED}
     kind = kinds.NORMAL if keeps_text else kinds.CONTROL
     return {"piece": name, "score": _NEVER if keeps_text else 0.0, "type": kind}

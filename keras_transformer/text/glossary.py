@@ -16,7 +16,7 @@ from keras_transformer.text.splitting import TERM_SYMBOLS, UNIT, are_whole_words
 _BEGIN, _AS, _END = TERM_SYMBOLS
 _ANNOTATION = re.compile(rf"({_BEGIN} |{_AS} .*?{_END})", re.DOTALL)
 # A symbol of the vocabulary, which contains no term; or a word, a character or a sign.
-_UNIT = regex.compile(rf"<[\w\-]+>|>>[\w\-]+<<|{UNIT}", regex.V1)
+_UNIT = regex.compile(rf"<[\w\-]+>|>>[^<>\s]+<<|{UNIT}", regex.V1)
 _MAX_IN_TRAINING = 3  # annotated terms per pair
 # Maximum ratio of the lengths of an inflected word and its form in the glossary.
 _LONGEST_FORM = 1.5

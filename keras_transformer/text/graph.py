@@ -2,11 +2,15 @@
 
 import hashlib
 import importlib.metadata
+import re
 
 import tensorflow as tf
 
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.text.tokenizer import Tokenizer
+
+SPACES = "[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]*"
+"""Characters that `str.strip` removes; RE2's `\\s` knows only ASCII."""
 
 
 class GraphTokenizer(tf.Module):
@@ -25,6 +29,8 @@ class GraphTokenizer(tf.Module):
         self._tensorflow_text = _import_tensorflow_text()
         self._model_bytes = tokenizer.model_bytes
         self._whole_words = tokenizer.whole_words
+        tags = "|".join(map(re.escape, tokenizer.tag_tokens.values()))
+        self._tag = f"^{SPACES}({tags}){SPACES}" if tags else None
         self._known_ids = tokenizer.vocabulary_size if tokenizer.has_unknown_pieces else None
         digest = hashlib.sha256(tokenizer.model_bytes).hexdigest()
         self._node_name = f"sentencepiece_{digest[:16]}"
@@ -58,6 +64,8 @@ class GraphTokenizer(tf.Module):
             int32 `tf.RaggedTensor` `(batch, (length))`.
         """
         texts = tf.convert_to_tensor(texts, tf.string)
+        if self._tag is not None:
+            texts = tf.strings.regex_replace(texts, self._tag, r"\1 ", replace_global=False)
         ids = self._operations().tokenize(texts)
         if self._whole_words:
             ids = one_per_word(ids)

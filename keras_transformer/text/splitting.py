@@ -34,6 +34,7 @@ _ANNOTATION_OR_END = regex.compile(
     rf"(?P<annotation>{_ANNOTATION})|{_SENTENCE_END.pattern}", regex.DOTALL
 )
 _WORD = re.compile(rf"(?:{_ANNOTATION}|\S)+", re.DOTALL)
+_GRAPHEME = regex.compile(r"\X")
 
 
 def split_text(text: str, fits: Callable[[str], bool]) -> list[str]:
@@ -45,8 +46,10 @@ def split_text(text: str, fits: Callable[[str], bool]) -> list[str]:
     is an end.
 
     Each part takes as many sentences as fit, and no part is blank. A sentence that does not fit is
-    split between its words, and a word that does not fit between its characters. A character that
-    does not fit raises an error. The annotation of a term is a part of a word.
+    split between its words, and a word that does not fit between its graphemes. A grapheme is what
+    readers see as one character, such as a letter with its marks, or a flag. A grapheme that does
+    not fit is split between its characters, and a character that does not fit raises an error. The
+    annotation of a term is a part of a word.
 
     >>> split_text("One. Two! Three?", lambda part: len(part) <= 9)
     ['One. Two!', 'Three?']
@@ -85,24 +88,43 @@ def _split_between_words(sentence, fits):
         if end > start:
             parts.append(sentence[start:end])
         start, end = word.span()
-        if fits(word[0]):
-            continue
-        while (size := _fitting(sentence[start:end], fits)) < end - start:
-            parts.append(sentence[start : start + size])
-            start += size
+        if not fits(word[0]):
+            *before, last = _split_word(word[0], fits)
+            parts += before
+            start = end - len(last)
     return [*parts, sentence[start:end]]
 
 
-def _fitting(word, fits):
-    """Returns a number of first characters of a word that fit."""
-    if not fits(word[0]):
-        raise InputError(f"Each character must fit by itself. Received: {word[0]!r}.")
-    size = 1
+def _split_word(word, fits):
+    """Splits a word that does not fit into as few parts as possible."""
+    ends = [0, *(match.end() for match in _GRAPHEME.finditer(word))]
+    parts, first = [], 0  # number of the graphemes in the parts
+
+    def fits_with(count):
+        return fits(word[ends[first] : ends[first + count]])
+
+    while first < len(ends) - 1:
+        if count := _largest(fits_with, len(ends) - 1 - first):
+            parts.append(word[ends[first] : ends[first + count]])
+            first += count
+            continue
+        start, end = ends[first : first + 2]
+        if end - start == 1:
+            raise InputError(f"Each character must fit by itself. Received: {word[start]!r}.")
+        ends[first + 1 : first + 1] = range(start + 1, end)
+    return parts
+
+
+def _largest(fits, limit):
+    """Returns the largest count from 0 to `limit` that fits."""
+    if not fits(1):
+        return 0
+    count = 1
     # Doubled, because most lengths within a very long word take too long to try.
-    while size < len(word) and fits(word[: 2 * size]):
-        size *= 2
-    sizes = range(size + 1, min(2 * size, len(word) + 1))
-    return size + bisect.bisect_left(sizes, True, key=lambda size: not fits(word[:size]))
+    while count < limit and fits(min(2 * count, limit)):
+        count = min(2 * count, limit)
+    counts = range(count + 1, min(2 * count, limit))
+    return count + bisect.bisect_left(counts, True, key=lambda count: not fits(count))
 
 
 UNSPACED = (

@@ -11,7 +11,9 @@ from keras_transformer.text.placeholders import TAG
 # HTML's elements that begin on a new line, or in a box of their own, and so separate texts.
 # https://html.spec.whatwg.org/multipage/rendering.html
 _SECTIONS = "address article aside body footer head header hgroup html main nav search section"
-_PARAGRAPHS = "blockquote center dialog div figcaption figure h1 h2 h3 h4 h5 h6 hr p plaintext title"
+_PARAGRAPHS = (
+    "blockquote center dialog div figcaption figure h1 h2 h3 h4 h5 h6 hr p plaintext title"
+)
 _LISTS = "dd details dir dl dt li listing menu ol pre summary ul xmp"
 _TABLES = "caption col colgroup table tbody td tfoot th thead tr"
 _FORMS = "button fieldset form frameset legend noframes optgroup option select textarea"

@@ -1,5 +1,7 @@
 """Tokenizes text with SentencePiece models that have this package's special ids."""
 
+import functools
+import itertools
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -21,6 +23,8 @@ from keras_transformer.text.vocabulary import (
     train_model,
 )
 
+_TAG = re.compile(r"\s*(<[a-z0-9][a-z0-9-]*>|>>\S+?<<)\s*")
+_LANGUAGE = re.compile(f"{SPACE}?>>(.+)<<")  # piece of a language tag of an imported model
 _SPECIAL_IDS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
 
 
@@ -44,6 +48,8 @@ class Tokenizer:
         whole_words: True for a word-level vocabulary, in which an unknown word is one unknown
             token.
         kind: `"unigram"`, the kind of trained vocabularies, or `"bpe"`.
+        tag_tokens: Tokens that may precede a source, by name: `{"2de": "<2de>"}`, and in an
+            imported model the languages, `{"epo": ">>epo<<"}`.
         vocabulary_size: Number of ids, including the four special ids. An imported model may have
             more pieces, which take part in the segmentation and are unknown tokens.
 
@@ -62,6 +68,9 @@ class Tokenizer:
         self._symbols = list(model.trainer_spec.user_defined_symbols)
         self.kind = model.trainer_spec.ModelType.Name(model.trainer_spec.model_type).lower()
         self.vocabulary_size = known_ids(model)
+        tags = [name[1:-1] for name in self._symbols if name[0] == "<" and "_" not in name]
+        languages = _languages(model.pieces[: self.vocabulary_size])
+        self.tag_tokens = tag_tokens(tags) | tag_tokens(languages, are_languages=True)
 
     @classmethod
     def train(
@@ -158,6 +167,8 @@ class Tokenizer:
     ) -> Any:
         """Returns a list of ids of one text, or a list of such lists of several texts.
 
+        A tag before a text counts as a word, also without a space after it.
+
         Args:
             texts: A string, or an iterable of strings.
             add_bos: Whether ids begin with `BOS_ID`.
@@ -167,7 +178,7 @@ class Tokenizer:
             InputError: An element is not a string, or contains half a surrogate pair.
         """
         single = isinstance(texts, str)
-        texts = _checked([texts] if single else texts)
+        texts = self._readable([texts] if single else texts)
         ids = self._processor.encode(texts, add_bos=add_bos, add_eos=add_eos)
         if self.whole_words:
             ids = [_one_per_word(row) for row in ids]
@@ -185,6 +196,7 @@ class Tokenizer:
         if self.kind != "unigram":
             rule = "Tokenizations are sampled from unigram vocabularies."
             raise InputError(f"{rule} Received: a vocabulary of the kind {self.kind}.")
+        (text,) = self._readable([text])
         candidates = self._processor.nbest_encode(text, nbest_size=num_candidates)
         scores = np.array([sum(self._processor.get_score(ids)) for ids in candidates])
         weights = np.exp(alpha * (scores - scores.max()))
@@ -196,10 +208,24 @@ class Tokenizer:
     def pieces(self, texts: str | Iterable[str]) -> Any:
         """Returns the tokens of one text, or of several texts; `"▁"` represents a space."""
         single = isinstance(texts, str)
-        rows = self._processor.encode(_checked([texts] if single else texts), out_type=str)
+        rows = self._processor.encode(self._readable([texts] if single else texts), out_type=str)
         if self.whole_words:
             rows = [re.findall(f"{SPACE}[^{SPACE}]*", "".join(row)) for row in rows]
         return rows[0] if single else rows
+
+    def split_tag(self, text: str) -> tuple[str, str]:
+        """Returns the tag's token that a text begins with, or "", and the rest of the text."""
+        match = _TAG.match(text)
+        if match is None or match[1] not in self.tag_tokens.values():
+            return "", text
+        return match[1], text[match.end() :]
+
+    def _readable(self, texts):
+        """Returns `_checked` texts with one space after a tag at their beginning."""
+        texts = _checked(texts)
+        if not self.tag_tokens:
+            return texts
+        return [" ".join(filter(None, self.split_tag(text))) for text in texts]
 
     def pieces_of(self, ids: Iterable[int]) -> list[str]:
         """Returns the tokens of ids as strings, including special tokens."""
@@ -249,10 +275,13 @@ class Tokenizer:
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """Names of the tokens `<name>` that may precede a source."""
-        return tuple(
-            symbol[1:-1] for symbol in self._symbols if symbol[0] == "<" and "_" not in symbol
-        )
+        """Names of the tokens that may precede a source."""
+        return tuple(self.tag_tokens)
+
+    @functools.cached_property
+    def tag_ids(self) -> frozenset[int]:
+        """Ids of a text that has nothing except a tag."""
+        return frozenset(itertools.chain(*self.tokenize(self.tag_tokens.values())))
 
     @property
     def placeholders(self) -> Placeholders:
@@ -272,6 +301,20 @@ class Tokenizer:
 
     def __reduce__(self):
         return Tokenizer, (self.model_bytes,)
+
+
+def tag_tokens(names: Iterable[str], are_languages: bool = False) -> dict[str, str]:
+    """Returns the tokens of tags by name: `<2de>`, or `>>epo<<` for an imported model's language.
+
+    >>> tag_tokens(["2de"]), tag_tokens(["epo"], are_languages=True)
+    ({'2de': '<2de>'}, {'epo': '>>epo<<'})
+    """
+    return {name: f">>{name}<<" if are_languages else f"<{name}>" for name in names}
+
+
+def _languages(pieces):
+    symbols = (piece.piece for piece in pieces if piece.type == piece.USER_DEFINED)
+    return [match[1] for match in map(_LANGUAGE.fullmatch, symbols) if match]
 
 
 def _load_processor(model_bytes):

@@ -25,6 +25,7 @@ _LONGEST_LINE_BYTES = 65_536
 _RESERVED = "\u2585"
 # Characters that cannot be tokens.
 _NEVER_TOKENS = {_RESERVED, "\0"}
+_SPECIAL_NAMES = {"<unk>", "<s>", "</s>", "<pad>"}
 # Number of texts encoded in one call, to bound the memory for their ids.
 _AT_ONCE = 10_000
 SPACE = "\u2581"
@@ -125,11 +126,17 @@ def train_model(texts: Iterable[str], **options: Any) -> bytes:
     bytes. A warning counts and names the characters that cannot be tokens.
     """
     texts = list(texts)
-    model = _train(texts, **options)
     wants_all = options["model_type"] == "unigram" and options["character_coverage"] == 1
     if not wants_all or options["byte_fallback"]:
-        return model
+        return _train(texts, **options)
     # The trainer removes the names of special tokens, such as `</s>`, from the text.
+    try:
+        model = _train(texts, **options)
+    except InputError:
+        if not (characters := _characters_of_names(texts, options)):
+            raise
+        # The sizes that this error named do not count these characters.
+        model = _train(texts, required_chars=characters, **options)
     if missing_characters := set(_unknown_characters(model, texts)) - _NEVER_TOKENS:
         model = _train(texts, required_chars="".join(sorted(missing_characters)), **options)
     if unknown := _unknown_characters(model, texts):
@@ -189,6 +196,23 @@ def _readable(text: str) -> Iterator[str]:
         yield line[start:end].decode()
         start = end
     yield line[start:].decode()
+
+
+def _characters_of_names(texts, options):
+    """Returns the characters that texts have only in the names of special tokens, sorted."""
+    import sentencepiece
+
+    symbols = sorted([*_SPECIAL_NAMES, *options["user_defined_symbols"]], key=len, reverse=True)
+    symbol = re.compile("|".join(map(re.escape, symbols)))
+    rule = options["normalization_rule_name"]
+    normalizer: Any = sentencepiece.SentencePieceNormalizer(rule_name=rule)
+    in_names: set[str] = set()
+    elsewhere: set[str] = set()
+    for text in map(normalizer.normalize, texts):
+        text = SPACE + text.replace(" ", SPACE)
+        in_names.update(*_SPECIAL_NAMES.intersection(symbol.findall(text)))
+        elsewhere.update(symbol.sub("", text))
+    return "".join(sorted(in_names - elsewhere))
 
 
 def _unknown_characters(model: bytes, texts: list[str]) -> collections.Counter[str]:

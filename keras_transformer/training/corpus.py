@@ -28,6 +28,7 @@ from keras_transformer.files import iterate_lines
 from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.text.glossary import Glossary
 from keras_transformer.text.placeholders import Placeholders, with_placeholders
+from keras_transformer.text.tokenizer import tag_tokens
 from keras_transformer.text.vocabulary import VocabularyOptions
 from keras_transformer.training.hosts import SINGLE_HOST, Host
 from keras_transformer.training.recipe import NamedFiles, Recipe
@@ -43,10 +44,17 @@ class Corpus:
 
     Each file is read once, and stays in memory as long as the corpus. With options that save memory
     (`text.sample_sentences`, `data.cache`), the training text is read as a stream at each use.
+
+    Args:
+        recipe: Recipe of the run.
+        tokenizers: Tokenizers that the run has already; None where it learns them.
     """
 
-    def __init__(self, recipe: Recipe):
+    def __init__(self, recipe: Recipe, tokenizers: Tokenizers | None = None):
         self.recipe = recipe
+        self._tag_tokens = tag_tokens(recipe.data.tags)
+        if tokenizers is not None:  # An imported model has other tokens.
+            self._tag_tokens |= tokenizers[0].tag_tokens
         self._held: dict[tuple, list[tuple[str, str]]] = {}
 
     def files(self, part: str) -> list[pathlib.Path]:
@@ -87,7 +95,8 @@ class Corpus:
             if placeholders.size:
                 pair = with_placeholders(*pair, placeholders)
             is_in_part = held_out is None or (number % held_out == 0) == (part == "validation")
-            yield (tagged(pair[0], corpus.tag), pair[1]) if is_in_part else None
+            token = self._tag_tokens.get(corpus.tag)
+            yield (tagged(pair[0], token), pair[1]) if is_in_part else None
 
     def _noise(self, tokenizers=(None, None)):
         """Returns the `PairNoise` of the training pairs, or None."""
@@ -185,7 +194,8 @@ class Corpus:
         is_classifier = self.recipe.gives_labels
         labels: Any = tokenizers[1] if is_classifier else None
         if missing_tags := set(data.tags).difference(tokenizers[0].tags):
-            raise InputError(f"The vocabulary has no tag {', '.join(sorted(missing_tags))}.")
+            rule = f"The vocabulary has no tag {', '.join(sorted(missing_tags))}"
+            raise InputError(f"{rule}: it has {', '.join(tokenizers[0].tags) or 'none'}.")
         if self._glossary is not None and not tokenizers[0].annotates_terms:
             rule = "`data.glossary` needs a vocabulary that was learned with it"
             raise InputError(f"{rule}: this one cannot annotate terms.")

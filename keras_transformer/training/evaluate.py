@@ -73,7 +73,8 @@ def evaluate_model(
     if of_references or source is None:
         named_options = {"save": save, "tokenize": tokenize}
         unused_options = [name for name, value in named_options.items() if value is not None]
-        if unused_options := unused_options + [name for name in options if name != "batch_size"]:
+        useful_names = {"batch_size", "tag"} if translator.engine.reads_sources else {"batch_size"}
+        if unused_options := [*unused_options, *(options.keys() - useful_names)]:
             raise InputError(f"`{unused_options[0]}` has no effect on perplexity. Remove it.")
         with _lines_of(reference or source):
             _check_lengths(translator.engine, references)

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pathlib
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -32,6 +33,7 @@ from keras_transformer.text.vocabulary import VocabularyOptions
 
 # No file system allows such a name.
 _NO_NULL = {"pattern": r"^[^\x00]*$"}
+_NEW_TAG = re.compile("[a-z0-9][a-z0-9-]*")  # The vocabulary's other tokens have other names.
 
 
 @declared
@@ -56,8 +58,9 @@ class NamedFiles(Files):
     tag: str | None = option(
         None,
         "Token <tag> before each source: 2de for a direction, bt for back-translated text, or a "
-        "domain. `translate` has an option `tag`.",
-        pattern=r"^[a-z0-9][a-z0-9-]*$",
+        "domain; or a language of an imported model, epo for >>epo<<. `translate` has an option "
+        "`tag`.",
+        pattern=r"^\w[\w@.-]*$",
     )
 
 
@@ -464,6 +467,10 @@ class Recipe:
             raise InputError(
                 "`tag` stands before a source of one sequence: no turns, no language model."
             )
+        for tag in self.data.tags if self.training.start_from is None else ():
+            if not _NEW_TAG.fullmatch(tag):
+                rule = "A new `tag` must have only lower-case letters, digits and hyphens"
+                raise InputError(f"{rule}, and no hyphen first. Received: {tag}.")
         is_set = {
             "data.glossary": self.data.glossary is not None,
             "text.joint: false": not self.text.joint,

@@ -108,8 +108,10 @@ class Run(RunState):
             recipe_file: Path of the recipe, which is not overwritten.
             half_made: Whether an incomplete folder is replaced.
         """
-        corpus, start_from = Corpus(self.recipe), self.recipe.training.start_from
-        data = self.recipe.data
+        origin, data = _origin(self.recipe), self.recipe.data
+        learned_tokenizers = None if origin is None else origin.tokenizers()
+        corpus = Corpus(self.recipe, learned_tokenizers)
+        start_from = self.recipe.training.start_from
         inputs = {"the recipe": recipe_file, "`training.start_from`": start_from}
         inputs["`data.cache`"] = data.cache
         if data.glossary is not None:
@@ -126,8 +128,7 @@ class Run(RunState):
         if half_made:
             show(f"{self.folder.path}: starting the run; it was stopped before its first step.")
         self.digests = corpus.digests
-        origin = _origin(self.recipe)
-        self.tokenizers = corpus.tokenizers() if origin is None else origin.tokenizers()
+        self.tokenizers = learned_tokenizers or corpus.tokenizers()
         self._make_datasets(corpus)
 
     def resume(self) -> None:
@@ -135,7 +136,8 @@ class Run(RunState):
         RunFolder.existing(self.folder.path)
         self._is_resumed = True
         check_resumable(self.folder, self.recipe)
-        corpus = Corpus(self.recipe)
+        self.tokenizers = self.folder.tokenizers()
+        corpus = Corpus(self.recipe, self.tokenizers)
         for part, sides in self.folder.digests().items():
             for side, digest in sides.items():
                 if corpus.digests[part].get(side) != digest:
@@ -144,7 +146,6 @@ class Run(RunState):
                         f"{self.folder.path}: cannot be resumed, because its texts have changed. "
                         f"Received: another {side} side of `data.{part}`, {files}."
                     )
-        self.tokenizers = self.folder.tokenizers()
         self._make_datasets(corpus)
 
     def _make_datasets(self, corpus):

@@ -30,7 +30,12 @@ BEST = Translation(
 
 def test_text_is_one_line_and_a_list_is_numbered_from_0():
     assert as_text(LINE, BEST) == "x z ü\n"
-    assert as_list(LINE, BEST) == "6 ||| x z ü ||| -1.0000\n6 ||| y ||| -2.0000\n"
+    lines = "6 ||| x z ü ||| -1.0000\n6 ||| y ||| -2.0000\n"
+    assert as_list(LINE, BEST, 2) == lines
+    # Three lines are three: a search may find fewer hypotheses, and a blank text has one.
+    assert as_list(LINE, BEST, 3) == lines + "6 |||  ||| -inf\n"
+    blank = as_list(Line(1, "", 1), Translation("", 0.0), 3)
+    assert blank == "0 |||  ||| 0.0000\n" + "0 |||  ||| -inf\n" * 2
 
 
 def test_json_holds_all_of_it_in_one_line():

@@ -52,6 +52,14 @@ def test_noise_by_hand_leaves_tags(change, kind, expected):
     assert change(SOURCES[place], TARGETS[place], **{kind: 0.5})[1] == expected
 
 
+@pytest.mark.parametrize("kind", ["upper_case", "title_case", "typos", "no_punctuation"])
+def test_noise_leaves_the_language_of_an_imported_model(kind):
+    noise = PairNoise(Noise(**{kind: 1.0}))
+    for seed in range(30):
+        ((source, _),) = noise.texts([(">>epo<< Someone paints.", "Iu farbas.")], seed)
+        assert source.startswith(">>epo<< ")
+
+
 def test_noise_is_of_every_script():
     noise, texts = PairNoise(Noise(no_punctuation=1.0)), ["यह घर है।", "هل هذا، بيت؟", "Սա տուն է։"]
     for text in [*texts, "ဒါအိမ်ပါ။", "这是家。", "ይህ ቤት ነው፣ ነው።"]:

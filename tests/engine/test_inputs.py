@@ -1,6 +1,7 @@
 """What an engine is given: checked, and turned into ids."""
 
 import functools
+import itertools
 import threading
 import warnings
 
@@ -207,6 +208,32 @@ def test_a_sentence_that_does_not_fit_is_split_between_its_words():
     assert split_text("See https://a.com/bcdefgh now.", at_most(9)) == expected
 
 
+@pytest.mark.parametrize(
+    "graphemes",
+    [
+        ["ที่", "นี่", "มี", "น้ำ", "ดื่", "ม"],
+        ["क्षि", "त्रि", "य", "हिं", "दी"] + ["न", "म", "स्ते"],
+        ["🇩🇪", "🇫🇷", "👨\u200d👩\u200d👧", "👍🏽", "❤\ufe0f"],
+        ["e\u0301", "o\u0302\u0323", "a", "\u1112\u1161\u11ab"],
+    ],
+)
+def test_a_word_that_does_not_fit_is_cut_between_its_graphemes(graphemes):
+    graphemes *= 5
+    ends = set(itertools.accumulate(map(len, graphemes)))
+    longest = max(map(len, graphemes))
+    for limit in range(longest, longest + 9):
+        pieces = split_text("".join(graphemes), at_most(limit))
+        assert "".join(pieces) == "".join(graphemes)
+        assert all(len(piece) <= limit for piece in pieces)
+        cuts = [0, *itertools.accumulate(map(len, pieces))]
+        assert ends.issuperset(cuts[1:])
+        # As few pieces as possible: none has room for the next grapheme.
+        for start, cut in itertools.pairwise(cuts[:-1]):
+            assert min(end for end in ends if end > cut) - start > limit
+    # A grapheme that does not fit is cut between its characters.
+    assert split_text("a e\u0301\u0302\u0303b", at_most(2)) == ["a", "e\u0301", "\u0302\u0303", "b"]
+
+
 def test_an_annotation_is_not_split():
     text = "The <term_begin> dr.<term_as> Dr. med. Roth<term_end> sat. Yes."
     assert split_text(text, at_most(57)) == [text[:53], "sat. Yes."]
@@ -277,17 +304,28 @@ def test_rows_are_padded_to_a_power_of_two():
     ]
 
 
+@pytest.mark.parametrize("spaces", [("", " "), (" ", "  "), ("", ""), ("\u3000", "\u00a0")])
 @pytest.mark.parametrize("tag", ["<bt>", ">>epo<<"])
-def test_each_part_of_a_split_text_has_the_tag_of_the_whole(tag):
+def test_each_part_of_a_split_text_has_the_tag_of_the_whole(tag, spaces):
     texts = ["a dog.", "a man."]
     # An imported model's tag is a symbol as a separator of turns is.
     symbols = {"tags": ("bt",)} if tag == "<bt>" else {"turn_separator": tag}
     tokenizer = Tokenizer.train_from_texts([*texts * 9, f"{tag} a"], 14, **symbols)
     limit = len(tokenizer.tokenize(f"{tag} a man.", add_eos=True))
     with pytest.warns(UserWarning, match="split"):
-        sources, (parts,) = source_ids([f"{tag} a dog. a man."], tokenizer, limit, "split")
+        text = tag.join(spaces) + "a dog. a man."
+        sources, (parts,) = source_ids([text], tokenizer, limit, "split")
     parts = tokenizer.detokenize([sources[part] for part in parts])
     assert parts == [f"{tag} a dog.", f"{tag} a man."]
+    # A tag before a blank text is blank, and a part of a text that has nothing else is left out.
+    blanks = [f"{tag} {blank}" for blank in ["", *BLANK]]
+    assert source_ids([tag, *blanks], tokenizer, limit, "refuse") == (
+        [],
+        [[]] * len([tag, *blanks]),
+    )
+    with pytest.warns(UserWarning, match="split"):
+        _, (parts,) = source_ids([f"{tag} a dog. \u200b\n a man."], tokenizer, limit, "split")
+    assert parts == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 import functools
+import os
 import types
 
 import keras
@@ -89,6 +90,34 @@ def test_a_glossary_is_read_again_when_its_file_changes(tmp_path):
         assert glossary_of(file) is glossary_of(str(file))
 
 
+def test_a_glossary_of_a_relative_path_is_the_one_in_the_working_directory(tmp_path, monkeypatch):
+    for translation in ("Hund", "Dogo"):
+        (tmp_path / translation).mkdir()
+        monkeypatch.chdir(tmp_path / translation)
+        (tmp_path / translation / "terms.tsv").write_text(f"dog\t{translation}\n")
+        os.utime("terms.tsv", ns=(0, 0))  # as a copy has the times of its origin
+        assert glossary_of("terms.tsv").matches("a dog")[0].translation == translation
+
+
+class PhrasesEngine(FakeEngine):
+    capabilities = frozenset({"translate", "phrases"})
+
+
+def test_phrases_and_the_terms_of_a_glossary_are_both_written():
+    translator = Translator(PhrasesEngine())
+    phrases = [["ein", "Hund"], [], ["Hund", "Hund"]]
+    texts = ["a dog", "cat and dog", "a dog"]
+    options = {"glossary": {"dog": "Hund", "cat": "Katze"}, "glossary_by": "constraints"}
+    translator.translate(texts, phrases=phrases, **options)
+    joined = [["ein", "Hund"], ["Katze", "Hund"], ["Hund", "Hund"]]
+    assert translator.engine.options == {"phrases": joined}
+    translator.translate(texts, **options)
+    assert translator.engine.options == {"phrases": [["Hund"], ["Katze", "Hund"], ["Hund"]]}
+    for wrong, message in ([["a"]], "1 lists and 3 texts"), (["a", [], []], "Received: one string"):
+        with pytest.raises(InputError, match=message):
+            translator.translate(texts, phrases=wrong, **options)
+
+
 class FakeRun(FakeEngine):
     compilations = 7
 
@@ -137,8 +166,16 @@ def test_a_tag_stands_in_front_of_every_text_but_a_blank_one():
     with pytest.raises(InputError, match="needs a model trained with tags"):
         Translator(FakeRun()).translate(["a"], tag="2fr")
     tokenize = functools.partial(map, lambda text: text.strip("\u200b"))
-    translator.engine.source_tokenizer = types.SimpleNamespace(tags=["2de"], tokenize=tokenize)
+    translator.engine.source_tokenizer = types.SimpleNamespace(
+        tag_tokens={"2de": "<2de>"}, tokenize=tokenize
+    )
     assert translator.score(["a", "\u200b"], [], tag="2de")[0] == ["<2de> a", "\u200b"]
+
+
+def test_a_language_of_an_exported_model_is_written_as_marian_does(monkeypatch):
+    monkeypatch.setattr(TaggedEngine, "manifest", {"tags": ["epo"], "language_tags": True})
+    (translation,) = Translator(TaggedEngine()).translate(["a"], tag="epo")
+    assert translation.text == ">>EPO<< A"
 
 
 class LabellingEngine(FakeRun):

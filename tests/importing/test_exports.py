@@ -40,6 +40,9 @@ def test_an_export_gives_the_runs_texts_and_scores(runs, tmp_path, name, format,
     expected, translations = ours.translate(SOURCES, **search), theirs.translate(SOURCES)
     assert [t.text for t in translations] == [t.text for t in expected]
     assert [t.score for t in translations] == pytest.approx([t.score for t in expected], 1e-3)
+    if name == "opus":
+        tagged = [[t.text for t in x.translate(SOURCES, tag="epo")] for x in (ours, theirs)]
+        assert tagged[0] == tagged[1] != [t.text for t in expected]
     if format == "saved_model":
         texts = [t.text for t in expected]
         scored = ours.score(SOURCES, texts, word_penalty=0.2)

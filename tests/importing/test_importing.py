@@ -33,6 +33,7 @@ with_shared_toys = pytest.mark.skipif(
 SUPPORTED = ["post_relu_tied", "post_gelu", "default_normalizer", "opus_layout", "pre_ssru"]
 SUPPORTED += ["post_ssru_guided", "pre_swish_separate"]
 SOURCES = ["the old child sees a small house", "a cat", "yes, the river moves"]
+SPELLINGS = [">>epo<< a cat", " >>epo<<  a cat", ">>epo<<a cat", "\u00a0>>epo<<\u3000a cat"]
 TARGETS = ["la kato movas", "la maljuna infano vidas malgrandan domon", "jes"]
 
 
@@ -116,17 +117,54 @@ class TestVocabulary:
         from keras_transformer.text.graph import GraphTokenizer
 
         tokenizer = imported(TOYS / "opus").source_tokenizer
-        texts = [*SOURCES, ">>epo<< the cat"]
+        texts = [*SOURCES, ">>epo<< the cat", *SPELLINGS, ">>fra<<a", "a >>epo<<b"]
         rows = GraphTokenizer(tokenizer).tokenize(texts, add_eos=True).to_list()
         assert rows == tokenizer.tokenize(texts, add_eos=True)
         assert max(map(max, rows)) < tokenizer.vocabulary_size
 
     def test_a_language_is_one_token_and_no_separator_of_turns(self, imported, names):
         tokenizer = imported(TOYS / "opus").source_tokenizer
-        ids = tokenizer.tokenize(">>epo<< a cat")
-        assert ids[0] == names.index(">>epo<<") + 2
-        assert ids[1:] == tokenizer.tokenize("a cat")
-        assert tokenizer.turn_id is None and tokenizer.tags == ()
+        for text in SPELLINGS:
+            ids = tokenizer.tokenize(text)
+            assert ids[0] == names.index(">>epo<<") + 2
+            assert ids[1:] == tokenizer.tokenize("a cat")
+        assert tokenizer.turn_id is None and tokenizer.tags == ("epo",)
+
+    @pytest.mark.parametrize("kind", ["user_defined_symbols", "control_symbols"])
+    def test_a_language_that_is_a_piece_too_is_one_token(self, load_program, kind):
+        from keras_transformer.importing.vocabulary import Vocabulary, tokenizer_of
+        from keras_transformer.text.vocabulary import parsed
+
+        make = load_program(TOYS / "make.py")
+        model = parsed(make.sentencepiece_model(make.SOURCE, 50, **{kind: [">>epo<<"]}))
+        names = ["</s>", "<unk>", ">>epo<<", "▁a"]
+        tokenizer = tokenizer_of(Vocabulary(model, names, 0, 1), writes=False)
+        assert tokenizer.tags == ("epo",)
+        for text in SPELLINGS:
+            assert tokenizer.tokenize(text)[:2] == [4, 5]
+
+    def test_a_language_is_a_tag_that_is_checked_against_the_vocabulary(self, imported):
+        from keras_transformer.export.saved_model.signatures import Signatures
+
+        toy = imported(TOYS / "opus")
+        tokenizers = toy.source_tokenizer, toy.target_tokenizer
+        engine = ModelEngine(toy.model, *tokenizers, with_xla=False)
+        translator = Translator(engine)
+        (expected,) = engine.translate([">>epo<< a cat"], beam_size=1)
+        assert expected.text != engine.translate(["a cat"], beam_size=1)[0].text
+        received = translator.translate(["a cat", " "], tag="epo", beam_size=1)
+        assert [translation.text for translation in received] == [expected.text, ""]
+        assert [*translator.stream("a cat", tag="epo")][-1] == expected.text
+        (scored,) = translator.score(["a cat"], [expected.text], tag="epo")
+        (typed,) = translator.score(["  >>epo<<a cat"], [expected.text])
+        assert scored.log_probability == typed.log_probability
+        with pytest.raises(InputError, match="`tag` must be one of epo. Received: tag='fra'"):
+            translator.translate(["a cat"], tag="fra")
+        # The graph of a SavedModel reads the same.
+        texts = [*SPELLINGS, ">>epo<<", " >>epo<< "]
+        greedy = Signatures(engine, {}).concrete("greedy")
+        texts_of_graph = [text.decode() for text in greedy(text=texts)["translation"].numpy()]
+        assert texts_of_graph == [expected.text] * len(SPELLINGS) + [""] * 2
 
     def test_a_piece_of_the_other_side_keeps_its_text_in_a_translation(self, imported, names):
         source = sentencepiece.SentencePieceProcessor(model_file=str(TOYS / "opus" / "source.spm"))

@@ -35,7 +35,7 @@ class FakeEngine(Engine):
 
     def __init__(self, say, placeholders=EIGHT, annotates=False):
         self.say, tokens = say, {"placeholders": placeholders, "annotates_terms": annotates}
-        self.source_tokenizer = types.SimpleNamespace(tags=(), tokenize=list, **tokens)
+        self.source_tokenizer = types.SimpleNamespace(tag_tokens={}, tokenize=list, **tokens)
 
     def translate(self, texts, alignment=False, **options):
         self.texts, translations = texts, []
@@ -289,6 +289,16 @@ def test_options_of_a_text_are_those_of_its_blocks():
         translator.translate(sources, markup="html", phrases=[[], ["w"], []])
     with pytest.raises(InputError, match="one for each text. Received: 2 for 3 texts"):
         translator.translate(sources, markup="html", target_prefixes=["x", "y"])
+
+
+def test_a_tag_that_a_text_begins_with_is_the_tag_of_its_blocks():
+    engine = FakeEngine(lambda words: in_order(words)[1:])
+    tag = ">>epo<< "
+    engine.source_tokenizer.split_tag = lambda text: (tag.strip(), text.removeprefix(tag))
+    source = f"{tag}<p>a <b>b</b></p><p>c</p>"
+    (translation,) = Translator(engine).translate([source], markup="html")
+    assert engine.texts == [">>epo<< a b", ">>epo<< c"]
+    assert translation.text == "<p>A <b>B</b></p><p>C</p>"
 
 
 def test_an_item_without_a_placeholder_uses_the_alignment_that_an_engine_has():
@@ -589,9 +599,10 @@ class SplittingEngine(FakeEngine):
         return translations
 
 
-def test_tags_of_a_split_text_with_a_tag_of_the_corpus_do_not_drift():
+@pytest.mark.parametrize("token", ["<2de>", ">>2de<<"])
+def test_tags_of_a_split_text_with_a_tag_of_the_corpus_do_not_drift(token):
     engine = SplittingEngine(lambda words: in_order(words)[1:])
-    engine.source_tokenizer.tags = ("2de",)
+    engine.source_tokenizer.tag_tokens = {"2de": token}
     sentences = [f"S{number} a <b>b</b> c." for number in range(9)]
     (translation,) = Translator(engine).translate([" ".join(sentences)], markup="html", tag="2de")
     assert translation.text == " ".join(sentences).upper().replace("B>", "b>")
@@ -677,7 +688,7 @@ def test_a_model_of_annotations_reads_terms_with_their_translations(tmp_path):
 
 def test_tags_enclose_annotated_terms_as_they_do_others():
     engine = FakeEngine(lambda words: obedient(words)[:0:-1], annotates=True)
-    engine.source_tokenizer.tags = ("2de",)
+    engine.source_tokenizer.tag_tokens = {"2de": "<2de>"}
     translator = Translator(engine)
     source = "a <b>dog</b> runs {x} <i>big dog</i> there"
     translation = translator.translate([source], tag="2de", markup="html", glossary=TERMS)[0].text

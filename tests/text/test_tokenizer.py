@@ -179,6 +179,28 @@ def test_the_smallest_possible_size_is_named():
     assert Tokenizer.train_from_texts(texts, 15).vocabulary_size == 15
 
 
+@pytest.mark.parametrize(
+    ("options", "symbols"),
+    [({}, 0), ({"normalization": "identity"}, 0), ({"placeholders": 5, "tags": ("2de",)}, 6)],
+)
+@pytest.mark.parametrize("name", ["</s>", "＜/ｓ＞"])
+def test_a_size_that_an_error_names_works_where_texts_have_the_name_of_a_special_token(
+    options, symbols, name
+):
+    texts = [f"a {name} b qz"] * 20 + ["zig zig hoof"] * 20
+    spelled = name if options.get("normalization") else "</s>"
+    # Four special ids, the symbols, the space and single characters.
+    least = 4 + symbols + 1 + len(set(f"abqzighof{spelled}"))
+    with pytest.raises(InputError, match=f"too small for the characters.* at least {least},"):
+        Tokenizer.train_from_texts(texts, least - 1, **options)
+    with pytest.raises(InputError, match="too large for this text") as caught:
+        Tokenizer.train_from_texts(texts, 1000, **options)
+    largest = int(str(caught.value).split("at most ")[1].split()[0])
+    for size in (least, largest):
+        tokenizer = Tokenizer.train_from_texts(texts, size, **options)
+        assert tokenizer.vocabulary_size == size and UNK_ID not in tokenizer.tokenize(texts[0])
+
+
 @pytest.mark.parametrize("texts", [[], [""], ["  ", "\t"], ["▁▁"], ["▅ ▅"]])
 def test_no_text_is_refused(texts):
     with pytest.raises(InputError, match="needs some text|only characters that cannot be tokens"):

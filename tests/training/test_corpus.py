@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 from small_corpus import PAIRS, recipe_values, write_corpus
@@ -5,6 +7,7 @@ from small_corpus import PAIRS, recipe_values, write_corpus
 from keras_transformer import Tokenizer
 from keras_transformer.errors import InputError
 from keras_transformer.text import Labels
+from keras_transformer.text.vocabulary import parsed
 from keras_transformer.training import Recipe, corpus
 from keras_transformer.training.corpus import Corpus
 
@@ -249,6 +252,25 @@ def test_a_mistake_in_a_list_of_corpora_is_one_line(corpora, change, expected):
     assert expected in str(error.value)
 
 
+def test_a_tag_is_a_language_of_an_imported_model_or_a_new_name(corpora):
+    languages = {0: "epo", 1: "zho_Hant"}
+    for part, number in itertools.product(("train", "validation"), languages):
+        corpora["data"][part][number]["tag"] = languages[number]
+    with pytest.raises(InputError, match="only lower-case letters.* Received: zho_Hant"):
+        Recipe.from_dict(corpora)
+    corpora["training"] = {"start_from": "imported"}
+    texts = [text for pair in PAIRS for text in pair]
+    model = parsed(Tokenizer.train_from_texts(texts, 150).model_bytes)
+    for language in languages.values():  # as `importing` makes them
+        model.pieces.add(piece=f"▁>>{language}<<", type=model.pieces[0].USER_DEFINED)
+    tokenizer = Tokenizer(model.SerializeToString())
+    assert tokenizer.tags == ("epo", "zho_Hant")
+    corpus = Corpus(Recipe.from_dict(corpora), (tokenizer, tokenizer))
+    train = corpus.datasets((tokenizer, tokenizer))[0]["train"].pairs
+    sources = tokenizer.detokenize([train.source(0), train.source(32)])
+    assert sources == [f">>epo<< {PAIRS[0][0]}", f">>zho_Hant<< {PAIRS[0][1]}"]
+
+
 def test_terms_of_a_glossary_are_annotated_in_a_share_of_the_pairs_of_each_epoch(values, tmp_path):
     (tmp_path / "terms.tsv").write_text("dogs\tHund\nbook\tHund\nman\tMann\n", encoding="utf-8")
     cache = str(tmp_path / "cache")
@@ -301,7 +323,7 @@ def test_a_glossary_goes_with_what_it_can_change(values, text, data, message):
 def test_a_vocabulary_of_another_run_without_a_tag_or_annotations_is_refused(corpora, tmp_path):
     (tmp_path / "terms.tsv").write_text("dogs\tHunde\n", encoding="utf-8")
     tokenizer = Tokenizer.train_from_texts([text for pair in PAIRS for text in pair], 150)
-    with pytest.raises(InputError, match="has no tag 2de, 2en"):
+    with pytest.raises(InputError, match="has no tag 2de, 2en: it has none"):
         Corpus(Recipe.from_dict(corpora)).datasets((tokenizer, tokenizer))
     files = {"source": "train.en", "target": "train.de"}
     corpora["data"] |= {"train": files, "validation": files, "glossary": "terms.tsv"}

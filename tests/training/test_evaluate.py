@@ -134,6 +134,10 @@ def test_translations_are_saved_and_scored(tmp_path, monkeypatch):
     assert read_lines(saved) == [target for _, target in PAIRS]
     with pytest.raises(InputError, match="`tokenize` has no effect on perplexity"):
         evaluate_model("any", *files, tokenize="13a", of_references=True)
+    with pytest.raises(InputError, match="`beam_size` has no effect on perplexity"):
+        evaluate_model("any", *files, beam_size=3, of_references=True)
+    with pytest.raises(InputError, match="`tag` needs a model trained with tags"):
+        evaluate_model("any", *files, tag="2de", of_references=True)
     monkeypatch.setattr(Echo, "labels", read_lines(saved))
     with pytest.raises(InputError, match="`tokenize` has no effect on labels"):
         evaluate_model("any", *files, tokenize="13a")

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from keras_transformer.engine.inputs import batch_rows
 from keras_transformer.ids import PAD_ID
+from keras_transformer.text.graph import SPACES
 
 # Much of a step on a small model keeps only one core busy, so two loops run at once. More loops
 # need more memory: each chunk holds its own cache. `parallel_iterations` does not help, because
@@ -13,13 +14,10 @@ from keras_transformer.ids import PAD_ID
 _LOOPS = 2
 _TEXTS_PER_CALL = 64  # The size of chunks is chosen for this number of texts.
 
-# Characters that `str.strip` removes; RE2's `\s` knows only ASCII.
-_BLANK = "[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]*"
-
 
 def is_blank(text):
     """Returns bool `(batch,)`: whether `str.strip` would leave nothing of a string."""
-    return tf.strings.regex_full_match(text, _BLANK)
+    return tf.strings.regex_full_match(text, SPACES)
 
 
 def last_turns(ids, limit, turn_id):

@@ -231,7 +231,7 @@ class Signatures:
     def _align(self, text):
         ids = self._ids(text, "source")
         source_ids = tf.where(
-            not_blank(text, ids)[:, None], ids.to_tensor(default_value=PAD_ID), PAD_ID
+            self._not_blank(text, ids)[:, None], ids.to_tensor(default_value=PAD_ID), PAD_ID
         )
         source_ids = _trimmed(source_ids)
         longest = tf.shape(source_ids)[1]
@@ -290,6 +290,12 @@ class Signatures:
         ids = ids[:, : longest - 1]
         return tf.concat([ids, tf.fill([ids.nrows(), 1], EOS_ID)], axis=1)
 
+    def _not_blank(self, text, ids):
+        """Returns bool `(batch,)`: True for texts with more than spaces, a tag and EOS."""
+        other_ids = [EOS_ID, *self._engine.source_tokenizer.tag_ids]
+        is_of_text = tf.reduce_all(tf.not_equal(ids.values[:, None], other_ids), axis=1)
+        return tf.reduce_any(ids.with_values(is_of_text), axis=1) & ~is_blank(text)
+
     def _best(self, text, compiled, values=()):
         outputs = self._translate(text, compiled, 1, values)
         return {name: outputs[name][:, 0] for name in self._output_names}
@@ -298,7 +304,7 @@ class Signatures:
         """Calls `_search_in_chunks` for texts, and adds the texts of the hypotheses."""
         ids = self._ids(text, "source")
         outputs = self._search_in_chunks(
-            ids, not_blank(text, ids), compiled, n_best, values, further
+            ids, self._not_blank(text, ids), compiled, n_best, values, further
         )
         texts = self._detokenize(tf.reshape(outputs["ids"], [-1, self._width]))
         return {**outputs, "translation": tf.reshape(texts, [-1, n_best])}
@@ -360,7 +366,7 @@ class LabelSignature(Signatures):
 
     def _serving_default(self, text):
         ids, labels = self._ids(text, "source"), self._engine.labels
-        present = not_blank(text, ids)
+        present = self._not_blank(text, ids)
 
         def call(places):
             probabilities = self._run(pad_ids(ids, places, self._rows, self._source_lengths))
@@ -370,11 +376,6 @@ class LabelSignature(Signatures):
         places = longest_first(present, ids.row_lengths())
         outputs = in_chunks(places, call, nothing, self._chunk_size)
         return labelled(labels, outputs["probabilities"], present)
-
-
-def not_blank(text, ids):
-    """Returns bool `(batch,)`: True for texts that are not blank and have ids before EOS."""
-    return (ids.row_lengths() > 1) & ~is_blank(text)
 
 
 def _trimmed(ids):

@@ -152,11 +152,15 @@ def test_each_part_of_a_split_text_has_the_tag_of_the_whole(page):
       const engine = new Engine();
       engine.about = { tags: ["de"], source_lengths: [6] };
       const has = (word) => word === ">>epo<<";
-      engine.source = { has, encode: (text) => text.trim().split(/\\s+/) };
-      return ["<de>", ">>epo<<", "<fr>"].map((tag) => engine.split(`${tag} a b c d. E f g.`));
+      engine.source = { has, encode: (text) => text.match(/\\S+/g) ?? [] };
+      const starts = ["<de> ", " <de>", ">>epo<< ", " >>epo<<  ", ">>epo<<", "<fr> "];
+      const split = (start) => engine.split(`${start}a b c d. E f g.`);
+      return [...starts.map(split), engine.split("<de>"), engine.split(" >>epo<< ")];
     })"""
-    parts = [["<de> a b c d. ", "<de> E f g."], [">>epo<< a b c d. ", ">>epo<< E f g."]]
-    assert awaited(page, script) == [*parts, ["<fr> a b c d. ", "E f g."]]
+    of_own = ["<de> a b c d. ", "<de> E f g."]
+    of_language = [">>epo<< a b c d. ", ">>epo<< E f g."]
+    expected = [of_own] * 2 + [of_language] * 3 + [["<fr> a b c d. ", "E f g."], [], []]
+    assert awaited(page, script) == expected
 
 
 def test_lines_stay_lines_and_the_choice_of_search_is_kept(page):

@@ -31,10 +31,11 @@ export class Engine {
     return this.source.encode(text).length < this.about.source_lengths.at(-1);
   }
 
-  /** The tag that a text begins with, and the space after it; empty without one. */
-  tag(text) {
-    const [start, tag, name] = text.match(/^(<([a-z0-9][a-z0-9-]*)>|>>\S+?<<)\s+/) ?? [""];
-    return start && (name ? this.about.tags?.includes(name) : this.source.has(tag)) ? start : "";
+  /** The tag that a text begins with, with a space after it, or "", and the rest of the text. */
+  splitTag(text) {
+    const [start, tag, name] = text.match(/^\s*(<([a-z0-9][a-z0-9-]*)>|>>\S+?<<)\s*/) ?? [""];
+    const isTag = name ? !this.about.language_tags && this.about.tags?.includes(name) : tag && this.source.has(tag);
+    return isTag ? [`${tag} `, text.slice(start.length)] : ["", text];
   }
 
   /**
@@ -42,9 +43,9 @@ export class Engine {
    * gets the tag of the text.
    */
   split(text) {
-    if (!text.trim()) return [];
-    if (this.fits(text)) return [text];
-    const tag = this.tag(text);
+    const [tag, rest] = this.splitTag(text);
+    if (!rest.trim() || !this.source.encode(rest).length) return [];
+    if (this.fits(tag + rest)) return [tag + rest];
     const cut = (units, smaller) => {
       const whole = units.join("");
       if (this.fits(tag + whole)) return [whole];
@@ -54,7 +55,7 @@ export class Engine {
     };
     const characters = (word) => cut(segments(word, "grapheme"), (character) => cut([...character], (point) => [point]));
     const words = (sentence) => cut(segments(sentence, "word"), characters);
-    const sentences = segments(text.slice(tag.length), "sentence");
+    const sentences = segments(rest, "sentence");
     const parts = sentences.flatMap((sentence) => cut([sentence], words));
     return parts.filter((part) => part.trim()).map((part) => tag + part);
   }
