@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, first_line
 
 
 def iterate_lines(
@@ -110,6 +110,29 @@ def read_lines(path: str | os.PathLike) -> list[str]:
 
 
 @contextlib.contextmanager
+def writing(path: str | os.PathLike, temporary: str | os.PathLike = "") -> Iterator[None]:
+    """Names a file in the `OSError` of a write to it, such as that of a full disk.
+
+    The system names a file only where it is opened, and then by its `temporary` name. An error of
+    NumPy or TensorFlow, which has no number, becomes an input/output error.
+    """
+    try:
+        yield
+        return
+    except OSError as error:
+        is_named = error.filename not in (None, os.fspath(temporary))
+        if is_named and error.filename2 is None:  # A failed copy names its source, then its target.
+            raise
+        number, text = error.errno or errno.EIO, error.strerror or str(error)
+    except Exception as error:
+        if not hasattr(error, "error_code"):
+            raise
+        # TensorFlow: `variables/part-0; No space left on device [Op:SaveV2]`
+        number, text = errno.EIO, first_line(error).partition(" [Op:")[0].rpartition("; ")[2]
+    raise OSError(number, text, os.fspath(path))
+
+
+@contextlib.contextmanager
 def replaced_file(path: str | os.PathLike) -> Iterator[Path]:
     """Yields a temporary path, which is renamed to `path` when the `with` block succeeds.
 
@@ -120,9 +143,10 @@ def replaced_file(path: str | os.PathLike) -> Iterator[Path]:
     path = Path(path)
     temporary = path.with_name(f".{path.stem}.partial{path.suffix}")
     try:
-        yield temporary
-        sync(temporary)
-        rename_durably(temporary, path)
+        with writing(path, temporary):
+            yield temporary
+            sync(temporary)
+            rename_durably(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
 

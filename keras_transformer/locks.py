@@ -58,13 +58,12 @@ def locked_folder(path: str | os.PathLike, wait: bool = False) -> Iterator[None]
             raise InputError(f"{holder}. Wait until it has ended, or give another folder.")
         say(f"{holder}: waiting until it has ended.")
 
-    try:
+    with _naming(path):
         held = _hold(file, open_file, refuse_or_wait)
-    except OSError as error:
-        raise InputError(f"{os.fspath(path)}: cannot be written: {error.strerror}.") from None
     try:
-        os.ftruncate(held, 0)
-        os.write(held, f"{os.getpid()} {socket.gethostname()}".encode())
+        with _naming(path):
+            os.ftruncate(held, 0)
+            os.write(held, f"{os.getpid()} {socket.gethostname()}".encode())
         yield
     finally:
         # Removed while it is held: whoever opened it meanwhile sees that and makes another one.
@@ -74,6 +73,14 @@ def locked_folder(path: str | os.PathLike, wait: bool = False) -> Iterator[None]
         with contextlib.suppress(OSError):
             for parent in missing:
                 parent.rmdir()  # Only of a folder that was not made after all.
+
+
+@contextlib.contextmanager
+def _naming(path):
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{os.fspath(path)}: cannot be written: {error.strerror}.") from None
 
 
 def _holder(descriptor):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from keras_transformer.errors import InputError
-from keras_transformer.files import sync, write_whole
+from keras_transformer.files import sync, write_whole, writing
 from keras_transformer.locks import LOCK, held_folder, left_behind, locked_folder
 
 MANIFEST = "export.json"
@@ -163,9 +163,11 @@ class OwnedFolder:
                 staging.mkdir(parents=True)
             except OSError as error:
                 raise InputError(f"{output}: cannot be written: {error.strerror}.") from None
-            yield staging
-            for path in [*staging.rglob("*"), staging]:
-                sync(path)
+            with self._final_names(staging):
+                yield staging
+                for path in [*staging.rglob("*"), staging]:
+                    with writing(path):
+                        sync(path)
             self.check_replaceable(overwrite)  # Again: the block may have taken hours.
             arriving, leaving = self._entries(new), self._entries(output) if stays else [output]
             write_whole(temporary / "names", json.dumps([path.name for path in arriving]))
@@ -175,6 +177,17 @@ class OwnedFolder:
             for path in arriving:
                 os.rename(path, parent / path.name)
             sync(parent)
+
+    @contextlib.contextmanager
+    def _final_names(self, staging):
+        """Replaces a temporary path in an `OSError` by the path that the file would have."""
+        try:
+            yield
+        except OSError as error:
+            path = Path(os.fsdecode(error.filename or ""))
+            if path.is_relative_to(staging):
+                error.filename = os.fspath(Path(self._named, path.relative_to(staging)))
+            raise
 
     def _remove(self, temporary):
         """Removes a temporary folder; what an interrupted exchange has moved goes back before."""

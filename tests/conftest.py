@@ -1,5 +1,6 @@
 """What the tests share: few threads, one seed, tools that work on every Keras backend."""
 
+import contextlib
 import fcntl
 import gc
 import importlib.util
@@ -229,6 +230,23 @@ def varied():
         return models[variant]
 
     return varied
+
+
+@pytest.fixture
+def small_disk():
+    """`with small_disk(size)`: no file can grow beyond some bytes, as on a disk that is full."""
+    resource = pytest.importorskip("resource", reason="needs limits of Unix")
+
+    @contextlib.contextmanager
+    def small_disk(size):
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    return small_disk
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ def holder():
 
 
 @pytest.mark.parametrize("is_there", [False, True])
-def test_a_lock_leaves_nothing_and_needs_no_folder(tmp_path, is_there, monkeypatch):
+def test_a_lock_leaves_nothing_and_needs_no_folder(tmp_path, is_there, monkeypatch, small_disk):
     folder = tmp_path / "a" / "b" / "run"
     if is_there:
         folder.mkdir(parents=True)
@@ -49,6 +49,9 @@ def test_a_lock_leaves_nothing_and_needs_no_folder(tmp_path, is_there, monkeypat
         assert os.listdir(folder if is_there else folder.parent)
     assert sorted(tmp_path.rglob("*")) == before
     (tmp_path / "file").write_text("")
+    full = pytest.raises(InputError, match="new: cannot be written: File too large")
+    with small_disk(0), full, locked_folder(tmp_path / "new"):
+        pass
     with pytest.raises(InputError, match="cannot be written"), locked_folder(tmp_path / "file/run"):
         pass
 

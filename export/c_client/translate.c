@@ -3,16 +3,19 @@
  *   translate [--batch N] [--signature NAME] --operations FILE FOLDER < in.txt > out.txt
  *
  * A line in, a line out: "\n" and "\r" inside a translation become spaces. FILE is
- * tensorflow-text's _sentencepiece_tokenizer.so. The exit code is 0 on success, 2 for a mistake in
+ * tensorflow-text's _sentencepiece_tokenizer.so. FOLDER is an export, or a folder of numbered
+ * exports, of which the highest is used. The exit code is 0 on success, 2 for a mistake in
  * the arguments or the folder, 1 for anything else.
  */
 #define _POSIX_C_SOURCE 200809L
 
+#include <dirent.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tensorflow/c/c_api.h"
 
@@ -29,6 +32,42 @@ static void *allocate(void *old, size_t size) {
   void *memory = realloc(old, size);
   if (memory == NULL) fail(1, "stdin", "not enough memory");
   return memory;
+}
+
+static char *join(const char *folder, const char *name) {
+  size_t size = strlen(folder) + strlen(name) + 2;
+  char *path = allocate(NULL, size);
+  snprintf(path, size, "%s/%s", folder, name);
+  return path;
+}
+
+static bool has_model(const char *folder) {
+  char *path = join(folder, "saved_model.pb");
+  bool is_there = access(path, F_OK) == 0;
+  free(path);
+  return is_there;
+}
+
+/* The folder, or the highest of the numbered exports in it, as `keras-transformer serve`. */
+static const char *find_export(const char *folder) {
+  DIR *entries = has_model(folder) ? NULL : opendir(folder);
+  if (entries == NULL) return folder;
+  char *highest_path = NULL;
+  unsigned long long highest = 0;
+  for (struct dirent *entry; (entry = readdir(entries)) != NULL;) {
+    if (entry->d_name[strspn(entry->d_name, "0123456789")] != '\0') continue;
+    unsigned long long number = strtoull(entry->d_name, NULL, 10);
+    char *path = join(folder, entry->d_name);
+    if ((highest_path != NULL && number <= highest) || !has_model(path)) {
+      free(path);
+      continue;
+    }
+    free(highest_path);
+    highest_path = path;
+    highest = number;
+  }
+  closedir(entries);
+  return highest_path == NULL ? folder : highest_path;
 }
 
 /* The signatures of a SavedModel stand in a serialized MetaGraphDef. Of its wire format only what
@@ -204,7 +243,7 @@ int main(int argc, char **argv) {
   }
   if (folder == NULL) fail(2, "arguments", "expected the folder of a SavedModel");
   if (operations == NULL) fail(2, "arguments", "expected --operations _sentencepiece_tokenizer.so");
-  Model model = load(folder, signature, operations);
+  Model model = load(find_export(folder), signature, operations);
   translate_stdin(&model, batch);
   TF_Status *status = TF_NewStatus();
   TF_CloseSession(model.session, status);

@@ -9,9 +9,12 @@ import json
 import pathlib
 import sys
 
-import numpy as np
-import sentencepiece
-from ai_edge_litert.interpreter import Interpreter
+try:
+    import numpy as np
+    import sentencepiece
+    from ai_edge_litert.interpreter import Interpreter
+except ImportError as error:
+    sys.exit(f"translate: {error}: pip install ai-edge-litert sentencepiece")
 
 END_ID, UNKNOWN_ID = 2, 3  # 0 is padding, 1 the beginning of a sentence
 

@@ -13,9 +13,12 @@ import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before TensorFlow, which tells its start
 
-import grpc  # noqa: E402
-import tensorflow as tf  # noqa: E402
-from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc  # noqa: E402
+try:
+    import grpc
+    import tensorflow as tf
+    from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+except ImportError as error:
+    sys.exit(f'grpc_client: {error}: pip install "keras-transformer-nmt[serving-api]"')
 
 
 def predict(channel, inputs, model="translator", signature="serving_default", timeout_seconds=60.0):

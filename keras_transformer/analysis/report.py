@@ -35,6 +35,7 @@ from keras_transformer.engine.model_engine import ModelEngine
 from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError
+from keras_transformer.files import replaced_file, write_whole
 from keras_transformer.ids import BOS_ID
 from keras_transformer.models.config import check_transformer
 from keras_transformer.owned_folder import OwnedFolder
@@ -194,19 +195,20 @@ def write_report(
     page = attention_page(
         inspection.attention, translation.source_tokens, translation.tokens, title
     )
-    (folder / "attention.html").write_text(page, encoding="utf-8")
-    (folder / "alignment.txt").write_text(f"{report['alignment']}\n", encoding="utf-8")
-    np.savez_compressed(folder / "attention.npz", **inspection.attention._asdict())
+    write_whole(folder / "attention.html", page)
+    write_whole(folder / "alignment.txt", f"{report['alignment']}\n")
+    with replaced_file(folder / "attention.npz") as path:
+        np.savez_compressed(path, **inspection.attention._asdict())
     table = measure_heads(engine, pairs) if pairs is not None else []
     if table:
-        (folder / "heads.csv").write_text(heads_csv(table), encoding="utf-8")
+        write_whole(folder / "heads.csv", heads_csv(table))
         roles = [head.role for head in table]
         report["roles"] = {role: roles.count(role) for role in sorted(set(roles))}
     if has_pictures and _write_pictures(folder, inspection.pictures) and table:
         _write_pictures(folder, lambda: {"heads.png": plots.plot_heads(table)})
     report["files"] = sorted([*(path.name for path in folder.iterdir()), "report.json"])
     text = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
-    (folder / "report.json").write_text(text, encoding="utf-8")
+    write_whole(folder / "report.json", text)
     return report
 
 
@@ -218,7 +220,7 @@ def _write_pictures(folder, draw, *arguments):
         warnings.warn(f"{error} Only the page and the tables are written.", stacklevel=3)
         return False
     for name, figure in figures.items():
-        (folder / name).write_bytes(plots.png(figure))
+        write_whole(folder / name, plots.png(figure))
     return True
 
 

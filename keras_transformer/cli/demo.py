@@ -9,6 +9,7 @@ from keras_transformer.engine.translator import Translator
 from keras_transformer.errors import InputError, say
 from keras_transformer.export import export_run
 from keras_transformer.export.web.export import npm_command
+from keras_transformer.files import writing
 from keras_transformer.locks import locked_folder
 from keras_transformer.owned_folder import OwnedFolder
 from keras_transformer.training import Recipe, RunFolder
@@ -161,5 +162,7 @@ def _write_data(folder):
     for part, texts in parts.items():
         for side, lines in zip(_SIDES, texts, strict=True):
             text = "".join(line + "\n" for line in lines)
-            (folder / f"{part}.{side}").write_text(text, encoding="utf-8")
+            path = folder / f"{part}.{side}"
+            with writing(path):
+                path.write_text(text, encoding="utf-8")
     return parts["held_out"]

@@ -171,7 +171,8 @@ def _exit_for_os_error(error):
         return 141
     if error.errno not in _CANNOT_WRITE:
         raise error
-    say(f"cannot write: {error.strerror}.")
+    subject = "cannot write" if error.filename is None else f"{error.filename}: cannot be written"
+    say(f"{subject}: {error.strerror}.")
     return 2
 
 

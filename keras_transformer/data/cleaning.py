@@ -23,7 +23,7 @@ import regex
 from keras_transformer.data import iterate_pairs
 from keras_transformer.data.pairs import are_first, pair_hash
 from keras_transformer.errors import InputError, require
-from keras_transformer.files import iterate_lines
+from keras_transformer.files import iterate_lines, replaced_file, write_whole, writing
 from keras_transformer.options import check_choice, declared, option
 from keras_transformer.owned_folder import OwnedFolder
 
@@ -327,7 +327,7 @@ def clean_corpora(
         files = [name for corpus_names in names for name in corpus_names]
         report["files"] = [*files, _PICTURE, _REPORT]
         text = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
-        (staging / _REPORT).write_text(text, encoding="utf-8")
+        write_whole(staging / _REPORT, text)
     return {"output": os.fspath(output), **report}
 
 
@@ -369,13 +369,24 @@ def _size(pairs):
 def _examined(corpora, options, held_out, work, progress):
     """Returns the reason and the hash of each pair, in files: uint8 and uint64 `(pairs,)`."""
     examine = functools.partial(_examine, options=options, held_out=held_out)
-    with open(work / "reasons", "wb") as reasons, open(work / "hashes", "wb") as hashes:
+    with contextlib.ExitStack() as stack:
+        outputs = _opened([work / "reasons", work / "hashes"], stack)
         processes = options.processes or os.cpu_count() or 1
         for results, size in _map(examine, _chunks(corpora, options), processes):
-            for file, array in zip((reasons, hashes), results, strict=True):
-                array.tofile(file)
+            for output, array in zip(outputs, results, strict=True):
+                with writing(output.name):
+                    output.write(array)  # `tofile` would not report a full disk.
             progress("rules", size)
     return np.memmap(work / "reasons", np.uint8, "r+"), np.memmap(work / "hashes", np.uint64, "r")
+
+
+def _opened(paths, stack):
+    """Opens files to write, which `stack` closes."""
+    outputs = []
+    for path in paths:
+        stack.enter_context(writing(path))  # The last bytes are written when the file is closed.
+        outputs.append(stack.enter_context(open(path, "wb")))
+    return outputs
 
 
 def _map(function, chunks, processes):
@@ -428,8 +439,7 @@ def _write(corpora, names, reasons, options, staging, progress):
     for corpus, files in zip(corpora, names, strict=True):
         counts, corpus_start = np.zeros(len(_CODES), np.int64), start
         with contextlib.ExitStack() as stack:
-            paths = [staging / name for name in files]
-            outputs = [stack.enter_context(open(path, "wb")) for path in paths]
+            outputs = _opened([staging / name for name in files], stack)
             for chunk in _chunks([corpus], options):
                 chunk_reasons = np.asarray(reasons[start : start + len(chunk)])
                 counts += np.bincount(chunk_reasons, minlength=len(_CODES))
@@ -447,7 +457,8 @@ def _write(corpora, names, reasons, options, staging, progress):
                     else [map("\t".join, kept_pairs)]
                 )
                 for output, lines in zip(outputs, columns, strict=False):  # none kept
-                    output.write("".join(line + "\n" for line in lines).encode())
+                    with writing(output.name):
+                        output.write("".join(line + "\n" for line in lines).encode())
                 start += len(chunk)
                 progress("writing", _size(chunk))
         dropped = {
@@ -455,7 +466,8 @@ def _write(corpora, names, reasons, options, staging, progress):
         }
         row = {"files": files, "pairs": start - corpus_start, "kept": int(counts[0])}
         rows.append({**row, "dropped": dropped})
-    _picture(ratios).savefig(staging / _PICTURE, dpi=120)
+    with replaced_file(staging / _PICTURE) as path:
+        _picture(ratios).savefig(path, dpi=120)
     return {"corpora": rows, "examples": examples}
 
 

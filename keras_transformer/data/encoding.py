@@ -15,7 +15,7 @@ import numpy as np
 
 from keras_transformer.data.pairs import EncodedPairs, are_first, offsets_of, pair_hash
 from keras_transformer.errors import InputError
-from keras_transformer.files import write_whole
+from keras_transformer.files import write_whole, writing
 from keras_transformer.locks import locked_folder
 from keras_transformer.options import declared, option
 from keras_transformer.owned_folder import OwnedFolder
@@ -168,7 +168,7 @@ def encode_lines(
             with OwnedFolder(folder, _REPORT).staged(wait=True) as staging:
                 pairs, report = _encode(read, tokenizers, checks, staging, held_out, with_sources)
                 for name in ("source_offsets", "target_offsets", "lines"):
-                    np.save(staging / f"{name}.npy", getattr(pairs, name))
+                    _save(staging / f"{name}.npy", getattr(pairs, name))
                 write_whole(staging / _REPORT, json.dumps(dataclasses.asdict(report)))
                 del pairs
         except (InputError, OSError):
@@ -201,6 +201,14 @@ def _name(key, tokenizers, options, with_sources):
     checks = {**dataclasses.asdict(options), "with_sources": with_sources}
     content = ["with lines", key, models, checks]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _save(path, array):
+    """Writes a `.npy` file; `np.save`, like `tofile`, would not report each full disk."""
+    header = np.lib.format.header_data_from_array_1_0(array)
+    with writing(path), open(path, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        file.write(array)
 
 
 def _load(folder):
@@ -301,8 +309,8 @@ class _Side:
         if self._path is None:
             self._flats.append(flat)
             return
-        with open(self._path, "ab") as file:
-            flat.tofile(file)
+        with writing(self._path), open(self._path, "ab") as file:
+            file.write(flat)
 
     def finish(self, keep):
         """Returns the flat array and the offsets of the kept pairs."""
@@ -313,11 +321,11 @@ class _Side:
         offsets, unfiltered = offsets_of(lengths), self._path.with_suffix(".all")
         os.replace(self._path, unfiltered)
         all_ids = np.memmap(unfiltered, np.int32, "r")
-        with open(self._path, "wb") as file:
+        with writing(self._path), open(self._path, "wb") as file:
             for start in range(0, len(lengths), _CHUNK):
                 part = slice(start, start + _CHUNK)
                 flat = all_ids[offsets[start] : offsets[min(start + _CHUNK, len(lengths))]]
-                flat[np.repeat(keep[part], lengths[part])].tofile(file)
+                file.write(flat[np.repeat(keep[part], lengths[part])])
         unfiltered.unlink()
         return np.memmap(self._path, np.int32, "r"), offsets_of(lengths[keep])
 

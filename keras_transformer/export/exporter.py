@@ -15,7 +15,7 @@ from typing import Any
 
 from keras_transformer.engine.engine import Engine
 from keras_transformer.errors import InputError
-from keras_transformer.files import file_digests
+from keras_transformer.files import file_digests, write_whole
 from keras_transformer.owned_folder import MANIFEST, OwnedFolder
 from keras_transformer.text.tokenizer import tag_tokens
 
@@ -172,7 +172,7 @@ class Exporter(abc.ABC):
             manifest = {**self._common_fields(engine), "name": name, **fields}
             manifest.setdefault("files", file_digests(folder))
             _write_json(folder / MANIFEST, manifest)
-            (folder / "README.md").write_text(self.readme(manifest), encoding="utf-8")
+            write_whole(folder / "README.md", self.readme(manifest))
             verification = self.verify(engine, folder, manifest, verification_texts)
             _write_json(folder / "verification.json", verification)
             seconds = time.perf_counter() - start
@@ -229,10 +229,10 @@ def write_tokenizers(engine: Any, folder: Path) -> dict[str, str]:
     """Writes the SentencePiece models, one file if both sides share it; returns manifest fields."""
     source, target = engine.source_tokenizer, engine.target_tokenizer
     if source == target:
-        source.save(folder / "tokenizer.model")
+        write_whole(folder / "tokenizer.model", source.model_bytes)
         return dict.fromkeys(("source_tokenizer", "target_tokenizer"), "tokenizer.model")
-    source.save(folder / "source_tokenizer.model")
-    target.save(folder / "target_tokenizer.model")
+    write_whole(folder / "source_tokenizer.model", source.model_bytes)
+    write_whole(folder / "target_tokenizer.model", target.model_bytes)
     return {f"{side}_tokenizer": f"{side}_tokenizer.model" for side in ("source", "target")}
 
 
@@ -243,7 +243,7 @@ def read_template(name: str) -> string.Template:
 
 
 def _write_json(path, content):
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps(content, indent=2) + "\n")
 
 
 def log_step(message: str) -> None:

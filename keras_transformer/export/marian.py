@@ -14,6 +14,7 @@ from keras_transformer.export.child_process import imported_process
 from keras_transformer.export.exporter import Exporter, log_step, read_template
 from keras_transformer.export.options import MarianOptions
 from keras_transformer.export.verification import TOLERANCES, verify
+from keras_transformer.files import replaced_file, write_whole
 from keras_transformer.ids import BOS_ID, EOS_ID
 from keras_transformer.importing.marian import ACTIVATIONS, OPTIONS
 from keras_transformer.importing.weights import named_weights
@@ -60,7 +61,8 @@ class MarianExporter(Exporter):
 
     def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
         log_step("writing the weights and vocabularies")
-        np.savez(folder / "model.npz", **tensors_of(engine.model))
+        with replaced_file(folder / "model.npz") as path:
+            np.savez(path, **tensors_of(engine.model))
         vocabularies, command = _write_vocabularies(engine, folder)
         decoder = {
             "relative-paths": True,
@@ -136,7 +138,7 @@ def _write_vocabularies(engine, folder):
         spec = model.trainer_spec
         del model.pieces[:EOS_ID], spec.control_symbols[:]  # Neither padding nor BOS.
         spec.pad_id, spec.bos_id, spec.eos_id, spec.unk_id = -1, -1, 0, 1
-        (folder / f"{side}.spm").write_bytes(model.SerializeToString())
+        write_whole(folder / f"{side}.spm", model.SerializeToString())
         if names_ids:
             names = tokenizer.pieces_of(range(EOS_ID, tokenizer.vocabulary_size))
             _write_yaml(folder / f"{side}.vocab.yml", {name: id for id, name in enumerate(names)})
@@ -150,4 +152,4 @@ def _write_vocabularies(engine, folder):
 def _write_yaml(path, values):
     import yaml
 
-    path.write_text(yaml.safe_dump(values, sort_keys=False, allow_unicode=True), "utf-8")
+    write_whole(path, yaml.safe_dump(values, sort_keys=False, allow_unicode=True))

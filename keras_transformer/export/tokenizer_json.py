@@ -12,6 +12,7 @@ from sentencepiece import sentencepiece_model_pb2 as schema
 from keras_transformer.engine.engine import Engine
 from keras_transformer.errors import InputError
 from keras_transformer.export.exporter import write_tokenizers
+from keras_transformer.files import write_whole
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.quiet import stderr_kept_back
 from keras_transformer.text.tokenizer import Tokenizer
@@ -33,7 +34,7 @@ def write_all_tokenizers(engine: Engine, folder: Path) -> dict[str, str]:
     for name in set(names.values()):
         smaller = without_needless_rules(Tokenizer.load(folder / name).model_bytes)
         content = json.dumps(tokenizer_json(Tokenizer(smaller)), ensure_ascii=False)
-        (folder / name).with_suffix(".json").write_text(content, encoding="utf-8")
+        write_whole((folder / name).with_suffix(".json"), content)
     return names
 
 

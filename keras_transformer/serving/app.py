@@ -56,7 +56,7 @@ class _Api:
         progress_file: Path of a file on this machine that the replica appends its progress to.
 
     Raises:
-        InputError: The export is damaged or has changed.
+        InputError: The export is damaged or has changed, or cannot do `options.markup`.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class _Api:
                     file.write(f"{text}\n")
 
         tell("reading the model")
-        self._model = Model(export.path, options.threads, options.max_answer_bytes)
+        self._model = Model(export.path, options.threads, options.max_answer_bytes, options.markup)
         # After loading, to detect files that change while they are loaded.
         if digest_of(export.folder) != digest:
             raise InputError(f"{export.path}: the files have changed since they were deployed.")
@@ -92,7 +92,7 @@ class _Api:
         # JSON has `<` only in strings, where `\u003c` means the same.
         self._page = page.replace('"MODEL_NAME"', json.dumps(export.name).replace("<", "\\u003c"))
         limits = options.max_sentences, options.max_text_bytes
-        self._parser = Parser(self._model.signatures, *limits, options.markup)
+        self._parser = Parser(self._model.signatures, *limits, self._model.default_options)
         self._pool = concurrent.futures.ThreadPoolExecutor(options.threads)
         self._hung: Rejection | None = None
         # A SavedModel would divide a larger batch into chunks.

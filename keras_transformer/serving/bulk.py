@@ -1,6 +1,5 @@
 """Translates files with Ray Data or in this process: writes chunks, and joins them in order."""
 
-import contextlib
 import glob
 import hashlib
 import itertools
@@ -17,7 +16,14 @@ from typing import Any, Literal, get_args
 from keras_transformer.engine.engine import long_input_of_commands
 from keras_transformer.engine.translation import pair_lines
 from keras_transformer.errors import InputError, say
-from keras_transformer.files import digest_of, iterate_lines, one_line, replaced_file, write_whole
+from keras_transformer.files import (
+    check_writable,
+    digest_of,
+    iterate_lines,
+    one_line,
+    replaced_file,
+    write_whole,
+)
 from keras_transformer.locks import locked_folder
 from keras_transformer.options import check_choice
 from keras_transformer.serving.options import BulkOptions
@@ -92,7 +98,7 @@ def translate_corpus(
         job["records"] = records
     folder, started, lines = pathlib.Path(output), time.monotonic(), 0
     with locked_folder(folder):
-        _begin(folder, job)
+        _check_job(folder, job)
         files = [
             {"path": path, "name": name, "done": _parts(folder, name)}
             for path, name in zip(paths, names, strict=True)
@@ -106,11 +112,12 @@ def translate_corpus(
                     import ray
 
                     rows = _translated(files, chunk_lines, engine, workers)
-                    lines = _keep(folder, rows, (ray.exceptions.RayError, RuntimeError))
+                    lines = _keep(folder, job, rows, (ray.exceptions.RayError, RuntimeError))
             else:
                 worker = _Worker(**engine)
                 chunks = (row for file in files for row in _chunks(file, chunk_lines))
-                lines = _keep(folder, map(worker, chunks))
+                lines = _keep(folder, job, map(worker, chunks))
+        _write_job(folder, job)  # for inputs without lines
         for file in files:
             _join(folder, file["name"], records != "text")
         shutil.rmtree(folder / _PARTS, ignore_errors=True)
@@ -207,11 +214,10 @@ class _Worker:
             return {**row, "count": 0, "messages": []}
         # Not in `__init__`, because Ray endlessly restarts an actor that raises when it starts.
         if self._translator is None:
-            from keras_transformer.engine.translator import Translator
-
-            self._translator = Translator.load(self._model, self._threads)
-            long_input = long_input_of_commands(self._translator.engine)
-            self._options = {"long_input": long_input, **self._options}
+            try:
+                self._load()
+            except InputError as error:
+                return {**row, "error": str(error), "count": 0, "messages": []}
         translations: list[Any] = []
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
@@ -230,9 +236,21 @@ class _Worker:
             lines = [line for pair in pairs for line in pair_lines(*pair, self._records == "back")]
         return {**row, "lines": lines, "count": len(translations), "messages": messages}
 
+    def _load(self):
+        """Loads the model, and checks the options, because a wrong one is no line's fault."""
+        from keras_transformer.engine.translator import Translator
 
-def _keep(folder, rows, failures=()):
-    """Writes translated chunks as parts when they come; returns the number of lines."""
+        translator = Translator.load(self._model, self._threads)
+        options = {"long_input": long_input_of_commands(translator.engine), **self._options}
+        translator.translate([], **options)
+        self._translator, self._options = translator, options
+
+
+def _keep(folder, job, rows, failures=()):
+    """Writes translated chunks as parts when they come; returns the number of lines.
+
+    The job is written with the first part, so that a wrong option leaves no folder behind.
+    """
     started = reported = time.monotonic()
     lines = 0
     try:
@@ -241,6 +259,7 @@ def _keep(folder, rows, failures=()):
                 say(message)
             if row["error"]:
                 raise InputError(row["error"])
+            _write_job(folder, job)
             path = folder / _PARTS / row["name"] / f"{row['first']}.txt"
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, "".join(line + "\n" for line in row["lines"]))
@@ -272,41 +291,50 @@ def _parts(folder, name):
 def _join(folder, name, with_scores=False):
     """Joins all parts to the translated file, and writes their last column to a file of scores."""
     parts = sorted((folder / _PARTS / name).glob("[0-9]*.txt"), key=lambda path: int(path.stem))
-    names = [name, f"{name}.scores"] if with_scores else [name]
-    with contextlib.ExitStack() as stack:
-        # Renamed in reverse order: the file `name`, which shows that all is complete, is last.
-        paths = [stack.enter_context(replaced_file(folder / name)) for name in names]
-        translated, *scores = [stack.enter_context(open(path, "wb")) for path in paths]
-        for path in parts:
-            with open(path, "rb") as part:
-                if not scores:
-                    shutil.copyfileobj(part, translated)
-                for line in part:
-                    pair, _, score = line.rpartition(b"\t")
-                    translated.write(pair + b"\n")
-                    scores[0].write(score)
+    columns = {name: lambda line: line}
+    if with_scores:  # The file `name`, which shows that all is complete, is last.
+        columns = {
+            f"{name}.scores": lambda line: line.rpartition(b"\t")[2],
+            name: lambda line: line.rpartition(b"\t")[0] + b"\n",
+        }
+    for file_name, column in columns.items():
+        with replaced_file(folder / file_name) as path, open(path, "wb") as file:
+            for part in parts:
+                with open(part, "rb") as lines:
+                    file.writelines(map(column, lines))
 
 
-def _begin(folder, job):
-    """Makes the folder of a job, or checks that it is empty or holds the same job.
+def _check_job(folder, job):
+    """Checks that the folder of a job is missing or empty, or holds the same job.
 
     Raises:
         InputError: The folder holds other files, or cannot be written.
     """
-    content = json.dumps(job, indent=2, default=repr) + "\n"
     path = folder / _JOB
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         # Without the folder's lock and the file that a killed command may have left.
         names = {path.name for path in folder.iterdir()} - {".lock", ".bulk.partial.json"}
+    except FileNotFoundError:
+        return
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror}.") from None
     if names and _JOB not in names:
         raise InputError(f"{folder}: expected an empty folder, or one of the same job.")
-    if names and path.read_text(encoding="utf-8") != content:
+    if names and path.read_text(encoding="utf-8") != _content_of(job):
         rule = "holds the output of another job, whose model, options or inputs differ"
         raise InputError(f"{folder}: {rule}: see {_JOB}, or give another output folder.")
-    write_whole(path, content)
+    check_writable(path)
+
+
+def _write_job(folder, job):
+    """Makes the folder of a job, unless it is there."""
+    if not (folder / _JOB).exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / _JOB, _content_of(job))
+
+
+def _content_of(job):
+    return json.dumps(job, indent=2, default=repr) + "\n"
 
 
 def _names(paths, suffix):

@@ -78,12 +78,20 @@ class Model:
         path: Path of an export, or of its LiteRT file.
         threads: Number of threads that will call.
         max_answer_bytes: Maximum bytes of an answer.
+        markup: Markup that requests have by default.
+
+    Attributes:
+        engine: The export's engine.
+        signatures: Its signatures by name.
+        default_options: Options of requests that give none, by signature: `markup` where the engine
+            can do it.
 
     Raises:
-        InputError: The export is missing, damaged, or a classifier's.
+        InputError: The export is missing, damaged, or a classifier's, or its default signature
+            cannot do `markup`.
     """
 
-    def __init__(self, path: str, threads: int, max_answer_bytes: int):
+    def __init__(self, path: str, threads: int, max_answer_bytes: int, markup: str = "none"):
         from keras_transformer.engine.translator import Translator
 
         self._max_answer_bytes = max_answer_bytes
@@ -98,6 +106,20 @@ class Model:
             rule = "the server takes no language models; `keras-transformer translate` does."
             raise InputError(f"{path}: {rule}")
         self.signatures = signatures_of(self.engine)
+        self.default_options = {
+            name: self._default_options(name, markup) for name in self.signatures
+        }
+
+    def _default_options(self, name, markup):
+        if markup == "none":
+            return {}
+        try:  # Without texts the engine only checks the options.
+            _call(self._translator, name, [], self.signatures[name], {"markup": markup})
+        except InputError:
+            if name == DEFAULT:
+                raise
+            return {}
+        return {"markup": markup}
 
     def run(
         self, name: str, rows: Sequence[dict[str, Any]], options: Sequence[tuple[str, Any]] = ()
@@ -157,9 +179,10 @@ class Model:
         shapes = self.engine.manifest.get("shapes", {"rows": [1], "source_lengths": [16]})
         longest = options.warm_up_tokens + 1  # with EOS
         last = next((length for length in shapes["source_lengths"] if length >= longest), longest)
+        defaults = [(name, tuple(self.default_options[name].items())) for name in names]
         batches = [
-            (name, [{"text": self._text_of(min(length, longest) - 1)}] * rows)
-            for name in names
+            (name, [{"text": self._text_of(min(length, longest) - 1)}] * rows, options_of_name)
+            for name, options_of_name in defaults
             for length in shapes["source_lengths"]
             for rows in shapes["rows"]
             if length <= last and rows < 2 * options.max_batch_size
@@ -197,16 +220,16 @@ def _call(translator, name, rows, signature, options):
     elif name == "align":
         options["alignment"] = True
     elif name == "sample":
-        values = (rows[0][option] for option in PER_BATCH)
-        options |= {"sampling": True, **_nearest_sampling(*values)}
-        if "seed" in rows[0]:
+        values = {option: row[option] for row in rows[:1] for option in PER_BATCH}
+        options |= {"sampling": True, **_nearest_sampling(**values)}
+        if "seed" in signature.inputs:
             options["seed"] = [row["seed"] for row in rows]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # about truncated texts
         return translator.translate([row["text"] for row in rows], **options)
 
 
-def _nearest_sampling(temperature, top_k, top_p):
+def _nearest_sampling(temperature=1.0, top_k=0, top_p=1.0):
     """Returns the nearest options that sampling allows, as a SavedModel's signature does."""
     # A comparison with NaN is false: the temperature becomes 1e-6, top-p 1.
     return {

@@ -81,8 +81,8 @@ class ServerOptions(_Options):
 
     markup: Literal["none", "placeholders", "html"] = option(
         "none",
-        "what requests without a field `markup` preserve: placeholders: URLs, e-mail addresses and "
-        "placeholders; html: tags too",
+        "what requests without a field `markup` preserve, where their signature can do it: "
+        "placeholders: URLs, e-mail addresses and placeholders; html: tags too",
         strict=None,
     )
     replicas: pydantic.PositiveInt | Literal["auto"] = option(

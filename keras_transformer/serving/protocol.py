@@ -8,13 +8,17 @@ import base64
 import ipaddress
 import json
 import urllib.parse
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple
 
 import pydantic
 import pydantic_core
 from typing_extensions import TypedDict
 
+from keras_transformer.errors import did_you_mean
 from keras_transformer.options import Int32
+from keras_transformer.text.markup import count_blocks
 
 DEFAULT = "serving_default"
 # Content type of any body that `curl -d` sends.
@@ -23,6 +27,8 @@ _FORM = "application/x-www-form-urlencoded"
 _FILLERS = {"string": "", "float32": 0.0}
 _DATA_TYPES = {"float32": "FLOAT"}
 _NUMBERS = {"int32": Int32, "float32": pydantic.StrictFloat}
+# A longer unknown name would take seconds to compare with the known names.
+_MAX_NAME_LENGTH = 64
 # A longer glossary would take seconds of a thread, which searches its terms at each word.
 _MAX_TERMS = 1000
 
@@ -38,6 +44,7 @@ class _Options(TypedDict, total=False):
 
 
 _OPTIONS = pydantic.TypeAdapter(_Options)
+_FIELDS = ("signature_name", "instances", "inputs", *_Options.__annotations__)
 
 
 class Rejection(Exception):
@@ -113,7 +120,7 @@ class Parser:
         signatures: Signatures of the model by name.
         max_sentences: Maximum number of sentences per request.
         max_text_bytes: Maximum bytes of a text in UTF-8.
-        markup: Default markup of requests for translations.
+        default_options: Fields that a request without them has, by signature.
     """
 
     def __init__(
@@ -121,9 +128,9 @@ class Parser:
         signatures: dict[str, Signature],
         max_sentences: int,
         max_text_bytes: int,
-        markup: str = "none",
+        default_options: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     ):
-        self._signatures, self._markup = signatures, markup
+        self._signatures, self._default_options = signatures, default_options
         self._max_sentences = max_sentences
 
         def text(value):
@@ -141,7 +148,7 @@ class Parser:
         for name, (inputs, _) in signatures.items():
             row: Any = {key: types[tensor.dtype] for key, tensor in inputs.items()}
             rows: Any = list[TypedDict(name, row)]  # type: ignore[misc, operator]
-            self._rows[name] = pydantic.TypeAdapter(rows, config={"extra": "forbid"})
+            self._rows[name] = pydantic.TypeAdapter(rows)
 
     def parse(self, body: bytes) -> Predict:
         """Reads a body.
@@ -163,23 +170,52 @@ class Parser:
             raise Rejection(400, message)
         if ("instances" in document) == ("inputs" in document):
             raise Rejection(400, "Expected one of the keys 'inputs' and 'instances'")
+        self._check_names(document, _FIELDS, "A request has no field")
         by_row = "instances" in document
         fields = document["instances" if by_row else "inputs"]
-        rows = self._listed(fields, list(self._signatures[name].inputs), by_row)
+        rows = self._listed(fields, name, by_row)
         try:
             checked = self._rows[name].validate_python(rows)
-            markup = "none" if name == "score" else self._markup  # an option of translations
-            options = _OPTIONS.validate_python({"markup": markup, **document})
-            return Predict(name, checked, by_row, tuple(_hashable(options)))
+            defaults = self._default_options.get(name, {})
+            options = _OPTIONS.validate_python({**defaults, **document})
+            request = Predict(name, checked, by_row, tuple(_hashable(options)))
         except pydantic.ValidationError as error:
             first = error.errors(include_url=False)[0]
+        else:
+            self._check_blocks(request)
+            return request
         where = ", ".join(map(str, first["loc"]))  # place and name
         message = f"{first['msg'].removeprefix('Value error, ')}. Received: {shown(first['input'])}"
         status = 413 if first["type"] == "too_long" else 400
         raise Rejection(status, f"Failed to process element: {where}: {message}")
 
-    def _listed(self, values_of_request, inputs, by_row):
-        """Returns the unchecked inputs of each sentence by name."""
+    def _check_blocks(self, request):
+        """Raises `Rejection` (413) for HTML of too many blocks, which are texts for the model."""
+        if ("markup", "html") not in request.options:
+            return
+        count = sum(count_blocks(row["text"]) for row in request.rows if "text" in row)
+        if count > self._max_sentences:
+            rule = f"A request must have at most {self._max_sentences} sentences"
+            raise Rejection(413, f"{rule}, of which each block of HTML is one. Received: {count}")
+
+    def _check_names(self, names, known_names, rule):
+        """Raises `Rejection` (400) for an unknown name, with the nearest known name."""
+        for name in names:
+            if name in known_names:
+                continue
+            signatures = ", ".join(
+                signature for signature, (inputs, _) in self._signatures.items() if name in inputs
+            )
+            hint = did_you_mean(name[:_MAX_NAME_LENGTH], known_names)
+            hint = f" It is an input of: {signatures}." if signatures else hint
+            raise Rejection(400, f"{rule} {shown(name)}.{hint}")
+
+    def _listed(self, values_of_request, signature_name, by_row):
+        """Returns the inputs of each sentence by name; their values are unchecked."""
+        inputs = list(self._signatures[signature_name].inputs)
+
+        def check_names(names):
+            self._check_names(names, inputs, f"The signature {signature_name} has no input")
 
         def named(value):
             # The name of a single input is optional.
@@ -187,6 +223,8 @@ class Parser:
             return {inputs[0]: value} if is_bare and len(inputs) == 1 else value
 
         columns = {"instances": values_of_request} if by_row else named(values_of_request)
+        if isinstance(columns, dict) and not by_row:
+            check_names(columns)
         if not isinstance(columns, dict) or not by_row and set(columns) != set(inputs):
             raise Rejection(400, f"Expected an object of the inputs: {', '.join(inputs)}")
         if not all(isinstance(values, list) for values in columns.values()):
@@ -200,7 +238,10 @@ class Parser:
         if by_row and not count:
             raise Rejection(400, "No values in 'instances' array")
         if by_row:
-            return list(map(named, values_of_request))
+            rows = list(map(named, values_of_request))
+            for row in rows:
+                check_names(row if isinstance(row, dict) else ())
+            return rows
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_transformer.analysis import attention, plots
 from keras_transformer.errors import missing_package
+from keras_transformer.files import writing
 from keras_transformer.ids import BOS_ID
 from keras_transformer.training.callbacks import RunCallback
 from keras_transformer.training.optimizer import averaged_weights
@@ -36,6 +37,7 @@ class TensorBoard(RunCallback):
 
     def __init__(self, run: RunState):
         super().__init__(run)
+        self._folder = run.folder.tensorboard
         self._writers: dict[str, Any] = {}
 
     def on_train_begin(self, logs=None):
@@ -43,7 +45,7 @@ class TensorBoard(RunCallback):
 
         folder, rows = self.run.folder, self.run.history
         for part in ("train", "validation"):
-            for file in folder.tensorboard.glob(f"{part}/events.out.tfevents.*"):
+            for file in self._folder.glob(f"{part}/events.out.tfevents.*"):
                 file.unlink()
         text = folder.recipe_file.read_text(encoding="utf-8")
         indented = "".join(f"    {line}\n" for line in text.splitlines())  # code, in Markdown
@@ -61,19 +63,21 @@ class TensorBoard(RunCallback):
         self._add_curves(epoch + 1, logs)
 
     def on_train_end(self, logs=None):
-        for writer in self._writers.values():
-            writer.close()
+        for name, writer in self._writers.items():
+            with writing(self._folder / name):
+                writer.close()
         self._writers = {}
 
     def _add(self, name, summary, epoch, wall_time=None):
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-        if name not in self._writers:
-            self._writers[name] = EventFileWriter(str(self.run.folder.tensorboard / name))
         wall_time = time.time() if wall_time is None else wall_time
-        event = Event(wall_time=wall_time, step=epoch, summary=summary)
-        self._writers[name].add_event(event)
+        event, folder = Event(wall_time=wall_time, step=epoch, summary=summary), self._folder / name
+        with writing(folder):
+            if name not in self._writers:
+                self._writers[name] = EventFileWriter(str(folder))
+            self._writers[name].add_event(event)
 
     def _add_curves(self, epoch, values, wall_time=None):
         from tensorboard.plugins.scalar.summary_v2 import scalar_pb
@@ -83,8 +87,9 @@ class TensorBoard(RunCallback):
             name = "validation" if key.startswith("val_") else "train"
             summary = scalar_pb(key.removeprefix("val_"), float(value))
             self._add(name, summary, epoch, wall_time)
-        for writer in self._writers.values():
-            writer.flush()
+        for name, writer in self._writers.items():
+            with writing(self._folder / name):
+                writer.flush()
 
     def _heat_maps(self):
         from tensorboard.compat.proto.summary_pb2 import Summary

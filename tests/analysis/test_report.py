@@ -75,6 +75,13 @@ def test_the_report_holds_page_tables_and_pictures(inspection, tmp_path):
         assert content.startswith(b"\x89PNG") and len(content) > 3000
 
 
+def test_a_full_disk_is_an_error_that_names_the_file(inspection, tmp_path, small_disk):
+    pytest.importorskip("matplotlib", reason="comes with the extra [plots]")
+    with small_disk(99), pytest.raises(OSError) as caught:
+        write_report(tmp_path, inspection, 8)
+    assert caught.value.filename == str(tmp_path / "positions.png")
+
+
 def test_a_decoder_without_attention_has_neither_heads_nor_a_picture(engine, tmp_path):
     pytest.importorskip("matplotlib", reason="comes with the extra [plots]")
     config = TransformerConfig(150, 16, 2, 13, 1, 2, decoder="ssru", positions="none")

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -94,6 +95,15 @@ def test_a_result_that_cannot_be_written_is_one_line(shell):
     assert done.returncode == 2
     *_, line = done.stderr.splitlines()
     assert line == "keras-transformer: cannot write: No space left on device."
+
+
+def test_a_file_that_cannot_be_written_is_named_in_one_line(shell):
+    write_corpus(shell.folder / "corpus")
+    clean = "transformer clean corpus/train.en corpus/train.de --processes 1 --output out"
+    done = shell(f"ulimit -f 1; {clean}")  # files of 512 bytes
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    name = re.match("keras-transformer: (.+): cannot be written: File too large.", done.stderr)[1]
+    assert name in ("out/train.en", "out/train.de") and not (shell.folder / "out").exists()
 
 
 def test_a_closed_stdin_concerns_only_commands_that_read_it(shell):

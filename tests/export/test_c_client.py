@@ -42,18 +42,30 @@ def test_it_translates_lines_as_the_export_does(client, report, served, texts):
     assert done.stdout.decode() == "".join(text + "\n" for text in served(lines)[0])
 
 
-def test_a_line_break_in_a_translation_shifts_nothing(client, tmp_path):
+def save_model(folder, end):
+    """Writes a SavedModel whose translation is the text, a line break and an end."""
     import tensorflow as tf
 
     @tf.function(input_signature=[tf.TensorSpec((None,), tf.string, name="text")])
-    def broken(text):
-        return {"translation": tf.strings.join([text, "one"], "\n") + "\r"}
+    def translate(text):
+        return {"translation": tf.strings.join([text, end], "\n")}
 
-    module = tf.Module()
-    tf.saved_model.save(module, tmp_path, {"serving_default": broken})
+    tf.saved_model.save(tf.Module(), folder, {"serving_default": translate})
+
+
+def test_a_line_break_in_a_translation_shifts_nothing(client, tmp_path):
+    save_model(tmp_path, "one\r")
     done = client(str(tmp_path), stdin=b"a\n\nb\n")
     assert done.returncode == 0, done.stderr.decode()
     assert done.stdout == b"a one \n one \nb one \n"
+
+
+def test_the_highest_of_numbered_exports_is_used(client, tmp_path):
+    for name in ("2", "10", "x11", "9x"):
+        save_model(tmp_path / name, name)
+    (tmp_path / "12").mkdir()  # an export that is being copied there
+    done = client(f"{tmp_path}/", stdin=b"a\n")
+    assert (done.returncode, done.stdout) == (0, b"a 10\n"), done.stderr.decode()
 
 
 def test_mistakes_end_in_one_line_and_code_2(client, report, tmp_path):

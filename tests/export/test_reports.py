@@ -84,6 +84,23 @@ def test_links_are_read_once(tmp_path, monkeypatch):
     assert len(read) == 2
 
 
+@pytest.mark.parametrize(
+    ("format", "options", "name"),
+    [
+        ("saved_model", {"signatures": ["serving_default"]}, ""),
+        ("litert", {"source_lengths": [7], "beam_size": 1, "n_best": 1}, "/model.tflite"),
+        ("ctranslate2", {}, "/model.bin"),
+    ],
+)
+def test_a_full_disk_is_an_error_that_names_the_file_of_the_export(
+    engine, texts, tmp_path, small_disk, format, options, name
+):
+    with small_disk(3000), pytest.raises(OSError) as caught:
+        exporter_of(format).export(engine, tmp_path / "new", texts, **options)
+    assert caught.value.filename == f"{tmp_path}/new{name}"
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("format", ["saved_model", "litert", "ctranslate2"])
 def test_another_model_is_refused(report_of, make_engine, other_tokenizer, texts, format):
     sides = {"target_tokenizer": other_tokenizer, "tie_embeddings": "decoder"}

@@ -121,6 +121,24 @@ def test_the_grpc_client_translates_lines_and_tells_the_servers_error(broken, mo
         server.stop(None)
 
 
+@pytest.mark.parametrize(
+    ("program", "package", "command"),
+    [
+        ("tf_serving/grpc_client.py", "grpc", '"keras-transformer-nmt[serving-api]"'),
+        ("litert/translate.py", "ai_edge_litert", "ai-edge-litert sentencepiece"),
+    ],
+)
+def test_a_program_without_its_packages_says_in_one_line_what_to_install(
+    monkeypatch, program, package, command
+):
+    path = FOLDER.parent / program
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(path), run_name="__main__")
+    assert re.fullmatch(f"{path.stem}: [^\n]+: pip install {re.escape(command)}", ended.value.code)
+    assert package in ended.value.code
+
+
 def test_the_settings_fit_the_export(report):
     batching = (FOLDER / "batching.config").read_text()
     sizes = [int(size) for size in re.findall(r"^allowed_batch_sizes: (\d+)", batching, re.M)]

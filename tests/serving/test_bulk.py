@@ -17,11 +17,11 @@ from keras_transformer import Translation, Translator
 from keras_transformer.errors import InputError
 from keras_transformer.locks import locked_folder
 from keras_transformer.serving.bulk import (
-    _begin,
     _fingerprint,
     _join,
     _parts,
     _Worker,
+    _write_job,
     translate_corpus,
 )
 
@@ -109,7 +109,8 @@ def test_a_worker_says_which_lines_were_cut_and_which_text_is_at_fault(monkeypat
         assert long_input == "split"
         if "bad" in texts:
             raise InputError("text 2 is bad.")
-        warnings.warn("1 text was cut.", stacklevel=2)
+        if texts:
+            warnings.warn("1 text was cut.", stacklevel=2)
         return [Translation(text.upper(), 0.0) for text in texts]
 
     fields = {"labels": None, "turns": None, "reads_sources": True}
@@ -121,6 +122,47 @@ def test_a_worker_says_which_lines_were_cut_and_which_text_is_at_fault(monkeypat
     done = worker(dict(row))
     assert done["lines"] == ["X", "Y"] and done["messages"] == ["a, lines 1-2: 1 text was cut."]
     assert worker({**row, "lines": ["x", "bad"]})["error"] == "a, lines 1-2: text 2 is bad."
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"beamsize": 2}, "There is no option `beamsize`. Did you mean `beam_size`?"),
+        ({"records": "back", "n_best": 3, "beam_size": 2}, "`n_best` must be at most"),
+        ({"tag": "2de"}, "`tag` needs a model trained with tags"),
+        ({"markup": "xml"}, "`markup` must be one of placeholders, html"),
+        ({"long_input": "cut"}, "`long_input` must be one of"),
+        ({"glossary": {"a": "b"}}, "`glossary` needs a run folder"),
+        ({}, "in.txt, line 1: expected UTF-8 text."),
+    ],
+)
+def test_a_wrong_option_leaves_no_folder_that_would_refuse_the_corrected_command(
+    light, tmp_path, options, says
+):
+    source, output = tmp_path / "in.txt", tmp_path / "new" / "out"
+    source.write_bytes(b"a man\n" if options else b"\xff\n")
+    with pytest.raises(InputError) as caught:
+        translate_corpus(light, [source], output, with_ray=False, **options)
+    assert str(caught.value).removeprefix(f"{tmp_path}/").startswith(says)
+    assert list(tmp_path.iterdir()) == [source]
+    source.write_text("a man\n")
+    records = options.get("records", "text")
+    report = translate_corpus(light, [source], output, records, with_ray=False)
+    assert report["lines_translated"] == 1
+
+
+def test_a_wrong_option_of_the_command_with_ray_leaves_no_folder(light, tmp_path):
+    pytest.importorskip("ray.data")
+    write(tmp_path, "in.txt", "a man\n")
+    command = [sys.executable, "-m", "keras_transformer", "translate", f"--model={light}"]
+    command += ["--engine=ray", "--workers=1", "--beam-size=0", "--input=in.txt", "--output=out"]
+    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+    )
+    rule = "keras-transformer: `--beam-size` must be a positive integer below 2**31. Received: 0."
+    assert (done.returncode, done.stdout, done.stderr.splitlines()[-1:]) == (2, "", [rule])
+    assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
 
 
 def test_parts_become_a_file_in_order_and_a_damaged_one_is_none(tmp_path):
@@ -155,7 +197,7 @@ def test_another_job_does_not_mix_with_what_is_there(tmp_path):
     with locked_folder(output):
         with pytest.raises(InputError, match=f"out: process {os.getpid()} writes to this folder"):
             start(source)
-    _begin(output, {})
+    _write_job(output, {})
     with pytest.raises(InputError, match="another job"):
         start(source)
     glossary, copy = tmp_path / "terms.tsv", tmp_path / "copy.tsv"

@@ -7,6 +7,7 @@ import pytest
 
 from keras_transformer import Translation, Translator
 from keras_transformer.decoding import DecodingOptions
+from keras_transformer.engine.saved_model import SavedModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.options import FLOAT32
 from keras_transformer.serving import ServerOptions
@@ -29,6 +30,7 @@ class Engine:
     """An engine that notes its calls: upper case, the word "bad" fails."""
 
     labels = turns = None
+    noun = "this export"
     reads_sources = True
     source_tokenizer = None
     capabilities = frozenset({"translate", "score", "sample", "align"})
@@ -66,9 +68,9 @@ class Engine:
 def load(monkeypatch):
     """`load(engine)`: has `Translator.load` return it; gives a `Model`."""
 
-    def load(engine, threads=1):
+    def load(engine, threads=1, **options):
         monkeypatch.setattr(Translator, "load", lambda folder, threads: Translator(engine))
-        return Model("folder", threads, 1000)
+        return Model("folder", threads, 1000, **options)
 
     return load
 
@@ -153,6 +155,29 @@ def test_the_warm_up_runs_each_shape_that_is_compiled(load):
     unknown = ServerOptions(model="folder", warm_up_signatures="score")
     with pytest.raises(InputError, match="must name signatures that take only text.*score"):
         load(Engine()).warm_up(unknown)
+
+
+@pytest.mark.tensorflow
+def test_a_default_markup_is_that_of_the_signatures_which_can_do_it(load, toy):
+    engine, html = SavedModelEngine(toy / "1"), {"markup": "html"}
+    defaults = load(engine, markup="html").default_options
+    assert (defaults["serving_default"], defaults["align"], defaults["beam"]) == (html, html, {})
+    names, placeholders = load(engine).signatures, {"markup": "placeholders"}
+    defaults = load(engine, markup="placeholders").default_options
+    assert defaults == dict.fromkeys(names, placeholders)
+    assert load(engine).default_options == dict.fromkeys(names, {})
+
+
+def test_a_default_markup_is_warm_and_a_model_that_cannot_do_it_is_refused(load):
+    engine = Engine()
+    model = load(engine, markup="html")
+    assert model.default_options["score"] == {}
+    assert model.warm_up(ServerOptions(model="folder")) == 1
+    ((_, options),) = [call for call in engine.calls if call[0]]
+    assert options["alignment"]
+    engine.capabilities = frozenset({"translate"})
+    with pytest.raises(InputError, match="^`markup=html` needs alignments: .* this export.$"):
+        load(engine, markup="html")
 
 
 @pytest.mark.parametrize(

@@ -46,9 +46,15 @@ def test_rows_and_columns_become_rows():
         (b'{"inputs": ["a"], "instances": ["a"]}', "one of the keys"),
         (b'{"signature_name": "x", "inputs": ["a"]}', "serving_default"),
         (b'{"texts": ["a"]}', "one of the keys"),
-        (b'{"inputs": {"txt": ["a"]}}', "object of the inputs: text"),
-        (b'{"instances": [{"txt": "a"}]}', "0, text: field required"),
-        (b'{"instances": [{"text": "a", "more": 1}]}', "0, more: extra inputs"),
+        (b'{"inputs": {}}', "object of the inputs: text"),
+        (b'{"inputs": {"txt": ["a"]}}', 'serving_default has no input "txt". did you mean `text`?'),
+        (b'{"instances": ["a", {"txt": "a"}]}', 'no input "txt". did you mean `text`?'),
+        (b'{"instances": [{"text": "a", "seed": 1}]}', '"seed". it is an input of: sample'),
+        (b'{"signature_name": "sample", "instances": [{"text": "a"}]}', "0, seed: field required"),
+        (b'{"inputs": ["a"], "markups": "html"}', 'no field "markups". did you mean `markup`?'),
+        (b'{"inputs": ["a"], "signature": "sample"}', "did you mean `signature_name`?"),
+        (b'{"instances": ["a"], "seed": 3}', 'no field "seed". it is an input of: sample.'),
+        (b'{"inputs": ["a"], "%b": 3}' % (b"a_" * 400_000), 'no field "a_a_'),
         (b'{"instances": []}', "No values"),
         (b'{"instances": "a"}', "list"),
         (b'{"inputs": [5]}', "string"),
@@ -76,6 +82,7 @@ def test_a_malformed_request_names_its_mistake_in_one_line(body, says):
     [
         ({"inputs": ["a"] * 51}, "at most 50 sentences"),
         ({"inputs": ["ä" * 1001]}, "at most 2000 bytes"),
+        ({"inputs": ["<p>a", "<p>a" * 50], "markup": "html"}, "each block of HTML is one.* 51"),
         ({"inputs": ["a"], "glossary": {str(n): "b" for n in range(1001)}}, "at most 1000 items"),
     ],
 )
@@ -127,7 +134,9 @@ def test_fields_of_the_request_hold_for_all_of_its_sentences():
     assert options == (("markup", "html"), ("tag", "2fr"), ("glossary", (("b", "c"),)))
     none = b'{"instances": ["a"], "markup": "none", "glossary": {}}'
     assert parse(none).options == parse(b'{"instances": ["a"]}').options == ()
-    parser = Parser({**SIGNATURES, "score": Signature({"t": TEXT}, {})}, 1, 9, "placeholders")
+    score = Signature({"t": TEXT}, {})
+    defaults = {"serving_default": {"markup": "placeholders"}}
+    parser = Parser({**SIGNATURES, "score": score}, 1, 9, defaults)
     assert parser.parse(b'{"inputs": ["a"]}').options == (("markup", "placeholders"),)
-    score = b'{"signature_name": "score", "inputs": ["a"]}'
-    assert parser.parse(none).options == parser.parse(score).options == ()
+    body = b'{"signature_name": "score", "inputs": ["a"]}'
+    assert parser.parse(none).options == parser.parse(body).options == ()

@@ -15,7 +15,7 @@ import pytest
 from keras_transformer import Translation, Translator
 from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
-from keras_transformer.text.markup import protect
+from keras_transformer.text.markup import count_blocks, protect
 from keras_transformer.text.placeholders import Placeholders, with_placeholders
 from keras_transformer.text.restoring import restore
 
@@ -213,7 +213,7 @@ def test_other_elements_do_not_separate_texts(name):
 def test_markup_and_white_space_between_blocks_stays_as_it_is(source, texts, expected):
     engine = FakeEngine(backwards, Placeholders())
     (translation,) = Translator(engine).translate([source], markup="html")
-    assert engine.texts == texts
+    assert engine.texts == texts and count_blocks(source) >= len(texts)
     if expected is None:  # with words in another order
         words = [re.findall(r"[a-z]+|\S", text) for text in (source, translation.text.lower())]
         assert sorted(words[0]) == sorted(words[1])
@@ -442,6 +442,7 @@ def test_every_tag_and_item_of_ten_thousand_sources_is_there_once_and_nested_as_
     for _ in range(10_000):
         source = random_markup(rng)
         placeholders = rng.choice([Placeholders(), Placeholders(2), EIGHT])
+        assert count_blocks(source) >= len(protect(source, "html", placeholders))
         restored, is_rich = "", True
         for protected in protect(source, "html", placeholders):
             assert protected.text.count("<ph_") <= placeholders.size

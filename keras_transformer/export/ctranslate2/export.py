@@ -15,6 +15,7 @@ from keras_transformer.export.child_process import engine_process
 from keras_transformer.export.exporter import Exporter, log_step, write_tokenizers
 from keras_transformer.export.options import CTranslate2Options
 from keras_transformer.export.verification import TOLERANCES, Tolerance, verify
+from keras_transformer.files import writing
 from keras_transformer.models.config import check_portable, check_transformer
 
 if TYPE_CHECKING:
@@ -125,7 +126,8 @@ def convert_to_ctranslate2(
     spec.validate()
     spec.optimize(None if quantize == "none" else quantize)
     Path(output).mkdir(parents=True, exist_ok=True)
-    spec.save(str(output))
+    with writing(Path(output, "model.bin")):
+        spec.save(str(output))
 
 
 def check_convertible(config: Any) -> None:

@@ -16,7 +16,7 @@ from keras_transformer.export.litert.file import convert, custom_operations, joi
 from keras_transformer.export.options import LiteRTOptions
 from keras_transformer.export.tokenizer_json import write_all_tokenizers
 from keras_transformer.export.verification import TOLERANCES, verify
-from keras_transformer.files import file_digests
+from keras_transformer.files import file_digests, write_whole
 from keras_transformer.models.config import check_portable, check_transformer
 
 SOURCE_LENGTHS = (32, 64, 128)
@@ -43,7 +43,7 @@ class LiteRTExporter(Exporter):
         engine = with_limits(engine, options)
         content = join(convert(ids_to_ids(engine, options)), options["quantize"])
         check_custom_ops(content)
-        (folder / MODEL_FILE).write_bytes(content)
+        write_whole(folder / MODEL_FILE, content)
         return {
             **options,
             "max_source_length": engine.max_source_length,

@@ -28,6 +28,7 @@ from keras_transformer.export.exporter import (
 )
 from keras_transformer.export.options import SIGNATURES, SavedModelOptions
 from keras_transformer.export.verification import TOLERANCES, verify
+from keras_transformer.files import writing
 
 _MEANINGS = {
     "serving_default": "the best translation by beam search, and its score",
@@ -159,7 +160,8 @@ def _save(engine, folder, signatures, names, rows):
         module = tf.Module()
         module.weights = trackable_variables(engine.model)
         functions = {name: signatures.concrete(name) for name in names}
-        tf.saved_model.save(module, os.fspath(folder), functions)
+        with writing(folder):
+            tf.saved_model.save(module, os.fspath(folder), functions)
         if "serving_ids" in functions:
             _save_ids(engine, folder, module, functions["serving_ids"])
     return {**_operations(folder, functions), "warmup": write_warmup(folder, engine, names, rows)}
@@ -192,9 +194,9 @@ def _save_ids(engine, folder, module, function):
     import tensorflow as tf
 
     ids = folder / IDS
-    tf.saved_model.save(
-        module, os.fspath(ids), {"serving_default": function, "serving_ids": function}
-    )
+    functions = {"serving_default": function, "serving_ids": function}
+    with writing(ids):
+        tf.saved_model.save(module, os.fspath(ids), functions)
     # Both SavedModels have the same weights under the same names, so they share one file.
     shutil.rmtree(ids / "variables")
     (ids / "variables").mkdir()
@@ -202,7 +204,8 @@ def _save_ids(engine, folder, module, function):
         try:
             os.link(path, ids / "variables" / path.name)
         except OSError:  # a file system without hard links
-            shutil.copyfile(path, ids / "variables" / path.name)
+            with writing(ids / "variables" / path.name):
+                shutil.copyfile(path, ids / "variables" / path.name)
     write_tokenizers(engine, ids)
 
 

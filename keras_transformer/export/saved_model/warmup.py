@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras_transformer.engine.inputs import length_buckets, pad
 from keras_transformer.engine.model_engine import ModelEngine
 from keras_transformer.engine.run_folder import SENTENCES
+from keras_transformer.files import writing
 
 WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
 
@@ -42,7 +43,7 @@ def write_warmup(
     texts = _texts_of_lengths(engine)
     shapes = {name: [[1, min(texts)]] for name in signatures}
     shapes["serving_default"] = [[count, length] for length in texts for count in rows]
-    with tf.io.TFRecordWriter(str(path)) as writer:
+    with writing(path), tf.io.TFRecordWriter(str(path)) as writer:
         for name, signature_shapes in shapes.items():
             for count, length in signature_shapes:
                 record = prediction_log_pb2.PredictionLog()

@@ -23,7 +23,7 @@ from keras_transformer.export.litert.export import (
 from keras_transformer.export.litert.file import convert, join, traced
 from keras_transformer.export.options import WebOptions
 from keras_transformer.export.tokenizer_json import write_all_tokenizers
-from keras_transformer.files import file_digests
+from keras_transformer.files import file_digests, write_whole
 
 SOURCE_LENGTHS = (32, 96)
 """Numbers of source tokens that signatures are made for by default.
@@ -74,7 +74,7 @@ class WebExporter(Exporter):
         modules = options.pop("modules")
         engine = with_limits(engine, options)
         content, steps = _model(engine, options)
-        (folder / MODEL_FILE).write_bytes(content)
+        write_whole(folder / MODEL_FILE, content)
         tokenizers = write_all_tokenizers(engine, folder)
         _copy_files(folder, modules)
         return {
@@ -170,9 +170,9 @@ def _copy_files(folder, modules):
         if name == "litert/index.js":
             # Workers know no import maps.
             content = content.replace(_UTILITIES.encode(), b"./wasm-utils.js")
-        (folder / name).write_bytes(content)
+        write_whole(folder / name, content)
     for path in sorted(_STATIC.iterdir()):
-        (folder / path.name).write_bytes(path.read_bytes())
+        write_whole(folder / path.name, path.read_bytes())
     # A page needs neither the licence nor the tokenizers' models, which Python reads.
     digests = {
         name: digest
@@ -183,4 +183,4 @@ def _copy_files(folder, modules):
     version = hashlib.sha256(json.dumps(digests).encode()).hexdigest()[:16]
     del digests[worker.name]
     head = f"const VERSION = {json.dumps(version)};\nconst FILES = {json.dumps(digests)};\n"
-    worker.write_text(head + worker.read_text("utf-8"), "utf-8")
+    write_whole(worker, head + worker.read_text("utf-8"))

@@ -1,0 +1,132 @@
+"""The disk is full while a file is written: the error names the file."""
+
+import re
+import shutil
+import types
+
+import keras
+import numpy as np
+import pytest
+from small_corpus import PAIRS, write_corpus
+
+from keras_transformer.cli import demo
+from keras_transformer.data import encoding
+from keras_transformer.data.cleaning import clean_corpora
+from keras_transformer.engine.run_folder import RunFiles, save_model
+from keras_transformer.files import replaced_file, write_whole, writing
+from keras_transformer.serving import bulk
+from keras_transformer.text import Tokenizer
+from keras_transformer.training.tensorboard import TensorBoard
+
+
+def sample_pairs(folder):
+    return lambda: RunFiles(folder).write_sample_pairs(PAIRS)
+
+
+def model(folder):
+    small = keras.Sequential([keras.layers.Dense(97)])
+    small.build((None, 7))
+    return lambda: save_model(small, folder / "model.keras")
+
+
+def copied(folder):
+    (folder / "best.keras").write_bytes(bytes(999))
+
+    def copy():
+        with replaced_file(folder / "model.keras") as temporary:
+            shutil.copyfile(folder / "best.keras", temporary)
+
+    return copy
+
+
+def cleaned(folder):
+    corpus = write_corpus(folder / "corpus")
+    files = corpus / "train.en", corpus / "train.de"
+    return lambda: clean_corpora([tuple(map(str, files))], folder / "out", processes=1)
+
+
+def encoded(folder):
+    tokenizer = Tokenizer.train_from_texts([text for pair in PAIRS for text in pair], 150)
+    both, checks = (tokenizer, tokenizer), encoding.PairChecks(99, 99)
+    return lambda: encoding.encode_lines(lambda: iter(PAIRS), both, checks, folder / "cache")
+
+
+def array(folder):
+    return lambda: encoding._save(folder / "lines.npy", np.zeros(99))
+
+
+def joined(folder):
+    (folder / ".parts" / "a.tsv").mkdir(parents=True)
+    (folder / ".parts" / "a.tsv" / "1.txt").write_text("a cat\ta dog\t-0.5\n" * 9)
+    return lambda: bulk._join(folder, "a.tsv", True)
+
+
+def demo_data(folder):
+    return lambda: demo._write_data(folder)
+
+
+def curves(folder):
+    pytest.importorskip("tensorboard")
+    (folder / "recipe.yaml").write_text("data:\n" * 99)
+    paths = {"tensorboard": folder / "tensorboard", "recipe_file": folder / "recipe.yaml"}
+    datasets = {"train": types.SimpleNamespace(real_token_share=0.5)}
+    files = types.SimpleNamespace(**paths)
+    callback = TensorBoard(types.SimpleNamespace(folder=files, history=[], datasets=datasets))
+
+    def add():
+        callback.on_train_begin()
+        callback._add_curves(1, {"loss": 0.5})
+
+    return add
+
+
+@pytest.mark.parametrize(
+    ("prepare", "size", "name"),
+    [
+        (sample_pairs, 99, r"samples\.tsv"),
+        (model, 99, r"model\.keras"),
+        (copied, 99, r"model\.keras"),
+        (cleaned, 99, r"out/tmp\w+/hashes"),
+        (cleaned, 600, r"out/train\.(en|de)"),
+        (cleaned, 6000, r"out/length_ratios\.png"),
+        (encoded, 99, r"cache/\w{32}/source\.ids"),
+        (array, 700, r"lines\.npy"),
+        (joined, 30, r"a\.tsv\.scores"),
+        (joined, 60, r"a\.tsv"),
+        (demo_data, 99, r"held_out\.source"),
+        pytest.param(curves, 99, r"tensorboard/train", marks=pytest.mark.tensorflow),
+    ],
+)
+def test_the_error_of_a_full_disk_names_the_file(tmp_path, small_disk, prepare, size, name):
+    write = prepare(tmp_path)
+    with small_disk(size), pytest.raises(OSError, match="File too large") as caught:
+        write()
+    assert re.fullmatch(f"{re.escape(str(tmp_path))}/{name}", caught.value.filename)
+
+
+def test_an_error_of_another_file_keeps_its_name(tmp_path):
+    with pytest.raises(FileNotFoundError) as caught, writing(tmp_path / "a"):
+        (tmp_path / "b").read_bytes()
+    assert caught.value.filename == str(tmp_path / "b")
+
+
+@pytest.mark.tensorflow
+def test_errors_without_a_number_name_the_file_too(tmp_path):
+    import tensorflow as tf
+
+    message = "{{node SaveV2}} a/part-0; No space left on device [Op:SaveV2]"
+    errors = {
+        tf.errors.ResourceExhaustedError(None, None, message): "No space left on device",
+        OSError("9 requested and 7 written"): "9 requested and 7 written",
+    }
+    for error, reason in errors.items():
+        with pytest.raises(OSError, match=f"{reason}: '{tmp_path}'$"), writing(tmp_path):
+            raise error
+    with pytest.raises(ValueError, match="^no error of a file$"), writing(tmp_path):
+        raise ValueError("no error of a file")
+    (tmp_path / "a").write_text("before")
+    with pytest.raises(OSError), replaced_file(tmp_path / "a") as temporary:
+        write_whole(temporary, "after")
+        raise OSError("no space")
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a").read_text() == "before"
