@@ -11,12 +11,7 @@ from typing import Any, Literal
 
 from keras_transformer.decoding.options import without_excluded
 from keras_transformer.engine.engine import Engine
-from keras_transformer.engine.inputs import (
-    checked_phrases,
-    checked_texts,
-    one_for_each,
-    tagged,
-)
+from keras_transformer.engine.inputs import checked_phrases, checked_texts, one_for_each, tagged
 from keras_transformer.engine.manifest import has_labels
 from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.engine.translation import Translation
@@ -140,7 +135,7 @@ class Translator:
             raise InputError(f"`{name}` needs a model that writes text. Received: a classifier.")
         if markup is not None:
             return self._translate_marked(texts, markup, token, glossary, glossary_by, options)
-        texts = self._with_terms(texts, glossary, glossary_by, options)
+        texts = self._annotated(texts, glossary, glossary_by, options)
         return self.engine.translate(self._tagged(texts, token), **options)
 
     def _translate_marked(self, texts, markup, token, glossary, glossary_by, options):
@@ -149,6 +144,9 @@ class Translator:
         if markup == "html" and "align" not in self.engine.capabilities:
             rule = "`markup=html` needs alignments: a run, a CTranslate2 export, or a SavedModel"
             raise InputError(f"{rule} with `align`. Received: {self.engine.noun}.")
+        # A tag that a text begins with is the tag of each block.
+        split_tag = getattr(self.engine.source_tokenizer, "split_tag", lambda text: ("", text))
+        tokens, texts = zip(*map(split_tag, texts), strict=True) if texts else ((), ())
         protected = [protect(text, markup, self._placeholders) for text in texts]
         places = [place for place, blocks in enumerate(protected) for _ in blocks]
         blocks = list(itertools.chain(*protected))
@@ -158,8 +156,10 @@ class Translator:
             options["alignment"] = True
         texts = [block.text for block in blocks]
         try:
-            texts = self._with_terms(texts, glossary, glossary_by, options)
-            translations = self.engine.translate(self._tagged(texts, token), **options)
+            texts = self._annotated(texts, glossary, glossary_by, options)
+            pairs = zip(texts, (tokens[place] for place in places), strict=True)
+            sources = self._tagged([tagged(text, own or None) for text, own in pairs], token)
+            translations = self.engine.translate(sources, **options)
         except InputError as error:
             if error.index is None:
                 raise
@@ -183,14 +183,14 @@ class Translator:
             return False
         return True
 
-    def _with_terms(self, texts, glossary, glossary_by, options):
+    def _annotated(self, texts, glossary, glossary_by, options):
         """Returns texts with annotated terms, or adds the terms to the options of the search."""
         if glossary is None:
             return texts
         terms = glossary_of(glossary)
         if self._annotates_terms(glossary_by):
             return [annotate(text, terms.matches(text)) for text in texts]
-        options["phrases"] = _with_translations(options.get("phrases"), texts, terms)
+        options["phrases"] = _with_terms(options.get("phrases"), texts, terms)
         return texts
 
     def _annotates_terms(self, glossary_by):
@@ -281,21 +281,6 @@ class Translator:
         return {**without_excluded(defaults, values), **values}
 
 
-def _with_translations(phrases, texts, terms):
-    """Adds the translations of a glossary's terms to the phrases of each text.
-
-    A phrase that is also a translation of a term is not forced twice.
-    """
-    if phrases is None:
-        phrases = [()] * len(texts)
-    joined = []
-    for text, phrases_of_text in zip(texts, checked_phrases(phrases, len(texts)), strict=True):
-        translations = [match.translation for match in terms.matches(text)]
-        counts = collections.Counter(phrases_of_text) | collections.Counter(translations)
-        joined.append([*counts.elements()])
-    return joined
-
-
 def _of_blocks(options, places, count):
     """Returns the options of blocks from the options of `count` texts, given each block's text."""
     options = dict(options)
@@ -313,11 +298,27 @@ def _of_blocks(options, places, count):
     if "target_prefixes" in values_of_texts:  # The prefix belongs to the first block.
         pairs = zip(options["target_prefixes"], is_first, strict=True)
         options["target_prefixes"] = [prefix if first else "" for prefix, first in pairs]
+    counts = collections.Counter(places)
     for place, phrases in zip(places, options.get("phrases") or (), strict=False):
-        if phrases and (blocks := places.count(place)) > 1:
+        if phrases and counts[place] > 1:
             rule = "`phrases` are for texts that are not split."
-            raise InputError(f"{rule} Received: a text of {blocks} blocks.", place)
+            raise InputError(f"{rule} Received: a text of {counts[place]} blocks.", place)
     return options
+
+
+def _with_terms(phrases, texts, terms):
+    """Adds the translations of a glossary's terms to the phrases of each text.
+
+    A phrase that is also a translation of a term is not forced twice.
+    """
+    if phrases is None:
+        phrases = [()] * len(texts)
+    joined = []
+    for text, phrases_of_text in zip(texts, checked_phrases(phrases, len(texts)), strict=True):
+        translations = [match.translation for match in terms.matches(text)]
+        counts = collections.Counter(phrases_of_text) | collections.Counter(translations)
+        joined.append([*counts.elements()])
+    return joined
 
 
 def _without_alignment(translation):

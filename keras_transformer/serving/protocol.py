@@ -18,6 +18,7 @@ from typing_extensions import TypedDict
 
 from keras_transformer.errors import did_you_mean
 from keras_transformer.options import Int32
+from keras_transformer.text.markup import count_blocks
 
 DEFAULT = "serving_default"
 # Content type of any body that `curl -d` sends.
@@ -177,13 +178,25 @@ class Parser:
             checked = self._rows[name].validate_python(rows)
             defaults = self._default_options.get(name, {})
             options = _OPTIONS.validate_python({**defaults, **document})
-            return Predict(name, checked, by_row, tuple(_hashable(options)))
+            request = Predict(name, checked, by_row, tuple(_hashable(options)))
         except pydantic.ValidationError as error:
             first = error.errors(include_url=False)[0]
+        else:
+            self._check_blocks(request)
+            return request
         where = ", ".join(map(str, first["loc"]))  # place and name
         message = f"{first['msg'].removeprefix('Value error, ')}. Received: {shown(first['input'])}"
         status = 413 if first["type"] == "too_long" else 400
         raise Rejection(status, f"Failed to process element: {where}: {message}")
+
+    def _check_blocks(self, request):
+        """Raises `Rejection` (413) for HTML of too many blocks, which are texts for the model."""
+        if ("markup", "html") not in request.options:
+            return
+        count = sum(count_blocks(row["text"]) for row in request.rows if "text" in row)
+        if count > self._max_sentences:
+            rule = f"A request must have at most {self._max_sentences} sentences"
+            raise Rejection(413, f"{rule}, of which each block of HTML is one. Received: {count}")
 
     def _check_names(self, names, known_names, rule):
         """Raises `Rejection` (400) for an unknown name, with the nearest known name."""

@@ -105,6 +105,17 @@ def protect(source: str, markup: Markup, placeholders: Placeholders) -> list[Pro
     return [writer.close()]
 
 
+def count_blocks(source: str) -> int:
+    """Returns the greatest number of texts that `protect` makes of a source in HTML, fast."""
+    count, has_text, place = 0, False, 0
+    for tag in find_tags(source):
+        has_text |= not source[place : tag.start].isspace() and place < tag.start
+        place = tag.stop
+        if tag.is_block:
+            count, has_text = count + has_text, False
+    return max(count + (has_text or place < len(source)), 1)
+
+
 def _protect_blocks(source, tags, placeholders):
     blocks, place = [], 0  # All before the place is written.
     start, inline_tags = 0, []

@@ -28,7 +28,7 @@ _WITHOUT_SPACE = regex.compile(rf"{LETTER}|[\p{{Pe}}.,]", regex.V1)
 _SPECIAL = ("<s>", "</s>", "<pad>")
 # The token of a corpus or of a language, which begins each part of a split text.
 _TAG = re.compile(r"<[a-z0-9][a-z0-9-]*>|>>\S+<<")
-_MAX_TAGS = 8  # beside a tag, which may stand for a space
+_MAX_TAGS = 8  # next to a tag, which may stand for a space
 _TAKEN = 1e4  # More than the words of a translation can gain.
 _TINY, _LESS = 1e-7, 1e-2
 
@@ -595,7 +595,7 @@ class _Restorer:
         return name is not None and name[1] in SEPARATORS
 
     def _touch(self, left, right):
-        """Returns True if a placeholder and the unit beside it touch each other in the source."""
+        """Returns True if a placeholder and a unit touch each other in the source."""
         if right.piece is not None:
             start = self._pieces[right.piece].start
             if left.piece is not None:

@@ -10,14 +10,14 @@ from keras_transformer.text.placeholders import TAG
 
 # HTML's elements that begin on a new line, or in a box of their own, and so separate texts.
 # https://html.spec.whatwg.org/multipage/rendering.html
-_BLOCKS = frozenset(
-    """
-    address article aside blockquote body button caption center col colgroup dd details dialog dir
-    div dl dt fieldset figcaption figure footer form frameset h1 h2 h3 h4 h5 h6 head header hgroup
-    hr html legend li listing main menu nav noframes ol optgroup option p plaintext pre search
-    section select summary table tbody td textarea tfoot th thead title tr ul xmp
-    """.split()
+_SECTIONS = "address article aside body footer head header hgroup html main nav search section"
+_PARAGRAPHS = (
+    "blockquote center dialog div figcaption figure h1 h2 h3 h4 h5 h6 hr p plaintext title"
 )
+_LISTS = "dd details dir dl dt li listing menu ol pre summary ul xmp"
+_TABLES = "caption col colgroup table tbody td tfoot th thead tr"
+_FORMS = "button fieldset form frameset legend noframes optgroup option select textarea"
+_BLOCKS = frozenset(" ".join((_SECTIONS, _PARAGRAPHS, _LISTS, _TABLES, _FORMS)).split())
 _VERBATIM = frozenset(("listing", "pre", "textarea", "xmp"))  # White space in them counts.
 SEPARATORS = frozenset("audio br canvas embed iframe img input meter object progress video".split())
 """Names of elements that stand between words, but inside of a sentence."""

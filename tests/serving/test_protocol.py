@@ -82,6 +82,7 @@ def test_a_malformed_request_names_its_mistake_in_one_line(body, says):
     [
         ({"inputs": ["a"] * 51}, "at most 50 sentences"),
         ({"inputs": ["ä" * 1001]}, "at most 2000 bytes"),
+        ({"inputs": ["<p>a", "<p>a" * 50], "markup": "html"}, "each block of HTML is one.* 51"),
         ({"inputs": ["a"], "glossary": {str(n): "b" for n in range(1001)}}, "at most 1000 items"),
     ],
 )

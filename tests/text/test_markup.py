@@ -15,7 +15,7 @@ import pytest
 from keras_transformer import Translation, Translator
 from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
-from keras_transformer.text.markup import protect
+from keras_transformer.text.markup import count_blocks, protect
 from keras_transformer.text.placeholders import Placeholders, with_placeholders
 from keras_transformer.text.restoring import restore
 
@@ -213,7 +213,7 @@ def test_other_elements_do_not_separate_texts(name):
 def test_markup_and_white_space_between_blocks_stays_as_it_is(source, texts, expected):
     engine = FakeEngine(backwards, Placeholders())
     (translation,) = Translator(engine).translate([source], markup="html")
-    assert engine.texts == texts
+    assert engine.texts == texts and count_blocks(source) >= len(texts)
     if expected is None:  # with words in another order
         words = [re.findall(r"[a-z]+|\S", text) for text in (source, translation.text.lower())]
         assert sorted(words[0]) == sorted(words[1])
@@ -289,6 +289,16 @@ def test_options_of_a_text_are_those_of_its_blocks():
         translator.translate(sources, markup="html", phrases=[[], ["w"], []])
     with pytest.raises(InputError, match="one for each text. Received: 2 for 3 texts"):
         translator.translate(sources, markup="html", target_prefixes=["x", "y"])
+
+
+def test_a_tag_that_a_text_begins_with_is_the_tag_of_its_blocks():
+    engine = FakeEngine(lambda words: in_order(words)[1:])
+    tag = ">>epo<< "
+    engine.source_tokenizer.split_tag = lambda text: (tag.strip(), text.removeprefix(tag))
+    source = f"{tag}<p>a <b>b</b></p><p>c</p>"
+    (translation,) = Translator(engine).translate([source], markup="html")
+    assert engine.texts == [">>epo<< a b", ">>epo<< c"]
+    assert translation.text == "<p>A <b>B</b></p><p>C</p>"
 
 
 def test_an_item_without_a_placeholder_uses_the_alignment_that_an_engine_has():
@@ -432,6 +442,7 @@ def test_every_tag_and_item_of_ten_thousand_sources_is_there_once_and_nested_as_
     for _ in range(10_000):
         source = random_markup(rng)
         placeholders = rng.choice([Placeholders(), Placeholders(2), EIGHT])
+        assert count_blocks(source) >= len(protect(source, "html", placeholders))
         restored, is_rich = "", True
         for protected in protect(source, "html", placeholders):
             assert protected.text.count("<ph_") <= placeholders.size
