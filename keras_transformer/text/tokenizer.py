@@ -73,8 +73,8 @@ class Tokenizer:
         """Learns a vocabulary from the lines of text files.
 
         Args:
-            files: A path or a list of paths: UTF-8, plain or gzip (a name in `.gz`); both sides of
-                a parallel corpus for a joint vocabulary.
+            files: A path or a list of paths: UTF-8, plain or compressed (`.gz`, `.xz`, `.bz2`,
+                `.zst`); both sides of a parallel corpus for a joint vocabulary.
             vocabulary_size: Number of ids, including the four special ids.
             **options: Fields of `VocabularyOptions`.
 
