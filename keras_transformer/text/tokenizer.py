@@ -19,6 +19,7 @@ from keras_transformer.text.vocabulary import (
     known_ids,
     parsed,
     train_model,
+    warn_of_zero_width,
 )
 
 _SPECIAL_IDS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
@@ -114,6 +115,7 @@ class Tokenizer:
         texts = _checked(texts)
         if not any(text.strip() for text in texts):
             raise InputError("A vocabulary needs some text. Received: no text but white space.")
+        warn_of_zero_width(texts, vocabulary_options.normalization)
         placeholders = Placeholders(
             vocabulary_options.placeholders, vocabulary_options.placeholder_numbers
         )
