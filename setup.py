@@ -31,6 +31,8 @@ SERVE = [
     "typing_extensions>=4.16.0,<5",
 ]
 PLOTS = ["matplotlib>=3.11.2,<4"]
+# Reads corpora in `.zst`.
+ZSTD = ["zstandard>=0.25.0,<0.26"]
 # Reads Hugging Face's models; those of Marian and Firefox need nothing.
 IMPORT = ["safetensors>=0.8.0,<0.9"]
 # Rules for corpora, and the picture of what they dropped.
@@ -71,6 +73,7 @@ TEST = [
     *SERVING_API,
     *CLEAN,
     *IMPORT,
+    *ZSTD,
 ]
 
 setup(
@@ -134,6 +137,7 @@ setup(
         "plots": PLOTS,
         "serve": SERVE,
         "serving-api": SERVING_API,
+        "zstd": ZSTD,
     },
     entry_points={"console_scripts": ["keras-transformer = keras_transformer.cli.main:main"]},
 )

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import gzip
 import hashlib
+import io
 import os
 import re
 import tempfile
@@ -19,8 +20,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.errors import InputError, first_line
+from keras_transformer.errors import InputError, first_line, require
 
+COMPRESSED = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2", ".zst": "Zstandard"}
+"""Formats of compressed files by the endings of their names."""
+_BLOCK = 1 << 14  # bytes of a compressed file that are read at once
+_MAX_WINDOW = 1 << 31  # of Zstandard's format, as `zstd --ultra --long=31` writes it
 _POINTER = b"version https://git-lfs.github.com/spec/"
 
 
@@ -34,19 +39,20 @@ def iterate_lines(
     other. A byte order mark at the start is removed.
 
     Args:
-        path: Path of a plain file, or of a gzip file if the name ends in `.gz`.
+        path: Path of a plain file, or of a compressed file whose name has an ending of
+            `COMPRESSED`; `.zst` needs the extra `zstd`.
         may_be_empty: Whether a file may have no lines.
         errors: What to do about bytes that are not UTF-8, as in `bytes.decode`.
 
     Raises:
-        InputError: The file is missing, unreadable, empty, not gzip despite its name, or not
-            UTF-8; the message names the line of the first wrong byte.
+        InputError: The file is missing, unreadable, empty, not compressed despite its name, or
+            not UTF-8; the message names the line of the first wrong byte.
     """
     path, number = os.fspath(path), 0
     if os.path.isdir(path):
         raise InputError(f"{path}: expected a text file. Received: a directory.")
     try:
-        with gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb") as file:
+        with _opened(path) as file:
             for number, line in enumerate(file, 1):
                 if number == 1 and line == codecs.BOM_UTF8:
                     number = 0
@@ -54,13 +60,88 @@ def iterate_lines(
                 yield decode_line(line, number, path, errors)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; expected UTF-8 text.") from None
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        # EOFError means a truncated file; the others a wrong header or a wrong checksum.
-        raise InputError(f"{path}: expected a whole gzip file. Received: {error}") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
     if not number and not may_be_empty:
         raise InputError(f"{path}: the file is empty; expected one sentence per line.")
+
+
+@contextlib.contextmanager
+def _opened(path):
+    """Opens a file, which may be compressed; raises `InputError` if its compression is damaged."""
+    ending = os.path.splitext(path)[1]
+    if ending not in COMPRESSED:
+        with open(path, "rb") as file:
+            yield file
+        return
+    file, damage = _decompressed(path, ending)
+    try:
+        with file:
+            yield file
+    except (OSError, EOFError, damage) as error:
+        # EOFError means a truncated file. The system's own errors have a number.
+        if getattr(error, "errno", None) is not None:
+            raise
+        rule = f"expected a whole {COMPRESSED[ending]} file"
+        raise InputError(f"{path}: {rule}. Received: {error}") from None
+
+
+def _decompressed(path, ending):
+    """Returns the content of a compressed file as an open file, and the error for a damaged file.
+
+    Modules are imported late, because a build of Python may lack some of them.
+    """
+    if ending == ".gz":
+        return gzip.open(path, "rb"), zlib.error
+    if ending == ".xz":
+        import lzma
+
+        return lzma.open(path, "rb"), lzma.LZMAError
+    if ending == ".bz2":
+        import bz2
+
+        return bz2.open(path, "rb"), EOFError
+    zstandard = require("zstandard", f"Zstandard, for {path},", "zstd")
+    return io.BufferedReader(_ZstandardFile(path, zstandard)), zstandard.ZstdError
+
+
+class _ZstandardFile(io.RawIOBase):
+    """The content of a Zstandard file. The package's own file does not notice a truncated end."""
+
+    def __init__(self, path, zstandard):
+        self._file = open(path, "rb")
+        self._decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
+        self._blocks, self._content = filter(None, self._decompressed_blocks()), memoryview(b"")
+
+    def _decompressed_blocks(self):
+        frame = None  # A file may have several frames.
+        while block := self._file.read(_BLOCK):
+            while block:
+                if frame is None or frame.eof:
+                    frame = self._decompressor.decompressobj()
+                yield frame.decompress(block)
+                block = frame.unused_data
+        if frame is not None and not frame.eof:
+            raise EOFError("a frame ends before its end marker")
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        content = self._content or memoryview(next(self._blocks, b""))
+        size = min(len(buffer), len(content))
+        buffer[:size], self._content = content[:size], content[size:]
+        return size
+
+    def close(self):
+        self._file.close()
+        super().close()
+
+
+def without_compression(name: str) -> str:
+    """Returns the name or path of a file without the ending of a compressed file."""
+    stem, ending = os.path.splitext(name)
+    return stem if ending in COMPRESSED else name
 
 
 def decode_line(line: bytes, number: int, name: str | os.PathLike, errors: str = "strict") -> str:

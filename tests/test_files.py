@@ -1,6 +1,9 @@
+import bz2
 import gzip
 import io
+import lzma
 import os
+import sys
 import threading
 
 import pytest
@@ -14,13 +17,25 @@ from keras_transformer.files import (
     write_whole,
 )
 
+COMPRESS = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
+
+
+def compressed(content, ending):
+    if ending == ".zst":
+        zstandard = pytest.importorskip("zstandard", reason="comes with the extra [zstd]")
+        return zstandard.ZstdCompressor().compress(content)
+    return COMPRESS.get(ending, bytes)(content)
+
 
 def write(path, content):
-    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    path.write_bytes(compressed(content, path.suffix))
     return path
 
 
-@pytest.mark.parametrize("name", ["text.en", "text.en.gz"])
+FORMATS = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2", ".zst": "Zstandard"}
+
+
+@pytest.mark.parametrize("name", ["text.en", *(f"text.en{ending}" for ending in FORMATS)])
 @pytest.mark.parametrize(
     "content, lines",
     [
@@ -54,21 +69,47 @@ def test_the_first_wrong_byte_is_named_with_its_line(tmp_path, content, line, by
     assert byte in message and "\n" not in message
 
 
-def test_what_cannot_be_read_is_one_line_naming_the_file(tmp_path):
-    whole = gzip.compress(b"line\n" * 1000)
-    bad_checksum = whole[:-8] + bytes([whole[-8] ^ 255]) + whole[-7:]
+@pytest.mark.parametrize("ending", FORMATS)
+def test_a_compressed_file_is_read_whole(tmp_path, ending):
+    # Two parts, as of parallel programs, of which the second is longer than any buffer.
+    lines = ["one", "two", *(f"{number} {number**9}" for number in range(99_999))]
+    parts = b"one\ntw", "\n".join(["o", *lines[2:]]).encode()
+    path = tmp_path / f"text{ending}"
+    path.write_bytes(b"".join(compressed(part, ending) for part in parts))
+    assert read_lines(path) == lines
+
+
+def test_a_zstandard_file_has_frames_without_text_and_needs_a_package(tmp_path, monkeypatch):
+    skippable = b"\x50\x2a\x4d\x18\x03\0\0\0abc"
+    path = tmp_path / "text.zst"
+    path.write_bytes(skippable + compressed(b"one\n", ".zst") + skippable)
+    assert read_lines(path) == ["one"]
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    message = r"Zstandard, for .*text.zst, .*package zstandard.*keras-transformer-nmt\[zstd\]"
+    with pytest.raises(InputError, match=message):
+        read_lines(path)
+
+
+@pytest.mark.parametrize("ending", ["", *FORMATS])
+def test_what_cannot_be_read_is_one_line_naming_the_file(tmp_path, ending):
+    format, whole = f"whole {FORMATS.get(ending)} file", compressed(b"line\n" * 1000, ending)
     cases = {
-        "missing": (None, "no such file"),
-        "missing.gz": (None, "no such file"),
+        f"missing{ending}": (None, "no such file"),
+        f"empty{ending}": (compressed(b"", ending), "empty"),
+        f"bom_alone{ending}": (compressed(b"\xef\xbb\xbf", ending), "empty"),
         "directory": (None, "directory"),
-        "empty": (b"", "empty"),
-        "empty.gz": (gzip.compress(b""), "empty"),
-        "bom_alone": (b"\xef\xbb\xbf", "empty"),
-        "plain.gz": (b"plain text\n", "whole gzip file"),
-        "cut.gz": (whole[:-9], "whole gzip file"),
-        "checksum.gz": (bad_checksum, "whole gzip file"),
-        "garbled.gz": (whole[:12] + b"\xff" * 20 + whole[32:], "whole gzip file"),
     }
+    if ending:
+        cases |= {
+            f"plain{ending}": (b"plain text\n", format),
+            f"cut{ending}": (whole[:-9], format),
+            f"cut_in_two{ending}": (whole[: len(whole) // 2], format),
+            f"second_part_cut{ending}": (whole + whole[:-3], format),
+            f"garbled{ending}": (whole[:12] + b"\xff" * 20 + whole[32:], format),
+        }
+    if ending == ".gz":
+        bad_checksum = whole[:-8] + bytes([whole[-8] ^ 255]) + whole[-7:]
+        cases["checksum.gz"] = (bad_checksum, format)
     (tmp_path / "directory").mkdir()
     for name, (content, expected) in cases.items():
         path = tmp_path / name

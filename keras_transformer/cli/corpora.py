@@ -19,6 +19,7 @@ from keras_transformer.cli.arguments import (
     option_values,
 )
 from keras_transformer.errors import InputError
+from keras_transformer.files import without_compression
 
 _GROUPS = {
     "min_characters": "rules for a pair",
@@ -62,8 +63,8 @@ def _add_corpora(command):
         "corpora",
         nargs="+",
         metavar="FILE",
-        help="a source and its target, or several pairs of files, plain or .gz; a .tsv file has "
-        "both sides",
+        help="a source and its target, or several pairs of files, plain or compressed (.gz, .xz, "
+        ".bz2, .zst); a .tsv file has both sides",
     )
 
 
@@ -97,7 +98,7 @@ def _clean(options):
     shows_progress = is_terminal(sys.stderr) if options.progress is None else options.progress
     paths = [path for corpus in corpora for path in corpus if path is not None]
     total = None
-    if all(os.path.isfile(path) and not path.endswith(".gz") for path in paths):
+    if all(os.path.isfile(path) and path == without_compression(path) for path in paths):
         total = sum(map(os.path.getsize, paths)) * 2
     with progress_bar(total, shows_progress) as bar:
 
@@ -115,7 +116,7 @@ def paired(paths: list[str]) -> list[tuple[str, str | None]]:
     paths_left = list(paths)
     while paths_left:
         source = paths_left.pop(0)
-        if source.removesuffix(".gz").endswith(".tsv"):
+        if without_compression(source).endswith(".tsv"):
             corpora.append((source, None))
         elif not paths_left:
             rule = "A source needs its target after it; a file of both sides is named *.tsv"
@@ -126,7 +127,12 @@ def paired(paths: list[str]) -> list[tuple[str, str | None]]:
 
 
 _BULK = (
-    ("input", [str], "FILE", "text files, .gz too; default: the lines of stdin, pairs to stdout"),
+    (
+        "input",
+        [str],
+        "FILE",
+        "text files, compressed too; default: the lines of stdin, pairs to stdout",
+    ),
     ("output", str, "DIR", "folder of NAME.tsv and NAME.tsv.scores, to make or to continue"),
 )
 

@@ -79,7 +79,7 @@ def _add_translate_options(command):
         help="where: in this process, or over a Ray cluster; default: here",
     )
     output = ("output", str, "DIR", "folder to make or to continue")
-    add_options(group, ("input", [str], "FILE", "text files, .gz too"), output)
+    add_options(group, ("input", [str], "FILE", "text files, compressed too"), output)
     add_declared(group, BulkOptions, names=_OF_RAY)
     add_decoding(command)
 

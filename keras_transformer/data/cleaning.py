@@ -22,7 +22,13 @@ import regex
 from keras_transformer.data import iterate_pairs
 from keras_transformer.data.pairs import are_first, pair_hash
 from keras_transformer.errors import InputError, require
-from keras_transformer.files import iterate_lines, replaced_file, write_whole, writing
+from keras_transformer.files import (
+    iterate_lines,
+    replaced_file,
+    without_compression,
+    write_whole,
+    writing,
+)
 from keras_transformer.options import check_choice, declared, option
 from keras_transformer.owned_folder import OwnedFolder
 from keras_transformer.text.placeholders import ADDRESS
@@ -347,8 +353,8 @@ def clean_corpora(
 
     Args:
         corpora: Pairs of paths: two aligned files, or a TSV of two columns and None.
-        output: Folder to make: the cleaned files under their names without `.gz`, `report.json`,
-            and `length_ratios.png`.
+        output: Folder to make: the cleaned files under their names, without `.gz` or the ending of
+            another compressed format, `report.json`, and `length_ratios.png`.
         held_out: Paths of test sets. A pair is dropped if one of its sides equals a line, or a
             column of a TSV, except for case, accents, digits, punctuation and spaces.
         overwrite: Whether an earlier `output` of this function is replaced.
@@ -386,7 +392,7 @@ def clean_corpora(
 
 def _output_names(corpora):
     names = [
-        [os.path.basename(path).removesuffix(".gz") for path in corpus if path is not None]
+        [without_compression(os.path.basename(path)) for path in corpus if path is not None]
         for corpus in corpora
     ]
     all_names = [name for corpus_names in names for name in corpus_names]

@@ -22,6 +22,7 @@ from keras_transformer.files import (
     iterate_lines,
     one_line,
     replaced_file,
+    without_compression,
     write_whole,
 )
 from keras_transformer.locks import locked_folder
@@ -61,8 +62,9 @@ def translate_corpus(
 
     Args:
         model: Path of a run folder or an export, the same on all machines of the cluster.
-        inputs: Paths of the files, UTF-8, plain or `.gz`, read on this machine.
-        output: Folder to make; each translated file has the name of its input, without `.gz`.
+        inputs: Paths of the files, UTF-8, plain or compressed, read on this machine.
+        output: Folder to make; each translated file has the name of its input, without the ending
+            of a compressed file.
         records: `"text"` writes the best translation of each line. `"pairs"` writes TSVs of the
             line and all its hypotheses, `"back"` of hypotheses and line, with scores in
             `NAME.scores`.
@@ -360,14 +362,14 @@ def _content_of(job):
 
 def _names(paths, suffix):
     """Returns the names of the translated files."""
-    names = [os.path.basename(path).removesuffix(".gz") for path in paths]
+    names = [without_compression(os.path.basename(path)) for path in paths]
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"The inputs must have different names. Received: {name} twice.")
-        # Names with a point: `.parts`, temporary files, and ".gz" without its ending.
+        # Names with a point: `.parts`, temporary files, and ".gz", which has no ending.
         if name == _JOB or not name or name.startswith("."):
             raise InputError(
-                f"An input's name, without .gz, must not be {_JOB} nor begin with a point, "
+                f"An input's name must not be {_JOB} nor begin with a point, "
                 f"as the output folder's own files do. Received: {name!r}."
             )
     return [name + suffix for name in names]

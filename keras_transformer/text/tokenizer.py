@@ -21,6 +21,7 @@ from keras_transformer.text.vocabulary import (
     known_ids,
     parsed,
     train_model,
+    warn_of_zero_width,
 )
 
 _TAG = re.compile(r"\s*(<[a-z0-9][a-z0-9-]*>|>>\S+?<<)\s*")
@@ -82,8 +83,8 @@ class Tokenizer:
         """Learns a vocabulary from the lines of text files.
 
         Args:
-            files: A path or a list of paths: UTF-8, plain or gzip (a name in `.gz`); both sides of
-                a parallel corpus for a joint vocabulary.
+            files: A path or a list of paths: UTF-8, plain or compressed (`.gz`, `.xz`, `.bz2`,
+                `.zst`); both sides of a parallel corpus for a joint vocabulary.
             vocabulary_size: Number of ids, including the four special ids.
             **options: Fields of `VocabularyOptions`.
 
@@ -123,6 +124,7 @@ class Tokenizer:
         texts = _checked(texts)
         if not any(text.strip() for text in texts):
             raise InputError("A vocabulary needs some text. Received: no text but white space.")
+        warn_of_zero_width(texts, vocabulary_options.normalization)
         placeholders = Placeholders(
             vocabulary_options.placeholders, vocabulary_options.placeholder_numbers
         )

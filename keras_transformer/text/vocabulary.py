@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import pydantic
+import regex
 
 from keras_transformer.errors import InputError
 from keras_transformer.files import read_checked
@@ -27,6 +28,10 @@ _RESERVED = "\u2585"
 # Characters that cannot be tokens.
 _NEVER_TOKENS = {_RESERVED, "\0"}
 _SPECIAL_NAMES = {"<unk>", "<s>", "</s>", "<pad>"}
+# The normalizations `nmt_…` replace these characters by spaces. Persian and Telugu have non-joiners
+# within words, Khmer and Thai have zero-width spaces between words.
+_ZERO_WIDTH = regex.compile(r"(?<=[\p{L}\p{M}])[\u200b\u200c](?=\p{L})")
+_ZERO_WIDTH_SHARE = 0.01
 # Number of texts encoded in one call, to bound the memory for their ids.
 _AT_ONCE = 10_000
 SPACE = "\u2581"
@@ -150,6 +155,22 @@ def train_model(texts: Iterable[str], **options: Any) -> bytes:
             stacklevel=4,
         )
     return model
+
+
+def warn_of_zero_width(texts: Iterable[str], normalization: str) -> None:
+    """Warns once if many texts have zero-width characters that the normalization replaces."""
+    if not normalization.startswith("nmt_"):
+        return
+    has_zero_width = [bool(_ZERO_WIDTH.search(text)) for text in texts if text.strip()]
+    if sum(has_zero_width) > _ZERO_WIDTH_SHARE * len(has_zero_width):
+        better = normalization.removeprefix("nmt_")
+        # Without counts, so that the warning about a second vocabulary is the same.
+        warnings.warn(
+            f"More than 1% of the lines have zero-width characters within words. `{normalization}` "
+            f"replaces them by spaces; `{better}` keeps them (in a recipe: "
+            f"`text.normalization: {better}`).",
+            stacklevel=3,
+        )
 
 
 def _train(texts, **options):

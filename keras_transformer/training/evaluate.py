@@ -41,7 +41,7 @@ def evaluate_model(
 
     Args:
         model: Path of a run folder or an export.
-        source: Path of the source text, UTF-8, plain or `.gz`; None for a language model,
+        source: Path of the source text, UTF-8, plain or compressed; None for a language model,
             whose texts are in `reference`.
         reference: Path of its translation (or labels), aligned line by line; by default
             `source` has both, as a recipe's file without `target`.

@@ -100,9 +100,10 @@ class DataSection(PairChecks):
     )
     train: Annotated[_OneFile | _Training, pydantic.Discriminator(_tag_of)] = pydantic.Field(
         Files(),
-        description="Two aligned files, one sentence per line, UTF-8, plain or .gz; or one TSV "
-        "with two columns: {source: pairs.tsv}; a classifier's TSV has the label first. Or several "
-        "corpora: [{name: A, source: a.en, target: a.de, weight: 2, tag: 2de}, …]. Both parts are "
+        description="Two aligned files, one sentence per line, UTF-8, plain or compressed (.gz, "
+        ".xz, .bz2, .zst); or one TSV with two columns: {source: pairs.tsv}; a classifier's TSV "
+        "has the label first. Or several corpora: [{name: A, source: a.en, target: a.de, "
+        "weight: 2, tag: 2de}, …]. Both parts are "
         "required, except with `hold_out_every`.",
     )
     validation: Annotated[_OneFile | _Validation, pydantic.Discriminator(_tag_of)] = Files()

@@ -1,5 +1,6 @@
 import gzip
 import json
+import lzma
 import pathlib
 import random
 import re
@@ -21,7 +22,8 @@ pytest.importorskip("ftfy", reason="needs the extra `clean`")
 def write(folder, name, lines):
     path = folder / name
     text = "".join(line + "\n" for line in lines).encode(errors="surrogateescape")
-    path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    compress = {".gz": gzip.compress, ".xz": lzma.compress}.get(path.suffix, bytes)
+    path.write_bytes(compress(text))
     return str(path)
 
 
@@ -38,7 +40,7 @@ def test_pairs_that_break_no_rule_stay_in_order_in_files_of_their_names(tmp_path
     broken = ("Two dogs play in 1999.", "Zwei Hunde spielen 1998.")
     some = [*PAIRS[:7], broken, *PAIRS[7:11]]
     more = [*PAIRS[11:20], ("Copied text", "copied  text"), PAIRS[3]]
-    tsv = write(tmp_path, "more.tsv.gz", ["\t".join(pair) for pair in more])
+    tsv = write(tmp_path, "more.tsv.xz", ["\t".join(pair) for pair in more])
     corpora = [write_pairs(tmp_path, "some", some), (tsv, None)]
     reports = []
     for processes in (1, 2):
@@ -156,13 +158,13 @@ def test_the_command_pairs_files_and_passes_options_on(tmp_path, monkeypatch, ca
         return {"kept": 1}
 
     monkeypatch.setattr(clean, "clean_corpora", record)
-    arguments = ["a.en", "a.de", "b.tsv.gz", "--output", "out", "--without", "numbers", "copy"]
+    arguments = ["a.en", "a.de", "b.tsv.zst", "--output", "out", "--without", "numbers", "copy"]
     arguments += ["--source-scripts", "Han", "Hiragana", "--max-ratio", "2", "--overwrite"]
     assert cli.run(["clean", *arguments, "--held-out", "t.en"]) == 0
     assert json.loads(capsys.readouterr().out) == {"kept": 1}
     options = {"overwrite": True, "without": ["numbers", "copy"], "max_ratio": 2.0}
     options |= {"source_scripts": ["Han", "Hiragana"], "held_out": ["t.en"]}
-    assert asked == [([("a.en", "a.de"), ("b.tsv.gz", None)], "out", options)]
+    assert asked == [([("a.en", "a.de"), ("b.tsv.zst", None)], "out", options)]
     with pytest.raises(InputError, match="A source needs its target .* Received: c.en last."):
         paired(["a.tsv", "b.en", "b.de", "c.en"])
 

@@ -315,6 +315,29 @@ def test_normalization_is_chosen(sentences):
     assert Tokenizer.train_from_texts(sentences, 53).pieces("ﬁ") != same.pieces("ﬁ")
 
 
+# Persian, Telugu and Kannada have non-joiners within words, Khmer has zero-width spaces.
+ZERO_WIDTH = ["می‌خواهم بخوانم", "సాఫ్ట్‌వేర్ ఉంది", "ಸಾಫ್ಟ್‌ವೇರ್ ಇದೆ", "ខ្ញុំ\u200bស្រឡាញ់ អ្នក"]
+
+
+@pytest.mark.parametrize("text", ZERO_WIDTH)
+def test_zero_width_characters_within_words_are_kept_by_nfkc_which_a_warning_names(text):
+    character = "\u200c" if "\u200c" in text else "\u200b"
+    plain = text.replace(character, " ")
+    # Blank lines do not count, and neither do these characters at the ends of words.
+    plain = [*[plain] * 97, plain + character, "", character]
+    size = len(set(plain[0])) + 4  # its characters and the special tokens
+    for normalization, better in (("nmt_nfkc", "nfkc"), ("nmt_nfkc_cf", "nfkc_cf")):
+        message = f"More than 1% .* `{normalization}` .*in a recipe: `text.normalization: {better}`"
+        with pytest.warns(UserWarning, match=message):
+            lost = Tokenizer.train_from_texts([text] * 2 + plain, size, normalization=normalization)
+        assert lost.detokenize(lost.tokenize(text)) == plain[0]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            Tokenizer.train_from_texts([text] + plain, size, normalization=normalization)
+            kept = Tokenizer.train_from_texts([text] * 2 + plain, size + 1, normalization=better)
+        assert kept.detokenize(kept.tokenize(text)) == text
+
+
 def test_character_coverage_leaves_rare_characters_out():
     texts = ["the same line again and again"] * 100 + ["ж"]
     assert UNK_ID not in Tokenizer.train_from_texts(texts, 19).tokenize("ж")

@@ -1,4 +1,5 @@
 import itertools
+import warnings
 
 import numpy as np
 import pytest
@@ -35,6 +36,17 @@ def test_a_sample_is_of_lines_of_all_the_text_and_always_the_same(values):
     one, again = (Corpus(Recipe.from_dict(values)).tokenizers()[0] for _ in range(2))
     values["text"]["sample_sentences"] = None
     assert one == again != Corpus(Recipe.from_dict(values)).tokenizers()[0]
+
+
+def test_two_vocabularies_warn_once_of_characters_that_both_would_lose(values, tmp_path):
+    for name, text in (("train.en", "می\u200cخواهم بخوانم\n"), ("train.de", "ಸಾಫ್ಟ್\u200cವೇರ್ ಇದೆ\n")):
+        (tmp_path / name).write_text(text * 9, encoding="utf-8")
+    values["text"] = {"joint": False, "vocabulary_size": 14, "target_vocabulary_size": 16}
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("default")
+        Corpus(Recipe.from_dict(values)).tokenizers()
+    (warning,) = shown
+    assert "`text.normalization: nfkc`" in str(warning.message)
 
 
 def test_a_language_models_sample_is_of_its_lines_alone(values, tmp_path):
