@@ -187,7 +187,7 @@ class OwnedFolder:
         try:
             yield
         except OSError as error:
-            path = Path(os.fsdecode(error.filename or ""))
+            path = Path(str(error.filename))
             if path.is_relative_to(staging):
                 error.filename = os.fspath(Path(self._named, path.relative_to(staging)))
             raise

@@ -206,8 +206,11 @@ class Parser:
             signatures = ", ".join(
                 signature for signature, (inputs, _) in self._signatures.items() if name in inputs
             )
-            hint = did_you_mean(name[:_MAX_NAME_LENGTH], known_names)
-            hint = f" It is an input of: {signatures}." if signatures else hint
+            if signatures:
+                hint = f" It is an input of: {signatures}."
+            else:
+                near = did_you_mean(name[:_MAX_NAME_LENGTH], known_names)
+                hint = near or f" Known: {', '.join(known_names)}."
             raise Rejection(400, f"{rule} {shown(name)}.{hint}")
 
     def _listed(self, values_of_request, signature_name, by_row):

@@ -53,6 +53,7 @@ def test_rows_and_columns_become_rows():
         (b'{"signature_name": "sample", "instances": [{"text": "a"}]}', "0, seed: field required"),
         (b'{"inputs": ["a"], "markups": "html"}', 'no field "markups". did you mean `markup`?'),
         (b'{"inputs": ["a"], "signature": "sample"}', "did you mean `signature_name`?"),
+        (b'{"inputs": ["a"], "n_best": 3}', 'no field "n_best". known: signature_name, instances,'),
         (b'{"instances": ["a"], "seed": 3}', 'no field "seed". it is an input of: sample.'),
         (b'{"inputs": ["a"], "%b": 3}' % (b"a_" * 400_000), 'no field "a_a_'),
         (b'{"instances": []}', "No values"),
