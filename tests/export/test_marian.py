@@ -51,23 +51,60 @@ def folders():
     return [TOYS / "opus", TOYS / "student", *shared]
 
 
-@pytest.mark.parametrize("folder", folders(), ids=lambda folder: folder.name)
-def test_an_import_comes_back_with_its_arrays_vocabularies_and_search(folder, tmp_path):
+KINDS = ["pre_norm", "pre_norm_ssru", "two_tables", "own_output", "no_bias"]
+
+
+@pytest.mark.parametrize(
+    "folder", [*folders(), *map(pathlib.Path, KINDS)], ids=lambda path: path.name
+)
+def test_an_import_comes_back_with_its_arrays_vocabularies_and_search(
+    folder, tmp_path, load_program
+):
+    if folder.name in KINDS:
+        kind, folder = folder.name, tmp_path / folder.name
+        folder.mkdir()
+        load_program(TOYS / "make.py").make_kind(folder, kind)
+    output = tmp_path / "export"
+    output.mkdir()
     imported = import_model(folder)
     search = {**imported.decoding, "beam_size": 5, "word_penalty": 0.3, "length_penalty": 0.7}
-    written(tmp_path, engine_of(*imported), search)
+    written(output, engine_of(*imported), search)
     expected = marian.read_tensors(marian.model_file(folder))
-    received = marian.read_tensors(tmp_path / "model.npz")
+    received = marian.read_tensors(output / "model.npz")
     assert len(received.pop(marian.OPTIONS)) % 256 == 0
+    if "decoder_ff_logit_out_W" in expected:  # The transposed one is Marian's other form of it.
+        expected["decoder_ff_logit_out_Wt"] = expected.pop("decoder_ff_logit_out_W").T
+    # An import has a bias of zeros where the file has none.
+    size = imported.target_tokenizer.vocabulary_size - 2
+    expected.setdefault("decoder_ff_logit_out_b", np.zeros((1, size), "float32"))
     names = {name for name in expected if name != marian.OPTIONS and "QuantMultA" not in name}
     assert received.keys() == names
     for name in names:
         np.testing.assert_array_equal(received[name], expected[name], err_msg=name)
-    again = import_model(tmp_path)
+    again = import_model(output)
     assert again.source_tokenizer == imported.source_tokenizer
     assert again.target_tokenizer == imported.target_tokenizer
     assert again.model.config == imported.model.config
     assert again.decoding == search
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_if_one_side_has_unknown_pieces_both_vocabularies_are_files_of_all_ids(
+    side, tmp_path, load_program
+):
+    load_program(TOYS / "make.py").make_opus(tmp_path / "origin", incomplete=(side,))
+    imported = import_model(tmp_path / "origin")
+    tokenizers = {"source": imported.source_tokenizer, "target": imported.target_tokenizer}
+    assert [name for name in tokenizers if tokenizers[name].has_unknown_pieces] == [side]
+    (tmp_path / "export").mkdir()
+    written(tmp_path / "export", engine_of(*imported), imported.decoding)
+    for name, tokenizer in tokenizers.items():
+        text = (tmp_path / "export" / f"{name}.vocab.yml").read_text("utf-8")
+        names = {int(id): name for name, id in yaml.load(text, yaml.BaseLoader).items()}
+        ids = range(2, tokenizer.vocabulary_size)  # Marian has neither padding nor BOS.
+        assert [names[id - 2] for id in ids] == list(tokenizer.pieces_of(ids))
+    again = import_model(tmp_path / "export")
+    assert (again.source_tokenizer, again.target_tokenizer) == (*tokenizers.values(),)
 
 
 @pytest.mark.parametrize("name", ["opus", "student"])

@@ -4,9 +4,12 @@ python tests/data/marian/make.py
 
 opus      an OPUS-MT model: npz, source.spm, target.spm, and one vocab.yml that lacks some pieces
 student   a student of Firefox: binary file with int8 matrices, SSRU decoder, one vocabulary
+
+Tests make models of other kinds, see `KINDS`, and a model of Hugging Face.
 """
 
 import io
+import json
 import pathlib
 import struct
 
@@ -36,10 +39,10 @@ transformer-heads: {heads}
 transformer-dim-ffn: {inner}
 transformer-ffn-activation: {activation}
 transformer-ffn-depth: 2
-transformer-preprocess: ""
-transformer-postprocess: dan
+transformer-preprocess: "{preprocess}"
+transformer-postprocess: {postprocess}
 transformer-postprocess-emb: d
-transformer-postprocess-top: ""
+transformer-postprocess-top: "{preprocess}"
 transformer-decoder-autoreg: {autoreg}
 dec-cell: {cell}
 tied-embeddings-all: true
@@ -47,11 +50,28 @@ version: v1.12.42 b7be0e964 2025-05-24 22:34:42 -0700
 """
 
 
-def options(activation="swish", autoreg="self-attention", cell="gru"):
+# Activation, and arguments of `tensors`.
+KINDS = {
+    "pre_norm": ("gelu", {"pre": True, "tables": ("Wemb",)}),
+    "pre_norm_ssru": ("relu", {"pre": True, "ssru": True}),
+    "two_tables": ("gelu", {"tables": ("encoder_Wemb", "decoder_Wemb")}),
+    "own_output": ("swish", {"tables": ("encoder_Wemb", "decoder_Wemb"), "output": True}),
+    "no_bias": ("relu", {"ssru": True, "pre": True, "bias": False}),
+}
+
+
+def options(activation="swish", ssru=False, pre=False):
     """`special:model.yml`, padded with NULs to a multiple of 256."""
     sizes = {"width": WIDTH, "layers": LAYERS, "heads": HEADS, "inner": INNER}
-    choices = {"activation": activation, "autoreg": autoreg, "cell": cell}
-    text = OPTIONS.format(**sizes, **choices).encode()
+    cells = (
+        {"autoreg": "rnn", "cell": "ssru"} if ssru else {"autoreg": "self-attention", "cell": "gru"}
+    )
+    norms = (
+        {"preprocess": "n", "postprocess": "da"}
+        if pre
+        else {"preprocess": "", "postprocess": "dan"}
+    )
+    text = OPTIONS.format(**sizes, **cells, **norms, activation=activation).encode()
     return np.frombuffer(text.ljust(-(-len(text) // 256) * 256, b"\0"), "int8")
 
 
@@ -70,8 +90,18 @@ def sentencepiece_model(lines, size, **ids):
     return model.getvalue()
 
 
-def tensors(vocabulary_size, rng, ssru=False):
-    """Random tensors of a post-norm model under Marian's names."""
+def tensors(vocabulary_size, rng, ssru=False, pre=False, tables=("Wemb",), output=False, bias=True):
+    """Random tensors under Marian's names.
+
+    Args:
+        vocabulary_size: Number of rows of each table.
+        rng: Generator.
+        ssru: Whether the decoder is recurrent.
+        pre: Whether normalizations are before the sublayers.
+        tables: Names of the tables of embeddings.
+        output: Whether the output has a matrix of its own.
+        bias: Whether the output has a bias.
+    """
     arrays = {}
 
     def matrix(name, rows, columns, bias=None):
@@ -79,25 +109,29 @@ def tensors(vocabulary_size, rng, ssru=False):
         if bias is not None:
             arrays[bias] = rng.normal(size=(1, columns), scale=0.1).astype("float32")
 
-    def norm(name):
-        arrays[f"{name}_ln_scale"] = rng.uniform(0.5, 1.5, (1, WIDTH)).astype("float32")
-        arrays[f"{name}_ln_bias"] = rng.normal(size=(1, WIDTH), scale=0.1).astype("float32")
+    def norm(name, end="_pre" if pre else ""):
+        arrays[f"{name}_ln_scale{end}"] = rng.uniform(0.5, 1.5, (1, WIDTH)).astype("float32")
+        arrays[f"{name}_ln_bias{end}"] = rng.normal(size=(1, WIDTH), scale=0.1).astype("float32")
 
     def attention(name):
         for letter in "qkvo":
             matrix(f"{name}_W{letter}", WIDTH, WIDTH, f"{name}_b{letter}")
         norm(f"{name}_Wo")
 
-    table = rng.normal(size=(vocabulary_size, WIDTH), scale=WIDTH**-0.5)
-    arrays["Wemb"] = table.astype("float32")
-    arrays["decoder_ff_logit_out_b"] = rng.normal(size=(1, vocabulary_size)).astype("float32")
+    for name in tables:
+        table = rng.normal(size=(vocabulary_size, WIDTH), scale=WIDTH**-0.5)
+        arrays[name] = table.astype("float32")
+    if output:
+        matrix("decoder_ff_logit_out_W", WIDTH, vocabulary_size)
+    if bias:
+        arrays["decoder_ff_logit_out_b"] = rng.normal(size=(1, vocabulary_size)).astype("float32")
     for side in ("encoder", "decoder"):
         for number in range(1, LAYERS + 1):
             name = f"{side}_l{number}"
             if side == "decoder" and ssru:
                 matrix(f"{name}_rnn_W", WIDTH, WIDTH)
                 matrix(f"{name}_rnn_Wf", WIDTH, WIDTH, f"{name}_rnn_bf")
-                norm(f"{name}_rnn_ffn")
+                norm(f"{name}_rnn" if pre else f"{name}_rnn_ffn")
             else:
                 attention(f"{name}_self")
             if side == "decoder":
@@ -105,6 +139,8 @@ def tensors(vocabulary_size, rng, ssru=False):
             matrix(f"{name}_ffn_W1", WIDTH, INNER, f"{name}_ffn_b1")
             matrix(f"{name}_ffn_W2", INNER, WIDTH, f"{name}_ffn_b2")
             norm(f"{name}_ffn_ffn")
+        if pre:
+            norm(f"{side}_top", end="")
     return arrays
 
 
@@ -136,7 +172,8 @@ def binary(items):
     return head + struct.pack("<Q", gap) + bytes(gap) + b"".join(contents)
 
 
-def make_opus(folder):
+def make_opus(folder, incomplete=("source", "target"), **kind):
+    """Writes an OPUS-MT model, whose vocabulary lacks pieces of the `incomplete` sides."""
     folder.mkdir(exist_ok=True)
     pieces = {}
     for side, lines in (("source", SOURCE), ("target", TARGET)):
@@ -145,7 +182,12 @@ def make_opus(folder):
         processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         pieces[side] = [processor.id_to_piece(i) for i in range(3, len(processor))]
     # Each fifth piece of a side is missing, as where a corpus had it nowhere.
-    listed = [piece for side in pieces.values() for i, piece in enumerate(side) if i % 5]
+    listed = [
+        piece
+        for side, names in pieces.items()
+        for i, piece in enumerate(names)
+        if i % 5 or side not in incomplete
+    ]
     # Names that YAML takes for other types.
     names = ["</s>", "<unk>", ">>epo<<", "yes", "1", "<<", *dict.fromkeys(listed)]
     names = list(dict.fromkeys(names))
@@ -168,9 +210,70 @@ def make_student(folder):
     size = len(sentencepiece.SentencePieceProcessor(model_proto=model))
     weights = tensors(size, np.random.default_rng(2), ssru=True)
     weights["none_QuantMultA"] = np.ones((1, 1), "float32")
-    weights["special:model.yml"] = options("relu", "rnn", "ssru")
+    weights["special:model.yml"] = options("relu", ssru=True)
     (folder / "model.intgemm8.bin").write_bytes(binary(weights))
     (folder / "config.yml").write_text("beam-size: 1\nnormalize: 1.0\nword-penalty: 0\n")
+
+
+def make_kind(folder, name):
+    """Writes a model of one of `KINDS` with a vocabulary of both sides."""
+    ids = {"eos_id": 0, "unk_id": 1, "bos_id": -1, "pad_id": -1}
+    model = sentencepiece_model(SOURCE + TARGET, 60, **ids)
+    (folder / "vocab.spm").write_bytes(model)
+    size = len(sentencepiece.SentencePieceProcessor(model_proto=model))
+    activation, kind = KINDS[name]
+    weights = tensors(size, np.random.default_rng(3), **kind)
+    settings = options(activation, kind.get("ssru", False), kind.get("pre", False))
+    np.savez(folder / "model.npz", **weights, **{"special:model.yml": settings})
+
+
+def hugging_face_name(part):
+    """Hugging Face's name of a layer's tensor: `self_Wo` is `self_attn.out_proj.weight`."""
+    kind, _, end = part.partition("_")
+    module = {"self": "self_attn", "context": "encoder_attn", "ffn": "final"}[kind]
+    if "_ln_" in part:
+        module += "_layer_norm"
+    elif kind == "ffn":
+        module = f"fc{end[-1]}"
+    else:
+        module += f".{'out' if end[-1] == 'o' else end[-1]}_proj"
+    return f"{module}.bias" if end[0] == "b" or end.endswith("_ln_bias") else f"{module}.weight"
+
+
+def make_hugging_face(folder):
+    """Writes a model of Hugging Face; returns its tensors under Marian's names.
+
+    Its last id is padding, with whose vector the decoder begins.
+    """
+    from safetensors.numpy import save_file
+
+    pieces = {}
+    for side, lines in (("source", SOURCE), ("target", TARGET)):
+        model = sentencepiece_model(lines, 40)
+        (folder / f"{side}.spm").write_bytes(model)
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        pieces |= dict.fromkeys(processor.id_to_piece(i) for i in range(3, len(processor)))
+    names = ["</s>", "<unk>", *pieces, "<pad>"]
+    ids = {name: id for id, name in enumerate(names)}
+    (folder / "vocab.json").write_text(json.dumps(ids), encoding="utf-8")
+    arrays = tensors(len(names), np.random.default_rng(4))
+    renamed = {"model.shared.weight": arrays["Wemb"]}
+    renamed["final_logits_bias"] = arrays["decoder_ff_logit_out_b"]
+    for name, array in arrays.items():
+        side, _, rest = name.partition("_l")
+        number, _, part = rest.partition("_")
+        if number.isdigit():
+            name = f"model.{side}.layers.{int(number) - 1}.{hugging_face_name(part)}"
+            renamed[name] = np.ascontiguousarray(array.T) if len(array) > 1 else array[0]
+    save_file(renamed, folder / "model.safetensors")
+    config = {"model_type": "marian", "d_model": WIDTH, "scale_embedding": True}
+    config |= dict.fromkeys(("pad_token_id", "decoder_start_token_id"), ids["<pad>"])
+    for side in ("encoder", "decoder"):
+        config |= {f"{side}_layers": LAYERS, f"{side}_attention_heads": HEADS}
+        config[f"{side}_ffn_dim"] = INNER
+    config |= {"activation_function": "relu", "num_beams": 4, "length_penalty": 0.8}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return arrays
 
 
 if __name__ == "__main__":

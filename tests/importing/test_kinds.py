@@ -1,0 +1,61 @@
+"""Models of other kinds than the toys' in `tests/data`, made here, against the NumPy reference."""
+
+import json
+import pathlib
+
+import marian_reference
+import numpy as np
+import pytest
+import yaml
+
+from keras_transformer.decoding.search import score_targets
+from keras_transformer.importing import import_model, marian
+
+pytestmark = pytest.mark.tensorflow
+
+TOYS = pathlib.Path(__file__).parents[1] / "data" / "marian"
+SOURCES = ["the old child sees a small house", "a cat", "yes, the river moves"]
+TARGETS = ["la kato movas", "la maljuna infano vidas malgrandan domon", "jes"]
+KINDS = ["pre_norm", "pre_norm_ssru", "two_tables", "own_output", "no_bias"]
+
+
+@pytest.fixture
+def make(load_program):
+    return load_program(TOYS / "make.py")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_words_have_the_probabilities_of_an_independent_reference(make, tmp_path, kind):
+    assert set(KINDS) == set(make.KINDS)
+    make.make_kind(tmp_path, kind)
+    toy, tensors = import_model(tmp_path), marian.read_tensors(tmp_path / "model.npz")
+    options = yaml.load(bytes(tensors[marian.OPTIONS]).split(b"\0")[0], yaml.BaseLoader)
+    for source, target in zip(SOURCES, TARGETS, strict=True):
+        ids = np.array([toy.source_tokenizer.tokenize(source, add_eos=True)])
+        written = np.array([toy.target_tokenizer.tokenize(target, add_eos=True)])
+        # In the file the end is 0 and the unknown token 1.
+        expected = marian_reference.log_probabilities(tensors, options, *(ids - 2), *(written - 2))
+        scores, _ = score_targets(toy.model, ids, written)
+        np.testing.assert_allclose(np.asarray(scores)[0], expected, atol=1e-4)
+
+
+def test_hugging_faces_logits_are_those_of_an_independent_reference(make, tmp_path):
+    pytest.importorskip("safetensors")
+    tensors = make.make_hugging_face(tmp_path)
+    toy = import_model(tmp_path)
+    names = json.loads((tmp_path / "vocab.json").read_text("utf-8"))
+    # Ours of the file's ids: the padding is its last, and what the decoder reads first.
+    ours = np.array([2, 3, *range(4, len(names) + 1), 0])
+    options = {"enc-depth": 2, "dec-depth": 2, "transformer-heads": 2, "transformer-preprocess": ""}
+    options |= {"transformer-ffn-activation": "relu", **marian_reference.OF_HUGGING_FACE}
+    for source, target in zip(SOURCES, TARGETS, strict=True):
+        ids, written = (
+            [int(np.flatnonzero(ours == id)[0]) for id in tokenizer.tokenize(text, add_eos=True)]
+            for tokenizer, text in zip(toy[1:3], (source, target), strict=True)
+        )
+        expected = marian_reference.logits(tensors, options, ids, written, start=names["<pad>"])
+        inputs = ours[[ids]], np.array([[1, *ours[written[:-1]]]])
+        received = np.asarray(toy.model(inputs))[0]
+        np.testing.assert_allclose(received[:, ours[:-1]], expected[:, :-1], atol=1e-4)
+    expected = {"beam_size": 4, "length_penalty": 0.8, "length_normalization": "length"}
+    assert toy.decoding == {**expected, "early_stopping": False}
