@@ -109,11 +109,12 @@ def count_blocks(source: str) -> int:
     """Returns the greatest number of texts that `protect` makes of a source in HTML, fast."""
     count, has_text, place = 0, False, 0
     for tag in find_tags(source):
-        has_text |= not source[place : tag.start].isspace() and place < tag.start
+        has_text |= bool(source[place : tag.start].strip())
         place = tag.stop
         if tag.is_block:
             count, has_text = count + has_text, False
-    return max(count + (has_text or place < len(source)), 1)
+        has_text |= tag.kind == "copy"
+    return max(count + (has_text or bool(source[place:].strip())), 1)
 
 
 def _protect_blocks(source, tags, placeholders):
