@@ -13,7 +13,7 @@ from keras_transformer.ids import EOS_ID, PAD_ID
 
 
 def iterate_pairs(
-    source: str | os.PathLike, target: str | os.PathLike | None = None, lenient: bool = False
+    source: str | os.PathLike, target: str | os.PathLike | None = None, *, lenient: bool = False
 ) -> Iterator[tuple[str, str]]:
     """Yields pairs of lines of two aligned files, or of columns of one tab-separated file.
 

@@ -28,7 +28,9 @@ def test_what_is_no_label_is_named_with_its_place():
 
 @pytest.mark.parametrize("content", [None, "no JSON", '{"a": 1}', "[1]"])
 def test_a_file_without_labels_is_named(tmp_path, content):
+    problem = "no such file"
     if content is not None:
         (tmp_path / "labels.json").write_text(content)
-    with pytest.raises(InputError, match="labels.json: expected a list of labels. Received"):
+        problem = "expected a list of labels. Received"
+    with pytest.raises(InputError, match=f"labels.json: {problem}"):
         Labels.load(tmp_path / "labels.json")

@@ -106,7 +106,7 @@ def test_a_saved_tokenizer_loads_as_its_equal_also_after_a_save_that_failed(
 
 
 def test_an_error_of_loading_names_the_file(tmp_path):
-    for path, message in [(tmp_path / "none", "No such file"), (tmp_path, "Is a directory")]:
+    for path, message in [(tmp_path / "none", "no such file"), (tmp_path, "a directory")]:
         with pytest.raises(InputError, match=message) as caught:
             Tokenizer.load(path)
         assert str(path) in str(caught.value)
