@@ -416,7 +416,7 @@ def _hash_of(text):
 
 def _chunks(corpora) -> Iterator[list[tuple[str, str]]]:
     """Yields the pairs of all corpora in lists, with malformed pairs."""
-    pairs = (pair for corpus in corpora for pair in iterate_pairs(*corpus, lenient=True))
+    pairs = (pair for source, target in corpora for pair in iterate_pairs(source, target, True))
     return iter(lambda: list(itertools.islice(pairs, _PAIRS_AT_ONCE)), [])
 
 
