@@ -289,23 +289,19 @@ def sequence_probabilities(scorer, row, limit, rules=ANYTHING, **filters):
     return results | level
 
 
-def marian_beam(scorer, row, limit, beam_size, exponent, word_penalty):
+def marian_beam(scorer, row, limit, beam_size, exponent, word_penalty, rules=ANYTHING):
     """The hypotheses of a sentence, best first: every prefix scored from scratch."""
-    alive, ended = [((), 0.0)], []
+    alive, ended = [_Partial()], []
     for _ in range(limit):
-        extended = [
-            ((*ids, token), total + gain)
-            for ids, total in alive
-            for token, gain in enumerate(scorer([row], [ids])[0])
-            if token not in FORBIDDEN
-        ]
-        extended.sort(key=lambda pair: -pair[1])
+        extended = _extensions(scorer, {(row,): alive}, rules)[row,]
+        extended.sort(key=lambda partial: -partial.following)
         # What has ended takes its place along.
         best = extended[: beam_size - len(ended)]
-        ended += [pair for pair in best if pair[0][-1] == EOS]
-        alive = [pair for pair in best if pair[0][-1] != EOS]
-    hypotheses = [
-        Hypothesis(ids, total, (total - word_penalty * len(ids)) / len(ids) ** exponent)
-        for ids, total in ended + alive
-    ]
+        ended += [partial for partial in best if partial.ends()]
+        alive = [partial for partial in best if not partial.ends()]
+    hypotheses = []
+    for partial in ended + alive:
+        length = len(partial.ids) - len(rules.prefix(row))
+        score = (partial.following - word_penalty * length) / length**exponent
+        hypotheses.append(Hypothesis(partial.ids, partial.total, score))
     return sorted(hypotheses, key=lambda h: -h.score)

@@ -11,6 +11,7 @@ import pytest
 from keras_transformer.errors import InputError
 from keras_transformer.files import (
     check_writable,
+    digest_of,
     is_terminal,
     read_lines,
     write_output,
@@ -118,6 +119,20 @@ def test_what_cannot_be_read_is_one_line_naming_the_file(tmp_path, ending):
         with pytest.raises(InputError, match=expected) as caught:
             read_lines(path)
         assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_digest_is_of_the_names_and_contents_of_the_given_files(tmp_path):
+    first, second = tmp_path / "a", tmp_path / "b"
+    first.write_text("a")
+    second.write_text("b")
+    both, one = digest_of(tmp_path), digest_of(tmp_path, [first])
+    assert both != one
+    second.write_text("c")
+    assert digest_of(tmp_path) != both and digest_of(tmp_path, [first]) == one
+    second.write_text("b")
+    assert digest_of(tmp_path) == both
+    renamed = first.rename(tmp_path / "other")
+    assert digest_of(tmp_path, [renamed]) != one
 
 
 def test_a_file_is_on_the_disk_before_it_has_its_name_and_the_name_before_the_call_ends(

@@ -1,13 +1,16 @@
 import gzip
 import json
 import lzma
+import math
 import pathlib
 import random
 import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from small_corpus import PAIRS
 
 from keras_transformer.cli import main as cli
@@ -65,6 +68,22 @@ def test_pairs_that_break_no_rule_stay_in_order_in_files_of_their_names(tmp_path
     where = {"file": "some.en", "line": 8}
     assert examples["numbers"] == [{**where, "source": broken[0], "target": broken[1]}]
     assert [example["line"] for example in examples["copy"] + examples["duplicate"]] == [10, 11]
+
+
+def test_the_picture_has_the_length_ratios_of_kept_and_of_dropped_pairs(tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **options: figures.append(figure))
+    numbers = [("Two dogs play in 1999.", "Zwei Hunde spielen 1998.")] * 2
+    clean_corpora([write_pairs(tmp_path, "some", [*PAIRS[:5], *numbers])], tmp_path / "out")
+    axes = figures[0].axes[0]
+    assert [label.get_text() for label in axes.get_legend().get_texts()] == [
+        "kept: 5",
+        "dropped: 2",
+    ]
+    for stairs, pairs in zip(axes.patches, (PAIRS[:5], numbers), strict=True):
+        values, edges, _ = stairs.get_data()
+        ratios = [math.log2((len(target) + 1) / (len(source) + 1)) for source, target in pairs]
+        assert values.tolist() == np.histogram(ratios, edges)[0].tolist()
 
 
 @pytest.mark.parametrize("duplicates", ["near", "exact", "keep"])

@@ -40,8 +40,10 @@ def test_aligned_files_or_two_columns_give_two_lists(tmp_path):
 
 def test_unequal_files_are_refused_with_both_counts(tmp_path):
     source, target = write(tmp_path / "a", b"1\n2\n3\n"), write(tmp_path / "b", b"1\n2\n")
+    pairs = iterate_pairs(source, target)
+    assert [next(pairs), next(pairs)] == [("1", "1"), ("2", "2")]
     with pytest.raises(InputError, match="a with 3 lines, .*b with 2 lines"):
-        read_pairs(source, target)
+        next(pairs)
 
 
 @pytest.mark.parametrize("line, columns", [(b"one", 1), (b"a\tb\tc", 3), (b"", 1)])

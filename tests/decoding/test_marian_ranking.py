@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from decoding_oracles import HistoryModel, check_equal
 from keras import ops
-from naive_search import marian_beam
+from naive_search import Rules, marian_beam
 
 from keras_transformer.decoding import Beam, Constraints, DecodingOptions, decode
 from keras_transformer.errors import InputError
@@ -14,8 +14,9 @@ pytestmark = pytest.mark.tensorflow
 SENTENCES, VOCABULARY, CAPACITY = 41, 7, 11
 
 
-def run(model, beam, limits):
-    constraints = Constraints(ops.convert_to_tensor(limits, "int32"))
+def run(model, beam, limits, prefixes=None):
+    limits = ops.convert_to_tensor(limits, "int32")
+    constraints = Constraints(limits, prefixes=prefixes)
     return decode(model.step, model.start(beam.beams), beam, constraints, CAPACITY, model.reorder)
 
 
@@ -25,15 +26,19 @@ def run(model, beam, limits):
     ("exponent", "word_penalty"),
     [(0.0, 0.0), (0.6, 0.0), (1.0, 0.3), (0.5, 0.7), (0.5, 2.0), (1.4, 0.2)],
 )
+@pytest.mark.parametrize("longest_prefix", [0, 3])
 def test_a_beam_shrinks_with_each_hypothesis_that_ends(
-    rng, beam_size, n_best, exponent, word_penalty
+    rng, beam_size, n_best, exponent, word_penalty, longest_prefix
 ):
     model = HistoryModel.random(rng, SENTENCES, VOCABULARY, end=0.5)
     limits = rng.integers(1, CAPACITY, SENTENCES)
+    lengths = np.minimum(rng.integers(0, longest_prefix + 1, SENTENCES), limits - 1)
+    rules = Rules(prefixes=[tuple(rng.integers(3, VOCABULARY, n).tolist()) for n in lengths])
+    prefixes = rules.arrays(limits, VOCABULARY, longest_prefix)[2] if longest_prefix else None
     beam = Beam(beam_size, exponent, n_best, False, "marian", word_penalty)
-    result = run(model, beam, limits)
+    result = run(model, beam, limits, prefixes)
     expected = [
-        marian_beam(model, row, limit, beam_size, exponent, word_penalty)[:n_best]
+        marian_beam(model, row, limit, beam_size, exponent, word_penalty, rules)[:n_best]
         for row, limit in enumerate(limits)
     ]
     # Where fewer hypotheses exist, the last places are empty.

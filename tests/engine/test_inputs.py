@@ -241,6 +241,11 @@ def test_a_word_that_does_not_fit_is_cut_between_its_graphemes(graphemes):
     assert split_text("a e\u0301\u0302\u0303b", at_most(2)) == ["a", "e\u0301", "\u0302\u0303", "b"]
 
 
+def test_a_character_that_does_not_fit_by_itself_is_named():
+    with pytest.raises(InputError, match="Each character must fit by itself. Received: 'ж'"):
+        split_text("a жa", lambda part: part.isascii() and len(part) < 3)
+
+
 def test_an_annotation_is_not_split():
     text = "The <term_begin> dr.<term_as> Dr. med. Roth<term_end> sat. Yes."
     assert split_text(text, at_most(57)) == [text[:53], "sat. Yes."]
