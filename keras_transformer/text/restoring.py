@@ -110,6 +110,11 @@ def _is_atom(element):
     )
 
 
+def _is_word(element):
+    """Returns True for a word or a sign, and False for a placeholder."""
+    return element is not None and element.piece is None
+
+
 def _is_item(element, pieces):
     """Returns True for an item that the model has not written."""
     return _is_atom(element) and element.unit is None and pieces[element.piece].is_item
@@ -467,6 +472,10 @@ class _Restorer:
         out: list[str] = []
         left, gap = None, []  # the last unit, and what follows it
         for element in (*self._elements, None):
+            if not gap and _is_word(element) and (left is None or _is_word(left)):
+                out += [" "] * (element.unit.has_space and bool(out)) + [element.text]
+                left = element
+                continue
             gap.append(element)
             if element is None or element.unit is not None:
                 for space, following in zip(self._spaces(left, gap), gap, strict=True):
