@@ -1,10 +1,7 @@
 """Changes one thing in a module, runs its tests, and prints the changes that no test notices.
 
-pip install pytest-cov
-python .ci/mutate.py keras_transformer/decoding/beam.py --count 20
-
-Tests run in a copy of the tree: first those that reach the changed line, then the others of their
-files. TensorFlow is imported once, and each change has its own fork of that process.
+Needs pytest-cov. Tests run in a copy of the tree: first those that reach the changed line, then the
+others of their files. TensorFlow is imported once, and each change has a fork of that process.
 """
 
 import argparse
@@ -29,9 +26,8 @@ NODES |= {new: old for old, new in NODES.items()}
 NAMES = {"min": "max", "minimum": "maximum", "any": "all", "index": "rindex", "floor": "ceil"}
 NAMES |= {"float32": "bfloat16", "int32": "int16", "float64": "float32", "int64": "int32"}
 NAMES |= {new: old for old, new in NAMES.items() if new not in NAMES} | {"removesuffix": "rstrip"}
-# What decides no result: messages, imports, types.
 UNCHANGED = (ast.Raise, ast.JoinedStr, ast.Import, ast.ImportFrom)
-TYPES = {"annotation", "returns", "decorator_list", "type"}
+TYPES = {"annotation", "returns", "decorator_list", "type"}  # fields of nodes, also unchanged
 
 
 def swapped(values, kinds=frozenset()):
@@ -44,9 +40,8 @@ def swapped(values, kinds=frozenset()):
 def edits(node):
     """Yields fields of a node, each with a value that changes one thing."""
     match node:
-        case ast.Compare(ops=ops):
-            for i, op in enumerate(ops):
-                yield "ops", [*ops[:i], NODES[type(op)](), *ops[i + 1 :]]
+        case ast.Compare(ops=[op, *more]):
+            yield "ops", [NODES[type(op)](), *more]
         case ast.BoolOp(op=op) | ast.BinOp(op=ast.Add() | ast.Sub() as op):
             yield "op", NODES[type(op)]()
         case ast.UnaryOp(op=ast.Not(), operand=operand):
@@ -55,19 +50,17 @@ def edits(node):
             yield "value", not value
         case ast.Constant(value=int(value)):
             yield from (("value", value + 1), ("value", value - 1))
-        case ast.Constant(value=name) | ast.Name(id=name) if name in NAMES:
-            yield node._fields[0], NAMES[name]
-        case ast.Attribute(attr=name) if name in NAMES:
-            yield "attr", NAMES[name]
-        case ast.Call(args=args, keywords=keywords):
+        case ast.Constant(value=x) | ast.Name(id=x) | ast.Attribute(attr=x) if x in NAMES:
+            yield "attr" if hasattr(node, "attr") else node._fields[0], NAMES[x]
+        case ast.Call(func=function, args=args, keywords=keywords):
             named = [keyword for keyword in keywords if keyword.arg != "strict"]
             yield from (("keywords", [k for k in keywords if k is not left]) for left in named)
-            yield from (("args", new) for new in [args[:-1]] * (len(args) > 1) + [*swapped(args)])
+            orders = [] if getattr(function, "id", 0) in NAMES else list(swapped(args))
+            yield from (("args", new) for new in [args[:-1]] * (len(args) > 1) + orders)
         case ast.Tuple(elts=values, ctx=ast.Load()) | ast.List(elts=values, ctx=ast.Load()):
             yield from (("elts", new) for new in swapped(values))
     if isinstance(body := getattr(node, "body", None), list):
-        # A docstring stays the first.
-        first = isinstance(getattr(body[0], "value", 0), ast.Constant)
+        first = isinstance(getattr(body[0], "value", 0), ast.Constant)  # A docstring stays first.
         orders = swapped(body[first:], {ast.Assign, ast.AugAssign, ast.Expr})
         yield from (("body", [*body[:first], *order]) for order in orders)
 
@@ -119,48 +112,47 @@ def in_a_fork(log, limit, arguments, first=()):
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)  # what the tests have started
-    return code
+    return {0: "SURVIVED", -signal.SIGALRM: "slow", -signal.SIGKILL: "slow"}.get(code, "caught")
 
 
-def main(paths, tests, count, seed, limit, work):
-    changes, log = list(chosen_changes(paths, count, seed)), pathlib.Path(work, "log")
-    shutil.copytree(ROOT, work / "tree", ignore=shutil.ignore_patterns(".git", "*venv", "_build*"))
-    os.chdir(tree := work / "tree")
-    # The copy is before an installed package, in this process and in those of tests. No bytecode
-    # is written, because equal sizes and times would hide a change.
-    sys.path[0] = os.environ["PYTHONPATH"] = str(tree)
-    os.environ["PYTHONDONTWRITEBYTECODE"], sys.dont_write_bytecode = "1", True
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    assert str(tree) in importlib.util.find_spec("keras_transformer").origin
-    # What a fork need not import again. Not the package itself, which is changed.
-    for name in "coverage pytest tensorflow keras hypothesis sentencepiece yaml regex".split():
-        importlib.import_module(name)
-    options = "--cov=keras_transformer --cov-context=test --cov-report=".split()
-    if in_a_fork(log, 3600, [*options, *tests]):
-        sys.exit(f"{log.read_text()}\nThe tests fail without a change.")
-    (data := sys.modules["coverage"].CoverageData(".coverage")).read()
-    for number, (path, lines, content, difference) in enumerate(changes, 1):
-        contexts, original = data.contexts_by_lineno(str(tree / path)), (tree / path).read_bytes()
-        reached = {test.split("|")[0] for line in lines for test in contexts.get(line, ()) if test}
-        (tree / path).write_text(content, "utf-8")
-        # A constant is read when its module is imported: any test may depend on it.
-        code = in_a_fork(log, limit, sorted({t.split("::")[0] for t in reached}) or tests, reached)
-        (tree / path).write_bytes(original)
-        result = {0: "SURVIVED", -signal.SIGALRM: "slow", -signal.SIGKILL: "slow"}
-        print(number, result.get(code, "caught"), f"{path}:{lines.start}", difference, flush=True)
-
-
-if __name__ == "__main__":
+def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("modules", nargs="+", help="modules to change")
     parser.add_argument("--tests", nargs="+", help="default: the folder that mirrors a module")
     for option, number in (("count", 20), ("seed", 0), ("limit", 120)):
         parser.add_argument(f"--{option}", type=int, default=number, help=f"default: {number}")
-    options = parser.parse_args()
-    modules = [str(pathlib.Path(path).resolve().relative_to(ROOT)) for path in options.modules]
-    mirrors = set()
-    for _, *folders, name in (path.split("/") for path in modules):
-        mirrors.add("/".join(["tests", *(folders or [f"test_{name}"])]))
-    with tempfile.TemporaryDirectory() as folder:
-        numbers = options.count, options.seed, options.limit
-        main(modules, options.tests or sorted(mirrors), *numbers, pathlib.Path(folder))
+    given, folder = parser.parse_args(), tempfile.TemporaryDirectory()
+    work = pathlib.Path(folder.name)
+    paths = [str(pathlib.Path(path).resolve().relative_to(ROOT)) for path in given.modules]
+    mirrors = (path.replace("keras_transformer/", "tests/").rpartition("/") for path in paths)
+    mirrors = {folder if "/" in folder else f"tests/test_{name}" for folder, _, name in mirrors}
+    tests, log, tree = given.tests or sorted(mirrors), work / "log", work / "tree"
+    changes = list(chosen_changes(paths, given.count, given.seed))
+    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".git", "*venv", "_build*"))
+    os.chdir(tree)
+    # The copy is before an installed package, in this process and in those of tests. No bytecode
+    # is written, because equal sizes and times would hide a change.
+    sys.path[0] = os.environ["PYTHONPATH"] = str(tree)
+    os.environ |= {"PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_NUM_THREADS": "1"}
+    sys.dont_write_bytecode = True
+    assert str(tree) in importlib.util.find_spec("keras_transformer").origin
+    # What a fork need not import again. Not the package itself, which is changed.
+    for name in "coverage pytest tensorflow keras hypothesis sentencepiece yaml regex".split():
+        importlib.import_module(name)
+    options = "--cov=keras_transformer --cov-context=test --cov-report=".split()
+    if in_a_fork(log, 3600, [*options, *tests]) != "SURVIVED":
+        sys.exit(f"{log.read_text()}\nThe tests fail without a change.")
+    (data := sys.modules["coverage"].CoverageData(".coverage")).read()
+    for number, (path, lines, content, difference) in enumerate(changes, 1):
+        contexts, original = data.contexts_by_lineno(str(tree / path)), (tree / path).read_bytes()
+        reached = {test.split("|")[0] for line in lines for test in contexts.get(line, ()) if test}
+        # A constant is read when its module is imported: any test may depend on it.
+        files = sorted({test.split("::")[0] for test in reached}) or tests
+        (tree / path).write_text(content, "utf-8")
+        result = in_a_fork(log, given.limit, files, reached)
+        (tree / path).write_bytes(original)
+        print(number, result, f"{path}:{lines.start}", difference, flush=True)
+
+
+if __name__ == "__main__":
+    main()
