@@ -416,7 +416,9 @@ def _hash_of(text):
 
 def _chunks(corpora) -> Iterator[list[tuple[str, str]]]:
     """Yields the pairs of all corpora in lists, with malformed pairs."""
-    pairs = (pair for source, target in corpora for pair in iterate_pairs(source, target, True))
+    pairs = (
+        pair for source, target in corpora for pair in iterate_pairs(source, target, lenient=True)
+    )
     return iter(lambda: list(itertools.islice(pairs, _PAIRS_AT_ONCE)), [])
 
 
