@@ -30,10 +30,13 @@ UNCHANGED = (ast.Raise, ast.JoinedStr, ast.Import, ast.ImportFrom)
 TYPES = {"annotation", "returns", "decorator_list", "type"}  # fields of nodes, also unchanged
 
 
-def swapped(values, kinds=frozenset()):
-    """Yields the list with two neighbours swapped, for each pair of the kinds."""
+def swapped(values):
+    """Yields the list with two neighbours swapped: expressions, or statements with effects."""
     for i, pair in enumerate(zip(values, values[1:], strict=False)):
-        if not kinds or ast.Expr in set(map(type, pair)) <= kinds:
+        parts = {type(getattr(node, "value", node)) for node in pair}  # A text is a docstring.
+        is_simple = set(map(type, pair)) <= {ast.Assign, ast.AugAssign, ast.Expr}
+        has_effect = is_simple and ast.Call in parts and ast.Constant not in parts
+        if has_effect or not isinstance(pair[0], ast.stmt):
             yield [*values[:i], *reversed(pair), *values[i + 2 :]]
 
 
@@ -60,9 +63,7 @@ def edits(node):
         case ast.Tuple(elts=values, ctx=ast.Load()) | ast.List(elts=values, ctx=ast.Load()):
             yield from (("elts", new) for new in swapped(values))
     if isinstance(body := getattr(node, "body", None), list):
-        first = isinstance(getattr(body[0], "value", 0), ast.Constant)  # A docstring stays first.
-        orders = swapped(body[first:], {ast.Assign, ast.AugAssign, ast.Expr})
-        yield from (("body", [*body[:first], *order]) for order in orders)
+        yield from (("body", order) for order in swapped(body))
 
 
 def changes_of(node, lines=range(0)):
