@@ -27,6 +27,7 @@ NAMES = {"min": "max", "minimum": "maximum", "any": "all", "index": "rindex", "f
 NAMES |= {"float32": "bfloat16", "int32": "int16", "float64": "float32", "int64": "int32"}
 NAMES |= {new: old for old, new in NAMES.items() if new not in NAMES} | {"removesuffix": "rstrip"}
 UNCHANGED = (ast.Raise, ast.JoinedStr, ast.Import, ast.ImportFrom)
+CHECKS = ("InputError", "Rejection", "show", "strict", "stacklevel")  # a function, an argument
 TYPES = {"annotation", "returns", "decorator_list", "type"}  # fields of nodes, also unchanged
 
 
@@ -56,7 +57,7 @@ def edits(node):
         case ast.Constant(value=x) | ast.Name(id=x) | ast.Attribute(attr=x) if x in NAMES:
             yield "attr" if hasattr(node, "attr") else node._fields[0], NAMES[x]
         case ast.Call(func=function, args=args, keywords=keywords):
-            named = [keyword for keyword in keywords if keyword.arg != "strict"]
+            named = [keyword for keyword in keywords if keyword.arg not in CHECKS]
             yield from (("keywords", [k for k in keywords if k is not left]) for left in named)
             orders = [] if getattr(function, "id", 0) in NAMES else list(swapped(args))
             yield from (("args", new) for new in [args[:-1]] * (len(args) > 1) + orders)
@@ -68,7 +69,8 @@ def edits(node):
 
 def changes_of(node, lines=range(0)):
     """Yields every change below a node: the lines of its statement, a node, a field, its value."""
-    if isinstance(node, UNCHANGED) or getattr(getattr(node, "func", 0), "id", 0) == "InputError":
+    name = getattr(getattr(node, "func", node), "id", getattr(node, "arg", ""))
+    if isinstance(node, UNCHANGED) or name in CHECKS:
         return
     if isinstance(node, ast.stmt):
         end = node.body[0].lineno if hasattr(node, "body") else node.end_lineno + 1
