@@ -27,13 +27,17 @@ NAMES = {"min": "max", "minimum": "maximum", "any": "all", "index": "rindex", "f
 NAMES |= {"float32": "bfloat16", "int32": "int16", "float64": "float32", "int64": "int32"}
 NAMES |= {new: old for old, new in NAMES.items() if new not in NAMES} | {"removesuffix": "rstrip"}
 UNCHANGED = (ast.Raise, ast.JoinedStr, ast.Import, ast.ImportFrom)
+CHECKS = ("InputError", "Rejection", "show", "strict", "stacklevel")  # a function, an argument
 TYPES = {"annotation", "returns", "decorator_list", "type"}  # fields of nodes, also unchanged
 
 
-def swapped(values, kinds=frozenset()):
-    """Yields the list with two neighbours swapped, for each pair of the kinds."""
+def swapped(values):
+    """Yields the list with two neighbours swapped: expressions, or statements with effects."""
     for i, pair in enumerate(zip(values, values[1:], strict=False)):
-        if not kinds or ast.Expr in set(map(type, pair)) <= kinds:
+        parts = {type(getattr(node, "value", node)) for node in pair}  # A text is a docstring.
+        is_simple = set(map(type, pair)) <= {ast.Assign, ast.AugAssign, ast.Expr}
+        has_effect = is_simple and ast.Call in parts and ast.Constant not in parts
+        if has_effect or not isinstance(pair[0], ast.stmt):
             yield [*values[:i], *reversed(pair), *values[i + 2 :]]
 
 
@@ -53,21 +57,20 @@ def edits(node):
         case ast.Constant(value=x) | ast.Name(id=x) | ast.Attribute(attr=x) if x in NAMES:
             yield "attr" if hasattr(node, "attr") else node._fields[0], NAMES[x]
         case ast.Call(func=function, args=args, keywords=keywords):
-            named = [keyword for keyword in keywords if keyword.arg != "strict"]
+            named = [keyword for keyword in keywords if keyword.arg not in CHECKS]
             yield from (("keywords", [k for k in keywords if k is not left]) for left in named)
             orders = [] if getattr(function, "id", 0) in NAMES else list(swapped(args))
             yield from (("args", new) for new in [args[:-1]] * (len(args) > 1) + orders)
         case ast.Tuple(elts=values, ctx=ast.Load()) | ast.List(elts=values, ctx=ast.Load()):
             yield from (("elts", new) for new in swapped(values))
     if isinstance(body := getattr(node, "body", None), list):
-        first = isinstance(getattr(body[0], "value", 0), ast.Constant)  # A docstring stays first.
-        orders = swapped(body[first:], {ast.Assign, ast.AugAssign, ast.Expr})
-        yield from (("body", [*body[:first], *order]) for order in orders)
+        yield from (("body", order) for order in swapped(body))
 
 
 def changes_of(node, lines=range(0)):
     """Yields every change below a node: the lines of its statement, a node, a field, its value."""
-    if isinstance(node, UNCHANGED) or getattr(getattr(node, "func", 0), "id", 0) == "InputError":
+    name = getattr(getattr(node, "func", node), "id", getattr(node, "arg", ""))
+    if isinstance(node, UNCHANGED) or name in CHECKS:
         return
     if isinstance(node, ast.stmt):
         end = node.body[0].lineno if hasattr(node, "body") else node.end_lineno + 1

@@ -3,9 +3,11 @@
 import os
 import subprocess
 import sys
+import types
 
 import pytest
 
+from keras_transformer import quiet
 from keras_transformer.quiet import LEVEL, stderr_kept_back
 
 
@@ -31,6 +33,29 @@ def test_a_user_who_wants_tensorflows_messages_gets_these_too(capfd, monkeypatch
     with stderr_kept_back():
         write("a delegate")
     assert capfd.readouterr().err == "a delegate"
+
+
+@pytest.mark.parametrize(
+    ("devices", "visible", "used", "is_unusable"),
+    [
+        (["/dev/nvidia0"], None, [], True),
+        (["/dev/nvidia0"], None, ["GPU:0"], False),
+        (["/dev/nvidia0"], "0", [], True),
+        (["/dev/nvidia0"], "-1", [], False),
+        (["/dev/nvidia0"], "", [], False),
+        ([], None, [], False),
+    ],
+)
+def test_a_gpu_is_unusable_if_tensorflow_does_not_list_it_and_nobody_has_hidden_it(
+    monkeypatch, devices, visible, used, is_unusable
+):
+    config = types.SimpleNamespace(list_physical_devices=lambda kind: used)
+    monkeypatch.setitem(sys.modules, "tensorflow", types.SimpleNamespace(config=config))
+    monkeypatch.setattr(quiet.glob, "glob", lambda pattern: devices)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert quiet._has_unusable_gpu() is is_unusable
 
 
 PROGRAM = """

@@ -54,12 +54,12 @@ def test_every_signature_of_the_export_is_served(server):
 
     infinite = float("-inf")
     assert ask("beam", text=["a"]) == {"translation": [["A", ""]], "score": [[1.0, infinite]]}
-    # A batch has one value of each of these options, so each of the sentences has its own batch.
-    options = {"temperature": [0.5, 2.0, 0.5, 0.5], "top_k": [0, 0, 3, 0]}
-    options["top_p"] = [0.25, 0.25, 0.25, 0.75]
-    sampled = ask("sample", text=["a", "b", "c", "d"], seed=[3, 5, 7, 9], **options)
-    assert sampled["translation"] == ["a 3 0.5 0", "b 5 2.0 0", "c 7 0.5 3", "d 9 0.5 0"]
-    assert sampled["score"] == [0.25, 0.25, 0.25, 0.75]
+    # A batch has one value of each of these options; sentences with other values do not join it.
+    options = {"temperature": [0.5, 2.0, 0.5, 0.5] * 4, "top_k": [0, 0, 3, 0] * 4}
+    options["top_p"] = [0.25, 0.25, 0.25, 0.75] * 4
+    sampled = ask("sample", text=["a", "b", "c", "d"] * 4, seed=[3, 5, 7, 9] * 4, **options)
+    assert sampled["translation"] == ["a 3 0.5 0", "b 5 2.0 0", "c 7 0.5 3", "d 9 0.5 0"] * 4
+    assert sampled["score"] == [0.25, 0.25, 0.25, 0.75] * 4
     aligned = ask("align", text=["two dogs", "a"])
     assert aligned["target_tokens"] == [["TWO", "DOGS"], ["A", ""]]
     assert aligned["alignment"] == [[[1, 0], [0, 1]], [[1, 0], [0, 0]]]

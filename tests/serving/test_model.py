@@ -1,5 +1,6 @@
 """Batches of an export: options by signature, rows of outputs, warm-up, errors."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -89,6 +90,20 @@ def test_a_signature_is_an_option_of_the_engine(load, name, inputs, options, row
     engine = Engine()
     assert load(engine).run(name, [{"text": "a", **inputs}]) == [row]
     assert engine.calls == [(["a"], {"long_input": "truncate", **options})]
+
+
+def test_a_beam_with_fewer_hypotheses_is_filled_with_empty_ones(load):
+    class Single(Engine):
+        def translate(self, texts, **options):
+            one = super().translate(texts, **options)
+            return [dataclasses.replace(translation, alternatives=()) for translation in one]
+
+    (row,) = load(Single()).run("beam", [{"text": "a"}])
+    filled = {
+        name: [value, "" if name == "translation" else -math.inf]
+        for name, value in NUMBERED.items()
+    }
+    assert row == filled
 
 
 @pytest.mark.parametrize(

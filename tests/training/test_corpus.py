@@ -8,6 +8,7 @@ from small_corpus import PAIRS, recipe_values, write_corpus
 from keras_transformer import Tokenizer
 from keras_transformer.errors import InputError
 from keras_transformer.text import Labels
+from keras_transformer.text.placeholders import Placeholders, with_placeholders
 from keras_transformer.text.vocabulary import parsed
 from keras_transformer.training import Recipe, corpus
 from keras_transformer.training.corpus import Corpus
@@ -29,6 +30,22 @@ def test_a_joint_vocabulary_is_learned_from_both_sides_and_another_one_from_its_
     values["text"].update(joint=False, vocabulary_size=100, target_vocabulary_size=120)
     source, target = Corpus(Recipe.from_dict(values)).tokenizers()
     assert source == Tokenizer.train(files[0], 100) and target == Tokenizer.train(files[1], 120)
+
+
+@pytest.mark.parametrize("numbers", [False, True])
+def test_training_pairs_have_the_placeholders_of_the_recipe(values, tmp_path, numbers):
+    lines = {"train.en": "Ask a@b.org, {x} or 12.\n", "train.de": "12 oder {x}, a@b.org.\n"}
+    for name, line in lines.items():
+        (tmp_path / name).write_text(line, encoding="utf-8")
+    values["text"] |= {"placeholders": 2, "placeholder_numbers": numbers}
+    (read,) = Corpus(Recipe.from_dict(values)).readers("train").values()
+    (pair,) = read()
+    # Two items of three become placeholders: the first ones of the source.
+    assert pair == with_placeholders(
+        *(line.strip() for line in lines.values()), Placeholders(2, numbers)
+    )
+    for side in pair:
+        assert "<ph_1>" in side and "<ph_2>" in side and "@" not in side and "12" in side
 
 
 def test_a_sample_is_of_lines_of_all_the_text_and_always_the_same(values):

@@ -125,6 +125,7 @@ def test_the_run_to_start_from_is_found_in_the_home_folder(tmp_path, monkeypatch
         ("training.dtype_policy=float12", "must be one of float32, mixed_bfloat16"),
         ("training.epochs=-0x" + "f" * 5000, "Received: a number that is too long to show"),
         ("training.clip_norm=.nan", "`training.clip_norm` must be a number above 0, or null"),
+        ("training.clip_norm=.inf", "`training.clip_norm` must be a number above 0, or null"),
         ("training.learning_rate_scale='1e-3'", "must be a number above 0. Received: '1e-3'"),
         ("training.seed=4294967296", "at most 4294967295. Received: 4294967296"),
         ('data.folder="a\\0b"', r"Received: 'a\x00b'"),

@@ -280,7 +280,7 @@ def test_an_average_of_the_last_epochs_is_the_model_one_of_the_best_if_it_is_bet
         np.testing.assert_allclose(weight, np.mean(candidates, axis=0), rtol=1e-6, atol=1e-7)
 
 
-def test_an_epoch_continues_from_a_step(results, tmp_path, monkeypatch):
+def test_an_epoch_continues_from_a_step(results, tmp_path, monkeypatch, disk):
     trainer = Trainer(tmp_path / "corpus")  # Its optimizer has other variables.
     there = {"source": "train.en", "target": "train.de", "tag": "2de"}
     back = {"source": "train.de", "target": "train.en"}
@@ -299,6 +299,12 @@ def test_an_epoch_continues_from_a_step(results, tmp_path, monkeypatch):
     with copied(tmp_path / "unbroken", tmp_path / "run", 1, 4):
         with copied(tmp_path / "unbroken", tmp_path / "killed", 1, 0):
             expected = results(trainer.train(tmp_path / "unbroken", **options))
+    # The checkpoint of a step has its name only when the state next to it has.
+    renamed = [name for event, name in disk if event == "rename"]
+    steps = [name for name in renamed if re.fullmatch(r"step-.*\.keras", name)]
+    assert len(steps) > 9
+    for name in steps:
+        assert renamed.index(name.replace(".keras", ".json")) < renamed.index(name)
     # Killed after the first step of an epoch, and twice again after a further step.
     for number in (1, 2):
         check_markers(tmp_path / ("killed" * number))
@@ -312,11 +318,11 @@ def test_an_epoch_continues_from_a_step(results, tmp_path, monkeypatch):
     assert folder.step_files() == [folder.step_file(1, 4), folder.step_file(1, 5)]
     damaged = RunFolder(shutil.copytree(folder.path, tmp_path / "damaged"))
     damaged.step_file(1, 5).write_bytes(damaged.step_file(1, 5).read_bytes()[:5000])
-    usual, steps = Run.callbacks, []
+    usual, begun = Run.callbacks, []
 
     class Begun(keras.callbacks.Callback):
         def on_train_begin(self, logs=None):
-            steps.append(self.params["steps"])
+            begun.append(self.params["steps"])
 
     for resumed in (folder, damaged):
         with pytest.MonkeyPatch.context() as patch:
@@ -324,7 +330,7 @@ def test_an_epoch_continues_from_a_step(results, tmp_path, monkeypatch):
             trainer.resume(resumed.path, **options)
         assert results(resumed) == expected
         assert not resumed.step_files()
-    assert steps == [steps[0], steps[0] + 1]
+    assert begun == [begun[0], begun[0] + 1]
     for row in folder.history():
         # Both validation corpora are the same text.
         assert row["val_loss/one"] == row["val_loss/two"] == pytest.approx(row["val_loss"])
