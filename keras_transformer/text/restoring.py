@@ -4,6 +4,7 @@ An element encloses the words that attended to the words in it. The result conta
 item of the source once, whatever the model writes.
 """
 
+import bisect
 import dataclasses
 import functools
 import html
@@ -153,11 +154,12 @@ class _Restorer:
     def _found_units(self, text, attention):
         """Returns the units of a translation, and sets the cumulated attention of their rows."""
         target, self._middles, weights = attention
-        units, rows, end = [], [], 0
+        units, slices, end = [], [], 0
         size = int(self._before[-1])
         if weights is None:  # Each character has its own place, in order.
             ends = np.arange(1, size + 1) / max(size, 1)
             target = ends - 0.5 / max(size, 1), ends
+        target = [array.tolist() for array in target]  # Faster to search one by one.
         total = max(len("".join(text.split())), 1)
         for match in _UNIT.finditer(text):
             begin, end = end, end + len(match[0])
@@ -171,14 +173,17 @@ class _Restorer:
                 item = self._items[number]
                 piece, span = item.first, (self._before[item.start], self._before[item.stop])
             elif weights is None:
-                inside = _between(*target, begin / total, end / total)
-                span = (inside.start, inside.stop)
+                span = _between(*target, begin / total, end / total)
             if weights is not None:
-                row = weights[_between(*target, begin, end)].sum(axis=0)
-                rows.append(row / max(row.sum(), 1e-9))
+                slices.append(_between(*target, begin, end))
             row_number = len(units)
             units.append(_Unit(match[0], has_space, row_number, *span, piece is not None, piece))
-        rows = np.array(rows).reshape(len(rows) or len(units), len(self._middles))
+        rows = np.zeros((len(units), len(self._middles)))
+        if slices:
+            starts, stops = np.array(slices).T
+            weights_before = np.concatenate([rows[:1], np.cumsum(weights, axis=0)])
+            rows = weights_before[stops] - weights_before[starts]
+            rows /= np.maximum(rows.sum(axis=1, keepdims=True), 1e-9)
         before_first = np.zeros((len(units), 1))
         self._cumulated = np.concatenate([before_first, np.cumsum(rows, axis=1)], axis=1)
         return units
@@ -744,10 +749,12 @@ def _token_places(tokens: Sequence[str], text_read: str, is_first: bool) -> list
 
 
 def _between(middles, ends, begin, end):
-    """Returns the slice of the tokens whose middles are in a unit, or of the token around it."""
-    start = int(np.searchsorted(middles, begin, "left"))
-    stop = int(np.searchsorted(middles, end, "right"))
+    """Returns start and stop of the tokens whose middles are in a unit, or of the token around it.
+
+    `middles` and `ends` are lists.
+    """
+    start, stop = bisect.bisect_left(middles, begin), bisect.bisect_right(middles, end)
     if start >= stop:
-        start = max(min(int(np.searchsorted(ends, (begin + end) / 2, "right")), len(ends) - 1), 0)
-        stop = start + 1 if len(ends) else start
-    return slice(start, stop)
+        start = max(min(bisect.bisect_right(ends, (begin + end) / 2), len(ends) - 1), 0)
+        stop = start + 1 if ends else start
+    return start, stop
