@@ -57,6 +57,11 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     model = parsed(tokenizer.model_bytes)
     specification, fallback = model.normalizer_spec, model.trainer_spec.byte_fallback
     steps: list[dict] = []
+    if tags := list(map(_escaped, tokenizer.tag_tokens.values())):
+        # As `tokenize`: no space before a tag at the beginning, and one space after it.
+        steps.append(_replaced(rf"\A\s+(?={'|'.join(tags)})", ""))
+        after_tag = "|".join(rf"\A{tag}" for tag in tags)
+        steps.append(_replaced(rf"(?<={after_tag})\s*(?!\s|\z)", " "))
     if specification.precompiled_charsmap:
         rules = base64.b64encode(specification.precompiled_charsmap).decode()
         steps.append({"type": "Precompiled", "precompiled_charsmap": rules})
@@ -76,7 +81,7 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     algorithm = {"type": "Unigram", "unk_id": UNK_ID, "vocab": pieces, "byte_fallback": fallback}
     if tokenizer.whole_words:
         symbols = [piece.piece for piece in model.pieces if piece.type == piece.USER_DEFINED]
-        symbols = [re.sub(r"[$()*+.?[\\\]^{|}]", r"\\\g<0>", symbol) for symbol in symbols]
+        symbols = list(map(_escaped, symbols))
         # A word begins at a space or a symbol. The longest symbol is first.
         starts = "|".join([*sorted(symbols, key=len, reverse=True), SPACE])
         pattern = {"Regex": f"(?:{starts})(?:(?!{starts})[^{SPACE}])*"}
@@ -101,6 +106,11 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
         "decoder": {"type": "Sequence", "decoders": decoders},
         "model": algorithm,
     }
+
+
+def _escaped(text):
+    """Escapes a text for regular expressions of all three libraries."""
+    return re.sub(r"[$()*+.?[\\\]^{|}]", r"\\\g<0>", text)
 
 
 def _name(id, piece):

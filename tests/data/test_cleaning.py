@@ -71,8 +71,13 @@ def test_pairs_that_break_no_rule_stay_in_order_in_files_of_their_names(tmp_path
 
 
 def test_the_picture_has_the_length_ratios_of_kept_and_of_dropped_pairs(tmp_path, monkeypatch):
-    figures = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **options: figures.append(figure))
+    figures, save = [], Figure.savefig
+
+    def savefig(figure, *arguments, **options):
+        figures.append(figure)
+        save(figure, *arguments, **options)
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
     numbers = [("Two dogs play in 1999.", "Zwei Hunde spielen 1998.")] * 2
     clean_corpora([write_pairs(tmp_path, "some", [*PAIRS[:5], *numbers])], tmp_path / "out")
     axes = figures[0].axes[0]

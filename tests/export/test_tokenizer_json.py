@@ -28,7 +28,16 @@ HOSTILE = [
     *["e\u0301\u200b\u00a0ﬁ", "a\x00b\tc\nd", "\u2581a", "a\u2581b", "﷽ ①", "क्‍ष"],
     *["שלום عليكم", "👨‍👩‍👧‍👦", "x²…", "a~b～c", "ＡＢＣ", "İ ß ẞ", "12 345"],
     *["Two dogsled", "gnu gnus Twos dog.", "\u2581 \u2581\u2581a"],
-    *["<2de> A dog.", "a<ph_1>b (<ph_9>) <ph_10>", "<2de><ph_2>", "<PH_1>"],
+    *[
+        "<2de> A dog.",
+        "\t <2de>A dog.",
+        "<2de>",
+        " <2de> ",
+        "<2de>\u3000dog",
+        "a<ph_1>b (<ph_9>) <ph_10>",
+        "<2de><ph_2>",
+        "<PH_1>",
+    ],
     *["<2de> A <term_begin> dog<term_as> b<term_end> <2de>"],
 ]
 # Python's library normalizes whole graphemes.
