@@ -19,9 +19,8 @@ from keras_transformer.errors import InputError
 from keras_transformer.options import check_choice, check_positive
 from keras_transformer.quiet import import_keras, import_tensorflow
 from keras_transformer.text.glossary import Glossary, annotate
-from keras_transformer.text.markup import MARKUP, Markup, protect
+from keras_transformer.text.markup import MARKUP, Markup, protect, restore
 from keras_transformer.text.placeholders import Placeholders
-from keras_transformer.text.restoring import restore
 from keras_transformer.text.tokenizer import tag_tokens
 
 _RANKING = "length_penalty", "length_normalization", "word_penalty"
@@ -157,8 +156,8 @@ class Translator:
         texts = [block.text for block in blocks]
         try:
             texts = self._annotated(texts, glossary, glossary_by, options)
-            pairs = zip(texts, (tokens[place] for place in places), strict=True)
-            sources = self._tagged([tagged(text, own or None) for text, own in pairs], token)
+            tokens_of_blocks = (tokens[place] or None for place in places)
+            sources = self._tagged(list(map(tagged, texts, tokens_of_blocks)), token)
             translations = self.engine.translate(sources, **options)
         except InputError as error:
             if error.index is None:

@@ -58,7 +58,7 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     specification, fallback = model.normalizer_spec, model.trainer_spec.byte_fallback
     steps: list[dict] = []
     if tags := list(map(_escaped, tokenizer.tag_tokens.values())):
-        # As `tokenize`: no space before a tag at the beginning, and one space after it.
+        # `tokenize` has no space before a tag at the beginning, and one space after it.
         steps.append(_replaced(rf"\A\s+(?={'|'.join(tags)})", ""))
         after_tag = "|".join(rf"\A{tag}" for tag in tags)
         steps.append(_replaced(rf"(?<={after_tag})\s*(?!\s|\z)", " "))

@@ -53,7 +53,7 @@ def read(folder: Path) -> Parts:
     _check_supported(config, path)
     tensors = _read_tensors(folder, config)
     vocabularies = _read_vocabularies(folder, config, tensors)
-    # As in transformers: only without its own file the search is in the model's.
+    # In transformers the search is in the model's file only without a file of its own.
     file = folder / "generation_config.json"
     options, file = (read_json(file), file) if file.is_file() else (config, path)
     return Parts(

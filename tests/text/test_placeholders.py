@@ -11,9 +11,8 @@ import pytest
 from keras_transformer import Translation
 from keras_transformer.data.cleaning import PairRules
 from keras_transformer.data.noise import Noise, PairNoise
-from keras_transformer.text.markup import protect
+from keras_transformer.text.markup import protect, restore
 from keras_transformer.text.placeholders import ITEM, Placeholders, with_placeholders
-from keras_transformer.text.restoring import restore
 
 EIGHT = Placeholders(8)
 # Items stand in double angle brackets.

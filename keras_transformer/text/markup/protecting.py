@@ -1,7 +1,7 @@
 """Markup of a source: removes tags and items from the texts that a model reads.
 
 URLs, e-mail addresses and fields become placeholders, tokens that the model copies. Tags are
-removed. Blocks of HTML, such as paragraphs and table cells, are separate texts. `restoring.restore`
+removed. Blocks of HTML, such as paragraphs and table cells, are separate texts. `restore`
 puts the markup into the translations.
 """
 
@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple
 
 import regex
 
+from keras_transformer.text.markup.tags import SEPARATORS, Tag, find_tags
 from keras_transformer.text.placeholders import ITEM, ITEM_OR_NUMBER, Placeholders, symbol
-from keras_transformer.text.tags import SEPARATORS, Tag, find_tags
 
 Markup = Literal["placeholders", "html"]
 MARKUP = ("placeholders", "html")

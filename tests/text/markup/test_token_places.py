@@ -5,7 +5,7 @@ import random
 import pytest
 
 from keras_transformer.text import Tokenizer
-from keras_transformer.text.token_places import token_spans
+from keras_transformer.text.markup.token_places import token_spans
 
 # What a normalization changes or drops, what has no token, and what looks like a token.
 ODD = [

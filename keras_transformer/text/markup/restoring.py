@@ -11,25 +11,22 @@ import html
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 import regex
 
 from keras_transformer.text.glossary import origins
-from keras_transformer.text.markup import SYMBOL, Mark, Protected
-from keras_transformer.text.splitting import LETTER, UNIT
-from keras_transformer.text.tags import SEPARATORS
-from keras_transformer.text.token_places import SPACE, places_before, token_spans
+from keras_transformer.text.markup.joining import Element, Joiner, Unit
+from keras_transformer.text.markup.protecting import SYMBOL, Mark, Protected
+from keras_transformer.text.markup.token_places import SPACE, places_before, token_spans
+from keras_transformer.text.splitting import UNIT
 
 _UNIT = regex.compile(rf"{SYMBOL.pattern}|{UNIT}", regex.V1)
-_LETTER = regex.compile(LETTER, regex.V1)
 _WORD, _NUMBER_AT_END = re.compile(r"\w"), re.compile(r"(?<!\d)\d+\Z")
-_WITHOUT_SPACE = regex.compile(rf"{LETTER}|[\p{{Pe}}.,]", regex.V1)
 _SPECIAL = ("<s>", "</s>", "<pad>")
 # The token of a corpus or of a language, which begins each part of a split text.
 _TAG = re.compile(r"<[a-z0-9][a-z0-9-]*>|>>\S+<<")
-_MAX_TAGS = 8  # next to a tag, which may stand for a space
 _TAKEN = 1e4  # More than the words of a translation can gain.
 _TINY, _LESS = 1e-7, 1e-2
 
@@ -80,47 +77,6 @@ def _escaped(text, protected):
     return html.escape(text, quote=False) if protected.is_html else text
 
 
-class _Unit(NamedTuple):
-    """A word, a sign or a placeholder of a translation, or a part of a word."""
-
-    text: str
-    has_space: bool  # before it
-    row: int  # of the attention
-    begin: float = np.nan  # places in the source, if they are known
-    end: float = np.nan
-    is_exact: bool = False  # for a part of a word that the model has copied
-    piece: int | None = None  # of a placeholder
-
-
-class _Element(NamedTuple):
-    """A unit, a tag or an item of the result."""
-
-    text: str
-    piece: int | None = None
-    unit: _Unit | None = None
-    is_begin: bool = False  # of an element with words
-    is_end: bool = False
-
-
-def _is_atom(element):
-    """Returns True for an item, and for a tag that encloses no words."""
-    return (
-        element is not None
-        and element.piece is not None
-        and not (element.is_begin or element.is_end)
-    )
-
-
-def _is_word(element):
-    """Returns True for a word or a sign, and False for a placeholder."""
-    return element is not None and element.piece is None
-
-
-def _is_item(element, pieces):
-    """Returns True for an item that the model has not written."""
-    return _is_atom(element) and element.unit is None and pieces[element.piece].is_item
-
-
 class _Restorer:
     def __init__(self, translation, protected, text_read):
         self._protected, text = protected, translation.text
@@ -129,8 +85,6 @@ class _Restorer:
         self._source_units = list(_UNIT.finditer(protected.text))
         offsets = np.array([match.span() for match in self._source_units], int).reshape(-1, 2)
         self._unit_begins, self._unit_ends = self._before[offsets].T
-        self._unit_ending = {match.end(): match[0] for match in self._source_units}
-        self._unit_beginning = {match.start(): match[0] for match in self._source_units}
         self._units_beside = self._neighbours()
         self._copied: set[int] = set()  # source units with tags inside that were copied
         self._cuts: set[int] = set()  # places of tags inside them
@@ -177,7 +131,7 @@ class _Restorer:
             if weights is not None:
                 slices.append(_between(*target, begin, end))
             row_number = len(units)
-            units.append(_Unit(match[0], has_space, row_number, *span, piece is not None, piece))
+            units.append(Unit(match[0], has_space, row_number, *span, piece is not None, piece))
         rows = np.zeros((len(units), len(self._middles)))
         if slices:
             starts, stops = np.array(slices).T
@@ -245,7 +199,7 @@ class _Restorer:
                     cuts_of_words.setdefault(word, set())
         if not cuts_of_words:
             return self._units
-        parts: dict[int, list[_Unit]] = {}
+        parts: dict[int, list[Unit]] = {}
         copies = self._copies(cuts_of_words)
         for word, cuts in cuts_of_words.items():
             text = self._source_units[word][0]
@@ -308,7 +262,7 @@ class _Restorer:
         return self._attention_before(end, end) - self._attention_before(begin, begin)
 
     def _ending_with(self, digits, word, parts):
-        """Returns the unit that ends with a number and attends most to a word, or None."""
+        """Returns the unit with a number at its end that attends best to a word, or None."""
         units = self._units_by_number.get(digits) if digits.isdecimal() else None
         if units is None:
             return None
@@ -325,7 +279,7 @@ class _Restorer:
 
     def text(self) -> str:
         """Returns the translation with its markup."""
-        self._elements: list[_Element] = []
+        self._elements: list[Element] = []
         # A stack, because marks may be nested more deeply than function calls.
         writers = [self._write(self._protected.marks, 0, len(self._units))]
         while writers:
@@ -333,7 +287,7 @@ class _Restorer:
                 writers.pop()
             else:
                 writers.append(self._write(*arguments))
-        return self._joined()
+        return Joiner(self._protected, self._source_units).joined(self._elements)
 
     def _write(self, marks, lower, upper):
         """Writes sibling marks and the units around them; yields arguments of nested calls."""
@@ -350,14 +304,14 @@ class _Restorer:
     def _words(self, start, stop):
         for unit in self._units[start:stop]:
             if unit.piece is None:
-                self._elements.append(_Element(_escaped(unit.text, self._protected), None, unit))
+                self._elements.append(Element(_escaped(unit.text, self._protected), None, unit))
             else:
                 self._piece(unit.piece, unit)
 
     def _piece(self, piece, unit=None, is_begin=False, is_end=False):
         if piece is not None:
             literal = self._protected.pieces[piece].literal
-            self._elements.append(_Element(literal, piece, unit, is_begin, is_end))
+            self._elements.append(Element(literal, piece, unit, is_begin, is_end))
 
     def _ranges(self, marks, lower, upper):
         """Returns the ranges of units of sibling marks, in order, without overlaps."""
@@ -368,15 +322,15 @@ class _Restorer:
         if marks and marks[0].is_element and marks[0].first is None:  # began in an earlier text
             size = marks[0].min_words
             missing -= size
-            least = np.searchsorted(words, words[begin] + size)
-            most = np.searchsorted(words, words[end] - missing, "right") - 1
-            begin = self._best_place(self._before[marks[0].stop], begin, end, least, most)
+            first = np.searchsorted(words, words[begin] + size)
+            last = np.searchsorted(words, words[end] - missing, "right") - 1
+            begin = self._best_place(self._before[marks[0].stop], begin, end, first, last)
             ranges[0] = (lower, begin)
         if marks and marks[-1].is_element and marks[-1].last is None:  # ends in a later text
             size = marks[-1].min_words
-            least = np.searchsorted(words, words[begin] + missing - size)
-            most = np.searchsorted(words, words[end] - size, "right") - 1
-            end = self._best_place(self._before[marks[-1].start], begin, end, least, most)
+            first = np.searchsorted(words, words[begin] + missing - size)
+            last = np.searchsorted(words, words[end] - size, "right") - 1
+            end = self._best_place(self._before[marks[-1].start], begin, end, first, last)
             ranges[len(marks) - 1] = (end, upper)
         ranges |= self._ranges_of_elements(marks, begin, end, ranges)
         is_inside = np.zeros(end - begin + 1, bool)
@@ -396,7 +350,7 @@ class _Restorer:
         """Returns the ranges of elements with words, by their place in `marks`.
 
         An element gets the units that attend more to words in it than to others. Without such units
-        it gets the ones that attend most to it, because an element with words never loses all.
+        it gets the nearest ones, because an element with words never loses all.
         """
         elements = [
             order
@@ -428,11 +382,12 @@ class _Restorer:
                 if total <= _TINY and not must:
                     continue
                 count = words[stop] - words[start]
-                most = np.diff(words)[is_free].sum() - (missing - size) if has_enough else count
+                free_words = np.diff(words)[is_free].sum()
+                max_words = free_words - (missing - size) if has_enough else count
                 if must or count < size:
                     start, stop = _best_window(gains, words, size)
-                elif count > most:
-                    begin, end = _best_window(gains[start:stop], words[start : stop + 1], most)
+                elif count > max_words:
+                    begin, end = _best_window(gains[start:stop], words[start : stop + 1], max_words)
                     start, stop = start + begin, start + end
                 if start < stop and is_free[start:stop].all():
                     is_free[start:stop] = False
@@ -452,177 +407,25 @@ class _Restorer:
                 lower = upper
         return ranges
 
-    def _best_place(self, place, lower, upper, least=None, most=None, is_excluded=None):
+    def _best_place(self, place, lower, upper, first=None, last=None, is_excluded=None):
         """Returns the place that agrees best with the words before and after a source's place.
 
         Args:
             place: Place in the source.
             lower, upper: Units to choose from.
-            least, most: Least and greatest place, of which the least one counts more.
+            first, last: Bounds of the place; the first one counts more.
             is_excluded: Bool `(upper - lower + 1,)`, for each place.
         """
-        least, most = lower if least is None else least, upper if most is None else most
+        first, last = lower if first is None else first, upper if last is None else last
         if not self._before[-1]:
             return upper
         gains = self._attention_before(place, place)[lower:upper] - 0.5
         gains = np.concatenate([[0.0], np.cumsum(gains)])
         if is_excluded is not None:
             gains[is_excluded] = -np.inf
-        least = min(max(least, lower), upper)
-        most = max(min(most, upper), least)
-        return least + int(np.argmax(gains[least - lower : most - lower + 1]))
-
-    def _joined(self):
-        """Joins the elements of the result with the spaces between them."""
-        out: list[str] = []
-        left, gap = None, []  # the last unit, and what follows it
-        for element in (*self._elements, None):
-            if not gap and _is_word(element) and (left is None or _is_word(left)):
-                out += [" "] * (element.unit.has_space and bool(out)) + [element.text]
-                left = element
-                continue
-            gap.append(element)
-            if element is None or element.unit is not None:
-                for space, following in zip(self._spaces(left, gap), gap, strict=True):
-                    if following is not None:
-                        out += [" "] * (space and bool(out)) + [following.text]
-                left, gap = element, []
-        return "".join(out)
-
-    def _spaces(self, left, gap):
-        """Returns for the tags and items after a unit, and for the next unit, whether a space is
-        before each of them.
-
-        Args:
-            left: The unit, None at the beginning.
-            gap: The elements after it, up to the next unit, or None at the end.
-        """
-        right = gap[-1]
-        pairs = list(itertools.pairwise((left, *gap)))
-        in_source = [self._space_in_source(*pair) for pair in pairs]
-        is_wanted = left is not None and right is not None and right.unit.has_space
-        if None not in in_source:  # All of it is as it was.
-            is_wanted = any(in_source)
-        elif is_wanted and self._touch(left, right):
-            is_wanted = False
-        text = left.text if left is not None else ""
-        next_text = right.text if right is not None else ""
-        spaces: list[bool | None] = []
-        text_before = []  # for each element, the text of the word or item before it
-        is_owed = False  # a space in an element before its end, which follows the element instead
-        for (before, after), known in zip(pairs, in_source, strict=True):
-            space = known if _is_atom(before) or _is_atom(after) else None
-            if space is None and _is_atom(before) and before.unit is None:
-                space = self._space_after(before, next_text)
-            if known is None and _is_atom(after) and after.unit is None:
-                space = bool(space) or self._space_before(after, text)
-            if after is None or (before is None and not spaces):
-                space = False
-            elif before is not None and before.is_begin:
-                if space:  # A space in an element at its beginning is before the element instead.
-                    first = len(spaces) - 1
-                    while first > 0 and gap[first - 1].is_begin:
-                        first -= 1
-                    spaces[first] = pairs[first][0] is not None
-                space = False
-            elif after.is_end:
-                is_owed, space = is_owed or bool(space), False
-            elif is_owed:
-                is_owed, space = False, True
-            spaces.append(space)
-            text_before.append(text)
-            if _is_atom(after) and self._pieces[after.piece].is_item:
-                text = after.text
-        # An item is a word too: it has its own space before it and after it.
-        items = [i for i, element in enumerate(gap) if _is_item(element, self._pieces)]
-        for first, last in itertools.pairwise([-1, *items, len(gap) - 1]):
-            is_missing = first >= 0 and self._space_after(gap[first], next_text)
-            is_missing |= last in items and self._space_before(gap[last], text_before[last])
-            if is_missing and None in in_source[first + 1 : last + 1]:
-                self._add_space(spaces, gap, left, range(first + 1, last + 1))
-        if is_wanted and not any(map(self._is_separator, gap)):
-            self._add_space(spaces, gap, left, range(len(gap)))
-        return [bool(space) for space in spaces]
-
-    @staticmethod
-    def _add_space(spaces, gap, left, places):
-        """Adds a space before one of some elements, unless there is one."""
-        if any(spaces[place] for place in places):
-            return
-        places = [
-            place
-            for place in places
-            if gap[place] is not None and not gap[place].is_end and (place > 0 or left is not None)
-        ]
-        undecided_places = [place for place in places if spaces[place] is None]
-        if places:
-            spaces[(undecided_places or places)[0]] = True
-
-    @property
-    def _pieces(self):
-        return self._protected.pieces
-
-    def _space_in_source(self, before, after):
-        """Returns whether two pieces had a space between them, None if there was something else."""
-        if before is None or after is None or before.piece is None or after.piece is None:
-            return None
-        if after.piece != before.piece + 1:
-            return None
-        stop, start = self._pieces[before.piece].stop, self._pieces[after.piece].start
-        text = self._protected.text[stop:start]
-        return bool(text) if not text.strip() else None
-
-    def _space_before(self, element, text):
-        """Returns whether a space is between a text and an item or an empty element after it."""
-        piece = self._pieces[element.piece]
-        start = piece.start
-        for before in self._pieces[max(element.piece - _MAX_TAGS, 0) : element.piece][::-1]:
-            if before.is_item or before.stop != start:
-                break
-            start = before.start  # without the space that a tag stands for
-        last = self._protected.text[start - 1] if start else " "
-        if last.isspace():
-            return True
-        # A sign may be missing in the translation, and an item must not join the word before.
-        is_beside_sign = piece.is_item and not _LETTER.match(last)
-        return is_beside_sign and bool(_LETTER.match(text[-1:]))
-
-    def _space_after(self, element, text):
-        """Returns whether a space is between an item or an empty element and a text after it."""
-        piece = self._pieces[element.piece]
-        stop = piece.stop
-        for after in self._pieces[element.piece + 1 : element.piece + 1 + _MAX_TAGS]:
-            if after.is_item or after.start != stop:
-                break
-            stop = after.stop
-        first = self._protected.text[stop : stop + 1]
-        if first.isspace():
-            return True
-        is_beside_sign = piece.is_item and not _LETTER.match(first)
-        return is_beside_sign and bool(_LETTER.match(text[:1]))
-
-    def _is_separator(self, element):
-        """Returns True for a tag such as `<br>`, which separates words without a space."""
-        if not _is_atom(element) or self._pieces[element.piece].is_item:
-            return False
-        name = re.match(r"<([^\s/>]*)", element.text.lower())
-        return name is not None and name[1] in SEPARATORS
-
-    def _touch(self, left, right):
-        """Returns True if a placeholder and a unit touch each other in the source."""
-        if right.piece is not None:
-            start = self._pieces[right.piece].start
-            if left.piece is not None:
-                return self._pieces[left.piece].stop == start
-            return self._unit_ending.get(start) == left.unit.text
-        if left.piece is None:
-            return False
-        stop, text = self._pieces[left.piece].stop, right.unit.text
-        if self._unit_beginning.get(stop) != text:
-            return False
-        # Some languages have a space before the sign at an end, as in `{name} !`.
-        following = self._protected.text[stop + len(text) :][:1]
-        return bool(_WITHOUT_SPACE.match(text)) or bool(following.strip())
+        first = min(max(first, lower), upper)
+        last = max(min(last, upper), first)
+        return first + int(np.argmax(gains[first - lower : last - lower + 1]))
 
 
 def _all_marks(marks) -> Iterator[Mark]:

@@ -7,10 +7,8 @@ import pytest
 import regex
 
 from keras_transformer import Translation
-from keras_transformer.text import tags
-from keras_transformer.text.markup import protect
+from keras_transformer.text.markup import protect, restore, tags
 from keras_transformer.text.placeholders import TAG, Placeholders
-from keras_transformer.text.restoring import restore
 
 MALFORMED = [
     *("<", "<<", "<?", "<!", "<!x", "<!--", "<![CDATA[", "<![if", "<script>", "<style>", "</", "&"),

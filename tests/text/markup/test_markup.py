@@ -15,9 +15,8 @@ import pytest
 from keras_transformer import Translation, Translator
 from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
-from keras_transformer.text.markup import count_blocks, protect
+from keras_transformer.text.markup import count_blocks, protect, restore
 from keras_transformer.text.placeholders import Placeholders, with_placeholders
-from keras_transformer.text.restoring import restore
 
 EIGHT = Placeholders(8)
 
