@@ -124,13 +124,13 @@ def main():
     parser.add_argument("--tests", nargs="+", help="default: the folder that mirrors a module")
     for option, number in (("count", 20), ("seed", 0), ("limit", 120)):
         parser.add_argument(f"--{option}", type=int, default=number, help=f"default: {number}")
-    given, folder = parser.parse_args(), tempfile.TemporaryDirectory()
+    options, folder = parser.parse_args(), tempfile.TemporaryDirectory()
     work = pathlib.Path(folder.name)
-    paths = [str(pathlib.Path(path).resolve().relative_to(ROOT)) for path in given.modules]
+    paths = [str(pathlib.Path(path).resolve().relative_to(ROOT)) for path in options.modules]
     mirrors = (path.replace("keras_transformer/", "tests/").rpartition("/") for path in paths)
     mirrors = {folder if "/" in folder else f"tests/test_{name}" for folder, _, name in mirrors}
-    tests, log, tree = given.tests or sorted(mirrors), work / "log", work / "tree"
-    changes = list(chosen_changes(paths, given.count, given.seed))
+    tests, log, tree = options.tests or sorted(mirrors), work / "log", work / "tree"
+    changes = list(chosen_changes(paths, options.count, options.seed))
     shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".git", "*venv", "_build*"))
     os.chdir(tree)
     # The copy is before an installed package, in this process and in those of tests. No bytecode
@@ -142,8 +142,8 @@ def main():
     # What a fork need not import again. Not the package itself, which is changed.
     for name in "coverage pytest tensorflow keras hypothesis sentencepiece yaml regex".split():
         importlib.import_module(name)
-    options = "--cov=keras_transformer --cov-context=test --cov-report=".split()
-    if in_a_fork(log, 3600, [*options, *tests]) != "SURVIVED":
+    coverage = "--cov=keras_transformer --cov-context=test --cov-report=".split()
+    if in_a_fork(log, 3600, [*coverage, *tests]) != "SURVIVED":
         sys.exit(f"{log.read_text()}\nThe tests fail without a change.")
     (data := sys.modules["coverage"].CoverageData(".coverage")).read()
     for number, (path, lines, content, difference) in enumerate(changes, 1):
@@ -152,7 +152,7 @@ def main():
         # A constant is read when its module is imported: any test may depend on it.
         files = sorted({test.split("::")[0] for test in reached}) or tests
         (tree / path).write_text(content, "utf-8")
-        result = in_a_fork(log, given.limit, files, reached)
+        result = in_a_fork(log, options.limit, files, reached)
         (tree / path).write_bytes(original)
         print(number, result, f"{path}:{lines.start}", difference, flush=True)
 

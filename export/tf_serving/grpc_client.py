@@ -18,7 +18,7 @@ try:
     import tensorflow as tf
     from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 except ImportError as error:
-    sys.exit(f'grpc_client: {error}: pip install "keras-transformer-nmt[serving-api]"')
+    sys.exit(f"grpc_client: {error}: pip install grpcio tensorflow-serving-api")
 
 
 def predict(channel, inputs, model="translator", signature="serving_default", timeout_seconds=60.0):

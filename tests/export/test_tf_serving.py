@@ -124,7 +124,7 @@ def test_the_grpc_client_translates_lines_and_tells_the_servers_error(broken, mo
 @pytest.mark.parametrize(
     ("program", "package", "command"),
     [
-        ("tf_serving/grpc_client.py", "grpc", '"keras-transformer-nmt[serving-api]"'),
+        ("tf_serving/grpc_client.py", "grpc", "grpcio tensorflow-serving-api"),
         ("litert/translate.py", "ai_edge_litert", "ai-edge-litert sentencepiece"),
     ],
 )
