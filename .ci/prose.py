@@ -96,8 +96,8 @@ def counts() -> dict[str, list[tuple[str, str]]]:
     kinds = dict(zip(LIMITS, (pages(), *package()), strict=True))
     return {
         kind: [
-            (place, fault)
-            for place, texts in read.items()
+            (path, fault)
+            for path, texts in read.items()
             for text in texts
             for fault in faults(text)
         ]
@@ -107,9 +107,11 @@ def counts() -> dict[str, list[tuple[str, str]]]:
 
 if __name__ == "__main__":
     faults_by_kind = counts()
-    for kind, places in faults_by_kind.items():
+    for kind, faults in faults_by_kind.items():
         print(
-            f"{kind}: {len(places)}", *(f"  {place}: {fault}" for place, fault in places), sep="\n"
+            f"{kind}: {len(faults)}",
+            *(f"  {path}: {fault}" for path, fault in faults),
+            sep="\n",
         )
-    if above := [kind for kind, places in faults_by_kind.items() if len(places) > LIMITS[kind]]:
+    if above := [kind for kind, faults in faults_by_kind.items() if len(faults) > LIMITS[kind]]:
         sys.exit(f"More than the limits {LIMITS}: {', '.join(above)}")

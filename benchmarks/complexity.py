@@ -83,8 +83,8 @@ def crossover(rows: Sequence[dict], width: int) -> int | None:
     times = {(row["layer"], row["length"]): row["milliseconds"] for row in of_width}
     lengths = sorted({length for _, length in times})
     gaps = [np.log(times["self-attention", n] / times["recurrent", n]) for n in lengths]
-    places = range(len(gaps))
-    slower = next((place for place in places if min(gaps[place:]) > 0), None)
+    indices = range(len(gaps))
+    slower = next((index for index in indices if min(gaps[index:]) > 0), None)
     if not slower:
         return lengths[0] if slower == 0 else None
     share = gaps[slower - 1] / (gaps[slower - 1] - gaps[slower])

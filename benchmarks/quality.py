@@ -127,8 +127,8 @@ def compare(
             row["words/s"] = round(words / statistics.median(seconds[name]))
         row |= {measure: round(scores[measure], 2) for measure in ("bleu", "chrf")}
         by_length[name] = {}
-        for group, places in groups.items():
-            hypotheses, wanted = ([side[i] for i in places] for side in (texts[name], references))
+        for group, indices in groups.items():
+            hypotheses, wanted = ([side[i] for i in indices] for side in (texts[name], references))
             by_length[name][group] = round(evaluate(hypotheses, wanted)["bleu"], 2)
     if plot is not None:
         command_line.plot(plot, Panel(by_length, "words of the source", "BLEU"))
@@ -149,9 +149,9 @@ def length_groups(sources: Sequence[str], edges: Sequence[int]) -> dict[str, lis
     limits: list[float] = [0, *edges, math.inf]
     for low, high in itertools.pairwise(limits):
         name = f"> {low}" if high == math.inf else f"{low + 1}–{high}" if low else f"≤ {high}"
-        lengths = ((place, len(text.split())) for place, text in enumerate(sources))
-        places = [place for place, n in lengths if low < n <= high]
-        groups |= {name: places} if places else {}
+        lengths = ((index, len(text.split())) for index, text in enumerate(sources))
+        indices = [index for index, n in lengths if low < n <= high]
+        groups |= {name: indices} if indices else {}
     return groups
 
 

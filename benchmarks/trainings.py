@@ -171,7 +171,7 @@ def damage(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
         lambda source, target: (source, target.rstrip(".") + " 12 34 56"),
         lambda source, target: (source, rng.choice(pairs)[1]),
     ]
-    return [rng.choice(ways)(*pair) if place % 2 else pair for place, pair in enumerate(pairs)]
+    return [rng.choice(ways)(*pair) if index % 2 else pair for index, pair in enumerate(pairs)]
 
 
 def _clean(stretch):

@@ -175,22 +175,22 @@ def _shown(key):
 def _line(first, schema, where):
     *section, key = first["loc"] or ("",)
     if first["type"] in ("unexpected_keyword_argument", "extra_forbidden", "invalid_key"):
-        known_options, place = properties(schema, *section), _place(section)
+        known_options, index = properties(schema, *section), _index(section)
         if not where:  # an argument
             return f"There is no option `{_shown(key)}`.{did_you_mean(key, known_options)}"
-        place = f" in `{place}`" if place else ""
+        index = f" in `{index}`" if index else ""
         near = did_you_mean(key, known_options)
-        return f"{where}unknown key `{_shown(key)}`{place}.{near}"
+        return f"{where}unknown key `{_shown(key)}`{index}.{near}"
     # The option's path precedes the path within a union of types.
     while section and key not in properties(schema, *section):
         *section, key = section
     option_schema = properties(schema, *section).get(key, {})
-    name = f"`{_place((*section, key))}`" if key else "the recipe"
+    name = f"`{_index((*section, key))}`" if key else "the recipe"
     received_value = "nothing" if first["type"].startswith("missing") else received(first["input"])
     return f"{where}{name} must be {expected(option_schema)}. Received: {received_value}."
 
 
-def _place(path):
+def _index(path):
     return ".".join(str(key) for key in path if key not in UNION_TAGS)
 
 

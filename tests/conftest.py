@@ -125,10 +125,10 @@ LONGEST = (
 MOST_MEGABYTES = 2000
 
 
-def place_of(nodeid):
+def index_of(nodeid):
     """A test's place in `LONGEST`, or the one after."""
-    places = (place for place, start in enumerate(LONGEST) if nodeid.startswith(start))
-    return next(places, len(LONGEST))
+    indices = (index for index, start in enumerate(LONGEST) if nodeid.startswith(start))
+    return next(indices, len(LONGEST))
 
 
 def megabytes_of(pid):
@@ -171,7 +171,7 @@ def pytest_testnodedown(node):
 
 def pytest_collection_modifyitems(items):
     if "PYTEST_XDIST_WORKER" in os.environ:
-        items.sort(key=lambda item: place_of(item.nodeid))
+        items.sort(key=lambda item: index_of(item.nodeid))
     if BACKEND == "tensorflow":
         return
     for item in items:
@@ -204,8 +204,8 @@ def load_program():
     """`load_program("training/pruning.py")`: a file that no package holds, as a module."""
 
     def load_program(path):
-        place = pathlib.Path(__file__).parents[1] / path
-        spec = importlib.util.spec_from_file_location(place.stem, place)
+        script = pathlib.Path(__file__).parents[1] / path
+        spec = importlib.util.spec_from_file_location(script.stem, script)
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         return module

@@ -49,9 +49,9 @@ def check_tokens(hypotheses, scorer):
     assert by_token.dtype == "float32" and by_token.shape == np.shape(hypotheses[0])
     np.testing.assert_allclose(by_token.sum(axis=2, dtype="float64"), totals, atol=1e-5)
     every = [
-        (row, ids, by_token[row, place])
+        (row, ids, by_token[row, index])
         for row, sentence in enumerate(as_lists(hypotheses))
-        for place, (ids, *_) in enumerate(sentence)
+        for index, (ids, *_) in enumerate(sentence)
     ]
     rows = [row for row, ids, _ in every for _ in ids]
     # One call for all, so that a scorer can fill its batches.

@@ -43,8 +43,8 @@ def open_phrases(ids, phrases):
     every = [ids[i:] for i in range(len(ids))]
     return [
         phrase
-        for place, phrase in enumerate(phrases)
-        if sum(rest[: len(phrase)] == phrase for rest in every) <= phrases[:place].count(phrase)
+        for index, phrase in enumerate(phrases)
+        if sum(rest[: len(phrase)] == phrase for rest in every) <= phrases[:index].count(phrase)
     ]
 
 
@@ -89,13 +89,13 @@ class Rules(NamedTuple):
             return False
         if EOS in ids and self.phrases and open_phrases(ids, self.phrases[row]):
             return False
-        return all(self._allow_at(row, ids, place) for place in range(len(prefix), len(ids)))
+        return all(self._allow_at(row, ids, index) for index in range(len(prefix), len(ids)))
 
-    def _allow_at(self, row, ids, place):
-        token, first = ids[place], place - self.ngram_size + 1
+    def _allow_at(self, row, ids, index):
+        token, first = ids[index], index - self.ngram_size + 1
         if token in self.forbidden or (self.bias and self.bias[token] == -np.inf):
             return False
-        if token == EOS and self.min_lengths and place + 1 < self.min_lengths[row]:
+        if token == EOS and self.min_lengths and index + 1 < self.min_lengths[row]:
             return False
         ngrams = [ids[i : i + self.ngram_size] for i in range(first + 1)]
         return not self.ngram_size or ngrams[-1:] == [] or ngrams[-1] not in ngrams[:-1]
@@ -124,8 +124,8 @@ class Rules(NamedTuple):
         """The field of `Constraints`."""
         array = np.full(shape, PAD, "int32")
         for row, phrases in enumerate(self.phrases):
-            for place, phrase in enumerate(phrases):
-                array[row, place, : len(phrase)] = phrase
+            for index, phrase in enumerate(phrases):
+                array[row, index, : len(phrase)] = phrase
         return array
 
 

@@ -130,13 +130,13 @@ def test_no_files_import_each_other_in_a_circle_and_none_what_measures_them():
 
 
 def test_the_core_never_imports_tensorflow_and_decoding_late_and_in_one_file_only():
-    places = {
+    uses = {
         (part_of(path), path.name, is_late)
         for path in sources("decoding", *KERAS_ONLY)
         for name, _, is_late in imports(path)
         if name.split(".")[0] in ("tensorflow", "tensorflow_text")
     }
-    assert places == {("decoding", "programs.py", True)}
+    assert uses == {("decoding", "programs.py", True)}
 
 
 def run_python(code, *arguments, **environment):

@@ -79,10 +79,10 @@ def test_divergences_are_those_of_their_papers_and_gradients_are_finite_differen
         return (reference.smoothed_loss(LABELS, both[:BATCH], 0.1) + 3.0 * forth) / 2
 
     differences = np.zeros(both.shape)
-    for place in np.ndindex(both.shape):
+    for index in np.ndindex(both.shape):
         step = np.zeros(both.shape)
-        step[place] = 1e-5
-        differences[place] = (expected(both + step) - expected(both - step)) / 2e-5
+        step[index] = 1e-5
+        differences[index] = (expected(both + step) - expected(both - step)) / 2e-5
     loss = loss_class.from_config(loss_class(3.0, label_smoothing=0.1).get_config())
     value, pull = pull_back(lambda x: loss(labels, x), both)
     assert float(value) == pytest.approx(expected(both), rel=1e-5)

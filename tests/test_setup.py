@@ -42,15 +42,15 @@ def test_what_is_told_to_install_is_this_distribution_and_not_a_strangers():
     of_a_stranger = re.compile(
         r"pip (un)?install [^\n&]*keras[-_]transformer(?![-_]nmt)\b(?!\.git|/)"
     )
-    places = [ROOT / name for name in (".ci/run", "README.md", "CONTRIBUTING.md", "setup.py")]
+    paths = [ROOT / name for name in (".ci/run", "README.md", "CONTRIBUTING.md", "setup.py")]
     for top in ("keras_transformer", "benchmarks", "export", "training", "docs"):
-        places += [
+        paths += [
             path for path in (ROOT / top).rglob("*") if path.suffix in (".py", ".md", ".yaml")
         ]
-    assert len(places) > 100
+    assert len(paths) > 100
     wrong = [
         (path.name, match[0])
-        for path in places
+        for path in paths
         if (match := of_a_stranger.search(path.read_text(encoding="utf-8")))
     ]
     assert wrong == []

@@ -78,8 +78,8 @@ def to_restructured_text(app, what, name, obj, options, lines: list[str]) -> Non
         if line.lstrip().startswith("| "):
             if not before.startswith("|"):
                 changed += [".. list-table::", "   :header-rows: 1", ""]
-            for place, cell in enumerate(line.strip("| ").split(" | ")):
-                changed.append(f"   {' ' if place else '*'} - {cell}")
+            for index, cell in enumerate(line.strip("| ").split(" | ")):
+                changed.append(f"   {' ' if index else '*'} - {cell}")
             if not lines[number + 1].lstrip().startswith("|"):
                 changed.append("")
         else:

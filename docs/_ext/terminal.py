@@ -101,15 +101,15 @@ def run(command: str) -> None:
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.redirect_stderr(sys.stdout))
         if ">" in words:
-            place = words.index(">")
-            output = stack.enter_context(open(words[place + 1], "w", encoding="utf-8"))
+            index = words.index(">")
+            output = stack.enter_context(open(words[index + 1], "w", encoding="utf-8"))
             stack.enter_context(contextlib.redirect_stdout(output))
-            del words[place : place + 2]
+            del words[index : index + 2]
         if "<" in words:
-            place = words.index("<")
-            before, sys.stdin = sys.stdin, stack.enter_context(open(words[place + 1]))
+            index = words.index("<")
+            before, sys.stdin = sys.stdin, stack.enter_context(open(words[index + 1]))
             stack.callback(setattr, sys, "stdin", before)
-            del words[place : place + 2]
+            del words[index : index + 2]
         code = cli.run(words[1:])
     assert code == 0, f"{command}: exit code {code}"
 

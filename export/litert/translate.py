@@ -45,21 +45,21 @@ def load(folder, threads=2):
 def translate(model, lines, search="greedy", batch_size=8):
     encode, target, interpreter, lengths = model
     sources = [ids[: lengths[-1] - 1] + [END_ID] for ids in encode(lines)]
-    order = sorted(range(len(lines)), key=lambda place: len(sources[place]))
+    order = sorted(range(len(lines)), key=lambda index: len(sources[index]))
     translations = [""] * len(lines)  # A blank line stays one.
-    order = [place for place in order if lines[place].strip() and len(sources[place]) > 1]
+    order = [index for index in order if lines[index].strip() and len(sources[index]) > 1]
     for start in range(0, len(order), batch_size):
         chosen = order[start : start + batch_size]
         # The smallest signature that the longest source fits in; sources are padded with 0.
         length = next(size for size in lengths if len(sources[chosen[-1]]) <= size)
         source_ids = np.zeros((len(chosen), length), "int32")
-        for row, place in zip(source_ids, chosen, strict=True):
-            row[: len(sources[place])] = sources[place]
+        for row, index in zip(source_ids, chosen, strict=True):
+            row[: len(sources[index])] = sources[index]
         runner = interpreter.get_signature_runner(f"{search}_{length}")
         ids = runner(source_ids=source_ids)["ids"]
         best = ids.reshape(len(chosen), -1, ids.shape[-1])[:, 0].tolist()
-        for place, row in zip(chosen, best, strict=True):
-            translations[place] = target.decode([id for id in row if id > END_ID])
+        for index, row in zip(chosen, best, strict=True):
+            translations[index] = target.decode([id for id in row if id > END_ID])
     return translations
 
 

@@ -187,9 +187,9 @@ def words_of(tokens: Sequence[str]) -> list[int]:
     word of its own.
     """
     words: list[int] = []
-    for place, token in enumerate(tokens):
+    for index, token in enumerate(tokens):
         begins = token.startswith("▁") or is_special(token)
-        after_special = place > 0 and is_special(tokens[place - 1])
+        after_special = index > 0 and is_special(tokens[index - 1])
         words.append(words[-1] + (begins or after_special) if words else 0)
     return words
 
@@ -266,7 +266,7 @@ def word_alignment(
 
 
 def _words(tokens):
-    """Maps places to words, without the special tokens."""
+    """Maps indices to words, without the special tokens."""
     texts: dict[int, str] = {}
     for word, token in zip(words_of(tokens), tokens, strict=True):
         if not is_special(token):

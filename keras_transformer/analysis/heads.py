@@ -154,11 +154,11 @@ def head_importance(
     gated.train_on_batch((source_ids, decoder_ids), target_ids)
     # Keras computes the mean over the batch, so multiply by its size.
     gradients = np.abs(ops.convert_to_numpy(gated.offsets)) * len(source_ids)
-    for place, layer in enumerate(layers):
-        gradients[:, place, layer.num_heads :] = np.nan
+    for index, layer in enumerate(layers):
+        gradients[:, index, layer.num_heads :] = np.nan
     kinds = kinds_of(model)
     by_kind = ([i for i, layer in enumerate(layers) if kinds[id(layer)] == kind] for kind in KINDS)
-    return Attention(*(gradients[:, places] for places in by_kind))
+    return Attention(*(gradients[:, indices] for indices in by_kind))
 
 
 class _Gated(keras.Model):
@@ -174,16 +174,16 @@ class _Gated(keras.Model):
 
     def call(self, inputs):
         layers = self._layers_of_model()
-        for place, layer in enumerate(layers):
-            layer.project_output = self._through_gate(layer, layer.project_output, place)
+        for index, layer in enumerate(layers):
+            layer.project_output = self._through_gate(layer, layer.project_output, index)
         try:
             return self._run(inputs)
         finally:
             for layer in layers:
                 del layer.project_output
 
-    def _through_gate(self, layer, project, place):
-        gate = 1.0 + self.offsets[:, place, : layer.num_heads]  # --> [batch, heads]
+    def _through_gate(self, layer, project, index):
+        gate = 1.0 + self.offsets[:, index, : layer.num_heads]  # --> [batch, heads]
         gate = ops.cast(ops.expand_dims(gate, (1, 3)), layer.compute_dtype)
         return lambda heads: project(heads * gate)
 

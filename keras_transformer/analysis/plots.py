@@ -41,8 +41,8 @@ def _subplots(rows=1, columns=1, *, figsize):
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
-def _label(axis, tokens, rotation=0, places=None):
-    axis.set_ticks(range(len(tokens)) if places is None else places)
+def _label(axis, tokens, rotation=0, indices=None):
+    axis.set_ticks(range(len(tokens)) if indices is None else indices)
     axis.set_ticklabels([_shown(token) for token in tokens], rotation=rotation, fontsize=_SMALL)
 
 
@@ -138,21 +138,21 @@ def plot_clock_hands(vectors: np.ndarray, positions: int = 12, pairs: int = 8) -
     circle = np.linspace(0, 2 * np.pi, 60)
     circle, hands = np.stack([np.cos(circle), np.sin(circle)], axis=1), []
     # Centres are 2.4 radii apart. A hand begins at the top, as on a clock.
-    places = 2.4 * np.array([*np.ndindex(len(chosen_pairs), positions)])[:, ::-1] * (1, -1)
-    for (row, position), place in zip(
-        np.ndindex(len(chosen_pairs), positions), places, strict=True
+    indices = 2.4 * np.array([*np.ndindex(len(chosen_pairs), positions)])[:, ::-1] * (1, -1)
+    for (row, position), index in zip(
+        np.ndindex(len(chosen_pairs), positions), indices, strict=True
     ):
         hands.append(
-            [place, place + vectors[position, 2 * chosen_pairs[row] : 2 * chosen_pairs[row] + 2]]
+            [index, index + vectors[position, 2 * chosen_pairs[row] : 2 * chosen_pairs[row] + 2]]
         )
-    circles = places[:, None] + circle
+    circles = indices[:, None] + circle
     lines = _matplotlib("collections").LineCollection
     axis.add_collection(lines(circles, colors="0.7", linewidths=0.7))
     axis.add_collection(lines(hands, colors="#0072B2", linewidths=1.6))
     axis.autoscale_view()
     labels = [f"pair {pair}\nonce in {periods[pair]:,.0f}" for pair in chosen_pairs]
     _label(axis.yaxis, labels, 0, -2.4 * np.arange(len(chosen_pairs)))
-    _label(axis.xaxis, [f"{place}" for place in range(positions)], 0, 2.4 * np.arange(positions))
+    _label(axis.xaxis, [f"{index}" for index in range(positions)], 0, 2.4 * np.arange(positions))
     axis.set(aspect="equal", xlabel="position")
     axis.tick_params(length=0)
     axis.spines[:].set_visible(False)
@@ -219,11 +219,11 @@ def plot_heads(table: Sequence[Head]) -> "Figure":
             for head in table
             if head.name.startswith(kind)
         }
-        layers, heads = (max(places) + 1 for places in zip(*heads_of_kind, strict=True))
+        layers, heads = (max(indices) + 1 for indices in zip(*heads_of_kind, strict=True))
         for axis, (measure, colours) in zip(axes[row], measures.items(), strict=True):
             values = np.full((layers, heads), np.nan)
-            for place, head in heads_of_kind.items():
-                values[place] = getattr(head, measure)
+            for index, head in heads_of_kind.items():
+                values[index] = getattr(head, measure)
             if np.isnan(values).all():
                 axis.set_axis_off()
                 continue

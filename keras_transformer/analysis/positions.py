@@ -10,7 +10,7 @@ from keras import ops
 
 
 def position_vectors(layer: keras.layers.Layer, length: int, width: int) -> np.ndarray:
-    """Returns the vectors that a positional layer adds to each place.
+    """Returns the vectors that a positional layer adds at each position.
 
     Args:
         layer: `SinusoidalPositionalEncoding`, `LearnedPositionalEmbedding`, or

@@ -103,9 +103,9 @@ def _heads_by_layer(model, names) -> list[tuple[MultiHeadAttention, list[int]]]:
             layers[kinds[id(attention_layer)]].append(attention_layer)
     heads_of_layers: dict[MultiHeadAttention, list[int]] = {}
     for name in names:
-        kind, _, place = name.partition(".")
+        kind, _, index = name.partition(".")
         try:
-            number, head = map(int, place.split("."))
+            number, head = map(int, index.split("."))
             if min(number, head) < 0 or head >= layers[kind][number].num_heads:
                 raise IndexError
             layer = layers[kind][number]

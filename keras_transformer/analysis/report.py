@@ -305,7 +305,7 @@ def attention_page(
 
     The target's tokens occur twice. As queries they label steps: the row of a token is the step
     that predicts it, which has read only the tokens before. As keys of the decoder they are the
-    tokens that were read, one place later, after BOS.
+    tokens that were read, one token later, after BOS.
 
     Args:
         attention: `Attention` of one pair: `target_ids` was BOS and all `target_tokens` except the
@@ -352,7 +352,7 @@ def attention_page(
 
 
 def _side(tokens):
-    sinks = [place for place, token in enumerate(tokens) if is_sink(token)]
+    sinks = [index for index, token in enumerate(tokens) if is_sink(token)]
     return {"tokens": tokens, "words": words_of(tokens), "sinks": sinks}
 
 

@@ -124,7 +124,7 @@ def _messages_on_stderr():
     logger.addHandler(handler)
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = lambda message, *place: say(message)
+            warnings.showwarning = lambda message, *index: say(message)
             yield
     finally:
         logger.removeHandler(handler)

@@ -183,8 +183,8 @@ def draw_epoch(
                 part = slice(max(begin - first, 0), begin + count - first)
                 batches.append(rng.permutation(members)[part])
             # The members are in random order, so that evenly spaced places sample the kinds.
-            places = (np.arange(count) + 0.5) / count
-            kind = np.searchsorted(ends, places, side="right")
+            indices = (np.arange(count) + 0.5) / count
+            kind = np.searchsorted(ends, indices, side="right")
             kinds.append(np.where(kind < len(ends), kind + 1, 0).astype(np.uint8))
     return np.concatenate(batches), np.concatenate(kinds)
 

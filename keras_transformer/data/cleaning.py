@@ -469,13 +469,13 @@ def _map(function, chunks, processes):
 
 def _examine(pairs, options, held_out):
     reasons, hashes = np.zeros(len(pairs), np.uint8), np.zeros(len(pairs), np.uint64)
-    for place, pair in enumerate(pairs):
+    for index, pair in enumerate(pairs):
         reason = "malformed" if _is_malformed(pair) else options.broken(*pair)
         if reason is None and held_out and not held_out.isdisjoint(map(_hash_of, pair)):
             reason = "held_out"
-        reasons[place] = _CODES[reason]
+        reasons[index] = _CODES[reason]
         letters = tuple(map(skeleton, pair)) if options.duplicates == "near" else pair
-        hashes[place] = pair_hash(*(letters if any(letters) else pair))
+        hashes[index] = pair_hash(*(letters if any(letters) else pair))
     return reasons, hashes
 
 
@@ -488,13 +488,13 @@ def _drop_repeated(hashes, reasons):
     """Marks pairs whose hash an earlier kept pair has, some hashes at a time."""
     parts = -(-len(hashes) // _HASHES_AT_ONCE)
     for part in range(parts):
-        places_of_slices = []
+        indices_of_slices = []
         for start in range(0, len(hashes), _HASHES_AT_ONCE):
             hash_slice = slice(start, start + _HASHES_AT_ONCE)
             is_here = (hashes[hash_slice] % np.uint64(parts) == part) & (reasons[hash_slice] == 0)
-            places_of_slices.append(start + np.flatnonzero(is_here))
-        places = np.concatenate(places_of_slices)
-        reasons[places[~are_first([hashes[places]])]] = _CODES["duplicate"]
+            indices_of_slices.append(start + np.flatnonzero(is_here))
+        indices = np.concatenate(indices_of_slices)
+        reasons[indices[~are_first([hashes[indices]])]] = _CODES["duplicate"]
 
 
 def _write(corpora, names, reasons, options, staging, progress):
@@ -509,13 +509,13 @@ def _write(corpora, names, reasons, options, staging, progress):
                 chunk_reasons = np.asarray(reasons[start : start + len(chunk)])
                 counts += np.bincount(chunk_reasons, minlength=len(_CODES))
                 ratios += _histograms(chunk, chunk_reasons == 0)
-                for place in np.flatnonzero(chunk_reasons).tolist():
-                    rule_examples = examples.setdefault(_REASONS[chunk_reasons[place] - 1], [])
-                    position = {"file": files[0], "line": start - corpus_start + place + 1}
-                    pair = dict(zip(("source", "target"), chunk[place], strict=True))
+                for index in np.flatnonzero(chunk_reasons).tolist():
+                    rule_examples = examples.setdefault(_REASONS[chunk_reasons[index] - 1], [])
+                    position = {"file": files[0], "line": start - corpus_start + index + 1}
+                    pair = dict(zip(("source", "target"), chunk[index], strict=True))
                     if len(rule_examples) < _EXAMPLES:
                         rule_examples.append({**position, **pair})
-                kept_pairs = [chunk[place] for place in np.flatnonzero(chunk_reasons == 0)]
+                kept_pairs = [chunk[index] for index in np.flatnonzero(chunk_reasons == 0)]
                 columns = (
                     zip(*kept_pairs, strict=True)
                     if len(files) == 2

@@ -188,7 +188,7 @@ class ParallelDataset:
         order, kinds = draw_epoch(buckets, sizes, rates, self.seed, epoch, shares)
         lengths = self._edges[kinds, buckets[order]]
         plan = plan_batches(lengths, self.shapes, rng)
-        plan = [(index, order[places], kinds[places]) for index, places in plan]
+        plan = [(index, order[indices], kinds[indices]) for index, indices in plan]
         return plan + [(0, *nothing)] * (self.steps_per_epoch - len(plan))
 
     def _batch(self, plan, step, epoch):

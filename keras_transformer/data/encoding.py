@@ -281,11 +281,11 @@ def _encode(read, tokenizers, options, folder=None, held_out=(), with_sources=Tr
         for side, (flat, lengths) in zip(sides, encoded, strict=True):
             side.append(flat[np.repeat(keep, lengths)], lengths[keep])
     reasons, lines = np.concatenate(reasons), np.concatenate(lines)
-    kept_places = np.flatnonzero(reasons == _KEPT)
-    is_first = np.ones(len(kept_places), bool)
+    kept_indices = np.flatnonzero(reasons == _KEPT)
+    is_first = np.ones(len(kept_indices), bool)
     if options.drop_duplicates:
         is_first = are_first(hashes)
-        reasons[kept_places[~is_first]] = _DUPLICATE
+        reasons[kept_indices[~is_first]] = _DUPLICATE
     report = _report(reasons, lines, {} if list(ends) == [""] else ends)
     if not report.kept:
         raise InputError(

@@ -68,22 +68,22 @@ def _without_punctuation(text: str, rng: np.random.Generator) -> str:
 def _with_typos(text: str, rng: np.random.Generator) -> str:
     """Swaps two letters, or drops, doubles or replaces a letter, in some long words."""
     words = text.split(" ")
-    long = [place for place, word in enumerate(words) if len(_LETTER.findall(word)) > 3]
+    long = [index for index, word in enumerate(words) if len(_LETTER.findall(word)) > 3]
     count = min(len(long), -(-len(words) // _WORDS_PER_TYPO))
-    for place in rng.permutation(long)[:count].tolist():
-        word = words[place]
+    for index in rng.permutation(long)[:count].tolist():
+        word = words[index]
         position = int(rng.integers(len(word) - 1))
         first, second, kind = word[position], word[position + 1], int(rng.integers(4))
         letter = chr(ord("a") + int(rng.integers(26)))
         middle = (second + first, second, first + first + second, letter + second)[kind]
-        words[place] = word[:position] + middle + word[position + 2 :]
+        words[index] = word[:position] + middle + word[position + 2 :]
     return " ".join(words)
 
 
 def _change(change: Callable[[str, np.random.Generator], str], is_on_both: bool) -> PairChange:
     def of_text(text, rng):
         parts = _UNCHANGED.split(text)
-        return "".join(part if place % 2 else change(part, rng) for place, part in enumerate(parts))
+        return "".join(part if index % 2 else change(part, rng) for index, part in enumerate(parts))
 
     def of_pair(source, target, rng):
         return of_text(source, rng), of_text(target, rng) if is_on_both else target

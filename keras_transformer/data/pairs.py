@@ -123,8 +123,8 @@ class EncodedPairs:
     def of_corpus(self, name: str) -> "EncodedPairs":
         """Returns the pairs of one corpus, as a view of the same arrays."""
         sizes = list(self.corpora.values())
-        place = list(self.corpora).index(name)
-        start, size = sum(sizes[:place]), sizes[place]
+        index = list(self.corpora).index(name)
+        start, size = sum(sizes[:index]), sizes[index]
         source, target = (
             offsets[start : start + size + 1]
             for offsets in (self.source_offsets, self.target_offsets)

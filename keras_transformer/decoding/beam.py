@@ -17,9 +17,9 @@ class Finished(NamedTuple):
     scores: KerasTensor  # float32 [batch, beams], best first; NEG_INF = an empty place
 
     def best_with(self, additional, rank, count):
-        """Returns the `count` highest by `rank`, `[batch, places]`, over both lists."""
-        pairs, places = zip(self, additional, strict=True), ops.top_k(rank, count)[1]
-        return Finished(*(take_rows(ops.concatenate(pair, axis=1), places) for pair in pairs))
+        """Returns the `count` highest by `rank`, `[batch, candidates]`, over both lists."""
+        pairs, indices = zip(self, additional, strict=True), ops.top_k(rank, count)[1]
+        return Finished(*(take_rows(ops.concatenate(pair, axis=1), indices) for pair in pairs))
 
 
 class BeamState(NamedTuple):
@@ -104,8 +104,8 @@ class Beam:
             num_finished = ops.sum(
                 ops.cast(beam.finished.scores > NEG_INF / 2, "int32"), 1, keepdims=True
             )
-            has_place = ops.arange(2 * self.beams, dtype="int32") < self.beams - num_finished
-            best = best._replace(totals=ops.where(has_place, best.totals, NEG_INF))
+            has_index = ops.arange(2 * self.beams, dtype="int32") < self.beams - num_finished
+            best = best._replace(totals=ops.where(has_index, best.totals, NEG_INF))
         exists = best.totals > NEG_INF / 2
         # Forced tokens add nothing to the total: it ranks only the continuation.
         is_free = ops.expand_dims(state.position >= forced, 1) | ~exists
@@ -123,9 +123,9 @@ class Beam:
         # place.
         is_running = ops.cast(exists & (best.tokens != end_id), "int32")
         rank = is_running * 4 * self.beams - ops.arange(is_running.shape[1], dtype="int32")
-        best_places = ops.top_k(ops.cast(rank, "float32"), self.beams)[1]  # --> [batch, beams]
+        best_indices = ops.top_k(ops.cast(rank, "float32"), self.beams)[1]  # --> [batch, beams]
         totals = ops.where(
-            take_rows(is_running, best_places) > 0, take_rows(best.totals, best_places), NEG_INF
+            take_rows(is_running, best_indices) > 0, take_rows(best.totals, best_indices), NEG_INF
         )
         # If no extension is allowed, the running hypotheses stay, without an end.
         has_extension = running & ops.any(exists, axis=1, keepdims=True)  # --> [batch, 1]
@@ -138,7 +138,7 @@ class Beam:
         is_running_sentence = (position < constraints.max_lengths) & can_win
         running = has_extension & ops.expand_dims(is_running_sentence, 1)  # --> [batch, 1]
         newest, parents, token_log_probabilities = (
-            take_rows(array, best_places) for array in (tokens, parents, token_log_probabilities)
+            take_rows(array, best_indices) for array in (tokens, parents, token_log_probabilities)
         )
 
         def moved(after, old):
@@ -149,7 +149,7 @@ class Beam:
         by_token = _extend(
             state.token_log_probabilities, parents, token_log_probabilities, state.position
         )
-        progress = tree.map_structure(lambda tensor: take_rows(tensor, best_places), best.progress)
+        progress = tree.map_structure(lambda tensor: take_rows(tensor, best_indices), best.progress)
         next_state = DecodingState(
             position,
             newest,
@@ -177,10 +177,10 @@ class Beam:
         tokens, parents, totals = (array[:, : self.beams] for array in best[:3])
         ends_now = state.running[:, :1] & (totals > NEG_INF / 2) & (tokens == end_id)
         scores = score_of(totals, ops.expand_dims(lengths, 1), *self.ranking)
-        place, token_log_probabilities = state.position, token_log_probabilities[:, : self.beams]
+        index, token_log_probabilities = state.position, token_log_probabilities[:, : self.beams]
         new = Finished(
-            _extend(state.ids, parents, tokens, place),
-            _extend(state.token_log_probabilities, parents, token_log_probabilities, place),
+            _extend(state.ids, parents, tokens, index),
+            _extend(state.token_log_probabilities, parents, token_log_probabilities, index),
             ops.where(ends_now, scores, NEG_INF),
         )
         finished = state.strategy_state.finished
@@ -237,11 +237,11 @@ class Beam:
         return Hypotheses(ids, ops.sum(by_token, axis=2), scores, by_token, *following)
 
 
-def _value_at(values, rows, places):
-    """Returns `values[b, rows[b, i], places[b, i]]` of `(batch, count, length)`."""
+def _value_at(values, rows, indices):
+    """Returns `values[b, rows[b, i], indices[b, i]]` of `(batch, count, length)`."""
     batch, count, length = ops.shape(values)
     flat = ops.reshape(values, (batch, count * length, 1))
-    return take_rows(flat, rows * length + places)[..., 0]
+    return take_rows(flat, rows * length + indices)[..., 0]
 
 
 def _extend(values, parents, new, position):

@@ -112,8 +112,8 @@ class Phrases:
         tokens = ops.concatenate([best, next_tokens], axis=2)
         # A token counts once: only the first of equal tokens exists.
         equal = ops.expand_dims(tokens, 3) == ops.expand_dims(tokens, 2)
-        places = ops.arange(tokens.shape[2], dtype="int32")
-        earlier = ops.expand_dims(places, 0) < ops.expand_dims(places, 1)
+        indices = ops.arange(tokens.shape[2], dtype="int32")
+        earlier = ops.expand_dims(indices, 0) < ops.expand_dims(indices, 1)
         is_new = ~ops.any(equal & earlier, axis=3) & (tokens != PAD_ID)
         totals = ops.take_along_axis(allowed, tokens, axis=2) + ops.expand_dims(offsets, 2)
         totals = ops.where(is_new, ops.maximum(totals, NEG_INF), NEG_INF)
@@ -154,8 +154,8 @@ class Phrases:
     def next_tokens(self, progress: Progress) -> KerasTensor:
         """Returns the next token of each phrase, int32 `(rows, count, phrases)`; PAD if met."""
         unmet, under_way = self._unmet(progress)
-        places = ops.arange(ops.shape(self._ids)[2], dtype="int32")
-        is_next = (places == ops.expand_dims(under_way, 3)) & ops.expand_dims(unmet, 3)
+        indices = ops.arange(ops.shape(self._ids)[2], dtype="int32")
+        is_next = (indices == ops.expand_dims(under_way, 3)) & ops.expand_dims(unmet, 3)
         return ops.sum(ops.where(is_next, ops.expand_dims(self._ids, 1), PAD_ID), axis=3)
 
     def _unmet(self, progress):
@@ -177,9 +177,9 @@ def by_bank(totals: KerasTensor, banks: KerasTensor, count: int) -> KerasTensor:
         totals: Float32 `(rows, extensions)`.
         banks: Int32 `(rows, extensions)`.
     """
-    places = ops.arange(totals.shape[1], dtype="int32")
+    indices = ops.arange(totals.shape[1], dtype="int32")
     own_totals, other_totals = ops.expand_dims(totals, 2), ops.expand_dims(totals, 1)
-    is_ahead = ops.expand_dims(places, 0) < ops.expand_dims(places, 1)  # of equal ones the first
+    is_ahead = ops.expand_dims(indices, 0) < ops.expand_dims(indices, 1)  # of equal ones the first
     is_ahead = (other_totals > own_totals) | ((other_totals == own_totals) & is_ahead)
     is_ahead = is_ahead & (ops.expand_dims(banks, 2) == ops.expand_dims(banks, 1))
     rank = ops.sum(ops.cast(is_ahead, "int32"), axis=2)  # --> [rows, extensions]

@@ -43,8 +43,8 @@ def continuation_of(ids, token_log_probabilities, forced_lengths):
         token_log_probabilities: Float32 of the same shape.
         forced_lengths: Int32 `(batch,)`, numbers of forced tokens.
     """
-    places = ops.arange(ops.shape(ids)[2], dtype="int32")
-    follows = places >= ops.expand_dims(forced_lengths, (1, 2))  # --> [batch, 1, capacity]
+    indices = ops.arange(ops.shape(ids)[2], dtype="int32")
+    follows = indices >= ops.expand_dims(forced_lengths, (1, 2))  # --> [batch, 1, capacity]
     log_probabilities = ops.sum(ops.where(follows, token_log_probabilities, 0.0), axis=2)
     lengths = ops.sum(ops.cast(follows & masks.padding_mask(ids), "int32"), axis=2)
     return log_probabilities, lengths

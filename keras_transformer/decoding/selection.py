@@ -62,7 +62,7 @@ def largest_of_rows(
             of equal sums any may win.
 
     Returns:
-        The sums in falling order, their rows and their places in the row, all `(batch, count)`.
+        The sums in falling order, their rows and their indices in the row, all `(batch, count)`.
     """
     rows, length = values.shape[1:]
     count = min(count, rows * length)
@@ -72,21 +72,21 @@ def largest_of_rows(
     blocks = -(-length // size)
     if rows * blocks <= count:
         flat = ops.reshape(values + ops.expand_dims(offsets, 2), (-1, rows * length))
-        sums, places = ops.top_k(flat, count)
-        return sums, places // length, places % length
+        sums, indices = ops.top_k(flat, count)
+        return sums, indices // length, indices % length
     if blocks * size > length:
         lowest = float("-inf")
         padding = ((0, 0), (0, 0), (0, blocks * size - length))
         values = ops.pad(values, padding, constant_values=lowest)
     values = ops.reshape(values, (-1, rows, blocks, size))
     maxima = ops.max(values, axis=3) + ops.expand_dims(offsets, 2)
-    _, places = ops.top_k(ops.reshape(maxima, (-1, rows * blocks)), count)
-    places = ops.sort(places, axis=1)  # so that the first of equal values wins
-    inside = take_rows(ops.reshape(values, (-1, rows * blocks, size)), places)
-    inside = inside + ops.expand_dims(take_rows(offsets, places // blocks), 2)
-    sums, place = ops.top_k(ops.reshape(inside, (-1, count * size)), count)
-    block = take_rows(places, place // size)
-    return sums, block // blocks, (block % blocks) * size + place % size
+    _, indices = ops.top_k(ops.reshape(maxima, (-1, rows * blocks)), count)
+    indices = ops.sort(indices, axis=1)  # so that the first of equal values wins
+    inside = take_rows(ops.reshape(values, (-1, rows * blocks, size)), indices)
+    inside = inside + ops.expand_dims(take_rows(offsets, indices // blocks), 2)
+    sums, index = ops.top_k(ops.reshape(inside, (-1, count * size)), count)
+    block = take_rows(indices, index // size)
+    return sums, block // blocks, (block % blocks) * size + index % size
 
 
 def log_sums_and_maxima(
@@ -99,13 +99,13 @@ def log_sums_and_maxima(
 
     Args:
         logits: Float32 `(batch, rows, length)`.
-        allowed: Logits after constraints; equal to `logits` from place `changed` on.
-        changed: Number of first places that may differ; None for any number.
+        allowed: Logits after constraints; equal to `logits` from index `changed` on.
+        changed: Number of first logits that may differ; None for any number.
 
     Returns:
         Float32 `(batch, rows)`, and the maxima of `allowed`, float32 `(batch, rows, columns)`.
-        Column `c` has the places `c`, `c + columns`, …. The maxima are None if the rows are short,
-        have no suitable divisor, or may differ in too many places.
+        Column `c` has the indices `c`, `c + columns`, …. The maxima are None if the rows are short,
+        have no suitable divisor, or may differ at too many indices.
     """
     length = logits.shape[2]
     pieces = next((n for n in range(16, 7, -1) if length % n == 0 and length >= 64 * n), None)
@@ -124,16 +124,16 @@ def _largest_in_columns(values, offsets, count, maxima):
     columns = maxima.shape[2]
     pieces = length // columns
     maxima = ops.reshape(maxima + ops.expand_dims(offsets, 2), (-1, rows * columns))
-    places_of_maxima = ops.sort(ops.top_k(maxima, min(count, rows * columns))[1], axis=1)
-    row = places_of_maxima // columns  # --> [batch, chosen]
-    first = ops.expand_dims(row * length + places_of_maxima % columns, 2)
-    places = first + ops.arange(pieces, dtype="int32") * columns  # --> [batch, chosen, pieces]
-    flat, number = ops.reshape(values, (-1, rows * length, 1)), places_of_maxima.shape[1] * pieces
-    inside = take_rows(flat, ops.reshape(places, (-1, number)))[..., 0]
+    indices_of_maxima = ops.sort(ops.top_k(maxima, min(count, rows * columns))[1], axis=1)
+    row = indices_of_maxima // columns  # --> [batch, chosen]
+    first = ops.expand_dims(row * length + indices_of_maxima % columns, 2)
+    indices = first + ops.arange(pieces, dtype="int32") * columns  # --> [batch, chosen, pieces]
+    flat, number = ops.reshape(values, (-1, rows * length, 1)), indices_of_maxima.shape[1] * pieces
+    inside = take_rows(flat, ops.reshape(indices, (-1, number)))[..., 0]
     inside = inside + ops.repeat(take_rows(offsets, row), pieces, axis=1)
     sums, order = ops.top_k(inside, count)  # --> [batch, count]
-    place = take_rows(ops.reshape(places, (-1, number)), order)
-    return sums, place // length, place % length
+    index = take_rows(ops.reshape(indices, (-1, number)), order)
+    return sums, index // length, index % length
 
 
 def block_size(length):

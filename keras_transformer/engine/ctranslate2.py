@@ -147,9 +147,9 @@ class CTranslate2Engine(Engine):
             texts, self.source_tokenizer, self.max_source_length, long_input
         )
         forced: list[Sequence[int]] = [()] * len(sources)
-        for prefix, places in zip(prefixes, parts, strict=True):
-            if places:
-                forced[places[0]] = prefix
+        for prefix, indices in zip(prefixes, parts, strict=True):
+            if indices:
+                forced[indices[0]] = prefix
         hypotheses = self._search(sources, forced, decoding_options, longest, batch_size)
         totals = self._log_probabilities(hypotheses, sources, forced, decoding_options, batch_size)
         ranked = [
@@ -159,8 +159,8 @@ class CTranslate2Engine(Engine):
         if alignment:
             ranked = self._aligned(ranked, sources, batch_size)
         return [
-            Translation.joined([ranked[place] for place in places], decoding_options.sampling)
-            for places in parts
+            Translation.joined([ranked[index] for index in indices], decoding_options.sampling)
+            for indices in parts
         ]
 
     def score(
@@ -229,10 +229,10 @@ class CTranslate2Engine(Engine):
         options = self._translator_options(decoding_options)
         shortest = max(decoding_options.min_length - 1, 0)  # EOS does not count there
 
-        def search(places, limit):
+        def search(indices, limit):
             return self._translator.translate_batch(
-                [pieces[place] for place in places],
-                [forced[place] for place in places] if any(prefixes) else None,
+                [pieces[index] for index in indices],
+                [forced[index] for index in indices] if any(prefixes) else None,
                 min_decoding_length=min(shortest, limit),
                 max_decoding_length=limit,
                 asynchronous=True,
@@ -243,18 +243,18 @@ class CTranslate2Engine(Engine):
         # CTranslate2 has one limit per call. Few translations exceed the limit of their own source.
         # They are searched again with their limits, in parallel to keep all threads busy.
         results: list[Any] = [_EMPTY] * len(sources)
-        searched = [place for place, limit in enumerate(limits) if limit]
-        places_by_limit = {max(limits): searched} if searched else {}
+        searched = [index for index, limit in enumerate(limits) if limit]
+        indices_by_limit = {max(limits): searched} if searched else {}
         for _ in range(2):
             searches = [
-                (places, search(places, limit)) for limit, places in places_by_limit.items()
+                (indices, search(indices, limit)) for limit, indices in indices_by_limit.items()
             ]
-            places_by_limit = collections.defaultdict(list)
-            for places, handles in searches:
-                for place, handle in zip(places, handles, strict=True):
-                    results[place] = handle.result()
-                    if max(map(len, results[place].hypotheses)) > limits[place]:
-                        places_by_limit[limits[place]].append(place)
+            indices_by_limit = collections.defaultdict(list)
+            for indices, handles in searches:
+                for index, handle in zip(indices, handles, strict=True):
+                    results[index] = handle.result()
+                    if max(map(len, results[index].hypotheses)) > limits[index]:
+                        indices_by_limit[limits[index]].append(index)
         return results
 
     def _translator_options(self, decoding_options):

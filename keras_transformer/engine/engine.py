@@ -132,12 +132,12 @@ def search_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
 def encoded(name: str, texts: Sequence[str]) -> list[bytes]:
     """Encodes texts as UTF-8; raises `InputError` for a text that is not valid Unicode."""
     result = []
-    for place, text in enumerate(checked_texts(name, texts)):
+    for index, text in enumerate(checked_texts(name, texts)):
         try:
             result.append(text.encode("utf-8"))
         except UnicodeEncodeError:
             raise InputError(
-                f"`{name}` must be valid Unicode. Received: half a surrogate pair.", place
+                f"`{name}` must be valid Unicode. Received: half a surrogate pair.", index
             ) from None
     return result
 
@@ -211,13 +211,13 @@ def label_translation(row: np.ndarray, labels: Sequence[str], n_best: int = 1) -
         return Translation("", 0.0)
     best, *alternatives = (
         Translation(
-            labels[place],
-            float(row[place]),
-            logarithm := float(np.log(max(row[place], 1e-38))),
-            tokens=(labels[place],),
-            ids=(int(place),),
+            labels[index],
+            float(row[index]),
+            logarithm := float(np.log(max(row[index], 1e-38))),
+            tokens=(labels[index],),
+            ids=(int(index),),
             token_log_probabilities=(logarithm,),
         )
-        for place in np.argsort(-row, kind="stable")[:n_best]
+        for index in np.argsort(-row, kind="stable")[:n_best]
     )
     return dataclasses.replace(best, alternatives=tuple(alternatives))

@@ -24,7 +24,7 @@ _SHOWN_CHARACTERS = 40
 def source_ids(
     texts: Sequence[str], tokenizer, limit: int, long_input: LongInput, turn_id: int | None = None
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Returns ids of source texts, including EOS, and the places of each text's parts in them.
+    """Returns ids of source texts, including EOS, and the indices of each text's parts in them.
 
     A blank text (white space, or characters without tokens, also after a tag) has no part. A text
     of more than `limit` tokens has several parts if it is split. With `turn_id`, the token between
@@ -34,24 +34,24 @@ def source_ids(
     check_choice("long_input", long_input, LONG_INPUT if turn_id is None else LONG_INPUT_FOR_DIALOG)
     ids = tokenizer.tokenize(texts, add_eos=True)
     sources, parts, long = [], [[] for _ in texts], []
-    for place, row in enumerate(ids):
-        if _is_blank(row, tokenizer) or not texts[place].strip():
+    for index, row in enumerate(ids):
+        if _is_blank(row, tokenizer) or not texts[index].strip():
             continue
         shortened = [row]
         if len(row) > limit:
-            long.append(place)
+            long.append(index)
             if long_input == "refuse":
                 change, way = ("split", "split") if turn_id is None else ("cut", "truncate")
                 raise InputError(
                     f"A text must have at most {limit} tokens; longer ones can be {change} "
-                    f"(long_input={way!r}). Received: {_shown(row, texts[place])}",
-                    place,
+                    f"(long_input={way!r}). Received: {_shown(row, texts[index])}",
+                    index,
                 )
             if long_input == "truncate":
                 shortened = [_cut(row, limit, turn_id)]
             else:
-                shortened = _split(texts, place, tokenizer, limit)
-        parts[place] = list(range(len(sources), len(sources) + len(shortened)))
+                shortened = _split(texts, index, tokenizer, limit)
+        parts[index] = list(range(len(sources), len(sources) + len(shortened)))
         sources += shortened
     if long:
         change = "cut there" if turn_id is None else "cut, the oldest turns first"
@@ -72,8 +72,8 @@ def _cut(ids, limit, turn_id):
     return [*ids[start:-1][: limit - 1], EOS_ID]
 
 
-def _split(texts, place, tokenizer, limit):
-    token, text = tokenizer.split_tag(texts[place])  # Each part gets the tag of the text.
+def _split(texts, index, tokenizer, limit):
+    token, text = tokenizer.split_tag(texts[index])  # Each part gets the tag of the text.
 
     def fits(part):
         return len(tokenizer.tokenize([token + part], add_eos=True)[0]) <= limit
@@ -83,7 +83,7 @@ def _split(texts, place, tokenizer, limit):
             [token + part for part in split_text(text, fits)], add_eos=True
         )
     except InputError as error:
-        raise InputError(error.message, place) from None
+        raise InputError(error.message, index) from None
     return [ids for ids in ids_of_parts if not _is_blank(ids, tokenizer)]
 
 
@@ -100,11 +100,11 @@ def prefix_ids(prefixes: Sequence[str] | None, count: int, tokenizer, limit: int
         received = f"{len(prefixes)} prefixes and {count} texts"
         raise InputError(f"There must be a target prefix for each text. Received: {received}.")
     ids = tokenizer.tokenize(prefixes, add_eos=False)
-    for place, prefix in enumerate(ids):
+    for index, prefix in enumerate(ids):
         if len(prefix) >= limit:
             rule = f"A target prefix must have fewer tokens than a translation may, {limit}."
-            raise InputError(f"{rule} Received: a prefix of {len(prefix)} tokens.", place)
-        _check_known("target prefix", prefix, prefixes[place], tokenizer, place)
+            raise InputError(f"{rule} Received: a prefix of {len(prefix)} tokens.", index)
+        _check_known("target prefix", prefix, prefixes[index], tokenizer, index)
     return ids
 
 
@@ -113,10 +113,10 @@ def phrase_ids(phrases: Sequence[Sequence[str]] | None, count: int, tokenizer) -
     if phrases is None:
         return [()] * count
     ids_of_phrases = []
-    for place, texts in enumerate(checked_phrases(phrases, count)):
+    for index, texts in enumerate(checked_phrases(phrases, count)):
         ids = tokenizer.tokenize(texts, add_eos=False)
         for phrase, text in zip(ids, texts, strict=True):
-            _check_known("phrase", phrase, text, tokenizer, place)
+            _check_known("phrase", phrase, text, tokenizer, index)
         ids_of_phrases.append(tuple(phrase for phrase in ids if phrase))
     return ids_of_phrases
 
@@ -130,14 +130,14 @@ def checked_phrases(phrases: Sequence[Sequence[str]], count: int) -> list[list[s
     return [checked_texts("phrases", phrases_of_text) for phrases_of_text in phrases]
 
 
-def _check_known(noun, ids, text, tokenizer, place):
+def _check_known(noun, ids, text, tokenizer, index):
     """Raises `InputError` for a character that the vocabulary lacks."""
     if UNK_ID in ids:
         pairs = zip(ids, tokenizer.pieces(text), strict=True)
         unknown = dict.fromkeys(c for id, token in pairs if id == UNK_ID for c in token)
         rule = f"A {noun} must have only characters of the target vocabulary."
         received = f"{', '.join(map(repr, unknown))} in {text[:_SHOWN_CHARACTERS]!r}"
-        raise InputError(f"{rule} Received: {received}.", place)
+        raise InputError(f"{rule} Received: {received}.", index)
 
 
 def ids_and_texts(
@@ -148,38 +148,38 @@ def ids_and_texts(
     Raises `InputError` for ids outside the vocabulary, for padding, and for ids behind EOS.
     """
     if sequences and not any(isinstance(sequence, str) for sequence in sequences):
-        ids = [_integers(name, row, place) for place, row in enumerate(sequences)]
-        for place, row in enumerate(ids):
-            _check_ids(name, row, tokenizer.vocabulary_size, place)
+        ids = [_integers(name, row, index) for index, row in enumerate(sequences)]
+        for index, row in enumerate(ids):
+            _check_ids(name, row, tokenizer.vocabulary_size, index)
         texts = tokenizer.detokenize(ids)
     else:
         texts = checked_texts(name, sequences)
         ids = tokenizer.tokenize(texts, add_eos=True)
-    for place, sequence in enumerate(ids):
+    for index, sequence in enumerate(ids):
         if len(sequence) > limit:
             rule = f"Each of `{name}` must have at most {limit} tokens."
-            raise InputError(f"{rule} Received: {_shown(sequence, texts[place])}", place)
+            raise InputError(f"{rule} Received: {_shown(sequence, texts[index])}", index)
     return ids, texts
 
 
-def _integers(name, row, place):
+def _integers(name, row, index):
     try:
         return [operator.index(id) for id in row]  # `int` would accept 5.7.
     except TypeError:
         rule = f"`{name}` must be strings, or lists of integers."
-        raise InputError(f"{rule} Received: {received(row)}.", place) from None
+        raise InputError(f"{rule} Received: {received(row)}.", index) from None
 
 
-def _check_ids(name, row, vocabulary_size, place):
+def _check_ids(name, row, vocabulary_size, index):
     last = vocabulary_size - 1
     for id in row:
         if not PAD_ID < id <= last:
             rule = f"The ids of `{name}` must be tokens of the vocabulary, from 1 to {last}."
-            raise InputError(f"{rule} Received: {received(id)}.", place)
+            raise InputError(f"{rule} Received: {received(id)}.", index)
     if EOS_ID in row[:-1]:
         rule = f"The ids of `{name}` must end with their first {EOS_ID}, the end of the sentence."
         rest = row[row.index(EOS_ID) + 1 :]
-        raise InputError(f"{rule} Received: {received(rest)} after it. Remove them.", place)
+        raise InputError(f"{rule} Received: {received(rest)} after it. Remove them.", index)
 
 
 def tagged(text: str, token: str | None) -> str:
@@ -204,7 +204,7 @@ def one_for_each(name: str, value: Any, count: int) -> list:
 def checked_list(name: str, values: Any) -> list:
     """Returns a list of any collection or iterator; raises `InputError` for a string.
 
-    A column of a table has no places from 0 on, and an iterator can be read only once.
+    A column of a table has no indices from 0 on, and an iterator can be read only once.
     """
     rule = f"`{name}` must be a list of strings."
     if isinstance(values, str):
@@ -218,10 +218,10 @@ def checked_list(name: str, values: Any) -> list:
 def checked_texts(name: str, texts: Any) -> list[str]:
     """Returns `checked_list` of strings; raises an `InputError` for other elements."""
     texts = checked_list(name, texts)
-    for place, text in enumerate(texts):
+    for index, text in enumerate(texts):
         if not isinstance(text, str):
             rule = f"`{name}` must be a list of strings."
-            raise InputError(f"{rule} Received: one {type(text).__name__} in it.", place)
+            raise InputError(f"{rule} Received: one {type(text).__name__} in it.", index)
     return texts
 
 
@@ -284,28 +284,28 @@ def in_batches(
     """Runs calls on batches of similar length, the longest first; returns results in order.
 
     Args:
-        lengths: A length, or a tuple of lengths, for each place.
-        batch_size: Maximum number of places in a batch.
-        calls: Functions from the places of a batch to one result per place. They run in parallel,
+        lengths: A length, or a tuple of lengths, for each element.
+        batch_size: Maximum number of elements in a batch.
+        calls: Functions from the indices of a batch to one result per index. They run in parallel,
             each on one batch at a time.
     """
-    order = sorted(range(len(lengths)), key=lambda place: lengths[place], reverse=True)
+    order = sorted(range(len(lengths)), key=lambda index: lengths[index], reverse=True)
     batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
     free_calls: queue.SimpleQueue = queue.SimpleQueue()
     for call in calls:
         free_calls.put(call)
 
-    def run(places):
+    def run(indices):
         call = free_calls.get()
         try:
-            return list(call(places))
+            return list(call(indices))
         finally:
             free_calls.put(call)
 
     results = [None] * len(lengths)
     with concurrent.futures.ThreadPoolExecutor(len(calls)) as pool:
         results_of_batches = pool.map(run, batches) if len(calls) > 1 else map(run, batches)
-        for places, values in zip(batches, results_of_batches, strict=True):
-            for place, result in zip(places, values, strict=True):
-                results[place] = result
+        for indices, values in zip(batches, results_of_batches, strict=True):
+            for index, result in zip(indices, values, strict=True):
+                results[index] = result
     return results

@@ -130,8 +130,8 @@ class LiteRTEngine(Engine):
         threads = self._threads if threads is None else threads
         check_positive(threads=threads)
 
-        def call(interpreter, places):
-            batch = [sources[place] for place in places]
+        def call(interpreter, indices):
+            batch = [sources[index] for index in indices]
             translations = list(self._run(interpreter, search, batch, n_best))
             if alignment:
                 pairs = zip(batch, translations, strict=True)
@@ -144,7 +144,7 @@ class LiteRTEngine(Engine):
         interpreters = self._interpreters_of(parts_at_once, threads // parts_at_once)
         calls = [functools.partial(call, interpreter) for interpreter in interpreters]
         translations = in_batches([len(row) for row in sources], batch_size, calls)
-        return [Translation.joined([translations[place] for place in places]) for places in parts]
+        return [Translation.joined([translations[index] for index in indices]) for indices in parts]
 
     @property
     def fixed_options(self) -> dict[str, Any]:

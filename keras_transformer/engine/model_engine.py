@@ -142,8 +142,8 @@ class ModelEngine(Engine):
         if alignment:
             translations = self._aligned(translations, sources, batch_size)
         return [
-            Translation.joined([translations[place] for place in places], search_options.sampling)
-            for places in parts
+            Translation.joined([translations[index] for index in indices], search_options.sampling)
+            for indices in parts
         ]
 
     def score(
@@ -205,11 +205,11 @@ class ModelEngine(Engine):
         ]
 
     def _check_lengths_together(self, pairs):
-        for place, (source, target) in enumerate(pairs):
+        for index, (source, target) in enumerate(pairs):
             if (count := len(source) - 1 + len(target)) > self.max_target_length:
                 limit = self.max_target_length
                 rule = f"A source and its target must have at most {limit} tokens together."
-                raise InputError(f"{rule} Received: {count} tokens.", place)
+                raise InputError(f"{rule} Received: {count} tokens.", index)
 
     def stream(
         self, text: str, target_prefix: str = "", long_input: inputs.LongInput = "refuse", **options
@@ -303,16 +303,16 @@ class ModelEngine(Engine):
         seeds = inputs.one_for_each("seed", options.seed, len(parts))
         prefixes, prompts = self._prefixes(prefixes, len(parts), options), self._prompts(sources)
         phrases = inputs.phrase_ids(phrases, len(parts), self.target_tokenizer)
-        for place, (places, required) in enumerate(zip(parts, phrases, strict=True)):
-            if required and len(places) > 1:
+        for index, (indices, required) in enumerate(zip(parts, phrases, strict=True)):
+            if required and len(indices) > 1:
                 rule = "`phrases` are for texts that are not split."
-                raise InputError(f"{rule} Received: a text of {len(places)} parts.", place)
+                raise InputError(f"{rule} Received: a text of {len(indices)} parts.", index)
         jobs = []
-        for place, places in enumerate(parts):
-            for part in places:
-                is_first = part == places[0]
-                prefix = (prefixes[place] if is_first else ()) or prompts[part]
-                jobs.append(Job(sources[part], seeds[place], prefix, phrases[place]))
+        for index, indices in enumerate(parts):
+            for part in indices:
+                is_first = part == indices[0]
+                prefix = (prefixes[index] if is_first else ()) or prompts[part]
+                jobs.append(Job(sources[part], seeds[index], prefix, phrases[index]))
         return jobs
 
     def _prompts(self, sources):
@@ -401,14 +401,14 @@ class ClassifierEngine(LabelEngine):
         ids, parts = inputs.source_ids(texts, self.source_tokenizer, limit, long_input)
         rows, buckets = inputs.row_count(min(len(ids), batch_size)), length_buckets(limit)
 
-        def call(places):
-            columns = bucket(len(ids[places[0]]), buckets)
-            probabilities = self._run(inputs.pad([ids[place] for place in places], rows, columns))
-            return np.asarray(probabilities)[: len(places)]
+        def call(indices):
+            columns = bucket(len(ids[indices[0]]), buckets)
+            probabilities = self._run(inputs.pad([ids[index] for index in indices], rows, columns))
+            return np.asarray(probabilities)[: len(indices)]
 
         probabilities = inputs.in_batches(list(map(len, ids)), batch_size, [call])
         # A text has one part, a blank text none.
-        owners = [place for place, part in enumerate(parts) for _ in part]
+        owners = [index for index, part in enumerate(parts) for _ in part]
         for owner, row in zip(owners, probabilities, strict=True):
             results[owner] = row
         return results

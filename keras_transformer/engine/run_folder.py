@@ -209,9 +209,9 @@ class RunFiles:
         for number, line in enumerate(iterate_lines(self.sample_pairs_file, True), start=1):
             source, tab, target = line.partition("\t")
             if not tab or "\t" in target:
-                place = f"{self.sample_pairs_file}, line {number}"
+                index = f"{self.sample_pairs_file}, line {number}"
                 raise InputError(
-                    f"{place}: expected a source and a target. Received: {line!r:.80}."
+                    f"{index}: expected a source and a target. Received: {line!r:.80}."
                 )
             pairs.append((unescape_field(source), unescape_field(target)))
         return pairs

@@ -226,9 +226,9 @@ class SavedModelEngine(Engine):
     def _call(self, name, inputs, batch_size):
         """Returns rows of outputs, dicts of arrays, in the order of the inputs."""
 
-        def call(places):
-            batch_inputs = {key: [values[i] for i in places] for key, values in inputs.items()}
-            return list(rows_of(self._run(name, batch_inputs), len(places)))
+        def call(indices):
+            batch_inputs = {key: [values[i] for i in indices] for key, values in inputs.items()}
+            return list(rows_of(self._run(name, batch_inputs), len(indices)))
 
         lengths = [len(value) for value in next(iter(inputs.values()))]
         if batch_size >= self.manifest["largest_chunk"] and lengths:
@@ -239,8 +239,8 @@ class SavedModelEngine(Engine):
 
 def rows_of(outputs: dict[str, np.ndarray], count: int) -> Iterator[dict]:
     """Yields one dict per text of a call, with its row of each output."""
-    for place in range(count):
-        yield {name: values[place] for name, values in outputs.items()}
+    for index in range(count):
+        yield {name: values[index] for name, values in outputs.items()}
 
 
 def to_translation(row: dict, n_best: int = 1, labels: Sequence[str] | None = None) -> Translation:

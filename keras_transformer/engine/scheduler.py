@@ -83,24 +83,24 @@ class Scheduler:
         """
         results: dict[int, Hypotheses] = {}
         for with_phrases in (False, True):
-            places = [i for i, job in enumerate(jobs) if bool(job.phrases) == with_phrases]
-            if places:
-                hypotheses = self._search_batches([jobs[i] for i in places], options, batch_size)
-                results |= zip(places, hypotheses, strict=True)
-        return [results[place] for place in range(len(jobs))]
+            indices = [i for i, job in enumerate(jobs) if bool(job.phrases) == with_phrases]
+            if indices:
+                hypotheses = self._search_batches([jobs[i] for i in indices], options, batch_size)
+                results |= zip(indices, hypotheses, strict=True)
+        return [results[index] for index in range(len(jobs))]
 
     def _search_batches(self, jobs, options, batch_size):
         """Returns the `Hypotheses` of jobs that have the same strategy."""
         compiled, rows = self.compiled(options), row_count(min(len(jobs), batch_size))
         longest_prefix = max((len(job.prefix) for job in jobs), default=0)
 
-        def run(places):
-            batch_jobs = [jobs[place] for place in places]
+        def run(indices):
+            batch_jobs = [jobs[index] for index in indices]
             arguments, capacity = self.batch(batch_jobs, options, rows, longest_prefix)
             one_row = rows == 1 and options.beams == 1
             results = compiled(arguments, method=Search.run, one_row=one_row, capacity=capacity)
             results = [np.asarray(array) for array in results]
-            return [Hypotheses(*(array[row] for array in results)) for row in range(len(places))]
+            return [Hypotheses(*(array[row] for array in results)) for row in range(len(indices))]
 
         return in_batches([len(job.source) for job in jobs], batch_size, [run] * self._workers)
 
@@ -128,15 +128,15 @@ class Scheduler:
         """
         compiled, rows = self.scorer(alignment), row_count(min(len(pairs), batch_size))
 
-        def run(places):
-            sides = zip(*(pairs[place] for place in places), strict=True)
+        def run(indices):
+            sides = zip(*(pairs[index] for index in indices), strict=True)
             padded = [
                 pad(ids, rows, bucket(max(map(len, ids)), buckets))
                 for ids, buckets in zip(sides, self._buckets, strict=True)
             ]
             by_token, *attention = (np.asarray(array) for array in compiled(*padded))
-            for row, place in enumerate(places):
-                source, target = map(len, pairs[place])
+            for row, index in enumerate(indices):
+                source, target = map(len, pairs[index])
                 aligned = attention[0][row, :target, :source].copy() if attention else None
                 yield by_token[row, :target].tolist(), aligned
 

@@ -147,22 +147,22 @@ class Translator:
         split_tag = getattr(self.engine.source_tokenizer, "split_tag", lambda text: ("", text))
         tokens, texts = zip(*map(split_tag, texts), strict=True) if texts else ((), ())
         protected = [protect(text, markup, self._placeholders) for text in texts]
-        places = [place for place, blocks in enumerate(protected) for _ in blocks]
+        indices = [index for index, blocks in enumerate(protected) for _ in blocks]
         blocks = list(itertools.chain(*protected))
-        options = _of_blocks(options, places, len(texts))
+        options = _of_blocks(options, indices, len(texts))
         shows_alignment = options.get("alignment", False)
         if markup == "html" or (any(block.pieces for block in blocks) and self._aligns(options)):
             options["alignment"] = True
         texts = [block.text for block in blocks]
         try:
             texts = self._annotated(texts, glossary, glossary_by, options)
-            tokens_of_blocks = (tokens[place] or None for place in places)
+            tokens_of_blocks = (tokens[index] or None for index in indices)
             sources = self._tagged(list(map(tagged, texts, tokens_of_blocks)), token)
             translations = self.engine.translate(sources, **options)
         except InputError as error:
             if error.index is None:
                 raise
-            raise InputError(error.message, places[error.index]) from None
+            raise InputError(error.message, indices[error.index]) from None
         restored = map(restore, translations, blocks, texts)
         is_sampling = options.get("sampling", False)
         joined = [
@@ -280,10 +280,10 @@ class Translator:
         return {**without_excluded(defaults, values), **values}
 
 
-def _of_blocks(options, places, count):
+def _of_blocks(options, indices, count):
     """Returns the options of blocks from the options of `count` texts, given each block's text."""
     options = dict(options)
-    if len(places) == count:
+    if len(indices) == count:
         return options
     values_of_texts = {
         name: one_for_each(name, tuple(options[name]), count)
@@ -291,17 +291,17 @@ def _of_blocks(options, places, count):
         if isinstance(options.get(name), (list, tuple))
     }
     options |= {
-        name: tuple(values[place] for place in places) for name, values in values_of_texts.items()
+        name: tuple(values[index] for index in indices) for name, values in values_of_texts.items()
     }
-    is_first = [block == 0 or places[block - 1] != place for block, place in enumerate(places)]
+    is_first = [block == 0 or indices[block - 1] != index for block, index in enumerate(indices)]
     if "target_prefixes" in values_of_texts:  # The prefix belongs to the first block.
         pairs = zip(options["target_prefixes"], is_first, strict=True)
         options["target_prefixes"] = [prefix if first else "" for prefix, first in pairs]
-    counts = collections.Counter(places)
-    for place, phrases in zip(places, options.get("phrases") or (), strict=False):
-        if phrases and counts[place] > 1:
+    counts = collections.Counter(indices)
+    for index, phrases in zip(indices, options.get("phrases") or (), strict=False):
+        if phrases and counts[index] > 1:
             rule = "`phrases` are for texts that are not split."
-            raise InputError(f"{rule} Received: a text of {counts[place]} blocks.", place)
+            raise InputError(f"{rule} Received: a text of {counts[index]} blocks.", index)
     return options
 
 

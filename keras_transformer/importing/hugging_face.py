@@ -99,7 +99,7 @@ def _banned_ids(options, file, vocabulary: Vocabulary):
     """Returns our ids of single tokens that are banned, and the longer sequences of ids."""
     sequences = [[id] for id in options.get("suppress_tokens") or ()]
     sequences += options.get("bad_words_ids") or ()
-    ours = {id: place for place, id in reversed(list(enumerate(vocabulary.rows)))}
+    ours = {id: index for index, id in reversed(list(enumerate(vocabulary.rows)))}
     banned_ids, longer = set(), []
     for sequence in sequences:
         is_list = isinstance(sequence, list) and sequence

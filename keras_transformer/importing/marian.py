@@ -113,18 +113,18 @@ def _binary_tensors(data, path):
     if version != 1 or count > len(data) // 32:
         raise InputError(f"{path}: expected a binary model of version 1. Received: {version}.")
     headers = [struct.unpack_from("<QQQQ", data, 16 + 32 * i) for i in range(count)]
-    place, names, shapes = 16 + 32 * count, [], []
+    index, names, shapes = 16 + 32 * count, [], []
     for length, *_ in headers:
-        names.append(data[place : place + length].rstrip(b"\0").decode())
-        place += length
+        names.append(data[index : index + length].rstrip(b"\0").decode())
+        index += length
     for _, _, rank, _ in headers:
-        shapes.append(struct.unpack_from(f"<{rank}i", data, place))
-        place += 4 * rank
-    (gap,) = struct.unpack_from("<Q", data, place)
-    place += 8 + gap
+        shapes.append(struct.unpack_from(f"<{rank}i", data, index))
+        index += 4 * rank
+    (gap,) = struct.unpack_from("<Q", data, index)
+    index += 8 + gap
     for name, shape, (_, kind, _, size) in zip(names, shapes, headers, strict=True):
-        yield name, _binary_tensor(data[place : place + size], name, shape, kind, path)
-        place += size
+        yield name, _binary_tensor(data[index : index + size], name, shape, kind, path)
+        index += size
 
 
 def _binary_tensor(content, name, shape, kind, path):

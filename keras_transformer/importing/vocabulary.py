@@ -196,7 +196,7 @@ def of_names(
     ids: dict[str, int] = {}
     names: dict[int, str] = {}
     added_ids = ((name, id, f"{path}: added tokens") for name, id in added.items())
-    for name, value, place in (*_named_ids(path), *added_ids):
+    for name, value, index in (*_named_ids(path), *added_ids):
         rule = ""
         if not isinstance(name, str) or not re.fullmatch("[0-9]{1,18}", str(value)):
             rule = "expected a name and an integer of at least 0"
@@ -206,7 +206,7 @@ def of_names(
             rule = f"an id must have one name, and this id is {received(names[int(value)])} too"
         if rule:
             pair = f"{received(name)}: {received(value)}"
-            raise InputError(f"{place}: {rule}. Received: {pair}.")
+            raise InputError(f"{index}: {rule}. Received: {pair}.")
     if not ids:
         raise InputError(f"{path}: expected names with their ids.")
     for name in sorted({"</s>", "<unk>"} - ids.keys()):
@@ -221,7 +221,7 @@ def of_names(
 
 
 def _named_ids(path):
-    """Reads names with their ids as the file writes them, and the place of each for errors."""
+    """Reads names with their ids as the file writes them, and the line of each for errors."""
     if path.suffix == ".json":
         return [(name, id, path) for name, id in _parse_json(path, tuple)]
     content = read_checked(path)
@@ -263,11 +263,11 @@ def tokenizer_of(vocabulary: Vocabulary, writes: bool) -> Tokenizer:
     keeps_text = writes and model.trainer_spec.model_type != model.trainer_spec.BPE
     ids = vocabulary.rows[len(_SPECIAL) :]
     first_within_words = len(ids) - len(vocabulary.added)
-    for place, id in enumerate(ids):
+    for index, id in enumerate(ids):
         name = vocabulary.names[id]
         piece = _piece(name, known, keeps_text, kinds)
         if name in vocabulary.added:
-            space = SPACE if place < first_within_words else ""
+            space = SPACE if index < first_within_words else ""
             text = space + name.replace(" ", SPACE)
             piece = {"piece": text, "score": 0.0, "type": kinds.USER_DEFINED}
         if piece["piece"] in taken:

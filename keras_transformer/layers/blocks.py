@@ -386,7 +386,7 @@ class DecoderBlock(Block):
             cross_mask: Bool `(batch, 1, 1, source)`.
             sublayers: An object with `self_attention`, `cross_attention` and `feed_forward` to
                 use in place of this block's; the block itself by default.
-            positions: Integer `(new,)` and `(cached positions,)`, the place of each entry in its
+            positions: Integer `(new,)` and `(cached positions,)`, the index of each entry in its
                 sentence; by default the entries are one sentence, in order.
 
         Returns:

@@ -85,8 +85,8 @@ def attend_in_blocks(
         mask_shape, keys = (batch, rows, blocks, size), size + 2 * side
         padded = ops.pad(mask, ((0, 0), (0, 0), (0, num_padding), (side, side + num_padding)))
         blocks_of_mask = ops.reshape(padded, (*mask_shape, length + num_padding + 2 * side))
-        places = size * ops.expand_dims(ops.arange(blocks), 1) + ops.arange(keys)
-        index = ops.broadcast_to(ops.expand_dims(places, (0, 1, 3)), (*mask_shape, keys))
+        indices = size * ops.expand_dims(ops.arange(blocks), 1) + ops.arange(keys)
+        index = ops.broadcast_to(ops.expand_dims(indices, (0, 1, 3)), (*mask_shape, keys))
         block_mask = _joined(
             ops.transpose(ops.take_along_axis(blocks_of_mask, index, 4), (0, 2, 1, 3, 4))
         )

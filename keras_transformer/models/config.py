@@ -130,9 +130,9 @@ def _rate(rate, meaning):
     return keyword_option(rate, meaning, ge=0, lt=1)
 
 
-def _head_count_option(place):
+def _head_count_option(index):
     words = (
-        f"Heads of each block's attention {place} where some were pruned; null: num_heads in each."
+        f"Heads of each block's attention {index} where some were pruned; null: num_heads in each."
     )
     return keyword_option(None, words, strict=False)
 

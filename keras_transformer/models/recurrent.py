@@ -43,8 +43,8 @@ class RecurrentCache(NamedTuple):
 
     def reorder(self, parents: keras.KerasTensor) -> "RecurrentCache":
         """Lets each hypothesis continue another one; see `DecodingCache.reorder`."""
-        places = ops.expand_dims(parents, 2)
-        states = tuple(ops.take_along_axis(state, places, axis=1) for state in self.states)
+        indices = ops.expand_dims(parents, 2)
+        states = tuple(ops.take_along_axis(state, indices, axis=1) for state in self.states)
         return self._replace(states=states)
 
 

@@ -236,8 +236,8 @@ def _http():
         _route("/healthz", _Api.health),
         _route("/readyz", _Api.readiness),
     ]
-    for place in ("", "/versions/{version:int}", "/labels/{label}"):
-        path = "/v1/models/{name}" + place
+    for index in ("", "/versions/{version:int}", "/labels/{label}"):
+        path = "/v1/models/{name}" + index
         routes += [
             _route(f"{path}:predict", _Api.predict, "POST"),
             _route(f"{path}/metadata", _Api.metadata),

@@ -197,8 +197,8 @@ def _chunks(file: dict[str, Any], chunk_lines: int) -> Iterator[dict[str, Any]]:
         if not lines:
             return
         if lines_by_part.get(first, 0) < len(lines):  # A line may have several hypotheses.
-            place = f"{file['path']}, lines {first}-{first + len(lines) - 1}"
-            yield {**row, "where": place, "lines": lines}
+            index = f"{file['path']}, lines {first}-{first + len(lines) - 1}"
+            yield {**row, "where": index, "lines": lines}
 
 
 class _Worker:

@@ -1,4 +1,4 @@
-"""Folds differences of texts that readers do not see, with a map back to the places in a text."""
+"""Folds differences of texts that readers do not see, and maps positions back to the text."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _SIGNS = str.maketrans(
 
 
 class Folded(NamedTuple):
-    """A folded text, and the places in the original text that its characters come from.
+    """A folded text, and the positions in the original text that its characters come from.
 
     Attributes:
         text: The folded text.
@@ -35,7 +35,7 @@ class Folded(NamedTuple):
     stops: Sequence[int]
 
     def span(self, start: int, stop: int) -> tuple[int, int] | None:
-        """Returns the place of `text[start:stop]` in the original text.
+        """Returns the position of `text[start:stop]` in the original text.
 
         Returns None if the part begins or ends inside one original character, such as `㍿`.
         """

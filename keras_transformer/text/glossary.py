@@ -110,8 +110,8 @@ class Glossary:
         """Annotates up to three sampled terms of a source whose translations are in the target."""
         matches = self.matches(source, target)
         count = min(len(matches), int(rng.integers(1, _MAX_IN_TRAINING + 1)))
-        places = sorted(rng.permutation(len(matches))[:count].tolist())
-        return annotate(source, [matches[place] for place in places]), target
+        positions = sorted(rng.permutation(len(matches))[:count].tolist())
+        return annotate(source, [matches[position] for position in positions]), target
 
 
 def _is_visible(text: str) -> bool:
@@ -124,8 +124,8 @@ def _is_among(phrase: str, words: list[str]) -> bool:
     return any(
         word.startswith(last)
         and len(word) <= _LONGEST_FORM * len(last)
-        and words[place - len(first) : place] == first
-        for place, word in enumerate(words[size - 1 :], start=size - 1)
+        and words[position - len(first) : position] == first
+        for position, word in enumerate(words[size - 1 :], start=size - 1)
     )
 
 
@@ -137,12 +137,12 @@ def annotate(text: str, matches: Iterable[Match]) -> str:
     >>> annotate("a rack.", [Match(2, 6, "Gestell")])
     'a <term_begin> rack<term_as> Gestell<term_end>.'
     """
-    parts, place = [], 0
+    parts, position = [], 0
     for start, stop, translation in matches:
-        parts += [_plain(text[place:start]), f"{_BEGIN} {_plain(text[start:stop])}"]
+        parts += [_plain(text[position:start]), f"{_BEGIN} {_plain(text[start:stop])}"]
         parts.append(f"{_AS} {_plain(translation)}{_END}")
-        place = stop
-    return "".join([*parts, _plain(text[place:])])
+        position = stop
+    return "".join([*parts, _plain(text[position:])])
 
 
 def _plain(text: str) -> str:
@@ -155,19 +155,19 @@ def without_annotations(text: str) -> str:
 
 
 def origins(text: str) -> np.ndarray:
-    """Maps the characters of an annotated text to places in the plain text, without spaces.
+    """Maps the characters of an annotated text to positions in the plain text, without spaces.
 
     Returns int `(characters,)`, with -1 for added characters. A translation's characters have the
-    place of its term's last character.
+    position of its term's last character.
     """
-    places: list[int] = []
+    positions: list[int] = []
     for number, part in enumerate(_ANNOTATION.split(text)):
-        size, count = len("".join(part.split())), max(places, default=-1) + 1
+        size, count = len("".join(part.split())), max(positions, default=-1) + 1
         if number % 2:
-            places += [-1 if part.startswith(_BEGIN) else count - 1] * size
+            positions += [-1 if part.startswith(_BEGIN) else count - 1] * size
         else:
-            places += range(count, count + size)
-    return np.array(places, int)
+            positions += range(count, count + size)
+    return np.array(positions, int)
 
 
 def learn_terms(
@@ -212,9 +212,9 @@ def learn_terms(
     is_kept = (counts >= min_pairs) & (forward >= 0.1) & (backward >= min_probability)
     is_kept &= (sources > 0) & (targets > 0)
     by_number: list[list[str]] = [[*side] for side in numbers]
-    for place in np.lexsort((-forward, sources)):
-        if is_kept[place]:
-            yield by_number[0][sources[place]], by_number[1][targets[place]]
+    for position in np.lexsort((-forward, sources)):
+        if is_kept[position]:
+            yield by_number[0][sources[position]], by_number[1][targets[position]]
 
 
 def _model_1(kind: np.ndarray, conditions: np.ndarray, token: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ from keras_transformer.files import read_checked, write_output
 
 
 class Labels:
-    """List of labels whose places are their ids: a classifier's target tokenizer.
+    """List of labels whose indices are their ids: a classifier's target tokenizer.
 
     Args:
         names: Different strings; see `of_texts`.

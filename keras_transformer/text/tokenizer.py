@@ -381,16 +381,16 @@ def _checked(texts):
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
         raise InputError(f"Expected several strings. Received: one {type(texts).__name__}.")
     texts = list(texts)
-    for place, text in enumerate(texts):
+    for index, text in enumerate(texts):
         if not isinstance(text, str):
             received = f"{type(text).__name__}, {text!r:.40}"
-            raise InputError(f"A text must be a string. Received: {received}.", place)
+            raise InputError(f"A text must be a string. Received: {received}.", index)
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
             raise InputError(
                 "A text must be valid Unicode. "
                 f"Received: half a surrogate pair at character {error.start + 1}.",
-                place,
+                index,
             ) from None
     return texts

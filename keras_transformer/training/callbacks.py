@@ -85,10 +85,10 @@ class FiniteLoss(RunCallback):
     def on_epoch_end(self, epoch, logs=None):
         self._check(logs["val_loss"], "validation")
 
-    def _check(self, loss, place):
+    def _check(self, loss, index):
         if not math.isfinite(loss):
             raise TrainingError(
-                f"training stopped: the loss is {loss} in epoch {self._epoch + 1}, {place}. Start "
+                f"training stopped: the loss is {loss} in epoch {self._epoch + 1}, {index}. Start "
                 "again with a lower `training.learning_rate_scale`, a higher "
                 "`training.warmup_steps` or a `training.clip_norm`. The best model and the "
                 "checkpoints of earlier epochs remain."
@@ -149,9 +149,9 @@ class Compilation(RunCallback):
             return
         compiled_shapes.add(shape)
         is_below_a_bar = self._bar is not None and (batch > 0 or part == "validation")
-        place = f"{len(compiled_shapes)} of {len(self.run.datasets[part].shapes)}"
+        index = f"{len(compiled_shapes)} of {len(self.run.datasets[part].shapes)}"
         rows, length = shape
-        line = f"compiling {noun} {place}: {rows} sentences of up to {length} tokens"
+        line = f"compiling {noun} {index}: {rows} sentences of up to {length} tokens"
         show(f"\n{line}" if is_below_a_bar else line)
         if part == "train":
             self._starts[batch] = time.time()

@@ -218,10 +218,10 @@ class Corpus:
                     held_out=held_out,
                 )
             except InputError as error:
-                place, every = f"`data.{part}`", data.hold_out_every
+                index, every = f"`data.{part}`", data.hold_out_every
                 if every is not None:
-                    place = f"{part} pairs of `data.hold_out_every: {every}`"
-                raise InputError(f"{place}: {error}") from None
+                    index = f"{part} pairs of `data.hold_out_every: {every}`"
+                raise InputError(f"{index}: {error}") from None
             noise = self._noise(tokenizers) if is_training else None
             datasets[part] = self._dataset(pairs, is_training, host, noise=noise)
             if is_training or len(pairs.corpora) < 2:
@@ -284,9 +284,9 @@ def _sample(lines, size):
     lines = filter(str.strip, lines)  # a language model's sources are blank
     rng, sample = np.random.default_rng(0), list(itertools.islice(lines, size))
     for count, line in enumerate(lines, start=size + 1):
-        place = int(rng.integers(count))
-        if place < size:
-            sample[place] = line
+        index = int(rng.integers(count))
+        if index < size:
+            sample[index] = line
     return sample
 
 

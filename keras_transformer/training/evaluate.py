@@ -265,13 +265,13 @@ def score_in_windows(
         warnings.warn(f"{message} and were scored in {overlapping}.", stacklevel=2)
     windows = [
         ids_of_text[start : start + window]
-        for ids_of_text, places in zip(ids, starts, strict=True)
-        for start in places
+        for ids_of_text, indices in zip(ids, starts, strict=True)
+        for start in indices
     ]
     scored = iter(engine.score([""] * len(windows), windows, **options))
     return [
-        _of_windows(text, [next(scored) for _ in places], overlap)
-        for text, places in zip(texts, starts, strict=True)
+        _of_windows(text, [next(scored) for _ in indices], overlap)
+        for text, indices in zip(texts, starts, strict=True)
     ]
 
 

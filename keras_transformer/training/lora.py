@@ -76,7 +76,7 @@ def save_small(model: keras.Model, path: str | os.PathLike) -> None:
     """Saves the trainable variables and the optimizer's state; `path` is never half a file."""
     variables = [*model.trainable_variables, *model.optimizer.variables]
     arrays = {
-        f"{place:05d}": ops.convert_to_numpy(variable) for place, variable in enumerate(variables)
+        f"{index:05d}": ops.convert_to_numpy(variable) for index, variable in enumerate(variables)
     }
     with replaced_file(path) as temporary, open(temporary, "wb") as file:
         np.savez(file, **arrays)

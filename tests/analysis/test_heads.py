@@ -84,7 +84,7 @@ def test_the_table_of_a_model_counts_each_sentence_alone(model):
     pairs = [(a[a > 0], b[b > 0]) for a, b in zip(SOURCE, TARGET, strict=True)]
     both = heads.head_table(model, pairs)
     alone = [heads.head_table(model, [pair], np.bincount(SOURCE[SOURCE > 0])) for pair in pairs]
-    for place, head in enumerate(both):
+    for index, head in enumerate(both):
         for name in ("confidence", "entropy", "importance"):
-            mean = np.mean([getattr(table[place], name) for table in alone])
+            mean = np.mean([getattr(table[index], name) for table in alone])
             assert getattr(head, name) == pytest.approx(mean, rel=1e-3)

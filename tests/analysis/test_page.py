@@ -78,11 +78,11 @@ def point(browser, selector, *events, shift=False):
         f"(() => {{ const b = {element}.getBoundingClientRect();"
         " return [b.x + b.width / 2, b.y + b.height / 2]; })()"
     )
-    place = {"x": x, "y": y, "modifiers": 8 if shift else 0}
-    browser.call("Input.dispatchMouseEvent", type="mouseMoved", **place)
+    mouse = {"x": x, "y": y, "modifiers": 8 if shift else 0}
+    browser.call("Input.dispatchMouseEvent", type="mouseMoved", **mouse)
     for event in events:
         button = {"button": "left", "clickCount": 1}
-        browser.call("Input.dispatchMouseEvent", type=event, **place, **button)
+        browser.call("Input.dispatchMouseEvent", type=event, **mouse, **button)
     settle(browser)
 
 
@@ -123,8 +123,8 @@ def painted(browser):
 def mean_of_heads(query):
     """What the page says of a row of the last layer's cross attention."""
     row = ATTENTION.cross[-1, :, query].mean(0)
-    best = [place for place in np.argsort(-row)[:5] if row[place] > 0.005]
-    return ", ".join(f"{SOURCE[place]} {round(100 * row[place])}%" for place in best)
+    best = [column for column in np.argsort(-row)[:5] if row[column] > 0.005]
+    return ", ".join(f"{SOURCE[column]} {round(100 * row[column])}%" for column in best)
 
 
 def test_hovering_shows_one_token_and_leaving_shows_all_again(page):

@@ -67,10 +67,10 @@ def test_a_pruned_model_decodes_with_its_cache_as_it_computes_at_once(model):
     cache = pruned.start_decoding(ops.convert_to_tensor(SOURCE), 5, 1)
     for weights in (None, pruned.step_weights()):
         step, now = pruned.step_function(weights=weights), cache
-        for place in range(5):
-            step_logits, now = step(ops.convert_to_tensor(TARGET[:, place : place + 1]), now)
-            real, step_logits = TARGET[:, place] != 0, ops.convert_to_numpy(step_logits)
-            np.testing.assert_allclose(step_logits[real, 0], expected[real, place], atol=1e-5)
+        for index in range(5):
+            step_logits, now = step(ops.convert_to_tensor(TARGET[:, index : index + 1]), now)
+            real, step_logits = TARGET[:, index] != 0, ops.convert_to_numpy(step_logits)
+            np.testing.assert_allclose(step_logits[real, 0], expected[real, index], atol=1e-5)
 
 
 def test_a_pruned_model_is_saved_and_pruned_again(model, tmp_path):

@@ -36,9 +36,9 @@ def test_damage_is_of_its_kind_and_leaves_every_other_pair():
 def test_good_pairs_that_are_removed_are_counted_by_their_rule(tmp_path, monkeypatch, capsys):
     def damage(pairs, test_pairs, others):
         assert pairs == [*PAIRS[:10], UNFAIR] and test_pairs == PAIRS[30:] and others == SPANISH
-        for place, (source, target) in enumerate(pairs):
-            if place % 2:
-                yield (source, source if place < 6 else target), "copy"
+        for index, (source, target) in enumerate(pairs):
+            if index % 2:
+                yield (source, source if index < 6 else target), "copy"
             else:
                 yield (source, target), None
 

@@ -25,9 +25,9 @@ class Recorder(Engine):
         self.texts, self.asked, self.engine = [], [], self
 
     def _ask(self, texts, options):
-        for place, text in enumerate(texts):
+        for index, text in enumerate(texts):
             if "LONG" in text:
-                raise InputError(f"Too long. Received: 99 tokens: {text!r}", place)
+                raise InputError(f"Too long. Received: 99 tokens: {text!r}", index)
             if "SPLIT" in text:
                 warnings.warn(f"1 of {len(texts)} texts\nwas split.", stacklevel=3)
         self.texts.append(list(texts))

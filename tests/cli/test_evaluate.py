@@ -33,13 +33,13 @@ def test_the_tokenizer_of_bleu_may_be_chosen(call, tmp_path):
     assert err.startswith("keras-transformer: BLEU is 0.0, but chrF is 100.0")
 
 
-@pytest.mark.parametrize("place", ["no/folder/out.txt", "."])
+@pytest.mark.parametrize("output", ["no/folder/out.txt", "."])
 def test_a_file_that_cannot_be_written_is_named_before_anything_is_translated(
-    call, tmp_path, files, place
+    call, tmp_path, files, output
 ):
-    code, out, err, asked = call("evaluate", *files, "--save", str(tmp_path / place))
+    code, out, err, asked = call("evaluate", *files, "--save", str(tmp_path / output))
     assert (code, out, asked) == (2, "", [])
-    assert err.startswith(f"keras-transformer: {tmp_path / place}: cannot be written: ")
+    assert err.startswith(f"keras-transformer: {tmp_path / output}: cannot be written: ")
     assert [path.name for path in tmp_path.iterdir()] == ["en"]
 
 

@@ -47,11 +47,11 @@ def prepared(tmp_path_factory):
 
 
 @pytest.fixture
-def place(prepared, tmp_path, monkeypatch):
+def workplace(prepared, tmp_path, monkeypatch):
     """A folder to work in, with a corpus, a recipe and a run."""
-    place = shutil.copytree(prepared, tmp_path / "place")
-    monkeypatch.chdir(place)
-    return place
+    workplace = shutil.copytree(prepared, tmp_path / "place")
+    monkeypatch.chdir(workplace)
+    return workplace
 
 
 def everything(folder):
@@ -98,9 +98,9 @@ BAD_INPUTS = {
 
 
 @pytest.mark.parametrize("case", BAD_INPUTS)
-def test_bad_input_is_one_line_exit_code_2_and_leaves_nothing(case, place, capsys, monkeypatch):
+def test_bad_input_is_one_line_exit_code_2_and_leaves_nothing(case, workplace, capsys, monkeypatch):
     arguments, expected = BAD_INPUTS[case]
-    before = everything(place)
+    before = everything(workplace)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"A dog.\n"), encoding="utf-8"))
     assert run(arguments) == 2
     captured = capsys.readouterr()
@@ -108,11 +108,11 @@ def test_bad_input_is_one_line_exit_code_2_and_leaves_nothing(case, place, capsy
     assert last.startswith("keras-transformer: ")
     assert expected in last
     assert "Traceback" not in captured.err
-    assert everything(place) == before
+    assert everything(workplace) == before
 
 
 def test_an_export_that_fails_its_verification_is_one_line_and_exit_code_1(
-    place, capsys, monkeypatch
+    workplace, capsys, monkeypatch
 ):
     def fail(*arguments, **options):
         raise VerificationError("3 of 200 translations differ.")
@@ -186,7 +186,7 @@ sys.exit(code)
 """
 
 
-def test_a_translation_writes_nothing_to_a_stderr_that_is_no_terminal(place):
-    done = new_process(place, "-c", COMMAND, stdin="A dog.\n")
+def test_a_translation_writes_nothing_to_a_stderr_that_is_no_terminal(workplace):
+    done = new_process(workplace, "-c", COMMAND, stdin="A dog.\n")
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) == 1

@@ -70,14 +70,14 @@ def test_a_help_text_that_is_lost_is_an_error(command, shell):
     assert line == "keras-transformer: cannot write: No space left on device."
 
 
-@pytest.mark.parametrize("place", ["&-", pytest.param("/dev/full", marks=needs_full)])
-def test_messages_that_nobody_reads_change_neither_the_result_nor_the_exit_code(place, shell):
-    done = shell(f"printf 'a\\nb\\n' | translate 2>{place}")
+@pytest.mark.parametrize("stderr", ["&-", pytest.param("/dev/full", marks=needs_full)])
+def test_messages_that_nobody_reads_change_neither_the_result_nor_the_exit_code(stderr, shell):
+    done = shell(f"printf 'a\\nb\\n' | translate 2>{stderr}")
     assert (done.returncode, done.stdout, done.stderr) == (0, "A\nB\n", "")
     assert (shell.folder / "opened").read_text() == ""
     # A mistake in a file, and one in the options.
     for mistake in ("train no.yaml --output new", "translate --modle m"):
-        assert shell(f"transformer {mistake} 2>{place}").returncode == 2
+        assert shell(f"transformer {mistake} 2>{stderr}").returncode == 2
 
 
 def test_a_result_without_a_place_is_refused_before_the_work_begins(shell):

@@ -102,11 +102,11 @@ def test_copies_stand_below_one_another_and_a_share_of_the_seconds_tokens_is_cut
             for one, other in zip(whole[0], batch[0], strict=True):
                 (first, second), (same, changed) = np.split(one, 2), np.split(other, 2)
                 assert np.array_equal(first, same)
-                places = second != changed
-                assert (changed[places] == UNK_ID).all() and (second[places] > EOS_ID).all()
+                is_masked = second != changed
+                assert (changed[is_masked] == UNK_ID).all() and (second[is_masked] > EOS_ID).all()
                 tokens += (second > EOS_ID).sum()
-                by_epoch[epoch].append(places)
-    every = [place for places in by_epoch.values() for place in places]
+                by_epoch[epoch].append(is_masked)
+    every = [mask for masks in by_epoch.values() for mask in masks]
     assert sum(map(np.sum, every)) / tokens == pytest.approx(0.25, abs=0.02)
     assert not all(map(np.array_equal, by_epoch[0], by_epoch[1]))
     rest = zip(cut.batches(1, start=2), list(cut.batches(1))[2:], strict=True)

@@ -48,8 +48,8 @@ def change(tokenizer):
     ],
 )
 def test_noise_by_hand_leaves_tags(change, kind, expected):
-    place = [source for source, _ in PAIRS].index("A man paints a wall white.")
-    assert change(SOURCES[place], TARGETS[place], **{kind: 0.5})[1] == expected
+    index = [source for source, _ in PAIRS].index("A man paints a wall white.")
+    assert change(SOURCES[index], TARGETS[index], **{kind: 0.5})[1] == expected
 
 
 @pytest.mark.parametrize("kind", ["upper_case", "title_case", "typos", "no_punctuation"])

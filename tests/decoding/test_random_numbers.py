@@ -35,11 +35,11 @@ def test_each_number_is_the_first_word_of_its_seed_sample_position_and_index():
     seeds, position = [0, -1, 7, -(2**31), 2**31 - 1], 11
     numbers = uniform_array(np.array(seeds, "int32"), 3, position, 13)
     assert numbers.shape == (5, 3, 13) and numbers.dtype == "float32"
-    for place in np.ndindex(5, 3, 13):
-        sentence, sample, index = place
+    for key_of_number in np.ndindex(5, 3, 13):
+        sentence, sample, index = key_of_number
         key = np.array([seeds[sentence] % 2**32, sample], "uint32")
         word, _ = threefry_2x32(key, np.array([position, index], "uint32"))
-        assert numbers[place] == (int(word) // 2**9 + 0.5) / 2**23
+        assert numbers[key_of_number] == (int(word) // 2**9 + 0.5) / 2**23
 
 
 def test_neither_zero_nor_one_can_occur(monkeypatch):

@@ -274,7 +274,7 @@ def test_batches_hold_what_is_of_similar_length_and_results_keep_their_order():
 
     def call(chosen):
         called.append(chosen)
-        return [10 * place for place in chosen]
+        return [10 * index for index in chosen]
 
     assert in_batches([3, 11, 5, 7, 2], 2, [call]) == [0, 10, 20, 30, 40]
     assert called == [[1, 3], [2, 0], [4]]
@@ -287,11 +287,11 @@ def test_each_call_has_a_batch_of_its_own_at_the_same_time():
     def call(name, chosen):
         if max(chosen) < 4:  # The two longest batches: one call alone would never pass.
             both.wait()
-        return [(name, place) for place in chosen]
+        return [(name, index) for index in chosen]
 
     calls = [functools.partial(call, name) for name in "ab"]
     results = in_batches([9, 9, 8, 8, 2], 2, calls)
-    assert [place for _, place in results] == [0, 1, 2, 3, 4]
+    assert [index for _, index in results] == [0, 1, 2, 3, 4]
     assert {results[0], results[2]} in ({("a", 0), ("b", 2)}, {("b", 0), ("a", 2)})
 
 

@@ -60,8 +60,8 @@ def test_a_translation_says_what_it_is_made_of(engine):
 @pytest.mark.parametrize("options", [BEAM, dict(sampling=True, n_best=3)])
 def test_scores_are_those_that_scoring_the_translations_gives(engine, options):
     translations = engine.translate(TEXTS, length_penalty=1.0, **options)
-    for place in (0, 1):
-        chosen = [(best, *best.alternatives)[place] for best in translations]
+    for index in (0, 1):
+        chosen = [(best, *best.alternatives)[index] for best in translations]
         scored = engine.score(TEXTS, [list(t.ids) for t in chosen], length_penalty=1.0)
         for ours, theirs in zip(chosen, scored, strict=True):
             assert theirs.text == ours.text and theirs.ids == ours.ids
@@ -180,10 +180,10 @@ def test_each_translation_has_its_phrases_whatever_the_others_have(policy):
     plain = engine.translate(TEXTS, **BEAM)
     translations = engine.translate(TEXTS, phrases=phrases, **BEAM)
     mixed = engine.translate(TEXTS, phrases=[[], ["8", "5 6"], *phrases[2:4], ["11"]], **BEAM)
-    for expected, others, places in ((plain, translations, (1, 4)), (translations, mixed, (2, 3))):
-        for place in places:
-            assert others[place].text == expected[place].text
-            assert others[place].score == pytest.approx(expected[place].score, abs=1e-5)
+    for expected, others, indices in ((plain, translations, (1, 4)), (translations, mixed, (2, 3))):
+        for index in indices:
+            assert others[index].text == expected[index].text
+            assert others[index].score == pytest.approx(expected[index].score, abs=1e-5)
     for required, best in zip(phrases, translations, strict=True):
         for hypothesis in (best, *best.alternatives):
             words = hypothesis.text.split()

@@ -39,10 +39,10 @@ def compared(received, tolerance=TOLERANCES["none"], expected=None):
     return compare(TEXTS, expected or translations(), received, tolerance)
 
 
-def replaced(place, **fields):
+def replaced(index, **fields):
     """The right translations, but for one of them."""
     received = translations()
-    received[place] = dataclasses.replace(received[place], **fields)
+    received[index] = dataclasses.replace(received[index], **fields)
     return received
 
 

@@ -481,8 +481,8 @@ class TestHuggingFace:
             assert toy.target_tokenizer.detokenize(toy.target_tokenizer.tokenize(text)) == text
         # A translation has an added token once, at the beginning of a word.
         bias = np.asarray(toy.model.output_bias)
-        places = [id for id, row in enumerate(rows) if np.array_equal(row, table[names["<x>"]])]
-        assert [bias[place] == BANNED for place in places] == [False, True]
+        indices = [id for id, row in enumerate(rows) if np.array_equal(row, table[names["<x>"]])]
+        assert [bias[index] == BANNED for index in indices] == [False, True]
 
 
 def safetensors_numpy():
@@ -571,14 +571,14 @@ def test_the_command_makes_a_run_that_translates_as_the_model_does(tmp_path, cap
     assert "exists already. Give --overwrite to replace it, or another --output." in message
 
 
-@pytest.mark.parametrize("place", ["RunFiles.write_sections", "save_model"])
+@pytest.mark.parametrize("function", ["RunFiles.write_sections", "save_model"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(errno.ENOSPC, "No space left")])
-def test_an_import_that_fails_leaves_what_was_there(tmp_path, monkeypatch, place, error):
+def test_an_import_that_fails_leaves_what_was_there(tmp_path, monkeypatch, function, error):
     output = tmp_path / "run"
     for overwrite in (False, True):
         before = file_digests(output)
         with monkeypatch.context() as patch, pytest.raises((OSError, KeyboardInterrupt)):
-            patch.setattr(f"keras_transformer.importing.{place}", mock.Mock(side_effect=error))
+            patch.setattr(f"keras_transformer.importing.{function}", mock.Mock(side_effect=error))
             import_run(TOYS / "student", output, overwrite=overwrite)
         assert file_digests(output) == before and output.exists() == overwrite
         if not overwrite:

@@ -19,10 +19,10 @@ def random_pair(rng, positions):
 def test_entries_stand_at_their_position_and_nothing_else_moves(rng, position, new):
     cache, entries = random_pair(rng, POSITIONS), random_pair(rng, new)
     written = cache.write(entries, position)
-    places = slice(position, position + new)
+    indices = slice(position, position + new)
     expected = np.array(cache.key)
-    expected[..., places] = np.asarray(entries.key)
+    expected[..., indices] = np.asarray(entries.key)
     np.testing.assert_array_equal(np.asarray(written.key), expected)
     expected = np.array(cache.value)
-    expected[:, :, places] = np.asarray(entries.value)
+    expected[:, :, indices] = np.asarray(entries.value)
     np.testing.assert_array_equal(np.asarray(written.value), expected)

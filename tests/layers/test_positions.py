@@ -53,9 +53,9 @@ def test_layouts_and_frequencies_are_those_of_their_formulas(width, layout, freq
         for i in range(half):
             exponent = i / half if frequencies == "paper" else i / max(half - 1, 1)
             angle = position / 10000.0**exponent
-            places = (2 * i, 2 * i + 1) if layout == "interleaved" else (i, half + i)
+            indices = (2 * i, 2 * i + 1) if layout == "interleaved" else (i, half + i)
             expected = math.sin(angle), math.cos(angle)
-            np.testing.assert_allclose(encoding[position, list(places)], expected, atol=1e-6)
+            np.testing.assert_allclose(encoding[position, list(indices)], expected, atol=1e-6)
 
 
 @EVERY_KIND

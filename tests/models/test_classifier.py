@@ -19,8 +19,8 @@ def classifier(dtype="float32", **fields):
 
 def logits(model, *rows, length=5):
     ids = np.zeros((len(rows), length), "int32")
-    for place, row in enumerate(rows):
-        ids[place, : len(row)] = row
+    for index, row in enumerate(rows):
+        ids[index, : len(row)] = row
     return ops.convert_to_numpy(ops.cast(model((ids,)), "float32"))
 
 

@@ -138,16 +138,16 @@ def test_a_file_written_before_the_projections_were_keras_own_is_read(rng, tmp_p
     with h5py.File(tmp_path / "old.weights.h5", "w") as file:
         for weight in fresh.weights:
             parts = weight.path.split("/")[1:]
-            *place, name = parts
+            *path, name = parts
             if "seed" in weight.path:
                 continue
             values["/".join(parts)] = value = 0.3 * rng.normal(size=weight.shape)
-            place = [IN_THE_FILE.get(part, part) for part in place]
-            if place[0] in ("encoder", "decoder"):
-                index = int(place[1].removeprefix("block_"))
-                kind = f"{place[0]}_block" + (f"_{index}" if index else "")
-                place = [place[0], "blocks", kind, *place[2:]]
-            file["/".join([*place, "vars", NUMBERS[name]])] = value.astype("float32")
+            path = [IN_THE_FILE.get(part, part) for part in path]
+            if path[0] in ("encoder", "decoder"):
+                index = int(path[1].removeprefix("block_"))
+                kind = f"{path[0]}_block" + (f"_{index}" if index else "")
+                path = [path[0], "blocks", kind, *path[2:]]
+            file["/".join([*path, "vars", NUMBERS[name]])] = value.astype("float32")
     # As `model.keras` of a run names its model; no field was there that is not there now.
     loaded = Transformer.from_config({"name": "t", "config": config().to_dict()})
     loaded.load_weights(tmp_path / "old.weights.h5")

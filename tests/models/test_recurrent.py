@@ -38,8 +38,8 @@ def network(request):
 def test_a_decoding_step_equals_the_full_pass(network):
     full = array(network((SOURCE, TARGET)))
     cache, steps = network.start_decoding(SOURCE, 8), []
-    for place in range(TARGET.shape[1]):
-        logits, cache = network.step(TARGET[:, place : place + 1], cache)
+    for index in range(TARGET.shape[1]):
+        logits, cache = network.step(TARGET[:, index : index + 1], cache)
         steps.append(array(logits)[:, 0])
     np.testing.assert_allclose(np.stack(steps, axis=1), full, atol=1e-5)
 

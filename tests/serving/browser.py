@@ -35,9 +35,9 @@ class Browser:
         self._process = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        place = pathlib.Path(profile, "DevToolsActivePort")
-        self.wait(lambda: place.exists() and place.read_text().count("\n"))
-        port = place.read_text().splitlines()[0]
+        file = pathlib.Path(profile, "DevToolsActivePort")
+        self.wait(lambda: file.exists() and file.read_text().count("\n"))
+        port = file.read_text().splitlines()[0]
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/json") as tabs:
             (tab,) = [target for target in json.load(tabs) if target["type"] == "page"]
         self._open = contextlib.ExitStack()

@@ -165,10 +165,10 @@ class Client:
     def get(self, path):
         return self.request("GET", path)
 
-    def predict(self, body, place=""):
+    def predict(self, body, path=""):
         if not isinstance(body, bytes):
             body = json.dumps(body).encode("utf-8")
-        return self.request("POST", f"{self.url}{place}:predict", body)
+        return self.request("POST", f"{self.url}{path}:predict", body)
 
     def is_ready(self):
         with contextlib.suppress(OSError):

@@ -68,8 +68,8 @@ def test_every_signature_of_the_export_is_served(server):
 def test_status_and_metadata_have_tensorflow_servings_form(server):
     status = {"error_code": "OK", "error_message": ""}
     states = [{"version": "1", "state": "AVAILABLE", "status": status}]
-    for place in ("", "/versions/1", "/labels/stable"):
-        assert server.get(f"/v1/models/toy{place}").json == {"model_version_status": states}
+    for path in ("", "/versions/1", "/labels/stable"):
+        assert server.get(f"/v1/models/toy{path}").json == {"model_version_status": states}
     told = server.get("/v1/models/toy/metadata").json
     assert told["model_spec"] == {"name": "toy", "signature_name": "", "version": "1"}
     signatures = told["metadata"]["signature_def"]["signature_def"]

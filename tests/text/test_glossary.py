@@ -61,7 +61,7 @@ def test_words_end_where_their_letters_and_marks_do_and_anywhere_in_scripts_with
 
 
 @pytest.mark.parametrize(
-    ("term", "place"),
+    ("term", "variant"),
     [
         ("driver's seat", "driver’s seat"),
         ("driver’s seat", "driver's seat"),
@@ -86,12 +86,12 @@ def test_words_end_where_their_letters_and_marks_do_and_anywhere_in_scripts_with
     ],
 )
 @pytest.mark.parametrize("rest", ["", " İ\u0307 a\u0301\u00ad \ufb01 ㍿  "])
-def test_differences_that_nobody_sees_do_not_hide_a_term(term, place, rest):
-    glossary, text = Glossary([(term, "x")]), f"{rest}“{place}”{rest}"
+def test_differences_that_nobody_sees_do_not_hide_a_term(term, variant, rest):
+    glossary, text = Glossary([(term, "x")]), f"{rest}“{variant}”{rest}"
     (match,) = glossary.matches(text)
-    assert text[match.start : match.stop] == place
+    assert text[match.start : match.stop] == variant
     annotated = annotate(text, [match])
-    assert f"<term_begin> {place}<term_as> x<term_end>" in annotated
+    assert f"<term_begin> {variant}<term_as> x<term_end>" in annotated
     assert without_annotations(annotated) == text
     assert Glossary([("t", term)]).matches("t", text) == [(0, 1, term)]
 
@@ -137,13 +137,13 @@ def test_a_thousand_annotated_texts_are_the_texts_without_their_annotations():
         ):
             assert shown == (text[match.start : match.stop], match.translation)
         # Each character comes from one of the text, in order; a translation's from its term.
-        places, read = origins(marked), "".join(marked.split())
+        indices, read = origins(marked), "".join(marked.split())
         plain = "".join(text.split())
-        assert len(places) == len(read)
-        assert list(dict.fromkeys(places[places >= 0])) == list(range(len(plain)))
+        assert len(indices) == len(read)
+        assert list(dict.fromkeys(indices[indices >= 0])) == list(range(len(plain)))
         for match in re.finditer("Köter|Riesenköter", read):
-            last = places[match.start()]
-            assert set(places[match.start() : match.end()]) == {last} and plain[last] == "g"
+            last = indices[match.start()]
+            assert set(indices[match.start() : match.end()]) == {last} and plain[last] == "g"
 
 
 def test_symbols_that_a_text_or_a_glossary_spells_are_none():

@@ -10,7 +10,7 @@ def test_a_labels_id_is_its_place_whatever_it_is_made_of(tmp_path):
     names = ["1", "0", "01", "no spam", "spam", "no", "ENTY:animal", "grün", "a\u2581b", "0", " "]
     labels = Labels.of_texts(names)
     assert labels.names == sorted({*names} - {" "}) and labels.vocabulary_size == len(labels.names)
-    assert labels.tokenize(labels.names) == [[place] for place in range(len(labels.names))]
+    assert labels.tokenize(labels.names) == [[index] for index in range(len(labels.names))]
     labels.save(tmp_path / "labels.json")
     assert json.loads((tmp_path / "labels.json").read_text("utf-8")) == labels.names
     assert Labels.load(tmp_path / "labels.json").names == labels.names

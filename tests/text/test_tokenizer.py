@@ -289,9 +289,9 @@ def test_whole_words_are_the_most_frequent_ones_and_each_other_one_is_unknown(se
     words = [*counts, *(f"{word}s" for word in frequent), *(f"x{word}" for word in frequent)]
     words += ["gnu", "twodogs", "dogs.", "two", "\u00adgnu"] * 9
     for count in (1, 2, 3, len(words)):
-        for place in range(0, len(words) - count + 1):
-            text = "  ".join(words[place : place + count])
-            expected = [id_of.get(word, UNK_ID) for word in words[place : place + count]]
+        for index in range(0, len(words) - count + 1):
+            text = "  ".join(words[index : index + count])
+            expected = [id_of.get(word, UNK_ID) for word in words[index : index + count]]
             assert tokenizer.tokenize(text) == expected
             assert tokenizer.tokenize(text, add_bos=True, add_eos=True) == [1, *expected, 2]
     assert tokenizer.pieces("two dogsled gnus") == ["▁two", "▁dogsled", "▁gnus"]

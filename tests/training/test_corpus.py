@@ -168,7 +168,7 @@ def test_tokens_of_a_language_model_are_its_targets(values):
 
 
 @pytest.mark.parametrize(
-    ("first", "names", "place", "label"),
+    ("first", "names", "where", "label"),
     [
         ("0", "012", "validation.tsv, line 33", "3"),
         # Labels of another run, which the training texts must have, too.
@@ -177,13 +177,13 @@ def test_tokens_of_a_language_model_are_its_targets(values):
     ],
 )
 def test_a_label_that_was_not_trained_on_is_one_line(
-    labelled, tmp_path, first, names, place, label
+    labelled, tmp_path, first, names, where, label
 ):
     text = (tmp_path / "train.tsv").read_text("utf-8")
     (tmp_path / "train.tsv").write_text(first + text[1:], encoding="utf-8")
     texts, _ = Corpus(labelled).tokenizers()
     known = ", ".join(names)
-    expected = f"{place}: expected a label that was trained on ({known}). Received: {label!r}."
+    expected = f"{where}: expected a label that was trained on ({known}). Received: {label!r}."
     with pytest.raises(InputError) as error:
         Corpus(labelled).datasets((texts, Labels(list(names))))
     assert str(error.value).endswith(expected)

@@ -194,11 +194,11 @@ WINDOW, OVERLAP = 7, 3
 def log_probability(model, ids):
     """Sums the log-probabilities of a text's tokens, each after the start of its window."""
     total = 0.0
-    for place, token in enumerate(ids):
+    for index, token in enumerate(ids):
         # The first of the windows 0 … 7, 4 … 11, 8 … 15, … that it is in.
-        start = max(0, math.ceil((place + 1 - WINDOW) / (WINDOW - OVERLAP))) * (WINDOW - OVERLAP)
-        assert place - start >= min(place, OVERLAP)
-        read = np.array([[BOS_ID, *ids[start:place]]])
+        start = max(0, math.ceil((index + 1 - WINDOW) / (WINDOW - OVERLAP))) * (WINDOW - OVERLAP)
+        assert index - start >= min(index, OVERLAP)
+        read = np.array([[BOS_ID, *ids[start:index]]])
         logits = np.asarray(model(read), "float64")[0, -1]
         total += logits[token] - np.log(np.exp(logits).sum())
     return total

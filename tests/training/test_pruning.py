@@ -61,8 +61,8 @@ def test_bleu_is_measured_after_each_removal(program, folder):
     order = ["encoder.0.1", "cross.0.0", "decoder.0.1"]
     search = {"beam_size": 1}
     rows = program.curve(engine, order, 2, ["x"] * len(PAIRS), references, search)
-    places = [(row["heads"], row["without"]) for row in rows]
-    assert places == [(6, []), (4, order[:2]), (3, order[2:])]
+    rounds = [(row["heads"], row["without"]) for row in rows]
+    assert rounds == [(6, []), (4, order[:2]), (3, order[2:])]
     assert [row["bleu"] == 100 for row in rows] == [True, True, False]
 
 

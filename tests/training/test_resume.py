@@ -143,8 +143,8 @@ def test_a_run_that_ended_at_any_moment_continues_to_the_results_of_an_unbroken_
     last = {kind: moment for moment, kind in moments.items()}
     assert len(first) == 7  # The files of its start come at once.
     # Of each kind one moment, of the first epochs and of the last ones in turn.
-    for place, kind in enumerate(first):
-        moment = (first, last)[place % 2][kind]
+    for index, kind in enumerate(first):
+        moment = (first, last)[index % 2][kind]
         moment = shutil.copytree(moment, tmp_path / moment.name)
         assert results(trainer.resume(moment)) == expected, moment
 

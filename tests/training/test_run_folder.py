@@ -114,9 +114,9 @@ def test_checkpoints_are_found_by_number(run):
     (run.checkpoints / "notes.txt").touch()
     assert run.checkpoint_epochs() == [2, 10, 9999, 10000]
     steps = [(2, 9), (2, 10), (9999, 1), (10_000, 1), (10_000, 99_999_999), (10_000, 100_000_000)]
-    for place in reversed(steps):
-        run.step_file(*place).touch()
-    assert run.step_files() == [run.step_file(*place) for place in steps]
+    for step in reversed(steps):
+        run.step_file(*step).touch()
+    assert run.step_files() == [run.step_file(*step) for step in steps]
 
 
 def test_only_files_of_a_run_are_replaced(run):

@@ -114,13 +114,13 @@ def _append(joined, model, buffers):
     """Appends the graphs of a model to the joined model."""
     codes = [code_index(joined.operatorCodes, code) for code in model.operatorCodes]
     first = len(joined.subgraphs)
-    signature_places = {
-        int(place) for graph in model.subgraphs[:1] for place in (*graph.inputs, *graph.outputs)
+    signature_indices = {
+        int(index) for graph in model.subgraphs[:1] for index in (*graph.inputs, *graph.outputs)
     }
     for number, graph in enumerate(model.subgraphs):
-        for place, tensor in enumerate(graph.tensors):
+        for index, tensor in enumerate(graph.tensors):
             tensor.buffer = buffers.add(model.buffers[tensor.buffer].data)
-            if number or place not in signature_places:
+            if number or index not in signature_indices:
                 tensor.name = None  # Only for people, and a tenth of a small file.
                 # `TOPK_V2` of a size that is unknown here makes all tensors after it dynamic,
                 # although the inputs' sizes decide it. Dynamic tensors are planned again and
@@ -141,17 +141,17 @@ def _append(joined, model, buffers):
 def _drop_unused_tensors(graph):
     """Removes the tensors that no operator reads or writes: the weights before quantization."""
     sides = [graph, *graph.operators]
-    used = {int(place) for side in sides for place in (*side.inputs, *side.outputs) if place >= 0}
-    new_places = {-1: -1, **{old: place for place, old in enumerate(sorted(used))}}
+    used = {int(index) for side in sides for index in (*side.inputs, *side.outputs) if index >= 0}
+    new_indices = {-1: -1, **{old: index for index, old in enumerate(sorted(used))}}
     graph.tensors = [graph.tensors[old] for old in sorted(used)]
     for side in sides:
-        side.inputs = [new_places[int(place)] for place in side.inputs]
-        side.outputs = [new_places[int(place)] for place in side.outputs]
+        side.inputs = [new_indices[int(index)] for index in side.inputs]
+        side.outputs = [new_indices[int(index)] for index in side.outputs]
 
 
-def _signature(schema, part, graph, place):
+def _signature(schema, part, graph, index):
     signature = schema.SignatureDefT()
-    signature.signatureKey, signature.subgraphIndex = part.name, place
+    signature.signatureKey, signature.subgraphIndex = part.name, index
     for side, names, tensors in (
         ("inputs", part.inputs, graph.inputs),
         ("outputs", part.outputs, graph.outputs),
@@ -169,7 +169,7 @@ class Buffers:
     """The arrays of a model (`ModelT` of LiteRT's schema), each stored once."""
 
     def __init__(self, model):
-        self.model, self.places = model, {}
+        self.model, self.indices = model, {}
 
     def add(self, data):
         """Stores an array of bytes, and returns its index; 0 without data."""
@@ -179,12 +179,12 @@ class Buffers:
             return 0
         data = np.ascontiguousarray(data).view("uint8").reshape(-1)
         key = hashlib.sha256(data).digest()
-        if key not in self.places:
+        if key not in self.indices:
             buffer = schema.BufferT()
             buffer.data = data
-            self.places[key] = len(self.model.buffers)
+            self.indices[key] = len(self.model.buffers)
             self.model.buffers.append(buffer)
-        return self.places[key]
+        return self.indices[key]
 
     def values(self, tensor):
         """Returns the content of a constant tensor of float32, or `None`."""
@@ -198,10 +198,10 @@ class Buffers:
         graphs = self.model.subgraphs
         tensors = [tensor for graph in graphs for tensor in graph.tensors]
         used = sorted({0, *(tensor.buffer for tensor in tensors)})
-        new_places = {old: place for place, old in enumerate(used)}
+        new_indices = {old: index for index, old in enumerate(used)}
         self.model.buffers = [self.model.buffers[old] for old in used]
         for tensor in tensors:
-            tensor.buffer = new_places[tensor.buffer]
+            tensor.buffer = new_indices[tensor.buffer]
 
 
 def _packed(model):

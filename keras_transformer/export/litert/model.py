@@ -148,8 +148,8 @@ def encoded_rows(model, source_ids, positions):
     rows = embed_sequences(model.source_embedding, source_ids, positions)
     bias = tf.cast(source_ids == PAD_ID, tf.float32) * HIDDEN
     bias = tf.reshape(bias, (-1, 1, 1, length))
-    places = tf.range(length)
-    window_bias = within_window(config, bias, places, places)
+    indices = tf.range(length)
+    window_bias = within_window(config, bias, indices, indices)
     for block in model.encoder.blocks:
         rows = self_attend(block, rows, length, lambda keys_values: [keys_values], [window_bias])
         rows = _fed(block, rows)
@@ -185,8 +185,8 @@ def embed_sequences(embedding, ids, positions):
     length, width = _length(ids), positions.shape[1]
     # The places depend on an input, because the converter would store an array of float32 for each
     # length. So there is one table, in as few bits as the weights.
-    places = tf.range(length) + tf.minimum(ids[0], 0)
-    rows = tf.reshape(embed(embedding, ids), (-1, length, width)) + tf.gather(positions, places)
+    indices = tf.range(length) + tf.minimum(ids[0], 0)
+    rows = tf.reshape(embed(embedding, ids), (-1, length, width)) + tf.gather(positions, indices)
     return tf.reshape(rows, (-1, width))
 
 
@@ -269,11 +269,11 @@ class LiteRTAlignment:
         decoder_ids = tf.concat([begin, target_ids[:, :-1]], axis=1)
         rows = embed_sequences(model.target_embedding, decoder_ids, self.target_positions)
         # From an input: the converter would store a constant of `steps` squared.
-        places = tf.range(steps) + tf.minimum(target_ids[0], 0)
-        distance = tf.expand_dims(places, 0) - tf.expand_dims(places, 1)  # --> [query, key]
+        indices = tf.range(steps) + tf.minimum(target_ids[0], 0)
+        distance = tf.expand_dims(indices, 0) - tf.expand_dims(indices, 1)  # --> [query, key]
         causal_bias = tf.cast(tf.minimum(tf.maximum(distance, 0), 1), tf.float32) * HIDDEN
         causal_bias = within_window(
-            model.config, tf.reshape(causal_bias, (1, 1, steps, steps)), places, places
+            model.config, tf.reshape(causal_bias, (1, 1, steps, steps)), indices, indices
         )
         store = (
             self._scanned(steps)

@@ -18,9 +18,9 @@ _DYNAMIC_RANGE_VERSION = 12
 def code_index(codes, code):
     """Returns the index of an operator's code in `codes`, and appends a missing code."""
     key = (code.builtinCode, code.customCode, code.version)
-    for place, known_code in enumerate(codes):
+    for index, known_code in enumerate(codes):
         if (known_code.builtinCode, known_code.customCode, known_code.version) == key:
-            return place
+            return index
     codes.append(code)
     return len(codes) - 1
 
@@ -36,7 +36,7 @@ class GraphQuantizer:
 
         self.schema, self.model, self.graph = schema, model, graph
         self.stored, self.kind = stored, kind
-        self.quantized_places = {}
+        self.quantized_indices = {}
 
     def run(self):
         codes = self.schema.BuiltinOperator
@@ -50,12 +50,12 @@ class GraphQuantizer:
             else:
                 self.graph.operators.append(operator)
 
-    def _is_weight(self, place):
-        values = self._constant(place)
+    def _is_weight(self, index):
+        values = self._constant(index)
         return values is not None and values.ndim == 2 and values.size >= _LEAST_VALUES
 
-    def _constant(self, place):
-        tensor = self.graph.tensors[place]
+    def _constant(self, index):
+        tensor = self.graph.tensors[index]
         if tensor.type != self.schema.TensorType.FLOAT32 or tensor.shape is None:
             return None
         return self.stored.values(tensor)
@@ -86,25 +86,25 @@ class GraphQuantizer:
             operator.opcodeIndex = self._code("EMBEDDING_LOOKUP", 4)
             operator.builtinOptionsType, operator.builtinOptions = 0, None
 
-    def _smaller(self, place):
+    def _smaller(self, index):
         """Returns the index of a tensor with the same values in fewer bits."""
-        if place in self.quantized_places:
-            return self.quantized_places[place]
+        if index in self.quantized_indices:
+            return self.quantized_indices[index]
         types = self.schema.TensorType
-        values = self.stored.values(self.graph.tensors[place])
+        values = self.stored.values(self.graph.tensors[index])
         if self.kind == "float16":
-            new = self._new(types.FLOAT16, like=place)
+            new = self._new(types.FLOAT16, like=index)
             self.graph.tensors[new].buffer = self.stored.add(values.astype("float16"))
         else:
-            new = self._new(types.INT8, like=place)
+            new = self._new(types.INT8, like=index)
             # Symmetric, a scale for each row: what dynamic-range products take.
             scales = np.maximum(np.abs(values).max(axis=1), 1e-12) / np.float32(127)
             self._set_int8(new, np.rint(values / scales[:, None]), scales.astype("float32"))
-        self.quantized_places[place] = new
+        self.quantized_indices[index] = new
         return new
 
-    def _set_int8(self, place, values, scales):
-        tensor = self.graph.tensors[place]
+    def _set_int8(self, index, values, scales):
+        tensor = self.graph.tensors[index]
         tensor.quantization = self.schema.QuantizationParametersT()
         tensor.quantization.scale = scales
         # LiteRT demands one zero point per scale.

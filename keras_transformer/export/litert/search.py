@@ -86,7 +86,7 @@ class LiteRTSearch:
             recent = [(zeros, zeros) for zeros in empty], hidden
             inner = (position, tf.zeros((), tf.int32), choice, *recent, past_bias)
             position, _, choice, new, new_bias, past_bias = tf.while_loop(
-                lambda position, place, choice, *_: unfinished(position, choice) & (place < _BLOCK),
+                lambda position, index, choice, *_: unfinished(position, choice) & (index < _BLOCK),
                 lambda *state: self._advance(strategy, past, source, *state),
                 inner,
                 parallel_iterations=1,
@@ -137,19 +137,19 @@ class LiteRTSearch:
         hidden = tf.fill((1, self.options.beam_size, slots), HIDDEN)
         return empty, tf.expand_dims(zero, 2) + hidden, zero
 
-    def _advance(self, strategy, past, source, position, place, choice, new, new_bias, past_bias):
-        """Runs the body of the inner loop: writes keys and values at `place` of the recent part."""
+    def _advance(self, strategy, past, source, position, index, choice, new, new_bias, past_bias):
+        """Runs the body of the inner loop: writes keys and values at `index` of the recent part."""
         beams = self.options.beam_size
         rows = embed(self.model.target_embedding, choice["newest"])  # --> [batch * beams, width]
         rows = rows + tf.gather(self.target_positions, tf.reshape(position, (1,)))
-        slot = place * beams
+        slot = index * beams
         step_bias = np.where(np.eye(beams, dtype=bool), 0.0, HIDDEN).astype("float32")[None]
         # Gives it the batch's size: every value of `new_bias` is at least HIDDEN.
         step_bias = tf.maximum(tf.minimum(new_bias[:, :, :beams], HIDDEN), step_bias)
         new_bias = write(new_bias, step_bias, (0, 0, slot))
         # The step of each entry; the past begins with a hidden step.
         steps = (
-            position - place + tf.range(_BLOCK * beams) // beams,
+            position - index + tf.range(_BLOCK * beams) // beams,
             tf.range(tf.shape(past_bias)[2]) // beams - 1,
         )
         query_step = tf.reshape(position, (1,))
@@ -190,7 +190,7 @@ class LiteRTSearch:
                 tf.gather(state, parents, batch_dims=1) for state in (new_bias, past_bias, *cells)
             )
         choice["cells"] = cells
-        return position + 1, place + 1, choice, new_parts, new_bias, past_bias
+        return position + 1, index + 1, choice, new_parts, new_bias, past_bias
 
     def _logits(self, rows):
         """Returns logits of allowed ids, and of forbidden ids, which count in the softmax's sum."""
@@ -292,9 +292,9 @@ class LiteRTBeam:
         tokens, parents, totals = self._extensions(logits, forbidden_logits, state["totals"])
         if self.shrinks:
             ended = tf.cast(state["finished_scores"] > NEG_INF / 2, tf.int32)
-            places = beams - tf.reduce_sum(ended, axis=1, keepdims=True)
-            has_place = np.arange(2 * beams, dtype="int32")[None] < places
-            totals = tf.where(has_place, totals, NEG_INF)
+            indices = beams - tf.reduce_sum(ended, axis=1, keepdims=True)
+            has_index = np.arange(2 * beams, dtype="int32")[None] < indices
+            totals = tf.where(has_index, totals, NEG_INF)
         exists = totals > NEG_INF / 2
         is_end = tokens == EOS_ID
 
@@ -314,9 +314,9 @@ class LiteRTBeam:
         order = tf.cast(continues, tf.float32) * (4.0 * beams) - np.arange(
             2 * beams, dtype="float32"
         )
-        _, kept_places = tf.math.top_k(order, beams)  # --> [batch, beams]
+        _, kept_indices = tf.math.top_k(order, beams)  # --> [batch, beams]
         running_totals = tf.where(
-            _pick(continues, kept_places), _pick(totals, kept_places), NEG_INF
+            _pick(continues, kept_indices), _pick(totals, kept_indices), NEG_INF
         )
         best_totals = tf.reduce_max(running_totals, axis=1)
         rule, limits = (self.options.length_penalty, self.options.length_normalization), self.limits
@@ -330,9 +330,9 @@ class LiteRTBeam:
             can_win &= finished_scores[:, -1] < NEG_INF / 2
         # Ended sentences stay as they were.
         parents = tf.where(
-            running, _pick(parents, kept_places), np.arange(beams, dtype="int32")[None]
+            running, _pick(parents, kept_indices), np.arange(beams, dtype="int32")[None]
         )
-        tokens = tf.where(running, _pick(tokens, kept_places), PAD_ID)
+        tokens = tf.where(running, _pick(tokens, kept_indices), PAD_ID)
         return {
             "newest": tokens,
             "running": running & (length < self.limits) & tf.expand_dims(can_win, 1),
@@ -354,17 +354,17 @@ class LiteRTBeam:
         offsets = totals - tf.reshape(_log_sum(logits, forbidden_logits, largest), (-1, beams))
         maxima = tf.reshape(maxima, (-1, beams, number)) + tf.expand_dims(offsets, 2)
         maxima = tf.reshape(maxima, (-1, beams * number))
-        _, block_places = tf.math.top_k(maxima, min(2, number) * beams)
-        # Sorted by place, so that the first of equal values wins.
-        block_places = -tf.math.top_k(-block_places, block_places.shape[1])[0]
-        values = _pick(blocks, block_places) + tf.expand_dims(
-            _pick(offsets, block_places // number), 2
+        _, block_indices = tf.math.top_k(maxima, min(2, number) * beams)
+        # Sorted by index, so that the first of equal values wins.
+        block_indices = -tf.math.top_k(-block_indices, block_indices.shape[1])[0]
+        values = _pick(blocks, block_indices) + tf.expand_dims(
+            _pick(offsets, block_indices // number), 2
         )
-        values = tf.reshape(values, (-1, block_places.shape[1] * size))
-        values, places = tf.math.top_k(values, 2 * beams)  # --> [batch, 2 * beams]
-        block_places = _pick(block_places, places // size)
-        tokens = block_places % number * size + places % size
-        return tokens, block_places // number, tf.maximum(values, NEG_INF)
+        values = tf.reshape(values, (-1, block_indices.shape[1] * size))
+        values, indices = tf.math.top_k(values, 2 * beams)  # --> [batch, 2 * beams]
+        block_indices = _pick(block_indices, indices // size)
+        tokens = block_indices % number * size + indices % size
+        return tokens, block_indices // number, tf.maximum(values, NEG_INF)
 
     def result(self, state):
         beams, count = self.options.beam_size, self.options.n_best
@@ -406,9 +406,9 @@ def _blocks(logits, rows):
     return tf.reshape(logits, (-1, rows * (length + padding) // size, size))
 
 
-def _pick(values, places):
-    """`values[b, places[b, i]]`."""
-    return tf.gather(values, places, batch_dims=1, axis=1)
+def _pick(values, indices):
+    """`values[b, indices[b, i]]`."""
+    return tf.gather(values, indices, batch_dims=1, axis=1)
 
 
 def _extended(ids, parents, tokens, position):
@@ -416,9 +416,9 @@ def _extended(ids, parents, tokens, position):
 
 
 def _best_of(scores, count, *tensors):
-    """Returns the largest `count` scores, and the entries of `tensors` at their places."""
-    scores, places = tf.math.top_k(scores, count)
-    return (scores, *(_pick(tensor, places) for tensor in tensors))
+    """Returns the largest `count` scores, and the entries of `tensors` at their indices."""
+    scores, indices = tf.math.top_k(scores, count)
+    return (scores, *(_pick(tensor, indices) for tensor in tensors))
 
 
 def _log_sum(logits, forbidden_logits, largest):

@@ -22,25 +22,25 @@ def is_blank(text):
 
 def last_turns(ids, limit, turn_id):
     """Returns ragged ids: the last turns of conversations that fit into `limit`, at least one."""
-    lengths, places = ids.row_lengths(), tf.ragged.range(ids.row_lengths())
-    rows, next_places = ids.value_rowids(), places.values + 1
+    lengths, indices = ids.row_lengths(), tf.ragged.range(ids.row_lengths())
+    rows, next_indices = ids.value_rowids(), indices.values + 1
     length = tf.gather(lengths, rows)
     starts = tf.where(
-        (ids.values == turn_id) & (next_places < length), next_places, 0
+        (ids.values == turn_id) & (next_indices < length), next_indices, 0
     )  # where a turn begins
     fits = (starts > 0) & (length - starts <= limit)
     count = ids.nrows()
     first = tf.math.unsorted_segment_min(tf.where(fits, starts, length), rows, count)
     last = tf.math.unsorted_segment_max(starts, rows, count)
     start = tf.where(lengths > limit, tf.minimum(first, last), 0)
-    return tf.ragged.boolean_mask(ids, places >= tf.expand_dims(start, 1))
+    return tf.ragged.boolean_mask(ids, indices >= tf.expand_dims(start, 1))
 
 
 def longest_first(selected, lengths):
-    """Returns int64 places of the selected rows, longest first; takes bool and int64 `(batch,)`."""
-    places = tf.where(selected)[:, 0]
-    order = tf.argsort(tf.gather(lengths, places), direction="DESCENDING", stable=True)
-    return tf.gather(places, order)
+    """Returns int64 indices of the selected rows, longest first. Takes two tensors `(batch,)`."""
+    indices = tf.where(selected)[:, 0]
+    order = tf.argsort(tf.gather(lengths, indices), direction="DESCENDING", stable=True)
+    return tf.gather(indices, order)
 
 
 def largest_chunk(engine: Any, beam_size: int) -> int:
@@ -53,54 +53,56 @@ def chunk_rows(largest: int) -> list[int]:
     return [2**i for i in range(largest.bit_length())]
 
 
-def in_chunks(places, call, results, size: int):
+def in_chunks(indices, call, results, size: int):
     """Runs `call` on at most `size` rows at a time, in parallel loops.
 
     Without rows it makes no call, because XLA fails on an empty batch.
 
     Args:
-        places: Int64 `(rows,)`, places of the rows in the batch, in the order of the calls.
-        call: Function from the places of a chunk to a dict of tensors with one row per place.
+        places: Int64 `(rows,)`, indices of the rows in the batch, in the order of the calls.
+        call: Function from the indices of a chunk to a dict of tensors with one row per index.
         results: Dict of tensors `(batch, …)` that these rows are written into.
         size: Maximum number of rows of a chunk.
     """
 
     def chunk(start, results):
-        chunk_places = places[start : start + size]
-        outputs, indices = call(chunk_places), tf.expand_dims(chunk_places, 1)
+        chunk_indices = indices[start : start + size]
+        outputs, rows = call(chunk_indices), tf.expand_dims(chunk_indices, 1)
         results = {
-            name: tf.tensor_scatter_nd_update(values, indices, outputs[name])
+            name: tf.tensor_scatter_nd_update(values, rows, outputs[name])
             for name, values in results.items()
         }
         return start + _LOOPS * size, results
 
     loop_results = [
-        tf.while_loop(lambda start, _: start < tf.size(places), chunk, (loop * size, results))[1]
+        tf.while_loop(lambda start, _: start < tf.size(indices), chunk, (loop * size, results))[1]
         for loop in range(_LOOPS)
     ]
-    loops = tf.range(tf.size(places)) // size % _LOOPS
+    loops = tf.range(tf.size(indices)) // size % _LOOPS
     merged = loop_results[0]
     for loop, other_results in enumerate(loop_results[1:], start=1):
-        loop_places = tf.boolean_mask(places, loops == loop)
+        loop_indices = tf.boolean_mask(indices, loops == loop)
         merged = {
             name: tf.tensor_scatter_nd_update(
-                values, tf.expand_dims(loop_places, 1), tf.gather(other_results[name], loop_places)
+                values,
+                tf.expand_dims(loop_indices, 1),
+                tf.gather(other_results[name], loop_indices),
             )
             for name, values in merged.items()
         }
     return merged
 
 
-def pad_rows(values, places, rows):
+def pad_rows(values, indices, rows):
     """Gathers rows of a `(batch,)` tensor, and pads them with zeros up to one of `rows`."""
-    count = tf.size(places)
-    return tf.pad(tf.gather(values, places), [[0, _least(rows, count) - count]])
+    count = tf.size(indices)
+    return tf.pad(tf.gather(values, indices), [[0, _least(rows, count) - count]])
 
 
-def pad_ids(ids, places, rows, lengths):
+def pad_ids(ids, indices, rows, lengths):
     """Gathers and pads rows of ragged ids `(batch, (length))` to one of `rows` and `lengths`."""
-    dense = tf.gather(ids, places).to_tensor(default_value=PAD_ID)
-    count, columns = tf.size(places), tf.shape(dense)[1]
+    dense = tf.gather(ids, indices).to_tensor(default_value=PAD_ID)
+    count, columns = tf.size(indices), tf.shape(dense)[1]
     padding = [[0, _least(rows, count) - count], [0, _least(lengths, columns) - columns]]
     return tf.pad(dense, padding, constant_values=PAD_ID)
 

@@ -215,18 +215,18 @@ class Signatures:
             targets = self._ended(sequences, self._width)
         lengths = tf.maximum(sources.row_lengths(), targets.row_lengths())
 
-        def call(places):
+        def call(indices):
             log_probability, score = self._compiled.score(
-                pad_ids(sources, places, self._rows, self._source_lengths),
-                pad_ids(targets, places, self._rows, self._target_lengths),
+                pad_ids(sources, indices, self._rows, self._source_lengths),
+                pad_ids(targets, indices, self._rows, self._target_lengths),
             )
-            count = tf.size(places)
+            count = tf.size(indices)
             return {"log_probability": log_probability[:count], "score": score[:count]}
 
         nothing = tf.zeros(tf.shape(source))
-        places = longest_first(tf.fill(tf.shape(source), True), lengths)
+        indices = longest_first(tf.fill(tf.shape(source), True), lengths)
         results = {"log_probability": nothing, "score": nothing}
-        return in_chunks(places, call, results, self._chunk_size)
+        return in_chunks(indices, call, results, self._chunk_size)
 
     def _align(self, text):
         ids = self._ids(text, "source")
@@ -324,11 +324,11 @@ class Signatures:
         """
         further_outputs, further_results = further or (lambda *_: {}, {})
 
-        def call(places):
-            source_ids = pad_ids(ids, places, self._rows, self._source_lengths)
-            padded_options = (pad_rows(option, places, self._rows) for option in values)
+        def call(indices):
+            source_ids = pad_ids(ids, indices, self._rows, self._source_lengths)
+            padded_options = (pad_rows(option, indices, self._rows) for option in values)
             target_ids, *numbers = compiled(source_ids, *padded_options)
-            count = tf.size(places)
+            count = tf.size(indices)
             numbers = [number[:count, :n_best] for number in numbers]
             # Where a sentence has fewer hypotheses than `n_best`, the last places are empty.
             is_missing = numbers[0] < NEG_INF / 2
@@ -353,8 +353,8 @@ class Signatures:
         }
         if not self._reads_sources:
             results["continuation_length"] = tf.zeros([batch, n_best], tf.int32)
-        places = longest_first(searched, ids.row_lengths())
-        return in_chunks(places, call, results, self._chunk_size)
+        indices = longest_first(searched, ids.row_lengths())
+        return in_chunks(indices, call, results, self._chunk_size)
 
 
 class LabelSignature(Signatures):
@@ -368,13 +368,13 @@ class LabelSignature(Signatures):
         ids, labels = self._ids(text, "source"), self._engine.labels
         present = self._not_blank(text, ids)
 
-        def call(places):
-            probabilities = self._run(pad_ids(ids, places, self._rows, self._source_lengths))
-            return {"probabilities": probabilities[: tf.size(places)]}
+        def call(indices):
+            probabilities = self._run(pad_ids(ids, indices, self._rows, self._source_lengths))
+            return {"probabilities": probabilities[: tf.size(indices)]}
 
         nothing = {"probabilities": tf.zeros([tf.size(text), len(labels)])}
-        places = longest_first(present, ids.row_lengths())
-        outputs = in_chunks(places, call, nothing, self._chunk_size)
+        indices = longest_first(present, ids.row_lengths())
+        outputs = in_chunks(indices, call, nothing, self._chunk_size)
         return labelled(labels, outputs["probabilities"], present)
 
 

@@ -23,7 +23,7 @@ class Unit(NamedTuple):
     text: str
     has_space: bool  # before it
     row: int  # of the attention
-    begin: float = np.nan  # places in the source, if they are known
+    begin: float = np.nan  # positions in the source, if they are known
     end: float = np.nan
     is_exact: bool = False  # for a part of a word that the model has copied
     piece: int | None = None  # of a placeholder
@@ -145,18 +145,20 @@ class Joiner:
         return [bool(space) for space in spaces]
 
     @staticmethod
-    def _add_space(spaces, gap, left, places):
+    def _add_space(spaces, gap, left, positions):
         """Adds a space before one of some elements, unless there is one."""
-        if any(spaces[place] for place in places):
+        if any(spaces[position] for position in positions):
             return
-        places = [
-            place
-            for place in places
-            if gap[place] is not None and not gap[place].is_end and (place > 0 or left is not None)
+        positions = [
+            position
+            for position in positions
+            if gap[position] is not None
+            and not gap[position].is_end
+            and (position > 0 or left is not None)
         ]
-        undecided_places = [place for place in places if spaces[place] is None]
-        if places:
-            spaces[(undecided_places or places)[0]] = True
+        undecided_positions = [position for position in positions if spaces[position] is None]
+        if positions:
+            spaces[(undecided_positions or positions)[0]] = True
 
     def _space_in_source(self, before, after):
         """Returns whether two pieces had a space between them, None if there was something else."""

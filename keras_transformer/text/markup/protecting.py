@@ -23,7 +23,7 @@ _LONG_REFERENCE = regex.compile(r"(&#[xX])([0-9a-fA-F]{9,})|(&#)([0-9]{9,})")
 
 
 class Piece(NamedTuple):
-    """A tag or an item, and its place in the text.
+    """A tag or an item, and its position in the text.
 
     Attributes:
         literal: Its characters in the source.
@@ -107,18 +107,18 @@ def protect(source: str, markup: Markup, placeholders: Placeholders) -> list[Pro
 
 def count_blocks(source: str) -> int:
     """Returns the greatest number of texts that `protect` makes of a source in HTML, fast."""
-    count, has_text, place = 0, False, 0
+    count, has_text, position = 0, False, 0
     for tag in find_tags(source):
-        has_text |= bool(source[place : tag.start].strip())
-        place = tag.stop
+        has_text |= bool(source[position : tag.start].strip())
+        position = tag.stop
         if tag.is_block:
             count, has_text = count + has_text, False
         has_text |= tag.kind == "copy"
-    return max(count + (has_text or bool(source[place:].strip())), 1)
+    return max(count + (has_text or bool(source[position:].strip())), 1)
 
 
 def _protect_blocks(source, tags, placeholders):
-    blocks, place = [], 0  # All before the place is written.
+    blocks, position = [], 0  # All before the position is written.
     start, inline_tags = 0, []
     for tag in (*tags, Tag(len(source), len(source), "single", is_block=True)):
         if not tag.is_block:
@@ -129,12 +129,12 @@ def _protect_blocks(source, tags, placeholders):
         writer.block(source, block_start, stop, inline_tags)
         block = writer.close()
         if block.text.strip():
-            blocks.append(block._replace(before=source[place:block_start]))
-            place = stop
+            blocks.append(block._replace(before=source[position:block_start]))
+            position = stop
         start, inline_tags = tag.stop, []
     if not blocks:
         return [Protected("", [], [], [], True, before=source)]
-    blocks[-1] = blocks[-1]._replace(after=source[place:])
+    blocks[-1] = blocks[-1]._replace(after=source[position:])
     return blocks
 
 
@@ -188,12 +188,12 @@ class _Writer:
         """Adds text with its items; first replaces character references, which could hide items."""
         if self._is_html and "&" in text:
             text = html.unescape(_LONG_REFERENCE.sub(_shortened, text))
-        place = 0
+        position = 0
         for match in self._pattern.finditer(text):
-            self._words(text[place : match.start()])
-            place = match.end()
+            self._words(text[position : match.start()])
+            position = match.end()
             self._item(html.escape(match[0], quote=False) if self._is_html else match[0])
-        self._words(text[place:])
+        self._words(text[position:])
 
     def close(self) -> Protected:
         """Ends the text, in which only placeholders look like placeholders."""
@@ -205,7 +205,7 @@ class _Writer:
 
         text = "".join(self._parts)
         if "<ph_" in text:
-            # Replaced by a text of the same length, so that places stay the same.
+            # Replaced by a text of the same length, so that positions stay the same.
             text = SYMBOL.sub(escaped, text)
         return Protected(text, self._marks, self._pieces, self._literals, self._is_html)
 
@@ -220,7 +220,7 @@ class _Writer:
         self._last = text[-1]
 
     def _piece(self, literal, text="", is_item=False):
-        """Adds a piece, and the text that stands for it; returns the piece's place."""
+        """Adds a piece, and the text that stands for it; returns the piece's position."""
         start = self._size
         if text:
             self._add(text)

@@ -19,7 +19,7 @@ import regex
 from keras_transformer.text.glossary import origins
 from keras_transformer.text.markup.joining import Element, Joiner, Unit
 from keras_transformer.text.markup.protecting import SYMBOL, Mark, Protected
-from keras_transformer.text.markup.token_places import SPACE, places_before, token_spans
+from keras_transformer.text.markup.token_positions import SPACE, positions_before, token_spans
 from keras_transformer.text.splitting import UNIT
 
 _UNIT = regex.compile(rf"{SYMBOL.pattern}|{UNIT}", regex.V1)
@@ -80,14 +80,14 @@ def _escaped(text, protected):
 class _Restorer:
     def __init__(self, translation, protected, text_read):
         self._protected, text = protected, translation.text
-        self._before = places_before(protected.text)  # of an offset
+        self._before = positions_before(protected.text)  # of an offset
         self._items = {mark.number: mark for mark in _all_marks(protected.marks) if mark.number}
         self._source_units = list(_UNIT.finditer(protected.text))
         offsets = np.array([match.span() for match in self._source_units], int).reshape(-1, 2)
         self._unit_begins, self._unit_ends = self._before[offsets].T
         self._units_beside = self._neighbours()
         self._copied: set[int] = set()  # source units with tags inside that were copied
-        self._cuts: set[int] = set()  # places of tags inside them
+        self._cuts: set[int] = set()  # positions of tags inside them
         attention = _attention(translation, protected.text, text_read)
         self._placed: set[int] = set()
         self._units = self._found_units(text, attention)
@@ -110,7 +110,7 @@ class _Restorer:
         target, self._middles, weights = attention
         units, slices, end = [], [], 0
         size = int(self._before[-1])
-        if weights is None:  # Each character has its own place, in order.
+        if weights is None:  # Each character has its own position, in order.
             ends = np.arange(1, size + 1) / max(size, 1)
             target = ends - 0.5 / max(size, 1), ends
         target = [array.tolist() for array in target]  # Faster to search one by one.
@@ -151,17 +151,17 @@ class _Restorer:
         self._is_known = ~np.isnan(self._begins)
         self._is_sign = np.array([not _WORD.match(unit.text) for unit in units], bool)
         self._words_before = np.cumsum([0, *(unit.piece is None for unit in units)])
-        begins = ((unit.begin, place) for place, unit in enumerate(units) if unit.is_exact)
-        self._parts = {begin: place for begin, place in begins if begin in self._cuts}
+        begins = ((unit.begin, position) for position, unit in enumerate(units) if unit.is_exact)
+        self._parts = {begin: position for begin, position in begins if begin in self._cuts}
 
-    def _attention_before(self, place, exact_place):
-        """Returns the attention of each unit to what is before a place in the source."""
-        column = np.searchsorted(self._middles, place)
+    def _attention_before(self, position, exact_position):
+        """Returns the attention of each unit to what is before a position in the source."""
+        column = np.searchsorted(self._middles, position)
         attention = self._cumulated[self._rows, column]
         if self._is_known.any():
-            places = np.where(self._is_exact, exact_place, place)
+            positions = np.where(self._is_exact, exact_position, position)
             widths = np.maximum(self._ends - self._begins, 1)
-            shares = np.clip((places - self._begins) / widths, 0, 1)
+            shares = np.clip((positions - self._begins) / widths, 0, 1)
             attention = np.where(self._is_known, shares, attention)
         return attention
 
@@ -171,28 +171,28 @@ class _Restorer:
             self._whole_word(start, 0), start
         )
 
-    def _whole_word(self, place, is_stop):
-        """Returns the begin or the end of the word around a place, unless it was copied."""
-        unit = self._unit_around(place)
+    def _whole_word(self, position, is_stop):
+        """Returns the begin or the end of the word around a position, unless it was copied."""
+        unit = self._unit_around(position)
         if unit is None or unit in self._copied:
-            return place
+            return position
         return (self._unit_ends if is_stop else self._unit_begins)[unit]
 
-    def _unit_around(self, place):
-        """Returns the source unit that a place is inside of, or None."""
-        unit = int(np.searchsorted(self._unit_begins, place)) - 1
-        return unit if unit >= 0 and place < self._unit_ends[unit] else None
+    def _unit_around(self, position):
+        """Returns the source unit that a position is inside of, or None."""
+        unit = int(np.searchsorted(self._unit_begins, position)) - 1
+        return unit if unit >= 0 and position < self._unit_ends[unit] else None
 
     def _with_copied_words(self):
         """Returns the units; where a word with tags inside was copied, its parts are units."""
-        cuts_of_words: dict[int, set[int]] = {}  # places of tags inside source units
+        cuts_of_words: dict[int, set[int]] = {}  # positions of tags inside source units
         starts = set()
         for mark in _all_marks(self._protected.marks):
             start, stop = int(self._before[mark.start]), int(self._before[mark.stop])
             starts.add(start)
-            for place in (start, stop):
-                if (word := self._unit_around(place)) is not None:
-                    cuts_of_words.setdefault(word, set()).add(place)
+            for position in (start, stop):
+                if (word := self._unit_around(position)) is not None:
+                    cuts_of_words.setdefault(word, set()).add(position)
             # A token may have both a sign and a word, of which only one is in an element.
             for offset in (mark.start, mark.stop):
                 for word in self._units_beside.get(offset, ()):
@@ -203,18 +203,18 @@ class _Restorer:
         copies = self._copies(cuts_of_words)
         for word, cuts in cuts_of_words.items():
             text = self._source_units[word][0]
-            places = [int(self._unit_begins[word]), *sorted(cuts), int(self._unit_ends[word])]
+            positions = [int(self._unit_begins[word]), *sorted(cuts), int(self._unit_ends[word])]
             if word in copies:
-                parts[copies[word]] = _cut(self._units[copies[word]], len(text), places)
-            elif len(cuts) == 1 and places[1] in starts:
+                parts[copies[word]] = _cut(self._units[copies[word]], len(text), positions)
+            elif len(cuts) == 1 and positions[1] in starts:
                 # A word with the number of a footnote: only the number is copied.
-                size = places[2] - places[1]
+                size = positions[2] - positions[1]
                 note = self._ending_with(text[-size:], word, parts)
                 if note is None:
                     continue
                 if len(self._units[note].text) == size:
-                    places = places[1:]
-                parts[note] = _cut(self._units[note], size, places)
+                    positions = positions[1:]
+                parts[note] = _cut(self._units[note], size, positions)
             else:
                 continue
             self._copied.add(word)
@@ -229,7 +229,7 @@ class _Restorer:
         Of several equal words, a copy belongs to the word that it attends to.
         """
         words_of_text, copies_of_text = (
-            _places_of_texts(unit.casefold() for unit in units)
+            _positions_of_texts(unit.casefold() for unit in units)
             for units in (
                 (match[0] for match in self._source_units),
                 (unit.text for unit in self._units),
@@ -251,10 +251,10 @@ class _Restorer:
             orders = (np.linspace(0, 1, count) for count in attention.shape)
             attention -= _TINY * np.abs(np.subtract.outer(*orders))
             owners = np.argmax(attention, axis=0)  # --> [units]
-            for place, word in enumerate(equal_words):
-                owned = np.flatnonzero(owners == place)
+            for position, word in enumerate(equal_words):
+                owned = np.flatnonzero(owners == position)
                 if word in words and len(owned):
-                    copies[word] = units[owned[np.argmax(attention[place, owned])]]
+                    copies[word] = units[owned[np.argmax(attention[position, owned])]]
         return copies
 
     def _attention_to_word(self, word):
@@ -275,7 +275,7 @@ class _Restorer:
     def _units_by_number(self):
         """Units that end with a number, by the number."""
         matches = (_NUMBER_AT_END.search(unit.text) for unit in self._units)
-        return _places_of_texts(None if match is None else match[0] for match in matches)
+        return _positions_of_texts(None if match is None else match[0] for match in matches)
 
     def text(self) -> str:
         """Returns the translation with its markup."""
@@ -291,15 +291,15 @@ class _Restorer:
 
     def _write(self, marks, lower, upper):
         """Writes sibling marks and the units around them; yields arguments of nested calls."""
-        place = lower
+        position = lower
         for start, stop, mark in self._ranges(marks, lower, upper):
-            self._words(place, start)
+            self._words(position, start)
             encloses = start < stop
             self._piece(mark.first, is_begin=encloses)
             yield mark.children, start, stop
             self._piece(mark.last, is_end=encloses)
-            place = stop
-        self._words(place, upper)
+            position = stop
+        self._words(position, upper)
 
     def _words(self, start, stop):
         for unit in self._units[start:stop]:
@@ -324,13 +324,13 @@ class _Restorer:
             missing -= size
             first = np.searchsorted(words, words[begin] + size)
             last = np.searchsorted(words, words[end] - missing, "right") - 1
-            begin = self._best_place(self._before[marks[0].stop], begin, end, first, last)
+            begin = self._best_position(self._before[marks[0].stop], begin, end, first, last)
             ranges[0] = (lower, begin)
         if marks and marks[-1].is_element and marks[-1].last is None:  # ends in a later text
             size = marks[-1].min_words
             first = np.searchsorted(words, words[begin] + missing - size)
             last = np.searchsorted(words, words[end] - size, "right") - 1
-            end = self._best_place(self._before[marks[-1].start], begin, end, first, last)
+            end = self._best_position(self._before[marks[-1].start], begin, end, first, last)
             ranges[len(marks) - 1] = (end, upper)
         ranges |= self._ranges_of_elements(marks, begin, end, ranges)
         is_inside = np.zeros(end - begin + 1, bool)
@@ -339,15 +339,15 @@ class _Restorer:
         for order, mark in enumerate(marks):
             if order not in ranges:
                 start = self._before[mark.start]
-                place = self._parts.get(start, -1)  # inside a copied word
-                if not begin <= place <= end or is_inside[place - begin]:
-                    place = self._best_place(start, begin, end, is_excluded=is_inside)
-                ranges[order] = (place, place)
+                position = self._parts.get(start, -1)  # inside a copied word
+                if not begin <= position <= end or is_inside[position - begin]:
+                    position = self._best_position(start, begin, end, is_excluded=is_inside)
+                ranges[order] = (position, position)
         ordered = sorted((*span, order) for order, span in ranges.items())
         return [(start, stop, marks[order]) for start, stop, order in ordered]
 
     def _ranges_of_elements(self, marks, lower, upper, ranges):
-        """Returns the ranges of elements with words, by their place in `marks`.
+        """Returns the ranges of elements with words, by their position in `marks`.
 
         An element gets the units that attend more to words in it than to others. Without such units
         it gets the nearest ones, because an element with words never loses all.
@@ -374,7 +374,7 @@ class _Restorer:
                 gains = self._attention_inside(mark)[lower:upper] - 0.5
                 if must:  # The nearest of equal units, and rather a word than a sign.
                     start = self._before[mark.start]
-                    near = self._best_place(start, lower, upper) - lower
+                    near = self._best_position(start, lower, upper) - lower
                     gains -= _TINY * np.abs(np.arange(len(gains)) + 0.5 - near)
                     gains -= _LESS * self._is_sign[lower:upper]
                 gains[~is_free] = -_TAKEN
@@ -407,19 +407,19 @@ class _Restorer:
                 lower = upper
         return ranges
 
-    def _best_place(self, place, lower, upper, first=None, last=None, is_excluded=None):
-        """Returns the place that agrees best with the words before and after a source's place.
+    def _best_position(self, position, lower, upper, first=None, last=None, is_excluded=None):
+        """Returns the position that agrees best with the words around a source position.
 
         Args:
-            place: Place in the source.
+            position: Place in the source.
             lower, upper: Units to choose from.
-            first, last: Bounds of the place; the first one counts more.
-            is_excluded: Bool `(upper - lower + 1,)`, for each place.
+            first, last: Bounds of the position; the first one counts more.
+            is_excluded: Bool `(upper - lower + 1,)`, for each position.
         """
         first, last = lower if first is None else first, upper if last is None else last
         if not self._before[-1]:
             return upper
-        gains = self._attention_before(place, place)[lower:upper] - 0.5
+        gains = self._attention_before(position, position)[lower:upper] - 0.5
         gains = np.concatenate([[0.0], np.cumsum(gains)])
         if is_excluded is not None:
             gains[is_excluded] = -np.inf
@@ -435,18 +435,18 @@ def _all_marks(marks) -> Iterator[Mark]:
         marks_to_visit += mark.children
 
 
-def _places_of_texts(texts):
-    places: dict[str, list[int]] = {}
-    for place, text in enumerate(texts):
-        places.setdefault(text, []).append(place)
-    return places
+def _positions_of_texts(texts):
+    positions: dict[str, list[int]] = {}
+    for position, text in enumerate(texts):
+        positions.setdefault(text, []).append(position)
+    return positions
 
 
-def _cut(unit, size, places):
-    """Cuts the last `size` characters of a unit off, at places in the source; returns all parts."""
+def _cut(unit, size, positions):
+    """Cuts off the last `size` characters of a unit at source positions; returns all parts."""
     first = len(unit.text) - size
-    offset = first - (places[0] if first == 0 else places[1])
-    ends = [place + offset for place in places[1:-1]]
+    offset = first - (positions[0] if first == 0 else positions[1])
+    ends = [position + offset for position in positions[1:-1]]
     texts = [unit.text[begin:end] for begin, end in itertools.pairwise([0, *ends, len(unit.text)])]
     return [
         unit._replace(
@@ -457,7 +457,7 @@ def _cut(unit, size, places):
             is_exact=True,
         )
         for number, (text, (begin, end)) in enumerate(
-            zip(texts, itertools.pairwise(places), strict=True)
+            zip(texts, itertools.pairwise(positions), strict=True)
         )
     ]
 
@@ -509,20 +509,20 @@ def _best_window(gains, words, size):
 
 
 def _attention(translation, text, text_read):
-    """Returns the places of the tokens of both sides, and the attention between them.
+    """Returns the positions of the tokens of both sides, and the attention between them.
 
-    Of the target's tokens these are the middles and ends, places in the translation; of the
-    source's tokens the middles, places in `text`. The attention is None without an alignment.
+    Of the target's tokens these are the middles and ends, positions in the translation; of the
+    source's tokens the middles, positions in `text`. The attention is None without an alignment.
     """
     parts = translation.parts or (translation,)
     tokens = [[i for i, token in enumerate(part.tokens) if token not in _SPECIAL] for part in parts]
     text_read = text if text_read is None else text_read
     sources = [
-        _token_places(part.source_tokens, text_read, is_first=part is parts[0]) for part in parts
+        _token_positions(part.source_tokens, text_read, is_first=part is parts[0]) for part in parts
     ]
-    places = origins(text_read) if text_read != text else np.arange(places_before(text)[-1])
+    positions = origins(text_read) if text_read != text else np.arange(positions_before(text)[-1])
     has_alignment = all(part.alignment is not None for part in parts)
-    if not (has_alignment and any(tokens) and any(sources) and len(places)):
+    if not (has_alignment and any(tokens) and any(sources) and len(positions)):
         return None, np.zeros(0), None
     weights = np.zeros((sum(map(len, tokens)), sum(map(len, sources))))
     target_tokens, source_tokens = [], []
@@ -533,22 +533,22 @@ def _attention(translation, text, text_read):
         target_tokens += [part.tokens[i] for i in target]
         source_tokens += [part.source_tokens[i] for i in source]
     begins, ends = token_spans(source_tokens, text_read)
-    middles = places[np.minimum((begins + ends) // 2, len(places) - 1)]
+    middles = positions[np.minimum((begins + ends) // 2, len(positions) - 1)]
     order = np.argsort(middles, kind="stable")
     order = order[middles[order] >= 0]  # -1 for the words of an annotation
     begins, ends = token_spans(target_tokens, translation.text)
     return ((begins + ends) / 2, ends), middles[order] + 0.5, weights[:, order]
 
 
-def _token_places(tokens: Sequence[str], text_read: str, is_first: bool) -> list[int]:
-    """Returns the places of the tokens of a text, without special tokens and its tag."""
-    places = [i for i, token in enumerate(tokens) if token not in _SPECIAL]
-    names = [tokens[place].replace(SPACE, "") for place in places[:2]]
+def _token_positions(tokens: Sequence[str], text_read: str, is_first: bool) -> list[int]:
+    """Returns the positions of the tokens of a text, without special tokens and its tag."""
+    positions = [i for i, token in enumerate(tokens) if token not in _SPECIAL]
+    names = [tokens[position].replace(SPACE, "") for position in positions[:2]]
     first = names[:1] == [""]  # A space may be a separate token.
     if len(names) > first and _TAG.fullmatch(name := names[first]):
         is_in_text = is_first and text_read.lstrip().startswith(name)
-        return places if is_in_text else places[first + 1 :]
-    return places
+        return positions if is_in_text else positions[first + 1 :]
+    return positions
 
 
 def _between(middles, ends, begin, end):

@@ -103,18 +103,18 @@ class _Scanner:
                 stop = self._raw_end(name, stop) or stop
         return Tag(start, stop, kind, name, is_block=name in _BLOCKS)
 
-    def _end(self, end, place):
+    def _end(self, end, position):
         if end in self._missing:
             return None
-        if (start := self._source.find(end, place)) < 0:
+        if (start := self._source.find(end, position)) < 0:
             self._missing.add(end)
             return None
         return start + len(end)
 
-    def _raw_end(self, name, place):
+    def _raw_end(self, name, position):
         if name in self._missing:
             return None
-        if (match := _RAW[name].search(self._source, place)) is None:
+        if (match := _RAW[name].search(self._source, position)) is None:
             self._missing.add(name)
             return None
         return match.end()
@@ -179,16 +179,16 @@ def _is_kept(literal):
 
 def _with_layout(source, tags):
     """Yields tags, and as blocks the white space that counts in `<pre>`, except single spaces."""
-    depth = place = 0
+    depth = position = 0
     for tag in tags:
         if depth:
-            for match in _LAYOUT.finditer(source, place, tag.start):
+            for match in _LAYOUT.finditer(source, position, tag.start):
                 yield Tag(match.start(), match.end(), "single", is_block=True)
         yield tag
-        place = tag.stop
+        position = tag.stop
         if tag.name in _VERBATIM:
             depth += {"begin": 1, "end": -1}.get(tag.kind, 0)
             depth = max(depth, 0)
     if depth:
-        for match in _LAYOUT.finditer(source, place):
+        for match in _LAYOUT.finditer(source, position):
             yield Tag(match.start(), match.end(), "single", is_block=True)

@@ -28,8 +28,8 @@ def all_parts(table):
         return {"rows": rows, "logits": tf.matmul(rows, tf.constant(table), transpose_b=True)}
 
     def largest(values):
-        top, places = tf.math.top_k(values * 2.0, 2)
-        return {"found": top + 1.0, "places": places}
+        top, indices = tf.math.top_k(values * 2.0, 2)
+        return {"found": top + 1.0, "places": indices}
 
     ids = tf.TensorSpec((None,), tf.int32, name="ids")
     values = tf.TensorSpec((None, 5), tf.float32, name="values")
@@ -95,7 +95,7 @@ def test_only_inputs_and_outputs_have_unknown_sizes(all_parts):
 
     content = join(all_parts[2:])
     graph = schema.Model.GetRootAs(content, 0).Subgraphs(0)
-    tensors = [graph.Tensors(place) for place in range(graph.TensorsLength())]
+    tensors = [graph.Tensors(index) for index in range(graph.TensorsLength())]
     unknown = {i for i, tensor in enumerate(tensors) if tensor.ShapeSignatureLength()}
     sides = graph.InputsAsNumpy().tolist() + graph.OutputsAsNumpy().tolist()
     assert unknown == {*sides}

@@ -38,8 +38,8 @@ def test_conversations_lose_their_oldest_turns_in_the_graph():
 
 def test_the_longest_of_the_selected_come_first_in_the_order_of_the_batch():
     selected = tf.constant([True, True, False, True, True])
-    places = batches.longest_first(selected, tf.constant([3, 5, 11, 7, 5], tf.int64))
-    assert places.numpy().tolist() == [3, 1, 4, 0]
+    indices = batches.longest_first(selected, tf.constant([3, 5, 11, 7, 5], tf.int64))
+    assert indices.numpy().tolist() == [3, 1, 4, 0]
 
 
 @pytest.mark.parametrize("count", [0, 32, 71])
@@ -51,16 +51,16 @@ def test_chunks_put_each_result_at_its_place_and_leave_the_others(count):
         return {"double": 2.0 * tf.cast(chosen, tf.float32), "text": tf.strings.as_string(chosen)}
 
     @tf.function(autograph=False)
-    def run(places):
+    def run(indices):
         results = {"double": tf.fill([73], -1.0), "text": tf.fill([73], "nothing")}
-        return batches.in_chunks(places, double, results, 32)
+        return batches.in_chunks(indices, double, results, 32)
 
-    places = np.random.default_rng(5).permutation(73)[:count]
-    result = run(tf.constant(places, tf.int64))
+    indices = np.random.default_rng(5).permutation(73)[:count]
+    result = run(tf.constant(indices, tf.int64))
     expected = np.full(73, -1.0)
-    expected[places] = 2.0 * places
+    expected[indices] = 2.0 * indices
     np.testing.assert_array_equal(result["double"], expected)
     texts = [text.decode() for text in result["text"].numpy()]
-    assert texts == [str(i) if i in places else "nothing" for i in range(73)]
+    assert texts == [str(i) if i in indices else "nothing" for i in range(73)]
     # Chunks run side by side, in any order.
     assert sorted(sizes) == [count % 32] * (count % 32 > 0) + [32] * (count // 32)

@@ -244,10 +244,10 @@ def test_searches_of_a_language_model_say_what_follows_the_text(continuing, text
     expected = continuing.translate(chosen, beam_size=2, n_best=2, length_penalty=0.8)
     names = ("score", "log_probability", "continuation_log_probability", "continuation_length")
     for row in (0, 2):
-        for place, ours in enumerate([expected[row], *expected[row].alternatives]):
-            assert result["translation"][row, place].decode() == ours.text
+        for index, ours in enumerate([expected[row], *expected[row].alternatives]):
+            assert result["translation"][row, index].decode() == ours.text
             for name in names:
-                assert result[name][row, place] == pytest.approx(getattr(ours, name), rel=1e-4)
+                assert result[name][row, index] == pytest.approx(getattr(ours, name), rel=1e-4)
             assert 0 < ours.continuation_length < len(ours.ids)
     assert result["continuation_length"][1].tolist() == [0, 0]
     assert result["continuation_log_probability"][1, 0] == 0

@@ -43,8 +43,8 @@ class FakeEngine(Engine):
             said = self.say(source)
             tokens = tuple("▁" + word for word, _ in said)
             weights = np.zeros((len(said) + 1, len(source) + 1), "float32")
-            for row, (_, place) in enumerate(said):
-                weights[row, place] = 1
+            for row, (_, position) in enumerate(said):
+                weights[row, position] = 1
             translation = Translation(
                 " ".join(word for word, _ in said),
                 0.0,
@@ -57,16 +57,16 @@ class FakeEngine(Engine):
 
 
 def unchanged(words):
-    return [(word, place) for place, word in enumerate(words)]
+    return [(word, position) for position, word in enumerate(words)]
 
 
 def in_order(words):
-    return [(word.upper(), place) for word, place in unchanged(words)]
+    return [(word.upper(), position) for word, position in unchanged(words)]
 
 
 def without_signs(words):
-    pairs = [(word.strip("(),.:"), place) for word, place in in_order(words)]
-    return [(word, place) for word, place in pairs if word]
+    pairs = [(word.strip("(),.:"), position) for word, position in in_order(words)]
+    return [(word, position) for word, position in pairs if word]
 
 
 def backwards(words):
@@ -155,7 +155,7 @@ def test_what_touched_touches_again(source, markup, placeholders):
     # This model writes a space before each placeholder and after it.
     def say(words):
         parts = [(part, i) for i, word in enumerate(words) for part in re.split(r"(<ph_\d>)", word)]
-        return [(part, place) for part, place in parts if part]
+        return [(part, position) for part, position in parts if part]
 
     assert translated(source, say, markup, placeholders) == source
 
@@ -258,9 +258,9 @@ class OptionsEngine(FakeEngine):
 
     def translate(self, texts, alignment=False, **options):
         self.options = options
-        for place, text in enumerate(texts):
+        for position, text in enumerate(texts):
             if text == "bad":
-                raise InputError("A text must be good.", place)
+                raise InputError("A text must be good.", position)
         best, other = (super(OptionsEngine, self).translate(texts, alignment) for _ in range(2))
         others = [dataclasses.replace(row, text=row.text + "?", score=-1.0) for row in other]
         return [
@@ -402,16 +402,16 @@ ITEM = re.compile(r"http://a\.b/c\?d=1|me@x\.org|\{name\}|%s|%1\$d|www\.x\.de")
 def tree(text):
     """The parents of all tags that have an end, by their text; tags without one are left out."""
     tags, stack, pairs = TAG.findall(text), [], {}
-    for place, tag in enumerate(tags):
+    for position, tag in enumerate(tags):
         name = re.match(r"</?(\w*)", tag)
         if tag.startswith("</") and name[1] in [element for _, element in stack]:
             while True:
                 opened, open_name = stack.pop()
                 if open_name == name[1]:
-                    pairs[opened] = place
+                    pairs[opened] = position
                     break
         elif not tag.startswith(("</", "<!", "<br")):
-            stack.append((place, name[1]))
+            stack.append((position, name[1]))
     return {
         tags[start]: [
             tags[outer] for outer, stop in sorted(pairs.items()) if outer < start and stop > end
@@ -656,11 +656,11 @@ TERMS = {"dog": "Köter", "big dog": "Riesenköter", "the snow.": "R&D"}
 def obedient(words):
     """Writes annotated translations, the other words as they are."""
     translation, is_in_term = [], False
-    for place, word in enumerate(words):
+    for position, word in enumerate(words):
         if word == "<term_begin>" or is_in_term:
             is_in_term = not word.endswith("<term_as>")
         else:
-            translation.append((word.replace("<term_end>", ""), place))
+            translation.append((word.replace("<term_end>", ""), position))
     return translation
 
 

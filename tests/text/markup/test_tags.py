@@ -25,9 +25,9 @@ class Counted(str):
     steps = 0
 
     def find(self, part, start=0, end=None):
-        place = super().find(part, start)
-        Counted.steps += (len(self) if place < 0 else place) - start + 1
-        return place
+        position = super().find(part, start)
+        Counted.steps += (len(self) if position < 0 else position) - start + 1
+        return position
 
     def strip(self):
         return self

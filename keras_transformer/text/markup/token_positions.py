@@ -16,7 +16,7 @@ _UNKNOWN = "\0"  # Stands for an unknown token.
 _MAX_DIFFERENCE, _EQUAL, _EQUAL_FAR_AWAY = 8, 3, 8
 
 
-def places_before(text: str) -> np.ndarray:
+def positions_before(text: str) -> np.ndarray:
     """Returns for each offset in a text the number of characters before it, without spaces."""
     spaces = np.fromiter(map(str.isspace, text), bool, len(text))
     return np.concatenate([[0], np.cumsum(~spaces)])
@@ -32,7 +32,7 @@ def token_spans(tokens: Sequence[str], text: str) -> tuple[np.ndarray, np.ndarra
         sizes = np.fromiter(map(len, pieces), int, len(pieces))
         ends = np.cumsum(sizes)
         return ends - sizes, ends
-    folded, before = fold(text), places_before(text)
+    folded, before = fold(text), positions_before(text)
     # Tokens begin with a space.
     starts = before[[0, *folded.starts, len(text)]]
     stops = before[[0, *folded.stops, len(text)]]
@@ -42,9 +42,9 @@ def token_spans(tokens: Sequence[str], text: str) -> tuple[np.ndarray, np.ndarra
     for character, (first, last), (begin, end) in zip(characters, owners, matches, strict=True):
         if character == " " and tokens[first] != SPACE:
             continue
-        place = slice(first, last + 1)
-        begins[place] = np.where(begins[place] < 0, starts[begin], begins[place])
-        ends[place] = stops[end - 1] if end > begin else starts[begin]
+        position = slice(first, last + 1)
+        begins[position] = np.where(begins[position] < 0, starts[begin], begins[position])
+        ends[position] = stops[end - 1] if end > begin else starts[begin]
     # A token without characters is where the token before it ends.
     ends = np.maximum.accumulate(ends)
     return np.where(begins < 0, ends, begins), ends
@@ -59,18 +59,18 @@ def _characters(tokens):
         characters.append(text)
         owners.extend([(first, last)] * len(text))
 
-    for place, token in enumerate(tokens):
+    for position, token in enumerate(tokens):
         if (byte := _BYTE.fullmatch(token)) is not None:
             if text := decoder.decode(bytes.fromhex(byte[1])):
-                add(text, first_byte, place)
-                first_byte = place + 1
+                add(text, first_byte, position)
+                first_byte = position + 1
             continue
         if rest := decoder.decode(b"", final=True):
-            add(rest, first_byte, place - 1)
-        first_byte = place + 1
+            add(rest, first_byte, position - 1)
+        first_byte = position + 1
         is_unknown = token == "<unk>"
         text = _UNKNOWN if is_unknown else fold(token.replace(SPACE, " ")).text.lower()
-        add(text, place, place)
+        add(text, position, position)
     if rest := decoder.decode(b"", final=True):
         add(rest, first_byte, len(tokens) - 1)
     return "".join(characters), owners
@@ -79,7 +79,7 @@ def _characters(tokens):
 def _matches(reading: str, characters: str) -> list[tuple[int, int]]:
     """Returns for each character that was read its span in the characters of a text."""
     spans: list[tuple[int, int]] = []
-    i = j = 0  # places in both
+    i = j = 0  # positions in both
     while i < len(reading):
         if reading[i] == _UNKNOWN:
             stop = i + 1
@@ -109,12 +109,12 @@ def _end_of_unknown(reading, stop, characters, start, count):
     known = reading[stop : stop + _EQUAL_FAR_AWAY].partition(_UNKNOWN)[0]
     # An invisible character may have become a space.
     for near in (known, known.lstrip()):
-        if near and (place := characters.find(near, start, end + len(near))) >= 0:
-            return place
-    place = characters.find(known, start) if len(known) > _EQUAL else -1
-    if place < 0 and known:
-        place = characters.find(known[0], start, end + 1)
-    return place if place >= 0 else end
+        if near and (position := characters.find(near, start, end + len(near))) >= 0:
+            return position
+    position = characters.find(known, start) if len(known) > _EQUAL else -1
+    if position < 0 and known:
+        position = characters.find(known[0], start, end + 1)
+    return position if position >= 0 else end
 
 
 def _divided(characters, start, stop, count):
@@ -123,7 +123,7 @@ def _divided(characters, start, stop, count):
     if len(words) == count:
         return [(start + begin, start + end) for begin, end in words]
     width = stop - start
-    ends = [start + width * place // max(count, 1) for place in range(count + 1)]
+    ends = [start + width * position // max(count, 1) for position in range(count + 1)]
     return list(itertools.pairwise(ends))
 
 
@@ -143,7 +143,7 @@ def _difference(reading, i, characters, j):
                 return size, width
     far = reading[i : i + _EQUAL_FAR_AWAY]
     if len(far) == _EQUAL_FAR_AWAY and _UNKNOWN not in far:
-        place = characters.find(far, j)
-        if place > j:
-            return 0, place - j
+        position = characters.find(far, j)
+        if position > j:
+            return 0, position - j
     return (1, 1) if j < len(characters) else (1, 0)

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from keras_transformer.text import Tokenizer
-from keras_transformer.text.markup.token_places import token_spans
+from keras_transformer.text.markup.token_positions import token_spans
 
 # What a normalization changes or drops, what has no token, and what looks like a token.
 ODD = [
@@ -38,10 +38,10 @@ def spans_of_sentencepiece(tokenizer, text):
     pieces = tokenizer._processor.encode(text, return_type="proto").pieces
     data = text.encode()
 
-    def place(byte):
+    def position(byte):
         return len("".join(data[:byte].decode("utf-8", "ignore").split()))
 
-    return [piece.id for piece in pieces], [(place(p.begin), place(p.end)) for p in pieces]
+    return [piece.id for piece in pieces], [(position(p.begin), position(p.end)) for p in pieces]
 
 
 def differing(tokenizer, text, count=None):
