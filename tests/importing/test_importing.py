@@ -9,7 +9,6 @@ import shutil
 import struct
 from unittest import mock
 
-import marian_reference
 import numpy as np
 import pytest
 import sentencepiece
@@ -31,7 +30,6 @@ from keras_transformer.text.vocabulary import parsed
 pytestmark = pytest.mark.tensorflow
 
 TOYS = pathlib.Path(__file__).parents[1] / "data" / "marian"
-OURS = pytest.mark.parametrize("name", ["opus", "student"])
 SHARED = pathlib.Path(__file__).parents[3] / "shared" / "data" / "marian"
 with_shared_toys = pytest.mark.skipif(
     not SHARED.is_dir(), reason=f"needs Marian's toys with their scores in {SHARED}"
@@ -69,22 +67,6 @@ def word_scores(toy, sources, targets):
     scores, _ = score_targets(toy.model, padded(source), padded(target))
     scores = np.asarray(scores)
     return [row[: len(ids)] for row, ids in zip(scores, target, strict=True)]
-
-
-@OURS
-def test_words_have_the_probabilities_of_an_independent_reference(imported, name):
-    folder = TOYS / name
-    toy, path = imported(folder), marian.model_file(folder)
-    tensors = marian.read_tensors(path)
-    options = yaml.load(bytes(tensors[marian.OPTIONS]).split(b"\0")[0], yaml.BaseLoader)
-    all_scores = word_scores(toy, SOURCES, TARGETS)
-    for source, target, scores in zip(SOURCES, TARGETS, all_scores, strict=True):
-        ids = toy.source_tokenizer.tokenize(source, add_eos=True)
-        written = toy.target_tokenizer.tokenize(target, add_eos=True)
-        # In the file the end is 0 and the unknown token 1.
-        sides = ([id - 2 for id in row] for row in (ids, written))
-        expected = marian_reference.log_probabilities(tensors, options, *sides)
-        np.testing.assert_allclose(scores, expected, atol=1e-4)
 
 
 def test_a_weight_of_int8_is_its_number_over_the_multiplier(load_program):
@@ -435,7 +417,7 @@ class TestHuggingFace:
     """A folder with tokens that were added, and with more options of a search than are here."""
 
     GENERATION = {"num_beams": 2, "max_length": 40, "min_length": 3, "no_repeat_ngram_size": 4}
-    GENERATION |= {"bad_words_ids": [[48], [7], [8, 9]], "repetition_penalty": 1.3, "top_k": 50}
+    GENERATION |= {"bad_words_ids": [[53], [7], [8, 9]], "repetition_penalty": 1.3, "top_k": 50}
 
     @pytest.fixture
     def folder(self, tmp_path, make_toy):
@@ -459,9 +441,15 @@ class TestHuggingFace:
         assert "".join(translator.stream(SOURCES[0])) and translator.defaults["min_length"] == 3
 
     def test_nothing_is_named_where_nothing_is_lost(self, tmp_path, make_toy, capsys):
-        folder = make_toy(tmp_path, "hugging_face", {"bad_words_ids": [[48]], "num_beams": 4})
+        folder = make_toy(tmp_path, "hugging_face", {"bad_words_ids": [[53]], "num_beams": 4})
         assert import_model(folder).decoding.keys().isdisjoint(("banned_ids", "min_length"))
         assert "lacks" not in capsys.readouterr().err
+
+    @pytest.mark.parametrize("banned", [5, [], [7.0], [7, True], [10**6]])
+    def test_what_is_no_list_of_ids_cannot_be_banned(self, tmp_path, make_toy, banned):
+        folder = make_toy(tmp_path, "hugging_face", {"bad_words_ids": [[7], banned]})
+        with pytest.raises(InputError, match="banned tokens must be lists of ids of the vocab"):
+            import_model(folder)
 
     def test_an_added_token_keeps_its_row_and_is_one_token_in_each_text(self, folder):
         toy = import_model(folder)
@@ -498,48 +486,15 @@ def make_toy(load_program):
         if name != "hugging_face":
             shutil.copytree(TOYS / name, folder)
             return folder
+        safetensors_numpy()
         folder.mkdir()
-        names = yaml.load((TOYS / "opus" / "vocab.yml").read_text("utf-8"), yaml.BaseLoader)
-        ids = {name: int(id) for name, id in names.items()}
-        pad = ids["<pad>"] = len(ids)
-        for file in ("source.spm", "target.spm"):
-            shutil.copyfile(TOYS / "opus" / file, folder / file)
-        sides = ("encoder", "decoder")
-        sizes = {"layers": 2, "attention_heads": 2, "ffn_dim": 24}
-        config = {f"{side}_{name}": size for side in sides for name, size in sizes.items()}
-        config |= {"model_type": "marian", "scale_embedding": True, "d_model": 16}
-        config |= {"activation_function": "swish", "pad_token_id": pad}
-        config |= {"decoder_start_token_id": pad}
-        contents = {"config.json": config, "vocab.json": ids, "added_tokens.json": {"<x>": pad + 1}}
-        contents |= {"generation_config.json": generation or {}, "tokenizer_config.json": {}}
+        load_program(TOYS / "make.py").make_hugging_face(folder, added=["<x>"])
+        contents = {"generation_config.json": generation or {}, "tokenizer_config.json": {}}
         for file, content in contents.items():
             (folder / file).write_text(json.dumps(content), "utf-8")
-        make = load_program(TOYS / "make.py")
-        arrays = make.tensors(pad + 2, np.random.default_rng(5))
-        safetensors_numpy().save_file(dict(of_hugging_face(arrays)), folder / "model.safetensors")
         return folder
 
     return make_toy
-
-
-def of_hugging_face(arrays):
-    """Marian's tensors with Hugging Face's names, matrices `(outputs, inputs)`."""
-    parts = {"self_Wo_ln": "self_attn_layer_norm", "context_Wo_ln": "encoder_attn_layer_norm"}
-    parts |= {"ffn_ffn_ln": "final_layer_norm", "ffn_1": "fc1", "ffn_2": "fc2"}
-    for letter, name in {"q": "q", "k": "k", "v": "v", "o": "out"}.items():
-        parts[f"self_{letter}"] = f"self_attn.{name}_proj"
-        parts[f"context_{letter}"] = f"encoder_attn.{name}_proj"
-    for name, array in arrays.items():
-        match = re.fullmatch(r"(encoder|decoder)_l(\d)_(.+?)_(W|b|scale|bias)(.?)", name)
-        if match is None:
-            theirs = {"Wemb": "model.shared.weight"}.get(name, "final_logits_bias")
-            yield theirs, array
-            continue
-        side, number, part, kind, letter = match.groups()
-        part = parts[f"{part}_{letter}" if letter else part]
-        end = "weight" if kind in ("W", "scale") else "bias"
-        array = np.ascontiguousarray(array.T if kind == "W" else array[0])
-        yield f"model.{side}.layers.{int(number) - 1}.{part}.{end}", array
 
 
 @pytest.mark.parametrize(

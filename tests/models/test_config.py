@@ -52,6 +52,7 @@ def test_a_number_out_of_range_is_named_with_its_rule(names, values, rule):
         (dict(combine_positions="multiply"), "must be one of add, concatenate. Received: 'mult"),
         (dict(num_kv_heads=3), "Received: num_heads=8, num_kv_heads=3."),
         (dict(num_kv_heads=0), "`num_kv_heads` must be a positive integer, or null."),
+        (dict(sliding_window=0), "`sliding_window` must be a positive integer, or null."),
         (dict(num_kv_heads=2, cross_heads=[8] * 6), "are not pruned. Received: cross_heads="),
         (dict(normalize_first=1), "`normalize_first` must be true or false. Received: 1."),
         (dict(activation=print), "`activation` must be text. Received: <built-in"),

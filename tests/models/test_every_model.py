@@ -21,7 +21,9 @@ TURNS = dict(turn_layers=1, turn_id=4, combine_positions="concatenate")
 CONFIGURATIONS = {
     "transformer": TransformerConfig(VOCABULARY, **SIZES, **LAYERS),
     "turns": TransformerConfig(VOCABULARY, **SIZES, **LAYERS, **TURNS, tie_embeddings="none"),
-    "recurrent": RecurrentConfig(VOCABULARY, WIDTH, attention="luong", num_decoder_layers=2),
+    "recurrent": RecurrentConfig(
+        VOCABULARY, WIDTH, attention="luong", num_decoder_layers=2, tie_embeddings="none"
+    ),
     "classifier": ClassifierConfig(
         VOCABULARY, **SIZES, target_vocabulary_size=LABELS, word_dropout=0.1
     ),

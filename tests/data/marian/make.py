@@ -240,10 +240,10 @@ def hugging_face_name(part):
     return f"{module}.bias" if end[0] == "b" or end.endswith("_ln_bias") else f"{module}.weight"
 
 
-def make_hugging_face(folder):
+def make_hugging_face(folder, added=()):
     """Writes a model of Hugging Face; returns its tensors under Marian's names.
 
-    Its last id is padding, with whose vector the decoder begins.
+    The id after the pieces is padding, with whose vector the decoder begins; `added` tokens follow.
     """
     from safetensors.numpy import save_file
 
@@ -256,7 +256,9 @@ def make_hugging_face(folder):
     names = ["</s>", "<unk>", *pieces, "<pad>"]
     ids = {name: id for id, name in enumerate(names)}
     (folder / "vocab.json").write_text(json.dumps(ids), encoding="utf-8")
-    arrays = tensors(len(names), np.random.default_rng(4))
+    more = {name: id for id, name in enumerate(added, len(ids))}
+    (folder / "added_tokens.json").write_text(json.dumps(more), encoding="utf-8")
+    arrays = tensors(len(names) + len(more), np.random.default_rng(4))
     renamed = {"model.shared.weight": arrays["Wemb"]}
     renamed["final_logits_bias"] = arrays["decoder_ff_logit_out_b"]
     for name, array in arrays.items():
