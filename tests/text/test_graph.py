@@ -37,13 +37,8 @@ def test_nasty_texts_give_equal_ids_and_texts(both, nasty_texts):
 def test_text_ends_at_the_first_end_alike(both):
     tokenizer, in_graph = both
     dogs, man = tokenizer.tokenize(["two dogs", "a man"])
-    rows = [
-        [PAD_ID, BOS_ID, *dogs, PAD_ID, EOS_ID, *man, EOS_ID],
-        [],
-        [EOS_ID, *man],
-        [*dogs, PAD_ID, *man],
-        [PAD_ID],
-    ]
+    rows = [[PAD_ID, BOS_ID, *dogs, PAD_ID, EOS_ID, *man, EOS_ID], [], [EOS_ID, *man]]
+    rows += [[*dogs, PAD_ID, *man], [PAD_ID]]
     expected = ["two dogs", "", "", "two dogs a man", ""]
     assert tokenizer.detokenize(rows) == expected
     ragged = tf.ragged.constant(rows, dtype=tf.int32)

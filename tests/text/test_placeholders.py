@@ -60,24 +60,7 @@ CLOSED = ["", "()", "(a)", "(a,(b))", "[0]", "{id}", "(a[0]{b})"]
 PARTS = set("/-#&%@(){}[")  # of URLs
 SIGNS = [c for c in map(chr, range(sys.maxunicode)) if unicodedata.category(c)[0] in "PZ"]
 SIGNS = [c for c in SIGNS if c not in PARTS and unicodedata.category(c) != "Pc"]
-SIGNS += [
-    "_",
-    "~",
-    "<",
-    ">",
-    "`",
-    "|",
-    "\\",
-    "\n",
-    "\t",
-    ").",
-    '".',
-    "),",
-    "]]",
-    "})",
-    "。」",
-    "😀",
-]
+SIGNS += [*"_~<>`|\\\n\t😀", *').  ".  ),  ]]  })  。」'.split()]
 
 
 @pytest.mark.parametrize("closed", CLOSED)

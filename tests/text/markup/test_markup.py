@@ -45,14 +45,9 @@ class FakeEngine(Engine):
             weights = np.zeros((len(said) + 1, len(source) + 1), "float32")
             for row, (_, position) in enumerate(said):
                 weights[row, position] = 1
-            translation = Translation(
-                " ".join(word for word, _ in said),
-                0.0,
-                tokens=(*tokens, "</s>"),
-                source_tokens=(*("▁" + word for word in source), "</s>"),
-                alignment=weights if alignment else None,
-            )
-            translations.append(translation)
+            sides = {"source_tokens": (*("▁" + word for word in source), "</s>")}
+            sides |= {"tokens": (*tokens, "</s>"), "alignment": weights if alignment else None}
+            translations.append(Translation(" ".join(word for word, _ in said), 0.0, **sides))
         return translations
 
 
@@ -316,9 +311,8 @@ def test_an_item_without_a_placeholder_uses_the_alignment_that_an_engine_has():
         ({}, "EXTRAORDINARILY TWO {name} THREE"),
         ({"beam_size": 1}, "EXTRAORDINARILY {name} TWO THREE"),
     ]:
-        (translation,) = translator.translate(
-            ["a two {name} three"], markup="placeholders", **options
-        )
+        options["markup"] = "placeholders"
+        (translation,) = translator.translate(["a two {name} three"], **options)
         assert translation.text == expected and translation.alignment is None
     translator.translate(["plain text"], markup="placeholders")
     assert not engine.aligned  # Nobody needs it.
@@ -335,6 +329,7 @@ def test_an_item_is_a_placeholder_that_the_model_writes_where_it_wants():
         ("Read ({url}) at home, {name}.", "READ {url} AT HOME {name}"),
         ("{name}: read it ({url}).", "{name} READ IT {url}"),
         ("({name})读", "{name}读"),  # a script without spaces
+        ("({a}),({b})", "{a}{b}"),  # An item is no word, which another item would join.
     ]:
         assert translated(source, without_signs, "html", Placeholders()) == expected
 
@@ -343,9 +338,7 @@ def test_markup_needs_an_engine_that_can_do_it():
     class Plain(FakeEngine):
         capabilities = frozenset({"translate"})
 
-    with pytest.raises(
-        InputError, match="`markup=html` needs alignments: .* Received: this export"
-    ):
+    with pytest.raises(InputError, match="`markup=html` needs alignments: .*Received: this export"):
         Translator(Plain(in_order)).translate(["<b>a</b>"], markup="html")
     assert Translator(Plain(in_order)).translate(["a"], markup="placeholders")[0].text == "A"
     with pytest.raises(InputError, match="`markup` must be one of placeholders, html"):
@@ -386,13 +379,8 @@ def disorder(text, rng):
         rng.shuffle(target)
     weights = np.random.default_rng(rng.randrange(10**6)).random((len(target) + 1, len(source) + 1))
     text = "".join(target).replace("▁", " ").strip()
-    return Translation(
-        text,
-        0.0,
-        tokens=(*target, "</s>"),
-        source_tokens=(*source, "</s>"),
-        alignment=weights if rng.random() < 0.9 else None,
-    )
+    sides = {"tokens": (*target, "</s>"), "source_tokens": (*source, "</s>")}
+    return Translation(text, 0.0, **sides, alignment=weights if rng.random() < 0.9 else None)
 
 
 TAG = re.compile(r"<!--.*?-->|</?[A-Za-z][^<>]*>")
@@ -508,13 +496,9 @@ class TokenEngine(FakeEngine):
             if owner is not None:
                 weights[owner, column] = 1
         target = [text[start:stop].upper() for start, stop in words[:count]]
-        return Translation(
-            " ".join(target),
-            0.0,
-            tokens=tuple("▁" + word for word in target),
-            source_tokens=tuple(self.tokenizer.pieces_of(piece.id for piece in pieces)),
-            alignment=weights,
-        )
+        sides = {"source_tokens": tuple(self.tokenizer.pieces_of(piece.id for piece in pieces))}
+        sides["tokens"] = tuple("▁" + word for word in target)
+        return Translation(" ".join(target), 0.0, **sides, alignment=weights)
 
 
 @pytest.mark.parametrize("name", ["tokenizer", "byte_tokenizer"])
@@ -527,14 +511,7 @@ def test_tags_enclose_the_right_words_of_any_text(name, request):
         (translation,) = Translator(engine).translate([" ".join(tagged)], markup="html")
         assert f"<b>W{number:02}</b>" in translation.text
         assert "W39" not in translation.text
-    for odd in [
-        "😀😀😀😀",
-        "a\u00adb\u00adc\u00add",
-        "ﬁﬁﬁ",
-        "我有一只狗",
-        "ｆｕｌｌ",
-        "\u200b\u200ba",
-    ]:
+    for odd in "😀😀😀😀 a\u00adb\u00adc\u00add ﬁﬁﬁ 我有一只狗 ｆｕｌｌ \u200b\u200ba".split(" "):
         source = f"{odd} one <b>two</b> {odd} <i>three</i>"
         (translation,) = Translator(TokenEngine(tokenizer)).translate([source], markup="html")
         assert re.findall(r"<\w>.*?</\w>", translation.text) == ["<b>TWO</b>", "<i>THREE</i>"]
@@ -621,13 +598,9 @@ def test_a_tag_encloses_a_word_where_words_have_no_spaces():
 
 def test_a_tag_cuts_no_word_between_a_letter_and_its_marks():
     (protected,) = protect("<i>a</i> b", "html", EIGHT)
-    translation = Translation(
-        "घरों है",
-        0.0,
-        tokens=("▁घर", "ों", "▁है"),
-        source_tokens=("▁a", "▁b"),
-        alignment=np.array([[1, 0], [0.4, 0.6], [0, 1]]),
-    )
+    sides = {"tokens": ("▁घर", "ों", "▁है"), "source_tokens": ("▁a", "▁b")}
+    weights = np.array([[1, 0], [0.4, 0.6], [0, 1]])
+    translation = Translation("घरों है", 0.0, **sides, alignment=weights)
     assert restore(translation, protected).text == "<i>घरों</i> है"
 
 
