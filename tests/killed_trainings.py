@@ -26,30 +26,16 @@ from keras_transformer.training.run import Run
 Path = pathlib.Path
 TIMES = {"seconds", "tokens_per_second"}
 LONGEST_SECONDS = 60
-ONE_HOST = {
-    "epochs": 6,
-    "batch_tokens": 256,
-    "warmup_steps": 20,
-    "learning_rate_scale": 2.0,
-    "ema_momentum": 0.95,
-    "early_stopping_patience": 2,
-    "average_epochs": 2,
-    "checkpoint_every_minutes": 0.005,
-    "sample_translations": 0,
-    "jit_compile": False,  # Each process would compile for longer than it trains.
-}
+ONE_HOST = {"epochs": 6, "batch_tokens": 256, "warmup_steps": 20, "learning_rate_scale": 2.0}
+ONE_HOST |= {"ema_momentum": 0.95, "early_stopping_patience": 2, "average_epochs": 2}
+ONE_HOST |= {"checkpoint_every_minutes": 0.005, "sample_translations": 0}
+ONE_HOST["jit_compile"] = False  # Each process would compile for longer than it trains.
 # As the tests have them: sums in another order would round differently.
 THREADS = {"TF_NUM_INTRAOP_THREADS": "2", "TF_NUM_INTEROP_THREADS": "2"}
-SEVERAL_HOSTS = {
-    "batch_tokens": 250,
-    "warmup_steps": 100,
-    # At a high rate the rounding of a sum over two hosts grows to another training.
-    "learning_rate_scale": 0.1,
-    "ema_momentum": 0.95,
-    "select_by": "bleu",
-    "sample_translations": 1,
-    "checkpoint_every_minutes": 0.02,
-}
+SEVERAL_HOSTS = {"batch_tokens": 250, "warmup_steps": 100, "ema_momentum": 0.95}
+SEVERAL_HOSTS |= {"select_by": "bleu", "sample_translations": 1, "checkpoint_every_minutes": 0.02}
+# At a high rate the rounding of a sum over two hosts grows to another training.
+SEVERAL_HOSTS["learning_rate_scale"] = 0.1
 
 
 def write_inputs(folder: Path, training: dict[str, Any]) -> Path:
@@ -165,16 +151,10 @@ def begin_hosts(recipe: Path, run: Path, hosts: int, *options: str, devices: int
     environment = {"KERAS_BACKEND": "jax", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     environment["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
     several = [] if hosts * devices == 1 else ["--hosts", ",".join(addresses), "--host-index"]
+    of_host = [[*several, str(index)] if several else [] for index in range(hosts)]
     return [
-        begin(
-            recipe,
-            run,
-            *options,
-            *(several and [*several, str(index)]),
-            log=f"-{index}",
-            **environment,
-        )
-        for index in range(hosts)
+        begin(recipe, run, *options, *words, log=f"-{index}", **environment)
+        for index, words in enumerate(of_host)
     ]
 
 

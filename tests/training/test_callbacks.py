@@ -111,9 +111,7 @@ def text_scores(run, translations):
 
 
 @pytest.mark.parametrize("tokenizer", [None, "char", "13a"])
-def test_validation_has_the_scores_of_evaluate_with_the_tokenizer_of_the_recipe(
-    make_run, tokenizer
-):
+def test_validation_has_the_scores_of_evaluate_with_the_recipes_tokenizer(make_run, tokenizer):
     run = make_run(select_by="chrf", bleu_tokenizer=tokenizer)
     translations = ["一个女人骑着自行车。", "两只狗在雪地里。"]
     expected = evaluate(translations, ZH, tokenizer)
@@ -225,9 +223,7 @@ def test_each_compilation_is_announced_once_by_its_bucket(compiling, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_a_part_of_an_epoch_begins_at_its_own_step_and_without_xla_nothing_is_compiled(
-    compiling, capsys
-):
+def test_a_part_of_an_epoch_begins_at_its_step_and_without_xla_nothing_compiles(compiling, capsys):
     compiling.run.start = MidEpochState(epoch=3, step=2)
     compiling.model.jit_compile = False
     steps_of(compiling, 3)
@@ -282,7 +278,15 @@ def test_hosts_save_at_the_steps_that_the_first_ones_clock_decides(monkeypatch, 
         """The steps of an epoch that have a checkpoint, one a minute."""
         saved, run = [], make_run(checkpoint_every_minutes=1.0)
         run.host = types.SimpleNamespace(count=count, agree=agree)
-        monkeypatch.setattr(callbacks, "save_checkpoint", lambda model, file: saved.append(step))
+        run.start = MidEpochState(epoch=0, step=3, seconds=100.0)
+
+        def save(model, file):
+            state = json.loads(file.with_suffix(".json").read_text())
+            assert state["step"] == 3 + step + 1
+            assert state["seconds"] == pytest.approx(100 + seconds * (step + 1))
+            saved.append(step)
+
+        monkeypatch.setattr(callbacks, "save_checkpoint", save)
         model = types.SimpleNamespace(metrics_variables=[], variables=[])
         callback = attach(callbacks.StepCheckpoints(run), model)
         callback.set_params({"steps": 1000})

@@ -100,9 +100,8 @@ def test_the_learning_rate_counts_steps_of_the_optimizer():
 @pytest.mark.parametrize("accumulation_steps", [1, 3])
 def test_the_average_takes_the_weights_of_each_optimizer_step_once(pairs, accumulation_steps):
     momentum, several = 0.75, {"accumulation_steps": accumulation_steps}
-    model = compiled_model(
-        ema_momentum=momentum, warmup_steps=3, learning_rate_scale=0.5, **several
-    )
+    rate = {"warmup_steps": 3, "learning_rate_scale": 0.5}
+    model = compiled_model(ema_momentum=momentum, **rate, **several)
     optimizer_steps, moved, wrong = [0], [], []
 
     class Check(keras.callbacks.Callback):

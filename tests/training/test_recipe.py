@@ -15,11 +15,9 @@ RECIPES = pathlib.Path(__file__).parents[2] / "training" / "recipes"
 REFERENCE = (RECIPES / "reference.yaml").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    "name", ["multi30k_en_de.yaml", "tatoeba_en_es.yaml", "trec.yaml", "sst2.yaml"]
-)
+@pytest.mark.parametrize("name", ["multi30k_en_de", "tatoeba_en_es", "trec", "sst2"])
 def test_the_shipped_recipes_are_recipes(name):
-    recipe = Recipe.load(RECIPES / name)
+    recipe = Recipe.load(RECIPES / f"{name}.yaml")
     assert recipe.model_config(8000).vocabulary_size == 8000
 
 
@@ -63,17 +61,32 @@ def test_null_removes_a_key_of_the_recipe(tmp_path, order):
     assert recipe.training.epochs == defaults.training.epochs
 
 
-def test_null_also_removes_what_the_run_to_start_from_has(tmp_path):
-    earlier = {**recipe_values(tmp_path), "decoding": {"beam_size": 7, "max_length_ratio": 1.5}}
+def test_a_recipe_has_the_values_of_the_run_that_it_starts_from(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "run").mkdir()
+    search = {"length_normalization": "marian", "word_penalty": 0.2}
+    search |= {"beam_size": 7, "max_length_ratio": 1.5}
+    earlier = {**recipe_values(tmp_path), "decoding": search}
     write_recipe(tmp_path / "run" / "recipe.yaml", earlier)
-    values = {**recipe_values(tmp_path), "decoding": {"max_length_ratio": 1.25}}
-    del values["text"]
-    values["training"]["start_from"] = str(tmp_path / "run")
-    path = write_recipe(tmp_path / "r.yaml", values)
-    assert Recipe.load(path).decoding.beam_size == 7
-    recipe = Recipe.load(path, ["decoding.beam_size=null", "decoding.max_length_ratio=null"])
-    assert recipe.decoding.beam_size == 4 and recipe.decoding.max_length_ratio is None
+
+    def decoding(values, *overrides):
+        new = {**earlier, "decoding": values}
+        del new["text"]
+        path = write_recipe(tmp_path / "r.yaml", new)
+        recipe = Recipe.load(path, ["training.start_from=~/run", *overrides])
+        assert recipe.training.start_from == str(tmp_path / "run")
+        assert recipe.text.vocabulary_size == 150
+        return recipe.decoding
+
+    assert vars(decoding({"beam_size": 5})).items() >= {**search, "beam_size": 5}.items()
+    # `null` removes what the run has, too.
+    removed = decoding(
+        {"max_length_ratio": 1.25}, "decoding.beam_size=null", "decoding.max_length_ratio=null"
+    )
+    assert removed.beam_size == 4 and removed.max_length_ratio is None
+    # Another ranking drops the word penalty.
+    gnmt = decoding({"length_normalization": "gnmt"})
+    assert (gnmt.word_penalty, gnmt.beam_size) == (0.0, 7)
 
 
 @pytest.mark.parametrize(
@@ -87,12 +100,9 @@ def test_home_and_variables_are_replaced_in_every_path(tmp_path, monkeypatch, wr
     data = {"folder": written, "glossary": written, "cache": written}
     data |= {"train": [{"name": "a", **files}], "validation": files}
     recipe = Recipe.from_dict({"data": data, "training": {"start_from": written}})
-    paths = [
-        recipe.data.folder,
-        recipe.data.glossary,
-        recipe.data.cache,
-        recipe.training.start_from,
-    ]
+    data_section = recipe.data
+    paths = [data_section.folder, data_section.glossary, data_section.cache]
+    paths.append(recipe.training.start_from)
     for corpus in (*recipe.data.train, recipe.data.validation):
         paths += [corpus.source, corpus.target]
     assert paths == [expanded] * 8
@@ -100,18 +110,6 @@ def test_home_and_variables_are_replaced_in_every_path(tmp_path, monkeypatch, wr
     for path in ("$UNKNOWN/x", "a$b", "a~b"):
         data["folder"] = path
         assert Recipe.from_dict({"data": data}).data.folder == path
-
-
-def test_the_run_to_start_from_is_found_in_the_home_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "run").mkdir()
-    write_recipe(tmp_path / "run" / "recipe.yaml", recipe_values(tmp_path))
-    values = recipe_values(tmp_path)
-    del values["text"]
-    path = write_recipe(tmp_path / "r.yaml", values)
-    recipe = Recipe.load(path, ["training.start_from=~/run"])
-    assert recipe.text.vocabulary_size == 150
-    assert recipe.training.start_from == str(tmp_path / "run")
 
 
 @pytest.mark.parametrize(
@@ -189,15 +187,11 @@ def test_no_text_may_be_longer_than_the_learned_positions(tmp_path):
     assert Recipe.from_dict(recipe.to_dict()) == recipe
 
 
+SINGLE = st.none() | st.booleans() | st.integers() | st.floats() | st.dates()
+SINGLE |= st.text(max_size=8) | st.binary(max_size=3)
+SINGLE |= st.sampled_from([10**400, "1e-3", "gelu", "learned", "transformer_tiny"])
 VALUES = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text(max_size=8)
-    | st.binary(max_size=3)
-    | st.dates()
-    | st.sampled_from([10**400, "1e-3", "gelu", "learned", "transformer_tiny"]),
+    SINGLE,
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text() | st.integers(), inner),
     max_leaves=4,
 )
@@ -253,18 +247,6 @@ def test_a_file_that_is_no_recipe_is_refused(tmp_path, content, expected):
         path.write_bytes(content)
     with pytest.raises(InputError, match=expected):
         Recipe.load(path)
-
-
-def test_another_ranking_than_the_run_before_drops_its_word_penalty(tmp_path):
-    search = {"length_normalization": "marian", "word_penalty": 0.2, "beam_size": 7}
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump({"decoding": search}))
-    start = {"training": {"start_from": str(tmp_path)}}
-    for decoding, word_penalty in (({}, 0.2), ({"length_normalization": "gnmt"}, 0.0)):
-        path = tmp_path / "next.yaml"
-        path.write_text(yaml.safe_dump({**start, "decoding": decoding}))
-        recipe = Recipe.load(path)
-        assert recipe.decoding.word_penalty == word_penalty
-        assert recipe.decoding.beam_size == 7
 
 
 HOWTO = pathlib.Path(__file__).parents[2] / "docs" / "howto"

@@ -132,9 +132,7 @@ def unbroken(trainer, tmp_path_factory):
     return folder, moments
 
 
-def test_a_run_that_ended_at_any_moment_continues_to_the_results_of_an_unbroken_one(
-    trainer, unbroken, results, tmp_path
-):
+def test_a_run_killed_at_any_moment_ends_as_an_unbroken_one(trainer, unbroken, results, tmp_path):
     folder, moments = unbroken
     rows, expected = folder.history(), results(folder)
     best = min(rows, key=lambda row: row["val_loss"])  # it stopped early
@@ -184,9 +182,7 @@ def damage_middle(file):
 
 
 @pytest.mark.parametrize("damage", [damage_end, damage_middle])
-def test_a_damaged_checkpoint_gives_way_to_the_one_before(
-    trainer, unbroken, ended, results, damage, capsys
-):
+def test_a_damaged_checkpoint_is_passed_over(trainer, unbroken, ended, results, damage, capsys):
     damage(ended.checkpoint_file(ended.checkpoint_epochs()[-1]))
     assert results(trainer.resume(ended.path)) == results(unbroken[0])
     assert "Trying the previous checkpoint." in capsys.readouterr().err
@@ -224,9 +220,7 @@ def test_curves_have_each_epoch_once(trainer, unbroken):
 
 
 @pytest.mark.parametrize("space", [0, 2])  # There is room for so many files.
-def test_a_disk_that_is_full_while_a_run_is_made_costs_no_earlier_run(
-    trainer, unbroken, tmp_path, space
-):
+def test_a_full_disk_costs_no_earlier_run(trainer, unbroken, tmp_path, space):
     write, run = files.sync, tmp_path / "run"
     for overwrite in (False, True):
         left = iter(range(space))
@@ -264,9 +258,7 @@ def test_what_a_killed_process_was_writing_is_removed(trainer, unbroken, ended, 
 
 
 @pytest.mark.parametrize("of", ["last", "best"])
-def test_an_average_of_the_last_epochs_is_the_model_one_of_the_best_if_it_is_better(
-    trainer, tmp_path, of
-):
+def test_an_average_of_the_last_is_the_model_one_of_the_best_if_it_is_better(trainer, tmp_path, of):
     options = dict(epochs=3, average_epochs=2, average_of=of)
     folder = trainer.train(tmp_path / "run", **options)
     average = folder.metrics()["average"]

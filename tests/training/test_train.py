@@ -117,9 +117,7 @@ def test_the_attention_of_one_pair_is_in_tensorboard_every_few_epochs(events):
         ({"decoder": "ssru"}, {"encoder", "cross"}),
     ],
 )
-def test_images_are_of_the_attention_that_a_model_has_and_of_as_many_tokens_as_it_reads(
-    finished, tmp_path, fields, kinds
-):
+def test_images_show_the_attention_and_tokens_that_a_model_has(finished, tmp_path, fields, kinds):
     pytest.importorskip("matplotlib", reason="comes with the extra [plots]")
     values = recipe_values(tmp_path)
     values["data"]["max_length"] = 48
@@ -135,9 +133,7 @@ def test_images_are_of_the_attention_that_a_model_has_and_of_as_many_tokens_as_i
         Recipe.from_dict(values)
 
 
-def test_images_without_matplotlib_name_the_extra_before_anything_is_made(
-    tmp_path, corpus, monkeypatch
-):
+def test_images_without_matplotlib_name_the_extra_before_any_work(tmp_path, corpus, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(InputError, match=r"attention_images`, is needed .*\[plots\]"):
         train(recipe(corpus, attention_images=1), tmp_path / "run")
@@ -180,9 +176,7 @@ def test_a_run_that_was_finished_meanwhile_is_not_deleted(finished, tmp_path, mo
 
 
 @pytest.mark.parametrize(("warmup_steps", "count"), [(100, 1), (1, 0)])
-def test_a_warmup_longer_than_the_training_is_said_before_it_begins(
-    corpus, tmp_path, monkeypatch, capsys, warmup_steps, count
-):
+def test_a_too_long_warmup_is_told(corpus, tmp_path, monkeypatch, capsys, warmup_steps, count):
     monkeypatch.setattr(Run, "begin", lambda run: 1 / 0)  # Nothing is trained.
     with pytest.raises(ZeroDivisionError):
         train(recipe(corpus, warmup_steps=warmup_steps), tmp_path / "run")
@@ -247,9 +241,7 @@ def test_a_resumed_run_keeps_its_recipe_and_its_texts(finished, tmp_path):
         ("model", {"kind": "classifier"}, "its `kind` is not that of the recipe"),
     ],
 )
-def test_a_run_that_another_cannot_start_from_is_refused(
-    finished, tmp_path, section, changes, message
-):
+def test_a_start_from_an_unfit_run_is_refused(finished, tmp_path, section, changes, message):
     values = finished.recipe().to_dict()
     values["training"] |= {"start_from": str(finished.path), "attention_images": None}
     values[section] = changes if "kind" in changes else {**values[section], **changes}
