@@ -1,11 +1,14 @@
 """A real browser, driven over Chrome's DevTools protocol."""
 
 import contextlib
+import functools
+import http.server
 import itertools
 import json
 import pathlib
 import shutil
 import subprocess
+import threading
 import time
 import urllib.request
 
@@ -32,9 +35,8 @@ class Browser:
         from websockets.sync.client import connect
 
         command = [find_chromium(), *FLAGS, f"--user-data-dir={profile}", "about:blank"]
-        self._process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+        nowhere = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
+        self._process = subprocess.Popen(command, **nowhere)
         file = pathlib.Path(profile, "DevToolsActivePort")
         self.wait(lambda: file.exists() and file.read_text().count("\n"))
         port = file.read_text().splitlines()[0]
@@ -101,3 +103,23 @@ class Browser:
         self._open.close()
         self._process.terminate()
         self._process.wait(timeout=30)
+
+
+class Static:
+    """A plain static server; `asked` are the paths that were asked for."""
+
+    def __init__(self, folder):
+        self.asked = asked = []
+
+        class Handler(http.server.SimpleHTTPRequestHandler):
+            def log_message(self, *_):
+                asked.append(self.path)
+
+        handler = functools.partial(Handler, directory=folder)
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def stop(self):
+        self._server.shutdown()
+        self._server.server_close()

@@ -18,18 +18,9 @@ import types
 _PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 _BUSY_STEPS = 100_000  # about a second
 WORDS = "a man ran rat mat sat tram start stars arms".split()  # of `light`, a model of few letters
-LIMITS = {
-    "max-body-bytes": 200_000,
-    "max-sentences": 50,
-    "max-text-bytes": 2000,
-    "max-answer-bytes": 200_000,
-    "max-ongoing": 24,
-    "max-queue": 10,
-    "batch-timeout": 6,
-    "request-timeout": 30,
-    "warm-up-tokens": 3,
-    "max-batch-size": 8,
-}
+LIMITS = {"max-body-bytes": 200_000, "max-sentences": 50, "max-text-bytes": 2000}
+LIMITS |= {"max-answer-bytes": 200_000, "max-ongoing": 24, "max-queue": 10, "max-batch-size": 8}
+LIMITS |= {"batch-timeout": 6, "request-timeout": 30, "warm-up-tokens": 3}
 
 
 def save_model(folder, endless_text="endless"):
@@ -85,12 +76,8 @@ def save_model(folder, endless_text="endless"):
 
     numbers = {"seed": "int32", "temperature": "float32", "top_k": "int32", "top_p": "float32"}
     signatures, descriptions = {}, {}
-    for name, function in (
-        ("serving_default", default),
-        ("beam", beam),
-        ("align", align),
-        ("sample", sample),
-    ):
+    for function in (default, beam, align, sample):
+        name = function.__name__ if function is not default else "serving_default"
         types_of_inputs = {"text": "string", **(numbers if name == "sample" else {})}
         inputs = {key: tf.TensorSpec((None,), type, key) for key, type in types_of_inputs.items()}
         signature = tf.function(function, list(inputs.values())).get_concrete_function()
@@ -99,20 +86,11 @@ def save_model(folder, endless_text="endless"):
         descriptions[name] = {"inputs": described(inputs), "outputs": outputs}
     tf.saved_model.save(tf.Module(), str(folder), signatures=signatures)
     graph = (pathlib.Path(folder) / "saved_model.pb").read_bytes()
-    manifest = {
-        "format": "keras_transformer.saved_model",
-        "kind": "transformer",
-        "beam_size": 2,
-        "length_penalty": 0.0,
-        "n_best": 1,
-        "largest_chunk": 32,
-        "max_source_length": 64,
-        "max_target_length": 64,
-        "shapes": {"rows": [1, 2], "source_lengths": [16]},
-        "signatures": descriptions,
-        "tags": ["2fr"],
-        "files": {"saved_model.pb": hashlib.sha256(graph).hexdigest()},
-    }
+    manifest = {"format": "keras_transformer.saved_model", "kind": "transformer", "tags": ["2fr"]}
+    manifest |= {"beam_size": 2, "length_penalty": 0.0, "n_best": 1, "signatures": descriptions}
+    manifest |= {"largest_chunk": 32, "max_source_length": 64, "max_target_length": 64}
+    manifest |= {"shapes": {"rows": [1, 2], "source_lengths": [16]}}
+    manifest["files"] = {"saved_model.pb": hashlib.sha256(graph).hexdigest()}
     (pathlib.Path(folder) / "export.json").write_text(json.dumps(manifest))
 
 
@@ -194,14 +172,10 @@ class Server(Client):
         self._log = log
         environment["PYTHONPATH"] = str(pathlib.Path(__file__).parents[2])
         with open(log, "wb") as file:
-            self.process = subprocess.Popen(
-                [sys.executable, *command],
-                stdout=subprocess.PIPE,
-                stderr=file,
-                env={**os.environ, **environment},
-                process_group=0,
-                preexec_fn=end_with_parent,
-            )
+            options = {"process_group": 0, "preexec_fn": end_with_parent}
+            options |= {"stdout": subprocess.PIPE, "stderr": file}
+            environment = {**os.environ, **environment}
+            self.process = subprocess.Popen([sys.executable, *command], env=environment, **options)
         self.wait(lambda: "metrics at" in self.log)
         address = re.search(r"http://127.0.0.1:(\d+)(/v1/models/\w+)", self.log)
         super().__init__(int(address[1]), address[2])

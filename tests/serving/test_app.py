@@ -239,19 +239,26 @@ def test_the_metrics_are_on_rays_prometheus_endpoint(server):
     assert len(expected) == 7
     server.wait(lambda: expected <= set(re.findall(r"^\w+", exposition(), re.MULTILINE)), 60)
 
+    def total(series):
+        lines = re.findall(rf"^ray_keras_transformer_batch_sentences_{series}", exposition(), re.M)
+        return sum(float(line.split()[-1]) for line in lines)
+
+    # No batch is larger than `max-batch-size`, though the export would take 32 sentences at once.
+    before = total("sum.*")
+    for _ in range(5):
+        server.translate(*["a"] * 50)
+    server.wait(lambda: total("sum.*") >= before + 250, 60)
+    assert total('bucket.*le="8.0".*') == total("count.*")
+
 
 @pytest.mark.parametrize("loop", [["--clients=7"], ["--rate=50"]])
 def test_the_load_test_counts_every_answer(server, tmp_path, loop):
     (tmp_path / "text").write_text("one\n\ntwo two\nfail\n")
-    finished = subprocess.run(
-        [sys.executable, "-m", "benchmarks.serve", "load", *loop]
-        + [f"--url=http://127.0.0.1:{server.port}/v1/models/toy"]
-        + [f"--text={tmp_path / 'text'}", "--seconds=5", "--requests=30"]
-        + [f"--memory-of={server.process.pid}"],
-        cwd=pathlib.Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-    )
+    command = [sys.executable, "-m", "benchmarks.serve", "load", *loop]
+    command += [f"--url=http://127.0.0.1:{server.port}/v1/models/toy", "--requests=30"]
+    command += [f"--text={tmp_path}/text", "--seconds=5", f"--memory-of={server.process.pid}"]
+    root = pathlib.Path(__file__).parents[2]
+    finished = subprocess.run(command, cwd=root, capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr
     report = json.loads(finished.stdout)
     assert report["statuses"] == {"200": 20, "400": 10}  # Every third line fails.
@@ -348,7 +355,7 @@ def typed(page, text):
     page.wait(lambda: not page.evaluate("document.getElementById('go').disabled"))
 
 
-def test_a_typed_text_is_translated_with_its_alignment(page):
+def test_a_typed_text_is_translated_with_its_alignment_or_its_error_is_shown(page):
     typed(page, "two dogs")
     assert page.text("#translation") == "TWO DOGS"
     assert page.text("#model") == "toy"
@@ -359,6 +366,8 @@ def test_a_typed_text_is_translated_with_its_alignment(page):
     assert page.text("#error") == ""
     loaded = page.evaluate("performance.getEntriesByType('resource').map(e => e.name)")
     assert loaded and all(name.startswith(page.evaluate("location.origin")) for name in loaded)
+    typed(page, "fail")
+    assert "this text fails" in page.text("#error") and page.text("#translation") == ""
 
 
 def test_what_is_typed_is_text_and_never_markup(page):
@@ -367,12 +376,6 @@ def test_what_is_typed_is_text_and_never_markup(page):
     assert page.text("#translation") == hostile.upper()
     assert page.evaluate("document.querySelectorAll('main img').length") == 0
     assert page.evaluate("document.title") == "Translate"
-
-
-def test_an_error_of_the_server_is_shown(page):
-    typed(page, "fail")
-    assert "this text fails" in page.text("#error")
-    assert page.text("#translation") == ""
 
 
 def test_a_server_that_is_told_to_stop_finishes_its_accepted_requests(server):

@@ -105,7 +105,22 @@ def test_a_killed_worker_and_a_killed_command_lose_nothing(light, left_behind, t
     assert again["lines_translated"] == 0
 
 
-def test_a_worker_says_which_lines_were_cut_and_which_text_is_at_fault(monkeypatch, tmp_path):
+@pytest.fixture
+def model_that(tmp_path, monkeypatch):
+    """`model_that(translate)`: the path of a model that translates so."""
+
+    def model_that(translate):
+        fields = {"labels": None, "turns": None, "reads_sources": True}
+        engine = types.SimpleNamespace(**fields, long_inputs=("refuse", "split"))
+        loaded = types.SimpleNamespace(translate=translate, engine=engine)
+        monkeypatch.setattr(Translator, "load", lambda model, threads: loaded)
+        write(tmp_path, "model/model.bin", "before")
+        return tmp_path / "model"
+
+    return model_that
+
+
+def test_a_worker_says_which_lines_were_cut_and_which_text_is_at_fault(model_that, tmp_path):
     def translate(texts, long_input):
         assert long_input == "split"
         if "bad" in texts:
@@ -114,12 +129,7 @@ def test_a_worker_says_which_lines_were_cut_and_which_text_is_at_fault(monkeypat
             warnings.warn("1 text was cut.", stacklevel=2)
         return [Translation(text.upper(), 0.0) for text in texts]
 
-    fields = {"labels": None, "turns": None, "reads_sources": True}
-    engine = types.SimpleNamespace(**fields, long_inputs=("refuse", "split"))
-    loaded = types.SimpleNamespace(translate=translate, engine=engine)
-    monkeypatch.setattr(Translator, "load", lambda model, threads: loaded)
-    write(tmp_path, "model/model.bin", "before")
-    model = str(tmp_path / "model")
+    model = str(model_that(translate))
     worker, later_worker = (_Worker(model, _fingerprint(model), 1, {}) for _ in range(2))
     row = {"name": "a", "first": 1, "where": "a, lines 1-2", "lines": ["x", "y"], "error": ""}
     done = worker(dict(row))
@@ -132,7 +142,7 @@ def test_a_worker_says_which_lines_were_cut_and_which_text_is_at_fault(monkeypat
         assert done["count"] == 0 and f"{model}: the files have changed since" in done["error"]
 
 
-def test_a_job_reads_its_glossary_once(tmp_path, monkeypatch):
+def test_a_job_reads_its_glossary_once(tmp_path, model_that):
     translations = []
 
     def translate(texts, glossary, **options):
@@ -140,14 +150,10 @@ def test_a_job_reads_its_glossary_once(tmp_path, monkeypatch):
         translations.extend(glossary_of(glossary).matches(text)[0].translation for text in texts)
         return [Translation(text, 0.0) for text in texts]
 
-    fields = {"labels": None, "turns": None, "reads_sources": True, "long_inputs": ("refuse",)}
-    loaded = types.SimpleNamespace(translate=translate, engine=types.SimpleNamespace(**fields))
-    monkeypatch.setattr(Translator, "load", lambda model, threads: loaded)
-    write(tmp_path, "model/model.bin", "")
     write(tmp_path, "terms.tsv", "dog\tHund\n")
     write(tmp_path, "text", "a dog\nthe dog\nno dog\n")
     options = {"glossary": tmp_path / "terms.tsv", "with_ray": False, "chunk_lines": 1}
-    translate_corpus(tmp_path / "model", [tmp_path / "text"], tmp_path / "out", **options)
+    translate_corpus(model_that(translate), [tmp_path / "text"], tmp_path / "out", **options)
     assert translations == ["Hund"] * 3
 
 
@@ -163,9 +169,7 @@ def test_a_job_reads_its_glossary_once(tmp_path, monkeypatch):
         ({}, "in.txt, line 1: expected UTF-8 text."),
     ],
 )
-def test_a_wrong_option_leaves_no_folder_that_would_refuse_the_corrected_command(
-    light, tmp_path, options, says
-):
+def test_a_wrong_option_leaves_no_folder_behind(light, tmp_path, options, says):
     source, output = tmp_path / "in.txt", tmp_path / "new" / "out"
     source.write_bytes(b"a man\n" if options else b"\xff\n")
     with pytest.raises(InputError) as caught:
@@ -176,20 +180,6 @@ def test_a_wrong_option_leaves_no_folder_that_would_refuse_the_corrected_command
     records = options.get("records", "text")
     report = translate_corpus(light, [source], output, records, with_ray=False)
     assert report["lines_translated"] == 1
-
-
-def test_a_wrong_option_of_the_command_with_ray_leaves_no_folder(light, tmp_path):
-    pytest.importorskip("ray.data")
-    write(tmp_path, "in.txt", "a man\n")
-    command = [sys.executable, "-m", "keras_transformer", "translate", f"--model={light}"]
-    command += ["--engine=ray", "--workers=1", "--beam-size=0", "--input=in.txt", "--output=out"]
-    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])}
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
-    )
-    rule = "keras-transformer: `--beam-size` must be a positive integer below 2**31. Received: 0."
-    assert (done.returncode, done.stdout, done.stderr.splitlines()[-1:]) == (2, "", [rule])
-    assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
 
 
 def test_parts_become_a_file_in_order_and_a_damaged_one_is_none(tmp_path):

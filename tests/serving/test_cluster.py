@@ -169,17 +169,23 @@ def test_an_export_that_does_not_load_is_one_line_and_exit_code_2(joined, light,
     assert "damaged is not served" in line and "not the file that was exported" in line
 
 
-def test_a_line_that_cannot_be_translated_ends_the_command_in_one_line(
-    joined, light, tmp_path, capsys
-):
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--workers=1", "b.txt, line 2: expected UTF-8 text"),
+        ("--beam-size=0", "`--beam-size` must be a positive integer below 2**31. Received: 0."),
+    ],
+)
+def test_a_mistake_ends_the_command_in_one_line(joined, light, tmp_path, capsys, option, message):
     (tmp_path / "a.txt").write_text("one\ntwo\n")
     (tmp_path / "b.txt").write_bytes(b"one\n\xff\n")
-    command = ["translate", f"--model={light}", "--engine=ray", "--workers=1"]
+    command = ["translate", f"--model={light}", "--engine=ray", "--workers=1", option]
     command += [f"--output={tmp_path / 'out'}", "--input", *map(str, tmp_path.glob("?.txt"))]
     assert run(command) == 2
     captured = capsys.readouterr()
     assert "Traceback" not in captured.err and captured.out == ""
-    assert "b.txt, line 2: expected UTF-8 text" in captured.err.splitlines()[-1]
+    assert message in captured.err.splitlines()[-1]
+    assert (tmp_path / "out").exists() == ("line" in message)
 
 
 def test_two_workers_make_pairs(joined, light, tmp_path, capsys):

@@ -47,19 +47,15 @@ class Engine:
         if "bug" in texts:
             raise RuntimeError("a bug")
         second = Translation("", -math.inf)
-        return [
-            Translation(
-                text.upper().replace("<PH_", "<ph_"),
-                0.1,
-                alternatives=(second,) * (options.get("n_best", 1) - 1),
-                tokens=(text, "</s>"),
-                source_tokens=(text,),
-                alignment=np.float32([[0.1], [0.9]] * len(text))
-                if options.get("alignment")
-                else None,
-            )
-            for text in texts
-        ]
+        fields = {"alternatives": (second,) * (options.get("n_best", 1) - 1)}
+        translations = []
+        for text in texts:
+            if options.get("alignment"):
+                fields["alignment"] = np.float32([[0.1], [0.9]] * len(text))
+            fields |= {"tokens": (text, "</s>"), "source_tokens": (text,)}
+            upper = text.upper().replace("<PH_", "<ph_")
+            translations.append(Translation(upper, 0.1, **fields))
+        return translations
 
     def score(self, sources, targets):
         return [Translation(target, -0.5, -1.5) for target in targets]
@@ -90,6 +86,8 @@ def test_a_signature_is_an_option_of_the_engine(load, name, inputs, options, row
     engine = Engine()
     assert load(engine).run(name, [{"text": "a", **inputs}]) == [row]
     assert engine.calls == [(["a"], {"long_input": "truncate", **options})]
+    scores = [{"score": -0.5, "log_probability": -1.5}]
+    assert load(engine).run("score", [{"source": "a", "target": "b"}]) == scores
 
 
 def test_a_beam_with_fewer_hypotheses_is_filled_with_empty_ones(load):
@@ -99,11 +97,8 @@ def test_a_beam_with_fewer_hypotheses_is_filled_with_empty_ones(load):
             return [dataclasses.replace(translation, alternatives=()) for translation in one]
 
     (row,) = load(Single()).run("beam", [{"text": "a"}])
-    filled = {
-        name: [value, "" if name == "translation" else -math.inf]
-        for name, value in NUMBERED.items()
-    }
-    assert row == filled
+    fillers = {"translation": "", "score": -math.inf, "log_probability": -math.inf}
+    assert row == {name: [value, fillers[name]] for name, value in NUMBERED.items()}
 
 
 @pytest.mark.parametrize(
@@ -117,9 +112,7 @@ def test_a_beam_with_fewer_hypotheses_is_filled_with_empty_ones(load):
         ("top_p", 0.0, 1e-9),
     ],
 )
-def test_sampling_out_of_range_is_the_nearest_in_range_as_in_a_saved_model(
-    load, option, value, taken
-):
+def test_sampling_out_of_range_is_the_nearest_value_as_in_a_saved_model(load, option, value, taken):
     engine = Engine()
     load(engine).run("sample", [{"text": "a", **SAMPLING, option: value}])
     ((_, options),) = engine.calls
@@ -139,11 +132,6 @@ def test_a_model_that_translates_nothing_is_refused(load, monkeypatch, field, va
     monkeypatch.setattr(Engine, field, value)
     with pytest.raises(InputError, match=f"^folder: {says}[^\n]*$"):
         load(Engine())
-
-
-def test_scores_are_rows_too(load):
-    pair = {"source": "a", "target": "b"}
-    assert load(Engine()).run("score", [pair]) == [{"score": -0.5, "log_probability": -1.5}]
 
 
 def test_signatures_are_those_that_the_engine_is_capable_of():

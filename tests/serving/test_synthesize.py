@@ -52,9 +52,7 @@ def synthesize(capsys, *arguments):
 
 
 @pytest.mark.parametrize("back", [False, True])
-def test_each_hypothesis_is_a_pair_with_its_score_and_a_recipe_takes_them(
-    upper, tmp_path, capsys, back
-):
+def test_each_hypothesis_is_a_pair_with_a_score_that_a_recipe_takes(upper, tmp_path, capsys, back):
     options = ["--back"] * back + ["--n-best", "2", "--chunk-lines", "2"]
     code, report = synthesize(capsys, "--input", "mono.de", "--output", "out", *options)
     assert code == 0 and report["lines_translated"] == 6
