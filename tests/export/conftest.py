@@ -56,14 +56,8 @@ def make_engine(tokenizer):
         chance = np.random.default_rng(seed)
         for weight in model.trainable_weights:
             weight.assign(0.7 * chance.normal(size=weight.shape))
-        return ModelEngine(
-            model,
-            tokenizer,
-            target_tokenizer,
-            max_source_length=13,
-            max_target_length=17,
-            with_xla=with_xla,
-        )
+        limits = {"max_source_length": 13, "max_target_length": 17}
+        return ModelEngine(model, tokenizer, target_tokenizer, **limits, with_xla=with_xla)
 
     return make_engine
 

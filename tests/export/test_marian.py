@@ -29,11 +29,8 @@ NAMES = ["post_relu_tied", "post_gelu", "default_normalizer", "opus_layout", "pr
 NAMES += ["post_ssru_guided", "pre_swish_separate"]
 SOURCES = ["the old child sees a small house", "a cat", "yes, the river moves", "ж 1 >>epo<<"]
 TARGETS = ["la kato movas", "la maljuna infano vidas malgrandan domon", "jes", ""]
-OF_MARIAN = {
-    "position_layout": "halves",
-    "position_frequencies": "marian",
-    "layer_norm_epsilon": 1e-6,
-}
+OF_MARIAN = {"position_layout": "halves", "position_frequencies": "marian"}
+OF_MARIAN["layer_norm_epsilon"] = 1e-6
 
 
 def written(folder, engine, search):
@@ -54,12 +51,8 @@ def folders():
 KINDS = ["pre_norm", "pre_norm_ssru", "two_tables", "own_output", "no_bias"]
 
 
-@pytest.mark.parametrize(
-    "folder", [*folders(), *map(pathlib.Path, KINDS)], ids=lambda path: path.name
-)
-def test_an_import_comes_back_with_its_arrays_vocabularies_and_search(
-    folder, tmp_path, load_program
-):
+@pytest.mark.parametrize("folder", [*folders(), *map(pathlib.Path, KINDS)], ids=lambda p: p.name)
+def test_an_import_returns_with_its_arrays_vocabularies_and_search(folder, tmp_path, load_program):
     if folder.name in KINDS:
         kind, folder = folder.name, tmp_path / folder.name
         folder.mkdir()
@@ -89,9 +82,7 @@ def test_an_import_comes_back_with_its_arrays_vocabularies_and_search(
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_if_one_side_has_unknown_pieces_both_vocabularies_are_files_of_all_ids(
-    side, tmp_path, load_program
-):
+def test_unknown_pieces_of_a_side_make_both_files_have_all_ids(side, tmp_path, load_program):
     load_program(TOYS / "make.py").make_opus(tmp_path / "origin", incomplete=(side,))
     imported = import_model(tmp_path / "origin")
     tokenizers = {"source": imported.source_tokenizer, "target": imported.target_tokenizer}

@@ -92,9 +92,7 @@ def test_links_are_read_once(tmp_path, monkeypatch):
         ("ctranslate2", {}, "/model.bin"),
     ],
 )
-def test_a_full_disk_is_an_error_that_names_the_file_of_the_export(
-    engine, texts, tmp_path, small_disk, format, options, name
-):
+def test_a_full_disk_names_the_file(engine, texts, tmp_path, small_disk, format, options, name):
     with small_disk(3000), pytest.raises(OSError) as caught:
         exporter_of(format).export(engine, tmp_path / "new", texts, **options)
     assert caught.value.filename == f"{tmp_path}/new{name}"
@@ -125,9 +123,7 @@ def test_a_spoiled_export_is_refused_and_nothing_is_left(engine, texts, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_weights_of_16_bits_take_half_and_are_verified_too(
-    ctranslate2_report, two_sided_engine, texts, tmp_path
-):
+def test_float16_takes_half_and_is_verified(ctranslate2_report, two_sided_engine, texts, tmp_path):
     report = export_ctranslate2(two_sided_engine, tmp_path / "new", texts, quantize="float16")
     half, whole = (
         pathlib.Path(exported.folder, "model.bin").stat().st_size
@@ -184,9 +180,7 @@ def test_a_run_is_verified_with_its_samples_and_its_corpus_is_not_read(tmp_path,
     assert verified_with == [[], [source for source, _ in PAIRS[:5]], ["A dog."]]
 
 
-def test_an_export_has_the_runs_search_without_what_an_option_excludes(
-    tmp_path, monkeypatch, capsys
-):
+def test_an_export_has_the_runs_search_without_what_options_exclude(tmp_path, monkeypatch, capsys):
     tokenizer = Tokenizer.train_from_texts(PAIRS[0], 29)
     run, options_of_exports = RunFolder(tmp_path / "run"), []
     values = recipe_values(tmp_path / "missing")
@@ -202,6 +196,5 @@ def test_an_export_has_the_runs_search_without_what_an_option_excludes(
     export_run(run.path, tmp_path / "new", "marian", length_normalization="gnmt")
     marian, gnmt = options_of_exports
     assert marian["word_penalty"] == 0.2 and "word_penalty" not in gnmt
-    assert "without options of the run, so texts may differ: banned_ids=(7,)\n" in (
-        capsys.readouterr().err
-    )
+    lost = "without options of the run, so texts may differ: banned_ids=(7,)\n"
+    assert lost in capsys.readouterr().err

@@ -128,9 +128,7 @@ def test_the_grpc_client_translates_lines_and_tells_the_servers_error(broken, mo
         ("litert/translate.py", "ai_edge_litert", "ai-edge-litert sentencepiece"),
     ],
 )
-def test_a_program_without_its_packages_says_in_one_line_what_to_install(
-    monkeypatch, program, package, command
-):
+def test_a_program_says_which_packages_to_install(monkeypatch, program, package, command):
     path = FOLDER.parent / program
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(SystemExit) as ended:

@@ -28,16 +28,8 @@ HOSTILE = [
     *["e\u0301\u200b\u00a0ﬁ", "a\x00b\tc\nd", "\u2581a", "a\u2581b", "﷽ ①", "क्‍ष"],
     *["שלום عليكم", "👨‍👩‍👧‍👦", "x²…", "a~b～c", "ＡＢＣ", "İ ß ẞ", "12 345"],
     *["Two dogsled", "gnu gnus Twos dog.", "\u2581 \u2581\u2581a"],
-    *[
-        "<2de> A dog.",
-        "\t <2de>A dog.",
-        "<2de>",
-        " <2de> ",
-        "<2de>\u3000dog",
-        "a<ph_1>b (<ph_9>) <ph_10>",
-        "<2de><ph_2>",
-        "<PH_1>",
-    ],
+    *["<2de> A dog.", "\t <2de>A dog.", "<2de>", " <2de> ", "<2de>\u3000dog"],
+    *["a<ph_1>b (<ph_9>) <ph_10>", "<2de><ph_2>", "<PH_1>"],
     *["<2de> A <term_begin> dog<term_as> b<term_end> <2de>"],
 ]
 # Python's library normalizes whole graphemes.
@@ -137,9 +129,8 @@ def same_ids(model_bytes, smaller, texts):
 
     both = (tensorflow_text.FastSentencepieceTokenizer(model) for model in (model_bytes, smaller))
     one, other = (tokenizer.tokenize(texts) for tokenizer in both)
-    return np.array_equal(one.values, other.values) and np.array_equal(
-        one.row_splits, other.row_splits
-    )
+    parts = (one.values, other.values), (one.row_splits, other.row_splits)
+    return all(np.array_equal(*pair) for pair in parts)
 
 
 @pytest.mark.tensorflow

@@ -176,10 +176,8 @@ def test_without_texts_there_are_built_in_ones_and_too_few_are_filled_up():
     assert chosen[:3] == [*long, "one two"] and len(set(chosen)) == NUM_TEXTS
     enough = [f"{'a b ' * 10} {i}" for i in range(NUM_TEXTS // 2)]
     assert chosen_texts([*enough, "one two"], Words()) == enough
-    assert chosen_texts([*enough[1:], "one two"], Words())[: NUM_TEXTS // 2] == [
-        *enough[1:],
-        "one two",
-    ]
+    fewer = [*enough[1:], "one two"]
+    assert chosen_texts(fewer, Words())[: NUM_TEXTS // 2] == fewer
 
 
 def test_ctrl_c_ends_a_call_that_no_signal_ends():

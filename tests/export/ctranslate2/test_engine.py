@@ -33,9 +33,7 @@ def test_a_prefix_of_another_sentence_changes_no_score(translator, monkeypatch):
         {"banned_ids": (7, 9), "min_length": 5, "beam_size": 3},
     ],
 )
-def test_log_probabilities_under_constraints_are_the_models_own(
-    two_sided_engine, translator, options
-):
+def test_constrained_log_probabilities_are_the_models_own(two_sided_engine, translator, options):
     pairs = [
         (text, hypothesis)
         for text, best in zip(TEXTS, translator.translate(TEXTS, **options), strict=True)
@@ -62,9 +60,7 @@ def test_log_probabilities_under_constraints_are_the_models_own(
         {"max_length_ratio": 0.2, "length_normalization": "marian"},
     ],
 )
-def test_limits_that_ctranslate2_refuses_are_those_of_the_trained_model(
-    two_sided_engine, translator, options
-):
+def test_limits_that_it_refuses_are_the_trained_models(two_sided_engine, translator, options):
     options = {**options, "beam_size": 1, "alignment": True}
     expected = two_sided_engine.translate(TEXTS, **options)
     translations = translator.translate(TEXTS, **options)

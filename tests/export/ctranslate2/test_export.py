@@ -53,9 +53,7 @@ def test_what_the_other_engine_does_not_have_is_told(tmp_path, fields, message):
         dict(normalize_first=True, tie_embeddings="none", decoder_heads=[2], cross_heads=[1]),
     ],
 )
-def test_the_other_engine_finds_the_same_translations(
-    tmp_path, rng, randomize, engine_of_theirs, fields
-):
+def test_it_finds_the_same_translations(tmp_path, rng, randomize, engine_of_theirs, fields):
     sizes = dict(model_dim=24, num_heads=3, intermediate_dim=40, max_length=64)
     sizes |= dict(num_encoder_layers=2, num_decoder_layers=1)
     model = randomize(Transformer(TransformerConfig(VOCABULARY, **sizes, **fields)))
@@ -104,9 +102,7 @@ def test_each_unknown_word_is_one_token_there(tmp_path, randomize, engine_of_the
     assert report.verification["equal"] >= 0.5 * report.verification["texts"] > 0
 
 
-def test_its_readme_scores_texts_as_the_run_does(
-    ctranslate2_report, two_sided_engine, monkeypatch, capsys
-):
+def test_its_readme_scores_as_the_run(ctranslate2_report, two_sided_engine, monkeypatch, capsys):
     folder, scope = ctranslate2_report.folder, {}
     (code,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
     monkeypatch.chdir(folder)

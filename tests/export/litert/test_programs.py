@@ -35,13 +35,8 @@ PROGRAM = EXPORT / "litert" / "translate.py"
 
 def translated(folder, stdin, *options, script=ALONE + RUN):
     command = [sys.executable, "-P", "-c", script, PROGRAM, folder, "--batch-size", "2", *options]
-    done = subprocess.run(
-        [*map(str, command)],
-        input=stdin.encode(),
-        env={**os.environ, "PYTHONUTF8": "1"},
-        capture_output=True,
-        check=True,
-    )
+    options = {"env": {**os.environ, "PYTHONUTF8": "1"}, "capture_output": True, "check": True}
+    done = subprocess.run([*map(str, command)], input=stdin.encode(), **options)
     return done.stdout.decode("utf-8")
 
 
@@ -61,9 +56,8 @@ def test_the_example_translates_without_this_package(litert_report, engine, sear
 
 
 def test_a_line_break_in_a_translation_shifts_nothing(litert_report, engine):
-    output = translated(
-        litert_report.folder, "\n".join(LINES), script=ALONE + WITH_LINE_BREAKS + RUN
-    )
+    script = ALONE + WITH_LINE_BREAKS + RUN
+    output = translated(litert_report.folder, "\n".join(LINES), script=script)
     live = engine.translate(LINES, 1, 0.8)
     texts = [" ".join(["one", *t.text.splitlines()]) if t.text else "" for t in live]
     assert output.splitlines() == texts

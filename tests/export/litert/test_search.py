@@ -26,9 +26,8 @@ def run(model, limits, beam_size, alpha=0.6, n_best=1, early_stopping=True, **ra
     import tensorflow as tf
 
     options = options_of(beam_size, alpha, n_best, ROOM, early_stopping=early_stopping, **ranking)
-    strategy = (LiteRTGreedy if beam_size == 1 else LiteRTBeam)(
-        options, np.array(limits, "int32")[:, None]
-    )
+    strategy_class = LiteRTGreedy if beam_size == 1 else LiteRTBeam
+    strategy = strategy_class(options, np.array(limits, "int32")[:, None])
 
     @tf.function(autograph=False)
     def search_by_steps():
@@ -53,7 +52,7 @@ def run(model, limits, beam_size, alpha=0.6, n_best=1, early_stopping=True, **ra
     )
 
 
-def test_greedy_equals_a_search_that_scores_every_prefix_again(rng):
+def test_greedy_equals_the_naive_search(rng):
     model = HistoryModel.random(rng, SENTENCES, VOCABULARY, end=0.5)
     limits = [row % (ROOM + 1) for row in range(SENTENCES)]
     expected = [
@@ -74,9 +73,7 @@ def test_greedy_equals_a_search_that_scores_every_prefix_again(rng):
     ],
 )
 @pytest.mark.parametrize("early_stopping", [True, False])
-def test_beam_equals_a_search_that_scores_every_prefix_again(
-    rng, beam_size, alpha, n_best, vocabulary, early_stopping
-):
+def test_beam_equals_the_naive_search(rng, beam_size, alpha, n_best, vocabulary, early_stopping):
     model = HistoryModel.random(rng, SENTENCES, vocabulary, end=1.0)
     limits = [1 + row % ROOM for row in range(SENTENCES)]
     expected = naive_beam(model, limits, beam_size, alpha, n_best, early_stopping=early_stopping)
@@ -98,9 +95,8 @@ def test_a_beam_shrinks_as_marians(rng, beam_size, exponent, word_penalty, early
     )
     expected = [hypotheses[:1] for hypotheses in rows]
     check_varied(expected)
-    check_equal(
-        as_lists(run(model, limits, beam_size, exponent, 1, early_stopping, **rule)), expected
-    )
+    received = run(model, limits, beam_size, exponent, 1, early_stopping, **rule)
+    check_equal(as_lists(received), expected)
 
 
 def test_places_without_a_hypothesis_say_so():
@@ -116,17 +112,9 @@ LENGTH, LIMIT = 11, 29  # More than three blocks of steps.
 
 
 def make_model(rng, **fields):
-    config = TransformerConfig(
-        **{
-            "vocabulary_size": 41,
-            "model_dim": 12,
-            "num_heads": 3,
-            "intermediate_dim": 17,
-            "num_encoder_layers": 1,
-            "num_decoder_layers": 2,
-            **fields,
-        }
-    )
+    sizes = {"model_dim": 12, "num_heads": 3, "intermediate_dim": 17}
+    layers = {"num_encoder_layers": 1, "num_decoder_layers": 2}
+    config = TransformerConfig(**{"vocabulary_size": 41, **sizes, **layers, **fields})
     model = Transformer(config)
     for weight in model.trainable_weights:
         weight.assign(0.7 * rng.normal(size=weight.shape))
@@ -147,28 +135,20 @@ def traced(function):
     return tf.function(function, autograph=False)
 
 
-MODELS = [
-    {"normalize_first": True},
-    {
-        "target_vocabulary_size": 43,
-        "tie_embeddings": "none",
-        "positions": "learned",
-        "max_length": LIMIT,
-        "activation": "gelu",
-        "num_decoder_layers": 1,
-    },
-]
+UNTIED = {"target_vocabulary_size": 43, "tie_embeddings": "none", "num_decoder_layers": 1}
+UNTIED |= {"positions": "learned", "max_length": LIMIT, "activation": "gelu"}
 SSRU = {"decoder": "ssru", "position_layout": "halves", "output_bias": True}
 NEAR = {"positions": "none", "num_kv_heads": 1, "sliding_window": 3}
-PRUNED = {**MODELS[0], "encoder_heads": [2], "decoder_heads": [3, 1], "cross_heads": [1, 2]}
+PRUNED = {"normalize_first": True, "encoder_heads": [2]}
+PRUNED |= {"decoder_heads": [3, 1], "cross_heads": [1, 2]}
 
 
 @pytest.mark.parametrize(
     ("fields", "beam_size", "n_best", "length_penalty"),
     [
-        (MODELS[0], 1, 1, 0.6),
+        ({"normalize_first": True}, 1, 1, 0.6),
         (PRUNED, 3, 3, 0.9),
-        (MODELS[1], 4, 2, 0.0),
+        (UNTIED, 4, 2, 0.0),
         (NEAR, 3, 1, 0.6),
         (SSRU, 1, 1, 0.6),
         ({**SSRU, "ssru_projection": True}, 3, 2, 0.6),

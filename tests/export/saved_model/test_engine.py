@@ -16,9 +16,7 @@ def test_a_blank_text_gives_an_empty_translation(exported):
         assert exported.translate([" \n"], **options) == [Translation("", 0.0)]
 
 
-def test_no_perplexity_is_given_of_references_that_the_export_would_cut(
-    exported, tokenizer, tmp_path, monkeypatch
-):
+def test_too_long_references_have_no_perplexity(exported, tokenizer, tmp_path, monkeypatch):
     monkeypatch.setattr(Translator, "load", lambda path: Translator(exported))
     pairs, options = tmp_path / "pairs.tsv", {"of_references": True}
     pairs.write_text("a man\tthe girl\na girl\ta man #\n", encoding="utf-8")

@@ -30,6 +30,9 @@ def test_any_number_of_texts_gives_the_live_translations(engine, served, texts):
     assert scores == pytest.approx(expected_scores, rel=1e-4)
     # Were they all alike, a wrong order could not be seen.
     assert len(set(translations)) > 5
+    for texts in ([TOO_LONG], [TOO_LONG, "a man", TOO_LONG[2:]]):  # They are cut as there.
+        translations, scores = served(texts)
+        assert (translations, pytest.approx(scores, rel=1e-4)) == live(engine, texts)
 
 
 def test_what_python_calls_blank_or_has_no_token_is_answered_with_nothing(served):
@@ -40,12 +43,6 @@ def test_what_python_calls_blank_or_has_no_token_is_answered_with_nothing(served
     assert answered == ["a man", "\x00"]
     assert set(translations[:-2]) == {""}
     assert served(["", "\u3000"]) == (["", ""], [0.0, 0.0])
-
-
-def test_texts_are_cut_where_the_engine_cuts_them(engine, served):
-    for texts in ([TOO_LONG], [TOO_LONG, "a man", TOO_LONG[2:]]):
-        translations, scores = served(texts)
-        assert (translations, pytest.approx(scores, rel=1e-4)) == live(engine, texts)
 
 
 def test_bytes_that_are_no_text_are_answered(served):
@@ -92,15 +89,9 @@ def test_nothing_rewrites_its_graph_before_the_first_call(report):
 def test_a_copy_elsewhere_translates_as_its_readme_says(report, served, tmp_path):
     folder = shutil.copytree(report.folder, tmp_path / "elsewhere")
     program = (folder / "README.md").read_text().split("```python\n")[1].split("```")[0]
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    result = subprocess.run(
-        [sys.executable, "-c", program.replace("A text.", "a man")],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    options = {"env": {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}, "check": True}
+    command = [sys.executable, "-c", program.replace("A text.", "a man")]
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, **options)
     (translation,), (score,) = served(["a man"])
     *words, received = result.stdout.split()
     assert words == translation.split() and float(received) == pytest.approx(score, rel=1e-4)

@@ -42,9 +42,7 @@ def session(report):
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
-def test_a_signature_gives_the_same_through_both_loaders(
-    name, report, session, signatures, engine, texts
-):
+def test_a_signature_is_the_same_in_both_loaders(name, report, session, signatures, engine, texts):
     """Odd texts, none, and one of more tokens than the model takes."""
     too_long = " ".join(texts[:9])
     described = report.manifest["signatures"][name]
@@ -142,29 +140,23 @@ def test_a_temperature_of_nothing_is_greedy_search_and_none_is_refused(call, cho
 def test_scores_of_given_translations_cut_where_they_are_too_long(engine, call, chosen):
     targets = [chosen[3], "a man", chosen[0], TOO_LONG]
     result = call("score", source=chosen, target=targets)
+    whole = (engine.source_tokenizer, chosen, 13), (engine.target_tokenizer, targets, 17)
     ids = [
         [row[: limit - 1] + [EOS_ID] if len(row) > limit else row for row in rows]
-        for rows, limit in (
-            (engine.source_tokenizer.tokenize(chosen, add_eos=True), 13),
-            (engine.target_tokenizer.tokenize(targets, add_eos=True), 17),
-        )
+        for rows, limit in ((side.tokenize(texts, add_eos=True), n) for side, texts, n in whole)
     ]
     expected = engine.score(*ids, length_penalty=0.8)
     for name in ("score", "log_probability"):
-        np.testing.assert_allclose(
-            result[name], [getattr(translation, name) for translation in expected], rtol=1e-4
-        )
+        scores = [getattr(translation, name) for translation in expected]
+        np.testing.assert_allclose(result[name], scores, rtol=1e-4)
 
 
 def test_alignments_end_in_zeros_and_empty_tokens(engine, call, chosen):
     result = call("align", text=chosen)
     expected = engine.translate(chosen, beam_size=3, alignment=True, **LIVE)
     for row, translation in enumerate(expected):
-        alignment, target, source = (
-            result["alignment"][row],
-            len(translation.tokens),
-            len(translation.source_tokens),
-        )
+        alignment = result["alignment"][row]
+        target, source = len(translation.tokens), len(translation.source_tokens)
         assert not alignment[target:].any() and not alignment[:, source:].any()
         assert set(result["target_tokens"][row, target:]) <= {""}
         assert set(result["source_tokens"][row, source:]) <= {""}

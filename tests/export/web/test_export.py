@@ -16,9 +16,7 @@ pytestmark = pytest.mark.tensorflow
 
 @pytest.mark.filterwarnings("ignore:.*tokens and were cut")
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_the_folder_translates_and_aligns_as_the_trained_model(
-    web_report, engine, texts, beam_size
-):
+def test_it_translates_and_aligns_as_the_trained_model(web_report, engine, texts, beam_size):
     options = {"beam_size": beam_size, "length_penalty": 0.8, "long_input": "truncate"}
     received = Translator.load(web_report.folder).translate(texts[:20], alignment=True, **options)
     check_same(engine.translate(texts[:20], alignment=True, **options), received, "ids")

@@ -1,17 +1,14 @@
 """The page and its module in a real browser."""
 
-import functools
 import hashlib
-import http.server
 import json
 import pathlib
 import re
 import shutil
-import threading
 
 import numpy as np
 import pytest
-from browser import find_chromium
+from browser import Static, find_chromium
 
 from keras_transformer import Translator
 from keras_transformer.analysis.attention import merge_words, words_of
@@ -25,26 +22,6 @@ pytestmark = [
 ]
 
 TOYS = pathlib.Path(__file__).parents[2] / "data" / "marian"
-
-
-class Static:
-    """A plain static server; `asked` are the paths that were asked for."""
-
-    def __init__(self, folder):
-        self.asked = asked = []
-
-        class Handler(http.server.SimpleHTTPRequestHandler):
-            def log_message(self, *_):
-                asked.append(self.path)
-
-        handler = functools.partial(Handler, directory=folder)
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def stop(self):
-        self._server.shutdown()
-        self._server.server_close()
 
 
 def visit(browser, url):
@@ -78,9 +55,8 @@ def page(visited):
 
 
 def awaited(browser, script):
-    answer = browser.call(
-        "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
-    )
+    options = {"awaitPromise": True, "returnByValue": True}
+    answer = browser.call("Runtime.evaluate", expression=script, **options)
     assert "exceptionDetails" not in answer, answer
     return answer["result"].get("value")
 
@@ -200,30 +176,20 @@ def test_a_chosen_word_shows_what_it_attended_to(page, engine):
     assert page.text("#attention") == ""
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        " \t ",
-        "👨‍👩‍👧‍👦 😀 ✨" * 9,
-        "שלום עולם. مرحبا بالعالم؟",
-        "</s><s><pad>",
-        "a man. " * 714,
-        "x" * 5000,
-    ],
-    ids=["empty", "blank", "emoji", "right to left", "special", "5,000 characters", "one word"],
-)
-def test_any_text_is_translated_whole(page, text):
+HOSTILE = "<img src=x onerror=document.title='owned'>"
+TEXTS = {"empty": "", "blank": " \t ", "special": "</s><s><pad>", "markup": HOSTILE}
+TEXTS |= {"emoji": "👨‍👩‍👧‍👦 😀 ✨" * 9, "right to left": "שלום עולם. مرحبا بالعالم؟"}
+TEXTS |= {"5,000 characters": "a man. " * 714, "one word": "x" * 5000}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_any_text_is_translated_whole_and_is_never_markup(page, text):
     write(page, text)
     assert "error" not in page.evaluate("document.getElementById('status').className")
     (whole,) = translated(page, [text], 1)
     assert "".join(part["source"] for part in whole["parts"]) == (text if text.strip() else "")
     directions = page.evaluate("[source, translation].map((each) => each.dir)")
     assert directions == ["auto", "auto"]
-
-
-def test_what_is_typed_is_text_and_never_markup(page):
-    write(page, "<img src=x onerror=document.title='owned'>")
     assert page.evaluate("document.querySelectorAll('main img').length") == 0
     assert page.evaluate("document.title") == "Translator"
 
