@@ -63,9 +63,7 @@ def test_the_data_of_the_demo_is_held_out(small, tmp_path):
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_a_demo_that_fails_while_it_writes_its_data_leaves_what_was_there(
-    small, tmp_path, monkeypatch, overwrite
-):
+def test_a_demo_that_fails_early_leaves_what_was_there(small, tmp_path, monkeypatch, overwrite):
     folder = tmp_path / "demo"
     if overwrite:
         make_demo(folder)

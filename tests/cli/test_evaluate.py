@@ -34,18 +34,14 @@ def test_the_tokenizer_of_bleu_may_be_chosen(call, tmp_path):
 
 
 @pytest.mark.parametrize("output", ["no/folder/out.txt", "."])
-def test_a_file_that_cannot_be_written_is_named_before_anything_is_translated(
-    call, tmp_path, files, output
-):
+def test_an_unwritable_file_is_named_before_anything_is_translated(call, tmp_path, files, output):
     code, out, err, asked = call("evaluate", *files, "--save", str(tmp_path / output))
     assert (code, out, asked) == (2, "", [])
     assert err.startswith(f"keras-transformer: {tmp_path / output}: cannot be written: ")
     assert [path.name for path in tmp_path.iterdir()] == ["en"]
 
 
-def test_scores_are_printed_though_the_file_cannot_be_written_any_more(
-    call, recorder, tmp_path, files, monkeypatch
-):
+def test_scores_are_printed_though_the_file_is_lost(call, recorder, tmp_path, files, monkeypatch):
     def translate(texts, **options):
         shutil.rmtree(tmp_path / "out")
         return [Translation(text, -1.0) for text in texts]

@@ -32,39 +32,24 @@ REPORT = ExportReport("new", MANIFEST, {"texts": 64, "equal": 63}, 71.234)
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["saved_model"], {}),
-        (
-            ["saved_model", "--beam-size", "3", "--length-penalty", "1", "--verify-with", "f"],
-            {"beam_size": 3, "length_penalty": 1.0, "verify_with": "f"},
-        ),
-        (["saved_model", "--signatures", "greedy", "score"], {"signatures": ["greedy", "score"]}),
-        (["ctranslate2", "--overwrite"], {"overwrite": True}),
-        (
-            ["tflite", "--quantize", "int8", "--n-best", "2", "--source-lengths", "7", "9"],
-            {"quantize": "int8", "n_best": 2, "source_lengths": [7, 9]},
-        ),
-        (
-            ["web", "--quantize", "int8", "--npm", "d", "--source-lengths", "7"],
-            {"quantize": "int8", "npm": "d", "source_lengths": [7]},
-        ),
+        ("saved_model", {}),
+        ("saved_model --beam-size 3 --length-penalty 1", {"beam_size": 3, "length_penalty": 1.0}),
+        ("saved_model --signatures greedy score", {"signatures": ["greedy", "score"]}),
+        ("ctranslate2 --overwrite --verify-with f", {"overwrite": True, "verify_with": "f"}),
+        ("tflite --n-best 2 --source-lengths 7 9", {"n_best": 2, "source_lengths": [7, 9]}),
+        ("web --quantize int8 --npm d", {"quantize": "int8", "npm": "d"}),
     ],
 )
 def test_options_of_a_format_reach_the_library(asked, arguments, expected, capsys):
-    assert run([*EXPORT, "--format", *arguments, "--json"]) == 0
+    assert run([*EXPORT, "--format", *arguments.split(), "--json"]) == 0
     options = {"verify_with": None, "overwrite": False, **expected}
-    assert asked == [(arguments[0], "run", "new", options)]
-    assert json.loads(capsys.readouterr().out) == {
-        "output": "new",
-        "seconds": 71.2,
-        "bytes": 0,
-        "files": {"a": "b"},
-        "verification": {"texts": 64, "equal": 63},
-    }
+    assert asked == [(arguments.split()[0], "run", "new", options)]
+    answer = {"output": "new", "seconds": 71.2, "bytes": 0, "files": {"a": "b"}}
+    answer["verification"] = {"texts": 64, "equal": 63}
+    assert json.loads(capsys.readouterr().out) == answer
 
 
-def test_each_step_is_a_line_on_stderr_and_one_closing_line_is_on_stdout(
-    monkeypatch, capsys, tmp_path
-):
+def test_each_step_is_a_line_on_stderr_and_a_closing_line_on_stdout(monkeypatch, capsys, tmp_path):
     (tmp_path / "ids").mkdir()
     (tmp_path / "weights").write_bytes(b"w" * 2_350_000)
     (tmp_path / "ids" / "weights").hardlink_to(tmp_path / "weights")

@@ -5,13 +5,7 @@ import math
 import numpy as np
 
 from keras_transformer import Translation
-from keras_transformer.cli.formats import (
-    as_json,
-    as_list,
-    as_scored_json,
-    as_scored_row,
-    as_text,
-)
+from keras_transformer.cli.formats import as_json, as_list, as_scored_json, as_scored_row, as_text
 from keras_transformer.cli.lines import Line
 
 LINE = Line(7, "a b\u2028", 9)
@@ -42,18 +36,12 @@ def test_json_holds_all_of_it_in_one_line():
     text = as_json(LINE, BEST)
     other = {"translation": "y", "score": -2.0, "log_probability": -3.0, "tokens": ["y"]}
     assert text.count("\n") == 1 and "ü" in text
-    assert json.loads(text) == {
-        "line": 7,
-        "source": "a b\u2028",
-        "translation": "x\nz ü",
-        "score": -1.0,
-        "log_probability": -1.1,
-        "tokens": ["x", "</s>"],
-        "token_log_probabilities": [-0.1, -1e-7],
-        "alignment": [[0.1235, 0.5, 0.3333], [0, 1, 0]],
-        "source_tokens": ["a", "b", "</s>"],
-        "alternatives": [{**other, "token_log_probabilities": [-3.0]}],
-    }
+    expected = {"line": 7, "source": "a b\u2028", "translation": "x\nz ü", "score": -1.0}
+    expected |= {"log_probability": -1.1, "token_log_probabilities": [-0.1, -1e-7]}
+    expected |= {"tokens": ["x", "</s>"], "source_tokens": ["a", "b", "</s>"]}
+    expected |= {"alignment": [[0.1235, 0.5, 0.3333], [0, 1, 0]]}
+    expected["alternatives"] = [{**other, "token_log_probabilities": [-3.0]}]
+    assert json.loads(text) == expected
 
 
 def test_a_number_that_json_does_not_know_is_null():
@@ -77,9 +65,7 @@ def test_the_continuation_of_a_forced_beginning_is_shown():
 
 
 def test_a_scored_row_has_the_nats_of_a_token_for_programs_that_filter():
-    scored = dataclasses.replace(
-        OTHER, log_probability=-6.0, token_log_probabilities=(-1.0, -2.0, -3.0)
-    )
+    scored = dataclasses.replace(OTHER, log_probability=-6.0, token_log_probabilities=(-1, -2, -3))
     assert as_scored_row(LINE._replace(target="y\tz"), scored) == "a b\ty z\t2.0000\n"
     # Without tokens two words and the end count.
     scored = dataclasses.replace(scored, token_log_probabilities=())

@@ -34,9 +34,8 @@ def learned(tmp_path_factory):
         # Eighty times over: most of an epoch's cost is not its steps.
         text = (corpus / f"train.{side}").read_text(encoding="utf-8")
         (corpus / f"many.{side}").write_text(text * 80, encoding="utf-8")
-    values = recipe_values(
-        corpus, epochs=3, warmup_steps=100, learning_rate_scale=0.3, label_smoothing=0.0
-    )
+    options = {"epochs": 3, "learning_rate_scale": 0.3, "label_smoothing": 0.0}
+    values = recipe_values(corpus, **options)
     values["data"]["train"] = {"source": "many.en", "target": "many.de"}
     values["data"]["drop_duplicates"] = False
     # So sure a model ends two hypotheses of hardly any probability before the one that it knows.
@@ -67,9 +66,7 @@ def test_progress_goes_to_stderr_and_the_result_to_stdout(learned):
     assert "\b" not in stderr and "step" not in stderr.split("real tokens")[1]
 
 
-def test_32_real_pairs_are_learned_by_heart_and_translated_back_exactly(
-    learned, capsys, monkeypatch
-):
+def test_32_real_pairs_are_learned_by_heart_and_translated_exactly(learned, capsys, monkeypatch):
     folder, *_ = learned
     assert RunFolder(folder).history()[-1]["val_token_accuracy"] == 1.0
     give_stdin(monkeypatch, "".join(source + "\n" for source in SOURCES).encode())

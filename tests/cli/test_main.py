@@ -61,39 +61,36 @@ def everything(folder):
     }
 
 
-TRANSLATE = ["translate", "--model", "run"]
-EXPORT = ["export", "--format", "saved_model", "--output", "new", "--model"]
+EXPORT = "export --format saved_model --output new --model"
+TRAIN = "train recipe.yaml --output"
 BAD_INPUTS = {
-    "a missing corpus": (
-        ["train", "recipe.yaml", "--output", "new", "--set", "data.folder=nowhere"],
-        "nowhere/train.en",
-    ),
+    "a missing corpus": (f"{TRAIN} new --set data.folder=nowhere", "nowhere/train.en"),
     "a key of the recipe that is called as an option": (
-        ["train", "recipe.yaml", "--output", "new", "--set", "training.output=5"],
+        f"{TRAIN} new --set training.output=5",
         "recipe.yaml: unknown key `output` in `training`.",
     ),
     "a folder of other files": (
-        ["train", "recipe.yaml", "--output", "corpus"],
+        f"{TRAIN} corpus",
         "corpus: exists already and is not a run. Give another --output",
     ),
     "options of sampling without it": (
-        [*TRANSLATE, "--top-k", "1"],
+        "translate --model run --top-k 1",
         "`--top-k` needs `--sampling`: a search does not sample. Received: --top-k 1.",
     ),
     "more results than beams": (
-        [*TRANSLATE, "--beam-size", "2", "--n-best", "3"],
+        "translate --model run --beam-size 2 --n-best 3",
         "`--n-best` must be at most `--beam-size`. Received: --n-best 3, --beam-size 2.",
     ),
     "a run to serve": (
-        ["serve", "--model", "run"],
+        "serve --model run",
         "Export it first: keras-transformer export --model run --format saved_model --output DIR",
     ),
     "a missing reference": (
-        ["evaluate", "--model", "run", "--source", "corpus/train.en", "--reference", "no.de"],
+        "evaluate --model run --source corpus/train.en --reference no.de",
         "no.de",
     ),
-    "no model to import": (["import", "no", "--output", "new"], "no: no such model folder."),
-    "an export of no run": ([*EXPORT, "corpus"], "not a run folder"),
+    "no model to import": ("import no --output new", "no: no such model folder."),
+    "an export of no run": (f"{EXPORT} corpus", "not a run folder"),
 }
 
 
@@ -102,7 +99,7 @@ def test_bad_input_is_one_line_exit_code_2_and_leaves_nothing(case, workplace, c
     arguments, expected = BAD_INPUTS[case]
     before = everything(workplace)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"A dog.\n"), encoding="utf-8"))
-    assert run(arguments) == 2
+    assert run(arguments.split()) == 2
     captured = capsys.readouterr()
     *_, last = captured.err.splitlines()
     assert last.startswith("keras-transformer: ")
@@ -111,14 +108,12 @@ def test_bad_input_is_one_line_exit_code_2_and_leaves_nothing(case, workplace, c
     assert everything(workplace) == before
 
 
-def test_an_export_that_fails_its_verification_is_one_line_and_exit_code_1(
-    workplace, capsys, monkeypatch
-):
+def test_a_failed_verification_is_one_line_and_exit_code_1(workplace, capsys, monkeypatch):
     def fail(*arguments, **options):
         raise VerificationError("3 of 200 translations differ.")
 
     monkeypatch.setattr(export, "export_run", fail)
-    assert run([*EXPORT, "run"]) == 1
+    assert run([*EXPORT.split(), "run"]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.splitlines()[-1] == "keras-transformer: 3 of 200 translations differ."
@@ -126,15 +121,9 @@ def test_an_export_that_fails_its_verification_is_one_line_and_exit_code_1(
 
 def new_process(folder, *arguments, stdin=""):
     """What Python did, without the level of messages that the tests run with."""
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env={key: os.environ[key] for key in os.environ.keys() - {LEVEL}},
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    environment = {key: os.environ[key] for key in os.environ.keys() - {LEVEL}}
+    options = {"input": stdin, "capture_output": True, "text": True, "timeout": 300}
+    return subprocess.run([sys.executable, *arguments], cwd=folder, env=environment, **options)
 
 
 # The process loads nothing slow, so that the next command finds it as the first one did.

@@ -21,10 +21,8 @@ def test_every_option_of_the_server_is_an_option_of_the_command(capsys):
 
 
 def test_options_reach_the_server_and_mistakes_end_with_2(monkeypatch, tmp_path, capsys):
-    calls = []
-    monkeypatch.setattr(
-        "keras_transformer.serving.local.serve_here", lambda *values: calls.append(values)
-    )
+    calls, name = [], "keras_transformer.serving.local.serve_here"
+    monkeypatch.setattr(name, lambda *values: calls.append(values))
     assert run(["serve", "--model", "m", "--max-batch-size", "7", "--batch-wait-ms", "1.5"]) == 0
     options = ServerOptions(model="m", max_batch_size=7, batch_wait_ms=1.5)
     assert calls == [(options, LocalOptions())]

@@ -45,14 +45,9 @@ def shell(tmp_path):
         (tmp_path / "translate.py").write_text(TRANSLATE)
         functions = 'transformer() { "$PYTHON" -m keras_transformer "$@"; }\n'
         functions += 'translate() { "$PYTHON" translate.py; }\n'
-        return subprocess.run(
-            ["sh", "-c", functions + line],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHON": sys.executable},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHON": sys.executable}
+        command, options = ["sh", "-c", functions + line], {"env": environment, "timeout": 300}
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, **options)
 
     shell.folder = tmp_path
     return shell
@@ -60,8 +55,7 @@ def shell(tmp_path):
 
 @needs_full
 @pytest.mark.parametrize(
-    "command",
-    ["transformer", "transformer translate", "export PYTHONUNBUFFERED=1; transformer"],
+    "command", ["transformer", "transformer translate", "export PYTHONUNBUFFERED=1; transformer"]
 )
 def test_a_help_text_that_is_lost_is_an_error(command, shell):
     done = shell(f"{command} --help >/dev/full")

@@ -34,12 +34,8 @@ def test_the_recipe_and_the_options_reach_the_library(recipe, asked, flags, caps
     ((received, output, options),) = asked
     assert received == training.Recipe.from_dict(recipe_values("corpus"))
     assert output == "new"
-    assert options == {
-        "resume": "--resume" in flags,
-        "overwrite": "--overwrite" in flags,
-        "recipe_file": str(recipe),
-        "host": SINGLE_HOST,
-    }
+    expected = {name: f"--{name}" in flags for name in ("resume", "overwrite")}
+    assert options == {**expected, "recipe_file": str(recipe), "host": SINGLE_HOST}
     assert capsys.readouterr().out == "new, as it was made\n"
 
 
