@@ -39,6 +39,8 @@ SUPPORTED += ["post_ssru_guided", "pre_swish_separate"]
 ENDS = "</s>: 0\n<unk>: 1\n"
 SOURCES = ["the old child sees a small house", "a cat", "yes, the river moves"]
 SPELLINGS = [">>epo<< a cat", " >>epo<<  a cat", ">>epo<<a cat", "\u00a0>>epo<<\u3000a cat"]
+PRE_NORM = {"transformer_preprocess": "n", "transformer_postprocess": "da"}
+PRE_NORM["transformer_postprocess_top"] = "n"
 TARGETS = ["la kato movas", "la maljuna infano vidas malgrandan domon", "jes"]
 
 
@@ -219,11 +221,7 @@ def changed(tmp_path, name="opus", parts=None, files=None, missing=(), **options
         ({"transformer_alibi_shift": "true"}, "`transformer-alibi-shift` must be 'false'"),
         ({"dim_emb": "15"}, "the width must be even"),
         ({"transformer_preprocess": "n"}, "normalizations must be all before or all after"),
-        (
-            {"transformer_preprocess": "n", "transformer_postprocess": "da"}
-            | {"transformer_postprocess_top": "n", "version": "v1.10.4 1234"},
-            "pre-norm models of Marian before 1.11",
-        ),
+        ({**PRE_NORM, "version": "v1.10.4 1234"}, "pre-norm models of Marian before 1.11"),
         ({"transformer_ffn_activation": "gelu", "version": "v1.12.0"}, "gelu of Marian before"),
         ({"enc_depth": "1"}, "the tensor encoder_l2_ffn_W1 has no place"),
         ({"dec_depth": "3"}, "the model has no tensor decoder_l3_self_Wq"),
@@ -244,10 +242,7 @@ def changed(tmp_path, name="opus", parts=None, files=None, missing=(), **options
         ({"files": {"vocab.yml": f"{ENDS}ab\x01: 2"}}, "line 3: .* U\\+0001 at column 3"),
         ({"files": {"vocab.yml": f"{ENDS}\udcff: 2"}}, "line 3: expected UTF-8.* byte 0xff"),
         # What is left of OPUS-MT's layout only cuts words.
-        (
-            {"missing": ["vocab.yml", "decoder.yml"]},
-            "source.spm: .*only cuts words: copy .*vocab",
-        ),
+        ({"missing": ["vocab.yml", "decoder.yml"]}, "source.spm: .*only cuts words: copy .*vocab"),
         ({"missing": ["vocab.yml"]}, "decoder.yml: `vocabs` must name files"),
         ({"missing": ["source.spm"]}, "source.spm and target.spm are needed"),
         ({"missing": ["vocab.yml", "decoder.yml", "target.spm"]}, "names with source and target"),
@@ -335,9 +330,7 @@ def test_names_are_read_as_marians_yaml_library_writes_them(tmp_path, is_old):
 @pytest.mark.parametrize(
     ("normalize", "exponent"), [("", 0), ("normalize:\n", 1), ("normalize: 0.7\n", 0.7)]
 )
-def test_marians_normalize_is_0_without_the_option_and_1_without_a_value(
-    tmp_path, normalize, exponent
-):
+def test_normalize_is_0_without_the_option_and_1_without_a_value(tmp_path, normalize, exponent):
     folder = changed(tmp_path, files={"decoder.yml": f"beam-size: 5\n{normalize}"})
     decoding = import_model(folder).decoding
     assert decoding["length_penalty"] == exponent
@@ -395,13 +388,9 @@ def test_a_missing_file_is_no_such_file(tmp_path, make_toy, name, file):
         import_model(folder)
 
 
-@pytest.mark.parametrize(
-    ("name", "file"), [("hugging_face", "model.safetensors"), ("opus", "model.npz")]
-)
+@pytest.mark.parametrize(("name", "file"), [NEEDED[0], FILES[0]])
 @pytest.mark.parametrize("damage", ["half", "text", "pickle"])
-def test_a_damaged_model_is_one_line_that_recommends_no_pickle(
-    tmp_path, make_toy, name, file, damage
-):
+def test_a_damaged_model_is_one_line_that_names_no_pickle(tmp_path, make_toy, name, file, damage):
     path = make_toy(tmp_path, name) / file
     if damage == "pickle":
         with open(path, "wb") as stream:
@@ -423,9 +412,7 @@ class TestHuggingFace:
     def folder(self, tmp_path, make_toy):
         return make_toy(tmp_path, "hugging_face", self.GENERATION)
 
-    def test_the_run_searches_by_the_options_that_are_here_and_the_others_are_named(
-        self, folder, tmp_path, capsys
-    ):
+    def test_options_that_are_here_are_the_runs_others_are_named(self, folder, tmp_path, capsys):
         import_run(folder, tmp_path / "run")
         decoding = RunFiles(tmp_path / "run").decoding()
         # Our ids have padding, BOS and then the file's; the start of a decoder is no token here.
@@ -540,9 +527,7 @@ def test_an_import_that_fails_leaves_what_was_there(tmp_path, monkeypatch, funct
             import_run(TOYS / "student", output)
 
 
-def test_a_kill_while_the_earlier_run_is_removed_leaves_a_run_that_can_be_replaced(
-    tmp_path, monkeypatch
-):
+def test_a_kill_while_the_earlier_run_is_removed_leaves_a_replaceable_run(tmp_path, monkeypatch):
     output, remove = import_run(TOYS / "opus", tmp_path / "run"), shutil.rmtree
 
     def killed(path, *arguments, **options):
@@ -574,15 +559,12 @@ def test_a_training_starts_from_the_run_with_nothing_but_a_corpus(tmp_path):
     (tmp_path / "a.src").write_text("\n".join(SOURCES * 20) + "\n")
     (tmp_path / "a.trg").write_text("\n".join(TARGETS * 20) + "\n")
     files = {"source": "a.src", "target": "a.trg"}
-    recipe = {
-        "data": {"folder": str(tmp_path), "train": files, "validation": files}
-        | {"drop_duplicates": False, "max_length_ratio": None},
-        "training": {"start_from": origin, "epochs": 2, "warmup_steps": 10, "max_shapes": 1}
-        | {"batch_tokens": 512, "sample_translations": 0, "jit_compile": False}
-        | {"ema_momentum": 0.9},
-    }
+    data = {"folder": str(tmp_path), "train": files, "validation": files}
+    data |= {"drop_duplicates": False, "max_length_ratio": None}
+    training = {"start_from": origin, "epochs": 2, "warmup_steps": 10, "max_shapes": 1}
+    training |= {"batch_tokens": 512, "sample_translations": 0, "jit_compile": False}
     path = tmp_path / "recipe.yaml"
-    path.write_text(yaml.safe_dump(recipe))
+    path.write_text(yaml.safe_dump({"data": data, "training": training | {"ema_momentum": 0.9}}))
     folder = train(Recipe.load(path), tmp_path / "tuned")
     losses = [row["val_loss"] for row in folder.history()]
     assert losses[1] < losses[0]

@@ -14,16 +14,8 @@ from keras_transformer.models.config import (
     RecurrentConfig,
 )
 
-POSITIVE = [
-    "vocabulary_size",
-    "model_dim",
-    "num_heads",
-    "intermediate_dim",
-    "num_encoder_layers",
-    "num_decoder_layers",
-    "max_length",
-    "target_vocabulary_size",
-]
+POSITIVE = "vocabulary_size model_dim num_heads intermediate_dim num_encoder_layers".split()
+POSITIVE += ["num_decoder_layers", "max_length", "target_vocabulary_size"]
 RATES = ["dropout", "attention_dropout", "feed_forward_dropout"]
 
 
@@ -120,35 +112,14 @@ def test_fields_replace_those_of_a_preset_and_are_checked():
 
 
 def test_round_trip_through_json_keeps_every_field():
-    config = TransformerConfig(
-        vocabulary_size=23,
-        model_dim=77,
-        num_heads=7,
-        intermediate_dim=13,
-        num_encoder_layers=2,
-        num_decoder_layers=3,
-        dropout=0.2,
-        normalize_first=True,
-        activation="gelu",
-        tie_embeddings="none",
-        positions="learned",
-        target_vocabulary_size=29,
-        attention_dropout=0.3,
-        feed_forward_dropout=0.4,
-        max_length=31,
-        layer_norm_epsilon=1e-3,
-        encoder_heads=(7, 1),
-        decoder_heads=(1, 2, 3),
-        cross_heads=(7, 6, 5),
-        combine_positions="concatenate",
-        sliding_window=37,
-        max_distance=41,
-        turn_layers=2,
-        turn_id=4,
-        position_layout="halves",
-        position_frequencies="marian",
-        output_bias=True,
-    )
+    fields = dict(model_dim=77, num_heads=7, intermediate_dim=13, max_length=31, turn_id=4)
+    fields |= dict(num_encoder_layers=2, num_decoder_layers=3, turn_layers=2, normalize_first=True)
+    fields |= dict(dropout=0.2, attention_dropout=0.3, feed_forward_dropout=0.4, activation="gelu")
+    fields |= dict(tie_embeddings="none", target_vocabulary_size=29, output_bias=True)
+    fields |= dict(positions="learned", combine_positions="concatenate", max_distance=41)
+    fields |= dict(position_layout="halves", position_frequencies="marian", sliding_window=37)
+    fields |= dict(encoder_heads=(7, 1), decoder_heads=(1, 2, 3), cross_heads=(7, 6, 5))
+    config = TransformerConfig(vocabulary_size=23, layer_norm_epsilon=1e-3, **fields)
     # Heads are either shared or pruned; a recurrent decoder has none.
     shared = TransformerConfig(1, num_kv_heads=2, decoder="ssru", ssru_projection=True)
     default = TransformerConfig(1)

@@ -78,12 +78,9 @@ def test_keras_exports_to_litert(make, kind, tmp_path):
     if kind == "recurrent":
         # LiteRT has the loop over time of Keras' recurrent layers for fixed shapes only.
         examples = examples[:1]
-        options["input_signature"] = [
-            {
-                name: keras.InputSpec(shape=ids.shape, dtype="int32", name=name)
-                for name, ids in examples[0].items()
-            }
-        ]
+        shapes = {name: ids.shape for name, ids in examples[0].items()}
+        specs = [keras.InputSpec("int32", shape, name=name) for name, shape in shapes.items()]
+        options["input_signature"] = [dict(zip(shapes, specs, strict=True))]
     model.export(tmp_path / "model.tflite", format="litert", verbose=False, **options)
     run = litert.Interpreter(str(tmp_path / "model.tflite")).get_signature_runner()
     assert sorted(run.get_input_details()) == NAMES.get(kind, ["source_ids", "target_ids"])

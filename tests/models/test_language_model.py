@@ -156,9 +156,8 @@ def test_a_score_is_of_the_target_after_its_source():
         # The chain rule: of the whole text, less that of its beginning.
         whole = log_probability(scorer, 0, (*prefix, *ids))
         beginning = log_probability(scorer, 0, prefix) if prefix else 0.0
-        assert ours.ids == ids and ours.log_probability == pytest.approx(
-            whole - beginning, abs=1e-4
-        )
-        assert ours.score == pytest.approx((whole - beginning) / penalty(len(ids), 1.0), abs=1e-4)
+        expected = whole - beginning
+        assert ours.ids == ids and ours.log_probability == pytest.approx(expected, abs=1e-4)
+        assert ours.score == pytest.approx(expected / penalty(len(ids), 1.0), abs=1e-4)
     with pytest.raises(InputError, match="Text 2: .*16 tokens together. Received: 17 tokens"):
         engine.score(["4"] * 2, ["5", "5 " * 15])

@@ -30,9 +30,20 @@ def array(value):
     return ops.convert_to_numpy(value)
 
 
-@pytest.fixture(params=KINDS, ids=lambda kind: "-".join(map(str, kind.values())))
+HALF = [(KINDS[3], "mixed_bfloat16"), (KINDS[4], "mixed_float16")]
+
+
+@pytest.fixture(params=[*((kind, "float32") for kind in KINDS), *HALF], ids=str)
 def network(request):
-    return model(**request.param)
+    fields, policy = request.param
+    keras.config.set_dtype_policy(policy)
+    return model(**fields)
+
+
+def check_close(network, received, expected):
+    tolerance = {"float32": 1e-5, "bfloat16": 5e-2, "float16": 5e-3}[network.compute_dtype]
+    received, expected = (np.asarray(side, "float32") for side in (received, expected))
+    np.testing.assert_allclose(received, expected, atol=tolerance * np.abs(expected).max())
 
 
 def test_a_decoding_step_equals_the_full_pass(network):
@@ -41,7 +52,7 @@ def test_a_decoding_step_equals_the_full_pass(network):
     for index in range(TARGET.shape[1]):
         logits, cache = network.step(TARGET[:, index : index + 1], cache)
         steps.append(array(logits)[:, 0])
-    np.testing.assert_allclose(np.stack(steps, axis=1), full, atol=1e-5)
+    check_close(network, np.stack(steps, axis=1), full)
 
 
 def test_the_future_never_leaks(network):
@@ -54,7 +65,7 @@ def test_the_future_never_leaks(network):
 def test_padding_and_batch_mates_never_change_a_result(network):
     alone = array(network((SOURCE[1:, :3], TARGET[1:])))
     padded = np.pad(SOURCE, ((0, 0), (0, 3)))
-    np.testing.assert_allclose(array(network((padded, TARGET)))[1:], alone, atol=1e-5)
+    check_close(network, array(network((padded, TARGET)))[1:], alone)
 
 
 @pytest.mark.parametrize("fields", [KINDS[0], KINDS[-1]])

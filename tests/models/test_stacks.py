@@ -40,3 +40,11 @@ def test_a_mask_of_another_shape_is_named_with_the_shape_that_it_must_have(
         stack(*arguments, **{name: np.ones((2, 4, 6), bool)})
     assert f"`{name}` must have the axes " in str(caught.value)
     assert f"here {expected}. Received: {name} of shape (2, 4, 6)." in str(caught.value)
+
+
+def test_a_decoder_in_a_model_of_ones_own_gives_its_attention():
+    decoder = Decoder(TransformerConfig(29, model_dim=33, num_heads=3, num_decoder_layers=2))
+    target, source = keras.Input((5, 33)), keras.Input((7, 33))
+    outputs, scores = decoder(target, source, return_attention_scores=True)
+    assert outputs.shape == (None, 5, 33)
+    assert [weights.shape for weights in scores] == [(None, 3, 5, 7)] * 2

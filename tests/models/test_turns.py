@@ -79,6 +79,5 @@ def test_padding_and_batch_mates_change_nothing_and_cached_steps_equal_one_pass(
     cache = model.start_decoding(SOURCE_IDS, 4)
     for position in range(4):
         logits, cache = model.step(target_ids[:, position : position + 1], cache)
-        np.testing.assert_allclose(
-            ops.convert_to_numpy(logits)[:, 0], whole[:, position], atol=tolerance
-        )
+        logits = ops.convert_to_numpy(logits)[:, 0]
+        np.testing.assert_allclose(logits, whole[:, position], atol=tolerance)

@@ -63,30 +63,18 @@ KINDS = {
 def options(activation="swish", ssru=False, pre=False):
     """`special:model.yml`, padded with NULs to a multiple of 256."""
     sizes = {"width": WIDTH, "layers": LAYERS, "heads": HEADS, "inner": INNER}
-    cells = (
-        {"autoreg": "rnn", "cell": "ssru"} if ssru else {"autoreg": "self-attention", "cell": "gru"}
-    )
-    norms = (
-        {"preprocess": "n", "postprocess": "da"}
-        if pre
-        else {"preprocess": "", "postprocess": "dan"}
-    )
-    text = OPTIONS.format(**sizes, **cells, **norms, activation=activation).encode()
+    cell = ("rnn", "ssru") if ssru else ("self-attention", "gru")
+    norm = ("n", "da") if pre else ("", "dan")
+    sizes |= zip(("autoreg", "cell", "preprocess", "postprocess"), (*cell, *norm), strict=True)
+    text = OPTIONS.format(**sizes, activation=activation).encode()
     return np.frombuffer(text.ljust(-(-len(text) // 256) * 256, b"\0"), "int8")
 
 
 def sentencepiece_model(lines, size, **ids):
     model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines * 20),
-        model_writer=model,
-        vocab_size=size,
-        hard_vocab_limit=False,
-        normalization_rule_name="identity",
-        minloglevel=2,
-        num_threads=1,
-        **ids,
-    )
+    options = {"vocab_size": size, "hard_vocab_limit": False, "minloglevel": 2, "num_threads": 1}
+    options |= {"model_writer": model, "normalization_rule_name": "identity", **ids}
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines * 20), **options)
     return model.getvalue()
 
 
