@@ -1,8 +1,4 @@
-"""Changes one thing in a module, runs its tests, and prints the changes that no test notices.
-
-Needs pytest-cov. Tests run in a copy of the tree: first those that reach the changed line, then the
-others of their files. TensorFlow is imported once, and each change has a fork of that process.
-"""
+"""Changes one thing in a module, runs its tests, and prints the changes that no test notices."""
 
 import argparse
 import ast
@@ -17,7 +13,6 @@ import shutil
 import signal
 import sys
 import tempfile
-import types
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 NODES = {ast.Lt: ast.LtE, ast.Gt: ast.GtE, ast.Eq: ast.NotEq, ast.In: ast.NotIn, ast.Is: ast.IsNot}
@@ -26,9 +21,7 @@ NODES |= {new: old for old, new in NODES.items()}
 NAMES = {"min": "max", "minimum": "maximum", "any": "all", "index": "rindex", "floor": "ceil"}
 NAMES |= {"float32": "bfloat16", "int32": "int16", "float64": "float32", "int64": "int32"}
 NAMES |= {new: old for old, new in NAMES.items() if new not in NAMES} | {"removesuffix": "rstrip"}
-UNCHANGED = (ast.Raise, ast.JoinedStr, ast.Import, ast.ImportFrom)
 CHECKS = ("InputError", "Rejection", "show", "strict", "stacklevel")  # a function, an argument
-TYPES = {"annotation", "returns", "decorator_list", "type"}  # fields of nodes, also unchanged
 
 
 def swapped(values):
@@ -37,7 +30,7 @@ def swapped(values):
         parts = {type(getattr(node, "value", node)) for node in pair}  # A text is a docstring.
         is_simple = set(map(type, pair)) <= {ast.Assign, ast.AugAssign, ast.Expr}
         has_effect = is_simple and ast.Call in parts and ast.Constant not in parts
-        if has_effect or not isinstance(pair[0], ast.stmt):
+        if (has_effect or not isinstance(pair[0], ast.stmt)) and len(set(map(ast.dump, pair))) == 2:
             yield [*values[:i], *reversed(pair), *values[i + 2 :]]
 
 
@@ -50,10 +43,9 @@ def edits(node):
             yield "op", NODES[type(op)]()
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             yield "operand", ast.UnaryOp(ast.Not(), operand)
-        case ast.Constant(value=bool(value)):
-            yield "value", not value
-        case ast.Constant(value=int(value)):
-            yield from (("value", value + 1), ("value", value - 1))
+        case ast.Constant(value=int(value)):  # Also a bool.
+            new = [not value] if isinstance(value, bool) else [value + 1, value - 1]
+            yield from (("value", number) for number in new)
         case ast.Constant(value=x) | ast.Name(id=x) | ast.Attribute(attr=x) if x in NAMES:
             yield "attr" if hasattr(node, "attr") else node._fields[0], NAMES[x]
         case ast.Call(func=function, args=args, keywords=keywords):
@@ -70,13 +62,13 @@ def edits(node):
 def changes_of(node, lines=range(0)):
     """Yields every change below a node: the lines of its statement, a node, a field, its value."""
     name = getattr(getattr(node, "func", node), "id", getattr(node, "arg", ""))
-    if isinstance(node, UNCHANGED) or name in CHECKS:
+    if isinstance(node, ast.Raise | ast.JoinedStr | ast.Import | ast.ImportFrom) or name in CHECKS:
         return
     if isinstance(node, ast.stmt):
         end = node.body[0].lineno if hasattr(node, "body") else node.end_lineno + 1
         lines = range(node.lineno, max(end, node.lineno + 1))
     yield from ((lines, node, *edit) for edit in edits(node))
-    for field in sorted(set(node._fields) - TYPES):
+    for field in sorted({*node._fields} - {"annotation", "returns", "decorator_list", "type"}):
         value = getattr(node, field, None)
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST):
@@ -86,9 +78,8 @@ def changes_of(node, lines=range(0)):
 def chosen_changes(paths, count, seed):
     """Yields path, lines, new text and difference of changes of different lines."""
     trees, by_line = {path: ast.parse((ROOT / path).read_text("utf-8")) for path in paths}, {}
-    for path, tree in trees.items():
-        for change in changes_of(tree):
-            by_line.setdefault((path, change[0].start), []).append(change)
+    for path, change in ((p, change) for p in trees for change in changes_of(trees[p])):
+        by_line.setdefault((path, change[0].start), []).append(change)
     rng = random.Random(seed)
     for path, line in sorted(rng.sample(sorted(by_line), min(count, len(by_line)))):
         lines, node, field, value = rng.choice(by_line[path, line])
@@ -108,7 +99,7 @@ def in_a_fork(log, limit, arguments, first=()):
         resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
         os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1), os.dup2(1, 2)
         order = lambda items: items.sort(key=lambda item: item.nodeid not in first)  # noqa: E731
-        plugin = types.SimpleNamespace(pytest_collection_modifyitems=order)
+        plugin = argparse.Namespace(pytest_collection_modifyitems=order)
         with contextlib.suppress(BaseException):
             os._exit(sys.modules["pytest"].main(["-q", "-x", *arguments], [plugin]))
         os._exit(99)
@@ -119,22 +110,20 @@ def in_a_fork(log, limit, arguments, first=()):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("modules", nargs="+", help="modules to change")
     parser.add_argument("--tests", nargs="+", help="default: the folder that mirrors a module")
     for option, number in (("count", 20), ("seed", 0), ("limit", 120)):
         parser.add_argument(f"--{option}", type=int, default=number, help=f"default: {number}")
     options, folder = parser.parse_args(), tempfile.TemporaryDirectory()
-    work = pathlib.Path(folder.name)
+    log, tree = (pathlib.Path(folder.name, name) for name in ("log", "tree"))
     paths = [str(pathlib.Path(path).resolve().relative_to(ROOT)) for path in options.modules]
     mirrors = (path.replace("keras_transformer/", "tests/").rpartition("/") for path in paths)
-    mirrors = {folder if "/" in folder else f"tests/test_{name}" for folder, _, name in mirrors}
-    tests, log, tree = options.tests or sorted(mirrors), work / "log", work / "tree"
+    tests = options.tests or sorted({f if "/" in f else f"tests/test_{n}" for f, _, n in mirrors})
     changes = list(chosen_changes(paths, options.count, options.seed))
     shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".git", "*venv", "_build*"))
     os.chdir(tree)
-    # The copy is before an installed package, in this process and in those of tests. No bytecode
-    # is written, because equal sizes and times would hide a change.
+    # The copy is before an installed package. Bytecode would hide a change of equal size and time.
     sys.path[0] = os.environ["PYTHONPATH"] = str(tree)
     os.environ |= {"PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_NUM_THREADS": "1"}
     sys.dont_write_bytecode = True
