@@ -26,13 +26,8 @@ sys.path.append(str(pathlib.Path(__file__).parents[1]))
 # of the time of the tests that compile, and so does emitting each fusion through MLIR instead of as
 # LLVM code at once. XLA's own passes stay as they are; the demo runs with neither. Read when XLA is
 # first used, also by the processes that tests start.
-os.environ["XLA_FLAGS"] = " ".join(
-    (
-        os.environ.get("XLA_FLAGS", ""),
-        "--xla_backend_optimization_level=0",
-        "--xla_cpu_use_fusion_emitters=false",
-    )
-)
+FLAGS = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}"
 enable_compilation_cache()
 
 if BACKEND == "tensorflow":
@@ -96,29 +91,15 @@ def pytest_collection_finish():
 
 # With several processes each file goes to one of them, the longest first, so that the processes end
 # together.
-LONGEST = (
-    "tests/serving/",
-    "tests/test_kinds.py",
-    "tests/training/test_resume.py",
-    "tests/training/test_killed.py",
-    "tests/importing/",
-    "tests/cli/test_learned_run.py",
-    "tests/training/test_lora.py",
-    "tests/engine/test_scheduler.py",
-    "tests/decoding/test_search.py",
-    "tests/training/test_train.py",
-    "tests/models/test_transformer.py",
-    "tests/export/test_engines.py",
-    "tests/models/test_every_model.py",
-    "tests/benchmarks/",
-    "tests/training/test_backends.py",
-    "tests/export/saved_model/",
-    "tests/engine/test_model_engine_features.py",
-    "tests/test_architecture.py",
-    "tests/export/",
-    "tests/cli/test_main.py",
-    "tests/cli/test_demo.py",
-)
+LONGEST = """
+tests/serving/ tests/test_kinds.py tests/training/test_resume.py tests/training/test_killed.py
+tests/importing/ tests/cli/test_learned_run.py tests/training/test_lora.py
+tests/engine/test_scheduler.py tests/decoding/test_search.py tests/training/test_train.py
+tests/models/test_transformer.py tests/export/test_engines.py tests/models/test_every_model.py
+tests/benchmarks/ tests/training/test_backends.py tests/export/saved_model/
+tests/engine/test_model_engine_features.py tests/test_architecture.py tests/export/
+tests/cli/test_main.py tests/cli/test_demo.py
+""".split()
 
 # TensorFlow frees no program that XLA has compiled: a process that has grown so large gets no more
 # tests, and a new one takes its place.

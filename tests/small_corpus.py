@@ -51,26 +51,14 @@ def write_corpus(folder):
 def recipe_values(corpus, **training):
     """The dict of a recipe over a folder that `write_corpus` made."""
     files = {"source": "train.en", "target": "train.de"}
+    model = {"model_dim": 64, "num_heads": 2, "intermediate_dim": 128, "dropout": 0.0}
+    model |= {"num_encoder_layers": 1, "num_decoder_layers": 1, "normalize_first": True}
+    steps = {"epochs": 2, "batch_tokens": 512, "max_shapes": 1, "warmup_steps": 100}
     return {
         "data": {"folder": str(corpus), "train": files, "validation": files},
         "text": {"vocabulary_size": 150},
-        "model": {
-            "model_dim": 64,
-            "num_heads": 2,
-            "intermediate_dim": 128,
-            "num_encoder_layers": 1,
-            "num_decoder_layers": 1,
-            "dropout": 0.0,
-            "normalize_first": True,
-        },
-        "training": {
-            "epochs": 2,
-            "batch_tokens": 512,
-            "max_shapes": 1,
-            "warmup_steps": 100,
-            "sample_translations": 0,
-            **training,
-        },
+        "model": model,
+        "training": {**steps, "sample_translations": 0, **training},
         "decoding": {"beam_size": 2, "max_source_length": 48, "max_target_length": 32},
     }
 

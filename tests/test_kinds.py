@@ -61,9 +61,7 @@ def attending(tmp_path_factory):
     return base
 
 
-def test_a_recurrent_run_is_translated_evaluated_and_exported_as_a_transformers(
-    attending, capsys, tmp_path
-):
+def test_a_recurrent_run_is_evaluated_and_exported_as_a_transformers(attending, capsys, tmp_path):
     folder = attending / "run"
     history = RunFolder(folder).history()
     assert history[-1]["val_loss"] < 0.3 * history[0]["val_loss"]
@@ -155,9 +153,7 @@ def check_threads(engine):
             np.testing.assert_allclose(other, one, atol=1e-6)
 
 
-def test_a_classifier_is_trained_evaluated_and_exported_as_other_kinds(
-    labelling, capsys, monkeypatch
-):
+def test_a_classifier_is_trained_evaluated_and_exported_as_others(labelling, capsys, monkeypatch):
     scores = evaluated(labelling / "run", labelling, capsys)
     assert scores["accuracy"] == 1.0 and scores["labels"]["dog"]["texts"] == 2
     live = Translator.load(labelling / "run")

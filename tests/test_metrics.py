@@ -75,9 +75,8 @@ def test_the_loss_in_the_logs_does_not_depend_on_how_sentences_are_batched(rng):
     model.compile(loss=SmoothedCrossEntropy(0.1), metrics=[TokenLoss(0.1), Perplexity()])
     expected = reference.smoothed_loss(labels, logits, 0.1)
     evaluated = model.evaluate(Batches(batches), verbose=0, return_dict=True)
-    fitted = model.fit(
-        Batches(batches), shuffle=False, validation_data=Batches(batches), verbose=0
-    ).history
+    options = {"shuffle": False, "validation_data": Batches(batches), "verbose": 0}
+    fitted = model.fit(Batches(batches), **options).history
     np.testing.assert_allclose(evaluated["loss"], expected, rtol=1e-5)
     np.testing.assert_allclose(fitted["loss"], [expected], rtol=1e-5)
     np.testing.assert_allclose(fitted["val_loss"], [expected], rtol=1e-5)

@@ -32,9 +32,7 @@ SITE = [
     for path in sorted((ROOT / "docs").rglob("*.md"))
     if not {"_build", "_work"} & set(path.parts)
 ]
-BLOCKS = re.findall(
-    r"```python\n(.*?)```", README + OWN_TEXT.read_text(encoding="utf-8"), flags=re.DOTALL
-)
+BLOCKS = re.findall(r"```python\n(.*?)```", README + OWN_TEXT.read_text("utf-8"), re.DOTALL)
 
 
 def block_with(text):

@@ -1,13 +1,10 @@
 """The built site in a real browser; .ci/run builds it first. Elsewhere these tests are skipped."""
 
-import functools
-import http.server
 import json
 import pathlib
-import threading
 
 import pytest
-from browser import find_chromium
+from browser import Static, find_chromium
 
 SITE = pathlib.Path(__file__).parents[1] / "docs" / "_build"
 
@@ -22,20 +19,11 @@ pytestmark = [
 ]
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_):
-        pass
-
-
 @pytest.fixture(scope="module")
 def address():
-    server = http.server.ThreadingHTTPServer(
-        ("127.0.0.1", 0), functools.partial(Quiet, directory=SITE)
-    )
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
-    server.server_close()
+    server = Static(SITE)
+    yield server.url
+    server.stop()
 
 
 @pytest.mark.skipif(not (SITE / "translator").is_dir(), reason="needs npm while the site is built")

@@ -105,9 +105,7 @@ TURNS = dict(num_encoder_layers=2, num_decoder_layers=1, turn_layers=1, turn_id=
         (Transformer, TURNS, ["encoder.1.0", "cross.0.1"], [(2, 1), (2,), (1,)]),
     ],
 )
-def test_models_without_some_kind_of_attention_and_with_turns_are_pruned(
-    randomize, model_class, fields, names, left
-):
+def test_other_kinds_of_models_are_pruned(randomize, model_class, fields, names, left):
     sizes = dict(model_dim=8, num_heads=2, intermediate_dim=8)
     model = randomize(model_class(model_class.config_class(29, **sizes, **fields)))
     inputs = (SOURCE, TARGET) if model_class is Transformer else SOURCE

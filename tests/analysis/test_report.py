@@ -146,9 +146,7 @@ def test_each_picture_draws_the_arrays_that_it_was_given(rng):
     assert plots.png(plots.plot_heads(heads)).startswith(b"\x89PNG")
 
 
-def test_heads_are_measured_on_the_runs_samples_and_no_corpus_is_read(
-    engine, tmp_path, monkeypatch
-):
+def test_heads_are_measured_on_the_runs_samples_without_its_corpus(engine, tmp_path, monkeypatch):
     folder, recipe = RunFolder(tmp_path / "run"), Recipe.from_dict(recipe_values(tmp_path / "no"))
     folder.create(recipe, (engine.source_tokenizer, engine.target_tokenizer), {})
     save_model(engine.model, folder.model_file)

@@ -19,9 +19,8 @@ SIZES |= dict(num_encoder_layers=1, num_decoder_layers=1)
 def model():
     """Whatever it reads, it wants to end at once, and takes no other special id."""
     model, rng = Transformer(TransformerConfig(VOCABULARY, **SIZES)), np.random.default_rng(11)
-    model.set_weights(
-        [w.path.endswith("gamma") + 0.3 * rng.normal(size=w.shape) for w in model.weights]
-    )
+    for weight in model.weights:
+        weight.assign(weight.path.endswith("gamma") + 0.3 * rng.normal(size=weight.shape))
     # The last normalization moves its outputs by 1 each, so that an embedding of ones, on which
     # they sum up, gets a logit of about the width, and one of -1 as much below 0.
     model.decoder.blocks[-1].feed_forward_norm.beta.assign(np.ones(SIZES["model_dim"]))

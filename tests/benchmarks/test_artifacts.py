@@ -8,9 +8,7 @@ from benchmarks import artifacts
 pytestmark = pytest.mark.tensorflow
 
 
-def test_an_export_is_made_once_and_a_start_is_the_median_of_further_processes(
-    tmp_path, monkeypatch, capsys
-):
+def test_an_export_is_made_once_and_a_start_is_a_median_of_processes(tmp_path, monkeypatch, capsys):
     lines = ["Zwei Hunde spielen im Schnee .", "Ein Mann fährt auf einem Fahrrad ."]
     for name in ("source", "reference"):
         (tmp_path / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")

@@ -56,15 +56,9 @@ def test_good_pairs_that_are_removed_are_counted_by_their_rule(tmp_path, monkeyp
     command += ["--test", files["test.en"], files["test.de"], "--languages", "en", "de"]
     clean.main([*command, "--processes", "1"])
     captured = capsys.readouterr()
-    assert json.loads(captured.out) == {
-        "good_pairs": 6,
-        "removed_good_pairs": 1,
-        "removed_good_pairs_by_rule": {"numbers": 1},
-        "damaged_pairs": 5,
-        "removed_damaged_pairs": 3,
-        "recall": 0.6,
-        "precision": 0.75,
-        "removed_by_damage": {"copy": 0.6},
-        "examples_of_removed_good_pairs": {"numbers": [list(UNFAIR)]},
-    }
+    expected = {"good_pairs": 6, "removed_good_pairs": 1, "damaged_pairs": 5}
+    expected |= {"removed_good_pairs_by_rule": {"numbers": 1}, "removed_damaged_pairs": 3}
+    expected |= {"recall": 0.6, "precision": 0.75, "removed_by_damage": {"copy": 0.6}}
+    expected["examples_of_removed_good_pairs"] = {"numbers": [list(UNFAIR)]}
+    assert json.loads(captured.out) == expected
     assert "| copy | 60.0% |" in captured.err

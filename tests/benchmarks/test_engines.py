@@ -28,9 +28,7 @@ def test_a_wrong_list_of_engines_is_a_users_mistake(monkeypatch, names, of_text,
     assert "ctranslate2" not in choose_engines()
 
 
-def test_the_forced_search_takes_the_best_id_but_the_end_at_every_step(
-    model, source_ids, nine_steps
-):
+def test_a_forced_search_takes_the_best_id_but_the_end_at_every_step(model, source_ids, nine_steps):
     ids = np.array(nine_steps[1])
     assert ids.shape == (len(source_ids), 9)
     read = np.pad(ids, ((0, 0), (1, 0)), constant_values=BOS_ID)[:, :-1]

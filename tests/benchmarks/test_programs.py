@@ -28,11 +28,7 @@ def test_a_program_says_how_it_is_run(name, capsys):
 
 def test_options_are_the_parameters_of_a_function(monkeypatch, capsys):
     def first(
-        paths: Sequence[str],
-        /,
-        size: int,
-        rates: Sequence[float] = (0.5, 1.0),
-        fast: bool = False,
+        paths: Sequence[str], /, size: int, rates: Sequence[float] = (0.5, 1.0), fast: bool = False
     ) -> list:
         """Does one thing.
 

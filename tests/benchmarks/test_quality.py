@@ -160,17 +160,13 @@ def test_terms_of_a_glossary_are_constraints_or_annotations(by):
         ("clean", {"all", "damaged", "half", "cleaned"}),
     ],
 )
-def test_each_experiment_gives_commands_that_are_understood(
-    experiment, names, tmp_path, monkeypatch, capsys
-):
+def test_each_experiment_gives_known_commands(experiment, names, tmp_path, monkeypatch, capsys):
     data, work = write_corpus(tmp_path / "data"), tmp_path / "work"
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe_values(data)))
     terms = [{"terms": "none", "BLEU": 30.5}]
     answers = {"evaluate": {"bleu": 31.25, "chrf": 55.5}, "glossary": terms, "clean": {}}
     answers["noise"] = {"typos": {"all": 20.5, "noise": 25.5}}
-    answers["synthesize"] = {
-        "train": [{"name": "bt", "source": str(work / "mono.de"), "tag": "bt"}]
-    }
+    answers["synthesize"] = {"train": [{"name": "bt", "source": f"{work}/mono.de", "tag": "bt"}]}
     trained = {}
 
     def call(*words, module="keras_transformer", stdout):

@@ -134,13 +134,8 @@ def test_a_malformed_line_is_dropped_and_counted(tmp_path, without):
     lines[0] = f"{lines[0]}\t0.93"
     lines[2:5] = PAIRS[2][0], f"{lines[3]}\udcff", f"{lines[4]}\t"
     tsv = write(tmp_path, "x.tsv", lines), None
-    sides = [
-        PAIRS[0],
-        ("One", "\udcff"),
-        ("A\tdog", "Ein Hund"),
-        ("A cat", "Eine\tKatze"),
-        PAIRS[1],
-    ]
+    malformed = [("One", "\udcff"), ("A\tdog", "Ein Hund"), ("A cat", "Eine\tKatze")]
+    sides = [PAIRS[0], *malformed, PAIRS[1]]
     corpora, out = [tsv, write_pairs(tmp_path, "y", sides)], tmp_path / "out"
     report = clean_corpora(corpora, out, processes=1, without=without, duplicates="keep")
     assert read(out / "x.tsv") == [lines[1], lines[5]]

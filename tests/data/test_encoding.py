@@ -113,9 +113,7 @@ def files(tmp_path):
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 50])
-def test_files_give_what_their_texts_give_in_memory_or_from_a_cache(
-    files, tmp_path, chunk, monkeypatch
-):
+def test_files_give_what_texts_give_in_memory_or_from_a_cache(files, tmp_path, chunk, monkeypatch):
     monkeypatch.setattr(encoding, "_CHUNK", chunk)
     expected, report = encode(PAIRS)
     for cache in (None, tmp_path / "cache", tmp_path / "cache"):
@@ -172,9 +170,7 @@ def test_a_damaged_cache_is_an_error_and_a_failure_leaves_none(files, tmp_path):
     assert not (cache / "x").exists()
 
 
-def test_the_second_of_two_that_encode_at_once_uses_what_the_first_one_wrote(
-    files, tmp_path, capsys
-):
+def test_the_second_of_two_that_encode_at_once_uses_what_the_first_wrote(files, tmp_path, capsys):
     cache, started, go = tmp_path / "cache", threading.Event(), threading.Event()
 
     class Slow(Words):
