@@ -14,8 +14,8 @@ from keras_transformer.data.batching import (
 from keras_transformer.data.noise import PairNoise
 from keras_transformer.data.pairs import EncodedPairs, offsets_of
 from keras_transformer.errors import InputError
-from keras_transformer.ids import BOS_ID, EOS_ID, NO_LABEL, PAD_ID, UNK_ID
-from keras_transformer.options import check, check_positive, check_rate
+from keras_transformer.ids import BOS_ID, EOS_ID, NO_LABEL, PAD_ID
+from keras_transformer.options import check, check_positive
 
 if TYPE_CHECKING:
     import keras
@@ -46,8 +46,6 @@ class ParallelDataset:
             validation compiles no other shapes. `batch_tokens` and `max_shapes` then do nothing.
         copies: Number of copies of all rows in a batch, one below the other. The attributes count
             one copy.
-        cut_share: Share of the inputs' tokens that the second of two copies replaces by the unknown
-            token, other tokens in each epoch (SimCut).
         accumulation_steps: Number of batches per optimizer step. If it is above 1, batches have a
             third part, sample weights, float32 `(batch,)`. With them the mean of the gradients of
             the batches' *sums* is the gradient of the mean over all tokens of the step. Batches of
@@ -98,7 +96,6 @@ class ParallelDataset:
         seed: int = 0,
         shapes: Sequence[tuple[int, int]] | None = None,
         copies: int = 1,
-        cut_share: float = 0.0,
         accumulation_steps: int = 1,
         host: int = 0,
         hosts: int = 1,
@@ -110,12 +107,10 @@ class ParallelDataset:
     ):
         check("seed", seed, "an integer of at least 0", int, 0)
         self.pairs, self.shuffle, self.seed = pairs, bool(shuffle), seed
-        check_rate("cut_share", cut_share)
         check_positive(copies=copies, accumulation_steps=accumulation_steps)
         check_positive(hosts=hosts, shards=shards)
         check("host", host, "an index below `hosts`", int, 0, hosts - 1)
         self.copies, self.accumulation_steps = copies, accumulation_steps
-        self.cut_share = cut_share
         self.host, self.hosts, self.shards = host, hosts, shards
         self._lengths = pairs.lengths
         stretches, longest = ([], 0) if noise is None else noise.stretches(pairs)
@@ -193,9 +188,6 @@ class ParallelDataset:
 
     def _batch(self, plan, step, epoch):
         inputs, labels = self._fill(*self._read(*plan[step], epoch), self.shapes[plan[step][0]])
-        if self.cut_share:
-            rng = np.random.default_rng((self.seed, epoch, step, 0))
-            inputs = tuple(self._cut(array, rng) for array in inputs)
         if self.accumulation_steps == 1:
             return inputs, labels
         first = step // self.accumulation_steps * self.accumulation_steps
@@ -203,15 +195,6 @@ class ParallelDataset:
         tokens = sum(self._predictions(*self._read(*rows, epoch)) for rows in step_plan)
         tokens *= self.copies
         return inputs, labels, np.full(len(labels), len(step_plan) / tokens, "float32")
-
-    def _cut(self, ids, rng):
-        # For the rows of all hosts, so that the batch does not depend on the number of hosts.
-        random_numbers = rng.random((self.hosts * len(ids) // 2, ids.shape[1]))
-        is_cut = np.concatenate(
-            [np.zeros_like(random_numbers, bool), random_numbers < self.cut_share]
-        )
-        is_cut = np.split(is_cut, self.hosts)[self.host]
-        return np.where(is_cut & (ids > EOS_ID), np.int32(UNK_ID), ids)
 
     def _read(self, index, rows, kinds, epoch):
         """Returns pairs and the rows of a batch in them; with noise these are new pairs."""

@@ -35,8 +35,6 @@ from keras_transformer.training.recipe import NamedFiles, Recipe
 
 Tokenizers = tuple[Tokenizer, Tokenizer | Labels]
 PARTS = ("train", "validation")
-# The share of tokens in Gao et al. 2022 (SimCut).
-_CUT_SHARE = 0.05
 
 
 class Corpus:
@@ -235,7 +233,6 @@ class Corpus:
         data, training = self.recipe.data, self.recipe.training
         weights = {corpus.name: corpus.weight for corpus in data.corpora("train")}
         dataset_class = LabelledDataset if self.recipe.gives_labels else ParallelDataset
-        needs_copy = training.r_drop is not None or training.simcut is not None
         return dataset_class(
             pairs,
             batch_tokens=training.batch_tokens,
@@ -244,8 +241,7 @@ class Corpus:
             shuffle=is_training,
             seed=training.seed,
             shapes=shapes,
-            copies=2 if needs_copy else 1,
-            cut_share=_CUT_SHARE if is_training and training.simcut is not None else 0.0,
+            copies=1 if training.r_drop is None else 2,
             accumulation_steps=training.accumulation_steps if is_training else 1,
             host=host.index,
             hosts=host.count,

@@ -80,7 +80,7 @@ def train(
         check_plots()
     check_tokenizer(recipe.data.bleu_tokenizer)
     recipe.check_files()
-    with host.translate_peer_failures():
+    with host.convert_peer_errors():
         folder = RunFolder(host.folder(output, resume))
         with locked_folder(folder.path):
             folder.owned().restore()
@@ -290,7 +290,7 @@ class Run(RunState):
             run_callbacks.Throughput(self),
         ]
         if training.selects_by_translations or len(self.datasets) > 2:
-            callbacks.append(run_callbacks.MoreValidation(self))
+            callbacks.append(run_callbacks.TranslationMetrics(self))
         callbacks.append(TensorBoard(self))
         if self.start.step or training.checkpoint_every_minutes is not None:
             callbacks.append(run_callbacks.StepCheckpoints(self))

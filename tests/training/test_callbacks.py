@@ -88,7 +88,7 @@ def test_bleu_is_that_of_the_averaged_models_translations(make_run):
     model.set_weights([np.full((1, 1), 3.0)])  # its average is still the first value
     run = make_run(select_by="bleu")
     run.engine, run.validation = Engine(), list(zip(["x", "y"], references, strict=True))
-    callback = attach(callbacks.MoreValidation(run), model)
+    callback = attach(callbacks.TranslationMetrics(run), model)
     for expected in (100.0, 0.0):
         logs = {}
         callback.on_epoch_end(0, logs)
@@ -106,7 +106,7 @@ def text_scores(run, translations):
     run.engine = types.SimpleNamespace(translate=lambda texts, **options: answers)
     run.validation = list(zip(["x", "y"], ZH, strict=True))
     logs = {}
-    attach(callbacks.MoreValidation(run), FakeModel()).on_epoch_end(0, logs)
+    attach(callbacks.TranslationMetrics(run), FakeModel()).on_epoch_end(0, logs)
     return logs
 
 
