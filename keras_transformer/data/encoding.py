@@ -375,8 +375,8 @@ class PairEncoder:
                 + "."
             )
         is_kept = reasons == _KEPT
-        sides = [array for side in self._sides for array in side.finish(is_kept[passed])]
-        return EncodedPairs(*sides, lines[is_kept], _sizes(report)), report
+        source, target = (side.finish(is_kept[passed]) for side in self._sides)
+        return EncodedPairs(*source, *target, lines[is_kept], _sizes(report)), report
 
 
 class _Side:

@@ -44,17 +44,15 @@ def iterate_pairs(
             yield sentence, translation
         return
     sides = [iterate_lines(path, errors=errors) for path in (source, target)]
-    for number, pair in enumerate(itertools.zip_longest(*sides)):
-        if None in pair:
-            counts = [number + (line is not None) for line in pair]
-            counts = [
-                count + sum(1 for _ in side) for count, side in zip(counts, sides, strict=True)
-            ]
+    for number, (sentence, translation) in enumerate(itertools.zip_longest(*sides)):
+        if sentence is None or translation is None:
+            counts = [number + (line is not None) for line in (sentence, translation)]
+            counts = [count + len(list(side)) for count, side in zip(counts, sides, strict=True)]
             raise InputError(
                 "Aligned files must have the same number of lines. Received: "
                 f"{source} with {counts[0]} lines, {target} with {counts[1]} lines."
             )
-        yield pair
+        yield sentence, translation
 
 
 def read_pairs(

@@ -165,7 +165,8 @@ class Run(RunState):
             show(advice)
         named_pairs = corpus.first_validation_pairs()
         names, self.validation = map(list, zip(*named_pairs, strict=True))
-        self._validation_names = names if len(set(names)) > 1 else []
+        has_several = len(self.recipe.data.corpora("validation")) > 1
+        self._validation_names = names if has_several else []
         if not self.recipe.with_sources:  # Samples continue a few words.
             words = (text.split()[:_PROMPT_WORDS] for _, text in self.validation)
             prompts = zip(map(" ".join, words), self.validation, strict=True)

@@ -274,6 +274,9 @@ def test_several_corpora_have_tags_weights_and_reports_of_their_own(corpora, tmp
     corpora["data"]["cache"] = str(tmp_path / "cache") if cached else None
     corpus = Corpus(Recipe.from_dict(corpora))
     assert {"there.source", "back.target"} <= set(corpus.digests["train"])
+    (there, first), (back, second), *more = corpus.first_validation_pairs()
+    assert (there, back, len(more)) == ("there", "back", 46)
+    assert (first[1], second[1]) == PAIRS[0][::-1]
     tokenizers = corpus.tokenizers()
     assert tokenizers[0].tags == ("2de", "2en")
     for _ in range(1 + cached):
