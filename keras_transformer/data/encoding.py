@@ -375,8 +375,11 @@ class PairEncoder:
                 + "."
             )
         is_kept = reasons == _KEPT
-        source, target = (side.finish(is_kept[passed]) for side in self._sides)
-        return EncodedPairs(*source, *target, lines[is_kept], _sizes(report)), report
+        (source, source_offsets), (target, target_offsets) = (
+            side.finish(is_kept[passed]) for side in self._sides
+        )
+        sides = source, source_offsets, target, target_offsets
+        return EncodedPairs(*sides, lines[is_kept], _sizes(report)), report
 
 
 class _Side:
