@@ -90,10 +90,7 @@ def test_random_rows_keep_what_a_sort_keeps(compiled):
     check()
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"top_k": 5, "top_p": 0.9}, {"temperature": 1.3, "top_k": 9}],
-)
+@pytest.mark.parametrize("options", [{"top_k": 5, "top_p": 0.9}, {"temperature": 1.3, "top_k": 9}])
 def test_the_draws_are_those_of_the_numpy_oracle(rng, options):
     # `uniform` gives the same bits on each backend: see test_random_numbers.py.
     logits = rng.normal(scale=2.0, size=(101, 3, 29)).astype("float32")

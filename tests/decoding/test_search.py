@@ -227,9 +227,7 @@ def test_a_single_sentence_of_up_to_64_tokens_is_one_loop(varied, rows, capacity
 
 
 @pytest.mark.tensorflow
-def test_loops_of_growing_capacity_find_what_one_finds_and_can_share_their_body(
-    varied, compiled_search, monkeypatch
-):
+def test_loops_of_growing_capacity_find_what_one_finds(varied, compiled_search, monkeypatch):
     import tensorflow as tf
 
     model, traced = varied("pre_norm"), []

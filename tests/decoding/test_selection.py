@@ -4,11 +4,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.decoding.selection import (
-    first_argmax,
-    largest_of_rows,
-    log_sums_and_maxima,
-)
+from keras_transformer.decoding.selection import first_argmax, largest_of_rows, log_sums_and_maxima
 
 
 @pytest.mark.parametrize("shape", [(2003,), (5, 7), (3, 5, 11), (4, 1)])
@@ -52,9 +48,7 @@ def test_the_largest_of_rows_are_those_of_a_sort(rng, rows, length, count):
 
 @pytest.mark.parametrize("levels", [1, 2, 5])
 @pytest.mark.parametrize("rows, length, count", [(3, 389, 6), (2, 300, 7), (1, 257, 2), (4, 5, 3)])
-def test_of_equal_sums_the_first_row_and_then_the_first_place_is_chosen(
-    rng, rows, length, count, levels
-):
+def test_of_equal_sums_the_first_row_and_place_is_chosen(rng, rows, length, count, levels):
     values = rng.integers(0, levels, size=(13, rows, length))
     # The level of a row's offset makes its values equal to other ones of another row.
     check_largest(values, rng.integers(0, 2, size=(13, rows)), count)

@@ -342,15 +342,7 @@ def test_each_part_of_a_split_text_has_the_tag_of_the_whole(tag, spaces):
 
 @pytest.mark.parametrize(
     ("count", "width", "beam_size", "rows"),
-    [
-        (1000, 128, 4, 8),
-        (32, 128, 1, 8),
-        (1000, 128, 1, 16),
-        (63, 1024, 4, 16),
-        (1000, 512, 4, 32),
-    ],
+    [(1000, 128, 4, 8), (32, 128, 1, 8), (1000, 128, 1, 16), (63, 1024, 4, 16), (1000, 512, 4, 32)],
 )
-def test_rows_per_batch_grow_with_the_width_and_with_the_text_in_greedy_search(
-    count, width, beam_size, rows
-):
+def test_rows_per_batch_grow_with_the_width_and_in_greedy_search(count, width, beam_size, rows):
     assert batch_rows(count, width, beam_size) == rows

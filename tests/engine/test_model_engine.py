@@ -45,9 +45,7 @@ def check_same(received, reference):
     assert [t.text for t in received] == [t.text for t in reference]
     for field in ("score", "log_probability"):
         np.testing.assert_allclose(
-            [getattr(t, field) for t in received],
-            [getattr(t, field) for t in reference],
-            atol=1e-5,
+            [getattr(t, field) for t in received], [getattr(t, field) for t in reference], atol=1e-5
         )
 
 

@@ -10,10 +10,7 @@ def test_the_best_of_a_split_text_are_the_best_sums_of_its_parts():
     first = dataclasses.replace(Translation("a", -1), alternatives=(Translation("b", -2),))
     second = dataclasses.replace(Translation("c", -2), alternatives=(Translation("d", -2.5),))
     whole = Translation.joined([first, second])
-    assert [(t.text, t.score) for t in (whole, *whole.alternatives)] == [
-        ("a c", -3),
-        ("a d", -3.5),
-    ]
+    assert [(t.text, t.score) for t in (whole, *whole.alternatives)] == [("a c", -3), ("a d", -3.5)]
     assert whole.parts == (first, second)
 
 

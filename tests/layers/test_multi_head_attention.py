@@ -240,7 +240,7 @@ def test_dropout_drops_attention_weights_while_training(rng, randomize):
 
 
 @pairwise(num_kv_heads=[1, 2, 6], positions=[None, "rotary", "relative"], window=[None, 1, 2, 4])
-def test_shared_keys_windows_and_positions_equal_the_numpy_oracle(
+def test_keys_windows_and_positions_equal_the_oracle(
     rng, randomize, num_kv_heads, positions, window
 ):
     inputs = rng.normal(size=(BATCH, 7, QUERY_WIDTH)).astype("float32")
@@ -270,9 +270,7 @@ def test_shared_keys_windows_and_positions_equal_the_numpy_oracle(
     causal=[False, True],
     args=[{}, {"num_kv_heads": 1, "positions": "rotary", "key_dim": 10}, {"positions": "relative"}],
 )
-def test_what_is_seen_of_a_long_sequence_is_the_same_block_by_block(
-    rng, randomize, length, axes, causal, args
-):
+def test_a_long_sequence_is_the_same_block_by_block(rng, randomize, length, axes, causal, args):
     """Without the weights it is computed in blocks, with them it is not."""
     inputs = rng.normal(size=(BATCH, length, QUERY_WIDTH)).astype("float32")
     layer = attention(randomize, inputs.shape, inputs.shape, **{"sliding_window": 3, **args})

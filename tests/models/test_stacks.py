@@ -27,9 +27,7 @@ def test_every_block_is_made_as_the_configuration_says(stack_class):
         (TurnEncoder, "padding_mask", (2, 5)),
     ],
 )
-def test_a_mask_of_another_shape_is_named_with_the_shape_that_it_must_have(
-    stack_class, name, expected
-):
+def test_a_mask_of_another_shape_is_named_with_the_shape_it_needs(stack_class, name, expected):
     sizes = dict(model_dim=33, num_heads=3, intermediate_dim=13)
     layers = dict(num_encoder_layers=1, num_decoder_layers=1, turn_layers=1, turn_id=4)
     inputs = [np.ones((2, length, 33), "float32") for length in (5, 7)]

@@ -23,9 +23,7 @@ def values(tmp_path):
     return recipe_values(write_corpus(tmp_path))
 
 
-def test_a_joint_vocabulary_is_learned_from_both_sides_and_another_one_from_its_side(
-    values, tmp_path
-):
+def test_a_joint_vocabulary_is_learned_from_both_sides_another_from_its_side(values, tmp_path):
     files = tmp_path / "train.en", tmp_path / "train.de"
     for sample in (None, 1000):
         values["text"]["sample_sentences"] = sample
@@ -81,9 +79,7 @@ def test_a_language_models_sample_is_of_its_lines_alone(values, tmp_path):
 
 
 @pytest.mark.parametrize("cached", [False, True])
-def test_lines_have_the_numbers_of_the_files_and_no_held_out_pair_is_trained_on(
-    values, tmp_path, monkeypatch, cached
-):
+def test_lines_have_the_files_numbers_without_held_out_pairs(values, tmp_path, monkeypatch, cached):
     monkeypatch.setattr("keras_transformer.data.encoding._CHUNK", 7)
     # Held out are lines 3, 6, …; line 4 is equal to line 3, and lines 8 and 11 have no text.
     pairs = [*PAIRS[:3], PAIRS[2], *PAIRS[4:7], ("", ""), *PAIRS[8:10], ("", "x"), *PAIRS[11:]]
@@ -179,9 +175,7 @@ def test_tokens_of_a_language_model_are_its_targets(values):
         ("", "01", "train.tsv, line 1", ""),
     ],
 )
-def test_a_label_that_was_not_trained_on_is_one_line(
-    labelled, tmp_path, first, names, where, label
-):
+def test_a_label_that_is_not_trained_is_one_line(labelled, tmp_path, first, names, where, label):
     text = (tmp_path / "train.tsv").read_text("utf-8")
     (tmp_path / "train.tsv").write_text(first + text[1:], encoding="utf-8")
     texts, _ = Corpus(labelled).tokenizers()
