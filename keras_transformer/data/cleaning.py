@@ -29,7 +29,7 @@ from keras_transformer.files import (
     write_whole,
     writing,
 )
-from keras_transformer.options import check_choice, declared, option
+from keras_transformer.options import check_choice, option, options_class
 from keras_transformer.owned_folder import OwnedFolder
 from keras_transformer.text.placeholders import ADDRESS
 
@@ -73,7 +73,7 @@ _ASKS_WITHOUT_MARK = regex.compile(
 )
 
 
-@declared
+@options_class
 class PairRules:
     """Rules for the text of a pair, and their limits."""
 
@@ -324,7 +324,7 @@ _EXAMPLES = 3
 _EDGES = np.linspace(-3, 3, 61)  # base-2 logarithms of length ratios
 
 
-@declared
+@options_class
 class CleanOptions(PairRules):
     """Rules for the text of a pair, and for the corpus."""
 

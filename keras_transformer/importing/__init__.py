@@ -20,7 +20,7 @@ from keras_transformer.importing.vocabulary import tokenizer_of
 from keras_transformer.importing.weights import fill
 from keras_transformer.models import Transformer
 from keras_transformer.models.config import TransformerConfig
-from keras_transformer.options import validated
+from keras_transformer.options import parse_options
 from keras_transformer.owned_folder import locked_folder
 from keras_transformer.text import Tokenizer
 
@@ -109,7 +109,7 @@ def import_run(
         model, source_tokenizer, target_tokenizer, decoding = imported
         fields = model.config.to_dict()
         is_joint = source_tokenizer == target_tokenizer or fields["tie_embeddings"] == "all"
-        defaults = validated(DecodingSection, decoding | limits, f"{folder}: ")
+        defaults = parse_options(DecodingSection, decoding | limits, f"{folder}: ")
         of_tokenizer = ("vocabulary_size", "target_vocabulary_size", "turn_id")
         sections = {
             "text": {"vocabulary_size": source_tokenizer.vocabulary_size, "joint": is_joint},
