@@ -101,6 +101,8 @@ def test_given_translations_are_scored(engines_of, format):
                 np.testing.assert_allclose(*values, atol=1e-4)
     with pytest.raises(InputError, match="a target for each source. Received: 1 sources and 0"):
         exported.score(["a"], [])
+    with pytest.raises(InputError, match="`batch_size` must be a positive integer"):
+        exported.score(["a"], ["b"], batch_size=0)
 
 
 @pytest.mark.parametrize("format", ["litert", "ctranslate2"])
@@ -232,6 +234,7 @@ def test_the_command_translates_without_tensorflow_or_keras(engines_of, folder_o
         ("ctranslate2", {"max_length": 99}, "`max_length` must be at most 17"),
         ("ctranslate2", {"early_stopping": True}, "`early_stopping` is fixed at False"),
         ("ctranslate2", {"n_best": 4}, "`n_best` must be at most `beam_size`"),
+        ("ctranslate2", {"batch_size": 0}, "`batch_size` must be a positive integer"),
     ],
 )
 def test_an_option_that_it_does_not_have_is_one_line(engines_of, format, options, message):
