@@ -29,7 +29,7 @@ def _number(default, meaning):
     return option(default, meaning, ge=0, lt=FLOAT32)
 
 
-# Each class below adds options to the class before it. All lists of names are made of their fields.
+# Each class below adds options to the class before it. Lists of names are made of their fields.
 
 
 @inherited

@@ -2,8 +2,9 @@
 
 import functools
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 
 import tensorflow as tf
 from keras import ops
@@ -201,15 +202,6 @@ def ended(ids, longest):
     return tf.concat([ids, tf.fill([ids.nrows(), 1], EOS_ID)], axis=1)
 
 
-class ExtraOutputs(NamedTuple):
-    """Results of a search in addition to its hypotheses."""
-
-    # Function of a chunk's padded source ids, the ids of its best hypotheses and its number of
-    # sentences, to a dict of tensors.
-    compute: Callable[..., dict]
-    initial: dict  # the tensors of the whole batch before the search
-
-
 class Signatures:
     """Signatures of a model that writes text.
 
@@ -264,7 +256,7 @@ class Signatures:
         temperature, top_p = sampling_inputs["temperature"], sampling_inputs["top_p"]
         sampling_inputs["temperature"] = tf.where(temperature > 1e-6, temperature, 1e-6)
         sampling_inputs["top_p"] = tf.where(top_p < 1.0, tf.maximum(top_p, 1e-9), 1.0)
-        return self._best(text, self._compiled.sample, sampling_inputs)
+        return self._best(text, self._compiled.sample, **sampling_inputs)
 
     def score(self, source, target):
         message = "There must be a target for each source."
@@ -292,14 +284,14 @@ class Signatures:
         source_ids = _trimmed(tf.where(is_present[:, None], dense_ids, PAD_ID))
         longest = tf.shape(source_ids)[1]
 
-        def attend(padded_ids, target_ids, count):
-            alignment = self._compiled.align(padded_ids, target_ids)[:count]
+        def search(padded_ids):
+            outputs = self._compiled.beam(padded_ids)
+            alignment = self._compiled.align(padded_ids, outputs["ids"][:, 0])
             alignment = widen(widen(alignment, longest, axis=2), self._width, axis=1)
-            return {"alignment": alignment}
+            return {**outputs, "alignment": alignment}
 
-        initial = {"alignment": tf.zeros([tf.size(text), self._width, longest])}
-        extra_outputs = ExtraOutputs(attend, initial)
-        outputs = self._translate(text, self._compiled.beam, 1, extra_outputs=extra_outputs)
+        extra_outputs = {"alignment": tf.zeros([tf.size(text), self._width, longest])}
+        outputs = self._translate(text, search, 1, extra_outputs=extra_outputs)
         target_ids = _trimmed(outputs["ids"][:, 0])
         return {
             **{name: outputs[name][:, 0] for name in self._output_names},
@@ -327,22 +319,26 @@ class Signatures:
 
     # Parts that signatures share.
 
-    def _best(self, text, search, sampling_inputs=None):
+    def _best(self, text, search, **sampling_inputs):
         outputs = self._translate(text, search, 1, sampling_inputs)
         return {name: outputs[name][:, 0] for name in self._output_names}
 
-    def _translate(self, text, search, n_best, sampling_inputs=None, extra_outputs=None):
+    def _translate(self, text, search, n_best, *arguments, **options):
         """Calls `_search_in_chunks` for texts, and adds the texts of the hypotheses."""
         ids = self._texts.ids(text)
         is_searched = self._texts.is_present(text, ids)
-        outputs = self._search_in_chunks(
-            ids, is_searched, search, n_best, sampling_inputs, extra_outputs
-        )
+        outputs = self._search_in_chunks(ids, is_searched, search, n_best, *arguments, **options)
         texts = self._texts.detokenize(tf.reshape(outputs["ids"], [-1, self._width]))
         return {**outputs, "translation": tf.reshape(texts, [-1, n_best])}
 
     def _search_in_chunks(
-        self, ids, is_searched, search, n_best, sampling_inputs=None, extra_outputs=None
+        self,
+        ids,
+        is_searched,
+        search,
+        n_best,
+        sampling_inputs=MappingProxyType({}),
+        extra_outputs=MappingProxyType({}),
     ):
         """Returns ids and numbers of the hypotheses of any number of sentences.
 
@@ -351,40 +347,38 @@ class Signatures:
             is_searched: Bool `(batch,)`; False for sentences that get empty results.
             search: One of `CompiledSearches`.
             n_best: Number of hypotheses per sentence.
-            sampling_inputs: Dict of tensors `(batch,)` that `search` also takes.
-            extra_outputs: `ExtraOutputs`.
+            sampling_inputs: Tensors `(batch,)` by name that `search` also takes.
+            extra_outputs: Tensors `(batch, …)` by name that `search` also returns, with their
+                values for sentences that are not searched.
         """
-        extra_outputs = extra_outputs or ExtraOutputs(lambda *_: {}, {})
 
         def call(indices):
-            arguments = [self.shapes.pad_sources(ids, indices)]
-            if sampling_inputs is not None:
-                rows = self.shapes.rows
-                padded = {
-                    name: pad_rows(values, indices, rows)
-                    for name, values in sampling_inputs.items()
-                }
-                arguments.append(padded)
-            outputs, count = search(*arguments), tf.size(indices)
-            best = {name: values[:count, :n_best] for name, values in outputs.items()}
-            # Where a sentence has fewer hypotheses than `n_best`, the last places are empty.
-            is_missing = best["score"] < NEG_INF / 2
-            best_ids = tf.where(is_missing[:, :, None], PAD_ID, best["ids"])
-            numbers = {
-                name: tf.where(is_missing, -math.inf, best[name])
-                if best[name].dtype.is_floating
-                else best[name]
-                for name in self._number_names
+            padded_inputs = {
+                name: pad_rows(values, indices, self.shapes.rows)
+                for name, values in sampling_inputs.items()
             }
-            extra = extra_outputs.compute(arguments[0], outputs["ids"][:, 0], count)
-            return {"ids": widen(best_ids, self._width, axis=2), **numbers, **extra}
+            source_ids, count = self.shapes.pad_sources(ids, indices), tf.size(indices)
+            outputs = search(source_ids, padded_inputs) if padded_inputs else search(source_ids)
+            numbers = {name: outputs[name][:count, :n_best] for name in self._number_names}
+            # Where a sentence has fewer hypotheses than `n_best`, the last places are empty.
+            is_missing = numbers["score"] < NEG_INF / 2
+            best_ids = outputs["ids"][:count, :n_best]
+            best_ids = tf.where(is_missing[:, :, None], PAD_ID, best_ids)
+            for name, values in numbers.items():
+                if values.dtype.is_floating:
+                    numbers[name] = tf.where(is_missing, -math.inf, values)
+            return {
+                "ids": widen(best_ids, self._width, axis=2),
+                **numbers,
+                **{name: outputs[name][:count] for name in extra_outputs},
+            }
 
         batch = tf.size(is_searched)
         empty_score = tf.tile([[0.0] + [-math.inf] * (n_best - 1)], [batch, 1])
         initial = {
             "ids": tf.zeros([batch, n_best, self._width], tf.int32),
             **dict.fromkeys(self._number_names, empty_score),
-            **extra_outputs.initial,
+            **extra_outputs,
         }
         if "continuation_length" in initial:
             initial["continuation_length"] = tf.zeros([batch, n_best], tf.int32)
