@@ -139,6 +139,29 @@ def test_the_core_never_imports_tensorflow_and_decoding_late_and_in_one_file_onl
     assert uses == {("decoding", "programs.py", True)}
 
 
+def is_length_penalty(node):
+    """Whether an expression looks like one: a variable to a variable power, or a choice of one."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        sides = [{type(inner) for inner in ast.walk(side)} for side in (node.left, node.right)]
+        return all({ast.Name, ast.Attribute} & kinds for kinds in sides)
+    if isinstance(node, ast.Call):
+        function = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        return function in ("pow", "power", "float_power", "length_penalty", "penalty")
+    return isinstance(node, ast.Compare) and "length_normalization ==" in ast.unparse(node)
+
+
+def test_only_the_ranking_computes_a_length_penalty():
+    computing = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in sources()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if is_length_penalty(node)
+    }
+    # Wavelengths, the sizes of corpora to the power of 1 / temperature, the length of blocks.
+    other_powers = {"analysis/positions.py", "data/batching.py", "layers/ssru.py"}
+    assert computing == {"decoding/ranking.py", *other_powers}
+
+
 def run_python(code, *arguments, **environment):
     """What a new process prints as JSON."""
     finished = subprocess.run(

@@ -26,14 +26,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
-from keras_transformer.decoding.options import (
-    SearchDefaults,
-    banned_ids,
-    early_stopping,
-    max_length_ratio,
-    min_length,
-    no_repeat_ngram_size,
-)
+from keras_transformer.decoding.options import RunSearchOptions, run_search_options
 from keras_transformer.errors import InputError, first_line
 from keras_transformer.files import (
     check_file,
@@ -43,7 +36,7 @@ from keras_transformer.files import (
     unescape_field,
     write_whole,
 )
-from keras_transformer.options import Int32, option, options_class, parse_options, received
+from keras_transformer.options import option, options_class, parse_options, received
 from keras_transformer.owned_folder import OwnedFolder
 from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.text.dialog import Turns
@@ -72,14 +65,9 @@ PARTIAL = re.compile(r"(^|/)\.([^/]*)\.partial(\.[^/]*)$")
 
 
 @options_class
-class DecodingSection(SearchDefaults):
+class DecodingSection(RunSearchOptions):
     """Defaults of `translate`, `evaluate` and `export`."""
 
-    early_stopping: bool = early_stopping()
-    max_length_ratio: float | None = max_length_ratio()
-    min_length: int = min_length()
-    no_repeat_ngram_size: int = no_repeat_ngram_size()
-    banned_ids: tuple[Int32, ...] = banned_ids()
     max_source_length: int = option(
         512,
         "Maximum number of source tokens; longer texts raise an error, are split or truncated.",
@@ -95,15 +83,7 @@ class DecodingSection(SearchDefaults):
     @property
     def search(self) -> dict[str, Any]:
         """Search options of `translate` by their names."""
-        names = ["beam_size", "length_penalty", "early_stopping"]
-        names += ["length_normalization", "word_penalty"]
-        options = {name: getattr(self, name) for name in names}
-        if self.max_length_ratio is not None:
-            options["max_length_ratio"] = self.max_length_ratio
-        for name in ("min_length", "no_repeat_ngram_size", "banned_ids"):
-            if value := getattr(self, name):
-                options[name] = value
-        return options
+        return run_search_options(vars(self))
 
     def engine_options(self, turns: Turns | None) -> dict[str, Any]:
         """Returns arguments of the model's engine: limits of lengths, and the rule for turns."""

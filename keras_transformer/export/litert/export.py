@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.decoding.options import DecodingOptions
-from keras_transformer.engine.engine import Engine, search_of
+from keras_transformer.decoding.options import DecodingOptions, exported_search_options
+from keras_transformer.engine.engine import Engine
 from keras_transformer.engine.litert import MODEL_FILE
 from keras_transformer.errors import InputError, require
 from keras_transformer.export.child_process import engine_process
@@ -87,7 +87,7 @@ def resolve_search_options(
     if lengths[-1] > longest:
         rule = f"`source_lengths` must be integers from 2 to {longest}."
         raise InputError(f"{rule} Received: source_lengths={lengths}.")
-    search = search_of(vars(options))
+    search = exported_search_options(vars(options))
     n_best = options.beam_size if n_best is None else n_best
     DecodingOptions(**search, n_best=n_best)  # Checks them.
     return {
@@ -136,7 +136,7 @@ def _searches(engine, options):
 def search_options(engine: Any, options: dict[str, Any]) -> DecodingOptions:
     """Returns the options of the largest search of an export."""
     limits = {"n_best": options["n_best"], "max_length": engine.max_target_length}
-    return DecodingOptions(**search_of(options), **limits)
+    return DecodingOptions(**exported_search_options(options), **limits)
 
 
 def ids_to_ids(
@@ -175,7 +175,7 @@ def verify_litert(
     folder: Path, engine: Any, manifest: dict, texts: Sequence[str] | None
 ) -> dict[str, Any]:
     """Translates in a process without Keras and TensorFlow; see `verification.verify`."""
-    options = search_of(manifest)
+    options = exported_search_options(manifest)
     if "align_lengths" in manifest:
         options["alignment"] = True
     with engine_process(folder) as child:
