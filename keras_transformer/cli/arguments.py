@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, BinaryIO
 
 from keras_transformer.errors import InputError
-from keras_transformer.quiet import import_keras
+from keras_transformer.imports import import_keras
 
 Kind = Callable | list[Callable] | tuple[str, ...]
 """The type of an option's value; `[type]` takes several values, a tuple lists all values."""
@@ -98,19 +98,21 @@ def _bias(text):
         ) from None
 
 
-OF_RUN = (
-    "beam_size",
-    "length_penalty",
-    "length_normalization",
-    "word_penalty",
-    "early_stopping",
-    "max_length_ratio",
-    "min_length",
-    "no_repeat_ngram_size",
-    "banned_ids",
+RUN_DEFAULTS = dict.fromkeys(
+    (
+        "beam_size",
+        "length_penalty",
+        "length_normalization",
+        "word_penalty",
+        "early_stopping",
+        "max_length_ratio",
+        "min_length",
+        "no_repeat_ngram_size",
+        "banned_ids",
+    ),
+    "the run's",
 )
-"""Options whose defaults are a run's own."""
-_OF_RUN = dict.fromkeys(OF_RUN, "the run's")
+"""Defaults in `--help` of the options whose defaults a run has."""
 _KINDS: dict[str, tuple[Kind, str]] = {
     "max_length_ratio": (_ratio, "X|none"),
     "banned_ids": ([int], "ID"),
@@ -158,7 +160,7 @@ def add_decoding(command: Any) -> None:
 
     # Commands have an `n_best` of their own.
     names = {field.name for field in dataclasses.fields(DecodingOptions)} - {"n_best"}
-    add_declared(command, DecodingOptions, _GROUPS, names, _KINDS, _OF_RUN)
+    add_declared(command, DecodingOptions, _GROUPS, names, _KINDS, RUN_DEFAULTS)
     rows = _BATCH_SIZE, _LONG_INPUT, _TAG, _MARKUP, _GLOSSARY, _GLOSSARY_BY
     add_options(command.add_argument_group("texts"), *rows)
 
@@ -167,7 +169,7 @@ def add_sampling(command: Any, *names: str, **defaults: str) -> None:
     """Adds some options of decoding, with words for some defaults."""
     from keras_transformer.decoding.options import DecodingOptions
 
-    defaults = {**_OF_RUN, **defaults}
+    defaults = {**RUN_DEFAULTS, **defaults}
     add_declared(command, DecodingOptions, names=names, kinds=_KINDS, defaults=defaults)
 
 

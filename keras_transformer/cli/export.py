@@ -8,7 +8,7 @@ import signal
 import sys
 
 from keras_transformer.cli.arguments import (
-    OF_RUN,
+    RUN_DEFAULTS,
     add_declared,
     add_model,
     add_options,
@@ -54,11 +54,10 @@ def _add_options(command):
         "source_lengths": ([int], "N"),
         "signatures": ([str], "NAME"),
     }
-    of_run = dict.fromkeys(OF_RUN, "the run's")
     for formats_of_group, names in groups.items():
         title = ", ".join(name for name in formats_of_group if name != "litert")
         group = command.add_argument_group(title)
-        defaults = {**of_run, "signatures": "all"}
+        defaults = {**RUN_DEFAULTS, "signatures": "all"}
         add_declared(group, FORMATS[formats_of_group[0]], {}, names, kinds, defaults)
 
 

@@ -25,7 +25,7 @@ from keras_transformer.errors import (
     VerificationError,
     say,
 )
-from keras_transformer.quiet import LEVEL, silence_tensorflow
+from keras_transformer.imports import LEVEL, silence_tensorflow
 
 # `beam_size`, `sampling=True`, beam_size=0 and long_input='split' in an error message.
 _PYTHONS_OPTION = re.compile(r"`[a-z]\w*(=\w+)?`|(?<![\w.`-])[a-z]\w*=('[^']*'|[\w.-]*\w)")

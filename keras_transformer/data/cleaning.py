@@ -21,16 +21,10 @@ import regex
 
 from keras_transformer.data import iterate_pairs
 from keras_transformer.data.pairs import are_first, pair_hash
-from keras_transformer.errors import InputError, require
-from keras_transformer.files import (
-    iterate_lines,
-    replaced_file,
-    without_compression,
-    write_whole,
-    writing,
-)
+from keras_transformer.errors import InputError, require, writing
+from keras_transformer.files import OwnedFolder, replaced_file, write_whole
 from keras_transformer.options import check_choice, declared, option
-from keras_transformer.owned_folder import OwnedFolder
+from keras_transformer.reading import iterate_lines, without_compression
 from keras_transformer.text.placeholders import ADDRESS
 
 Script = Literal[

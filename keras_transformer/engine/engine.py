@@ -125,7 +125,7 @@ def search_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the options of the search that an export was made with."""
     names = ["beam_size", "length_penalty", "length_normalization", "word_penalty"]
     names += ["early_stopping", "max_length_ratio"]
-    # Exports of version 0.2 lack some of them; null means the default.
+    # Null, or an export of 0.3 that lacks some of them, means the default.
     return {name: manifest[name] for name in names if manifest.get(name) is not None}
 
 

@@ -9,8 +9,8 @@ from keras_transformer.data import PairChecks, PairReport, encode_lines, encode_
 from keras_transformer.data.encoding import DropCount
 from keras_transformer.data.pairs import iterate_pairs
 from keras_transformer.errors import InputError
+from keras_transformer.files import OwnedFolder
 from keras_transformer.ids import EOS_ID
-from keras_transformer.owned_folder import OwnedFolder
 
 
 class Words:
