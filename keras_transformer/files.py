@@ -258,7 +258,7 @@ class OwnedFolder:
     def check_replaceable(self, overwrite: bool, other_options: str = "") -> None:
         """Raises `InputError` unless the folder is missing, empty, or may be overwritten.
 
-        The message names `other_options` of the command beside `--overwrite`.
+        The message names `other_options` of the command and `--overwrite`.
         """
         if os.path.lexists(self.path) and not self.path.is_dir():
             raise InputError(f"{self._named}: the output must be a folder. Received: a file.")

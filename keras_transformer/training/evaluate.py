@@ -61,7 +61,7 @@ def evaluate_model(
         NotSavedError: `save` cannot be written; its `result` has the scores.
     """
     check_tokenizer(tokenize)
-    lock: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    lock: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
     if save is not None:
         check_writable(save)
         inputs = {"source": source, "reference": reference, "glossary": options.get("glossary")}

@@ -74,7 +74,7 @@ BAD_INPUTS = {
     ),
     "a folder of other files": (
         ["train", "recipe.yaml", "--output", "corpus"],
-        "corpus: exists already and is not a run. Give another --output",
+        "corpus: is not overwritten, because there is a file that this command did not make",
     ),
     "options of sampling without it": (
         [*TRANSLATE, "--top-k", "1"],

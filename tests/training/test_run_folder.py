@@ -1,4 +1,3 @@
-import json
 import pathlib
 import shutil
 
@@ -7,7 +6,7 @@ import pytest
 from small_corpus import PAIRS, recipe_values
 
 from keras_transformer import Tokenizer, Transformer, TransformerConfig
-from keras_transformer.engine.run_folder import save_model
+from keras_transformer.engine.run_folder import read_sections, save_model
 from keras_transformer.errors import InputError
 from keras_transformer.training import Recipe, RunFolder
 from keras_transformer.training.recipe import TrainingSection
@@ -39,18 +38,18 @@ def test_a_written_run_is_read_back_wherever_it_was_moved(run):
     assert len(moved.engine().translate(["A dog."], beam_size=1)) == 1
 
 
-def with_option(run, option):
-    """Adds an option that is gone to the recipe of a run; earlier versions wrote all options."""
-    text = run.recipe_file.read_text(encoding="utf-8")
-    text = text.replace("training:\n", f"training:\n  {option}\n")
-    run.recipe_file.write_text(text, encoding="utf-8")
+def with_option(run, name, value):
+    """Adds an option of `training` that is gone, as earlier versions wrote all options."""
+    sections = read_sections(run.recipe_file)
+    sections["training"][name] = value
+    run.write_sections(sections)
 
 
 @pytest.mark.parametrize("value", [None, 3.0])
 def test_a_run_of_the_version_before_is_read_and_resumed_if_an_option_had_no_effect(run, value):
     recipe = run.recipe()
     run.model_file.unlink()
-    with_option(run, f"simcut: {json.dumps(value)}")
+    with_option(run, "simcut", value)
     assert run.recipe() == recipe and run.turns() is None
     if value is None:
         check_resumable(run, recipe)
@@ -60,7 +59,7 @@ def test_a_run_of_the_version_before_is_read_and_resumed_if_an_option_had_no_eff
 
 
 def test_a_run_of_version_0_2_is_one_line(run):
-    with_option(run, "short_targets: false")
+    with_option(run, "short_targets", False)
     for read in (run.engine, run.recipe, run.decoding):
         with pytest.raises(InputError, match="run: was made by version 0.2, .* or train again"):
             read()
