@@ -35,7 +35,6 @@ from pathlib import Path
 from keras_transformer.errors import InputError, as_input_error, renamed_in_errors, say, writing
 
 FilePath = str | os.PathLike
-
 MANIFEST = "export.json"  # the marker of an export
 _UNLISTED = (MANIFEST, "README.md", "verification.json")  # files that no manifest lists
 _PROCESS = r"\d+-[0-9a-f]{8}"
@@ -255,27 +254,28 @@ class OwnedFolder:
     def _has_marker(self):
         return any(path.is_file() for path in self.path.glob(self._marker))
 
-    def check_replaceable(self, overwrite: bool, other_options: str = "") -> None:
-        """Raises `InputError` unless the folder is missing, empty, or may be overwritten.
+    def _has_content(self):
+        return self.path.is_dir() and any(self.path.iterdir())
 
-        The message names `other_options` of the command and `--overwrite`.
-        """
+    def check_replaceable(self, overwrite: bool, other_options: str = "") -> None:
+        """Raises `InputError`, with options that help, unless the folder may be replaced."""
         if os.path.lexists(self.path) and not self.path.is_dir():
             raise InputError(f"{self._named}: the output must be a folder. Received: a file.")
-        if self._has_marker() and not overwrite:
+        # A link is a file, wherever it points.
+        paths = (path for path in self.path.rglob("*") if path.is_symlink() or not path.is_dir())
+        names = sorted(path.relative_to(self.path).as_posix() for path in paths)
+        foreign_names = [name for name in names if not self.is_mine(name)]
+        # A slip of the keyboard must not cost a run folder or a home directory.
+        if foreign_names and (overwrite or not self._has_marker()):
+            raise InputError(
+                f"{self._named}: is not overwritten, because there is a file that this command did "
+                f"not make: {foreign_names[0]}. Remove it, or give another output."
+            )
+        if not overwrite and self._has_content():
             raise InputError(
                 f"{self._named}: exists already. Give {other_options}--overwrite to replace it, or "
                 "another --output."
             )
-        # A slip of the keyboard must not cost a run folder or a home directory.
-        for path in sorted(self.path.rglob("*")):
-            name = path.relative_to(self.path).as_posix()
-            # A link is a file, wherever it points.
-            if (path.is_symlink() or not path.is_dir()) and not self.is_mine(name):
-                raise InputError(
-                    f"{self._named}: is not overwritten, because there is a file that this command "
-                    f"did not make: {name}. Remove it, or give another output."
-                )
 
     @contextlib.contextmanager
     def locked(self, wait: bool = False) -> Iterator[None]:
@@ -304,7 +304,7 @@ class OwnedFolder:
                     with writing(path):
                         sync(path)
             # Before the check: what another program makes after it is in the way of the rename.
-            has_content = self.path.is_dir() and any(self.path.iterdir())
+            has_content = self._has_content()
             check()  # Again: the block may have taken hours.
             with as_input_error(self._named):
                 if has_content:

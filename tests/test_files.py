@@ -225,6 +225,9 @@ def test_nothing_but_an_export_is_replaced(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "thesis.txt").write_text("three years")
     (tmp_path / "file").write_text("text")
+    (tmp_path / "plan" / "chapters").mkdir(parents=True)
+    with pytest.raises(InputError, match="plan: exists already. Give --overwrite"):
+        make(tmp_path / "plan")
     for name, message in (("run", "did not make: thesis.txt"), ("file", "must be a folder")):
         with pytest.raises(InputError, match=message):
             make(tmp_path / name, overwrite=True)
