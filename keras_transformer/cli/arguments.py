@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, BinaryIO
 
 from keras_transformer.errors import InputError
-from keras_transformer.quiet import import_keras
+from keras_transformer.imports import import_keras
 
 Kind = Callable | list[Callable] | tuple[str, ...]
 """The type of an option's value; `[type]` takes several values, a tuple lists all values."""

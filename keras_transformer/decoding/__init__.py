@@ -5,7 +5,7 @@ Keras is imported with the first name that needs it: `DecodingOptions` does with
 
 from typing import TYPE_CHECKING
 
-from keras_transformer.lazy import lazy_names
+from keras_transformer.imports import lazy_names
 
 if TYPE_CHECKING:
     from keras_transformer.decoding.beam import Beam as Beam

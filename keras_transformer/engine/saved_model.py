@@ -178,10 +178,7 @@ class SavedModelEngine(Engine):
     @property
     def fixed_options(self) -> dict[str, Any]:
         """Values of the options that the export was made with."""
-        # Exports of version 0.2 have only the exact stop rule.
-        early_stopping = self.manifest.get("early_stopping", False)
-        graph_options = {"early_stopping": early_stopping, "long_input": "truncate"}
-        return {**super().fixed_options, **graph_options}
+        return {**super().fixed_options, "long_input": "truncate"}
 
     def _signature_for(self, beam_size, length_penalty, n_best, alignment, sampling):
         """Returns the name of the signature for these options."""

@@ -16,8 +16,8 @@ from keras_transformer.engine.manifest import has_labels
 from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError
+from keras_transformer.imports import import_keras, import_tensorflow
 from keras_transformer.options import check_choice, check_positive
-from keras_transformer.quiet import import_keras, import_tensorflow
 from keras_transformer.text.glossary import Glossary, annotate
 from keras_transformer.text.markup import MARKUP, Markup, protect, restore
 from keras_transformer.text.placeholders import Placeholders

@@ -10,12 +10,11 @@ import numpy as np
 
 from keras_transformer.decoding.options import DecodingOptions, exported_search_options
 from keras_transformer.decoding.ranking import MarianRanking
-from keras_transformer.errors import InputError, require, show
+from keras_transformer.errors import InputError, require, show, writing
 from keras_transformer.export.child_process import engine_process
 from keras_transformer.export.exporter import Exporter, log_step, write_tokenizers
 from keras_transformer.export.options import CTranslate2Options
 from keras_transformer.export.verification import TOLERANCES, Tolerance, verify
-from keras_transformer.files import writing
 from keras_transformer.models.config import check_portable, check_transformer
 
 if TYPE_CHECKING:

@@ -16,8 +16,9 @@ from keras_transformer.export.litert.file import convert, custom_operations, joi
 from keras_transformer.export.options import LiteRTOptions
 from keras_transformer.export.tokenizer_json import write_all_tokenizers
 from keras_transformer.export.verification import TOLERANCES, verify
-from keras_transformer.files import file_digests, write_whole
+from keras_transformer.files import write_whole
 from keras_transformer.models.config import check_portable, check_transformer
+from keras_transformer.reading import file_digests
 
 SOURCE_LENGTHS = (32, 64, 128)
 """Numbers of source tokens that signatures are made for by default."""

@@ -16,7 +16,7 @@ from keras_transformer.engine.saved_model import (
     operations_of,
     read_translations,
 )
-from keras_transformer.errors import InputError, VerificationError
+from keras_transformer.errors import InputError, VerificationError, writing
 from keras_transformer.export.child_process import KERAS, ChildProcess
 from keras_transformer.export.exporter import (
     Exporter,
@@ -27,7 +27,6 @@ from keras_transformer.export.exporter import (
 )
 from keras_transformer.export.options import SIGNATURES, SavedModelOptions
 from keras_transformer.export.verification import TOLERANCES, verify
-from keras_transformer.files import writing
 
 _MEANINGS = {
     "serving_default": "the best translation by beam search, and its score",

@@ -12,7 +12,7 @@ from keras_transformer.decoding.options import FILTERS, DecodingOptions
 from keras_transformer.engine.inputs import length_buckets, pad
 from keras_transformer.engine.model_engine import ModelEngine
 from keras_transformer.engine.run_folder import SENTENCES
-from keras_transformer.files import writing
+from keras_transformer.errors import writing
 
 WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
 
