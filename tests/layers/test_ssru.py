@@ -1,5 +1,6 @@
 """The simpler simple recurrent unit: the scan against a loop, its steps, what it sees."""
 
+import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -97,3 +98,25 @@ def test_the_steps_of_a_block_equal_one_pass(rng, normalize_first):
         inputs = ops.convert_to_tensor(target[:, step : step + 1])
         output, state, _ = block.step(inputs, state, past, cross)
         np.testing.assert_allclose(float64(output)[:, 0], float64(expected)[:, step], atol=1e-5)
+
+
+def test_a_block_of_a_saved_model_is_found_by_its_name_and_its_weights_by_theirs(rng, tmp_path):
+    import h5py
+
+    # As Keras wrote it when this block was a class of its own.
+    config = {"intermediate_dim": 13, "num_heads": 2, "use_projection": True}
+    saved = {"registered_name": "keras_transformer>SSRUDecoderBlock", "config": config}
+    saved |= {"module": "keras_transformer.layers.ssru", "class_name": "SSRUDecoderBlock"}
+    block = keras.saving.deserialize_keras_object(saved)
+    model = keras.Sequential([block])
+    model.build((None, None, WIDTH))
+    model.save_weights(tmp_path / "block.weights.h5")
+    with h5py.File(tmp_path / "block.weights.h5") as file:
+        path = "layers/ssru_decoder_block"
+        assert {"ssru", "ssru_norm", "feed_forward", "feed_forward_norm"} <= set(file[path])
+        assert {"input_dense", "forget_dense", "output_dense"} <= set(file[path]["ssru"])
+    copy = DecoderBlock.from_config(block.get_config())
+    copy.build((None, None, WIDTH))
+    copy.set_weights(block.get_weights())
+    inputs = rng.normal(size=(BATCH, LENGTH, WIDTH)).astype("float32")
+    np.testing.assert_array_equal(float64(copy(inputs)), float64(block(inputs)))
