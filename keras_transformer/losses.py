@@ -180,38 +180,3 @@ class RDropCrossEntropy(SmoothedCrossEntropy):
 
     def get_config(self):
         return {**super().get_config(), "weight": self.weight}
-
-
-@keras.saving.register_keras_serializable(package="keras_transformer")
-class SimCutCrossEntropy(RDropCrossEntropy):
-    """Smoothed cross-entropy of a pass, and its divergence from one over cut tokens.
-
-    This is half of the paper's loss of a token: the cross-entropy of the whole pass, plus `weight`
-    times the divergence KL(p‖q). Here p is its distribution and q the one over cut tokens;
-    gradients flow into both.
-
-    Args:
-        weight: The paper's alpha, above 0.
-        **kwargs: Arguments of `SmoothedCrossEntropy`.
-
-    Call arguments:
-        y_true: Integer `(2 * batch, length)`: the second half repeats the first.
-        y_pred: Logits, float `(2 * batch, length, vocabulary)`; those of the second half are over
-            cut tokens (`ParallelDataset(copies=2, cut_share=0.05)`).
-        sample_weight: See `SmoothedCrossEntropy`.
-
-    Raises:
-        ValueError: `weight` is not above 0.
-
-    Reference: Gao et al. 2022, section 3 (arXiv:2206.02368).
-    """
-
-    def __init__(self, weight: float = 3.0, **kwargs: Any):
-        super().__init__(weight, **{"name": "simcut_cross_entropy", **kwargs})
-
-    def _token_losses(self, labels, logits):
-        first, second = ops.split(ops.cast(logits, "float32"), 2, axis=0)
-        log_p, log_q = ops.log_softmax(first), ops.log_softmax(second)
-        divergence = ops.sum(ops.exp(log_p) * (log_p - log_q), axis=-1)  # --> [batch, length]
-        losses_of_rows = token_losses(ops.split(labels, 2, axis=0)[0], first, self.label_smoothing)
-        return ops.concatenate([losses_of_rows, self.weight * divergence], axis=0)

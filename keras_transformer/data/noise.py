@@ -125,7 +125,9 @@ class PairNoise:
             self.shares.append(terms[0])
             self._changes.append(terms[1])
 
-    def texts(self, pairs: Iterable[tuple[str, str]], seed: int) -> Iterator[tuple[str, str]]:
+    def texts(
+        self, pairs: Iterable[tuple[str, str]], seed: int | np.random.Generator
+    ) -> Iterator[tuple[str, str]]:
         """Yields pairs with their share of noise, for a vocabulary that includes noisy text."""
         rng, ends = np.random.default_rng(seed), np.cumsum(self.shares)
         for source, target in pairs:

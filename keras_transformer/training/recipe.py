@@ -261,12 +261,6 @@ class TrainingSection:
         "(R-Drop), added to the loss; a step takes twice as long. null: one pass.",
         gt=0,
     )
-    simcut: float | None = option(
-        None,
-        "Weight of the divergence of a batch from its copy with 5% of the tokens cut (SimCut), "
-        "added to the loss; a step takes twice as long. null: none. Not together with r_drop.",
-        gt=0,
-    )
     adam_beta_2: float = option(0.98, "Adam's second momentum; the first is 0.9.", ge=0, lt=1)
     clip_norm: float | None = option(
         None, "Maximum norm of gradients, which are scaled down to it; null: no limit.", gt=0
@@ -339,9 +333,6 @@ class TrainingSection:
         if self.lora_rank is not None and self.start_from is None:
             rule = "`training.lora_rank` needs `training.start_from`, the run whose weights stay."
             raise InputError(f"{rule} Received: lora_rank={self.lora_rank}, start_from=null.")
-        if self.r_drop is not None and self.simcut is not None:
-            rule = "`training.simcut` excludes `training.r_drop`: set one of them to null."
-            raise InputError(f"{rule} Received: {self.simcut} and {self.r_drop}.")
         return self
 
 
@@ -405,6 +396,7 @@ class Recipe:
         """
         if isinstance(values, dict):
             values = {key: {} if value is None else value for key, value in values.items()}
+            values = _without_simcut(values, where)
         recipe = validated(cls, values, f"{where}: ")
         turn_id = None if recipe.text.turn_separator is None else 4
         config = recipe.model_config(1000, None if recipe.text.joint else 1000, turn_id, where)
@@ -611,6 +603,19 @@ class Recipe:
             return self.config_class(vocabulary_size=vocabulary_size, **fields)
         except ValueError as error:
             raise InputError(" ".join(f"{where}: model: {error!s:.400}".split())) from None
+
+
+def _without_simcut(values, where):
+    """Removes an option of version 0.3, which its runs list although they do not use it."""
+    training = values.get("training")
+    if not isinstance(training, dict) or "simcut" not in training:
+        return values
+    if training["simcut"] is not None:
+        raise InputError(
+            f"{where}: `training.simcut` was removed. Received: {received(training['simcut'])}. "
+            "Set `training.r_drop: 5.0` instead, or use version 0.3."
+        )
+    return {**values, "training": {key: training[key] for key in training if key != "simcut"}}
 
 
 def model_keys(kind: str) -> tuple[str, ...]:
