@@ -2,7 +2,7 @@
 
 import dataclasses
 from dataclasses import KW_ONLY
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import pydantic
 
@@ -194,15 +194,16 @@ _LAYERS = {
 class BlockConfig(ModelConfig):
     """Rules and derived values of the kinds that are made of a Transformer's blocks."""
 
-    model_dim: int
-    num_heads: int
-    positions: str
-    combine_positions: str
-    max_length: int
-    num_kv_heads: int | None
-    activation: str
-    normalize_first: bool
-    layer_norm_epsilon: float
+    if TYPE_CHECKING:  # Fields of the kinds, in whose order pydantic would take these.
+        model_dim: int
+        num_heads: int
+        positions: str
+        combine_positions: str
+        max_length: int
+        num_kv_heads: int | None
+        activation: str
+        normalize_first: bool
+        layer_norm_epsilon: float
 
     def check(self) -> None:
         check_activation(self.activation)
