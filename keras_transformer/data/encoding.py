@@ -24,7 +24,7 @@ from keras_transformer.data.pairs import (
 from keras_transformer.errors import InputError
 from keras_transformer.files import write_whole, writing
 from keras_transformer.locks import locked_folder
-from keras_transformer.options import declared, option
+from keras_transformer.options import option, options_class
 from keras_transformer.owned_folder import OwnedFolder
 
 # Reasons to drop a pair, in the order of the checks.
@@ -46,7 +46,7 @@ _RATIO_NEEDS_TOKENS = 10
 _CHUNK = 50_000
 
 
-@declared
+@options_class
 class PairChecks:
     """Checks of training pairs."""
 

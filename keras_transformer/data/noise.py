@@ -9,7 +9,7 @@ import regex
 
 from keras_transformer.data.pairs import EncodedPairs
 from keras_transformer.ids import EOS_ID, UNK_ID
-from keras_transformer.options import declared, option
+from keras_transformer.options import option, options_class
 from keras_transformer.text.placeholders import ITEM
 
 _SAMPLE = 500  # pairs that show how much longer noise makes a text
@@ -27,7 +27,7 @@ def _share(meaning):
     return option(0.0, f"Share of an epoch's pairs {meaning}.", ge=0, le=1)
 
 
-@declared
+@options_class
 class Noise:
     """Shares of the training pairs that are changed, each pair in at most one way."""
 

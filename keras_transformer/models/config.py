@@ -12,9 +12,9 @@ from keras_transformer.options import (
     check_activation,
     check_choice,
     check_divides,
-    declared,
-    inherited,
     option,
+    options_base,
+    options_class,
 )
 
 
@@ -38,7 +38,7 @@ PRESETS = {
 }
 
 
-@inherited
+@options_base
 class ModelConfig:
     """Sizes, rates and switches of a model.
 
@@ -272,7 +272,7 @@ def _check_vocabularies(config):
         )
 
 
-@declared
+@options_class
 class TransformerConfig(BlockConfig):
     """Sizes and switches of an encoder-decoder Transformer.
 
@@ -358,7 +358,7 @@ class TransformerConfig(BlockConfig):
         return cls(vocabulary_size=vocabulary_size, **{**PRESETS[preset], **fields})
 
 
-@declared
+@options_class
 class ClassifierConfig(BlockConfig):
     """Sizes and switches of an encoder with a pooled output, which labels a text.
 
@@ -407,7 +407,7 @@ class ClassifierConfig(BlockConfig):
     writes_text: ClassVar[bool] = False
 
 
-@declared
+@options_class
 class LanguageModelConfig(BlockConfig):
     """Sizes and switches of a decoder without attention to a source.
 
@@ -448,7 +448,7 @@ class LanguageModelConfig(BlockConfig):
 _SCORE_OF = {"bahdanau": "additive", "luong": "general"}
 
 
-@declared
+@options_class
 class RecurrentConfig(ModelConfig):
     """Sizes and switches of a recurrent encoder-decoder.
 

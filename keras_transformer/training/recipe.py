@@ -24,12 +24,11 @@ from keras_transformer.models.config import CONFIGURATIONS, ModelConfig, Transfo
 from keras_transformer.options import (
     check_choice,
     check_keys,
-    declared,
     option,
-    properties,
+    options_class,
+    options_of,
+    parse_options,
     received,
-    schema_of,
-    validated,
 )
 from keras_transformer.text.dialog import Turns
 from keras_transformer.text.vocabulary import VocabularyOptions
@@ -40,7 +39,7 @@ _NEW_TAG = re.compile("[a-z0-9][a-z0-9-]*")  # The vocabulary's other tokens hav
 _Path = Annotated[str, pydantic.AfterValidator(expanded_path)]
 
 
-@declared
+@options_class
 class Files:
     """Two aligned files, or one TSV as `source` without `target`."""
 
@@ -52,7 +51,7 @@ class Files:
     target: _Path | None = option(None, "The target's lines.", **_NO_NULL)
 
 
-@declared
+@options_class
 class NamedFiles(Files):
     """A corpus among several."""
 
@@ -68,7 +67,7 @@ class NamedFiles(Files):
     )
 
 
-@declared
+@options_class
 class WeightedFiles(NamedFiles):
     """A training corpus among several."""
 
@@ -88,7 +87,7 @@ _Training = Annotated[tuple[WeightedFiles, ...], pydantic.Tag("array")]
 _Validation = Annotated[tuple[NamedFiles, ...], pydantic.Tag("array")]
 
 
-@declared
+@options_class
 class DataSection(PairChecks):
     """Files, and the pairs that are kept."""
 
@@ -183,7 +182,7 @@ class DataSection(PairChecks):
         return sorted({corpus.tag for corpus in corpora if corpus.tag is not None})
 
 
-@declared
+@options_class
 class TextSection(VocabularyOptions):
     """Vocabulary and turns."""
 
@@ -213,7 +212,7 @@ class TextSection(VocabularyOptions):
         return self
 
 
-@declared
+@options_class
 class TrainingSection:
     """Batches, optimizer, and saved models."""
 
@@ -364,7 +363,7 @@ _NOT_OF_A_KIND = {
 }
 
 
-@declared
+@options_class
 class Recipe:
     """A checked recipe.
 
@@ -397,7 +396,7 @@ class Recipe:
         if isinstance(values, dict):
             values = {key: {} if value is None else value for key, value in values.items()}
             values = _without_simcut(values, where)
-        recipe = validated(cls, values, f"{where}: ")
+        recipe = parse_options(cls, values, f"{where}: ")
         turn_id = None if recipe.text.turn_separator is None else 4
         config = recipe.model_config(1000, None if recipe.text.joint else 1000, turn_id, where)
         if config.position_limit is None:
@@ -644,7 +643,7 @@ def _override(values, override):
         values = values[part]
         if not isinstance(values, dict):
             raise InputError(f"--set {key}: `{part}` is a value, not a section.")
-    is_known = parts[-1] in values or parts[-1] in properties(schema_of(Recipe), *parts[:-1])
+    is_known = parts[-1] in values or parts[-1] in options_of(Recipe, ".".join(parts[:-1]))
     values[parts[-1]] = value
     return parts if is_known and text.strip() == "null" else None  # `~` may mean a folder.
 

@@ -152,6 +152,7 @@ def test_the_run_to_start_from_is_found_in_the_home_folder(tmp_path, monkeypatch
         ("data.valdation=null", "unknown key `valdation` in `data`. Did you mean `validation`?"),
         ("data.folder=~", "`data.folder` must be text. Received: None"),
         ("training.epochs=", "`training.epochs` must be a positive integer. Received: None"),
+        ("data.object=7", "unknown key `object` in `data`"),
         ("data=7", "`data` must be a section with keys"),
         ("training=5", "`training` must be a section with keys. Received: 5"),
         ("data.noise.typoes=0.1", "unknown key `typoes` in `data.noise`. Did you mean `typos`"),
