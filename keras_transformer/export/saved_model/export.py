@@ -10,13 +10,8 @@ from typing import Any
 
 from keras_transformer.engine.engine import search_of
 from keras_transformer.engine.inputs import length_buckets
-from keras_transformer.engine.saved_model import (
-    IDS,
-    graph_in,
-    operations_library,
-    operations_of,
-    read_translations,
-)
+from keras_transformer.engine.saved_model import IDS, read_translations
+from keras_transformer.engine.session import graph_in, operations_library, operations_of
 from keras_transformer.errors import InputError, VerificationError
 from keras_transformer.export.child_process import KERAS, ChildProcess
 from keras_transformer.export.exporter import (
