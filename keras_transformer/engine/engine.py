@@ -85,7 +85,7 @@ class Engine:
     target_tokenizer: Any = None
     manifest: Any = None
     max_source_length: int
-    max_target_length: int | None = None
+    max_target_length: int
     long_inputs: tuple[str, ...] = LONG_INPUT
 
     def __repr__(self):
@@ -155,7 +155,7 @@ class Engine:
         search_options = DecodingOptions(**{**without_excluded(self.defaults, values), **values})
         if self.target_tokenizer is not None:
             search_options.check_ids(self.target_tokenizer.vocabulary_size)
-        longest = self.max_target_length
+        longest = getattr(self, "max_target_length", None)
         if longest is not None and search_options.resolve_max_length(longest) > longest:
             rule = f"`max_length` must be at most {longest}, the engine's `max_target_length`"
             raise InputError(f"{rule}. Received: max_length={search_options.max_length}.")
@@ -371,7 +371,7 @@ class Engine:
                 "A language model's texts begin with what they continue: `target_prefixes` is not "
                 f"for them. Received: {prefixes!r:.60}."
             )
-        limit = request.options.resolve_max_length(self.max_target_length or 0)
+        limit = request.options.resolve_max_length(self.max_target_length)
         return inputs.prefix_ids(prefixes, count, self.target_tokenizer, limit)
 
     def _last_turns(self, texts):
@@ -438,7 +438,11 @@ class Engine:
     @property
     def fixed_options(self) -> dict[str, Any]:
         """Values of the options that the engine does not take."""
-        call_options = {"alignment": False, "target_prefixes": None, "phrases": None}
+        call_options: dict[str, Any] = {
+            "alignment": False,
+            "target_prefixes": None,
+            "phrases": None,
+        }
         call_options["long_input"] = self.long_inputs[0]
         return {**vars(DecodingOptions()), **call_options, **self.defaults}
 

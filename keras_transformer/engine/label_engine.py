@@ -9,17 +9,22 @@ import numpy as np
 
 from keras_transformer.decoding.options import DecodingOptions
 from keras_transformer.engine.engine import Engine, Request
-from keras_transformer.engine.inputs import checked_texts
 from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError
 from keras_transformer.options import check_choice, check_positive
 
 
 class LabelEngine(Engine, abc.ABC):
-    """Base class of classifiers' engines, which give texts labels; a subclass has `labels`."""
+    """Base class of classifiers' engines, which give texts labels; a subclass has `labels`.
+
+    `translate` returns the most probable label of a text, with its probability as score. A blank
+    text has the label "".
+    """
 
     noun = "a classifier"
     capabilities = frozenset({"translate", "label"})
+    reads_text = True
+    batch_size = 32
     labels: list[str]
     long_inputs: tuple[str, ...] = ("refuse", "truncate")
 
@@ -47,10 +52,19 @@ class LabelEngine(Engine, abc.ABC):
         long_input: str | None = None,
         **options: Any,
     ) -> Request:
-        """Checks the options of `translate`, and returns them with their defaults."""
+        """Checks the options of `translate`, and returns them with their defaults.
+
+        Args:
+            n_best: Number of labels per text; the labels after the best are its `alternatives`.
+            batch_size: As for `probabilities`, like `long_input`.
+            **options: Search options, which have no effect: only at their fixed values.
+
+        Raises:
+            InputError: An option is out of range or has no meaning here.
+        """
         self.check_fixed(options)
         n_best = 1 if n_best is None else n_best
-        batch_size = 32 if batch_size is None else batch_size
+        batch_size = self.batch_size if batch_size is None else batch_size
         check_positive(batch_size=batch_size, n_best=n_best)
         if n_best > len(self.labels):
             rule = f"`n_best` must be at most {len(self.labels)}, the number of labels."
@@ -60,32 +74,11 @@ class LabelEngine(Engine, abc.ABC):
         search_options = DecodingOptions(beam_size=n_best, n_best=n_best)
         return Request(search_options, batch_size, long_input=long_input)
 
-    def translate(
-        self,
-        texts: Sequence[str],
-        n_best: int | None = None,
-        batch_size: int | None = None,
-        long_input: str | None = None,
-        **options: Any,
-    ) -> list[Translation]:
-        """Labels texts: a `Translation` with the most probable label and its probability as score.
-
-        Args:
-            texts: Strings. A blank text has the label "".
-            n_best: Number of labels per text, by default 1; the labels after the best are its
-                `alternatives`.
-            batch_size: As for `probabilities`, like `long_input`.
-            **options: Search options, which have no effect: only at their fixed values.
-
-        Raises:
-            InputError: An option is out of range or has no meaning here, or a text is too long.
-        """
-        request = self.request(n_best, batch_size, long_input, **options)
-        texts = checked_texts("texts", texts)
-        if not texts:
-            return []
-        rows = self.probabilities(texts, request.batch_size or 1, request.long_input)
-        return [label_translation(row, self.labels, request.options.n_best) for row in rows]
+    def search(self, jobs, request):
+        texts = [job.source.decode("utf-8") for job in jobs]
+        rows = self.probabilities(texts, request.batch_size, request.long_input)
+        best = (label_translation(row, self.labels, request.options.n_best) for row in rows)
+        return [[translation, *translation.alternatives] for translation in best]
 
 
 def label_translation(row: np.ndarray, labels: Sequence[str], n_best: int = 1) -> Translation:

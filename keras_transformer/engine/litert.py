@@ -7,14 +7,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from keras_transformer import quiet
 from keras_transformer.engine.engine import Engine, Request
 from keras_transformer.engine.inputs import bucket, in_batches, pad
 from keras_transformer.engine.manifest import read_files, read_manifest, tokenizer_names
+from keras_transformer.engine.session import SharedInterpreter
 from keras_transformer.engine.translation import Translation
-from keras_transformer.errors import InputError, first_line, require
+from keras_transformer.errors import InputError
 from keras_transformer.ids import PAD_ID
 from keras_transformer.options import check_positive
 from keras_transformer.text import Tokenizer
@@ -56,10 +54,7 @@ class LiteRTEngine(Engine):
 
     def __init__(self, path: str | os.PathLike, threads: int = 2):
         path = Path(path)
-        # In 0.2 the file from ids to ids had another name, next to a file that took text.
-        names = ("model_ids.tflite", MODEL_FILE)
-        files = [path / name for name in names if (path / name).is_file()]
-        self.path = (files or [path / MODEL_FILE])[0] if path.is_dir() else path
+        self.path = path / MODEL_FILE if path.is_dir() else path
         check_positive(threads=threads)
         self._threads = threads
         if not self.path.is_file():
@@ -157,44 +152,3 @@ class LiteRTEngine(Engine):
             while len(interpreters) < count:
                 interpreters.append(SharedInterpreter(self._content, self.path, threads))
             return interpreters[:count]
-
-
-class SharedInterpreter:
-    """LiteRT's interpreter of a file, for any number of threads: one call runs at a time.
-
-    The interpreter's own memory holds inputs and outputs, and another call would overwrite them.
-    All interpreters of a file share its bytes.
-
-    Args:
-        content: Bytes of the file.
-        path: Path of the file, for messages.
-        threads: Number of threads that compute one call.
-
-    Raises:
-        InputError: LiteRT is not installed, or cannot load the file.
-    """
-
-    def __init__(self, content: bytes, path: Path, threads: int):
-        self._interpreter = _load(content, path, threads)
-        self._lock = threading.Lock()
-
-    def run(self, signature: str | None = None, **inputs: np.ndarray) -> dict[str, np.ndarray]:
-        """Runs a signature, and returns copies of its outputs by name.
-
-        `signature` may be None if the file has only one.
-        """
-        with self._lock:
-            return self._interpreter.get_signature_runner(signature)(**inputs)
-
-
-def _load(content, path, threads):
-    litert = require("ai_edge_litert.interpreter", "LiteRT", "litert")
-    try:
-        with quiet.stderr_kept_back():
-            loaded = litert.Interpreter(model_content=content, num_threads=threads)
-            # Now, so that LiteRT does not print the name of its delegate in the first call.
-            loaded.allocate_tensors()
-        return loaded
-    except (RuntimeError, ValueError) as error:
-        reason = f"{first_line(error):.300}"
-        raise InputError(f"{path}: LiteRT cannot load it. Received: {reason}") from error

@@ -1,12 +1,16 @@
-"""Loads the graph of a SavedModel, without Keras and without Python objects of its operations."""
+"""Loads what computes an export: the graph of a SavedModel, the interpreter of a LiteRT file."""
 
 import contextlib
 import importlib.machinery
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from keras_transformer.errors import InputError, first_line
+import numpy as np
+
+from keras_transformer import quiet
+from keras_transformer.errors import InputError, first_line, require
 from keras_transformer.text import Tokenizer
 
 
@@ -126,3 +130,44 @@ def operations_library() -> str:
         raise InputError("A SavedModel needs the package tensorflow-text, which is not installed.")
     folder = os.path.join(package.submodule_search_locations[0], "python", "ops")
     return os.path.join(folder, "_sentencepiece_tokenizer.so")
+
+
+class SharedInterpreter:
+    """LiteRT's interpreter of a file, for any number of threads: one call runs at a time.
+
+    The interpreter's own memory holds inputs and outputs, and another call would overwrite them.
+    All interpreters of a file share its bytes.
+
+    Args:
+        content: Bytes of the file.
+        path: Path of the file, for messages.
+        threads: Number of threads that compute one call.
+
+    Raises:
+        InputError: LiteRT is not installed, or cannot load the file.
+    """
+
+    def __init__(self, content: bytes, path: Path, threads: int):
+        self._interpreter = _load_interpreter(content, path, threads)
+        self._lock = threading.Lock()
+
+    def run(self, signature: str | None = None, **inputs: np.ndarray) -> dict[str, np.ndarray]:
+        """Runs a signature, and returns copies of its outputs by name.
+
+        `signature` may be None if the file has only one.
+        """
+        with self._lock:
+            return self._interpreter.get_signature_runner(signature)(**inputs)
+
+
+def _load_interpreter(content, path, threads):
+    litert = require("ai_edge_litert.interpreter", "LiteRT", "litert")
+    try:
+        with quiet.stderr_kept_back():
+            loaded = litert.Interpreter(model_content=content, num_threads=threads)
+            # Now, so that LiteRT does not print the name of its delegate in the first call.
+            loaded.allocate_tensors()
+        return loaded
+    except (RuntimeError, ValueError) as error:
+        reason = f"{first_line(error):.300}"
+        raise InputError(f"{path}: LiteRT cannot load it. Received: {reason}") from error
