@@ -20,6 +20,8 @@ from keras_transformer.text.steps import TextStep
 from keras_transformer.text.tags import TagStep
 from keras_transformer.text.tokenizer import tag_tokens
 
+TEXT_OPTIONS = ("tag", "markup", "glossary", "glossary_by")
+"""Options of `Translator.translate` that the steps take."""
 _PER_TEXT = ("target_prefixes", "phrases", "seed")
 
 

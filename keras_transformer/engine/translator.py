@@ -8,7 +8,7 @@ from keras_transformer.decoding.options import without_excluded
 from keras_transformer.engine.engine import Engine
 from keras_transformer.engine.inputs import checked_texts
 from keras_transformer.engine.opening import open_engine
-from keras_transformer.engine.steps import text_steps, translate_in_steps
+from keras_transformer.engine.steps import TEXT_OPTIONS, text_steps, translate_in_steps
 from keras_transformer.engine.translation import Translation
 from keras_transformer.text.glossary import Glossary
 from keras_transformer.text.markup import Markup
@@ -96,20 +96,10 @@ class Translator:
             return self.engine.translate(texts, **options)
         return translate_in_steps(steps, self.engine, checked_texts("texts", texts), options)
 
-    def check_options(
-        self,
-        tag: str | None = None,
-        markup: Markup | None = None,
-        glossary: str | os.PathLike | Mapping[str, str] | Glossary | None = None,
-        glossary_by: Literal["constraints", "annotations"] | None = None,
-        **options: Any,
-    ) -> None:
-        """Checks options of `translate` without texts.
-
-        Raises:
-            InputError: An option is out of range.
-        """
-        steps = text_steps(self.engine, tag, markup, glossary, glossary_by)
+    def check_options(self, **options: Any) -> None:
+        """Checks options of `translate` without texts; raises its `InputError`."""
+        of_steps = {name: options.pop(name) for name in TEXT_OPTIONS if name in options}
+        steps = text_steps(self.engine, **of_steps)
         if any(step.needs_alignment for step in steps):
             options["alignment"] = True
         self.engine.request(**self._with_defaults(options))
