@@ -47,8 +47,15 @@ def cleaned(folder):
 
 def encoded(folder):
     tokenizer = Tokenizer.train_from_texts([text for pair in PAIRS for text in pair], 150)
-    both, checks = (tokenizer, tokenizer), encoding.PairChecks(99, 99)
-    return lambda: encoding.encode_lines(lambda: iter(PAIRS), both, checks, folder / "cache")
+    lines = encoding.Lines("", "", np.arange(len(PAIRS)), PAIRS)
+
+    def encode():
+        encoder = encoding.PairEncoder((tokenizer, tokenizer), encoding.PairChecks(99, 99))
+        return encoding.encode_parts(
+            lambda parts: [lines], {"": encoder}, cache=folder / "cache", keys={"": None}
+        )
+
+    return encode
 
 
 def array(folder):

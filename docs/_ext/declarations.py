@@ -14,13 +14,13 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx.util.inspect import stringify_signature
 
 from keras_transformer.cli import main as cli
-from keras_transformer.options import expected, properties, schema_of
+from keras_transformer.options import expected, options_of
 
 
-def table(declared: type) -> str:
-    """Options of a declared class as a table in Markdown: name, default, values, meaning."""
+def table(options_class: type) -> str:
+    """Options of a class as a table in Markdown: name, default, values, meaning."""
     lines = ["| option | default | values | meaning |", "|---|---|---|---|"]
-    for name, option in properties(schema_of(declared)).items():
+    for name, option in options_of(options_class).items():
         if "default" in option:
             default = yaml.safe_dump(option["default"], default_flow_style=True, width=1000)
             default = f"`{default.splitlines()[0]}`"
@@ -49,8 +49,8 @@ class Declared(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         module, _, name = self.arguments[0].partition(":")
-        declared = getattr(importlib.import_module(module), name)
-        return self.parse_text_to_nodes(table(declared))
+        options_class = getattr(importlib.import_module(module), name)
+        return self.parse_text_to_nodes(table(options_class))
 
 
 class Command(SphinxDirective):

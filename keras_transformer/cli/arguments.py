@@ -27,26 +27,26 @@ _SCHEMA_KINDS: dict[str, tuple[Kind | None, str]] = {
 
 def add_declared(
     command: Any,
-    declared: type,
+    options_class: type,
     groups: Mapping[str, str] = MappingProxyType({}),
     names: Collection[str] | None = None,
     kinds: Mapping[str, tuple[Kind, str]] = MappingProxyType({}),
     defaults: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Adds options of a declared class to a command.
+    """Adds the options of an options class to a command.
 
     Args:
         command: The command's parser.
-        declared: A class of `options.option` fields.
+        options_class: A class of `options.option` fields.
         groups: The title of each group in `--help`, under the option that it begins with.
         names: The options to add; all by default.
         kinds: Types and metavars that differ from the declaration.
         defaults: Words for defaults that a command has instead of the declared ones.
     """
-    from keras_transformer.options import properties, schema_of
+    from keras_transformer.options import options_of
 
     group = command
-    for name, schema in properties(schema_of(declared)).items():
+    for name, schema in options_of(options_class).items():
         if name in groups:
             group = command.add_argument_group(groups[name])
         if names is not None and name not in names:

@@ -69,7 +69,8 @@ def _add_corpora(command):
 
 
 def _add_clean_options(command):
-    from keras_transformer.data.cleaning import CleanOptions, Rule, Script
+    from keras_transformer.data.cleaning import CleanOptions
+    from keras_transformer.data.rules import Rule, Script
 
     _add_corpora(command)
     command.add_argument("--output", required=True, metavar="DIR", help="the folder to make")

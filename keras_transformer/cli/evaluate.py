@@ -155,10 +155,8 @@ def _evaluate(options):
     from keras_transformer.errors import NotSavedError
     from keras_transformer.training.evaluate import evaluate_model
 
-    values = option_values(options)
-    values["of_references"] = values.pop("perplexity", False)
     try:
-        scores = evaluate_model(**values)
+        scores = evaluate_model(**option_values(options))
     except NotSavedError as error:
         print(json.dumps(error.result, indent=2))
         raise

@@ -43,8 +43,8 @@ def _add_options(command):
     )
     add_options(command, ("verify_with", str, "FILE", _VERIFY))
     formats: dict[str, list[str]] = {}
-    for format, declared in FORMATS.items():
-        for field in dataclasses.fields(declared):
+    for format, options_class in FORMATS.items():
+        for field in dataclasses.fields(options_class):
             formats.setdefault(field.name, []).append(format)
     groups: dict[tuple[str, ...], list[str]] = {}
     for name, formats_of_group in formats.items():

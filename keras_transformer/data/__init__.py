@@ -2,7 +2,7 @@
 
 from keras_transformer.data.batching import choose_shapes
 from keras_transformer.data.dataset import LabelledDataset, ParallelDataset
-from keras_transformer.data.encoding import PairChecks, PairReport, encode_lines, encode_pairs
+from keras_transformer.data.encoding import PairChecks, PairReport, encode_pairs
 from keras_transformer.data.pairs import EncodedPairs, iterate_pairs, read_pairs
 from keras_transformer.files import read_lines
 
@@ -13,7 +13,6 @@ __all__ = [
     "PairReport",
     "ParallelDataset",
     "choose_shapes",
-    "encode_lines",
     "encode_pairs",
     "iterate_pairs",
     "read_lines",

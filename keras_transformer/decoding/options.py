@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 
 from keras_transformer.errors import InputError
-from keras_transformer.options import FLOAT32, INT32, Int32, check_ids, declared, option
+from keras_transformer.options import FLOAT32, INT32, Int32, check_ids, option, options_class
 
 # sacreBLEU's tokenizers that need no download; `none` splits text only at spaces.
 BleuTokenizer = Literal["13a", "intl", "zh", "char", "none", "ja-mecab", "ko-mecab"]
@@ -61,7 +61,7 @@ def max_length_ratio() -> Any:
     )
 
 
-@declared
+@options_class
 class SearchDefaults:
     """Search options with defaults in each run, which an export fixes."""
 
@@ -80,7 +80,7 @@ class SearchDefaults:
     word_penalty: float = _number(0.0, "Price of each token with `length_normalization: marian`.")
 
 
-@declared
+@options_class
 class DecodingOptions(SearchDefaults):
     """Options of a search; they may be NumPy's numbers and any collections.
 

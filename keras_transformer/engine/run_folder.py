@@ -43,7 +43,7 @@ from keras_transformer.files import (
     unescape_field,
     write_whole,
 )
-from keras_transformer.options import Int32, declared, option, received, validated
+from keras_transformer.options import Int32, option, options_class, parse_options, received
 from keras_transformer.owned_folder import OwnedFolder
 from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.text.dialog import Turns
@@ -71,7 +71,7 @@ PARTIAL = re.compile(r"(^|/)\.([^/]*)\.partial(\.[^/]*)$")
 """Names of files while they are written."""
 
 
-@declared
+@options_class
 class DecodingSection(SearchDefaults):
     """Defaults of `translate`, `evaluate` and `export`."""
 
@@ -171,7 +171,7 @@ class RunFiles:
         Raises:
             InputError: An option in the recipe's section `decoding` is invalid.
         """
-        return validated(DecodingSection, self._section("decoding"), f"{self.recipe_file}: ")
+        return parse_options(DecodingSection, self._section("decoding"), f"{self.recipe_file}: ")
 
     def turns(self) -> Turns | None:
         """Returns the rule that joins the turns of a source, where sources are conversations."""

@@ -21,7 +21,7 @@ from keras_transformer.importing.weights import named_weights
 from keras_transformer.models.config import check_portable, check_transformer
 from keras_transformer.text.vocabulary import parsed
 
-_ACTIVATIONS = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
+_ACTIVATIONS = {name: marian_name for marian_name, name in ACTIVATIONS.items()}
 _VALUES: dict[str, tuple[Any, ...]] = {
     "positions": ("sinusoidal", "none"),
     "position_layout": ("halves",),

@@ -9,14 +9,14 @@ from typing import Annotated, Any, Literal
 import pydantic
 
 from keras_transformer.decoding.options import SearchDefaults, early_stopping, max_length_ratio
-from keras_transformer.options import INT32, declared, inherited, option
+from keras_transformer.options import INT32, option, options_base, options_class
 
 QUANTIZATIONS = ("none", "float16", "int8")
 SIGNATURES = ("serving_default", "greedy", "beam", "sample", "score", "align", "serving_ids")
 _Length = Annotated[int, pydantic.Field(strict=True, ge=2, lt=INT32)]
 
 
-@inherited
+@options_base
 class _Search(SearchDefaults):
     max_length_ratio: float | None = max_length_ratio()
 
@@ -29,7 +29,7 @@ class _Search(SearchDefaults):
         return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
-@declared
+@options_class
 class SavedModelOptions(_Search):
     """Options of `saved_model`; the search is fixed in the export."""
 
@@ -48,24 +48,24 @@ class SavedModelOptions(_Search):
         return tuple(name for name in SIGNATURES if name in {"serving_default", *names})
 
 
-@inherited
+@options_base
 class _Quantized(_Search):
     quantize: Literal[QUANTIZATIONS] = option(  # type: ignore[valid-type]
         "none", "Storage of the weights; none is float32.", strict=None
     )
 
 
-@declared
+@options_class
 class MarianOptions(_Search):
     """Options of `marian`; the search is the decoder's default."""
 
 
-@declared
+@options_class
 class CTranslate2Options(_Quantized):
     """Options of `ctranslate2`; the search is the engine's default."""
 
 
-@inherited
+@options_base
 class _OfLengths(_Quantized):
     early_stopping: bool = early_stopping()
     source_lengths: tuple[_Length, ...] | None = option(
@@ -77,7 +77,7 @@ class _OfLengths(_Quantized):
     )
 
 
-@declared
+@options_class
 class LiteRTOptions(_OfLengths):
     """Options of `tflite`; the search is fixed in the export."""
 
@@ -86,7 +86,7 @@ class LiteRTOptions(_OfLengths):
     )
 
 
-@declared
+@options_class
 class WebOptions(_OfLengths):
     """Options of `web`; the search is fixed in the export."""
 

@@ -12,16 +12,16 @@ from keras_transformer.options import (
     check_activation,
     check_choice,
     check_divides,
-    declared,
-    inherited,
     option,
+    options_base,
+    options_class,
 )
 
 keyword_option = functools.partial(option, kw_only=True)
 """Declares a field that is given by name, never by place."""
 
 
-@inherited
+@options_base
 class ModelConfig:
     """Sizes, rates and switches of a model.
 
@@ -69,7 +69,7 @@ class ModelConfig:
         return cls(**fields)
 
 
-@inherited
+@options_base
 class VocabularyFields(ModelConfig):
     """Fields of a model that reads one language and writes another."""
 
@@ -137,7 +137,7 @@ def _head_count_option(index):
     return keyword_option(None, words, strict=False)
 
 
-@inherited
+@options_base
 class BlockFields(ModelConfig):
     """Fields of every block of a Transformer, of its embeddings and positions."""
 
@@ -252,7 +252,7 @@ class BlockFields(ModelConfig):
         return self.positions if self.positions in ("rotary", "relative") else None
 
 
-@inherited
+@options_base
 class EncoderFields:
     """Fields of a model that reads a source."""
 
@@ -260,7 +260,7 @@ class EncoderFields:
     encoder_heads: _Heads = _head_count_option("in the encoder")
 
 
-@inherited
+@options_base
 class DecoderFields:
     """Fields of a model that writes text."""
 
@@ -269,7 +269,7 @@ class DecoderFields:
     output_bias: bool = keyword_option(False, "Add a trained bias to the logits.")
 
 
-@declared
+@options_class
 class TransformerConfig(DecoderFields, EncoderFields, BlockFields, VocabularyFields):
     """Sizes and switches of an encoder-decoder Transformer.
 
@@ -330,7 +330,7 @@ class TransformerConfig(DecoderFields, EncoderFields, BlockFields, VocabularyFie
         return cls(vocabulary_size=vocabulary_size, **{**PRESETS[preset], **fields})
 
 
-@declared
+@options_class
 class ClassifierConfig(EncoderFields, BlockFields):
     """Sizes and switches of an encoder with a pooled output, which labels a text.
 
@@ -362,7 +362,7 @@ class ClassifierConfig(EncoderFields, BlockFields):
     writes_text: ClassVar[bool] = False
 
 
-@declared
+@options_class
 class LanguageModelConfig(DecoderFields, BlockFields):
     """Sizes and switches of a decoder without attention to a source.
 
@@ -381,7 +381,7 @@ class LanguageModelConfig(DecoderFields, BlockFields):
 _SCORE_OF = {"bahdanau": "additive", "luong": "general"}
 
 
-@declared
+@options_class
 class RecurrentConfig(VocabularyFields):
     """Sizes and switches of a recurrent encoder-decoder.
 

@@ -191,7 +191,7 @@ class Throughput(RunCallback):
         logs["tokens_per_second"] = real_tokens / (self._train_seconds or seconds)
 
 
-class MoreValidation(RunCallback):
+class TranslationMetrics(RunCallback):
     """Adds BLEU and chrF, and the measures of each of several corpora, to the epoch's logs.
 
     They measure the averaged weights: `val_bleu`, `val_chrf` and `val_loss/NAME`.

@@ -34,7 +34,7 @@ def evaluate_model(
     reference: FilePath | None = None,
     save: FilePath | None = None,
     tokenize: BleuTokenizer | None = None,
-    of_references: bool = False,
+    perplexity: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
     """Evaluates a model on a file: scores translations or labels, or computes the perplexity.
@@ -47,7 +47,7 @@ def evaluate_model(
             `source` has both, as a recipe's file without `target`.
         save: Path to write the translations to.
         tokenize: Tokenizer of BLEU; see `evaluate`.
-        of_references: Whether to compute the references' perplexity instead of BLEU; without
+        perplexity: Whether to compute the references' perplexity instead of BLEU; without
             `source` always.
         **options: Options of `Translator.translate`, or of `Translator.score` for perplexity. By
             default a source of too many tokens is split at sentence ends, with a warning.
@@ -73,13 +73,13 @@ def evaluate_model(
         if is_replaced(save):
             lock = locked_folder(save, noun="file")
     with lock:
-        return _evaluate_model(model, source, reference, save, tokenize, of_references, options)
+        return _evaluate_model(model, source, reference, save, tokenize, perplexity, options)
 
 
-def _evaluate_model(model, source, reference, save, tokenize, of_references, options):
+def _evaluate_model(model, source, reference, save, tokenize, perplexity, options):
     translator = Translator.load(model)
     sources, references = _texts_to_evaluate(translator, model, source, reference)
-    if of_references or source is None:
+    if perplexity or source is None:
         named_options = {"save": save, "tokenize": tokenize}
         unused_options = [name for name, value in named_options.items() if value is not None]
         useful_names = {"batch_size", "tag"} if translator.engine.reads_sources else {"batch_size"}

@@ -75,7 +75,7 @@ class Host:
         return make_engine(model, *tokenizers, **options)
 
     @contextlib.contextmanager
-    def translate_peer_failures(self):
+    def convert_peer_errors(self):
         """Translates JAX's errors about a host that has ended.
 
         Raises:

@@ -24,12 +24,11 @@ from keras_transformer.models.config import CONFIGURATIONS, ModelConfig, Transfo
 from keras_transformer.options import (
     check_choice,
     check_keys,
-    declared,
     option,
-    properties,
+    options_class,
+    options_of,
+    parse_options,
     received,
-    schema_of,
-    validated,
 )
 from keras_transformer.text.dialog import Turns
 from keras_transformer.text.vocabulary import VocabularyOptions
@@ -40,7 +39,7 @@ _NEW_TAG = re.compile("[a-z0-9][a-z0-9-]*")  # The vocabulary's other tokens hav
 _Path = Annotated[str, pydantic.AfterValidator(expanded_path)]
 
 
-@declared
+@options_class
 class Files:
     """Two aligned files, or one TSV as `source` without `target`."""
 
@@ -52,7 +51,7 @@ class Files:
     target: _Path | None = option(None, "The target's lines.", **_NO_NULL)
 
 
-@declared
+@options_class
 class NamedFiles(Files):
     """A corpus among several."""
 
@@ -68,7 +67,7 @@ class NamedFiles(Files):
     )
 
 
-@declared
+@options_class
 class WeightedFiles(NamedFiles):
     """A training corpus among several."""
 
@@ -88,7 +87,7 @@ _Training = Annotated[tuple[WeightedFiles, ...], pydantic.Tag("array")]
 _Validation = Annotated[tuple[NamedFiles, ...], pydantic.Tag("array")]
 
 
-@declared
+@options_class
 class DataSection(PairChecks):
     """Files, and the pairs that are kept."""
 
@@ -183,7 +182,7 @@ class DataSection(PairChecks):
         return sorted({corpus.tag for corpus in corpora if corpus.tag is not None})
 
 
-@declared
+@options_class
 class TextSection(VocabularyOptions):
     """Vocabulary and turns."""
 
@@ -213,7 +212,7 @@ class TextSection(VocabularyOptions):
         return self
 
 
-@declared
+@options_class
 class TrainingSection:
     """Batches, optimizer, and saved models."""
 
@@ -259,12 +258,6 @@ class TrainingSection:
         None,
         "Weight of the symmetric divergence between two passes of a batch under two dropouts "
         "(R-Drop), added to the loss; a step takes twice as long. null: one pass.",
-        gt=0,
-    )
-    simcut: float | None = option(
-        None,
-        "Weight of the divergence of a batch from its copy with 5% of the tokens cut (SimCut), "
-        "added to the loss; a step takes twice as long. null: none. Not together with r_drop.",
         gt=0,
     )
     adam_beta_2: float = option(0.98, "Adam's second momentum; the first is 0.9.", ge=0, lt=1)
@@ -339,9 +332,6 @@ class TrainingSection:
         if self.lora_rank is not None and self.start_from is None:
             rule = "`training.lora_rank` needs `training.start_from`, the run whose weights stay."
             raise InputError(f"{rule} Received: lora_rank={self.lora_rank}, start_from=null.")
-        if self.r_drop is not None and self.simcut is not None:
-            rule = "`training.simcut` excludes `training.r_drop`: set one of them to null."
-            raise InputError(f"{rule} Received: {self.simcut} and {self.r_drop}.")
         return self
 
 
@@ -373,7 +363,7 @@ _NOT_OF_A_KIND = {
 }
 
 
-@declared
+@options_class
 class Recipe:
     """A checked recipe.
 
@@ -405,7 +395,8 @@ class Recipe:
         """
         if isinstance(values, dict):
             values = {key: {} if value is None else value for key, value in values.items()}
-        recipe = validated(cls, values, f"{where}: ")
+            values = _without_simcut(values, where)
+        recipe = parse_options(cls, values, f"{where}: ")
         turn_id = None if recipe.text.turn_separator is None else 4
         config = recipe.model_config(1000, None if recipe.text.joint else 1000, turn_id, where)
         if config.position_limit is None:
@@ -613,6 +604,19 @@ class Recipe:
             raise InputError(" ".join(f"{where}: model: {error!s:.400}".split())) from None
 
 
+def _without_simcut(values, where):
+    """Removes an option of version 0.3, which its runs list although they do not use it."""
+    training = values.get("training")
+    if not isinstance(training, dict) or "simcut" not in training:
+        return values
+    if training["simcut"] is not None:
+        raise InputError(
+            f"{where}: `training.simcut` was removed. Received: {received(training['simcut'])}. "
+            "Set `training.r_drop: 5.0` instead, or use version 0.3."
+        )
+    return {**values, "training": {key: training[key] for key in training if key != "simcut"}}
+
+
 def model_keys(kind: str) -> tuple[str, ...]:
     """Returns the names of the options of `model` for a kind of model."""
     names = [field.name for field in dataclasses.fields(CONFIGURATIONS[kind])]
@@ -639,7 +643,7 @@ def _override(values, override):
         values = values[part]
         if not isinstance(values, dict):
             raise InputError(f"--set {key}: `{part}` is a value, not a section.")
-    is_known = parts[-1] in values or parts[-1] in properties(schema_of(Recipe), *parts[:-1])
+    is_known = parts[-1] in values or parts[-1] in options_of(Recipe, ".".join(parts[:-1]))
     values[parts[-1]] = value
     return parts if is_known and text.strip() == "null" else None  # `~` may mean a folder.
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import itertools
 import math
 import os
 import sys
@@ -38,7 +37,6 @@ from keras_transformer.training.state import (
 )
 from keras_transformer.training.tensorboard import TensorBoard, check_plots
 
-_BLEU_SENTENCES = 2000
 _PROMPT_WORDS = 3
 _NAMED_MEASURES = "val_loss", "val_bleu", "val_chrf"
 
@@ -80,7 +78,7 @@ def train(
         check_plots()
     check_tokenizer(recipe.data.bleu_tokenizer)
     recipe.check_files()
-    with host.translate_peer_failures():
+    with host.convert_peer_errors():
         folder = RunFolder(host.folder(output, resume))
         with locked_folder(folder.path):
             folder.owned().restore()
@@ -129,8 +127,7 @@ class Run(RunState):
         self._overwrites = overwrite or half_made
         if half_made:
             show(f"{self.folder.path}: starting the run; it was stopped before its first step.")
-        self.digests = corpus.digests
-        self.tokenizers = learned_tokenizers or corpus.tokenizers()
+        self.tokenizers = corpus.tokenizers()
         self._make_datasets(corpus)
 
     def resume(self) -> None:
@@ -139,19 +136,23 @@ class Run(RunState):
         self._is_resumed = True
         check_resumable(self.folder, self.recipe)
         self.tokenizers = self.folder.tokenizers()
-        corpus = Corpus(self.recipe, self.tokenizers)
-        for part, sides in self.folder.digests().items():
-            for side, digest in sides.items():
-                if corpus.digests[part].get(side) != digest:
-                    files = " and ".join(map(str, corpus.files(part)))
-                    raise InputError(
-                        f"{self.folder.path}: cannot be resumed, because its texts have changed. "
-                        f"Received: another {side} side of `data.{part}`, {files}."
-                    )
+
+        def check_texts(digests):
+            for part, sides in self.folder.digests().items():
+                for side, digest in sides.items():
+                    if digests[part].get(side) != digest:
+                        files = " and ".join(map(str, corpus.files(part)))
+                        raise InputError(
+                            f"{self.folder.path}: cannot be resumed, because its texts have "
+                            f"changed. Received: another {side} side of `data.{part}`, {files}."
+                        )
+
+        corpus = Corpus(self.recipe, self.tokenizers, check_texts)
         self._make_datasets(corpus)
 
     def _make_datasets(self, corpus):
         self.datasets, self.reports = corpus.datasets(self.tokenizers, self.host)
+        self.digests = corpus.digests
         for part, report in self.reports.items():
             show(f"{part}: {report}")
         dataset = self.datasets["train"]
@@ -162,25 +163,14 @@ class Run(RunState):
         advice = warmup_advice(self.recipe.training, dataset)
         if advice is not None:
             show(advice)
-        self._sample_validation(corpus)
+        named_pairs = corpus.first_validation_pairs()
+        names, self.validation = map(list, zip(*named_pairs, strict=True))
+        has_several = len(self.recipe.data.corpora("validation")) > 1
+        self._validation_names = names if has_several else []
         if not self.recipe.with_sources:  # Samples continue a few words.
             words = (text.split()[:_PROMPT_WORDS] for _, text in self.validation)
             prompts = zip(map(" ".join, words), self.validation, strict=True)
             self.validation = [(prompt, text) for prompt, (_, text) in prompts]
-
-    def _sample_validation(self, corpus):
-        """Reads the first pairs for BLEU and samples, interleaved from the validation corpora."""
-        readers = corpus.readers("validation")
-        limit = -(-_BLEU_SENTENCES // len(readers))
-        rows = itertools.zip_longest(
-            *(
-                zip(itertools.repeat(name), itertools.islice(filter(None, read()), limit))
-                for name, read in readers.items()
-            )
-        )
-        named_pairs = filter(None, itertools.chain.from_iterable(rows))
-        names, self.validation = map(list, zip(*named_pairs, strict=True))
-        self._validation_names = names if len(readers) > 1 else []
 
     def begin(self) -> None:
         """Makes the model or reads the last checkpoint, and prepares the folder for epochs."""
@@ -290,7 +280,7 @@ class Run(RunState):
             run_callbacks.Throughput(self),
         ]
         if training.selects_by_translations or len(self.datasets) > 2:
-            callbacks.append(run_callbacks.MoreValidation(self))
+            callbacks.append(run_callbacks.TranslationMetrics(self))
         callbacks.append(TensorBoard(self))
         if self.start.step or training.checkpoint_every_minutes is not None:
             callbacks.append(run_callbacks.StepCheckpoints(self))

@@ -78,11 +78,11 @@ BAD_INPUTS = {
     ),
     "options of sampling without it": (
         [*TRANSLATE, "--top-k", "1"],
-        "`--top-k` needs `--sampling`: a search does not sample. Received: --top-k 1.",
+        "`--top-k` needs `--sampling`: a search does not sample. Received: top_k=1.",
     ),
     "more results than beams": (
         [*TRANSLATE, "--beam-size", "2", "--n-best", "3"],
-        "`--n-best` must be at most `--beam-size`. Received: --n-best 3, --beam-size 2.",
+        "`--n-best` must be at most `--beam-size`. Received: n_best=3, beam_size=2.",
     ),
     "a run to serve": (
         ["serve", "--model", "run"],

@@ -88,7 +88,7 @@ def test_bleu_is_that_of_the_averaged_models_translations(make_run):
     model.set_weights([np.full((1, 1), 3.0)])  # its average is still the first value
     run = make_run(select_by="bleu")
     run.engine, run.validation = Engine(), list(zip(["x", "y"], references, strict=True))
-    callback = attach(callbacks.MoreValidation(run), model)
+    callback = attach(callbacks.TranslationMetrics(run), model)
     for expected in (100.0, 0.0):
         logs = {}
         callback.on_epoch_end(0, logs)
@@ -106,7 +106,7 @@ def text_scores(run, translations):
     run.engine = types.SimpleNamespace(translate=lambda texts, **options: answers)
     run.validation = list(zip(["x", "y"], ZH, strict=True))
     logs = {}
-    attach(callbacks.MoreValidation(run), FakeModel()).on_epoch_end(0, logs)
+    attach(callbacks.TranslationMetrics(run), FakeModel()).on_epoch_end(0, logs)
     return logs
 
 
@@ -126,8 +126,7 @@ def test_validation_has_the_scores_of_evaluate_with_the_tokenizer_of_the_recipe(
 
 def test_each_validation_corpus_has_the_scores_of_its_pairs(make_run):
     run = make_run(select_by="bleu")
-    readers = {"one": lambda: [("x", ZH[0])], "two": lambda: [("y", ZH[1])]}
-    run._sample_validation(types.SimpleNamespace(readers=lambda part: readers))
+    run._validation_names = ["one", "two"]
     logs = text_scores(run, [ZH[0], "no"])
     assert (logs["val_bleu/one"], logs["val_bleu/two"]) == (pytest.approx(100), 0.0)
 

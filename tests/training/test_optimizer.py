@@ -9,7 +9,6 @@ from reference import perplexity, smoothed_loss
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.data import EncodedPairs, LabelledDataset, ParallelDataset
-from keras_transformer.errors import InputError
 from keras_transformer.models import Classifier
 from keras_transformer.models.config import ClassifierConfig
 from keras_transformer.schedules import TransformerSchedule
@@ -138,16 +137,6 @@ def test_a_checkpoint_of_version_0_2_continues_with_the_momentum_of_its_recipe(t
     model.save(folder.checkpoint_file(1))
     resumed, state = last_checkpoint(folder, lambda: model)
     assert state.epoch == 1 and resumed.optimizer.ema_momentum == 0.75
-
-
-@pytest.mark.tensorflow
-def test_simcut_trains_and_excludes_r_drop(pairs):
-    model = compiled_model(simcut=3.0, warmup_steps=10)
-    dataset = ParallelDataset(pairs, shapes=[(6, 10)], copies=2, cut_share=0.05)
-    losses = model.fit(dataset.to_tf_dataset(), epochs=20, shuffle=False, verbose=0).history
-    assert losses["loss"][-1] < losses["loss"][0] - 1
-    with pytest.raises(InputError, match="`training.simcut` excludes `training.r_drop`"):
-        TrainingSection(simcut=3.0, r_drop=5.0)
 
 
 @pytest.mark.tensorflow

@@ -166,7 +166,7 @@ def described_files(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def check_custom_ops(content: bytes) -> None:
-    """Raises `RuntimeError` for operations that LiteRT does not bring, such as Flex."""
+    """Raises `RuntimeError` for operations that LiteRT does not include, such as Flex."""
     if names := custom_operations(content):
         raise RuntimeError(f"LiteRT's own operations must be enough. Received: {names}.")
 
