@@ -19,7 +19,7 @@ from keras_transformer.cli.arguments import (
     option_values,
 )
 from keras_transformer.errors import InputError
-from keras_transformer.files import without_compression
+from keras_transformer.reading import without_compression
 
 _GROUPS = {
     "min_characters": "rules for a pair",
@@ -92,7 +92,7 @@ def _add_clean_options(command):
 def _clean(options):
     from keras_transformer.cli.progress import describe, progress_bar
     from keras_transformer.data.cleaning import clean_corpora
-    from keras_transformer.files import is_terminal
+    from keras_transformer.errors import is_terminal
 
     values = option_values(options, "corpora", "output", "progress")
     corpora = paired(options.corpora)

@@ -15,7 +15,7 @@ from keras_transformer.engine.lines import Line, results_of
 from keras_transformer.engine.translation import Translation
 from keras_transformer.engine.translator import Translator
 from keras_transformer.errors import InputError, say
-from keras_transformer.files import decode_line
+from keras_transformer.reading import decode_line
 
 _BYTES_AT_ONCE = 1 << 16
 _LINES_AT_ONCE = 1024

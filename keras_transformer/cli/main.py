@@ -24,7 +24,7 @@ from keras_transformer.errors import (
     VerificationError,
     say,
 )
-from keras_transformer.quiet import LEVEL, silence_tensorflow
+from keras_transformer.imports import LEVEL, silence_tensorflow
 
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO)
 

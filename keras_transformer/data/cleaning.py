@@ -20,16 +20,10 @@ import numpy as np
 from keras_transformer.data import iterate_pairs
 from keras_transformer.data.pairs import are_first, pair_hash
 from keras_transformer.data.rules import RULES, PairRules, skeleton
-from keras_transformer.errors import InputError, require
-from keras_transformer.files import (
-    iterate_lines,
-    replaced_file,
-    without_compression,
-    write_whole,
-    writing,
-)
+from keras_transformer.errors import InputError, require, writing
+from keras_transformer.files import OwnedFolder, replaced_file, write_whole
 from keras_transformer.options import option, options_class
-from keras_transformer.owned_folder import OwnedFolder
+from keras_transformer.reading import iterate_lines, without_compression
 
 FilePath = str | os.PathLike
 Corpus = tuple[FilePath, FilePath | None]

@@ -21,11 +21,9 @@ from keras_transformer.data.pairs import (
     offsets_of,
     pair_hashes,
 )
-from keras_transformer.errors import InputError
-from keras_transformer.files import write_whole, writing
-from keras_transformer.locks import locked_folder
+from keras_transformer.errors import InputError, writing
+from keras_transformer.files import OwnedFolder, final_name, write_whole
 from keras_transformer.options import option, options_class
-from keras_transformer.owned_folder import OwnedFolder
 
 # Reasons to drop a pair, in the order of the checks.
 _REASONS = (
@@ -242,11 +240,11 @@ def _save_rest(pairs, report, folder):
 def _remove_left_behind(cache):
     """Removes what killed processes left in a cache."""
     for path in list(cache.glob(".*")):
-        if left := re.match(r"\.([0-9a-f]{32})\.(lock$|partial-)", path.name):
-            folder = cache / left[1]
+        name = final_name(path.name)
+        if name != path.name and re.fullmatch("[0-9a-f]{32}", name):
             # An error: another process writes to the folder. Releasing the lock removes its file.
-            with contextlib.suppress(InputError), locked_folder(folder):
-                OwnedFolder(folder).restore()
+            with contextlib.suppress(InputError), OwnedFolder(cache / name).locked():
+                pass
 
 
 def _save(path, array):
@@ -383,17 +381,18 @@ class PairEncoder:
 
 
 class _Side:
-    """Ids of one side, collected in memory or in the file `path`."""
+    """Ids of one side, collected in memory or in a file from which `path` is made."""
 
     def __init__(self, path):
         self._path, self._flats, self._lengths = path, [np.zeros(0, np.int32)], []
+        self._unfiltered = None if path is None else path.with_suffix(".all")
 
     def append(self, flat, lengths):
         self._lengths.append(lengths)
         if self._path is None:
             self._flats.append(flat)
             return
-        with writing(self._path), open(self._path, "ab") as file:
+        with writing(self._path), open(self._unfiltered, "ab") as file:
             file.write(flat)
 
     def finish(self, keep):
@@ -402,15 +401,13 @@ class _Side:
         if self._path is None:
             flat = np.concatenate(self._flats)[np.repeat(keep, lengths)]
             return flat, offsets_of(lengths[keep])
-        offsets, unfiltered = offsets_of(lengths), self._path.with_suffix(".all")
-        os.replace(self._path, unfiltered)
-        all_ids = np.memmap(unfiltered, np.int32, "r")
+        offsets, all_ids = offsets_of(lengths), np.memmap(self._unfiltered, np.int32, "r")
         with writing(self._path), open(self._path, "wb") as file:
             for start in range(0, len(lengths), _CHUNK):
                 part = slice(start, start + _CHUNK)
                 flat = all_ids[offsets[start] : offsets[min(start + _CHUNK, len(lengths))]]
                 file.write(flat[np.repeat(keep[part], lengths[part])])
-        unfiltered.unlink()
+        self._unfiltered.unlink()
         return np.memmap(self._path, np.int32, "r"), offsets_of(lengths[keep])
 
 

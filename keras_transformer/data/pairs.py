@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from keras_transformer.errors import InputError
-from keras_transformer.files import iterate_lines
 from keras_transformer.ids import EOS_ID, PAD_ID
+from keras_transformer.reading import iterate_lines
 
 
 def iterate_pairs(

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from keras_transformer.decoding.options import hypothesis_score
 from keras_transformer.engine.engine import Engine
 from keras_transformer.engine.manifest import load_tokenizers, opened_export
 from keras_transformer.engine.translation import Translation
@@ -244,7 +243,7 @@ class CTranslate2Engine(Engine):
             hypotheses.append(
                 Translation(
                     "",
-                    _score(following, length, search_options),
+                    search_options.ranking.score(following, length),
                     total,
                     ids=ids,
                     continuation_log_probability=following if job.prefix else None,
@@ -260,13 +259,10 @@ class CTranslate2Engine(Engine):
 def _ranked(hypotheses, search_options):
     """Returns the best `n_best` hypotheses, or the samples in order."""
     if not search_options.sampling:
-        # Hypotheses that end come before hypotheses that the limit cut, except in Marian.
-        is_marian = search_options.length_normalization == "marian"
+        # Hypotheses that end come first. A hypothesis without an end has reached its limit.
+        ends_at_limit = search_options.ranking.ends_at_limit
         hypotheses.sort(
-            key=lambda hypothesis: (
-                not is_marian and hypothesis.ids[-1:] != (EOS_ID,),
-                -hypothesis.score,
-            )
+            key=lambda row: (not ends_at_limit and row.ids[-1:] != (EOS_ID,), -row.score)
         )
     return hypotheses[: search_options.n_best]
 
@@ -278,12 +274,6 @@ def _length_limit(source_length, options):
     """
     ratio = options.max_length_ratio
     return math.inf if ratio == math.inf else int(ratio * source_length) + options.length_margin
-
-
-def _score(log_probability, length, options):
-    names = "length_penalty", "length_normalization", "word_penalty"
-    ranking = (getattr(options, name) for name in names)
-    return hypothesis_score(log_probability, max(length, 1), *ranking)
 
 
 def _batches(request):

@@ -6,7 +6,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from keras_transformer.decoding.options import DecodingOptions, hypothesis_score, without_excluded
+from keras_transformer.decoding.options import (
+    DecodingOptions,
+    exported_search_options,
+    without_excluded,
+)
 from keras_transformer.engine import inputs
 from keras_transformer.engine.inputs import LONG_INPUT, Job, LongInput
 from keras_transformer.engine.translation import Translation
@@ -19,7 +23,6 @@ Capability = Literal[
 ]
 # Searches give a place without a hypothesis a lower score.
 _LOWEST_SCORE = -1e29
-_RANKING = ("length_penalty", "length_normalization", "word_penalty")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +105,7 @@ class Engine:
     @property
     def defaults(self) -> Mapping[str, Any]:
         """Options that differ from the defaults of `DecodingOptions`: those of the export."""
-        return search_of(self.manifest or {})
+        return exported_search_options(self.manifest or {})
 
     def search(self, jobs: Sequence[Job], request: Request) -> list[list[Translation]]:
         """Returns the hypotheses of each sentence: the best first, or samples in order.
@@ -426,12 +429,11 @@ class Engine:
         """Returns the translation of a target that was forced."""
         source, target = pair
         total = sum_of(forced.token_log_probabilities)
-        ranking = [getattr(search_options, name) for name in _RANKING]
         forced = dataclasses.replace(
             forced,
             ids=tuple(target),
             log_probability=total,
-            score=hypothesis_score(total, max(len(target), 1), *ranking),
+            score=search_options.ranking.score(total, len(target)),
         )
         return self._with_text(forced, text, tuple(self.source_tokenizer.pieces_of(source)))
 
@@ -485,11 +487,3 @@ def long_input_of_commands(engine: Engine) -> str:
     if engine.labels is not None or engine.turns is not None:
         way = "truncate"
     return way if way in engine.long_inputs else engine.long_inputs[0]
-
-
-def search_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options of the search that an export was made with."""
-    names = ["beam_size", "length_penalty", "length_normalization", "word_penalty"]
-    names += ["early_stopping", "max_length_ratio"]
-    # Exports of version 0.2 lack some of them; null means the default.
-    return {name: manifest[name] for name in names if manifest.get(name) is not None}

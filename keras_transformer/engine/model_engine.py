@@ -9,7 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.decoding.options import DecodingOptions
+from keras_transformer.decoding.options import RANKING_OPTIONS, DecodingOptions
 from keras_transformer.decoding.programs import Compiled
 from keras_transformer.decoding.results import Hypotheses
 from keras_transformer.engine import inputs
@@ -46,7 +46,7 @@ class ModelEngine(Engine):
     capabilities = frozenset(
         {"translate", "score", "stream", "sample", "align", "warmup", "phrases"}
     )
-    score_options = ("length_penalty", "length_normalization", "word_penalty", "alignment")
+    score_options = (*RANKING_OPTIONS, "alignment")
 
     def __init__(
         self,

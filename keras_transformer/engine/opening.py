@@ -7,8 +7,8 @@ from typing import Any
 from keras_transformer.engine.engine import Engine
 from keras_transformer.engine.manifest import has_labels
 from keras_transformer.errors import InputError
+from keras_transformer.imports import import_keras, import_tensorflow
 from keras_transformer.options import check_positive
-from keras_transformer.quiet import import_keras, import_tensorflow
 
 
 def open_engine(

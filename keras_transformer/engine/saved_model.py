@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_transformer.decoding.options import FILTERS
 from keras_transformer.engine.engine import Engine, Request
 from keras_transformer.engine.inputs import encoded, in_batches
 from keras_transformer.engine.label_engine import LabelEngine, label_translation
@@ -22,6 +23,10 @@ IDS = "ids"
 """The subfolder with the SavedModel from ids to ids."""
 
 
+SAMPLING_INPUTS = {"seed": "int32", **FILTERS}
+"""Types of the inputs of `sample` in addition to the text."""
+
+
 _TEXT = {"text": ("string", 1)}
 
 
@@ -31,10 +36,7 @@ INPUTS = {
     "beam": _TEXT,
     "sample": {
         **_TEXT,
-        "seed": ("int32", 1),
-        "temperature": ("float32", 1),
-        "top_k": ("int32", 1),
-        "top_p": ("float32", 1),
+        **{name: (dtype, 1) for name, dtype in SAMPLING_INPUTS.items()},
     },
     "score": {"source": ("string", 1), "target": ("string", 1)},
     "align": _TEXT,
@@ -68,7 +70,7 @@ class SavedModelEngine(Engine):
     noun = "a SavedModel"
     long_inputs = ("truncate",)  # The graph truncates longer texts.
     reads_text = True
-    free_options = ("n_best", "sampling", "seed", "temperature", "top_k", "top_p")
+    free_options = ("n_best", "sampling", *SAMPLING_INPUTS)
     batch_size = 32
 
     def __init__(self, folder: str | os.PathLike):
@@ -94,7 +96,7 @@ class SavedModelEngine(Engine):
         rows: dict[str, list] = {"text": [job.source for job in jobs]}
         if request.options.sampling:
             rows["seed"] = [job.seed for job in jobs]
-            for name in ("temperature", "top_k", "top_p"):
+            for name in FILTERS:
                 rows[name] = [getattr(request.options, name)] * len(jobs)
         outputs = self._call(request.signature, rows, request.batch_size)
         return [hypotheses_of(row, request.options.n_best) for row in outputs]

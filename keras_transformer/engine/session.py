@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_transformer import quiet
+from keras_transformer import imports
 from keras_transformer.errors import InputError, first_line, require
 from keras_transformer.text import Tokenizer
 
@@ -163,7 +163,7 @@ class SharedInterpreter:
 def _load_interpreter(content, path, threads):
     litert = require("ai_edge_litert.interpreter", "LiteRT", "litert")
     try:
-        with quiet.stderr_kept_back():
+        with imports.stderr_kept_back():
             loaded = litert.Interpreter(model_content=content, num_threads=threads)
             # Now, so that LiteRT does not print the name of its delegate in the first call.
             loaded.allocate_tensors()

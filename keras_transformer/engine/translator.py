@@ -4,7 +4,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from keras_transformer.decoding.options import without_excluded
+from keras_transformer.decoding.options import RANKING_OPTIONS, without_excluded
 from keras_transformer.engine.engine import Engine
 from keras_transformer.engine.inputs import checked_texts
 from keras_transformer.engine.opening import open_engine
@@ -12,8 +12,6 @@ from keras_transformer.engine.steps import TEXT_OPTIONS, text_steps, translate_i
 from keras_transformer.engine.translation import Translation
 from keras_transformer.text.glossary import Glossary
 from keras_transformer.text.markup import Markup
-
-_RANKING = "length_penalty", "length_normalization", "word_penalty"
 
 
 class Translator:
@@ -112,7 +110,7 @@ class Translator:
         **options: Any,
     ) -> list[Translation]:
         """Scores given translations by teacher forcing; see `Engine.score`."""
-        options = self._with_defaults(options, _RANKING)
+        options = self._with_defaults(options, RANKING_OPTIONS)
         return self.engine.score(self._tagged(sources, tag), targets, **options)
 
     def stream(self, text: str, tag: str | None = None, **options: Any) -> Iterator[str]:

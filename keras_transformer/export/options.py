@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from keras_transformer.decoding.options import SearchDefaults, early_stopping, max_length_ratio
+from keras_transformer.decoding.options import SearchOptions, StoppingSearchOptions
 from keras_transformer.options import INT32, option, options_base, options_class
 
 QUANTIZATIONS = ("none", "float16", "int8")
@@ -17,9 +17,7 @@ _Length = Annotated[int, pydantic.Field(strict=True, ge=2, lt=INT32)]
 
 
 @options_base
-class _Search(SearchDefaults):
-    max_length_ratio: float | None = max_length_ratio()
-
+class _Format:
     @pydantic.field_validator("*", mode="before")
     @classmethod
     def _to_plain(cls, value: Any) -> Any:
@@ -30,10 +28,9 @@ class _Search(SearchDefaults):
 
 
 @options_class
-class SavedModelOptions(_Search):
+class SavedModelOptions(_Format, StoppingSearchOptions):
     """Options of `saved_model`; the search is fixed in the export."""
 
-    early_stopping: bool = early_stopping()
     signatures: tuple[str, ...] = option(
         SIGNATURES, f"Signatures in addition to serving_default: {', '.join(SIGNATURES[1:])}."
     )
@@ -49,25 +46,24 @@ class SavedModelOptions(_Search):
 
 
 @options_base
-class _Quantized(_Search):
+class _Quantized(_Format):
     quantize: Literal[QUANTIZATIONS] = option(  # type: ignore[valid-type]
         "none", "Storage of the weights; none is float32.", strict=None
     )
 
 
 @options_class
-class MarianOptions(_Search):
+class MarianOptions(_Format, SearchOptions):
     """Options of `marian`; the search is the decoder's default."""
 
 
 @options_class
-class CTranslate2Options(_Quantized):
+class CTranslate2Options(_Quantized, SearchOptions):
     """Options of `ctranslate2`; the search is the engine's default."""
 
 
 @options_base
 class _OfLengths(_Quantized):
-    early_stopping: bool = early_stopping()
     source_lengths: tuple[_Length, ...] | None = option(
         None,
         "Numbers of source tokens, EOS included, of the signatures from ids; the largest is the "
@@ -78,7 +74,7 @@ class _OfLengths(_Quantized):
 
 
 @options_class
-class LiteRTOptions(_OfLengths):
+class LiteRTOptions(_OfLengths, StoppingSearchOptions):
     """Options of `tflite`; the search is fixed in the export."""
 
     n_best: int | None = option(
@@ -87,7 +83,7 @@ class LiteRTOptions(_OfLengths):
 
 
 @options_class
-class WebOptions(_OfLengths):
+class WebOptions(_OfLengths, StoppingSearchOptions):
     """Options of `web`; the search is fixed in the export."""
 
     npm: str | None = option(

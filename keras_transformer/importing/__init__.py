@@ -14,14 +14,13 @@ from keras_transformer.engine.run_folder import (
     save_model,
 )
 from keras_transformer.errors import InputError, show
-from keras_transformer.files import read_lines
 from keras_transformer.importing import hugging_face, marian
 from keras_transformer.importing.vocabulary import tokenizer_of
 from keras_transformer.importing.weights import fill
 from keras_transformer.models import Transformer
 from keras_transformer.models.config import TransformerConfig
 from keras_transformer.options import parse_options
-from keras_transformer.owned_folder import locked_folder
+from keras_transformer.reading import read_lines
 from keras_transformer.text import Tokenizer
 
 __all__ = ["ImportedModel", "import_model", "import_run"]
@@ -102,11 +101,9 @@ def import_run(
     """
     run = RunFiles(output)
     inputs = {"the model": folder, "--samples": samples}
-    check = functools.partial(run.check_replaceable, overwrite, inputs, half_made=True)
-    with locked_folder(run.path):
-        run.owned().restore()
+    check = functools.partial(run.check_replaceable, overwrite, inputs)
+    with run.owned().locked():
         check()
-        overwrites = overwrite or run.is_half_made()
         texts = SENTENCES if samples is None else read_lines(samples)[:SAMPLE_PAIRS]
         imported, limits = _import_with_limits(Path(folder))
         model, source_tokenizer, target_tokenizer, decoding = imported
@@ -122,7 +119,7 @@ def import_run(
             "decoding": dataclasses.asdict(defaults),
         }
         show(f"{run.path}: writing the run")
-        with run.replaced(overwrites, check) as new_run:
+        with run.replaced(check) as new_run:
             new_run.write_start(sections, (source_tokenizer, target_tokenizer), {})
             new_run.write_sample_pairs((text, "") for text in texts)
             save_model(model, new_run.model_file)

@@ -5,11 +5,11 @@ from typing import Any
 
 from keras_transformer.decoding.options import DecodingOptions
 from keras_transformer.errors import InputError, first_line, require, show
-from keras_transformer.files import check_file
 from keras_transformer.ids import UNK_ID
 from keras_transformer.importing.vocabulary import Vocabulary, number, of_names, read_json
 from keras_transformer.importing.weights import ForeignModel, Tensors
 from keras_transformer.options import received
+from keras_transformer.reading import check_file
 
 CONFIG = "config.json"
 _CONSTRAINTS = ("min_length", "no_repeat_ngram_size", "banned_ids")

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 
 from keras_transformer.errors import InputError, first_line
-from keras_transformer.files import read_arrays, read_checked
 from keras_transformer.importing.vocabulary import (
     check_rows,
     number,
@@ -16,6 +15,7 @@ from keras_transformer.importing.vocabulary import (
     read_yaml,
 )
 from keras_transformer.importing.weights import ForeignModel, Tensors
+from keras_transformer.reading import read_arrays, read_checked
 from keras_transformer.text.vocabulary import read_sentencepiece
 
 OPTIONS = "special:model.yml"

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keras_transformer.errors import InputError
-from keras_transformer.files import decode_text, read_checked
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.options import INT32, received
+from keras_transformer.reading import decode_text, read_checked
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.vocabulary import OF_FIRST_IDS, SPACE, read_sentencepiece
 

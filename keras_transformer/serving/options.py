@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 import pydantic
 
 from keras_transformer.errors import InputError
-from keras_transformer.files import expanded_path
+from keras_transformer.files import MANIFEST
 from keras_transformer.options import as_input_error, option
-from keras_transformer.owned_folder import MANIFEST
+from keras_transformer.reading import expanded_path
 
 
 def _number(default, meaning, minimum, maximum=None):

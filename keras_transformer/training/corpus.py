@@ -22,8 +22,9 @@ from keras_transformer.data.batching import epoch_rates
 from keras_transformer.data.encoding import Lines, PairEncoder, encode_parts, in_chunks
 from keras_transformer.data.noise import PairNoise
 from keras_transformer.errors import InputError
-from keras_transformer.files import iterate_lines
+from keras_transformer.reading import iterate_lines
 from keras_transformer.text import Labels, Tokenizer
+from keras_transformer.text.dialog import turns_of
 from keras_transformer.text.glossary import Glossary
 from keras_transformer.text.placeholders import Placeholders, with_placeholders
 from keras_transformer.text.tags import tagged
@@ -118,7 +119,8 @@ class Corpus:
         pairs = iterate_pairs(source, target)
         if recipe.gives_labels and target is None:
             return ((text, label) for label, text in pairs)
-        return pairs if recipe.turns is None else _join(pairs, recipe.turns, target or source)
+        turns = turns_of(recipe.text.turn_separator, recipe.data.context_turns)
+        return pairs if turns is None else _join(pairs, turns, target or source)
 
     def _with_symbols(self, pairs, tag_token):
         text = self.recipe.text

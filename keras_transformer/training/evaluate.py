@@ -18,10 +18,10 @@ from keras_transformer.engine.model_engine import ModelEngine
 from keras_transformer.engine.translation import Translation
 from keras_transformer.engine.translator import Translator
 from keras_transformer.errors import InputError, NotSavedError
-from keras_transformer.files import check_writable, is_replaced, one_line, write_output
+from keras_transformer.files import check_writable, is_replaced, locked_folder, write_output
 from keras_transformer.ids import UNK_ID
-from keras_transformer.locks import locked_folder
 from keras_transformer.options import check_choice
+from keras_transformer.reading import one_line
 from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.training.corpus import labelled_texts
 
@@ -61,7 +61,7 @@ def evaluate_model(
         NotSavedError: `save` cannot be written; its `result` has the scores.
     """
     check_tokenizer(tokenize)
-    lock: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    lock: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
     if save is not None:
         check_writable(save)
         inputs = {"source": source, "reference": reference, "glossary": options.get("glossary")}

@@ -2,10 +2,9 @@
 
 import dataclasses
 import os
-import pathlib
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import pydantic
 
@@ -14,12 +13,12 @@ from keras_transformer.data.noise import Noise
 from keras_transformer.decoding.options import BleuTokenizer, without_excluded
 from keras_transformer.engine.run_folder import (
     DecodingSection,
+    RunFiles,
     parse_yaml,
     read_sections,
     section_of,
 )
 from keras_transformer.errors import InputError
-from keras_transformer.files import expanded_path
 from keras_transformer.models.config import CONFIGURATIONS, ModelConfig, TransformerConfig
 from keras_transformer.options import (
     check_choice,
@@ -30,7 +29,7 @@ from keras_transformer.options import (
     parse_options,
     received,
 )
-from keras_transformer.text.dialog import Turns
+from keras_transformer.reading import expanded_path
 from keras_transformer.text.vocabulary import VocabularyOptions
 
 # No file system allows such a name.
@@ -429,13 +428,13 @@ class Recipe:
         if isinstance(origin, str) and "text" not in values:
             # Both must equal those of the run that training starts from, except dropout.
             origin = expanded_path(origin)
-            file = pathlib.Path(resumed or origin) / "recipe.yaml"
-            if not file.is_file():  # A run that was stopped early has no recipe.
-                file = pathlib.Path(origin) / "recipe.yaml"
-            earlier = read_sections(file)
-            values["text"] = section_of(earlier, "text", file)
+            run = RunFiles(resumed or origin)
+            if not run.recipe_file.is_file():  # A run that was stopped early has no recipe.
+                run = RunFiles(origin)
+            earlier = run.sections()
+            values["text"] = section_of(earlier, "text", run.recipe_file)
             for name, section in sections.items():
-                defaults = without_excluded(section_of(earlier, name, file), section)
+                defaults = without_excluded(section_of(earlier, name, run.recipe_file), section)
                 values[name] = {**defaults, **section}
         for parts in filter(None, removed_keys):
             _remove_null(values, parts)
@@ -464,10 +463,11 @@ class Recipe:
                 rule = "A language model learns from one text"
                 raise InputError(f"{rule}: `data.{part}` is {{source: FILE}}.")
         changes = self.data.noise.shares or self.data.glossary
-        if changes and (self.turns or not self.with_sources):
+        has_turns = self.text.turn_separator is not None
+        if changes and (has_turns or not self.with_sources):
             rule = "`data.noise` and `data.glossary` change sources of one sequence"
             raise InputError(f"{rule}: no turns, no language model.")
-        if self.data.tags and (self.turns or not self.with_sources):
+        if self.data.tags and (has_turns or not self.with_sources):
             raise InputError(
                 "`tag` stands before a source of one sequence: no turns, no language model."
             )
@@ -478,7 +478,7 @@ class Recipe:
         is_set = {
             "data.glossary": self.data.glossary is not None,
             "text.joint: false": not self.text.joint,
-            "text.turn_separator": self.text.turn_separator is not None,
+            "text.turn_separator": has_turns,
             "text.placeholders": self.text.placeholders > 0,
             "training.attention_images": self.training.attention_images is not None,
             "data.bleu_tokenizer": self.data.bleu_tokenizer is not None,
@@ -558,22 +558,6 @@ class Recipe:
     def gives_labels(self) -> bool:
         """True for a classifier, whose targets are labels."""
         return not self.config_class.writes_text
-
-    @property
-    def turns(self) -> Turns | None:
-        """Rule that joins the turns of a source, where sources are conversations."""
-        separator = self.text.turn_separator
-        return None if separator is None else Turns(separator, self.data.context_turns)
-
-    @property
-    def search(self) -> dict[str, Any]:
-        """The run's search defaults."""
-        return self.decoding.search
-
-    @property
-    def engine_options(self) -> dict[str, Any]:
-        """Arguments of the model's engine: limits of lengths, and the rule for turns."""
-        return self.decoding.engine_options(self.turns)
 
     def to_dict(self) -> dict:
         """Returns plain values, including all defaults."""

@@ -8,8 +8,8 @@ from keras_transformer.data import PairChecks, PairReport, encode_pairs, encodin
 from keras_transformer.data.encoding import DropCount, Lines, PairEncoder, encode_parts, in_chunks
 from keras_transformer.data.pairs import iterate_pairs
 from keras_transformer.errors import InputError
+from keras_transformer.files import OwnedFolder
 from keras_transformer.ids import EOS_ID
-from keras_transformer.owned_folder import OwnedFolder
 
 
 class Words:

@@ -21,11 +21,11 @@ from keras_transformer.decoding.search import score_targets
 from keras_transformer.engine import ModelEngine
 from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
-from keras_transformer.files import file_digests
+from keras_transformer.files import locked_folder
 from keras_transformer.ids import BOS_ID, EOS_ID, UNK_ID
 from keras_transformer.importing import import_model, import_run, marian
 from keras_transformer.importing.vocabulary import BANNED
-from keras_transformer.locks import locked_folder
+from keras_transformer.reading import file_digests
 from keras_transformer.text.vocabulary import parsed
 
 pytestmark = pytest.mark.tensorflow

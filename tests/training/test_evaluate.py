@@ -14,8 +14,8 @@ from keras_transformer.data import read_lines
 from keras_transformer.engine import Engine, ModelEngine
 from keras_transformer.engine.inputs import ids_and_texts
 from keras_transformer.errors import InputError
+from keras_transformer.files import locked_folder
 from keras_transformer.ids import BOS_ID
-from keras_transformer.locks import locked_folder
 from keras_transformer.models import LanguageModel
 from keras_transformer.models.config import LanguageModelConfig
 from keras_transformer.training import Recipe, evaluate, train

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_transformer.decoding.options import DecodingOptions
-from keras_transformer.engine.engine import search_of
-from keras_transformer.errors import InputError, require, show
+from keras_transformer.decoding.options import DecodingOptions, exported_search_options
+from keras_transformer.decoding.ranking import MarianRanking
+from keras_transformer.errors import InputError, require, show, writing
 from keras_transformer.export.child_process import engine_process
 from keras_transformer.export.exporter import Exporter, log_step, write_tokenizers
 from keras_transformer.export.options import CTranslate2Options
 from keras_transformer.export.verification import TOLERANCES, Tolerance, verify
-from keras_transformer.files import writing
 from keras_transformer.models.config import check_portable, check_transformer
 
 if TYPE_CHECKING:
@@ -48,8 +47,8 @@ class CTranslate2Exporter(Exporter):
 
     def resolve_export_options(self, engine: Any, options: CTranslate2Options) -> dict[str, Any]:
         check_convertible(engine.model.config)
-        DecodingOptions(**search_of(vars(options)))  # Checks them.
-        if options.length_normalization == "marian" and options.beam_size > 1:
+        search = DecodingOptions(**exported_search_options(vars(options)))
+        if search.ranking_class is MarianRanking and search.beam_size > 1:
             show(
                 "CTranslate2's beam does not shrink as Marian's does: texts may differ where two "
                 "are nearly as probable."
@@ -73,7 +72,7 @@ class CTranslate2Exporter(Exporter):
     def verify(
         self, engine: Any, folder: Path, manifest: dict, texts: Sequence[str] | None
     ) -> dict[str, Any]:
-        options = search_of(manifest)
+        options = exported_search_options(manifest)
         with engine_process(folder) as child:
             tolerance = _TOLERANCES[manifest["quantize"]]
             # CTranslate2 continues until the best hypothesis of a step has ended. With a small beam

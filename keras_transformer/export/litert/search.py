@@ -12,13 +12,15 @@ converted too and give equal translations. But greedy search in int8 took 3.7 ti
 them (192 sentences of Multi30k, 2.55 M parameters, two threads).
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
 
 from keras_transformer.decoding.constraints import length_limits
 from keras_transformer.decoding.options import DecodingOptions
-from keras_transformer.decoding.results import NEG_INF, score_of
+from keras_transformer.decoding.results import NEG_INF
 from keras_transformer.decoding.selection import block_size
 from keras_transformer.export.litert.model import (
     HIDDEN,
@@ -252,7 +254,7 @@ class LiteRTGreedy:
         }, None
 
     def result(self, state):
-        score = _score(state["total"], state["length"], self.options)
+        score = self.options.ranking.score(state["total"], state["length"])
         return {
             "ids": state["ids"][:, 0],
             "score": score[:, 0],
@@ -260,15 +262,23 @@ class LiteRTGreedy:
         }
 
 
-class LiteRTBeam:
-    """Beam search: a list of finished hypotheses next to the running ones.
+class Extensions(NamedTuple):
+    """Live hypotheses with one more token, best first, tensors `[batch, count]`."""
 
-    With Marian's normalization the beam shrinks, as in `decoding.beam.Beam`.
-    """
+    tokens: tf.Tensor  # int32
+    parents: tf.Tensor  # int32: the extended hypotheses of the sentence
+    totals: tf.Tensor  # float32: log-probabilities; NEG_INF = no extension
+
+    @property
+    def exist(self):
+        return self.totals > NEG_INF / 2
+
+
+class LiteRTBeam:
+    """Beam search as in `decoding.beam.Beam`: live hypotheses, and a list of finished ones."""
 
     def __init__(self, options, limits):
-        self.options, self.limits = options, limits
-        self.shrinks = options.length_normalization == "marian"
+        self.options, self.limits, self.ranking = options, limits, options.ranking
 
     def begin(self, zero):
         beams = self.options.beam_size
@@ -279,72 +289,83 @@ class LiteRTBeam:
             "running": self.limits > 0,
             "ids": empty,
             # All hypotheses begin alike: only the first may be extended.
-            "totals": zero + np.array([[0.0] + [NEG_INF] * (beams - 1)], "float32"),
+            "live_totals": zero + np.array([[0.0] + [NEG_INF] * (beams - 1)], "float32"),
             "finished_ids": empty,
             "finished_totals": tf.cast(zeros, tf.float32),
             "finished_scores": tf.cast(zeros, tf.float32) + NEG_INF,
         }
 
     def choose(self, position, state, logits, forbidden_logits):
-        beams = self.options.beam_size
         running, length = state["running"], position + 1
-        # --> [batch, 2 * beams] each
-        tokens, parents, totals = self._extensions(logits, forbidden_logits, state["totals"])
-        if self.shrinks:
-            ended = tf.cast(state["finished_scores"] > NEG_INF / 2, tf.int32)
-            indices = beams - tf.reduce_sum(ended, axis=1, keepdims=True)
-            has_index = np.arange(2 * beams, dtype="int32")[None] < indices
-            totals = tf.where(has_index, totals, NEG_INF)
-        exists = totals > NEG_INF / 2
-        is_end = tokens == EOS_ID
-
-        # An end counts if it is among the best `beams`.
-        ended = (running & exists & is_end)[:, :beams]
-        ids = _extended(state["ids"], parents[:, :beams], tokens[:, :beams], position)
-        scores = _score(totals[:, :beams], length, self.options)
-        scores = tf.where(ended, scores, NEG_INF)
-        finished_scores, finished_ids, finished_totals = _best_of(
-            tf.concat([state["finished_scores"], scores], axis=1),
-            beams,
-            tf.concat([state["finished_ids"], ids], axis=1),
-            tf.concat([state["finished_totals"], totals[:, :beams]], axis=1),
-        )
-        # The first `beams` extensions that do not end continue, in their order.
-        continues = exists & ~is_end
-        order = tf.cast(continues, tf.float32) * (4.0 * beams) - np.arange(
-            2 * beams, dtype="float32"
-        )
-        _, kept_indices = tf.math.top_k(order, beams)  # --> [batch, beams]
-        running_totals = tf.where(
-            _pick(continues, kept_indices), _pick(totals, kept_indices), NEG_INF
-        )
-        best_totals = tf.reduce_max(running_totals, axis=1)
-        rule, limits = (self.options.length_penalty, self.options.length_normalization), self.limits
-        best_scores = score_of(best_totals, limits[:, 0], *rule)
-        if self.shrinks:  # The price of all words is a monotonous function of their number.
-            prices = [_score(0.0, number, self.options) for number in (length + 1, limits[:, 0])]
-            best_scores += tf.maximum(*prices)
-        best_scores = tf.where(best_totals > NEG_INF / 2, best_scores, NEG_INF)
-        can_win = best_scores > finished_scores[:, self.options.n_best - 1]
-        if self.options.early_stopping:  # The last place of those that ended is empty.
-            can_win &= finished_scores[:, -1] < NEG_INF / 2
+        extensions = self._extend(state, logits, forbidden_logits)  # --> [batch, 2 * beams]
+        finished = self._collect_finished(position, state, extensions)
+        live = self._continue(extensions)  # --> [batch, beams]
+        can_win = self._can_win(live.totals, finished["finished_scores"], length)  # --> [batch]
         # Ended sentences stay as they were.
-        parents = tf.where(
-            running, _pick(parents, kept_indices), np.arange(beams, dtype="int32")[None]
-        )
-        tokens = tf.where(running, _pick(tokens, kept_indices), PAD_ID)
+        unmoved = np.arange(self.options.beam_size, dtype="int32")[None]
+        parents = tf.where(running, live.parents, unmoved)
+        tokens = tf.where(running, live.tokens, PAD_ID)
         return {
             "newest": tokens,
             "running": running & (length < self.limits) & tf.expand_dims(can_win, 1),
             "ids": _extended(state["ids"], parents, tokens, position),
-            "totals": tf.where(running, running_totals, state["totals"]),
+            "live_totals": tf.where(running, live.totals, state["live_totals"]),
+            **finished,
+        }, parents
+
+    def _extend(self, state, logits, forbidden_logits) -> Extensions:
+        """Returns the best extensions of each sentence that have a place, `[batch, 2 * beams]`."""
+        beams = self.options.beam_size
+        best = self._extensions(logits, forbidden_logits, state["live_totals"])
+        has_ended = tf.cast(state["finished_scores"] > NEG_INF / 2, tf.int32)
+        num_finished = tf.reduce_sum(has_ended, axis=1, keepdims=True)
+        num_places = self.ranking.num_places(beams, num_finished)
+        has_place = np.arange(2 * beams, dtype="int32")[None] < num_places
+        return best._replace(totals=tf.where(has_place, best.totals, NEG_INF))
+
+    def _collect_finished(self, position, state, extensions):
+        """Returns the finished hypotheses including new ones, `[batch, beams, …]`."""
+        beams = self.options.beam_size
+        # An end counts if it is among the best `beams`.
+        ends_now = state["running"] & extensions.exist & (extensions.tokens == EOS_ID)
+        tokens, parents, totals = (values[:, :beams] for values in extensions)
+        ids = _extended(state["ids"], parents, tokens, position)
+        scores = self.ranking.score(totals, position + 1)
+        scores = tf.where(ends_now[:, :beams], scores, NEG_INF)
+        finished_scores, finished_ids, finished_totals = _best_of(
+            tf.concat([state["finished_scores"], scores], axis=1),
+            beams,
+            tf.concat([state["finished_ids"], ids], axis=1),
+            tf.concat([state["finished_totals"], totals], axis=1),
+        )
+        return {
             "finished_ids": finished_ids,
             "finished_totals": finished_totals,
             "finished_scores": finished_scores,
-        }, parents
+        }
+
+    def _continue(self, extensions) -> Extensions:
+        """Returns the first extensions that do not end, in their order, `[batch, beams]`."""
+        beams = self.options.beam_size
+        is_live = extensions.exist & (extensions.tokens != EOS_ID)
+        order = tf.cast(is_live, tf.float32) * (4.0 * beams)
+        order -= np.arange(2 * beams, dtype="float32")
+        _, indices = tf.math.top_k(order, beams)  # --> [batch, beams]
+        live = Extensions(*(_pick(values, indices) for values in extensions))
+        return live._replace(totals=tf.where(_pick(is_live, indices), live.totals, NEG_INF))
+
+    def _can_win(self, live_totals, finished_scores, length):
+        """Returns whether a live hypothesis can still become a result, bool `[batch]`."""
+        best = tf.reduce_max(live_totals, axis=1)
+        best_possible = self.ranking.best_possible(best, length + 1, self.limits[:, 0])
+        best_possible = tf.where(best > NEG_INF / 2, best_possible, NEG_INF)
+        can_win = best_possible > finished_scores[:, self.options.n_best - 1]
+        if self.options.early_stopping:  # A place for a finished one is empty.
+            can_win &= finished_scores[:, -1] < NEG_INF / 2
+        return can_win
 
     def _extensions(self, logits, forbidden_logits, totals):
-        """Returns tokens, parents and totals of the `2 · beams` best extensions, best first."""
+        """Returns the `2 · beams` best extensions of each sentence."""
         beams = self.options.beam_size
         # `TOPK_V2` is slow on long rows: it gets only the blocks with the largest maxima.
         blocks = _blocks(logits, beams)  # --> [batch, beams * number, size]
@@ -364,21 +385,21 @@ class LiteRTBeam:
         values, indices = tf.math.top_k(values, 2 * beams)  # --> [batch, 2 * beams]
         block_indices = _pick(block_indices, indices // size)
         tokens = block_indices % number * size + indices % size
-        return tokens, block_indices // number, tf.maximum(values, NEG_INF)
+        return Extensions(tokens, block_indices // number, tf.maximum(values, NEG_INF))
 
     def result(self, state):
         beams, count = self.options.beam_size, self.options.n_best
         lengths = tf.reduce_sum(tf.cast(state["ids"] != PAD_ID, tf.int32), axis=2)
-        scores = _score(state["totals"], lengths, self.options)
-        scores = tf.where(state["totals"] > NEG_INF / 2, scores, NEG_INF)
-        scores, ids, totals, lengths = _best_of(
-            scores, beams, state["ids"], state["totals"], lengths
-        )
-        # Finished hypotheses first, then unfinished ones, then empty places.
-        behind = tf.zeros_like(scores) + NEG_INF / 2
-        if self.shrinks:  # At the limit both are ranked together.
-            behind = tf.where(lengths >= self.limits, scores, behind)
-        _, order = tf.math.top_k(tf.concat([state["finished_scores"], behind], axis=1), count)
+        live_totals = state["live_totals"]
+        scores = self.ranking.score(live_totals, lengths)
+        scores = tf.where(live_totals > NEG_INF / 2, scores, NEG_INF)
+        scores, ids, totals, lengths = _best_of(scores, beams, state["ids"], live_totals, lengths)
+        # Finished hypotheses first, then live ones, then empty places; except where the limit is an
+        # end.
+        ends = self.ranking.ends_at_limit & (lengths >= self.limits)
+        rank = tf.where(ends, scores, NEG_INF / 2)
+        rank = tf.concat([state["finished_scores"], rank], axis=1)  # --> [batch, 2 * beams]
+        _, order = tf.math.top_k(rank, count)
         scores = _pick(tf.concat([state["finished_scores"], scores], axis=1), order)
         exists = scores > NEG_INF / 2
         ids = _pick(tf.concat([state["finished_ids"], ids], axis=1), order)
@@ -388,11 +409,6 @@ class LiteRTBeam:
             "score": tf.where(exists, scores, -np.inf),
             "log_probability": tf.where(exists, totals, 0.0),
         }
-
-
-def _score(totals, lengths, options):
-    names = "length_penalty", "length_normalization", "word_penalty"
-    return score_of(totals, lengths, *(getattr(options, name) for name in names))
 
 
 def _blocks(logits, rows):
