@@ -123,8 +123,11 @@ class SearchModel:
         """Returns the cache with capacity for `capacity` steps, if `is_extendable`."""
         raise NotImplementedError
 
-    def step_weights(self, one_row: bool = False, kept: bool = False) -> Any:
-        """Lays weights out for a loop of steps; None to use the weights as they are."""
+    def step_weights(self, one_row: bool = False, cached: bool = False) -> Any:
+        """Prepares weights for a loop of steps; None to use the weights as they are.
+
+        `one_row`: a step has one hypothesis of one sentence. `cached`: many loops use the result.
+        """
         return None
 
     def step_function(self, weights: Any = None) -> loop.Step:

@@ -34,7 +34,7 @@ class ModelEngine(Engine):
             model's learned positions is a further limit.
         max_target_length: Maximum number of tokens of a translation, likewise.
         frozen: Whether the model's weights will not change any more. The decoder's weights are then
-            laid out once, in a second copy in memory.
+            prepared once for decoding steps, in a second copy in memory.
         workers: Number of batches of a call that are decoded at once.
         turns: Rule that joins the turns of a source, where sources are conversations. The model
             reads as many turns as it was trained on.

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_transformer.errors import InputError
 from keras_transformer.importing.vocabulary import Vocabulary
+from keras_transformer.layers import SSRU
 from keras_transformer.models import Transformer
 
 # Values of weights that a file may lack.
@@ -85,7 +86,7 @@ def named_weights(model: Transformer) -> Iterator[tuple[str, Any]]:
     for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
         for number, block in enumerate(stack.blocks, 1):
             name = f"{side}_l{number}"
-            if block.self_attention is None:
+            if isinstance(block.token_mixer, SSRU):
                 input_dense, *gates = block.ssru.projections
                 yield f"{name}_rnn_W", input_dense.kernel
                 yield from _of_dense(f"{name}_rnn", gates, "fo"[: len(gates)])

@@ -5,7 +5,7 @@ from keras_transformer.imports import import_keras
 
 import_keras()
 
-from keras_transformer.layers.blocks import DecoderBlock, EncoderBlock
+from keras_transformer.layers.blocks import DecoderBlock, EncoderBlock, SSRUDecoderBlock
 from keras_transformer.layers.embeddings import TokenEmbedding
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.multi_head_attention import MultiHeadAttention
@@ -16,7 +16,7 @@ from keras_transformer.layers.positions import (
     SinusoidalPositionalEncoding,
 )
 from keras_transformer.layers.recurrent_attention import Attention
-from keras_transformer.layers.ssru import SSRU, SSRUDecoderBlock, SSRUState
+from keras_transformer.layers.ssru import SSRU, SSRUState
 
 __all__ = [
     "Attention",

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from small_corpus import PAIRS, recipe_values, write_corpus
 
-from keras_transformer import Tokenizer, files
+from keras_transformer import Tokenizer, reading
 from keras_transformer.errors import InputError
 from keras_transformer.text import Labels
 from keras_transformer.text.placeholders import Placeholders, with_placeholders
@@ -206,8 +206,8 @@ def test_training_options_that_need_written_text_are_refused_for_a_classifier(la
 def start(values, tmp_path, monkeypatch):
     """A function that starts a run, and returns how often it has opened each file of a corpus."""
     counts, run = collections.Counter(), RunFolder(tmp_path / "run")
-    opened = files._opened
-    monkeypatch.setattr(files, "_opened", lambda path: counts.update([path]) or opened(path))
+    opened = reading._opened
+    monkeypatch.setattr(reading, "_opened", lambda path: counts.update([path]) or opened(path))
 
     def start(**changes):
         recipe = Recipe.from_dict({**values, **changes})

@@ -139,10 +139,10 @@ def check_convertible(config: Any) -> None:
                 f"A conversion to CTranslate2 has no `{name}`. "
                 f"Received: {name}={getattr(config, name)!r}."
             )
-    if config.decoder == "ssru":
+    if config.decoder != "attention":
         raise InputError(
-            "A conversion to CTranslate2 has self-attention in the decoder. SSRU goes into a "
-            "SavedModel, a LiteRT file or a page. Received: model.decoder='ssru'."
+            "A conversion to CTranslate2 has self-attention in the decoder. Other decoders go into "
+            f"a SavedModel, a LiteRT file or a page. Received: model.decoder={config.decoder!r}."
         )
     require("ctranslate2", "CTranslate2", "ctranslate2")
     if config.activation not in _ACTIVATIONS:
@@ -170,6 +170,10 @@ def _empty_spec(config, specs):
 
 def _fill_ends(spec, model, max_positions):
     """Fills embeddings, positions, final normalizations and the output projection."""
+    from keras_transformer.layers.positions import position_table
+
+    config = model.config
+    length = max(max_positions, config.position_limit or 0)
     spec.encoder.embeddings[0].weight = _array(model.source_embedding.embeddings)
     spec.decoder.embeddings.weight = _array(model.target_embedding.embeddings)
     for side, positions in (
@@ -177,8 +181,8 @@ def _fill_ends(spec, model, max_positions):
         (spec.decoder, model.target_positions),
     ):
         side.scale_embeddings = True
-        side.position_encodings.encodings = _position_table(positions, model, max_positions)
-    if model.config.normalize_first:
+        side.position_encodings.encodings = position_table(positions, length, config.model_dim)
+    if config.normalize_first:
         _fill_norm(spec.encoder.layer_norm, model.encoder.final_norm)
         _fill_norm(spec.decoder.layer_norm, model.decoder.final_norm)
     projection = model.output_projection
@@ -189,18 +193,6 @@ def _fill_ends(spec, model, max_positions):
     )
     if model.output_bias is not None:
         spec.decoder.projection.bias = _array(model.output_bias)
-
-
-def _position_table(positions, model, max_positions):
-    if positions is None:
-        return np.zeros((max_positions, model.config.model_dim), "float32")
-    from keras import ops
-
-    from keras_transformer.layers import SinusoidalPositionalEncoding
-
-    if isinstance(positions, SinusoidalPositionalEncoding):
-        return _array(positions(ops.zeros((1, max_positions, model.config.model_dim))))[0]
-    return _array(positions.embeddings)
 
 
 def _fill_self_attention(layer, block, heads):

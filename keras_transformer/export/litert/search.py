@@ -12,29 +12,46 @@ converted too and give equal translations. But greedy search in int8 took 3.7 ti
 them (192 sentences of Multi30k, 2.55 M parameters, two threads).
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.python import xla
 
 from keras_transformer.decoding.constraints import length_limits
 from keras_transformer.decoding.options import DecodingOptions
 from keras_transformer.decoding.results import NEG_INF
 from keras_transformer.decoding.selection import block_size
+from keras_transformer.export.litert.mixers import search_mixer, write
 from keras_transformer.export.litert.model import (
     HIDDEN,
+    add,
     array,
-    decoder_block,
     embed,
     encode,
+    feed_forward,
     normalize,
-    position_table,
+    pre_norm,
+    read_source,
     within_window,
 )
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.layers.positions import position_table
 
 _BLOCK = 8
+
+
+class SearchState(NamedTuple):
+    """State of the inner loop.
+
+    Entries of the past and of the recent steps are those of `mixers.AttentionSteps`.
+    """
+
+    position: tf.Tensor  # int32 []: number of tokens written so far
+    index: tf.Tensor  # int32 []: number of steps of this block
+    choice: dict[str, tf.Tensor]  # state of the strategy
+    mixed: list[Any]  # for each decoder block the state of its mixer that a step changes
+    recent_bias: tf.Tensor  # [batch, beams, recent entries]: hides other hypotheses' entries
+    past_bias: tf.Tensor  # [batch, beams, past entries]
 
 
 class LiteRTSearch:
@@ -57,9 +74,9 @@ class LiteRTSearch:
             table = np.ascontiguousarray(array(projection.kernel).T)
         self.output_matrix = table  # [vocabulary, model_dim]
         # Both sides have the same number of rows, so that equal sinusoidal tables are stored once.
-        max_length = max(source_length, options.max_length)
-        self.source_positions = position_table(model, model.source_positions, max_length)
-        self.target_positions = position_table(model, model.target_positions, max_length)
+        sizes = max(source_length, options.max_length), model.config.model_dim
+        self.source_positions = position_table(model.source_positions, *sizes)
+        self.target_positions = position_table(model.target_positions, *sizes)
 
     def __call__(self, source_ids):
         """Searches; `source_ids` int32 `(batch, source)`, padded with 0."""
@@ -73,126 +90,97 @@ class LiteRTSearch:
 
     def _loop(self, strategy, source):
         """Runs the outer loop: blocks of steps, with a past that each block makes longer."""
-        config = self.model.config
-        empty, hidden, zero = self._empty(strategy.limits)
-        # The past begins with a hidden step, because XNNPACK takes no tensor of size 0.
-        beams = self.options.beam_size
-        past = [(zeros[:, :, :beams], zeros[:, :, :beams]) for zeros in empty]
-        choice = {**strategy.begin(zero), "cells": self._cells(zero)}
-        state = (tf.zeros((), tf.int32), choice, past, hidden[:, :, :beams])
+        beams, limits = self.options.beam_size, strategy.limits
+        # The batch's size comes from an input: sizes computed from shapes would be dynamic.
+        zero = tf.cast(tf.minimum(limits, 0), tf.float32)  # --> [batch, 1]
+        hidden = tf.expand_dims(zero, 2) + tf.fill((1, beams, _BLOCK * beams), HIDDEN)
+        mixers = [
+            search_mixer(block.token_mixer, zero, beams, _BLOCK)
+            for block in self.model.decoder.blocks
+        ]
+        pasts, past_shapes = zip(*(mixer.start() for mixer in mixers), strict=True)
+        state = tf.zeros((), tf.int32), strategy.begin(zero), list(pasts), hidden[:, :, :beams]
 
         def unfinished(position, choice, *_):
             return tf.reduce_any(choice["running"]) & (position < self.options.max_length)
 
-        def block(position, choice, past, past_bias):
-            recent = [(zeros, zeros) for zeros in empty], hidden
-            inner = (position, tf.zeros((), tf.int32), choice, *recent, past_bias)
-            position, _, choice, new, new_bias, past_bias = tf.while_loop(
+        def block(position, choice, pasts, past_bias):
+            mixed = [mixer.begin_block(past) for mixer, past in zip(mixers, pasts, strict=True)]
+            inner = SearchState(position, tf.zeros((), tf.int32), choice, mixed, hidden, past_bias)
+            inner = tf.while_loop(
                 lambda position, index, choice, *_: unfinished(position, choice) & (index < _BLOCK),
-                lambda *state: self._advance(strategy, past, source, *state),
-                inner,
+                lambda *fields: tuple(
+                    self._advance(strategy, mixers, pasts, source, SearchState(*fields))
+                ),
+                tuple(inner),
                 parallel_iterations=1,
             )
-            past = [
-                tuple(tf.concat(parts, axis=2) for parts in zip(past_part, new_part, strict=True))
-                for past_part, new_part in zip(past, new, strict=True)
-            ]
-            return position, choice, past, tf.concat([past_bias, new_bias], axis=2)
+            inner = SearchState(*inner)
+            ends = zip(mixers, pasts, inner.mixed, strict=True)
+            pasts = [mixer.end_block(past, mixed) for mixer, past, mixed in ends]
+            past_bias = tf.concat([inner.past_bias, inner.recent_bias], axis=2)
+            return inner.position, inner.choice, pasts, past_bias
 
-        shapes = tf.nest.map_structure(lambda tensor: tensor.shape, state)
-        batch = strategy.limits.shape[0]
-        cache_shapes = [
-            tf.TensorShape((batch, heads, None, config.key_dim)) for heads in self._cached_heads()
-        ]
-        bias_shape = tf.TensorShape((batch, self.options.beam_size, None))
-        pairs_of_shapes = [(shape, shape) for shape in cache_shapes]  # keys and values
-        shapes = (*shapes[:2], pairs_of_shapes, bias_shape)
+        shapes = tf.nest.map_structure(lambda tensor: tensor.shape, state[:2])
+        bias_shape = tf.TensorShape((limits.shape[0], beams, None))
         return tf.while_loop(
-            unfinished, block, state, shape_invariants=shapes, parallel_iterations=1
+            unfinished,
+            block,
+            state,
+            shape_invariants=(*shapes, list(past_shapes), bias_shape),
+            parallel_iterations=1,
         )[1]
 
-    def _cells(self, zero):
-        """Returns the state of each SSRU before the first step, `(batch, beams, width)`."""
-        config = self.model.config
-        if config.decoder != "ssru":
-            return []
-        cell = tf.reshape(zero, (-1, 1, 1)) + tf.zeros(
-            (1, self.options.beam_size, config.model_dim)
-        )
-        return [cell] * config.num_decoder_layers
-
-    def _cached_heads(self):
-        config = self.model.config
-        return [config.num_kv_heads or heads for heads in config.heads_of("decoder")]
-
-    def _empty(self, limits):
-        """Returns empty keys of each layer, the bias that hides them, and zeros `(batch, 1)`."""
-        config, slots = self.model.config, _BLOCK * self.options.beam_size
-        # The batch's size comes from an input: sizes computed from shapes would be dynamic.
-        zero = tf.cast(tf.minimum(limits, 0), tf.float32)
-        empty = [
-            tf.reshape(zero, (-1, 1, 1, 1))
-            + tf.zeros((1, heads, slots, 1))
-            + tf.zeros((1, 1, 1, config.key_dim))
-            for heads in self._cached_heads()
-        ]
-        hidden = tf.fill((1, self.options.beam_size, slots), HIDDEN)
-        return empty, tf.expand_dims(zero, 2) + hidden, zero
-
-    def _advance(self, strategy, past, source, position, index, choice, new, new_bias, past_bias):
-        """Runs the body of the inner loop: writes keys and values at `index` of the recent part."""
-        beams = self.options.beam_size
-        rows = embed(self.model.target_embedding, choice["newest"])  # --> [batch * beams, width]
+    def _advance(self, strategy, mixers, pasts, source, state: SearchState) -> SearchState:
+        """Runs the body of the inner loop: one step of all blocks, and the choice of tokens."""
+        beams, position = self.options.beam_size, state.position
+        rows = embed(self.model.target_embedding, state.choice["newest"])
+        # --> [batch * beams, model_dim]
         rows = rows + tf.gather(self.target_positions, tf.reshape(position, (1,)))
-        slot = index * beams
-        step_bias = np.where(np.eye(beams, dtype=bool), 0.0, HIDDEN).astype("float32")[None]
-        # Gives it the batch's size: every value of `new_bias` is at least HIDDEN.
-        step_bias = tf.maximum(tf.minimum(new_bias[:, :, :beams], HIDDEN), step_bias)
-        new_bias = write(new_bias, step_bias, (0, 0, slot))
-        # The step of each entry; the past begins with a hidden step.
-        steps = (
-            position - index + tf.range(_BLOCK * beams) // beams,
-            tf.range(tf.shape(past_bias)[2]) // beams - 1,
-        )
-        query_step = tf.reshape(position, (1,))
-        bias = [
-            tf.expand_dims(within_window(self.model.config, part_bias, query_step, entry_steps), 1)
-            for part_bias, entry_steps in zip((new_bias, past_bias), steps, strict=True)
-        ]
-        (source, source_bias), new_parts, cells = source, [], []
-
-        def store(old, recent):
-            def store(fresh):
-                pairs = zip(recent, fresh, strict=True)
-                new_parts.append(
-                    tuple(write(cache, entry, (0, 0, slot, 0)) for cache, entry in pairs)
-                )
-                return [new_parts[-1], old]
-
-            return store
-
-        def advance(cell):
-            def advance(forget, gated_inputs):
-                cells.append(forget * tf.reshape(cell, (-1, cell.shape[2])) + gated_inputs)
-                return cells[-1]
-
-            return advance
-
-        # A decoder has attention in all blocks, or SSRU in all.
-        appenders = [store(*parts) for parts in zip(past, new, strict=True)]
-        appenders += map(advance, choice["cells"])
-        for block, append, source_cache in zip(
-            self.model.decoder.blocks, appenders, source, strict=True
+        slot = state.index * beams
+        recent_bias = self._with_newest(state.recent_bias, slot)
+        bias = self._within_window(state, recent_bias)
+        all_keys_values, source_bias = source
+        mixed = []
+        for block, mixer, past, mixer_state, keys_values in zip(
+            self.model.decoder.blocks, mixers, pasts, state.mixed, all_keys_values, strict=True
         ):
-            rows = decoder_block(block, rows, beams, append, bias, source_cache, source_bias)
-        choice, parents = strategy.choose(position, choice, *self._logits(rows))
-        cells = [tf.reshape(cell, (-1, beams, cell.shape[1])) for cell in cells]
-        if parents is not None:
-            new_bias, past_bias, *cells = (
-                tf.gather(state, parents, batch_dims=1) for state in (new_bias, past_bias, *cells)
+            norm = block.token_mixer_norm
+            outputs, mixer_state = mixer.step(
+                pre_norm(block, norm, rows), past, mixer_state, slot, bias
             )
-        choice["cells"] = cells
-        return position + 1, index + 1, choice, new_parts, new_bias, past_bias
+            mixed.append(mixer_state)
+            rows = add(block, norm, rows, outputs)
+            rows = read_source(block, rows, beams, keys_values, source_bias)
+            rows = feed_forward(block, rows)
+        choice, parents = strategy.choose(position, state.choice, *self._logits(rows))
+        past_bias = state.past_bias
+        if parents is not None:
+            recent_bias, past_bias = (
+                tf.gather(bias, parents, batch_dims=1) for bias in (recent_bias, past_bias)
+            )
+            mixed = [mixer.reorder(x, parents) for mixer, x in zip(mixers, mixed, strict=True)]
+        return SearchState(position + 1, state.index + 1, choice, mixed, recent_bias, past_bias)
+
+    def _with_newest(self, recent_bias, slot):
+        """Lets each hypothesis see its own entry of a step, which is written at `slot`."""
+        beams = self.options.beam_size
+        bias = np.where(np.eye(beams, dtype=bool), 0.0, HIDDEN).astype("float32")[None]
+        # Gives it the batch's size: every value of `recent_bias` is at least HIDDEN.
+        bias = tf.maximum(tf.minimum(recent_bias[:, :, :beams], HIDDEN), bias)
+        return write(recent_bias, bias, (0, 0, slot))
+
+    def _within_window(self, state, recent_bias):
+        """Returns the biases of the recent steps and of the past, `(batch, 1, beams, entries)`."""
+        beams, config = self.options.beam_size, self.model.config
+        # The step of each entry; the past begins with a hidden step.
+        recent_steps = state.position - state.index + tf.range(_BLOCK * beams) // beams
+        past_steps = tf.range(tf.shape(state.past_bias)[2]) // beams - 1
+        query_step = tf.reshape(state.position, (1,))
+        return [
+            tf.expand_dims(within_window(config, bias, query_step, entry_steps), 1)
+            for bias, entry_steps in ((recent_bias, recent_steps), (state.past_bias, past_steps))
+        ]
 
     def _logits(self, rows):
         """Returns logits of allowed ids, and of forbidden ids, which count in the softmax's sum."""
@@ -444,8 +432,3 @@ def _log_sum(logits, forbidden_logits, largest):
         tf.exp(tf.minimum(forbidden_logits - largest, 80.0)), axis=-1, keepdims=True
     )
     return largest + tf.math.log(allowed_sum + forbidden_logits)
-
-
-def write(values, new, start):
-    """Returns `values` with `new` written from `start` on."""
-    return xla.dynamic_update_slice(values, new, tf.stack(list(start)))

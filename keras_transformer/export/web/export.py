@@ -136,7 +136,7 @@ def _model(engine, options):
     """Returns the model's file, and target lengths of `align` by source length."""
     import tensorflow as tf
 
-    from keras_transformer.export.litert.model import LiteRTAlignment
+    from keras_transformer.export.litert.alignment import LiteRTAlignment
 
     longest, lengths = engine.max_target_length, options["source_lengths"]
     search = search_options(engine, options)
