@@ -14,7 +14,6 @@ import pytest
 from live_server import WORDS, processes_below, wait_for
 
 from keras_transformer import Translation, Translator
-from keras_transformer.engine.translator import glossary_of
 from keras_transformer.errors import InputError
 from keras_transformer.files import locked_folder
 from keras_transformer.serving.bulk import (
@@ -25,6 +24,7 @@ from keras_transformer.serving.bulk import (
     _write_job,
     translate_corpus,
 )
+from keras_transformer.text.glossary import glossary_of
 
 pytestmark = pytest.mark.tensorflow
 
@@ -113,6 +113,7 @@ def model_that(tmp_path, monkeypatch):
         fields = {"labels": None, "turns": None, "reads_sources": True}
         engine = types.SimpleNamespace(**fields, long_inputs=("refuse", "split"))
         loaded = types.SimpleNamespace(translate=translate, engine=engine)
+        loaded.check_options = lambda **options: None
         monkeypatch.setattr(Translator, "load", lambda model, threads: loaded)
         write(tmp_path, "model/model.bin", "before")
         return tmp_path / "model"
@@ -125,16 +126,15 @@ def test_a_worker_says_which_lines_were_cut_and_which_text_is_at_fault(model_tha
         assert long_input == "split"
         if "bad" in texts:
             raise InputError("text 2 is bad.")
-        if texts:
-            warnings.warn("1 text was cut.", stacklevel=2)
+        warnings.warn("1 text was cut.", stacklevel=2)
         return [Translation(text.upper(), 0.0) for text in texts]
 
     model = str(model_that(translate))
     worker, later_worker = (_Worker(model, _fingerprint(model), 1, {}) for _ in range(2))
-    row = {"name": "a", "first": 1, "where": "a, lines 1-2", "lines": ["x", "y"], "error": ""}
+    row = {"name": "a", "first": 1, "path": "a", "lines": ["x", "y"], "error": ""}
     done = worker(dict(row))
-    assert done["lines"] == ["X", "Y"] and done["messages"] == ["a, lines 1-2: 1 text was cut."]
-    assert worker({**row, "lines": ["x", "bad"]})["error"] == "a, lines 1-2: text 2 is bad."
+    assert done["lines"] == ["X", "Y"] and done["messages"] == ["a, lines 1 to 2: 1 text was cut."]
+    assert worker({**row, "lines": ["x", "bad"]})["error"] == "a, lines 1 to 2: text 2 is bad."
     write(tmp_path, "model/model.bin", "after")
     assert worker(dict(row))["lines"] == ["X", "Y"]
     for _ in range(2):
