@@ -31,10 +31,12 @@ def execute(app) -> None:
         pages[page] = notebook
     seconds = app.config.nb_execution_timeout
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        results = pool.map(
-            lambda page: single_nb_execution(pages[page], str(page.parent), seconds, False), pages
-        )
-        for page, result in zip(pages, results, strict=True):
+        running = {
+            pool.submit(single_nb_execution, notebook, str(page.parent), seconds, False): page
+            for page, notebook in pages.items()
+        }
+        for future in concurrent.futures.as_completed(running):
+            page, result = running[future], future.result()
             if result.err is None:
                 bundle = CacheBundleIn(pages[page], page, data={"execution_seconds": result.time})
                 cache.cache_notebook_bundle(bundle, check_validity=False, overwrite=True)

@@ -28,7 +28,7 @@ from keras_transformer.options import expected, properties, schema_of
 FOLDER = pathlib.Path(__file__).parents[1] / "reference"
 _BLOCK = re.compile(r"^<!-- (options|command|api):([^\n]*?) ?-->\n.*?^<!-- end -->$", re.M | re.S)
 _SECTION = re.compile(r"^(Args|Call arguments|Attributes|Returns|Raises|Example):$", re.M)
-_OF_ALL = {"--help", "--verbose", "--no-compilation-cache"}
+_OF_ALL = {"--help", "--verbose", "--no-compilation-cache"}  # shown once, with all commands
 
 
 def table(heading: list[str], rows: list[list[str]]) -> str:
@@ -67,22 +67,26 @@ def command(name: str) -> str:
 
 
 def _help_of(parser: argparse.ArgumentParser) -> str:
-    parts = [parser.description or ""]
+    parts, own_rows = [], []
     for group in parser._action_groups:
-        title, rows = group.title or "option", []
-        for action in group._group_actions:
-            if isinstance(action, argparse._SubParsersAction):
-                rows += [
-                    [f"`{row.dest}`", _cell(row.help or "")] for row in action._choices_actions
-                ]
-            elif parser._subparsers or not _OF_ALL & set(action.option_strings):
-                meaning = parser._get_formatter()._expand_help(action) if action.help else ""
-                if action.option_strings and action.required:
-                    meaning += "; required"
-                rows.append([f"`{_cell(_usage_of(action))}`", _cell(meaning)])
-        if rows:
-            parts += [group.description or "", table([title, "meaning"], rows)]
-    return "\n\n".join(filter(None, parts))
+        rows = [row for action in group._group_actions for row in _rows_of(action, parser)]
+        if group in (parser._positionals, parser._optionals):
+            own_rows += rows
+        elif rows:
+            parts += [group.description, table([group.title or "option", "meaning"], rows)]
+    own = table(["option", "meaning"], own_rows) if own_rows else ""
+    return "\n\n".join(filter(None, [parser.description, own, *parts]))
+
+
+def _rows_of(action: argparse.Action, parser: argparse.ArgumentParser) -> list[list[str]]:
+    if isinstance(action, argparse._SubParsersAction):
+        return [[f"`{row.dest}`", _cell(row.help or "")] for row in action._choices_actions]
+    if _OF_ALL & set(action.option_strings) and not parser._subparsers:
+        return []
+    meaning = parser._get_formatter()._expand_help(action) if action.help else ""
+    if action.option_strings and action.required:
+        meaning += "; required"
+    return [[f"`{_cell(_usage_of(action))}`", _cell(meaning)]]
 
 
 def _usage_of(action: argparse.Action) -> str:
