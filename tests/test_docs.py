@@ -84,6 +84,59 @@ def test_pages_that_the_readme_reaches_are_plain_markdown():
         assert "operatorname" not in text, f"{page}: GitHub refuses it"
 
 
+PAGE = """\
+# Title
+
+<!-- run
+hidden = 3
+-->
+
+```python
+print("→")
+```
+
+<!-- output -->
+```text
+→
+```
+<!-- end -->
+
+<!-- not executed -->
+```bash
+serve
+```
+
+<details>
+<summary>Commands</summary>
+
+<!-- no output -->
+```bash
+make
+```
+
+</details>
+
+<!-- file: recipe.yaml -->
+```yaml
+model: {}
+```
+"""
+
+
+def test_programs_of_a_page_are_executed_and_its_comments_say_how():
+    parts_of = runpy.run_path(str(ROOT / "docs" / "_ext" / "notebooks.py"))["parts_of"]
+    parts = parts_of(PAGE)
+    assert "".join(part.text + part.output for part in parts) == PAGE
+    assert {part.source: part.tags for part in parts if part.source is not None} == {
+        "hidden = 3": ("remove-input",),
+        'print("→")': (),
+        "%%bash\nmake": ("remove-output", "hide-input"),
+        "%%writefile recipe.yaml\nmodel: {}": ("remove-output",),
+    }
+    assert [part.text.count("serve") for part in parts if part.source is None].count(1) == 1
+    assert [part.output.count("→") for part in parts if "print" in part.text] == [1]
+
+
 def test_public_names_exist():
     page = (REFERENCE / "public_api.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(keras_transformer[\w.]*)` \| (.*) \|$", page, flags=re.MULTILINE)

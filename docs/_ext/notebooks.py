@@ -13,9 +13,10 @@ site shows its own output instead.
 
 import pathlib
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import nbformat
+if TYPE_CHECKING:
+    import nbformat
 
 _PROGRAM = re.compile(
     r"^(?:(?P<folded><details>\n<summary>[^\n]*</summary>\n\n)?"
@@ -39,12 +40,14 @@ class Part(NamedTuple):
 
     Attributes:
         text: Markdown, without an output.
-        cell: The program that the text is; None for other text.
+        source: Source of the cell that the text is; None for text that is not executed.
+        tags: Tags of the cell.
         output: Markdown of the output that follows, with its comments.
     """
 
     text: str
-    cell: nbformat.NotebookNode | None = None
+    source: str | None = None
+    tags: tuple[str, ...] = ()
     output: str = ""
 
 
@@ -56,35 +59,39 @@ def parts_of(page: str) -> list[Part]:
         output = groups.pop("output") or ""
         if (cell := _cell(**groups)) is not None:
             program = match[0].removesuffix(output)
-            parts += [Part(page[position : match.start()]), Part(program, cell, output)]
+            parts += [Part(page[position : match.start()]), Part(program, *cell, output)]
             position = match.end()
     return [*parts, Part(page[position:])]
 
 
 def _cell(folded, comment, language, program, unseen):
-    """Returns the cell of a program; None where it is not executed."""
+    """Returns source and tags of a program's cell; None where it is not executed."""
+    folds = ("hide-input",) if folded else ()
     if unseen is not None:
-        source, tag = unseen, "remove-input"
-    elif comment is not None and comment.startswith("file: "):
-        source, tag = f"%%writefile {comment.removeprefix('file: ')}\n{program}", "remove-output"
-    elif comment == "not executed" or language not in _MAGIC:
+        return unseen.rstrip("\n"), ("remove-input",)
+    if comment is not None and comment.startswith("file: "):
+        name = comment.removeprefix("file: ")
+        return f"%%writefile {name}\n{program}".rstrip("\n"), ("remove-output", *folds)
+    if comment == "not executed" or language not in _MAGIC:
         return None
-    else:
-        source = _MAGIC[language] + program
-        tag = "remove-output" if comment else None
-    tags = [tag] * (tag is not None) + ["hide-input"] * (folded is not None)
-    return nbformat.v4.new_code_cell(source.rstrip("\n"), metadata={"tags": tags} if tags else {})
+    source = (_MAGIC[language] + program).rstrip("\n")
+    return source, (("remove-output", *folds) if comment else folds)
 
 
-def read(page: str) -> nbformat.NotebookNode:
+def read(page: str) -> "nbformat.NotebookNode":
     """Reads a page as a notebook."""
+    import nbformat
+
     notebook = nbformat.v4.new_notebook()
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
-    for text, cell, _ in parts_of(page):
+    for part in parts_of(page):
         # Jupyter does not know GitHub's fence for equations.
-        text = re.sub(r"^```math\n(.*?)^```$", r"$$\n\1$$", text, flags=re.M | re.S).strip("\n")
-        if cell is not None or text:
-            notebook.cells.append(cell or nbformat.v4.new_markdown_cell(text))
+        text = re.sub(r"^```math\n(.*?)^```$", r"$$\n\1$$", part.text, flags=re.M | re.S)
+        if part.source is not None:
+            metadata = {"tags": list(part.tags)} if part.tags else {}
+            notebook.cells.append(nbformat.v4.new_code_cell(part.source, metadata=metadata))
+        elif text.strip("\n"):
+            notebook.cells.append(nbformat.v4.new_markdown_cell(text.strip("\n")))
     return notebook
 
 
@@ -101,6 +108,8 @@ def add_link(app, name: str, source: list[str]) -> None:
 
 def write(app, error) -> None:
     """Writes the notebooks, without outputs, into the built site."""
+    import nbformat
+
     if error or app.builder.format != "html":
         return
     folder = pathlib.Path(app.outdir, _FOLDER)

@@ -43,13 +43,13 @@ def with_outputs(page: str, name: str, notebook: NotebookNode) -> str:
     text, number = "", 0
     for part in parts_of(page):
         text += part.text
-        if part.cell is None:
+        if part.source is None:
             continue
         shown = []
         for output in next(cells).outputs:
             number += "image/png" in output.get("data", {})
             shown.append(markdown_of(output, f"{name}_{number}.png", page))
-        if "remove-output" in part.cell.metadata.get("tags", []) or not any(shown):
+        if "remove-output" in part.tags or not any(shown):
             text += part.output
         else:
             blocks = "\n\n".join(filter(None, shown)).replace("\n```\n\n```text\n", "\n")
