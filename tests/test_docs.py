@@ -137,6 +137,19 @@ def test_programs_of_a_page_are_executed_and_its_comments_say_how():
     assert [part.output.count("→") for part in parts if "print" in part.text] == [1]
 
 
+def test_lines_of_the_library_that_a_page_shows_are_there():
+    page = (ROOT / "docs" / "tutorials" / "the_paper_in_code.md").read_text(encoding="utf-8")
+    shown = re.findall(
+        r"^```python\n# (keras_transformer/\S+): [^\n]*\n(.*?)^```", page, re.M | re.S
+    )
+    assert len(shown) > 20
+    for path, lines in shown:
+        source = (ROOT / path).read_text(encoding="utf-8")
+        # The formatter joins lines that are less indented on the page.
+        is_there = "".join(lines.split()) in "".join(source.split())
+        assert is_there, f"build the site, run python docs/_ext/outputs.py: {path} changed"
+
+
 def test_public_names_exist():
     page = (REFERENCE / "public_api.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(keras_transformer[\w.]*)` \| (.*) \|$", page, flags=re.MULTILINE)

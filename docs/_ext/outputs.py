@@ -63,7 +63,11 @@ def main() -> None:
     cache = get_cache(DOCS / ".jupyter_cache")
     for path in runpy.run_path(str(DOCS / "conf.py"))["nb_custom_formats"]:
         page = (DOCS / path).read_text(encoding="utf-8")
-        _, notebook = cache.merge_match_into_notebook(read(page))
+        try:
+            _, notebook = cache.merge_match_into_notebook(read(page))
+        except KeyError:
+            print(f"{path}: was not executed since it was changed, so its outputs stay.")
+            continue
         text = with_outputs(page, pathlib.Path(path).stem, notebook)
         (DOCS / path).write_text(text, encoding="utf-8")
 
