@@ -3,6 +3,7 @@
 import contextlib
 import difflib
 import importlib
+import importlib.metadata
 import sys
 from collections.abc import Iterable
 from types import ModuleType
@@ -72,14 +73,42 @@ def missing_package(noun: str, package: str, extra: str) -> InputError:
     Args:
         noun: Subject of the message: the program and its purpose.
         package: Import name of the package, or several names.
-        extra: Name of the extra in `setup.py`.
+        extra: Name of the extra in `setup.py`, whose packages the message names.
     """
     return InputError(f"{noun} is needed (package {package}): {installation(extra)}.")
 
 
 def installation(extra: str) -> str:
-    """Returns the command that installs this package with an extra."""
-    return f'pip install "{DISTRIBUTION}[{extra}]"'
+    """Returns the command that installs the missing packages of an extra of `setup.py`.
+
+    The command does not name this distribution: its name is not on the registry, where a stranger
+    could register it. If no package is missing, the command names all of the extra.
+    """
+    from packaging.requirements import Requirement
+
+    try:
+        requirements = map(Requirement, importlib.metadata.requires(DISTRIBUTION) or ())
+    except importlib.metadata.PackageNotFoundError:  # a folder of the code alone
+        return f'pip install ".[{extra}]" in a checkout'
+    needed = [
+        requirement
+        for requirement in requirements
+        if requirement.marker is not None
+        and requirement.marker.evaluate({"extra": extra})
+        and not requirement.marker.evaluate({"extra": ""})
+    ]
+    absent = [requirement for requirement in needed if not _is_installed(requirement)]
+    for requirement in needed:
+        requirement.marker = None
+    return " ".join(["pip install", *(f'"{requirement}"' for requirement in absent or needed)])
+
+
+def _is_installed(requirement):
+    try:
+        version = importlib.metadata.version(requirement.name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return requirement.specifier.contains(version, prereleases=True)
 
 
 def say(text: object) -> None:

@@ -1,3 +1,4 @@
+import importlib.metadata
 import pickle
 
 import pytest
@@ -5,12 +6,34 @@ import pytest
 from keras_transformer.errors import InputError, did_you_mean, require
 
 
-def test_a_missing_package_is_named_with_the_extra_of_this_distribution():
-    message = (
-        r'The tool is needed \(package no_such\): pip install "keras-transformer-nmt\[jax\]"\.'
-    )
+@pytest.mark.parametrize(
+    ("installed", "command"),
+    [
+        ({"a": "1.0"}, 'pip install "b\\[c,d\\]<3,>=2"'),
+        ({"a": "0.9", "b": "2.5"}, 'pip install "a>=1"'),
+        ({"a": "1.0", "b": "2.5"}, 'pip install "a>=1" "b\\[c,d\\]<3,>=2"'),
+        (None, 'pip install "\\.\\[tools\\]" in a checkout'),
+    ],
+)
+def test_a_missing_package_is_named_with_what_its_extra_still_needs(
+    installed, command, monkeypatch
+):
+    def version(name):
+        if name not in installed:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return installed[name]
+
+    def requires(name):
+        if installed is None:
+            raise importlib.metadata.PackageNotFoundError(name)
+        of_extra = ['a>=1; extra == "tools"', 'b[c,d]>=2,<3; extra == "tools"']
+        return ["keras>=3", 'x; python_version > "3"', *of_extra, 'y; extra == "more"']
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    monkeypatch.setattr(importlib.metadata, "requires", requires)
+    message = rf"^The tool is needed \(package no_such\): {command}\.$"
     with pytest.raises(InputError, match=message):
-        require("no_such.module", "The tool", "jax")
+        require("no_such.module", "The tool", "tools")
 
 
 @pytest.mark.parametrize(

@@ -36,11 +36,12 @@ def test_every_package_that_is_imported_is_declared():
     assert missing == set()
 
 
-def test_what_is_told_to_install_is_this_distribution_and_not_a_strangers():
+def test_nobody_is_told_to_install_a_name_that_a_stranger_may_register():
     setup = (ROOT / "setup.py").read_text(encoding="utf-8")
     assert f'name="{DISTRIBUTION}"' in setup and DISTRIBUTION != "keras-transformer"
     of_a_stranger = re.compile(
-        r"pip (un)?install [^\n&]*keras[-_]transformer(?![-_]nmt)\b(?!\.git|/)"
+        r"pip install [^\n&]*keras[-_]transformer(?![\w-]*\*?\.whl|\.git|/)|"
+        r"pip install [^\n&]*\{?DISTRIBUTION"
     )
     paths = [ROOT / name for name in (".ci/run", "README.md", "CONTRIBUTING.md", "setup.py")]
     for top in ("keras_transformer", "benchmarks", "export", "training", "docs"):

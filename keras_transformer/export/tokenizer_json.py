@@ -10,7 +10,7 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2 as schema
 
 from keras_transformer.engine.engine import Engine
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, installation
 from keras_transformer.export.exporter import write_tokenizers
 from keras_transformer.files import write_whole
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
@@ -139,9 +139,7 @@ def without_needless_rules(model_bytes: bytes) -> bytes:
     if not specification.precompiled_charsmap:
         return model_bytes
     if not hasattr(sentencepiece.SentencePieceNormalizer, "Decompile"):
-        raise InputError(
-            'A newer SentencePiece is needed: pip install "keras-transformer-nmt[litert]".'
-        )
+        raise InputError(f"A newer SentencePiece is needed: {installation('litert')}.")
     rules = sentencepiece.SentencePieceNormalizer(model_proto=model_bytes).Decompile()
     kinds = schema.ModelProto.SentencePiece
     pieces = (
