@@ -26,9 +26,9 @@ from benchmarks.command_line import Report, log, markdown
 from benchmarks.engines import Artifact, choose_engines, texts_of
 from keras_transformer import Translator
 from keras_transformer.errors import InputError, require
-from keras_transformer.files import read_lines
 from keras_transformer.ids import EOS_ID, UNK_ID
 from keras_transformer.models import Transformer
+from keras_transformer.reading import read_lines
 
 
 def forced(

@@ -1,10 +1,12 @@
 """Memory and speed of the loader on made-up text that does not fit into memory.
 
 python -m benchmarks.loader read --lines 20000000 --folder DIR
+python -m benchmarks.loader start --lines 20000000 --folder DIR --sample 100000
 python -m benchmarks.loader write --lines 4000000 --folder DIR
 """
 
 import pathlib
+import shutil
 import threading
 import time
 from collections.abc import Sequence
@@ -15,8 +17,11 @@ import psutil
 
 from benchmarks import command_line
 from benchmarks.command_line import log
-from keras_transformer.training import Recipe
+from keras_transformer.text import tokenizer as tokenizer_module
+from keras_transformer.training import Recipe, RunFolder
 from keras_transformer.training.corpus import Corpus
+from keras_transformer.training.hosts import SINGLE_HOST
+from keras_transformer.training.run import Run
 
 _WORDS = 20_000
 _CHUNK = 100_000
@@ -66,6 +71,26 @@ class Memory(threading.Thread):
             self.peak = {k: max(round(v / 2**30, 3), self.peak[k]) for k, v in sizes.items()}
 
 
+def _recipe(lines, folder, corpora, text, **options):
+    """Returns a recipe of made-up text, which is written unless it is there."""
+    if not (folder / "val.b").exists():
+        write(lines, folder, corpora)
+    data: dict[str, Any] = {
+        **options,
+        "folder": str(folder),
+        "train": {"source": "train.a", "target": "train.b"},
+        "validation": {"source": "val.a", "target": "val.b"},
+    }
+    if corpora > 1:
+        data["noise"] = {"upper_case": 0.05, "typos": 0.05, "subwords": 0.1}
+        data["train"] = [
+            {"name": f"corpus{i}", "source": f"train{i or ''}.a", "target": f"train{i or ''}.b"}
+            | {"tag": f"c{i}", "weight": 2.0 / 2**i}
+            for i in range(corpora)
+        ]
+    return Recipe.from_dict({"data": data, "text": text})
+
+
 def read(lines: int, folder: pathlib.Path, batches: int = 2000, corpora: int = 1) -> dict[str, Any]:
     """Peaks of memory, and pairs per second, of what `train` does before the first step.
 
@@ -78,22 +103,8 @@ def read(lines: int, folder: pathlib.Path, batches: int = 2000, corpora: int = 1
         batches: Number of batches to make of each of two epochs.
         corpora: Number of corpora; several have different sizes, weights and tags, and noise.
     """
-    if not (folder / "val.b").exists():
-        write(lines, folder, corpora)
-    data: dict[str, Any] = {
-        "folder": str(folder),
-        "train": {"source": "train.a", "target": "train.b"},
-        "validation": {"source": "val.a", "target": "val.b"},
-        "cache": str(folder / "cache"),
-    }
-    if corpora > 1:
-        data["noise"] = {"upper_case": 0.05, "typos": 0.05, "subwords": 0.1}
-        data["train"] = [
-            {"name": f"corpus{i}", "source": f"train{i or ''}.a", "target": f"train{i or ''}.b"}
-            | {"tag": f"c{i}", "weight": 2.0 / 2**i}
-            for i in range(corpora)
-        ]
     text = {"vocabulary_size": 8000, "sample_sentences": 100_000}
+    recipe = _recipe(lines, folder, corpora, text, cache=str(folder / "cache"))
     memory = Memory()
     time.sleep(0.2)
     report: dict[str, Any] = {"lines": lines, "peak_gib": {"imports": memory.peak}, "seconds": {}}
@@ -106,7 +117,7 @@ def read(lines: int, folder: pathlib.Path, batches: int = 2000, corpora: int = 1
         log(f"{stage}: {memory.peak}")
         start = time.perf_counter()
 
-    corpus = Corpus(Recipe.from_dict({"data": data, "text": text}))
+    corpus = Corpus(recipe)
     tokenizers = corpus.tokenizers()
     note("vocabulary")
     datasets, reports = corpus.datasets(tokenizers)
@@ -133,8 +144,64 @@ def read(lines: int, folder: pathlib.Path, batches: int = 2000, corpora: int = 1
     }
 
 
+def start(
+    lines: int,
+    folder: pathlib.Path,
+    corpora: int = 1,
+    sample: int | None = None,
+    cached: bool = False,
+    held_out: bool = False,
+) -> dict[str, Any]:
+    """Seconds and peak of memory from the files of a run to its batches, without the model.
+
+    Measures a new run, which learns a vocabulary, and then the same run when it is resumed.
+
+    Args:
+        lines: Number of pairs.
+        folder: Directory of the text; its `run` and `cache` are removed first.
+        corpora: Number of corpora, see `read`.
+        sample: Number of sentences that the vocabulary is learned from; by default all, in memory.
+        cached: Whether `data.cache` keeps the ids: a resumed run finds them.
+        held_out: Whether the validation set is one of 50 pairs instead of a file.
+    """
+    for name in ("run", "cache"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    data = {"cache": str(folder / "cache") if cached else None}
+    text = {"vocabulary_size": 8000, "sample_sentences": sample}
+    recipe = _recipe(lines, folder, corpora, text, **data)
+    if held_out:
+        values = recipe.to_dict()
+        values["data"] |= {"validation": {}, "hold_out_every": 50}
+        recipe = Recipe.from_dict(values)
+    seconds, train_model = {}, tokenizer_module.train_model
+
+    def timed(name, call, *arguments, **options):
+        begin = time.perf_counter()
+        result = call(*arguments, **options)
+        seconds[name] = round(time.perf_counter() - begin, 1)
+        return result
+
+    memory, path = Memory(), RunFolder(folder / "run")
+    # SentencePiece's own time, to subtract it.
+    tokenizer_module.train_model = lambda *texts, **options: timed(
+        "sentencepiece", train_model, *texts, **options
+    )
+    try:
+        new = Run(recipe, path, SINGLE_HOST)
+        timed("new", new.prepare, overwrite=False, recipe_file=None)
+    finally:
+        tokenizer_module.train_model = train_model
+    path.create(recipe, new.tokenizers, new.digests)
+    report = {"lines": lines, "pairs": new.reports["train"].kept, "peak_gib": {"new": memory.peak}}
+    del new
+    timed("resumed", Run(recipe, path, SINGLE_HOST).resume)
+    memory.stopped.set()
+    report["peak_gib"]["both"] = memory.peak
+    return {**report, "seconds": seconds}
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    command_line.run(read, write, arguments=arguments)
+    command_line.run(read, start, write, arguments=arguments)
 
 
 if __name__ == "__main__":

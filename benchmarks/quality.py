@@ -27,7 +27,7 @@ from benchmarks.trainings import runs
 from keras_transformer import Translator
 from keras_transformer.data import read_pairs
 from keras_transformer.data.noise import Noise, PairNoise
-from keras_transformer.decoding.options import LENGTH_MARGIN
+from keras_transformer.decoding.ranking import LENGTH_MARGIN
 from keras_transformer.errors import InputError
 from keras_transformer.text.glossary import Glossary, annotate
 from keras_transformer.training import RunFolder, evaluate

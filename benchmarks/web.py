@@ -22,7 +22,7 @@ import psutil
 
 from benchmarks import command_line
 from keras_transformer.errors import InputError
-from keras_transformer.files import read_lines
+from keras_transformer.reading import read_lines
 
 _STEPS = 16  # about those of a sentence of Multi30k
 _SCRIPT = """(async () => {

@@ -9,7 +9,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING
 
-from keras_transformer.quiet import import_keras
+from keras_transformer.imports import import_keras
 
 if TYPE_CHECKING:
     from keras_transformer import layers as layers

@@ -2,10 +2,13 @@
 
 import contextlib
 import difflib
+import errno
 import importlib
 import importlib.metadata
+import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -57,6 +60,52 @@ class TrainingError(RuntimeError):
 
     The command line prints only the message and exits with code 1.
     """
+
+
+@contextlib.contextmanager
+def writing(path: str | os.PathLike, temporary: str | os.PathLike = "") -> Iterator[None]:
+    """Names a file in the `OSError` of a write to it, such as that of a full disk.
+
+    The system names a file only where it is opened, and then by its `temporary` name. An error of
+    NumPy or TensorFlow, which has no number, becomes an input/output error.
+    """
+    try:
+        yield
+        return
+    except OSError as error:
+        is_named = error.filename not in (None, os.fspath(temporary))
+        if is_named and error.filename2 is None:  # A failed copy names its source, then its target.
+            raise
+        number, text = error.errno or errno.EIO, error.strerror or str(error)
+    except Exception as error:
+        if not hasattr(error, "error_code"):
+            raise
+        # TensorFlow: `variables/part-0; No space left on device [Op:SaveV2]`
+        number, text = errno.EIO, first_line(error).partition(" [Op:")[0].rpartition("; ")[2]
+    raise OSError(number, text, os.fspath(path))
+
+
+@contextlib.contextmanager
+def as_input_error(path: str | os.PathLike) -> Iterator[None]:
+    """Turns an `OSError` into the `InputError` of an output that cannot be written."""
+    if not os.fspath(path):
+        raise InputError("The path of an output file must not be empty. Received: ''.")
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{os.fspath(path)}: cannot be written: {error.strerror}.") from None
+
+
+@contextlib.contextmanager
+def renamed_in_errors(folder: Path, final: str) -> Iterator[None]:
+    """Replaces the path of a temporary folder in an `OSError` by its final path."""
+    try:
+        yield
+    except OSError as error:
+        path = Path(str(error.filename))
+        if path.is_relative_to(folder):
+            error.filename = os.path.join(final, path.relative_to(folder))
+        raise
 
 
 def require(package: str, noun: str, extra: str) -> ModuleType:
@@ -121,6 +170,14 @@ def show(text: object) -> None:
     if sys.stderr is not None:  # `print` would write to stdout instead.
         with contextlib.suppress(OSError):
             print(text, file=sys.stderr, flush=True)
+
+
+def is_terminal(stream: Any) -> bool:
+    """Returns whether a person reads or types at a stream, which may be None or closed."""
+    try:
+        return stream.isatty()
+    except (AttributeError, ValueError):
+        return False
 
 
 def first_line(error: BaseException) -> str:

@@ -1,286 +1,72 @@
-"""Reads files strictly, and writes them completely and durably or not at all.
+"""Writes files and folders completely or not at all; only this module renames and locks.
 
-A wrong byte in a file raises an error with a line number. A file is written under a temporary name
-next to the final name, synced to the disk, then renamed. So neither a crash nor a loss of power
-leaves half a file under a final name.
+Four ideas keep what a user has made whole after a kill, a loss of power or on a full disk:
+
+- A temporary sibling. A file is written as `.NAME.partial.SUFFIX` next to its place, a folder as
+  `.NAME.partial-PROCESS-LETTERS/new`. All of it is synced to the disk before it gets its name.
+- A rename. It gives a file its name; two renames exchange a folder (`OwnedFolder.replaced`).
+- A lock, `.NAME.lock` next to an output: one process at a time writes there (`locked_folder`). It
+  is the operating system's and ends with its process. So its holder knows that temporary siblings
+  are the remains of a killed process.
+- A marker, a file without which a folder is no output of a command. `OwnedFolder.is_mine` is the
+  only rule about whose a file is. `--overwrite` replaces a folder only if all files are its own.
+
+A kill leaves a folder in one of four states, and the next process does what is in brackets:
+
+    before      NAME or nothing
+    written     NAME or nothing    .NAME.partial-…/new           [removes `new`]
+    exchanging  nothing            .NAME.partial-…/{new, old}    [gives `old` its name back]
+    after       NAME               .NAME.partial-…/old           [removes `old`]
 """
 
-import codecs
 import contextlib
 import errno
-import gzip
-import hashlib
-import io
+import itertools
+import json
 import os
 import re
+import secrets
+import shutil
+import socket
 import tempfile
-import zipfile
-import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-from keras_transformer.errors import InputError, first_line, require
+from keras_transformer.errors import InputError, as_input_error, renamed_in_errors, say, writing
 
-COMPRESSED = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2", ".zst": "Zstandard"}
-"""Formats of compressed files by the endings of their names."""
-_BLOCK = 1 << 14  # bytes of a compressed file that are read at once
-_MAX_WINDOW = 1 << 31  # of Zstandard's format, as `zstd --ultra --long=31` writes it
-_POINTER = b"version https://git-lfs.github.com/spec/"
+FilePath = str | os.PathLike
+MANIFEST = "export.json"  # the marker of an export
+_UNLISTED = (MANIFEST, "README.md", "verification.json")  # files that no manifest lists
+_PROCESS = r"\d+-[0-9a-f]{8}"
+_TEMPORARY = re.compile(rf"(^|/)\.([^/]+)\.(?:lock|partial-{_PROCESS}(?:/.*)?|partial(\.[^/]*)?)$")
+_ATTEMPTS = 100
 
 
-def iterate_lines(
-    path: str | os.PathLike, may_be_empty: bool = False, errors: str = "strict"
-) -> Iterator[str]:
-    """Yields the lines of a UTF-8 file, at least one, without their line ends, in constant memory.
+def final_name(path: str) -> str:
+    """Returns the path that a lock or a temporary file or folder belongs to, or `path` itself."""
+    return _TEMPORARY.sub(r"\1\2\3", path)
 
-    Lines end only at `"\\n"` or `"\\r\\n"`. Other separators of Unicode (U+2028, a form feed, ...)
-    do not end a line, because splitting there would shift one file of an aligned pair against the
-    other. A byte order mark at the start is removed.
 
-    Args:
-        path: Path of a plain file, or of a compressed file whose name has an ending of
-            `COMPRESSED`; `.zst` needs the extra `zstd`.
-        may_be_empty: Whether a file may have no lines.
-        errors: What to do about bytes that are not UTF-8, as in `bytes.decode`.
-
-    Raises:
-        InputError: The file is missing, unreadable, empty, not compressed despite its name, or
-            not UTF-8; the message names the line of the first wrong byte.
-    """
-    path, number = os.fspath(path), 0
-    if os.path.isdir(path):
-        raise InputError(f"{path}: expected a text file. Received: a directory.")
+def sync(path: FilePath) -> None:
+    """Waits until a file's content, or a folder's list of names, is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        with _opened(path) as file:
-            for number, line in enumerate(file, 1):
-                if number == 1 and line == codecs.BOM_UTF8:
-                    number = 0
-                    break
-                yield decode_line(line, number, path, errors)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; expected UTF-8 text.") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
-    if not number and not may_be_empty:
-        raise InputError(f"{path}: the file is empty; expected one sentence per line.")
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def rename_durably(source: FilePath, target: FilePath) -> None:
+    """Renames a synced file, which may replace `target`; the name survives a loss of power."""
+    os.replace(source, target)
+    sync(Path(target).parent)
 
 
 @contextlib.contextmanager
-def _opened(path):
-    """Opens a file, which may be compressed; raises `InputError` if its compression is damaged."""
-    ending = os.path.splitext(path)[1]
-    if ending not in COMPRESSED:
-        with open(path, "rb") as file:
-            yield file
-        return
-    file, damage = _decompressed(path, ending)
-    try:
-        with file:
-            yield file
-    except (OSError, EOFError, damage) as error:
-        # EOFError means a truncated file. The system's own errors have a number.
-        if getattr(error, "errno", None) is not None:
-            raise
-        rule = f"expected a whole {COMPRESSED[ending]} file"
-        raise InputError(f"{path}: {rule}. Received: {error}") from None
-
-
-def _decompressed(path, ending):
-    """Returns the content of a compressed file as an open file, and the error for a damaged file.
-
-    Modules are imported late, because a build of Python may lack some of them.
-    """
-    if ending == ".gz":
-        return gzip.open(path, "rb"), zlib.error
-    if ending == ".xz":
-        import lzma
-
-        return lzma.open(path, "rb"), lzma.LZMAError
-    if ending == ".bz2":
-        import bz2
-
-        return bz2.open(path, "rb"), EOFError
-    zstandard = require("zstandard", f"Zstandard, for {path},", "zstd")
-    return io.BufferedReader(_ZstandardFile(path, zstandard)), zstandard.ZstdError
-
-
-class _ZstandardFile(io.RawIOBase):
-    """The content of a Zstandard file. The package's own file does not notice a truncated end."""
-
-    def __init__(self, path, zstandard):
-        self._file = open(path, "rb")
-        self._decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
-        self._blocks, self._content = filter(None, self._decompressed_blocks()), memoryview(b"")
-
-    def _decompressed_blocks(self):
-        frame = None  # A file may have several frames.
-        while block := self._file.read(_BLOCK):
-            while block:
-                if frame is None or frame.eof:
-                    frame = self._decompressor.decompressobj()
-                yield frame.decompress(block)
-                block = frame.unused_data
-        if frame is not None and not frame.eof:
-            raise EOFError("a frame ends before its end marker")
-
-    def readable(self):
-        return True
-
-    def readinto(self, buffer):
-        content = self._content or memoryview(next(self._blocks, b""))
-        size = min(len(buffer), len(content))
-        buffer[:size], self._content = content[:size], content[size:]
-        return size
-
-    def close(self):
-        self._file.close()
-        super().close()
-
-
-def without_compression(name: str) -> str:
-    """Returns the name or path of a file without the ending of a compressed file."""
-    stem, ending = os.path.splitext(name)
-    return stem if ending in COMPRESSED else name
-
-
-def decode_line(line: bytes, number: int, name: str | os.PathLike, errors: str = "strict") -> str:
-    """Decodes a line without its line end, and without a byte order mark in the first line.
-
-    Raises `InputError` for bytes that are not UTF-8; the message names the file, the line (from 1)
-    and the place.
-    """
-    try:
-        text = line.decode("utf-8", errors)
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{os.fspath(name)}, line {number}: expected UTF-8 text. "
-            f"Received: byte 0x{line[error.start]:02x} at column {error.start + 1}."
-        ) from None
-    text = text.removeprefix("\ufeff") if number == 1 else text
-    return text.removesuffix("\n").removesuffix("\r")
-
-
-def expanded_path(path: str) -> str:
-    """Returns a path with `~`, `~user`, `$NAME` and `${NAME}` replaced, as a shell does it.
-
-    A name that the environment lacks stays as it is.
-    """
-    return os.path.expanduser(os.path.expandvars(path))
-
-
-def check_file(path: str | os.PathLike) -> None:
-    """Raises `InputError` for a file of a model that is missing, unreadable or a Git LFS pointer.
-
-    A folder that was cloned without Git LFS has a pointer, a text of three lines, in the place of
-    each large file.
-    """
-    path = os.fspath(path)
-    if os.path.isdir(path):
-        raise InputError(f"{path}: expected a file. Received: a directory.")
-    try:
-        with open(path, "rb") as file:
-            is_pointer = file.read(len(_POINTER)) == _POINTER
-    except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"{path}: no such file.") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
-    if is_pointer:
-        rule = "expected the file itself. Received: a Git LFS pointer to it"
-        raise InputError(f"{path}: {rule}. Run `git lfs pull` there, or download the file.")
-
-
-def read_checked(path: str | os.PathLike) -> bytes:
-    """Returns the content of a file of a model; raises the errors of `check_file`."""
-    check_file(path)
-    return Path(path).read_bytes()
-
-
-def read_arrays(path: str | os.PathLike) -> dict[str, Any]:
-    """Reads the arrays of an npz file by their names; raises `InputError` for any other file."""
-    import numpy as np
-
-    check_file(path)
-    rule = f"{os.fspath(path)}: expected a whole npz file of numbers"
-    if not zipfile.is_zipfile(path):
-        raise InputError(f"{rule}. Received: another file, or half of one.")
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    # NumPy and zipfile raise many kinds. NumPy's text about a pickle would lead astray.
-    except Exception as error:
-        reason = "a pickle" if "pickle" in str(error) else f"{first_line(error):.200}"
-        raise InputError(f"{rule}. Received: {reason}.") from None
-
-
-def decode_text(content: bytes, name: str | os.PathLike) -> str:
-    """Decodes the lines of a UTF-8 file as `decode_line` does, with "\\n" between them."""
-    lines = enumerate(content.split(b"\n"), 1)
-    return "\n".join(decode_line(line, number, name) for number, line in lines)
-
-
-def file_digests(
-    folder: str | os.PathLike, files: Iterable[str | os.PathLike] | None = None
-) -> dict[str, str]:
-    """Computes SHA-256 checksums of files in a folder, by default all, by their relative paths.
-
-    Paths have `/` between names. A file with several names (hard links) is read once.
-    """
-    folder, digests_by_inode, digests = Path(folder), {}, {}
-    for path in sorted(folder.rglob("*") if files is None else map(Path, files)):
-        if path.is_file():
-            status = path.stat()
-            inode = status.st_dev, status.st_ino
-            if inode not in digests_by_inode:
-                with open(path, "rb") as file:
-                    digests_by_inode[inode] = hashlib.file_digest(file, "sha256").hexdigest()
-            digests[path.relative_to(folder).as_posix()] = digests_by_inode[inode]
-    return digests
-
-
-def digest_of(folder: str | os.PathLike, files: Iterable[str | os.PathLike] | None = None) -> str:
-    """Computes a SHA-256 checksum of the names and contents of a folder's files."""
-    digest = hashlib.sha256()
-    for name, content in file_digests(folder, files).items():
-        digest.update(name.encode("utf-8", "surrogateescape") + b"\0" + bytes.fromhex(content))
-    return digest.hexdigest()
-
-
-def read_lines(path: str | os.PathLike) -> list[str]:
-    """Returns all lines of a file; see `iterate_lines`."""
-    return list(iterate_lines(path))
-
-
-@contextlib.contextmanager
-def writing(path: str | os.PathLike, temporary: str | os.PathLike = "") -> Iterator[None]:
-    """Names a file in the `OSError` of a write to it, such as that of a full disk.
-
-    The system names a file only where it is opened, and then by its `temporary` name. An error of
-    NumPy or TensorFlow, which has no number, becomes an input/output error.
-    """
-    try:
-        yield
-        return
-    except OSError as error:
-        is_named = error.filename not in (None, os.fspath(temporary))
-        if is_named and error.filename2 is None:  # A failed copy names its source, then its target.
-            raise
-        number, text = error.errno or errno.EIO, error.strerror or str(error)
-    except Exception as error:
-        if not hasattr(error, "error_code"):
-            raise
-        # TensorFlow: `variables/part-0; No space left on device [Op:SaveV2]`
-        number, text = errno.EIO, first_line(error).partition(" [Op:")[0].rpartition("; ")[2]
-    raise OSError(number, text, os.fspath(path))
-
-
-@contextlib.contextmanager
-def replaced_file(path: str | os.PathLike) -> Iterator[Path]:
+def replaced_file(path: FilePath) -> Iterator[Path]:
     """Yields a temporary path, which is renamed to `path` when the `with` block succeeds.
 
-    The file is synced before it is renamed, and the folder afterwards, so that the file survives a
-    loss of power. After an exception `path` is unchanged. The temporary file is
-    `.NAME.partial.SUFFIX`, because some writers choose a format by the suffix.
+    The temporary name ends as the final name does, as some writers choose a format by the suffix.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.stem}.partial{path.suffix}")
@@ -293,59 +79,24 @@ def replaced_file(path: str | os.PathLike) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def rename_durably(source: str | os.PathLike, target: str | os.PathLike) -> None:
-    """Renames a synced file on the same file system, so that the name survives a loss of power.
-
-    An existing file `target` is replaced.
-    """
-    os.replace(source, target)
-    sync(Path(target).parent)
-
-
-def write_whole(path: str | os.PathLike, content: str | bytes) -> None:
+def write_whole(path: FilePath, content: str | bytes) -> None:
     """Writes bytes or UTF-8 text to a file, completely and durably, or not at all."""
     with replaced_file(path) as temporary:
         temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
 
 
-def one_line(text: str) -> str:
-    """Returns a text without line breaks, so that lines stay aligned."""
-    return " ".join(text.splitlines())
-
-
-_ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
-
-
-def escape_field(text: str) -> str:
-    r"""Returns a text as a field of a TSV file, without tabs and line breaks.
-
-    A backslash, a tab, a line feed and a carriage return become `\\`, `\t`, `\n` and `\r`.
-    """
-    return "".join(_ESCAPES.get(character, character) for character in text)
-
-
-def unescape_field(field: str) -> str:
-    """Returns the text of a field that `escape_field` wrote."""
-    texts = {escape: text for text, escape in _ESCAPES.items()}
-    return re.sub(r"\\[\\tnr]", lambda match: texts[match[0]], field)
-
-
-def write_output(path: str | os.PathLike, content: str | bytes) -> None:
-    """Writes a file that a user named; raises `InputError` if it cannot be written.
-
-    A link is followed, and a device or pipe is written to.
-    """
-    with _naming(path):
+def write_output(path: FilePath, content: str | bytes) -> None:
+    """Writes a file, link, device or pipe that a user named; raises `InputError` if it cannot."""
+    with as_input_error(path):
         if is_replaced(path):
             write_whole(os.path.realpath(path), content)
-            return
-        with open(path, "wb") as file:
-            file.write(content.encode("utf-8") if isinstance(content, str) else content)
+        else:
+            Path(path).write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
 
 
-def check_writable(path: str | os.PathLike) -> None:
+def check_writable(path: FilePath) -> None:
     """Raises the `InputError` of `write_output` before the content exists."""
-    with _naming(path):
+    with as_input_error(path):
         if os.path.isdir(path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if is_replaced(path):
@@ -354,36 +105,226 @@ def check_writable(path: str | os.PathLike) -> None:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
-def is_replaced(path: str | os.PathLike) -> bool:
-    """Returns whether `write_output` replaces what has a path by a new file.
-
-    False for a device or pipe, which a renamed file would destroy.
-    """
+def is_replaced(path: FilePath) -> bool:
+    """Returns whether `write_output` replaces a file; False for a device or pipe."""
     return os.path.isfile(path) or not os.path.exists(path)
 
 
 @contextlib.contextmanager
-def _naming(path):
-    if not os.fspath(path):
-        raise InputError("The path of an output file must not be empty. Received: ''.")
-    try:
-        yield
-    except OSError as error:
-        raise InputError(f"{os.fspath(path)}: cannot be written: {error.strerror}.") from None
+def locked_folder(path: FilePath, wait: bool = False, noun: str = "folder") -> Iterator[bool]:
+    """Holds the lock of a folder, or of a file as `noun`, which need not exist.
 
+    Yields False on a network file system without locks. Raises `InputError` if the folder is a
+    mount point, its lock cannot be written, or another process holds the lock and `wait` is False.
+    """
+    name, target = os.fspath(path), Path(os.path.realpath(path))
+    has_siblings = not os.path.ismount(target) and os.access(target.parent, os.W_OK | os.X_OK)
+    if target.is_dir() and not has_siblings:
+        raise InputError(
+            f"{name}: must not be a mount point, and its parent folder must be writable, because "
+            f"the lock is next to it. Give a folder inside it: {os.path.join(name, 'NAME')}"
+        )
+    file = target.with_name(f".{target.name}.lock")
+    missing_parents = [parent for parent in file.parents if not parent.exists()]
 
-def sync(path):
-    """Waits until a file's content, or a folder's list of names, is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    with as_input_error(path):
+        descriptor, is_locked = _open_locked(file, name, wait, noun)
     try:
-        os.fsync(descriptor)
+        with as_input_error(path):
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"{os.getpid()} {socket.gethostname()}".encode())
+        yield is_locked
     finally:
+        # Removed while it is locked: a process that opened it meanwhile sees that it is gone.
+        with contextlib.suppress(OSError):
+            file.unlink()
         os.close(descriptor)
+        with contextlib.suppress(OSError):
+            for parent in missing_parents:
+                parent.rmdir()  # Only of a folder that was not made after all.
 
 
-def is_terminal(stream: Any) -> bool:
-    """Returns whether a person reads or types at a stream, which may be None or closed."""
+def _open_locked(file, name, wait, noun):
+    """Returns a descriptor of the file that holds its lock, and False if there are no locks."""
+    for attempt in itertools.count(1):
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        except FileNotFoundError:  # Another process has just removed the parent.
+            if attempt == _ATTEMPTS:
+                raise
+            continue
+        try:
+            if (is_locked := _lock(descriptor)) is False:
+                problem = f"{name}: {_holder(descriptor)} writes to this {noun}"
+                if not wait:
+                    raise InputError(f"{problem}. Wait until it has ended, or give another {noun}.")
+                say(f"{problem}: waiting until it has ended.")
+                is_locked = _lock(descriptor, wait=True)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), os.stat(file)):
+                    return descriptor, bool(is_locked)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # Its holder has removed the file.
+
+
+def _holder(descriptor):
+    process, _, machine = os.pread(descriptor, 300, 0).decode(errors="replace").partition(" ")
+    if not process:  # It has not written its number yet.
+        return "another process"
+    return f"process {process}" + f" on {machine}" * (machine != socket.gethostname())
+
+
+def _lock(descriptor, wait=False):
+    """Locks a file: True; False if another process holds it, None without locks."""
+    import fcntl
+
     try:
-        return stream.isatty()
-    except (AttributeError, ValueError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
         return False
+    except OSError:
+        return None
+    return True
+
+
+@contextlib.contextmanager
+def temporary_folder(start: FilePath) -> Iterator[Path]:
+    """Makes a folder `START…` for this user; it is removed at the end, or later after a kill."""
+    for path in _left_behind(start):
+        # An error: another process holds the folder, or it is another user's.
+        with contextlib.suppress(InputError), locked_folder(path) as is_locked:
+            if is_locked:
+                shutil.rmtree(path, ignore_errors=True)
+    path = _unique_name(start)
+    with locked_folder(path):
+        path.mkdir(0o700, parents=True)
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _unique_name(start):
+    return Path(f"{os.fspath(start)}{os.getpid()}-{secrets.token_hex(4)}")
+
+
+def _left_behind(start):
+    """Returns the folders with names of `_unique_name`."""
+    parent, name = os.path.split(start)
+    pattern = re.compile(re.escape(name) + _PROCESS)
+    with contextlib.suppress(OSError):
+        paths = filter(lambda path: pattern.fullmatch(path.name), Path(parent).iterdir())
+        return [path for path in paths if not path.is_symlink()]
+    return []
+
+
+class OwnedFolder:
+    """A folder that a command makes whole, and replaces only if it made all of its files.
+
+    Args:
+        path: Path of the folder, which need not exist.
+        marker: Path in the folder, or pattern of paths, of a file that only the command writes.
+        files: Regular expression of the paths of the command's files in the folder, with `/`
+            between names. By default the marker is JSON whose `files` names them.
+    """
+
+    def __init__(self, path: FilePath, marker: str = MANIFEST, files: str | None = None):
+        # Resolved: replacing a link would leave the folder that it points to behind.
+        self.path = Path(os.path.realpath(path))
+        self._named, self._marker, self._files = os.fspath(path), marker, files
+        self._temporary = self.path.with_name(f".{self.path.name}.partial-")
+
+    def files(self) -> str:
+        """Returns the regular expression of the paths of the command's files, as they are now."""
+        if self._files is not None:
+            return self._files
+        names = _UNLISTED if self._marker == MANIFEST else (self._marker,)
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            text = (self.path / self._marker).read_text(encoding="utf-8")
+            names = (*names, *json.loads(text)["files"])
+        return "|".join(map(re.escape, names))
+
+    def is_mine(self, path: str) -> bool:
+        """Returns whether the command made a file in the folder, or began to write it."""
+        return self._has_marker() and bool(re.fullmatch(self.files(), final_name(path)))
+
+    def _has_marker(self):
+        return any(path.is_file() for path in self.path.glob(self._marker))
+
+    def _has_content(self):
+        return self.path.is_dir() and any(self.path.iterdir())
+
+    def check_replaceable(self, overwrite: bool, other_options: str = "") -> None:
+        """Raises `InputError`, with options that help, unless the folder may be replaced."""
+        if os.path.lexists(self.path) and not self.path.is_dir():
+            raise InputError(f"{self._named}: the output must be a folder. Received: a file.")
+        # A link is a file, wherever it points.
+        paths = (path for path in self.path.rglob("*") if path.is_symlink() or not path.is_dir())
+        names = sorted(path.relative_to(self.path).as_posix() for path in paths)
+        foreign_names = [name for name in names if not self.is_mine(name)]
+        # A slip of the keyboard must not cost a run folder or a home directory.
+        if foreign_names and (overwrite or not self._has_marker()):
+            raise InputError(
+                f"{self._named}: is not overwritten, because there is a file that this command did "
+                f"not make: {foreign_names[0]}. Remove it, or give another output."
+            )
+        if not overwrite and self._has_content():
+            raise InputError(
+                f"{self._named}: exists already. Give {other_options}--overwrite to replace it, or "
+                "another --output."
+            )
+
+    @contextlib.contextmanager
+    def locked(self, wait: bool = False) -> Iterator[None]:
+        """Holds the folder's lock (`locked_folder`); removes what a killed process left first."""
+        with locked_folder(self._named, wait) as is_locked:
+            for temporary in _left_behind(self._temporary) if is_locked else ():
+                self._remove(temporary)
+            yield
+
+    @contextlib.contextmanager
+    def replaced(self, check: Callable[[], object]) -> Iterator[Path]:
+        """Gives a temporary folder that takes this folder's name when the block succeeds.
+
+        The caller holds the lock. `check` raises `InputError` if the folder may not be replaced.
+        Any exception, `KeyboardInterrupt` too, leaves the folder as it was.
+        """
+        check()
+        temporary = _unique_name(self._temporary)
+        new, old = temporary / "new", temporary / "old"
+        try:
+            with as_input_error(self._named):
+                new.mkdir(parents=True)
+            with renamed_in_errors(new, self._named):
+                yield new
+                for path in [*new.rglob("*"), new]:
+                    with writing(path):
+                        sync(path)
+            # Before the check: what another program makes after it is in the way of the rename.
+            has_content = self._has_content()
+            check()  # Again: the block may have taken hours.
+            with as_input_error(self._named):
+                if has_content:
+                    os.rename(self.path, old)
+                os.rename(new, self.path)
+                sync(self.path.parent)
+        finally:
+            self._remove(temporary)
+
+    @contextlib.contextmanager
+    def staged(self, overwrite: bool = False, wait: bool = False) -> Iterator[Path]:
+        """Gives the folder of `replaced`, under the lock; `overwrite` replaces an output."""
+        with self.locked(wait), self.replaced(lambda: self.check_replaceable(overwrite)) as folder:
+            yield folder
+
+    def _remove(self, temporary):
+        """Removes a temporary folder; an output that was being replaced gets its name back."""
+        old, new = temporary / "old", temporary / "new"
+        # If another program has taken the name, both outputs stay for the next call.
+        with contextlib.suppress(OSError):
+            if old.exists() and new.exists():
+                os.rename(old, self.path)
+            shutil.rmtree(temporary, ignore_errors=True)

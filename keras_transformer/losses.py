@@ -1,4 +1,4 @@
-"""Label-smoothed cross-entropy over the real tokens of a batch."""
+"""Label-smoothed cross-entropy over the non-padding tokens of a batch."""
 
 from typing import Any, Literal
 
@@ -28,8 +28,8 @@ def token_losses(
     # float32: a bfloat16 sum over thousands of exponentials keeps two or three digits.
     logits = ops.cast(logits, "float32")
     log_sum = ops.logsumexp(logits, axis=-1)
-    # A comparison instead of a gather: its gradient is one fused pass over the logits, and that
-    # of a gather is a scatter into a second array of their size.
+    # A comparison, whose gradient is one fused pass over the logits. The gradient of a gather
+    # would be a scatter into a second array of the logits' size.
     is_label = ops.equal(
         ops.expand_dims(labels, -1), ops.arange(logits.shape[-1], dtype=labels.dtype)
     )
@@ -43,11 +43,11 @@ def token_losses(
 def real_token_weights(
     labels: keras.KerasTensor, ignore_id: int, sample_weight: keras.KerasTensor | None = None
 ) -> keras.KerasTensor:
-    """Returns 1 for labels that count and 0 for ignored ones, times the sample weight.
+    """Returns the weights of labels: 0 for `ignore_id`, otherwise 1, times the sample weight.
 
     Args:
         labels: Integer `(batch, length)`.
-        ignore_id: The id that does not count.
+        ignore_id: Id of ignored labels.
         sample_weight: Float `(batch,)`, `(batch, 1)` or `(batch, length)`, or `None`.
 
     Returns:
@@ -64,16 +64,16 @@ def real_token_weights(
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class SmoothedCrossEntropy(keras.losses.Loss):
-    """Mean label-smoothed cross-entropy of the real tokens, from logits.
+    """Mean label-smoothed cross-entropy of the non-padding tokens, from logits.
 
-    The sum over all real tokens is divided by their number, so that padding does not change the
-    loss. It is computed in float32 under every dtype policy; labels stay integers.
+    The sum over all tokens except padding is divided by their number, so that padding does not
+    change the loss. The loss is computed in float32 under every dtype policy. Labels stay integers.
 
     Args:
         label_smoothing: Probability spread evenly over the vocabulary, in [0, 1).
-        ignore_id: Label that does not count.
-        reduction: `"sum_over_batch_size"` divides by the number of tokens; `"sum"` does not, for
-            gradients accumulated over several batches.
+        ignore_id: Ignored label, by default padding.
+        reduction: `"sum_over_batch_size"` divides by the number of tokens. `"sum"` returns the
+            sum, for gradients accumulated over several batches.
 
     Call arguments:
         y_true: Integer `(batch, length)`.
@@ -81,7 +81,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         sample_weight: Weight of each sentence `(batch,)` or each token `(batch, length)`.
 
     Returns:
-        Float32 scalar in nats per token; 0 when no token counts.
+        Float32 scalar in nats per token; 0 if all labels are ignored.
 
     Raises:
         ValueError: `label_smoothing` is outside [0, 1).
@@ -105,7 +105,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         self.ignore_id = ignore_id
 
     def __call__(self, y_true, y_pred, sample_weight=None):
-        # Not Keras' own `__call__`: it would turn the labels into floats.
+        # Replaces Keras' `__call__`, which would turn the labels into floats.
         with keras.name_scope(self.name):
             total, count = self.sum_and_count(y_true, y_pred, sample_weight)
             return total if self.reduction == "sum" else ops.divide_no_nan(total, count)
@@ -170,8 +170,8 @@ class RDropCrossEntropy(SmoothedCrossEntropy):
     def _token_losses(self, labels, logits):
         logits = ops.cast(logits, "float32")
         first, second = ops.split(logits, 2, axis=0)  # --> [batch, length, vocabulary]
-        # The sum over (p1 - p2) · (log p1 - log p2). Logits may stand for log p: the normalizers
-        # are one number per token, and p1 - p2 sums to 0.
+        # The sum over (p1 - p2) · (log p1 - log p2). Logits may replace log p: both differ by one
+        # number per token, and p1 - p2 sums to 0.
         divergence = ops.sum(
             (ops.softmax(first) - ops.softmax(second)) * (first - second), axis=-1
         )  # --> [batch, length]
@@ -180,38 +180,3 @@ class RDropCrossEntropy(SmoothedCrossEntropy):
 
     def get_config(self):
         return {**super().get_config(), "weight": self.weight}
-
-
-@keras.saving.register_keras_serializable(package="keras_transformer")
-class SimCutCrossEntropy(RDropCrossEntropy):
-    """Smoothed cross-entropy of a pass, and its divergence from one over cut tokens.
-
-    This is half of the paper's loss of a token: the cross-entropy of the whole pass, plus `weight`
-    times the divergence KL(p‖q). Here p is its distribution and q the one over cut tokens;
-    gradients flow into both.
-
-    Args:
-        weight: The paper's alpha, above 0.
-        **kwargs: Arguments of `SmoothedCrossEntropy`.
-
-    Call arguments:
-        y_true: Integer `(2 * batch, length)`: the second half repeats the first.
-        y_pred: Logits, float `(2 * batch, length, vocabulary)`; those of the second half are over
-            cut tokens (`ParallelDataset(copies=2, cut_share=0.05)`).
-        sample_weight: See `SmoothedCrossEntropy`.
-
-    Raises:
-        ValueError: `weight` is not above 0.
-
-    Reference: Gao et al. 2022, section 3 (arXiv:2206.02368).
-    """
-
-    def __init__(self, weight: float = 3.0, **kwargs: Any):
-        super().__init__(weight, **{"name": "simcut_cross_entropy", **kwargs})
-
-    def _token_losses(self, labels, logits):
-        first, second = ops.split(ops.cast(logits, "float32"), 2, axis=0)
-        log_p, log_q = ops.log_softmax(first), ops.log_softmax(second)
-        divergence = ops.sum(ops.exp(log_p) * (log_p - log_q), axis=-1)  # --> [batch, length]
-        losses_of_rows = token_losses(ops.split(labels, 2, axis=0)[0], first, self.label_smoothing)
-        return ops.concatenate([losses_of_rows, self.weight * divergence], axis=0)

@@ -23,9 +23,11 @@ INT32 = 2**31
 """Limit of integers that a program holds in int32."""
 Int32 = Annotated[int, pydantic.Field(strict=True, ge=-INT32, lt=INT32)]
 
-UNION_TAGS = ("object", "array")
-"""Tags of a section that may be a list of sections, in pydantic's paths."""
+Schema = dict[str, Any]
+"""JSON schema of an option."""
 
+# Tags of a section that may be a list of sections, in the paths of pydantic's errors.
+_UNION_TAGS = ("object", "array")
 _TYPES = {
     "string": "text",
     "boolean": "true or false",
@@ -44,7 +46,7 @@ _LIMITS = {
 _POWERS = {FLOAT32: "2**127", INT32: "2**31", -INT32: "-2**31"}
 _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = 80
-_Declared = TypeVar("_Declared", bound=type)
+_Class = TypeVar("_Class", bound=type)
 
 
 def option(default: Any, meaning: str, expected: str | None = None, **limits: Any) -> Any:
@@ -61,40 +63,40 @@ def option(default: Any, meaning: str, expected: str | None = None, **limits: An
 
 
 @dataclass_transform(frozen_default=True)
-def declared(options: _Declared) -> _Declared:
+def options_class(fields: _Class) -> _Class:
     """Makes a class of `option` fields a frozen dataclass that raises `InputError`."""
-    declared_class: Any = pydantic.dataclasses.dataclass(options, frozen=True, config=STRICT)
-    validate = declared_class.__init__
-    names = [field.name for field in dataclasses.fields(declared_class) if not field.kw_only]
+    options: Any = pydantic.dataclasses.dataclass(fields, frozen=True, config=STRICT)
+    validate = options.__init__
+    names = [field.name for field in dataclasses.fields(options) if not field.kw_only]
 
     @functools.wraps(validate)
     def __init__(self, *args, **values):
         if len(args) > len(names):
-            rule = f"{declared_class.__name__} takes at most {len(names)} values without a name."
+            rule = f"{options.__name__} takes at most {len(names)} values without a name."
             raise InputError(f"{rule} Received: {len(args)}.")
-        with checked(declared_class):  # By name, for an error names the option.
+        with as_input_error(options):  # By name, for an error names the option.
             validate(self, **dict(zip(names, args, strict=False)), **values)
 
-    declared_class.__init__ = __init__
-    return declared_class
+    options.__init__ = __init__
+    return options
 
 
 @dataclass_transform(frozen_default=True)
-def inherited(options: _Declared) -> _Declared:
-    """Makes a frozen dataclass of `option` fields for declared classes to inherit.
+def options_base(fields: _Class) -> _Class:
+    """Makes a frozen dataclass of `option` fields for options classes to inherit.
 
     It has no schema of its own, which would take pydantic milliseconds.
     """
     config = pydantic.ConfigDict(**STRICT, defer_build=True)
-    inherited_class: Any = pydantic.dataclasses.dataclass(options, frozen=True, config=config)
-    return inherited_class
+    base: Any = pydantic.dataclasses.dataclass(fields, frozen=True, config=config)
+    return base
 
 
 @contextlib.contextmanager
-def checked(declared: type, where: str = "") -> Iterator[None]:
-    """Converts pydantic's errors about a declared class' values to an `InputError` of one line.
+def as_input_error(options: type, where: str = "") -> Iterator[None]:
+    """Converts pydantic's errors about the values of an options class to an `InputError`.
 
-    With `where`, the beginning of the line, the values are from a file.
+    With `where`, the beginning of its one line, the values are from a file.
     """
     error_class = InvalidFileError if where else InputError
     try:
@@ -104,41 +106,54 @@ def checked(declared: type, where: str = "") -> Iterator[None]:
         first = error.errors(include_url=False)[0]
         if first["type"] == "value_error":  # raised by a validator, with its own message
             raise error_class(where + str(first["ctx"]["error"])) from None
-        raise error_class(_line(first, schema_of(declared), where)) from None
+        raise error_class(where + _message(options, first, is_file=bool(where))) from None
 
 
-def validated(declared: type, values: Any, where: str) -> Any:
-    """Makes a declared class of values from a file; errors begin with `where`."""
-    with checked(declared, where):
-        return pydantic.TypeAdapter(declared).validate_python(values)
+def parse_options(options: type, values: Any, where: str) -> Any:
+    """Makes an options class of values from a file; errors begin with `where`."""
+    with as_input_error(options, where):
+        return pydantic.TypeAdapter(options).validate_python(values)
 
 
-def schema_of(declared: type) -> dict[str, Any]:
-    """Returns the JSON schema of a declared class, as a dict."""
-    return pydantic.TypeAdapter(declared).json_schema()
+def options_of(options: type, section: str = "") -> dict[str, Schema]:
+    """Returns the schemas of a class' options by name, or of the options of one of its sections.
+
+    Args:
+        options: Options class.
+        section: Path of the section, such as `"data.noise"`.
+    """
+    prefix = f"{section}." if section else ""
+    return {
+        path.removeprefix(prefix): schema
+        for path, schema in _schemas_by_path(options).items()
+        if path.rpartition(".")[0] == section
+    }
 
 
-def properties(schema: dict[str, Any], *path: str | int) -> dict[str, Any]:
-    """Returns the schemas of a section's options by name; `path` leads to the section."""
-    section = schema
-    for key in path:
-        if "oneOf" in section:  # The key is a type, the tag of a member.
-            is_list = key == "array"
-            section = next(
-                member for member in section["oneOf"] if is_list == (member.get("type") == "array")
-            )
-        elif isinstance(key, int):
-            section = section.get("items", {})
-        else:
-            section = section.get("properties", {}).get(key, {})
-        # A section that may be null has several schemas.
-        section = next((member for member in section.get("anyOf", ()) if "$ref" in member), section)
-        if "$ref" in section:
-            section = schema["$defs"][section["$ref"].rpartition("/")[2]]
-    return section.get("properties", {})
+@functools.cache
+def _schemas_by_path(options):
+    """Returns the schemas of all options by path: `data.noise.typos`, `data.train.[].weight`."""
+    schema = pydantic.TypeAdapter(options).json_schema()
+    schemas: dict[str, Schema] = {}
+
+    def add_section(section, prefix):
+        for name, option_schema in section.get("properties", {}).items():
+            schemas[prefix + name] = option_schema
+            add_inner_sections(option_schema, f"{prefix}{name}.")
+
+    def add_inner_sections(option_schema, prefix):
+        if "$ref" in option_schema:
+            add_section(schema["$defs"][option_schema["$ref"].rpartition("/")[2]], prefix)
+        if "items" in option_schema:
+            add_inner_sections(option_schema["items"], f"{prefix}[].")
+        for member in option_schema.get("anyOf") or option_schema.get("oneOf") or ():
+            add_inner_sections(member, prefix)
+
+    add_section(schema, "")
+    return schemas
 
 
-def expected(schema: dict[str, Any]) -> str:
+def expected(schema: Schema) -> str:
     """Describes the values of an option by its schema: `"an integer of at least 1, or null"`."""
     if "expected" in schema:
         return schema["expected"]
@@ -172,26 +187,27 @@ def _shown(key):
     return f"{repr(str(key))[1:-1]:.80}"  # one line, whatever the key contains
 
 
-def _line(first, schema, where):
-    *section, key = first["loc"] or ("",)
-    if first["type"] in ("unexpected_keyword_argument", "extra_forbidden", "invalid_key"):
-        known_options, index = properties(schema, *section), _index(section)
-        if not where:  # an argument
-            return f"There is no option `{_shown(key)}`.{did_you_mean(key, known_options)}"
-        index = f" in `{index}`" if index else ""
-        near = did_you_mean(key, known_options)
-        return f"{where}unknown key `{_shown(key)}`{index}.{near}"
-    # The option's path precedes the path within a union of types.
-    while section and key not in properties(schema, *section):
-        *section, key = section
-    option_schema = properties(schema, *section).get(key, {})
-    name = f"`{_index((*section, key))}`" if key else "the recipe"
-    received_value = "nothing" if first["type"].startswith("missing") else received(first["input"])
-    return f"{where}{name} must be {expected(option_schema)}. Received: {received_value}."
+def _message(options, error, is_file):
+    """Words an error of pydantic: an unknown option, or an option with a wrong value."""
+    *section, name = error["loc"] or ("",)
+    section = [key for key in section if key not in _UNION_TAGS]
+    if error["type"] in ("unexpected_keyword_argument", "extra_forbidden", "invalid_key"):
+        near = did_you_mean(name, options_of(options, _option_path(section)))
+        if not is_file:  # an argument
+            return f"There is no option `{_shown(name)}`.{near}"
+        place = f" in `{'.'.join(map(str, section))}`" if section else ""
+        return f"unknown key `{_shown(name)}`{place}.{near}"
+    path, schemas = [*section, name], _schemas_by_path(options)
+    while path and _option_path(path) not in schemas:
+        path.pop()  # an element of a list, or a member of a union of types
+    name = f"`{'.'.join(map(str, path))}`" if path else "the recipe"
+    values = expected(schemas.get(_option_path(path), {}))
+    received_value = "nothing" if error["type"].startswith("missing") else received(error["input"])
+    return f"{name} must be {values}. Received: {received_value}."
 
 
-def _index(path):
-    return ".".join(str(key) for key in path if key not in UNION_TAGS)
+def _option_path(path):
+    return ".".join("[]" if isinstance(key, int) else key for key in path)
 
 
 def received(value: object) -> str:

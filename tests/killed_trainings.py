@@ -20,8 +20,7 @@ import keras
 import pytest
 from small_corpus import recipe_values, write_corpus, write_recipe
 
-from keras_transformer.training import RunFolder
-from keras_transformer.training.run import Run
+from keras_transformer.training import RunFolder, loop
 
 Path = pathlib.Path
 TIMES = {"seconds", "tokens_per_second"}
@@ -85,7 +84,7 @@ def wait(processes, is_done):
 @contextlib.contextmanager
 def copied(run: Path, copy: Path, epoch: int, batch: int):
     """Copies a run's folder after a batch of an epoch, from 0: a kill would leave the copy."""
-    callbacks = Run.callbacks
+    callbacks_of = loop.callbacks_of
 
     class Copy(keras.callbacks.Callback):
         def on_epoch_begin(self, number, logs=None):
@@ -96,7 +95,7 @@ def copied(run: Path, copy: Path, epoch: int, batch: int):
                 shutil.copytree(run, copy)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Run, "callbacks", lambda run: [*callbacks(run), Copy()])
+        patch.setattr(loop, "callbacks_of", lambda run: [*callbacks_of(run), Copy()])
         yield
 
 

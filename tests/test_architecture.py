@@ -15,19 +15,17 @@ import keras_transformer
 PACKAGE = pathlib.Path(keras_transformer.__file__).parent
 
 # Each part may import itself and the parts that are named, wherever in a file the import is.
-GROUND = {"errors", "files", "options", "ids", "lazy", "locks", "owned_folder", "quiet"}
+GROUND = {"errors", "files", "reading", "options", "ids", "imports"}
 OUTCOME = {"losses", "metrics", "schedules"}
 BELOW_ENGINE = GROUND | {"text", "data", "layers", "decoding", "models"}
 WRITERS = {"training", "export", "importing"}
 MAY_IMPORT = {
     "errors": set(),
-    "quiet": set(),
+    "imports": set(),
     "ids": set(),
-    "lazy": set(),
     "files": {"errors"},
+    "reading": {"errors"},
     "options": {"errors"},
-    "locks": {"errors"},
-    "owned_folder": {"errors", "files", "locks"},
     "text": GROUND,
     "data": GROUND | {"text"},
     "layers": GROUND,
@@ -137,6 +135,50 @@ def test_the_core_never_imports_tensorflow_and_decoding_late_and_in_one_file_onl
         if name.split(".")[0] in ("tensorflow", "tensorflow_text")
     }
     assert uses == {("decoding", "programs.py", True)}
+
+
+def is_length_penalty(node):
+    """Whether an expression looks like one: a variable to a variable power, or a choice of one."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        sides = [{type(inner) for inner in ast.walk(side)} for side in (node.left, node.right)]
+        return all({ast.Name, ast.Attribute} & kinds for kinds in sides)
+    if isinstance(node, ast.Call):
+        function = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        return function in ("pow", "power", "float_power", "length_penalty", "penalty")
+    return isinstance(node, ast.Compare) and "length_normalization ==" in ast.unparse(node)
+
+
+def test_only_the_ranking_computes_a_length_penalty():
+    computing = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in sources()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if is_length_penalty(node)
+    }
+    # Wavelengths, the sizes of corpora to the power of 1 / temperature, the length of blocks.
+    other_powers = {"analysis/positions.py", "data/batching.py", "layers/ssru.py"}
+    assert computing == {"decoding/ranking.py", *other_powers}
+
+
+def renames_or_locks(node):
+    """Whether a node of a program's syntax renames a file or a folder, or locks it."""
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        names = {getattr(node, "module", None), *(alias.name for alias in node.names)}
+        return bool(names & {"fcntl", "rename", "replace", "move"})
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    if node.func.attr == "replace":
+        # A text's has two arguments, and a dataclass' has names. `Path.replace` has one argument.
+        return ast.unparse(node.func.value) == "os" or len(node.args) == 1 and not node.keywords
+    return node.func.attr in ("rename", "renames", "move")
+
+
+def test_only_one_module_renames_and_locks():
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sources()}
+    names = {
+        path.name for path, tree in trees.items() if any(map(renames_or_locks, ast.walk(tree)))
+    }
+    assert names == {"files.py"}
 
 
 def run_python(code, *arguments, **environment):

@@ -1,9 +1,11 @@
 import importlib.metadata
+import io
+import os
 import pickle
 
 import pytest
 
-from keras_transformer.errors import InputError, did_you_mean, require
+from keras_transformer.errors import InputError, did_you_mean, is_terminal, require
 
 
 @pytest.mark.parametrize(
@@ -57,3 +59,12 @@ def test_the_text_at_fault_is_a_place_from_0_and_named_from_1():
     error = pickle.loads(pickle.dumps(InputError("Too long.", 2)))
     assert (str(error), error.message, error.index) == ("Text 3: Too long.", "Too long.", 2)
     assert str(InputError("No file.")) == "No file." and isinstance(error, ValueError)
+
+
+def test_a_terminal_is_one():
+    master, slave = os.openpty()
+    with os.fdopen(slave, "w") as terminal:
+        assert is_terminal(terminal)
+    os.close(master)
+    for other in (io.StringIO(), None, terminal):  # The last is closed.
+        assert not is_terminal(other)

@@ -1,8 +1,10 @@
-import bz2
-import gzip
-import io
-import lzma
+"""Files and folders appear whole or not at all, for one process at a time."""
+
+import json
 import os
+import pathlib
+import shutil
+import subprocess
 import sys
 import threading
 
@@ -10,129 +12,15 @@ import pytest
 
 from keras_transformer.errors import InputError
 from keras_transformer.files import (
+    MANIFEST,
+    OwnedFolder,
     check_writable,
-    digest_of,
-    is_terminal,
-    read_lines,
+    final_name,
+    locked_folder,
+    temporary_folder,
     write_output,
     write_whole,
 )
-
-COMPRESS = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
-
-
-def compressed(content, ending):
-    if ending == ".zst":
-        zstandard = pytest.importorskip("zstandard", reason="comes with the extra [zstd]")
-        return zstandard.ZstdCompressor().compress(content)
-    return COMPRESS.get(ending, bytes)(content)
-
-
-def write(path, content):
-    path.write_bytes(compressed(content, path.suffix))
-    return path
-
-
-FORMATS = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2", ".zst": "Zstandard"}
-
-
-@pytest.mark.parametrize("name", ["text.en", *(f"text.en{ending}" for ending in FORMATS)])
-@pytest.mark.parametrize(
-    "content, lines",
-    [
-        (b"a b\nc", ["a b", "c"]),
-        (b"a\r\nb\r\n", ["a", "b"]),
-        (b"a\r\r\n", ["a\r"]),  # A line end has one carriage return.
-        (b"\na\n\n", ["", "a", ""]),
-        (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
-        # U+2028, U+0085, form feed, vertical tab and a lone carriage return end no line.
-        ("a\u2028b\u0085c\fd\ve\rf\n".encode(), ["a\u2028b\u0085c\fd\ve\rf"]),
-    ],
-)
-def test_lines_end_at_newlines_alone(tmp_path, name, content, lines):
-    assert read_lines(str(write(tmp_path / name, content))) == lines
-
-
-@pytest.mark.parametrize(
-    "content, line, byte",
-    [
-        (b"ok\nok\nbad \xff\n\xfe\n", 3, "0xff"),
-        (b"ok\ncut \xc3", 2, "0xc3"),
-        ("a\n".encode("utf-16"), 1, "0xff"),
-    ],
-)
-def test_the_first_wrong_byte_is_named_with_its_line(tmp_path, content, line, byte):
-    path = write(tmp_path / "text.de", content)
-    with pytest.raises(InputError) as caught:
-        read_lines(path)
-    message = str(caught.value)
-    assert message.startswith(f"{path}, line {line}: expected UTF-8")
-    assert byte in message and "\n" not in message
-
-
-@pytest.mark.parametrize("ending", FORMATS)
-def test_a_compressed_file_is_read_whole(tmp_path, ending):
-    # Two parts, as of parallel programs, of which the second is longer than any buffer.
-    lines = ["one", "two", *(f"{number} {number**9}" for number in range(99_999))]
-    parts = b"one\ntw", "\n".join(["o", *lines[2:]]).encode()
-    path = tmp_path / f"text{ending}"
-    path.write_bytes(b"".join(compressed(part, ending) for part in parts))
-    assert read_lines(path) == lines
-
-
-def test_a_zstandard_file_has_frames_without_text_and_needs_a_package(tmp_path, monkeypatch):
-    skippable = b"\x50\x2a\x4d\x18\x03\0\0\0abc"
-    path = tmp_path / "text.zst"
-    path.write_bytes(skippable + compressed(b"one\n", ".zst") + skippable)
-    assert read_lines(path) == ["one"]
-    monkeypatch.setitem(sys.modules, "zstandard", None)
-    message = r"Zstandard, for .*text.zst, .*package zstandard.* pip install .zstandard<"
-    with pytest.raises(InputError, match=message):
-        read_lines(path)
-
-
-@pytest.mark.parametrize("ending", ["", *FORMATS])
-def test_what_cannot_be_read_is_one_line_naming_the_file(tmp_path, ending):
-    format, whole = f"whole {FORMATS.get(ending)} file", compressed(b"line\n" * 1000, ending)
-    cases = {
-        f"missing{ending}": (None, "no such file"),
-        f"empty{ending}": (compressed(b"", ending), "empty"),
-        f"bom_alone{ending}": (compressed(b"\xef\xbb\xbf", ending), "empty"),
-        "directory": (None, "directory"),
-    }
-    if ending:
-        cases |= {
-            f"plain{ending}": (b"plain text\n", format),
-            f"cut{ending}": (whole[:-9], format),
-            f"cut_in_two{ending}": (whole[: len(whole) // 2], format),
-            f"second_part_cut{ending}": (whole + whole[:-3], format),
-            f"garbled{ending}": (whole[:12] + b"\xff" * 20 + whole[32:], format),
-        }
-    if ending == ".gz":
-        bad_checksum = whole[:-8] + bytes([whole[-8] ^ 255]) + whole[-7:]
-        cases["checksum.gz"] = (bad_checksum, format)
-    (tmp_path / "directory").mkdir()
-    for name, (content, expected) in cases.items():
-        path = tmp_path / name
-        if content is not None:
-            path.write_bytes(content)
-        with pytest.raises(InputError, match=expected) as caught:
-            read_lines(path)
-        assert str(path) in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_a_digest_is_of_the_names_and_contents_of_the_given_files(tmp_path):
-    first, second = tmp_path / "a", tmp_path / "b"
-    first.write_text("a")
-    second.write_text("b")
-    both, one = digest_of(tmp_path), digest_of(tmp_path, [first])
-    assert both != one
-    second.write_text("c")
-    assert digest_of(tmp_path) != both and digest_of(tmp_path, [first]) == one
-    second.write_text("b")
-    assert digest_of(tmp_path) == both
-    renamed = first.rename(tmp_path / "other")
-    assert digest_of(tmp_path, [renamed]) != one
 
 
 def test_a_file_is_on_the_disk_before_it_has_its_name_and_the_name_before_the_call_ends(
@@ -161,10 +49,399 @@ def test_an_output_goes_through_links_and_into_pipes(tmp_path):
             call("")
 
 
-def test_a_terminal_is_one():
-    master, slave = os.openpty()
-    with os.fdopen(slave, "w") as terminal:
-        assert is_terminal(terminal)
-    os.close(master)
-    for other in (io.StringIO(), None, terminal):  # The last is closed.
-        assert not is_terminal(other)
+HOLD = """
+import signal, sys
+from keras_transformer.files import temporary_folder
+with temporary_folder(sys.argv[1]) as path:
+    print(path, flush=True)
+    signal.pause()
+"""
+
+
+@pytest.fixture
+def holder():
+    """`holder(path)` starts a process that holds a folder."""
+    processes = []
+
+    def start(path):
+        command = [sys.executable, "-c", HOLD, str(path)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        processes.append(process)
+        return process, process.stdout.readline().strip()
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_lock_leaves_nothing_and_needs_no_folder(tmp_path, is_there, small_disk):
+    folder = tmp_path / "a" / "b" / "run"
+    if is_there:
+        folder.mkdir(parents=True)
+    before = sorted(tmp_path.rglob("*"))
+    with locked_folder(folder):
+        with pytest.raises(InputError, match=f"process {os.getpid()} writes"):
+            with locked_folder(folder):
+                pass
+        assert ".run.lock" in os.listdir(folder.parent)
+    assert sorted(tmp_path.rglob("*")) == before
+    (tmp_path / "file").write_text("")
+    full = pytest.raises(InputError, match="new: cannot be written: File too large")
+    with small_disk(0), full, locked_folder(tmp_path / "new"):
+        pass
+    with pytest.raises(InputError, match="cannot be written"), locked_folder(tmp_path / "file/run"):
+        pass
+
+
+@pytest.mark.parametrize("cause", ["mount", "parent"])
+def test_a_mount_point_or_a_folder_of_a_read_only_parent_is_refused_with_advice(
+    tmp_path, cause, monkeypatch
+):
+    output = tmp_path / "out"
+    output.mkdir()
+    (output / "file").write_text("a file of the user")
+    if cause == "mount":
+        monkeypatch.setattr(os.path, "ismount", lambda path: path == output)
+    else:
+        monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
+    message = f"out: must not be a mount point.* Give a folder inside it: {output}/NAME"
+    for overwrite in (False, True):
+        with pytest.raises(InputError, match=message), OwnedFolder(output).staged(overwrite):
+            pass
+    assert tree(tmp_path) == {"out": None, "out/file": "a file of the user"}
+    make(output / "model")
+    assert (output / "model" / MANIFEST).read_text() == "new"
+
+
+def test_processes_that_wait_for_each_other_write_one_at_a_time(tmp_path):
+    code = (
+        "import pathlib, sys; from keras_transformer.files import locked_folder\n"
+        "for _ in range(50):\n"
+        "    with locked_folder(sys.argv[1], wait=True):\n"
+        "        path = pathlib.Path(sys.argv[2])\n"
+        "        path.write_text(str(int(path.read_text()) + 1))\n"
+    )
+    counter = tmp_path / "counter"
+    counter.write_text("0")
+    command = [sys.executable, "-c", code, str(tmp_path / "run"), str(counter)]
+    processes = [subprocess.Popen(command, stderr=subprocess.PIPE) for _ in range(3)]
+    for process in processes:
+        _, message = process.communicate(timeout=120)
+        assert process.returncode == 0, message
+    assert counter.read_text() == "150"
+    assert os.listdir(tmp_path) == ["counter"]
+
+
+def folders_of(parent):
+    """Paths in a folder; locks of processes that live are next to their folders."""
+    return {str(path) for path in parent.iterdir() if path.suffix != ".lock"}
+
+
+def test_a_temporary_folder_is_removed_after_its_process_and_no_other_one(tmp_path, holder):
+    start = tmp_path / "work-"
+    (_, held), (killed, left) = holder(start), holder(start)
+    pathlib.Path(left, "file").write_text("")
+    pathlib.Path(f"{start}notes").mkdir()
+    killed.kill()
+    killed.wait()
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "thesis.txt").write_text("years of work")
+    linked = pathlib.Path(f"{start}1-0123abcd")
+    linked.symlink_to(tmp_path / "texts")
+    others = {held, f"{start}notes", str(tmp_path / "texts"), str(linked)}
+    with temporary_folder(start) as folder:
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert folders_of(tmp_path) == {str(folder), *others}
+    assert folders_of(tmp_path) == others
+    assert (tmp_path / "texts" / "thesis.txt").read_text() == "years of work"
+
+
+def make(output, content="new", overwrite=False):
+    with OwnedFolder(output).staged(overwrite) as folder:
+        (folder / MANIFEST).write_text(content)
+
+
+def test_the_folder_appears_when_the_block_has_succeeded(tmp_path):
+    with OwnedFolder(tmp_path / "a" / "model").staged() as folder:
+        temporary, *_ = folder.relative_to(tmp_path / "a").parts
+        assert temporary.startswith(".model.partial-")
+        (folder / MANIFEST).write_text("{}")
+        assert not (tmp_path / "a" / "model").exists()
+    assert os.listdir(tmp_path / "a") == ["model"]
+    assert os.listdir(tmp_path / "a" / "model") == [MANIFEST]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+@pytest.mark.parametrize("before", [None, "old"])
+def test_a_failure_leaves_what_was_there(tmp_path, error, before):
+    output = tmp_path / "model"
+    if before:
+        make(output, before)
+    with pytest.raises(error), OwnedFolder(output).staged(overwrite=True) as folder:
+        (folder / "half").write_text("half")
+        raise error
+    assert os.listdir(tmp_path) == (["model"] if before else [])
+    assert not before or (output / MANIFEST).read_text() == before
+
+
+def test_all_files_are_on_the_disk_before_the_folder_has_its_name(tmp_path, disk):
+    make(tmp_path / "out")
+    renamed = disk.index(("rename", "out"))
+    synced = {inode for event, inode in disk[:renamed] if event == "sync"}
+    files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert files and {path.stat().st_ino for path in files} <= synced
+    assert ("sync", tmp_path.stat().st_ino) in disk[renamed:]
+
+
+def test_a_failure_to_rename_puts_the_earlier_export_back(tmp_path, monkeypatch):
+    output, rename = tmp_path / "model", os.rename
+    make(output, "old")
+
+    def fail(source, target):
+        if source.name == "new":
+            raise KeyboardInterrupt
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", fail)
+    with pytest.raises(KeyboardInterrupt):
+        make(output, overwrite=True)
+    assert os.listdir(tmp_path) == ["model"] and (output / MANIFEST).read_text() == "old"
+
+
+def test_the_earlier_export_behind_a_link_is_replaced_when_asked(tmp_path):
+    make(tmp_path / "model", "old")
+    (tmp_path / "link").symlink_to(tmp_path / "model")
+    with pytest.raises(InputError, match="exists already. Give --overwrite"):
+        make(tmp_path / "link")
+    assert (tmp_path / "model" / MANIFEST).read_text() == "old"
+    make(tmp_path / "link", "new", overwrite=True)
+    assert (tmp_path / "model" / MANIFEST).read_text() == "new"
+    assert sorted(os.listdir(tmp_path)) == ["link", "model"]
+
+
+def test_nothing_but_an_export_is_replaced(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.txt").write_text("three years")
+    (tmp_path / "file").write_text("text")
+    (tmp_path / "plan" / "chapters").mkdir(parents=True)
+    with pytest.raises(InputError, match="plan: exists already. Give --overwrite"):
+        make(tmp_path / "plan")
+    for name, message in (("run", "did not make: thesis.txt"), ("file", "must be a folder")):
+        with pytest.raises(InputError, match=message):
+            make(tmp_path / name, overwrite=True)
+    with pytest.raises(InputError, match="cannot be written"):
+        make(tmp_path / "file" / "model")
+    assert (tmp_path / "run" / "thesis.txt").read_text() == "three years"
+
+
+def test_an_output_with_a_marker_of_its_own_is_replaced(tmp_path):
+    report = tmp_path / "seen" / "report.json"
+    for page in ("old.html", "new.html"):
+        with OwnedFolder(tmp_path / "seen", report.name).staged(overwrite=True) as folder:
+            (folder / page).write_text("")
+            (folder / report.name).write_text(json.dumps({"files": [page, report.name]}))
+        assert sorted(os.listdir(tmp_path / "seen")) == [page, report.name]
+    (tmp_path / "seen" / MANIFEST).write_text("{}")
+    with pytest.raises(InputError, match=f"did not make: {MANIFEST}"):
+        with OwnedFolder(tmp_path / "seen", report.name).staged(overwrite=True):
+            pass
+
+
+def tree(folder):
+    """Every path below a folder, with the content of files."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_text() if path.is_file() else None
+        for path in folder.rglob("*")
+    }
+
+
+@pytest.mark.parametrize("extra", ["thesis.txt", "variables/thesis.txt"])
+def test_an_export_with_anything_else_in_its_folder_is_left_alone(tmp_path, extra):
+    output = tmp_path / "model"
+    files = ["variables/weights", "saved_model.pb"]
+    for file in ["variables/weights", "saved_model.pb", "README.md", extra]:
+        (output / file).parent.mkdir(parents=True, exist_ok=True)
+        (output / file).write_text("content")
+    (output / MANIFEST).write_text(json.dumps({"files": files}))
+    before = tree(output)
+    with pytest.raises(InputError, match=f"did not make: {extra}"):
+        make(output, overwrite=True)
+    assert tree(output) == before and os.listdir(tmp_path) == ["model"]
+    (output / extra).unlink()
+    make(output, overwrite=True)
+    assert tree(output) == {MANIFEST: "new"}
+
+
+def test_a_link_in_an_export_is_none_of_its_files(tmp_path):
+    output = tmp_path / "model"
+    make(output, "old")
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "thesis.txt").write_text("years of work")
+    (output / "assets").symlink_to(tmp_path / "texts")
+    with pytest.raises(InputError, match="did not make: assets"):
+        make(output, overwrite=True)
+    assert (output / "assets" / "thesis.txt").read_text() == "years of work"
+
+
+def test_what_came_into_the_folder_meanwhile_is_left_alone(tmp_path):
+    output = tmp_path / "model"
+    make(output, "old")
+    with pytest.raises(InputError, match="thesis"), OwnedFolder(output).staged(overwrite=True):
+        (output / "thesis.txt").write_text("years of work")
+    assert tree(tmp_path) == {
+        "model": None,
+        f"model/{MANIFEST}": "old",
+        "model/thesis.txt": "years of work",
+    }
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_an_empty_folder_is_filled(tmp_path, linked):
+    output = tmp_path / "model"
+    output.mkdir()
+    if linked:
+        (tmp_path / "link").symlink_to(output)
+    with OwnedFolder(tmp_path / "link" if linked else output).staged() as folder:
+        (folder / MANIFEST).write_text("new")
+        (folder / "variables").mkdir()
+        (folder / "variables" / "weights").write_text("0")
+        assert not (output / MANIFEST).exists()
+    assert tree(output) == {MANIFEST: "new", "variables": None, "variables/weights": "0"}
+    assert sorted(os.listdir(tmp_path)) == (["link", "model"] if linked else ["model"])
+
+
+def test_what_another_program_makes_at_the_last_moment_is_not_replaced(tmp_path, monkeypatch):
+    output, check = tmp_path / "model", OwnedFolder.check_replaceable
+    calls = []
+
+    def checked(folder, *arguments):
+        check(folder, *arguments)
+        calls.append(folder)
+        if len(calls) == 2:  # Between the last check and the rename.
+            output.mkdir()
+            (output / "thesis.txt").write_text("years of work")
+
+    monkeypatch.setattr(OwnedFolder, "check_replaceable", checked)
+    with pytest.raises(InputError, match="model: cannot be written: Directory not empty"):
+        make(output, overwrite=True)
+    assert tree(tmp_path) == {"model": None, "model/thesis.txt": "years of work"}
+
+
+def test_a_kill_while_a_failed_output_is_removed_costs_no_file_of_the_earlier_one(
+    tmp_path, monkeypatch
+):
+    output, rename = tmp_path / "model", os.rename
+    make(output, "old")
+    (output / "README.md").write_text("old")
+
+    def fail(source, target):
+        if source.name == "new":
+            raise KeyboardInterrupt
+        rename(source, target)
+
+    def killed(folder, **options):
+        (folder / "new" / "README.md").unlink()
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "rename", fail)
+        patch.setattr(shutil, "rmtree", killed)
+        with OwnedFolder(output).staged(overwrite=True) as folder:
+            for name in (MANIFEST, "README.md"):
+                (folder / name).write_text("new")
+    with pytest.raises(InputError, match="exists already"):
+        make(output)
+    assert tree(tmp_path) == {
+        "model": None,
+        f"model/{MANIFEST}": "old",
+        "model/README.md": "old",
+    }
+
+
+KILLED = """
+import os, signal, sys
+from keras_transformer.files import MANIFEST, OwnedFolder
+output, renames = sys.argv[1], int(sys.argv[2])
+rename = os.rename
+
+def killed(source, target):
+    global renames
+    if renames == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    renames -= 1
+    rename(source, target)
+
+os.rename = killed
+with OwnedFolder(output).staged(overwrite=True) as folder:
+    for name in (MANIFEST, "README.md", "config.json"):
+        (folder / name).write_text("new")
+    print(folder, flush=True)
+    if renames < 0:
+        signal.pause()
+"""
+
+
+def start(output, renames):
+    """A process that makes a folder; it waits, or is killed after some renames."""
+    command = [sys.executable, "-c", KILLED, str(output), str(renames)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_second_process_is_refused_until_the_first_one_has_ended(tmp_path):
+    output = tmp_path / "model"
+    first = start(output, -1)
+    first.stdout.readline()
+    before = tree(tmp_path)
+    with pytest.raises(InputError, match=f"model: process {first.pid} writes to this folder. Wait"):
+        make(output, overwrite=True)
+    assert tree(tmp_path) == before
+    first.kill()
+    first.communicate()
+    make(output)
+    assert tree(tmp_path) == {"model": None, f"model/{MANIFEST}": "new"}
+
+
+OLD = {MANIFEST: '{"files": ["model.bin"]}', "README.md": "old", "model.bin": "old"}
+NEW = dict.fromkeys((MANIFEST, "README.md", "config.json"), "new")
+
+
+def test_a_kill_at_any_moment_leaves_one_whole_output_to_the_next_call(tmp_path):
+    output, outputs = tmp_path / "model", []
+    for count in range(3):
+        output.mkdir()
+        for name, content in OLD.items():
+            (output / name).write_text(content)
+        start(output, count).communicate(timeout=60)
+        with pytest.raises(InputError, match="exists already. Give --overwrite"):
+            make(output)
+        outputs.append(tree(output))
+        assert os.listdir(tmp_path) == ["model"]
+        shutil.rmtree(output)
+    assert outputs == [OLD] * 2 + [NEW]
+
+
+def test_a_kill_while_an_empty_folder_is_filled_leaves_it_empty_to_the_next_call(tmp_path):
+    output = tmp_path / "model"
+    output.mkdir()
+    start(output, 0).communicate(timeout=60)
+    assert os.listdir(output) == [] and len(os.listdir(tmp_path)) == 3
+    make(output)
+    assert tree(tmp_path) == {"model": None, f"model/{MANIFEST}": "new"}
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (".run.lock", "run"),
+        (".run.partial-12-0123abcd/new/.history.partial.csv", "run"),
+        ("checkpoints/.step-0001-00000003.partial.json", "checkpoints/step-0001-00000003.json"),
+        (".terms.partial", "terms"),
+        ("run.lock", "run.lock"),
+        ("a/.run.lock/b", "a/.run.lock/b"),
+        (".run.partial-12-0123abcdef", ".run.partial-12-0123abcdef"),
+        ("model.partial.keras", "model.partial.keras"),
+    ],
+)
+def test_a_temporary_name_is_that_of_its_output(path, expected):
+    assert final_name(path) == expected

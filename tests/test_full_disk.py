@@ -13,7 +13,8 @@ from keras_transformer.cli import demo
 from keras_transformer.data import encoding
 from keras_transformer.data.cleaning import clean_corpora
 from keras_transformer.engine.run_folder import RunFiles, save_model
-from keras_transformer.files import replaced_file, write_whole, writing
+from keras_transformer.errors import writing
+from keras_transformer.files import replaced_file, write_whole
 from keras_transformer.serving import bulk
 from keras_transformer.text import Tokenizer
 from keras_transformer.training.tensorboard import TensorBoard
@@ -47,8 +48,15 @@ def cleaned(folder):
 
 def encoded(folder):
     tokenizer = Tokenizer.train_from_texts([text for pair in PAIRS for text in pair], 150)
-    both, checks = (tokenizer, tokenizer), encoding.PairChecks(99, 99)
-    return lambda: encoding.encode_lines(lambda: iter(PAIRS), both, checks, folder / "cache")
+    lines = encoding.Lines("", "", np.arange(len(PAIRS)), PAIRS)
+
+    def encode():
+        encoder = encoding.PairEncoder((tokenizer, tokenizer), encoding.PairChecks(99, 99))
+        return encoding.encode_parts(
+            lambda parts: [lines], {"": encoder}, cache=folder / "cache", keys={"": None}
+        )
+
+    return encode
 
 
 def array(folder):

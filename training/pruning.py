@@ -34,7 +34,6 @@ from keras_transformer.data import read_pairs
 from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import missing_package
 from keras_transformer.files import write_output
-from keras_transformer.locks import locked_folder
 from keras_transformer.schedules import TransformerSchedule
 from keras_transformer.training import RunFolder, compile_model, evaluate
 from keras_transformer.training.corpus import Corpus
@@ -116,7 +115,8 @@ def falling_rate(model, recipe, steps_per_epoch, epochs):
 def write_pruned(folder, model, names, epochs, output):
     """The run folder of a model without these heads, trained for some epochs more."""
     new, recipe = RunFolder(output), folder.recipe()
-    new.check_replaceable(False, {})
+    check = functools.partial(new.check_replaceable, False, {})
+    check()
     pruned = prune_heads(model, names)
     if epochs:
         tokenizers = folder.tokenizers()
@@ -138,8 +138,9 @@ def write_pruned(folder, model, names, epochs, output):
     counts = {f"{kind}_heads": list(pruned.config.heads_of(kind)) for kind in KINDS}
     heads = {name: heads for name, heads in counts.items() if heads}
     recipe = dataclasses.replace(recipe, model={**recipe.model, **heads})
-    new.create(recipe, folder.tokenizers(), folder.digests())
-    save_without_optimizer(pruned, new.model_file)
+    with new.replaced(check) as made:
+        made.create(recipe, folder.tokenizers(), folder.digests())
+        save_without_optimizer(pruned, made.model_file)
     return {"heads": heads, "parameters": [model.count_params(), pruned.count_params()]}
 
 
@@ -234,7 +235,7 @@ def main():
     else:
         total = sum(sum(engine.model.config.heads_of(kind)) for kind in KINDS)
         names = order[: total - (options.keep or total // 2)]
-        with locked_folder(options.output):
+        with RunFolder(options.output).owned().locked():
             result = write_pruned(folder, engine.model, names, options.epochs, options.output)
         result |= compare((options.model, options.output), *comparison)
     finish(result, options.json)

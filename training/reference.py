@@ -8,7 +8,7 @@ import textwrap
 import yaml
 
 from keras_transformer.models.config import CONFIGURATIONS
-from keras_transformer.options import expected, properties, schema_of
+from keras_transformer.options import expected, options_of
 from keras_transformer.training.recipe import Recipe, model_keys
 
 _HEAD = """\
@@ -21,14 +21,13 @@ _PRESET += "512) or transformer_big (6 + 6, 1024), whose fields the others repla
 
 def reference() -> str:
     """A YAML text of all options, each under its meaning and its values."""
-    schema = schema_of(Recipe)
     lines = _comment(_HEAD, "")
-    for section in properties(schema):
+    for section in options_of(Recipe):
         lines += ["", f"{section}:"]
         if section == "model":
             lines += _model_lines()
             continue
-        for name, option in properties(schema, section).items():
+        for name, option in options_of(Recipe, section).items():
             lines += [*_comment(_meaning(option)), f"  {name}: {_default(option)}"]
     return "\n".join(lines) + "\n"
 
@@ -41,7 +40,7 @@ def _model_lines():
         lines += (
             ["", f"  # Another kind of model:\n  # kind: {kind}"] if lines else ["  kind: " + kind]
         )
-        for name, option in properties(schema_of(configuration)).items():
+        for name, option in options_of(configuration).items():
             if name not in model_keys(kind):
                 continue
             if (meaning := _meaning(option)) not in explained:

@@ -23,7 +23,7 @@ import keras
 import yaml
 
 from keras_transformer.cli import main as cli
-from keras_transformer.options import expected, properties, schema_of
+from keras_transformer.options import expected, options_of
 
 FOLDER = pathlib.Path(__file__).parents[1] / "reference"
 _BLOCK = re.compile(r"^<!-- (options|command|api):([^\n]*?) ?-->\n.*?^<!-- end -->$", re.M | re.S)
@@ -46,8 +46,8 @@ def options(name: str) -> str:
     """Options of a declared class `module:Class`: name, default, values, meaning."""
     module, _, class_name = name.partition(":")
     rows = []
-    declared = getattr(importlib.import_module(module), class_name)
-    for option_name, option in properties(schema_of(declared)).items():
+    options_class = getattr(importlib.import_module(module), class_name)
+    for option_name, option in options_of(options_class).items():
         default = "required"
         if "default" in option:
             default = yaml.safe_dump(option["default"], default_flow_style=True, width=1000)

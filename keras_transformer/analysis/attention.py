@@ -165,7 +165,7 @@ def kinds_of(model: keras.Model) -> dict[int, Kind]:
     for block in _sublayers(model):
         if isinstance(block, EncoderBlock | DecoderBlock):
             kind: Kind = "encoder" if isinstance(block, EncoderBlock) else "decoder"
-            kinds[id(block.self_attention)] = kind
+            kinds[id(block.token_mixer)] = kind
             if getattr(block, "cross_attention", None) is not None:
                 kinds[id(block.cross_attention)] = "cross"
     return kinds

@@ -6,25 +6,15 @@ to 3e-5.
 
 import keras
 import numpy as np
-from keras import ops
+
+from keras_transformer.layers.positions import position_table
 
 
 def position_vectors(layer: keras.layers.Layer, length: int, width: int) -> np.ndarray:
-    """Returns the vectors that a positional layer adds at each position.
-
-    Args:
-        layer: `SinusoidalPositionalEncoding`, `LearnedPositionalEmbedding`, or
-            `ConcatenatedPositions` over one of them.
-        length: Number of positions, from 0.
-        width: The model's width.
-
-    Returns:
-        Float32 `(length, width)`; NaN past the end of a learned table.
-    """
-    last = min(length, getattr(getattr(layer, "positions", layer), "max_length", length))
-    encoded = layer(ops.zeros((1, last, width), layer.compute_dtype))[0]
+    """Returns `layers.positions.position_table`, with NaN past the end of a learned table."""
     vectors = np.full((length, width), np.nan, "float32")
-    vectors[:last] = ops.convert_to_numpy(ops.cast(encoded, "float32"))
+    table = position_table(layer, length, width)
+    vectors[: len(table)] = table
     return vectors
 
 

@@ -35,10 +35,9 @@ from keras_transformer.engine.model_engine import ModelEngine
 from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError
-from keras_transformer.files import replaced_file, write_whole
+from keras_transformer.files import OwnedFolder, replaced_file, write_whole
 from keras_transformer.ids import BOS_ID
 from keras_transformer.models.config import check_transformer
-from keras_transformer.owned_folder import OwnedFolder
 
 # Maximum number of pairs that heads are measured on.
 _PAIRS = 64
@@ -266,7 +265,7 @@ def inspect_run(
     search = {**decoding.search, **({} if beam_size is None else {"beam_size": beam_size})}
     check_transformer(model.config, "`inspect`")
     with OwnedFolder(output, "report.json").staged(overwrite) as staging:
-        options = decoding.engine_options(folder.turns())
+        options = folder.engine_options()
         engine = ModelEngine(model, *folder.tokenizers(), **options, with_xla=False)
         with heads_off(engine.model, without_heads):
             pass  # Missing heads raise an error before anything is compiled.

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, BinaryIO
 
 from keras_transformer.errors import InputError
-from keras_transformer.quiet import import_keras
+from keras_transformer.imports import import_keras
 
 Kind = Callable | list[Callable] | tuple[str, ...]
 """The type of an option's value; `[type]` takes several values, a tuple lists all values."""
@@ -27,26 +27,26 @@ _SCHEMA_KINDS: dict[str, tuple[Kind | None, str]] = {
 
 def add_declared(
     command: Any,
-    declared: type,
+    options_class: type,
     groups: Mapping[str, str] = MappingProxyType({}),
     names: Collection[str] | None = None,
     kinds: Mapping[str, tuple[Kind, str]] = MappingProxyType({}),
     defaults: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Adds options of a declared class to a command.
+    """Adds the options of an options class to a command.
 
     Args:
         command: The command's parser.
-        declared: A class of `options.option` fields.
+        options_class: A class of `options.option` fields.
         groups: The title of each group in `--help`, under the option that it begins with.
         names: The options to add; all by default.
         kinds: Types and metavars that differ from the declaration.
         defaults: Words for defaults that a command has instead of the declared ones.
     """
-    from keras_transformer.options import properties, schema_of
+    from keras_transformer.options import options_of
 
     group = command
-    for name, schema in properties(schema_of(declared)).items():
+    for name, schema in options_of(options_class).items():
         if name in groups:
             group = command.add_argument_group(groups[name])
         if names is not None and name not in names:
@@ -98,30 +98,12 @@ def _bias(text):
         ) from None
 
 
-OF_RUN = (
-    "beam_size",
-    "length_penalty",
-    "length_normalization",
-    "word_penalty",
-    "early_stopping",
-    "max_length_ratio",
-    "min_length",
-    "no_repeat_ngram_size",
-    "banned_ids",
-)
-"""Options whose defaults are a run's own."""
-_OF_RUN = dict.fromkeys(OF_RUN, "the run's")
 _KINDS: dict[str, tuple[Kind, str]] = {
     "max_length_ratio": (_ratio, "X|none"),
     "banned_ids": ([int], "ID"),
     "logit_bias": ([_bias], "ID=X"),
 }
-_GROUPS = {
-    "beam_size": "search",
-    "sampling": "sampling",
-    "min_length": "lengths",
-    "banned_ids": "constraints",
-}
+_GROUPS = {"beam_size": "search", "min_length": "constraints", "sampling": "sampling"}
 _BATCH_SIZE = (
     "batch_size",
     int,
@@ -154,20 +136,21 @@ def add_model(command: Any, help: str = "a run or export folder") -> None:
 def add_decoding(command: Any) -> None:
     """Adds every option of `Translator.translate` that concerns how texts are decoded."""
     # Imported late, as in `add_declared`: pydantic takes half of the time of `--help`.
-    from keras_transformer.decoding.options import DecodingOptions
+    from keras_transformer.decoding.options import RUN_DEFAULTS, DecodingOptions
 
     # Commands have an `n_best` of their own.
     names = {field.name for field in dataclasses.fields(DecodingOptions)} - {"n_best"}
-    add_declared(command, DecodingOptions, _GROUPS, names, _KINDS, _OF_RUN)
+    defaults = dict.fromkeys(RUN_DEFAULTS, "the run's")
+    add_declared(command, DecodingOptions, _GROUPS, names, _KINDS, defaults)
     rows = _BATCH_SIZE, _LONG_INPUT, _TAG, _MARKUP, _GLOSSARY, _GLOSSARY_BY
     add_options(command.add_argument_group("texts"), *rows)
 
 
 def add_sampling(command: Any, *names: str, **defaults: str) -> None:
     """Adds some options of decoding, with words for some defaults."""
-    from keras_transformer.decoding.options import DecodingOptions
+    from keras_transformer.decoding.options import RUN_DEFAULTS, DecodingOptions
 
-    defaults = {**_OF_RUN, **defaults}
+    defaults = {**dict.fromkeys(RUN_DEFAULTS, "the run's"), **defaults}
     add_declared(command, DecodingOptions, names=names, kinds=_KINDS, defaults=defaults)
 
 

@@ -19,7 +19,7 @@ from keras_transformer.cli.arguments import (
     option_values,
 )
 from keras_transformer.errors import InputError
-from keras_transformer.files import without_compression
+from keras_transformer.reading import without_compression
 
 _GROUPS = {
     "min_characters": "rules for a pair",
@@ -69,7 +69,8 @@ def _add_corpora(command):
 
 
 def _add_clean_options(command):
-    from keras_transformer.data.cleaning import CleanOptions, Rule, Script
+    from keras_transformer.data.cleaning import CleanOptions
+    from keras_transformer.data.rules import Rule, Script
 
     _add_corpora(command)
     command.add_argument("--output", required=True, metavar="DIR", help="the folder to make")
@@ -91,7 +92,7 @@ def _add_clean_options(command):
 def _clean(options):
     from keras_transformer.cli.progress import describe, progress_bar
     from keras_transformer.data.cleaning import clean_corpora
-    from keras_transformer.files import is_terminal
+    from keras_transformer.errors import is_terminal
 
     values = option_values(options, "corpora", "output", "progress")
     corpora = paired(options.corpora)

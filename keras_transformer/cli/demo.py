@@ -6,14 +6,12 @@ import time
 
 from keras_transformer.data.dates import LOCALES, date_corpus
 from keras_transformer.engine.translator import Translator
-from keras_transformer.errors import say
+from keras_transformer.errors import say, writing
 from keras_transformer.export import export_run
 from keras_transformer.export.web.export import npm_command
-from keras_transformer.files import writing
-from keras_transformer.locks import locked_folder
-from keras_transformer.owned_folder import OwnedFolder
+from keras_transformer.files import OwnedFolder
 from keras_transformer.training import Recipe, RunFolder
-from keras_transformer.training.run import train
+from keras_transformer.training.loop import train
 
 _RECIPE = {
     "text": {"vocabulary_size": 500, "split_digits": True},
@@ -62,7 +60,7 @@ def run_demo(output: str | os.PathLike, overwrite: bool = False) -> str:
     Raises:
         InputError: The folder exists, or another process writes to it.
     """
-    with locked_folder(output):
+    with _owned(pathlib.Path(output)).locked():
         return _run_demo(pathlib.Path(output), overwrite)
 
 
@@ -120,32 +118,18 @@ def _equal_texts(verification):
 def _prepare(folder, overwrite):
     """Replaces the folder by one with data; returns the held-out texts."""
     owned = _owned(folder)
-    owned.restore()
-    with owned.exchanged(overwrite, lambda: owned.check_replaceable(overwrite)) as new_folder:
+    with owned.replaced(lambda: owned.check_replaceable(overwrite)) as new_folder:
         (new_folder / "data").mkdir()
         return _write_data(new_folder / "data")
 
 
 def _owned(folder):
-    """Returns the folder as that of a demo, which owns its files if it holds a demo's run or data.
-
-    `_write_data` writes the file that marks the data first.
-    """
-    marks = folder / "run" / "tokenizer.model", folder / "data" / "held_out.source"
-    is_demo = any(mark.is_file() for mark in marks)
-    data = {f"{part}.{side}" for part in _PARTS for side in _SIDES}
-    parts = RunFolder(folder / "run").owned(), OwnedFolder(folder / "export")
-    owners = {
-        "data": data.__contains__,
-        **{part.path.name: part.ownership_rule() for part in parts},
-    }
-
-    def owns(path):
-        first, _, subpath = path.partition("/")
-        is_leftover = any(part.is_left_beside(first) for part in parts)
-        return is_demo and (is_leftover or first in owners and owners[first](subpath))
-
-    return OwnedFolder(folder, owns=owns)
+    """Returns the folder as that of a demo, marked by the file that `_write_data` writes first."""
+    run, export = RunFolder(folder / "run").owned().files(), OwnedFolder(folder / "export").files()
+    data = rf"data/({'|'.join(_PARTS)})\.({'|'.join(_SIDES)})"
+    # Only `run` or `export` is the place of a lock or a temporary folder.
+    files = f"{data}|run|run/({run})|export|export/({export})"
+    return OwnedFolder(folder, f"data/{_PARTS[0]}.{_SIDES[0]}", files)
 
 
 def _write_data(folder):

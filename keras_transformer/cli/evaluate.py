@@ -110,7 +110,7 @@ def _add_inspect_options(command):
 def _score(options):
     from keras_transformer.cli.formats import as_scored_json, as_scored_row
     from keras_transformer.cli.progress import progress_bar
-    from keras_transformer.files import is_terminal
+    from keras_transformer.errors import is_terminal
 
     paths = options.source, options.target
     translator, values = load_translator(options, "source", "target", "progress", "tsv")
@@ -155,10 +155,8 @@ def _evaluate(options):
     from keras_transformer.errors import NotSavedError
     from keras_transformer.training.evaluate import evaluate_model
 
-    values = option_values(options)
-    values["of_references"] = values.pop("perplexity", False)
     try:
-        scores = evaluate_model(**values)
+        scores = evaluate_model(**option_values(options))
     except NotSavedError as error:
         print(json.dumps(error.result, indent=2))
         raise

@@ -8,7 +8,6 @@ import signal
 import sys
 
 from keras_transformer.cli.arguments import (
-    OF_RUN,
     add_declared,
     add_model,
     add_options,
@@ -32,6 +31,7 @@ def add_command(commands: argparse._SubParsersAction) -> None:
 
 
 def _add_options(command):
+    from keras_transformer.decoding.options import RUN_DEFAULTS
     from keras_transformer.export.options import FORMATS, QUANTIZATIONS
 
     add_model(command, "a run folder")
@@ -43,8 +43,8 @@ def _add_options(command):
     )
     add_options(command, ("verify_with", str, "FILE", _VERIFY))
     formats: dict[str, list[str]] = {}
-    for format, declared in FORMATS.items():
-        for field in dataclasses.fields(declared):
+    for format, options_class in FORMATS.items():
+        for field in dataclasses.fields(options_class):
             formats.setdefault(field.name, []).append(format)
     groups: dict[tuple[str, ...], list[str]] = {}
     for name, formats_of_group in formats.items():
@@ -54,11 +54,10 @@ def _add_options(command):
         "source_lengths": ([int], "N"),
         "signatures": ([str], "NAME"),
     }
-    of_run = dict.fromkeys(OF_RUN, "the run's")
+    defaults = {**dict.fromkeys(RUN_DEFAULTS, "the run's"), "signatures": "all"}
     for formats_of_group, names in groups.items():
         title = ", ".join(name for name in formats_of_group if name != "litert")
         group = command.add_argument_group(title)
-        defaults = {**of_run, "signatures": "all"}
         add_declared(group, FORMATS[formats_of_group[0]], {}, names, kinds, defaults)
 
 

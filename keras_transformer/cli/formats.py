@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_transformer.cli.lines import Line
 from keras_transformer.engine.translation import Translation, pair_lines
-from keras_transformer.files import one_line
+from keras_transformer.reading import one_line
 
 _ALIGNMENT_DIGITS = 4
 

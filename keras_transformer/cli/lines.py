@@ -15,7 +15,7 @@ from keras_transformer.cli.progress import advance
 from keras_transformer.engine.translation import Translation
 from keras_transformer.engine.translator import Translator
 from keras_transformer.errors import InputError, say
-from keras_transformer.files import decode_line
+from keras_transformer.reading import decode_line
 
 _BYTES_AT_ONCE = 1 << 16
 _LINES_AT_ONCE = 1024
@@ -50,17 +50,17 @@ class LineReader:
     def __init__(self, stream: BinaryIO, name: str | os.PathLike = "stdin"):
         self._stream, self._name = stream, name
         self._lines: collections.deque[bytes] = collections.deque()
-        self._rest = bytearray()  # of a line whose end has not come
+        self._partial_line = bytearray()  # a line without its end
         self._ended = False
         self._taken = 0
 
-    def take(self, most: int) -> list[Line]:
+    def take(self, max_lines: int) -> list[Line]:
         """Waits for a line and returns all lines that are there; none at the end of the stream.
 
         Raises `InputError` for a line that is not UTF-8, after the lines before it were returned.
         """
         deadline = timeout = None  # The first line may take as long as it likes.
-        while len(self._lines) < most and not self._ended:
+        while len(self._lines) < max_lines and not self._ended:
             if self._lines:
                 deadline = deadline or time.monotonic() + _PATIENCE_SECONDS
                 timeout = max(deadline - time.monotonic(), 0)
@@ -68,7 +68,7 @@ class LineReader:
                 break
             self._read()
         lines: list[Line] = []
-        while self._lines and len(lines) < most:
+        while self._lines and len(lines) < max_lines:
             content, number = self._lines[0], self._taken + 1
             try:
                 lines.append(Line(number, decode_line(content, number, self._name), len(content)))
@@ -90,19 +90,19 @@ class LineReader:
         content = self._stream.read1(_BYTES_AT_ONCE)
         if content is None:
             return  # A terminal that another program has made non-blocking.
-        self._rest += content
+        self._partial_line += content
         if b"\n" in content:
-            *lines, self._rest = self._rest.split(b"\n")
+            *lines, self._partial_line = self._partial_line.split(b"\n")
             self._lines.extend(bytes(line) + b"\n" for line in lines)
         self._ended = not content
-        if self._ended and self._rest:
-            self._lines.append(bytes(self._rest))
+        if self._ended and self._partial_line:
+            self._lines.append(bytes(self._partial_line))
 
 
-def read_chunks(stream: BinaryIO, most: int) -> Iterator[list[Line]]:
-    """The lines of stdin, at most `most` at once, as soon as there is one."""
+def read_chunks(stream: BinaryIO, max_lines: int) -> Iterator[list[Line]]:
+    """Yields lines of stdin as soon as they come, at most `max_lines` together."""
     reader = LineReader(stream)
-    while lines := reader.take(most):
+    while lines := reader.take(max_lines):
         yield lines
 
 

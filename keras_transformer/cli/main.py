@@ -10,7 +10,6 @@ import contextlib
 import errno
 import logging
 import os
-import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -25,10 +24,8 @@ from keras_transformer.errors import (
     VerificationError,
     say,
 )
-from keras_transformer.quiet import LEVEL, silence_tensorflow
+from keras_transformer.imports import LEVEL, silence_tensorflow
 
-# `beam_size`, `sampling=True`, beam_size=0 and long_input='split' in an error message.
-_PYTHONS_OPTION = re.compile(r"`[a-z]\w*(=\w+)?`|(?<![\w.`-])[a-z]\w*=('[^']*'|[\w.-]*\w)")
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO)
 
 
@@ -139,7 +136,7 @@ def _call(options, option_names):
     except (InputError, TrainingError, VerificationError) as error:
         is_mistake, message = isinstance(error, InputError), str(error)
         if is_mistake and not isinstance(error, InvalidFileError):
-            message = _as_on_the_command_line(message, option_names)
+            message = _with_flags(message, option_names)
         say(message)
         return 2 if is_mistake else 1
     except OSError as error:
@@ -150,20 +147,13 @@ def _call(options, option_names):
     return 0
 
 
-def _as_on_the_command_line(message, option_names):
-    """Replaces Python's spelling of the options `option_names` in a message: `--beam-size 0`."""
-
-    def flag(match):
-        name, _, value = match[0].strip("`").partition("=")
-        dashed = name.replace("_", "-")
-        if name not in option_names:
-            return match[0]
-        option = f"--no-{dashed}" if value == "False" else f"--{dashed}"
-        if value not in ("", "True", "False"):
-            option += f" {value.strip(chr(39))}"
-        return f"`{option}`" if match[0].startswith("`") else option
-
-    return _PYTHONS_OPTION.sub(flag, message)
+def _with_flags(message, option_names):
+    """Replaces options in a message by their flags: `beam_size`, `sampling=True`, `markup=html`."""
+    for name in option_names:
+        flag = f"--{name.replace('_', '-')}"
+        message = message.replace(f"`{name}`", f"`{flag}`").replace(f"`{name}=True`", f"`{flag}`")
+        message = message.replace(f"`{name}=", f"`{flag}=")
+    return message
 
 
 def _exit_for_os_error(error):

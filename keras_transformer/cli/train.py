@@ -4,7 +4,7 @@ import argparse
 
 from keras_transformer.cli.arguments import add_options, begin_with_model, option_values
 from keras_transformer.errors import InputError
-from keras_transformer.quiet import import_keras
+from keras_transformer.imports import import_keras
 
 _SAMPLES = "source sentences that exports are verified with, one per line; default: built-in ones"
 
@@ -83,7 +83,7 @@ def _train(options):
     import_keras()
     from keras_transformer.training import Recipe
     from keras_transformer.training.hosts import SINGLE_HOST, join_hosts
-    from keras_transformer.training.run import train
+    from keras_transformer.training.loop import train
 
     host = SINGLE_HOST
     if options.hosts is not None:

@@ -26,10 +26,10 @@ from keras_transformer.errors import InputError, say
 if TYPE_CHECKING:
     from keras_transformer.engine.translator import Translator
 
-_OWN = ("json", "stream", "progress", "engine")
+COMMAND_OPTIONS = ("json", "stream", "progress", "engine")
 _TOP_P = 0.9
 _RESET = "/reset"
-_OF_RAY = ("workers", "chunk_lines", "ray_address")
+RAY_OPTIONS = ("workers", "chunk_lines", "ray_address")
 _BACK_TO_AN_EMPTY_LINE = "\r\x1b[K"
 
 
@@ -80,7 +80,7 @@ def _add_translate_options(command):
     )
     output = ("output", str, "DIR", "folder to make or to continue")
     add_options(group, ("input", [str], "FILE", "text files, compressed too"), output)
-    add_declared(group, BulkOptions, names=_OF_RAY)
+    add_declared(group, BulkOptions, names=RAY_OPTIONS)
     add_decoding(command)
 
 
@@ -98,7 +98,7 @@ def _translate_files(options):
         ("json", "alignment", "n_best", "stream", "progress", "target_prefixes"),
         "is not allowed with --engine ray",
     )
-    values = option_values(options, "model", *_OWN)
+    values = option_values(options, "model", *COMMAND_OPTIONS)
     for name in ("input", "output"):
         if name not in values:
             raise InputError(f"--engine ray needs --{name}.")
@@ -117,16 +117,16 @@ def _translate(options):
     from keras_transformer.cli.lines import translate_lines
     from keras_transformer.cli.progress import progress_bar, size_left
     from keras_transformer.engine.engine import long_input_of_commands
-    from keras_transformer.files import is_terminal
+    from keras_transformer.errors import is_terminal
 
-    _refuse(options, ("input", "output", *_OF_RAY), "needs --engine ray")
+    _refuse(options, ("input", "output", *RAY_OPTIONS), "needs --engine ray")
     if "alignment" in options and "json" not in options:
         raise InputError("--alignment is written only as JSON: add --json.")
     if "stream" in options:
         names = ("json", "alignment", "n_best", "batch_size", "progress", "markup", "glossary")
         _refuse(options, names, "is not allowed with --stream")
     source = binary_stdin()
-    translator, values = load_translator(options, *_OWN)
+    translator, values = load_translator(options, *COMMAND_OPTIONS)
     values.setdefault("long_input", long_input_of_commands(translator.engine))
     if "stream" in options:
         rewrite = is_terminal(sys.stdout)
@@ -172,7 +172,7 @@ def translate_incrementally(
 
 def write_growing(texts: Iterable[str], output: TextIO, rewrite: bool = False) -> None:
     """Writes a text as it grows, on one line; `rewrite` as of `translate_incrementally`."""
-    from keras_transformer.files import one_line
+    from keras_transformer.reading import one_line
 
     shown = ""
     for text in map(one_line, texts):
@@ -194,7 +194,7 @@ def _refuse(options, names, rule):
 
 def _chat(options):
     from keras_transformer.cli.lines import read_chunks
-    from keras_transformer.files import is_terminal
+    from keras_transformer.errors import is_terminal
     from keras_transformer.text.dialog import Conversation
 
     source = binary_stdin()

@@ -2,9 +2,9 @@
 
 from keras_transformer.data.batching import choose_shapes
 from keras_transformer.data.dataset import LabelledDataset, ParallelDataset
-from keras_transformer.data.encoding import PairChecks, PairReport, encode_lines, encode_pairs
+from keras_transformer.data.encoding import PairChecks, PairReport, encode_pairs
 from keras_transformer.data.pairs import EncodedPairs, iterate_pairs, read_pairs
-from keras_transformer.files import read_lines
+from keras_transformer.reading import read_lines
 
 __all__ = [
     "EncodedPairs",
@@ -13,7 +13,6 @@ __all__ = [
     "PairReport",
     "ParallelDataset",
     "choose_shapes",
-    "encode_lines",
     "encode_pairs",
     "iterate_pairs",
     "read_lines",

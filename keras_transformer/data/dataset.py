@@ -1,21 +1,16 @@
 """Batches of parallel ids for `model.fit`: few static shapes, and a new order in every epoch."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keras_transformer.data.batching import (
-    check_shapes,
-    choose_shapes,
-    draw_epoch,
-    plan_batches,
-)
 from keras_transformer.data.noise import PairNoise
-from keras_transformer.data.pairs import EncodedPairs, offsets_of
+from keras_transformer.data.pairs import EncodedPairs
+from keras_transformer.data.plan import BatchPlan
 from keras_transformer.errors import InputError
-from keras_transformer.ids import BOS_ID, EOS_ID, NO_LABEL, PAD_ID, UNK_ID
-from keras_transformer.options import check, check_positive, check_rate
+from keras_transformer.ids import BOS_ID, EOS_ID, NO_LABEL, PAD_ID
+from keras_transformer.options import check, check_positive
 
 if TYPE_CHECKING:
     import keras
@@ -46,8 +41,6 @@ class ParallelDataset:
             validation compiles no other shapes. `batch_tokens` and `max_shapes` then do nothing.
         copies: Number of copies of all rows in a batch, one below the other. The attributes count
             one copy.
-        cut_share: Share of the inputs' tokens that the second of two copies replaces by the unknown
-            token, other tokens in each epoch (SimCut).
         accumulation_steps: Number of batches per optimizer step. If it is above 1, batches have a
             third part, sample weights, float32 `(batch,)`. With them the mean of the gradients of
             the batches' *sums* is the gradient of the mean over all tokens of the step. Batches of
@@ -68,6 +61,7 @@ class ParallelDataset:
     Attributes:
         shapes: List of `(batch, length)`, from short to long.
         steps_per_epoch: Number of batches per epoch, the same for every epoch.
+        plan: Plan of the batches.
         real_tokens: Number of source and `target_out` ids of an epoch that are not padding, of the
             sides that the model reads.
         real_token_share: Their share of all positions of these sides.
@@ -98,7 +92,6 @@ class ParallelDataset:
         seed: int = 0,
         shapes: Sequence[tuple[int, int]] | None = None,
         copies: int = 1,
-        cut_share: float = 0.0,
         accumulation_steps: int = 1,
         host: int = 0,
         hosts: int = 1,
@@ -108,62 +101,53 @@ class ParallelDataset:
         noise: PairNoise | None = None,
         max_length: int | None = None,
     ):
-        check("seed", seed, "an integer of at least 0", int, 0)
-        self.pairs, self.shuffle, self.seed = pairs, bool(shuffle), seed
-        check_rate("cut_share", cut_share)
         check_positive(copies=copies, accumulation_steps=accumulation_steps)
         check_positive(hosts=hosts, shards=shards)
         check("host", host, "an index below `hosts`", int, 0, hosts - 1)
-        self.copies, self.accumulation_steps = copies, accumulation_steps
-        self.cut_share = cut_share
-        self.host, self.hosts, self.shards = host, hosts, shards
-        self._lengths = pairs.lengths
-        stretches, longest = ([], 0) if noise is None else noise.stretches(pairs)
-        if shapes is None:
-            lengths = self._lengths
-            # If all pairs are short, noisy pairs would not fit into the shapes.
-            limit = batch_tokens if max_length is None else min(batch_tokens, max_length)
-            if (noisy_length := min(longest, limit)) > np.max(lengths, initial=0):
-                lengths = np.append(lengths, noisy_length)
-            shapes = choose_shapes(lengths, batch_tokens, max_shapes)
-        self.shapes = check_shapes(shapes, self._lengths)
-        self.rates, self.noise, self.steps_per_epoch = rates, noise, 0
-        # Noise lengthens texts, so noisy pairs go into longer shapes, up to the last shape.
-        edges = np.array([length for _, length in self.shapes])
-        longer = [np.minimum(np.ceil(edges * factor), edges[-1]) for factor in (1.0, *stretches)]
-        self._edges = np.array(longer, np.int32)  # --> [kinds, shapes]
-        # The shapes of a plan do not depend on its order, so any plan has them.
-        plan = self._plan(0, shuffle=False)
-        self.steps_per_epoch = -(-len(plan) // accumulation_steps) * accumulation_steps
+        self.plan = BatchPlan(
+            pairs,
+            batch_tokens=batch_tokens,
+            max_shapes=max_shapes,
+            shuffle=shuffle,
+            seed=seed,
+            shapes=shapes,
+            accumulation_steps=accumulation_steps,
+            rates=rates,
+            noise=noise,
+            max_length=max_length,
+        )
+        self.pairs, self.shapes = pairs, self.plan.shapes
+        self.steps_per_epoch = self.plan.steps_per_epoch
+        self.accumulation_steps = accumulation_steps
+        self._copies, self._shards = copies, shards
+        # Changes of each array of a batch, in this order: copies of all rows, rows of this host.
+        self._transforms: list[Callable[[Ids], Ids]] = [
+            lambda array: np.tile(array, (copies, 1)),
+            lambda array: np.split(array, hosts)[host],
+        ]
         self._with_sources = with_sources
         if not with_sources:
             self._inputs = 1
-        sides = pairs.source_lengths, pairs.target_lengths + 1
-        rows = slice(None) if rates is None else np.concatenate([rows for _, rows, _ in plan])
-        self.real_tokens = self._sum_of_sides(*(int(np.sum(side[rows])) for side in sides))
-        positions = sum(
-            rows * self._sum_of_sides(length, length)
-            for index, _, _ in plan
-            for rows, length in [self.shapes[index]]
-        )
+        positions = self._sum_of_sides(self.plan.positions, self.plan.positions)
+        self.real_tokens = self._sum_of_sides(*self.plan.real_tokens)
         self.real_token_share = self.real_tokens / positions
         self.epoch = 0
 
     def batches(self, epoch: int, start: int = 0) -> Iterator["Batch"]:
         """Iterates over the NumPy batches of one epoch, a number from 0, from step `start` on."""
-        plan = self._plan(epoch)
+        plan = self.plan.batches(epoch)
         return (self._batch(plan, step, epoch) for step in range(start, len(plan)))
 
     def step_shapes(self, epoch: int, start: int = 0) -> list[tuple[int, int]]:
         """Returns the shape of each batch of an epoch, a number from 0, from step `start` on."""
-        return [self.shapes[index] for index, *_ in self._plan(epoch)[start:]]
+        return self.plan.step_shapes(self.plan.batches(epoch)[start:])
 
     def lines(self, epoch: int, step: int) -> list[int] | dict[str, list[int]]:
         """Returns the lines of the files in batch `step` of an epoch, both from 0.
 
         With several corpora it returns a dict of lines by the corpora's names.
         """
-        rows = np.sort(self._plan(epoch)[step][1])
+        rows = np.sort(self.plan.batches(epoch)[step].rows)
         sizes = self.pairs.corpora
         corpus_rows = np.split(rows, np.searchsorted(rows, np.cumsum(list(sizes.values()))[:-1]))
         lines = [np.sort(self.pairs.lines[rows]).tolist() for rows in corpus_rows]
@@ -172,66 +156,18 @@ class ParallelDataset:
     def _sum_of_sides(self, source, target):
         return self._with_sources * source + self._counts_targets * target
 
-    def _plan(self, epoch, shuffle=None):
-        shuffle = self.shuffle if shuffle is None else shuffle
-        rng = np.random.default_rng((self.seed, epoch)) if shuffle else None
-        lengths = self._lengths
-        nothing = np.zeros(0, np.int64), None
-        if self.rates is None and self.noise is None:
-            plan = plan_batches(lengths, self.shapes, rng)
-            plan = [(index, rows, None) for index, rows in plan]
-            return plan + [(0, *nothing)] * (self.steps_per_epoch - len(plan))
-        buckets = np.searchsorted(self._edges[0], lengths).astype(np.uint16)
-        sizes = list(self.pairs.corpora.values())
-        rates = [1.0] * len(sizes) if self.rates is None else self.rates
-        shares = () if self.noise is None else self.noise.shares
-        order, kinds = draw_epoch(buckets, sizes, rates, self.seed, epoch, shares)
-        lengths = self._edges[kinds, buckets[order]]
-        plan = plan_batches(lengths, self.shapes, rng)
-        plan = [(index, order[indices], kinds[indices]) for index, indices in plan]
-        return plan + [(0, *nothing)] * (self.steps_per_epoch - len(plan))
-
     def _batch(self, plan, step, epoch):
-        inputs, labels = self._fill(*self._read(*plan[step], epoch), self.shapes[plan[step][0]])
-        if self.cut_share:
-            rng = np.random.default_rng((self.seed, epoch, step, 0))
-            inputs = tuple(self._cut(array, rng) for array in inputs)
+        arrays = self._fill(*self.plan.read(plan[step], epoch), self.shapes[plan[step].shape])
+        for transform in self._transforms:
+            arrays = tuple(map(transform, arrays))
+        inputs, labels = arrays[-1 - self._inputs : -1], arrays[-1]
         if self.accumulation_steps == 1:
             return inputs, labels
         first = step // self.accumulation_steps * self.accumulation_steps
         step_plan = plan[first : first + self.accumulation_steps]
-        tokens = sum(self._predictions(*self._read(*rows, epoch)) for rows in step_plan)
-        tokens *= self.copies
+        tokens = sum(self._predictions(*self.plan.read(batch, epoch)) for batch in step_plan)
+        tokens *= self._copies
         return inputs, labels, np.full(len(labels), len(step_plan) / tokens, "float32")
-
-    def _cut(self, ids, rng):
-        # For the rows of all hosts, so that the batch does not depend on the number of hosts.
-        random_numbers = rng.random((self.hosts * len(ids) // 2, ids.shape[1]))
-        is_cut = np.concatenate(
-            [np.zeros_like(random_numbers, bool), random_numbers < self.cut_share]
-        )
-        is_cut = np.split(is_cut, self.hosts)[self.host]
-        return np.where(is_cut & (ids > EOS_ID), np.int32(UNK_ID), ids)
-
-    def _read(self, index, rows, kinds, epoch):
-        """Returns pairs and the rows of a batch in them; with noise these are new pairs."""
-        if kinds is None or not kinds.any():
-            return self.pairs, rows
-        length = self.shapes[index][1]
-        sources, targets = [], []
-        for row, kind in zip(rows.tolist(), kinds.tolist(), strict=True):
-            pair = source, target = self.pairs.source(row), self.pairs.target(row)
-            if kind:
-                rng = np.random.default_rng((self.seed, epoch, row))
-                source, target = self.noise.change(kind, source, target, rng)
-                if max(len(source), len(target) + 1) > length:
-                    source, target = pair
-            sources.append(source)
-            targets.append(target)
-        arrays = []
-        for sequences in (sources, targets):
-            arrays += [np.concatenate(sequences), offsets_of([len(ids) for ids in sequences])]
-        return EncodedPairs(*arrays), np.arange(len(rows))
 
     def _predictions(self, pairs, rows):
         """Returns the number of tokens of some pairs that the model predicts."""
@@ -247,19 +183,14 @@ class ParallelDataset:
         _copy_rows(target_out_ids, pairs.target_flat, pairs.target_offsets, rows)
         ends = pairs.target_offsets[rows + 1] - pairs.target_offsets[rows]
         target_out_ids[np.arange(len(rows)), ends] = EOS_ID
-        arrays = self._of_this_host(source_ids, target_in_ids, target_out_ids)
-        return arrays[2 - self._inputs : 2], arrays[2]
+        return source_ids, target_in_ids, target_out_ids
 
     def _sources(self, pairs, rows, shape):
         batch, length = shape
-        batch = -(-batch // self.shards) * self.shards
+        batch = -(-batch // self._shards) * self._shards
         ids = np.full((batch, length), PAD_ID, np.int32)
         _copy_rows(ids, pairs.source_flat, pairs.source_offsets, rows)
         return ids
-
-    def _of_this_host(self, *arrays):
-        copied = (np.tile(array, (self.copies, 1)) for array in arrays)
-        return tuple(np.split(array, self.hosts)[self.host] for array in copied)
 
     def to_tf_dataset(self, start: int = 0) -> "tf.data.Dataset":
         """Makes a `tf.data.Dataset` of these batches, with `steps_per_epoch` as its cardinality.
@@ -322,7 +253,7 @@ class ParallelDataset:
                     self._next = (step + 1) % len(self)
                 if dataset.epoch not in planned:
                     planned.clear()
-                    planned[dataset.epoch] = dataset._plan(dataset.epoch)
+                    planned[dataset.epoch] = dataset.plan.batches(dataset.epoch)
                 return dataset._batch(planned[dataset.epoch], start + step, dataset.epoch)
 
             def on_epoch_end(self):
@@ -349,8 +280,7 @@ class LabelledDataset(ParallelDataset):
         source_ids = self._sources(pairs, rows, shape)
         label_ids = np.full((len(source_ids), 1), NO_LABEL, np.int32)
         _copy_rows(label_ids, pairs.target_flat, pairs.target_offsets, rows)
-        source_ids, label_ids = self._of_this_host(source_ids, label_ids)
-        return (source_ids,), label_ids
+        return source_ids, label_ids
 
 
 def _copy_rows(grid, flat, offsets, rows):

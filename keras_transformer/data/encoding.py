@@ -8,17 +8,22 @@ import json
 import os
 import pathlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_transformer.data.pairs import EncodedPairs, are_first, offsets_of, pair_hash
-from keras_transformer.errors import InputError
-from keras_transformer.files import write_whole, writing
-from keras_transformer.locks import locked_folder
-from keras_transformer.options import declared, option
-from keras_transformer.owned_folder import OwnedFolder
+from keras_transformer.data.pairs import (
+    NO_HASHES,
+    EncodedPairs,
+    are_among,
+    are_first,
+    offsets_of,
+    pair_hashes,
+)
+from keras_transformer.errors import InputError, writing
+from keras_transformer.files import OwnedFolder, final_name, write_whole
+from keras_transformer.options import option, options_class
 
 # Reasons to drop a pair, in the order of the checks.
 _REASONS = (
@@ -31,16 +36,15 @@ _REASONS = (
 _REPORT = "report.json"
 _KEPT, _EMPTY, _OVER_LONG, _RATIO, _HELD_OUT, _DUPLICATE = range(6)
 
-Lines = Iterable[tuple[str, str] | None]
-
 _LINES_NAMED = 5
 # The ratio of shorter texts says nothing: "Yes." is a fair translation of a short sentence.
 _RATIO_NEEDS_TOKENS = 10
-# Number of texts tokenized at once: Python's lists of ids are about ten times as big as arrays.
+# Number of pairs read and tokenized at once: Python's lists of ids are about ten times as big as
+# arrays.
 _CHUNK = 50_000
 
 
-@declared
+@options_class
 class PairChecks:
     """Checks of training pairs."""
 
@@ -120,87 +124,127 @@ def encode_pairs(
             "Both sides need the same number of texts. "
             f"Received: {len(source_texts)} sources, {len(target_texts)} targets."
         )
-    options = PairChecks(**checks)
-    pairs = zip(source_texts, target_texts, strict=True)
-    return _encode({"": lambda: pairs}, (source_tokenizer, target_tokenizer), options)
+    encoder = PairEncoder((source_tokenizer, target_tokenizer), PairChecks(**checks))
+    for numbers, pairs in in_chunks(zip(source_texts, target_texts, strict=True)):
+        encoder.add(Lines("", "", numbers, pairs))
+    return encoder.finish()
 
 
-def encode_lines(
-    read: Callable[[], Lines] | Mapping[str, Callable[[], Lines]],
-    tokenizers: tuple[Any, Any],
-    checks: PairChecks,
+class Lines(NamedTuple):
+    """Some lines of a text.
+
+    Attributes:
+        part: Name of the part of the data, such as `"train"`.
+        corpus: Name of the corpus among the corpora of the part.
+        numbers: Numbers of the lines in their files, int64 `(lines,)`, from 1.
+        pairs: The pair of each line.
+    """
+
+    part: str
+    corpus: str
+    numbers: np.ndarray
+    pairs: list[tuple[str, str]]
+
+
+def in_chunks(
+    pairs: Iterable[tuple[str, str]],
+) -> Iterator[tuple[np.ndarray, list[tuple[str, str]]]]:
+    """Yields the pairs of all lines of a text in lists, with the numbers of the lines."""
+    pairs, first = iter(pairs), 1
+    while chunk := list(itertools.islice(pairs, _CHUNK)):
+        yield np.arange(first, first + len(chunk)), chunk
+        first += len(chunk)
+
+
+def encode_parts(
+    read: Callable[[Collection[str]], Iterable[Lines]],
+    encoders: Mapping[str, "PairEncoder"],
+    held_out: str | None = None,
     cache: str | os.PathLike | None = None,
-    key: Any = None,
-    with_sources: bool = True,
-    held_out: Iterable[tuple[str, str]] = (),
-) -> tuple[EncodedPairs, PairReport]:
-    """Tokenizes and checks a stream of pairs, like `encode_pairs`, that need not fit in memory.
+    keys: Mapping[str, Any] | None = None,
+) -> dict[str, tuple[EncodedPairs, PairReport]]:
+    """Tokenizes and checks the pairs of several parts, which are read in one pass.
 
     Args:
-        read: Function that returns all pairs, with None for a skipped line of the files; or such
-            functions of several corpora by their names.
-        tokenizers: Tokenizers of the sources and the targets, see `encode_pairs`.
-        checks: Checks of the pairs.
-        cache: Folder that keeps the ids for other calls with equal texts, tokenizers and options.
-            The ids are then mapped from its files; about 60 bytes per pair stay in memory. Two
-            different pairs count as duplicates if their hashes of 64 bits are equal.
-        key: Value, fit for JSON, that the pairs, their lines and `held_out` depend on. By default a
-            `cache` uses checksums of all three, and so reads the pairs twice.
-        with_sources: False for a model that reads no sources, whose targets are still checked.
-        held_out: Pairs to drop from the stream.
+        read: Function that yields the lines of the parts whose names it gets.
+        encoders: Encoder of each part.
+        held_out: Name of the part whose pairs are dropped from the other parts.
+        cache: Folder that keeps the ids for other calls with equal keys, tokenizers and options.
+            The ids are then mapped from its files; about 60 bytes per pair stay in memory. Only
+            parts that it lacks are read.
+        keys: Per part a value, fit for JSON, that its pairs and lines depend on; for a `cache`.
 
     Raises:
         InputError: See `encode_pairs`; or the folder cannot be written.
     """
-    read = read if isinstance(read, Mapping) else {"": read}
     if cache is None:
-        return _encode(read, tokenizers, checks, held_out=held_out, with_sources=with_sources)
-    if key is None:
-        held_out = set(held_out)
-        key = [digests(sorted(held_out))]
-        for name, reader in read.items():
-            numbered = _numbered({name: reader}, {})
-            key += [name, digests((f"{line}\t{pair[0]}", pair[1]) for line, pair in numbered)]
-    folder = pathlib.Path(cache) / _name(key, tokenizers, checks, with_sources)
-    _remove_left_behind(folder.parent)
-    if not (folder / _REPORT).exists():
-        try:
-            with OwnedFolder(folder, _REPORT).staged(wait=True) as staging:
-                pairs, report = _encode(read, tokenizers, checks, staging, held_out, with_sources)
-                for name in ("source_offsets", "target_offsets", "lines"):
-                    _save(staging / f"{name}.npy", getattr(pairs, name))
-                write_whole(staging / _REPORT, json.dumps(dataclasses.asdict(report)))
+        return dict(_encode(read, encoders, held_out))
+    folders = {
+        part: pathlib.Path(cache, encoder.cache_name((keys or {})[part]))
+        for part, encoder in encoders.items()
+    }
+    _remove_left_behind(pathlib.Path(cache))
+    try:
+        with contextlib.ExitStack() as stack:
+            missing = {}
+            for part, folder in folders.items():
+                if (staging := _staged(folder, stack)) is not None:
+                    missing[part] = encoders[part]
+                    missing[part].folder = staging
+            for part, (pairs, report) in _encode(read, missing, held_out):
+                _save_rest(pairs, report, missing[part].folder)
                 del pairs
-        except (InputError, OSError):
-            if not (folder / _REPORT).exists():  # unless another process has written it
-                raise
-    return _load(folder)
+    except (InputError, OSError):
+        # Another process may have written the parts meanwhile.
+        if not all(map(_is_written, folders.values())):
+            raise
+    return {part: _load(folder) for part, folder in folders.items()}
 
 
-def digests(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Computes the SHA-256 checksum of each side of the texts, which are read once."""
-    sides = hashlib.sha256(), hashlib.sha256()
-    for pair in pairs:
-        for digest, line in zip(sides, pair, strict=True):
-            digest.update(line.encode("utf-8") + b"\n")
-    return {name: side.hexdigest() for name, side in zip(("source", "target"), sides, strict=True)}
+def _encode(read, encoders, held_out):
+    """Yields the parts that have an encoder, with their pairs and reports."""
+    if not encoders:
+        return
+    held_out_hashes = [NO_HASHES]
+    for lines in read({*encoders, *filter(None, [held_out])}):
+        if lines.part == held_out:
+            held_out_hashes.append(pair_hashes(lines.pairs))
+        if lines.part in encoders:
+            encoders[lines.part].add(lines)
+    unwanted = np.unique(np.concatenate(held_out_hashes))
+    for part, encoder in encoders.items():
+        yield part, encoder.finish(NO_HASHES if part == held_out else unwanted)
+
+
+def _staged(folder, stack):
+    """Returns a temporary folder for ids, or None where the cache has them."""
+    try:
+        if not _is_written(folder):
+            return stack.enter_context(OwnedFolder(folder, _REPORT).staged(wait=True))
+    except InputError:
+        if not _is_written(folder):  # by the process that this one has waited for
+            raise
+    return None
+
+
+def _is_written(folder):
+    return (folder / _REPORT).exists()
+
+
+def _save_rest(pairs, report, folder):
+    for name in ("source_offsets", "target_offsets", "lines"):
+        _save(folder / f"{name}.npy", getattr(pairs, name))
+    write_whole(folder / _REPORT, json.dumps(dataclasses.asdict(report)))
 
 
 def _remove_left_behind(cache):
     """Removes what killed processes left in a cache."""
     for path in list(cache.glob(".*")):
-        if left := re.match(r"\.([0-9a-f]{32})\.(lock$|partial-)", path.name):
-            folder = cache / left[1]
+        name = final_name(path.name)
+        if name != path.name and re.fullmatch("[0-9a-f]{32}", name):
             # An error: another process writes to the folder. Releasing the lock removes its file.
-            with contextlib.suppress(InputError), locked_folder(folder):
-                OwnedFolder(folder).restore()
-
-
-def _name(key, tokenizers, options, with_sources):
-    models = [hashlib.sha256(tokenizer.model_bytes).hexdigest() for tokenizer in tokenizers]
-    checks = {**dataclasses.asdict(options), "with_sources": with_sources}
-    content = ["with lines", key, models, checks]
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
+            with contextlib.suppress(InputError), OwnedFolder(cache / name).locked():
+                pass
 
 
 def _save(path, array):
@@ -244,72 +288,111 @@ def _mapped(file):
     return np.asarray(np.load(file, mmap_mode="r", allow_pickle=False))
 
 
-def _numbered(read, ends):
-    """Yields the pairs of all corpora with their lines; `ends` gets the pairs' count per corpus."""
-    count = 0
-    for name, pairs in read.items():
-        for line, pair in enumerate(pairs(), start=1):
-            if pair is not None:
-                count += 1
-                yield line, pair
-        ends[name] = count
+class PairEncoder:
+    """Tokenizes and checks the pairs of one part of the data.
 
+    Two different pairs count as equal if their hashes of 64 bits are equal.
 
-def _encode(read, tokenizers, options, folder=None, held_out=(), with_sources=True):
-    ends: dict[str, int] = {}
-    numbered, lines, held_out = _numbered(read, ends), [np.zeros(0, np.int64)], set(held_out)
-    names = ("source.ids", "target.ids")
-    sides = [_Side(None if folder is None else folder / name) for name in names]
-    reasons, hashes = [np.zeros(0, np.uint8)], [np.zeros(0, np.uint64)]
-    for lines_and_pairs in iter(lambda: list(itertools.islice(numbered, _CHUNK)), []):
-        numbers, chunk = zip(*lines_and_pairs, strict=True)
-        lines.append(np.array(numbers))
-        texts = [list(side) for side in zip(*chunk, strict=True)]
+    Args:
+        tokenizers: Tokenizers of the sources and the targets, see `encode_pairs`.
+        checks: Checks of the pairs.
+        with_sources: False for a model that reads no sources, whose targets are still checked.
+        name: Name of the part, for an error.
+
+    Attributes:
+        folder: Folder of files that keep the ids; None keeps them in memory.
+    """
+
+    def __init__(
+        self,
+        tokenizers: tuple[Any, Any],
+        checks: PairChecks,
+        with_sources: bool = True,
+        name: str = "",
+    ):
+        self._tokenizers, self._checks = tokenizers, checks
+        self._with_sources, self._name = with_sources, name
+        self.folder: pathlib.Path | None = None
+        self._sides: list[_Side] = []
+        self._lines, self._reasons = [np.zeros(0, np.int64)], [np.zeros(0, np.uint8)]
+        self._hashes = [NO_HASHES]  # of the pairs that pass the checks
+        self._count, self._ends = 0, dict[str, int]()
+
+    def cache_name(self, key: Any) -> str:
+        """Returns a name that depends on the key of the texts, the tokenizers and the options."""
+        models = [hashlib.sha256(one.model_bytes).hexdigest() for one in self._tokenizers]
+        checks = {**dataclasses.asdict(self._checks), "with_sources": self._with_sources}
+        content = ["with lines", key, models, checks]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
+
+    def add(self, lines: Lines) -> None:
+        """Tokenizes some lines; all lines of a corpus come before the lines of the next corpus."""
+        if not self._sides:
+            names = ("source.ids", "target.ids")
+            self._sides = [_Side(self.folder and self.folder / name) for name in names]
+        self._count += len(lines.pairs)
+        self._ends[lines.corpus] = self._count
+        if not lines.pairs:
+            return
+        texts = [list(side) for side in zip(*lines.pairs, strict=True)]
         encoded = [
             _tokenize(side, tokenizer, add_eos)
-            for side, tokenizer, add_eos in zip(texts, tokenizers, (True, False), strict=True)
+            for side, tokenizer, add_eos in zip(texts, self._tokenizers, (True, False), strict=True)
         ]
         (_, source_lengths), (_, target_lengths) = encoded
-        source_tokens = source_lengths - 1 if with_sources else target_lengths
-        reasons.append(_reasons(source_tokens, target_lengths, options))
-        keep = reasons[-1] == _KEPT
-        if held_out:
-            keep &= [pair not in held_out for pair in chunk]
-            reasons[-1][(reasons[-1] == _KEPT) & ~keep] = _HELD_OUT
-        if options.drop_duplicates:
-            hashes.append(np.array([pair_hash(*chunk[i]) for i in np.flatnonzero(keep)], np.uint64))
-        for side, (flat, lengths) in zip(sides, encoded, strict=True):
+        source_tokens = source_lengths - 1 if self._with_sources else target_lengths
+        reasons = _reasons(source_tokens, target_lengths, self._checks)
+        keep = reasons == _KEPT
+        self._lines.append(lines.numbers)
+        self._reasons.append(reasons)
+        self._hashes.append(pair_hashes(itertools.compress(lines.pairs, keep)))
+        for side, (flat, lengths) in zip(self._sides, encoded, strict=True):
             side.append(flat[np.repeat(keep, lengths)], lengths[keep])
-    reasons, lines = np.concatenate(reasons), np.concatenate(lines)
-    kept_indices = np.flatnonzero(reasons == _KEPT)
-    is_first = np.ones(len(kept_indices), bool)
-    if options.drop_duplicates:
-        is_first = are_first(hashes)
-        reasons[kept_indices[~is_first]] = _DUPLICATE
-    report = _report(reasons, lines, {} if list(ends) == [""] else ends)
-    if not report.kept:
-        raise InputError(
-            "No sentence pair is left after the checks: "
-            + "; ".join(line.strip() for line in str(report).splitlines())
-            + "."
+
+    def finish(self, held_out: np.ndarray = NO_HASHES) -> tuple[EncodedPairs, PairReport]:
+        """Drops duplicates and held-out pairs, and returns the other pairs.
+
+        Args:
+            held_out: Sorted hashes of the pairs to drop, uint64 `(hashes,)`.
+
+        Raises:
+            InputError: No pair is left.
+        """
+        reasons, lines = np.concatenate(self._reasons), np.concatenate(self._lines)
+        passed = np.flatnonzero(reasons == _KEPT)
+        is_held_out = np.concatenate([are_among(hashes, held_out) for hashes in self._hashes])
+        if self._checks.drop_duplicates:
+            reasons[passed[~are_first(self._hashes)]] = _DUPLICATE
+        reasons[passed[is_held_out]] = _HELD_OUT
+        report = _report(reasons, lines, {} if list(self._ends) == [""] else self._ends)
+        if not report.kept:
+            raise InputError(
+                f"{self._name}: ".removeprefix(": ")
+                + "No sentence pair is left after the checks: "
+                + "; ".join(line.strip() for line in str(report).splitlines())
+                + "."
+            )
+        is_kept = reasons == _KEPT
+        (source, source_offsets), (target, target_offsets) = (
+            side.finish(is_kept[passed]) for side in self._sides
         )
-    (source, source_offsets), (target, target_offsets) = (side.finish(is_first) for side in sides)
-    sides = source, source_offsets, target, target_offsets
-    return EncodedPairs(*sides, lines[reasons == _KEPT], _sizes(report)), report
+        sides = source, source_offsets, target, target_offsets
+        return EncodedPairs(*sides, lines[is_kept], _sizes(report)), report
 
 
 class _Side:
-    """Ids of one side, collected in memory or in the file `path`."""
+    """Ids of one side, collected in memory or in a file from which `path` is made."""
 
     def __init__(self, path):
         self._path, self._flats, self._lengths = path, [np.zeros(0, np.int32)], []
+        self._unfiltered = None if path is None else path.with_suffix(".all")
 
     def append(self, flat, lengths):
         self._lengths.append(lengths)
         if self._path is None:
             self._flats.append(flat)
             return
-        with writing(self._path), open(self._path, "ab") as file:
+        with writing(self._path), open(self._unfiltered, "ab") as file:
             file.write(flat)
 
     def finish(self, keep):
@@ -318,15 +401,13 @@ class _Side:
         if self._path is None:
             flat = np.concatenate(self._flats)[np.repeat(keep, lengths)]
             return flat, offsets_of(lengths[keep])
-        offsets, unfiltered = offsets_of(lengths), self._path.with_suffix(".all")
-        os.replace(self._path, unfiltered)
-        all_ids = np.memmap(unfiltered, np.int32, "r")
+        offsets, all_ids = offsets_of(lengths), np.memmap(self._unfiltered, np.int32, "r")
         with writing(self._path), open(self._path, "wb") as file:
             for start in range(0, len(lengths), _CHUNK):
                 part = slice(start, start + _CHUNK)
                 flat = all_ids[offsets[start] : offsets[min(start + _CHUNK, len(lengths))]]
                 file.write(flat[np.repeat(keep[part], lengths[part])])
-        unfiltered.unlink()
+        self._unfiltered.unlink()
         return np.memmap(self._path, np.int32, "r"), offsets_of(lengths[keep])
 
 

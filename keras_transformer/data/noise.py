@@ -9,7 +9,7 @@ import regex
 
 from keras_transformer.data.pairs import EncodedPairs
 from keras_transformer.ids import EOS_ID, UNK_ID
-from keras_transformer.options import declared, option
+from keras_transformer.options import option, options_class
 from keras_transformer.text.placeholders import ITEM
 
 _SAMPLE = 500  # pairs that show how much longer noise makes a text
@@ -27,7 +27,7 @@ def _share(meaning):
     return option(0.0, f"Share of an epoch's pairs {meaning}.", ge=0, le=1)
 
 
-@declared
+@options_class
 class Noise:
     """Shares of the training pairs that are changed, each pair in at most one way."""
 
@@ -125,7 +125,9 @@ class PairNoise:
             self.shares.append(terms[0])
             self._changes.append(terms[1])
 
-    def texts(self, pairs: Iterable[tuple[str, str]], seed: int) -> Iterator[tuple[str, str]]:
+    def texts(
+        self, pairs: Iterable[tuple[str, str]], seed: int | np.random.Generator
+    ) -> Iterator[tuple[str, str]]:
         """Yields pairs with their share of noise, for a vocabulary that includes noisy text."""
         rng, ends = np.random.default_rng(seed), np.cumsum(self.shares)
         for source, target in pairs:

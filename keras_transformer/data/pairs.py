@@ -3,13 +3,13 @@
 import hashlib
 import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from keras_transformer.errors import InputError
-from keras_transformer.files import iterate_lines
 from keras_transformer.ids import EOS_ID, PAD_ID
+from keras_transformer.reading import iterate_lines
 
 
 def iterate_pairs(
@@ -43,17 +43,16 @@ def iterate_pairs(
             sentence, _, translation = line.partition("\t")
             yield sentence, translation
         return
-    counts = [0, 0]
-    lines, translations = (iterate_lines(path, errors=errors) for path in (source, target))
-    for pair in itertools.zip_longest(lines, translations):
-        counts = [count + (line is not None) for count, line in zip(counts, pair, strict=True)]
-        if counts[0] == counts[1]:
-            yield pair
-    if counts[0] != counts[1]:
-        raise InputError(
-            "Aligned files must have the same number of lines. Received: "
-            f"{source} with {counts[0]} lines, {target} with {counts[1]} lines."
-        )
+    sides = [iterate_lines(path, errors=errors) for path in (source, target)]
+    for number, (sentence, translation) in enumerate(itertools.zip_longest(*sides)):
+        if sentence is None or translation is None:
+            counts = [number + (line is not None) for line in (sentence, translation)]
+            counts = [count + len(list(side)) for count, side in zip(counts, sides, strict=True)]
+            raise InputError(
+                "Aligned files must have the same number of lines. Received: "
+                f"{source} with {counts[0]} lines, {target} with {counts[1]} lines."
+            )
+        yield sentence, translation
 
 
 def read_pairs(
@@ -190,6 +189,23 @@ def are_first(chunks: list[np.ndarray]) -> np.ndarray:
     values, first = values[order], np.ones(len(values), bool)
     first[order[1:][values[1:] == values[:-1]]] = False
     return first
+
+
+NO_HASHES = np.zeros(0, np.uint64)
+"""No result of `pair_hashes`."""
+
+
+def are_among(values: np.ndarray, sorted_values: np.ndarray) -> np.ndarray:
+    """Returns True for each number that is among sorted numbers."""
+    if not len(sorted_values):
+        return np.zeros(len(values), bool)
+    indices = np.searchsorted(sorted_values, values)
+    return sorted_values[np.minimum(indices, len(sorted_values) - 1)] == values
+
+
+def pair_hashes(pairs: Iterable[tuple[str, str]]) -> np.ndarray:
+    """Returns hashes of 64 bits, uint64 `(pairs,)`, which depend on where the sources end."""
+    return np.array([pair_hash(*pair) for pair in pairs], np.uint64)
 
 
 def pair_hash(source: str, target: str) -> int:

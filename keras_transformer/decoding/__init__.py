@@ -5,7 +5,7 @@ Keras is imported with the first name that needs it: `DecodingOptions` does with
 
 from typing import TYPE_CHECKING
 
-from keras_transformer.lazy import lazy_names
+from keras_transformer.imports import lazy_names
 
 if TYPE_CHECKING:
     from keras_transformer.decoding.beam import Beam as Beam
@@ -13,8 +13,11 @@ if TYPE_CHECKING:
     from keras_transformer.decoding.constraints import Constraints as Constraints
     from keras_transformer.decoding.loop import decode as decode
     from keras_transformer.decoding.options import DecodingOptions as DecodingOptions
+    from keras_transformer.decoding.ranking import GNMTRanking as GNMTRanking
+    from keras_transformer.decoding.ranking import LengthRanking as LengthRanking
+    from keras_transformer.decoding.ranking import MarianRanking as MarianRanking
+    from keras_transformer.decoding.ranking import length_penalty as length_penalty
     from keras_transformer.decoding.results import Hypotheses as Hypotheses
-    from keras_transformer.decoding.results import length_penalty as length_penalty
     from keras_transformer.decoding.sampling import Greedy as Greedy
     from keras_transformer.decoding.sampling import Sampling as Sampling
     from keras_transformer.decoding.search import SearchModel as SearchModel
@@ -24,12 +27,15 @@ _MODULES = {
     "ConstrainedBeam": "constrained_beam",
     "Constraints": "constraints",
     "DecodingOptions": "options",
+    "GNMTRanking": "ranking",
     "Greedy": "sampling",
     "Hypotheses": "results",
+    "LengthRanking": "ranking",
+    "MarianRanking": "ranking",
     "Sampling": "sampling",
     "SearchModel": "search",
     "decode": "loop",
-    "length_penalty": "results",
+    "length_penalty": "ranking",
 }
 __all__ = list(_MODULES)
 __getattr__, __dir__ = lazy_names(__name__, _MODULES)

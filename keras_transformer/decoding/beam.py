@@ -6,7 +6,8 @@ from keras import KerasTensor, ops, tree
 
 from keras_transformer.decoding.loop import DecodingState, pad_tokens
 from keras_transformer.decoding.options import DecodingOptions
-from keras_transformer.decoding.results import NEG_INF, Hypotheses, continuation_of, score_of
+from keras_transformer.decoding.ranking import Ranking
+from keras_transformer.decoding.results import NEG_INF, Hypotheses, continuation_of
 from keras_transformer.decoding.selection import largest_of_rows, log_sums_and_maxima, take_rows
 from keras_transformer.ids import PAD_ID
 
@@ -16,6 +17,10 @@ class Finished(NamedTuple):
     token_log_probabilities: KerasTensor  # float32 [batch, beams, capacity]
     scores: KerasTensor  # float32 [batch, beams], best first; NEG_INF = an empty place
 
+    @property
+    def exist(self):
+        return self.scores > NEG_INF / 2
+
     def best_with(self, additional, rank, count):
         """Returns the `count` highest by `rank`, `[batch, candidates]`, over both lists."""
         pairs, indices = zip(self, additional, strict=True), ops.top_k(rank, count)[1]
@@ -23,48 +28,57 @@ class Finished(NamedTuple):
 
 
 class BeamState(NamedTuple):
-    totals: KerasTensor  # float32 [batch, beams]: ranking score of unfinished hypotheses
+    live_totals: KerasTensor  # float32 [batch, beams]: sums of the log-probabilities that rank
     finished: Finished
-    progress: Any = ()  # of a `ConstrainedBeam`'s hypotheses, tensors [batch, beams, …]
+    progress: Any = ()  # of a `ConstrainedBeam`'s live hypotheses, tensors [batch, beams, …]
 
     def extended(self, num_tokens):
-        *by_token, scores = self.finished
-        by_token = (pad_tokens(values, num_tokens) for values in by_token)
-        return self._replace(finished=Finished(*by_token, scores))
+        ids, by_token = self.finished.ids, self.finished.token_log_probabilities
+        finished = self.finished._replace(
+            ids=pad_tokens(ids, num_tokens),
+            token_log_probabilities=pad_tokens(by_token, num_tokens),
+        )
+        return self._replace(finished=finished)
 
 
 class Extensions(NamedTuple):
-    """Hypotheses with one more token, best first, tensors `[batch, count]`."""
+    """Live hypotheses with one more token, best first, tensors `[batch, count]`."""
 
     tokens: KerasTensor  # int32
     parents: KerasTensor  # int32: the extended hypotheses of the sentence
-    totals: KerasTensor  # float32: ranking score; NEG_INF = no extension
+    totals: KerasTensor  # float32: sums that rank; NEG_INF = no extension
     progress: Any = ()
+    token_log_probabilities: Any = ()  # float32, of the new tokens
+
+    @property
+    def exist(self):
+        return self.totals > NEG_INF / 2
+
+    def at(self, indices):
+        """Returns the extensions at int32 `[batch, chosen]`."""
+        return tree.map_structure(lambda tensor: take_rows(tensor, indices), self)
+
+    def first(self, count):
+        return tree.map_structure(lambda tensor: tensor[:, :count], self)
 
 
 class Beam:
-    """Keeps the `beam_size` most probable unfinished hypotheses of each sentence.
+    """Keeps the `beam_size` most probable unfinished hypotheses of each sentence, which are live.
 
-    Of the extensions of all hypotheses, the best `beam_size` count. Extensions that end move to a
-    list of finished hypotheses, where their scores are final: log-probability over length penalty,
-    both without forced tokens. The next best extensions that do not end take their places.
+    Of the extensions of all live hypotheses, the best `beam_size` count. Extensions that end move
+    to a list of finished hypotheses, where their scores are final: they rank by the log-probability
+    and the length without forced tokens. The next best extensions that do not end take their
+    places, unless the ranking lets the beam shrink.
 
     With `early_stopping`, a sentence stops when `beam_size` hypotheses have ended. Otherwise it
-    stops when no unfinished hypothesis can still enter the first `n_best` places of the list.
-    Log-probabilities only fall, and lengths stay within the sentence's limit. So an unfinished
-    hypothesis scores at most its log-probability over the penalty of the limit. A stopped sentence
-    does not change any more.
-
-    With Marian's normalization a hypothesis that ends does not free its place: the beam shrinks,
-    and a sentence stops when all places have ended. At the limit of its length, unfinished
-    hypotheses are ranked together with the finished ones.
+    stops when no live hypothesis can still enter the first `n_best` places of the list. A stopped
+    sentence does not change any more.
 
     A logit bias counts in the ranking, but not in the returned log-probabilities.
 
     Args:
-        beam_size: As in `DecodingOptions`, like the other arguments; both penalties may be traced
-            scalars.
-        normalization: `length_normalization` of `DecodingOptions`.
+        beam_size: As in `DecodingOptions`, like `n_best` and `early_stopping`.
+        ranking: `Ranking` of the hypotheses; by default that of `DecodingOptions`.
 
     Reference: Wu et al. 2016, section 7 (arXiv:1609.08144).
     """
@@ -72,15 +86,12 @@ class Beam:
     def __init__(
         self,
         beam_size: int,
-        length_penalty: float | KerasTensor = DecodingOptions.length_penalty,
+        ranking: Ranking | None = None,
         n_best: int = DecodingOptions.n_best,
         early_stopping: bool = DecodingOptions.early_stopping,
-        normalization: str = "gnmt",
-        word_penalty: float | KerasTensor = 0.0,
     ):
         self.beams, self.n_best, self.early_stopping = beam_size, n_best, early_stopping
-        self.ranking = length_penalty, normalization, word_penalty
-        self.shrinks = normalization == "marian"
+        self.ranking = ranking or DecodingOptions().ranking
 
     def start(self, constraints, capacity: int) -> BeamState:
         shape = (ops.shape(constraints.max_lengths)[0], self.beams)
@@ -95,146 +106,138 @@ class Beam:
         return BeamState(ops.broadcast_to(ops.where(first, 0.0, NEG_INF), shape), empty)
 
     def choose(self, state: DecodingState, logits, allowed, constraints):
-        end_id, forced = constraints.end_id, constraints.forced_lengths  # forced: [batch]
-        running, beam = state.running[:, :1], state.strategy_state  # running: [batch, 1]
-        changed = constraints.changed_ids
-        log_sums, maxima = log_sums_and_maxima(logits, allowed, changed)  # --> [batch, beams]
-        best = self.extensions(allowed, beam.totals - log_sums, beam, constraints, maxima)
-        if self.shrinks:
-            num_finished = ops.sum(
-                ops.cast(beam.finished.scores > NEG_INF / 2, "int32"), 1, keepdims=True
-            )
-            has_index = ops.arange(2 * self.beams, dtype="int32") < self.beams - num_finished
-            best = best._replace(totals=ops.where(has_index, best.totals, NEG_INF))
-        exists = best.totals > NEG_INF / 2
-        # Forced tokens add nothing to the total: it ranks only the continuation.
-        is_free = ops.expand_dims(state.position >= forced, 1) | ~exists
-        best = best._replace(totals=ops.where(is_free, best.totals, 0.0))
-        tokens, parents, *_ = best  # --> [batch, 2 * beams]
-        token_log_probabilities = _value_at(logits, parents, tokens) - take_rows(log_sums, parents)
-        token_log_probabilities = ops.where(
-            exists, token_log_probabilities, 0.0
-        )  # --> [batch, 2 * beams]
-        position = state.position + 1
-        lengths = ops.maximum(position - forced, 0)  # --> [batch]: of what follows
-        finished = self._finished(state, best, token_log_probabilities, end_id, lengths)
-
-        # The first `beam_size` extensions that do not end continue. A total of NEG_INF is an empty
-        # place.
-        is_running = ops.cast(exists & (best.tokens != end_id), "int32")
-        rank = is_running * 4 * self.beams - ops.arange(is_running.shape[1], dtype="int32")
-        best_indices = ops.top_k(ops.cast(rank, "float32"), self.beams)[1]  # --> [batch, beams]
-        totals = ops.where(
-            take_rows(is_running, best_indices) > 0, take_rows(best.totals, best_indices), NEG_INF
-        )
-        # If no extension is allowed, the running hypotheses stay, without an end.
-        has_extension = running & ops.any(exists, axis=1, keepdims=True)  # --> [batch, 1]
-        totals = ops.where(has_extension, totals, beam.totals)
-        longest = ops.maximum(constraints.max_lengths - forced, lengths)
-        can_win = self._best_possible(totals, lengths, longest, constraints)  # --> [batch]
-        can_win = can_win > finished.scores[:, self.n_best - 1]
-        if self.early_stopping:  # Not all places of finished hypotheses are taken.
-            can_win = can_win & (finished.scores[:, -1] < NEG_INF / 2)
-        is_running_sentence = (position < constraints.max_lengths) & can_win
-        running = has_extension & ops.expand_dims(is_running_sentence, 1)  # --> [batch, 1]
-        newest, parents, token_log_probabilities = (
-            take_rows(array, best_indices) for array in (tokens, parents, token_log_probabilities)
-        )
+        extensions = self._extend(state, logits, allowed, constraints)  # --> [batch, 2 * beams]
+        forced = constraints.forced_lengths
+        lengths = ops.maximum(state.position + 1 - forced, 0)  # --> [batch]: of what follows
+        finished = self._collect_finished(state, extensions, lengths, constraints.end_id)
+        live = self._continue(extensions, constraints.end_id)  # --> [batch, beams]
+        # If no extension is allowed, the live hypotheses stay, without an end.
+        has_extension = ops.any(extensions.exist, axis=1, keepdims=True)
+        has_extension = state.running[:, :1] & has_extension  # --> [batch, 1]
 
         def moved(after, old):
-            return ops.where(
-                ops.reshape(has_extension, (-1, *[1] * (len(old.shape) - 1))), after, old
-            )
+            shape = (-1, *[1] * (len(old.shape) - 1))
+            return ops.where(ops.reshape(has_extension, shape), after, old)
 
-        by_token = _extend(
-            state.token_log_probabilities, parents, token_log_probabilities, state.position
-        )
-        progress = tree.map_structure(lambda tensor: take_rows(tensor, best_indices), best.progress)
+        beam, position = state.strategy_state, state.position
+        live_totals = moved(live.totals, beam.live_totals)  # --> [batch, beams]
+        can_win = self._can_win(live_totals, finished, lengths, constraints)  # --> [batch]
+        is_running = (position + 1 < constraints.max_lengths) & can_win
+        is_running = has_extension & ops.expand_dims(is_running, 1)  # --> [batch, 1]
+        live_ids = _append(state.ids, live.parents, live.tokens, position)
+        by_token = state.token_log_probabilities  # --> [batch, beams, capacity], like `live_ids`
+        live_by_token = _append(by_token, live.parents, live.token_log_probabilities, position)
+        progress = tree.map_structure(moved, live.progress, beam.progress)
         next_state = DecodingState(
-            position,
-            newest,
-            moved(_extend(state.ids, parents, newest, state.position), state.ids),
-            moved(by_token, state.token_log_probabilities),
-            ops.broadcast_to(running, ops.shape(totals)),
-            BeamState(totals, finished, tree.map_structure(moved, progress, beam.progress)),
+            position + 1,
+            live.tokens,
+            moved(live_ids, state.ids),
+            moved(live_by_token, by_token),
+            ops.broadcast_to(is_running, ops.shape(live_totals)),
+            BeamState(live_totals, finished, progress),
             state.cache,
         )
-        return next_state, parents
+        return next_state, live.parents
+
+    def _extend(self, state, logits, allowed, constraints) -> Extensions:
+        """Returns the best extensions of each sentence that have a place, `[batch, 2 * beams]`."""
+        beam = state.strategy_state
+        log_sums, maxima = log_sums_and_maxima(
+            logits, allowed, constraints.changed_ids
+        )  # --> [batch, beams]
+        offsets = beam.live_totals - log_sums
+        best = self.extensions(allowed, offsets, beam, constraints, maxima)
+        num_finished = ops.sum(ops.cast(beam.finished.exist, "int32"), axis=1, keepdims=True)
+        num_places = self.ranking.num_places(self.beams, num_finished)
+        has_place = ops.arange(best.totals.shape[1], dtype="int32") < num_places
+        best = best._replace(totals=ops.where(has_place, best.totals, NEG_INF))
+        # Forced tokens add nothing to the total: it ranks only the continuation.
+        is_forced = ops.expand_dims(state.position < constraints.forced_lengths, 1) & best.exist
+        by_token = _value_at(logits, best.parents, best.tokens) - take_rows(log_sums, best.parents)
+        return best._replace(
+            totals=ops.where(is_forced, 0.0, best.totals),
+            token_log_probabilities=ops.where(best.exist, by_token, 0.0),
+        )
 
     def extensions(self, allowed, offsets, beam: BeamState, constraints, maxima) -> Extensions:
         """Returns the `2 · beam_size` best extensions of each sentence, by `allowed + offsets`.
 
-        Twice the beam size, because at most one extension of each hypothesis ends it. So at least
-        `beam_size` extensions do not end.
+        That is the largest number of places; see `Ranking.num_places`.
         """
         totals, parents, tokens = largest_of_rows(allowed, offsets, 2 * self.beams, maxima)
         parents, tokens = ops.cast(parents, "int32"), ops.cast(tokens, "int32")
         return Extensions(tokens, parents, ops.maximum(totals, NEG_INF))
 
-    def _finished(self, state, best, token_log_probabilities, end_id, lengths):
-        """Returns the finished hypotheses including new ones, `Finished` of `[batch, beams]`."""
+    def _collect_finished(self, state, extensions, lengths, end_id) -> Finished:
+        """Returns the finished hypotheses including new ones, `[batch, beams]`."""
         # An end counts if it is among the best `beam_size`.
-        tokens, parents, totals = (array[:, : self.beams] for array in best[:3])
-        ends_now = state.running[:, :1] & (totals > NEG_INF / 2) & (tokens == end_id)
-        scores = score_of(totals, ops.expand_dims(lengths, 1), *self.ranking)
-        index, token_log_probabilities = state.position, token_log_probabilities[:, : self.beams]
+        best = extensions.first(self.beams)  # --> [batch, beams]
+        ends_now = state.running[:, :1] & best.exist & (best.tokens == end_id)
+        scores = self.ranking.score(best.totals, ops.expand_dims(lengths, 1))
+        by_token = state.token_log_probabilities
         new = Finished(
-            _extend(state.ids, parents, tokens, index),
-            _extend(state.token_log_probabilities, parents, token_log_probabilities, index),
+            _append(state.ids, best.parents, best.tokens, state.position),
+            _append(by_token, best.parents, best.token_log_probabilities, state.position),
             ops.where(ends_now, scores, NEG_INF),
         )
         finished = state.strategy_state.finished
-        all_scores = ops.concatenate(
-            [finished.scores, new.scores], axis=1
-        )  # --> [batch, 2 * beams]
-        return finished.best_with(new, all_scores, self.beams)
+        scores = ops.concatenate([finished.scores, new.scores], axis=1)  # --> [batch, 2 * beams]
+        return finished.best_with(new, scores, self.beams)
 
-    def _best_possible(self, totals, lengths, longest, constraints):
-        """Returns the best score that an unfinished hypothesis can still get, float32 `[batch]`."""
-        best = ops.max(totals, axis=1)
+    def _continue(self, extensions, end_id) -> Extensions:
+        """Returns the first extensions that do not end, which stay live, `[batch, beams]`."""
+        is_live = ops.cast(extensions.exist & (extensions.tokens != end_id), "int32")
+        order = is_live * 4 * self.beams - ops.arange(is_live.shape[1], dtype="int32")
+        indices = ops.top_k(ops.cast(order, "float32"), self.beams)[1]  # --> [batch, beams]
+        live = extensions.at(indices)
+        # A total of NEG_INF is an empty place.
+        is_live = take_rows(is_live, indices) > 0
+        return live._replace(totals=ops.where(is_live, live.totals, NEG_INF))
+
+    def _can_win(self, live_totals, finished, lengths, constraints):
+        """Returns whether a live hypothesis can still become a result, bool `[batch]`."""
+        best = ops.max(live_totals, axis=1)
         exists = best > NEG_INF / 2
+        longest = constraints.max_lengths - constraints.forced_lengths
+        longest = ops.maximum(longest, lengths)
         if constraints.logit_bias is not None:
             # A bias above 0 may raise the total at each further token.
             gain = ops.maximum(ops.max(constraints.logit_bias), 0.0)
             best = best + gain * ops.cast(longest - lengths, "float32")
-        # A score above 0 is best with the smallest penalty, at the next token.
-        exponent, normalization, word_penalty = self.ranking
-        at_end = [score_of(best, n, exponent, normalization) for n in (lengths + 1, longest)]
-        best_scores = ops.maximum(*at_end)
-        if self.shrinks:
-            # The price of all words is also a monotonous function of their number.
-            prices = [score_of(0.0, n, *self.ranking) for n in (lengths + 1, longest)]
-            best_scores = best_scores + ops.maximum(*prices)
-        return ops.where(exists, best_scores, NEG_INF)
+        best_possible = self.ranking.best_possible(best, lengths + 1, longest)
+        best_possible = ops.where(exists, best_possible, NEG_INF)  # --> [batch]
+        can_win = best_possible > finished.scores[:, self.n_best - 1]
+        if self.early_stopping:
+            can_win = can_win & ~finished.exist[:, -1]  # A place for a finished one is empty.
+        return can_win
 
     def returned(self, beam: BeamState, constraints):
-        """Returns which unfinished hypotheses are results if too few end, bool `[batch, beams]`."""
+        """Returns which live hypotheses are results if too few end, bool `[batch, beams]`."""
         # If fewer hypotheses exist than beams, the other beams hold forbidden ids.
-        return beam.totals > NEG_INF / 2
+        return beam.live_totals > NEG_INF / 2
 
     def hypotheses(self, state: DecodingState, constraints) -> Hypotheses:
-        """Returns the finished hypotheses, then the unfinished ones."""
+        """Returns the finished hypotheses, then the live ones."""
         beam, by_token = state.strategy_state, state.token_log_probabilities
         # Lengths are below the limit where no extension was allowed.
-        _, lengths = continuation_of(state.ids, by_token, constraints.forced_lengths)
-        scores = score_of(beam.totals, lengths, *self.ranking)
-        scores = ops.where(self.returned(beam, constraints), scores, NEG_INF)
-        scores, order = ops.top_k(scores, self.beams)  # --> [batch, beams]
-        unfinished = Finished(take_rows(state.ids, order), take_rows(by_token, order), scores)
-        # Ranked between finished hypotheses and empty places; of equal values, `top_k` returns the
-        # first ones.
-        unfinished_rank = ops.full_like(scores, NEG_INF / 2)
-        if self.shrinks:
-            limits = ops.expand_dims(constraints.max_lengths - constraints.forced_lengths, 1)
-            unfinished_rank = ops.where(
-                take_rows(lengths, order) >= limits, scores, unfinished_rank
-            )
-        rank = ops.concatenate([beam.finished.scores, unfinished_rank], axis=1)
-        ids, by_token, scores = beam.finished.best_with(unfinished, rank, self.n_best)
-        exists = ops.expand_dims(scores > NEG_INF / 2, 2)  # --> [batch, n_best, 1]
-        ids, by_token = ops.where(exists, ids, PAD_ID), ops.where(exists, by_token, 0.0)
-        following = continuation_of(ids, by_token, constraints.forced_lengths)
-        return Hypotheses(ids, ops.sum(by_token, axis=2), scores, by_token, *following)
+        forced = constraints.forced_lengths
+        _, lengths = continuation_of(state.ids, by_token, forced)  # --> [batch, beams]
+        live_scores = self.ranking.score(beam.live_totals, lengths)
+        live_scores = ops.where(self.returned(beam, constraints), live_scores, NEG_INF)
+        live_scores, order = ops.top_k(live_scores, self.beams)  # --> [batch, beams]
+        live = Finished(take_rows(state.ids, order), take_rows(by_token, order), live_scores)
+        # Ranked between finished hypotheses and empty places, except where the limit is an end; of
+        # equal values, `top_k` returns the first ones.
+        limits = ops.expand_dims(constraints.max_lengths - forced, 1)
+        ends = self.ranking.ends_at_limit & (take_rows(lengths, order) >= limits)
+        live_rank = ops.where(ends, live_scores, NEG_INF / 2)
+        rank = ops.concatenate([beam.finished.scores, live_rank], axis=1)  # --> [batch, 2 * beams]
+        best = beam.finished.best_with(live, rank, self.n_best)  # --> [batch, n_best]
+        exist = ops.expand_dims(best.exist, 2)  # --> [batch, n_best, 1]
+        ids = ops.where(exist, best.ids, PAD_ID)
+        by_token = ops.where(exist, best.token_log_probabilities, 0.0)
+        following = continuation_of(ids, by_token, forced)
+        return Hypotheses(ids, ops.sum(by_token, axis=2), best.scores, by_token, *following)
 
 
 def _value_at(values, rows, indices):
@@ -244,6 +247,6 @@ def _value_at(values, rows, indices):
     return take_rows(flat, rows * length + indices)[..., 0]
 
 
-def _extend(values, parents, new, position):
+def _append(values, parents, new, position):
     """Returns `values[parents]` with `new` written at `position`."""
     return ops.slice_update(take_rows(values, parents), (0, 0, position), ops.expand_dims(new, 2))

@@ -30,14 +30,13 @@ class ConstrainedBeam(Beam):
     def extensions(self, allowed, offsets, beam: BeamState, constraints, maxima) -> Extensions:
         """Returns the first `2 · beam_size` extensions of each sentence, in `by_bank`'s order."""
         phrases, end_id = Phrases(constraints.phrases), constraints.end_id
-        extensions = phrases.extensions(allowed, offsets, beam.progress, 2 * self.beams, end_id)
-        return Extensions(*extensions)
+        return phrases.extensions(allowed, offsets, beam.progress, 2 * self.beams, end_id)
 
     def returned(self, beam: BeamState, constraints):
         """Returns True for the unfinished hypotheses with the most phrase tokens."""
         exist, phrases = super().returned(beam, constraints), Phrases(constraints.phrases)
         num_met = ops.where(exist, phrases.met_tokens(beam.progress), -1)  # --> [batch, beams]
-        has_ended = beam.finished.scores[:, :1] > NEG_INF / 2
+        has_ended = beam.finished.exist[:, :1]
         num_needed = ops.where(
             has_ended, phrases.num_tokens, ops.max(num_met, axis=1, keepdims=True)
         )
@@ -84,7 +83,7 @@ class Phrases:
         shape = rows, hypotheses, count
         return Progress(ops.zeros((*shape, length), "bool"), ops.zeros(shape, "int32"))
 
-    def extensions(self, allowed, offsets, progress, count: int, end_id: int) -> tuple:
+    def extensions(self, allowed, offsets, progress, count: int, end_id: int) -> Extensions:
         """Returns the first `count` extensions of each row, in the order of `by_bank`.
 
         Candidates are the `count` best tokens of each hypothesis, and the next token of each
@@ -99,7 +98,7 @@ class Phrases:
             end_id: Id that ends a hypothesis.
 
         Returns:
-            Tokens, extended hypotheses, totals and `Progress`, tensors `(rows, count, …)`.
+            `Extensions`, tensors `(rows, count, …)`.
         """
         hypotheses, vocabulary = allowed.shape[1:]
         is_met = self.met_tokens(progress) == self.num_tokens  # --> [rows, hypotheses]
@@ -119,17 +118,14 @@ class Phrases:
         totals = ops.where(is_new, ops.maximum(totals, NEG_INF), NEG_INF)
 
         parents = ops.expand_dims(ops.arange(hypotheses, dtype="int32"), 1)
-        extensions = (
+        tokens, parents, totals = (
             ops.reshape(array, (-1, hypotheses * tokens.shape[2]))
             for array in (tokens, ops.broadcast_to(parents, ops.shape(tokens)), totals)
-        )
-        tokens, parents, totals = extensions  # --> [rows, extensions]
+        )  # --> [rows, extensions]
         progress = Progress(*(take_rows(array, parents) for array in progress))
         progress = self.extended(progress, tokens)
         order = by_bank(totals, self.met_tokens(progress), min(count, totals.shape[1]))
-        arrays = tokens, parents, totals, *progress
-        tokens, parents, totals, *progress = (take_rows(array, order) for array in arrays)
-        return tokens, parents, totals, Progress(*progress)
+        return Extensions(tokens, parents, totals, progress).at(order)
 
     def extended(self, progress: Progress, tokens: KerasTensor) -> Progress:
         """Returns the `Progress` after one more token per hypothesis, int32 `(rows, count)`."""

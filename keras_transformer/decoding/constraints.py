@@ -81,17 +81,18 @@ def constrain(logits, ids, position, constraints: Constraints):
         position: Int scalar: number of tokens of each hypothesis, at most `capacity`.
         constraints: `Constraints`.
     """
-    _, min_lengths, prefixes, logit_bias, ngram_size, forbidden_ids, end_id, _ = constraints
+    ngram_size, prefixes = constraints.no_repeat_ngram_size, constraints.prefixes
     vocabulary = ops.arange(logits.shape[-1], dtype="int32")
     allowed = logits
-    if logit_bias is not None:
-        logit_bias = ops.convert_to_tensor(logit_bias, "float32")
+    if constraints.logit_bias is not None:
+        logit_bias = ops.convert_to_tensor(constraints.logit_bias, "float32")
         allowed = ops.where(logit_bias < NEG_INF / 2, NEG_INF, allowed + logit_bias)
-    for forbidden in forbidden_ids:
+    for forbidden in constraints.forbidden_ids:
         allowed = ops.where(vocabulary == forbidden, NEG_INF, allowed)
-    if min_lengths is not None:
-        too_short = ops.expand_dims(position + 1 < min_lengths, (1, 2))  # --> [batch, 1, 1]
-        allowed = ops.where(too_short & (vocabulary == end_id), NEG_INF, allowed)
+    if constraints.min_lengths is not None:
+        is_too_short = position + 1 < constraints.min_lengths
+        is_too_short = ops.expand_dims(is_too_short, (1, 2))  # --> [batch, 1, 1]
+        allowed = ops.where(is_too_short & (vocabulary == constraints.end_id), NEG_INF, allowed)
     if ngram_size > 0:
         repeated = _repeated(ids, position, ngram_size, logits.shape[-1])
         allowed = ops.where(repeated, NEG_INF, allowed)

@@ -1,19 +1,32 @@
 """Options of decoding, declared once with range, meaning and default; imports no Keras."""
 
+import dataclasses
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal
 
 import pydantic
 
+from keras_transformer.decoding.ranking import RANKINGS, Ranking
 from keras_transformer.errors import InputError
-from keras_transformer.options import FLOAT32, INT32, Int32, check_ids, declared, option
+from keras_transformer.options import (
+    FLOAT32,
+    INT32,
+    Int32,
+    check_ids,
+    option,
+    options_base,
+    options_class,
+)
 
 # sacreBLEU's tokenizers that need no download; `none` splits text only at spaces.
 BleuTokenizer = Literal["13a", "intl", "zh", "char", "none", "ja-mecab", "ko-mecab"]
-LENGTH_MARGIN = 10  # tokens added to the limit of `max_length_ratio`
+FILTERS = {"temperature": "float32", "top_k": "int32", "top_p": "float32"}
+"""Filters of sampling with their types in compiled functions; each sentence may have its own."""
 
 # Minus infinity bans an id.
 _Bias = Annotated[float, pydantic.Field(strict=True, allow_inf_nan=True, lt=FLOAT32)]
+_MAX_LENGTH_RATIO = "as a multiple of the source's, plus 10 without `length_normalization: marian`"
+_SCORES = " ".join(f"{name}: {ranking.meaning}." for name, ranking in RANKINGS.items())
 
 
 def _count(default, meaning, minimum=0):
@@ -24,71 +37,82 @@ def _number(default, meaning):
     return option(default, meaning, ge=0, lt=FLOAT32)
 
 
-def early_stopping() -> Any:
-    """Declares the option for the classes that have it."""
-    return option(
+# Each class below adds options to the class before it. Lists of names are made of their fields.
+
+
+@options_base
+class SearchOptions:
+    """Search options that a run and an export of any format have defaults for."""
+
+    beam_size: int = _count(4, "Beam size; 1 is greedy search.", 1)
+    length_penalty: float = _number(
+        0.6, "Exponent of the GNMT length penalty ((5 + length) / 6)^x."
+    )
+    length_normalization: Literal[tuple(RANKINGS)] = option(  # type: ignore[valid-type]
+        "gnmt", f"Score of a hypothesis. {_SCORES}", strict=None
+    )
+    word_penalty: float = _number(0.0, "Price of each token with `length_normalization: marian`.")
+    max_length_ratio: float | None = option(
+        None,
+        f"Maximum number of tokens of a translation, {_MAX_LENGTH_RATIO}; null: 2.",
+        ge=0,
+        lt=FLOAT32,
+    )
+
+
+@options_base
+class StoppingSearchOptions(SearchOptions):
+    """Search options of exports that search with the stop rules of this package."""
+
+    early_stopping: bool = option(
         True,
         "End the beam search of a sentence when as many hypotheses as the beam size have ended; "
         "false: continue until no other hypothesis can score higher.",
     )
 
 
-def min_length() -> Any:
-    """Declares the option for the classes that have it, like the two functions below."""
-    return _count(0, "Minimum number of tokens of a translation, including EOS.")
+@options_base
+class RunSearchOptions(StoppingSearchOptions):
+    """Search options that a run has defaults for."""
 
-
-def banned_ids() -> Any:
-    return option((), "Ids that are never chosen.", "a list of integers", strict=None)
-
-
-def no_repeat_ngram_size() -> Any:
-    return _count(0, "Size of n-grams, in tokens, that may occur only once; 0: no limit.")
-
-
-# Options of sampling with the values that have no effect.
-_UNUSED = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "seed": 0}
-
-
-def max_length_ratio() -> Any:
-    """Declares the option of runs and exports."""
-    return option(
-        None,
-        "Maximum number of tokens of a translation, as a multiple of the source's, plus 10 without "
-        "`length_normalization: marian`; null: 2.",
-        ge=0,
-        lt=FLOAT32,
+    min_length: int = _count(0, "Minimum number of tokens of a translation, including EOS.")
+    no_repeat_ngram_size: int = _count(
+        0, "Size of n-grams, in tokens, that may occur only once; 0: no limit."
+    )
+    banned_ids: tuple[Int32, ...] = option(
+        (), "Ids that are never chosen.", "a list of integers", strict=None
     )
 
 
-@declared
-class SearchDefaults:
-    """Search options with defaults in each run, which an export fixes."""
-
-    beam_size: int = _count(4, "Beam size; 1 is greedy search.", 1)
-    length_penalty: float = _number(
-        0.6, "Exponent of the GNMT length penalty ((5 + length) / 6)^x."
-    )
-    length_normalization: Literal["gnmt", "length", "marian"] = option(
-        "gnmt",
-        "Score of a hypothesis. gnmt: log-probability / GNMT's length penalty. length: "
-        "log-probability / length^length_penalty, as in Hugging Face's search. marian: "
-        "(log-probability - word_penalty * length) / length^length_penalty, in a beam that shrinks "
-        "with each hypothesis that ends.",
-        strict=None,
-    )
-    word_penalty: float = _number(0.0, "Price of each token with `length_normalization: marian`.")
-
-
-@declared
-class DecodingOptions(SearchDefaults):
+@options_class
+class DecodingOptions(RunSearchOptions):
     """Options of a search; they may be NumPy's numbers and any collections.
 
     Raises:
         InputError: A value is out of range, options contradict each other, or a name is unknown.
     """
 
-    early_stopping: bool = early_stopping()
+    max_length_ratio: float = option(
+        2.0,
+        f"Maximum number of tokens, {_MAX_LENGTH_RATIO}; infinity for any.",
+        "a number of at least 0 and below 2**127, or infinity",
+        ge=0,
+        allow_inf_nan=True,
+    )
+    max_length: int | None = _count(
+        None,
+        "Maximum number of tokens, including EOS; by default the run's `max_target_length`.",
+        1,
+    )
+    min_length_ratio: float = _number(
+        0.0, "Minimum number of tokens, as a multiple of the source's."
+    )
+    allow_unknown: bool = option(False, "Let a translation contain `<unk>`, the unknown token.")
+    logit_bias: tuple[tuple[Int32, _Bias], ...] = option(
+        (),
+        "Numbers that are added to the logits of ids before choosing.",
+        "a dict from ids to numbers",
+    )
     n_best: int = _count(
         1, "Number of translations per sentence: at most the beam size, or any with sampling.", 1
     )
@@ -108,31 +132,6 @@ class DecodingOptions(SearchDefaults):
         "an integer of at least -2**31 and below 2**31, or a list of them",
         strict=None,
     )
-    min_length: int = min_length()
-    max_length: int | None = _count(
-        None,
-        "Maximum number of tokens, including EOS; by default the run's `max_target_length`.",
-        1,
-    )
-    min_length_ratio: float = _number(
-        0.0, "Minimum number of tokens, as a multiple of the source's."
-    )
-    max_length_ratio: float = option(
-        2.0,
-        "Maximum number of tokens, as a multiple of the source's, plus 10 without "
-        "`length_normalization: marian`; infinity for any.",
-        "a number of at least 0 and below 2**127, or infinity",
-        ge=0,
-        allow_inf_nan=True,
-    )
-    banned_ids: tuple[Int32, ...] = banned_ids()
-    allow_unknown: bool = option(False, "Let a translation contain `<unk>`, the unknown token.")
-    logit_bias: tuple[tuple[Int32, _Bias], ...] = option(
-        (),
-        "Numbers that are added to the logits of ids before choosing.",
-        "a dict from ids to numbers",
-    )
-    no_repeat_ngram_size: int = no_repeat_ngram_size()
 
     @pydantic.field_validator("*", mode="before")
     @classmethod
@@ -153,11 +152,11 @@ class DecodingOptions(SearchDefaults):
             received = f"n_best={self.n_best}, beam_size={self.beam_size}"
             raise InputError(f"{rule} Received: {received}.")
         if not self.sampling:
-            for name in ("temperature", "top_k", "top_p", "seed"):
-                if (value := getattr(self, name)) != _UNUSED[name]:
+            for name in ("seed", *FILTERS):
+                if (value := getattr(self, name)) != getattr(DecodingOptions, name):
                     rule = f"`{name}` needs `sampling=True`: a search does not sample."
                     raise InputError(f"{rule} Received: {name}={value!r}.")
-        if self.word_penalty and self.length_normalization != "marian":
+        if self.word_penalty and not self.ranking_class.has_word_penalty:
             rule = "`word_penalty` needs `length_normalization: marian`."
             raise InputError(f"{rule} Received: word_penalty={self.word_penalty}.")
         # Infinity has its own meaning; a number beyond float32 would silently become infinity.
@@ -172,9 +171,19 @@ class DecodingOptions(SearchDefaults):
         return self.n_best if self.sampling else self.beam_size
 
     @property
+    def ranking_class(self) -> type[Ranking]:
+        """Class of the ranking that `length_normalization` names."""
+        return RANKINGS[self.length_normalization]
+
+    @property
+    def ranking(self) -> Ranking:
+        """Ranking of hypotheses, with Python's numbers."""
+        return self.ranking_class.of(self)
+
+    @property
     def length_margin(self) -> int:
         """Number of tokens added to the limit of `max_length_ratio`."""
-        return 0 if self.length_normalization == "marian" else LENGTH_MARGIN
+        return self.ranking_class.length_margin
 
     @property
     def stops_early(self) -> bool:
@@ -198,33 +207,31 @@ class DecodingOptions(SearchDefaults):
         check_ids("logit_bias", dict(self.logit_bias), vocabulary_size)
 
 
+def _names(options):
+    return tuple(field.name for field in dataclasses.fields(options))
+
+
+RANKING_OPTIONS = ("length_penalty", "length_normalization", "word_penalty")
+"""Options of a `Ranking`."""
+RUN_DEFAULTS = _names(RunSearchOptions)
+"""Options that a run has defaults for."""
+
+
+def exported_search_options(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the search options in an export's options or manifest; null means the default."""
+    names = _names(StoppingSearchOptions)
+    return {name: values[name] for name in names if values.get(name) is not None}
+
+
+def run_search_options(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the search options among a run's defaults, without constraints of no effect."""
+    options = exported_search_options(values)
+    return {name: values[name] for name in RUN_DEFAULTS if name in options or values[name]}
+
+
 def without_excluded(defaults: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the defaults that options allow: only Marian's ranking has a `word_penalty`."""
-    is_other_ranking = options.get("length_normalization") not in (None, "marian")
-    excluded = ("word_penalty",) if is_other_ranking else ()
+    """Returns the defaults that options allow: only some rankings have a `word_penalty`."""
+    names = [name for name, ranking in RANKINGS.items() if ranking.has_word_penalty]
+    is_excluded = options.get("length_normalization") not in (None, *names)
+    excluded = ("word_penalty",) if is_excluded else ()
     return {name: value for name, value in defaults.items() if name not in excluded}
-
-
-def length_penalty(length: Any, exponent: float) -> Any:
-    """Computes the length penalty `((5 + length) / 6)^exponent` of a number of tokens with EOS.
-
-    Larger exponents favour longer hypotheses. Takes a number or an array of floats.
-    Reference: Wu et al. 2016, equation 14 (arXiv:1609.08144).
-    """
-    return ((5.0 + length) / 6.0) ** exponent
-
-
-def hypothesis_score(
-    log_probability: Any,
-    length: Any,
-    exponent: float,
-    normalization: str = "gnmt",
-    word_penalty: Any = 0.0,
-) -> Any:
-    """Computes the score of a hypothesis by `length_normalization` of `DecodingOptions`.
-
-    Takes numbers or arrays of floats; the length is at least 1 except with `"gnmt"`.
-    """
-    if normalization == "gnmt":
-        return log_probability / length_penalty(length, exponent)
-    return (log_probability - word_penalty * length) / length**exponent

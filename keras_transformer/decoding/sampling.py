@@ -5,7 +5,8 @@ from keras import KerasTensor, ops
 
 from keras_transformer.decoding.loop import DecodingState
 from keras_transformer.decoding.options import DecodingOptions
-from keras_transformer.decoding.results import NEG_INF, Hypotheses, continuation_of, score_of
+from keras_transformer.decoding.ranking import GNMTRanking, Ranking
+from keras_transformer.decoding.results import NEG_INF, Hypotheses, continuation_of
 from keras_transformer.decoding.selection import first_argmax
 from keras_transformer.ids import PAD_ID
 
@@ -16,17 +17,16 @@ _PARITY = 0x1BD11BDA
 
 
 class Greedy:
-    """Extends each sentence by its most probable token; the penalty changes only the score."""
+    """Extends each sentence by its most probable token; the ranking changes only the score.
+
+    Args:
+        ranking: `Ranking`; by default the score is the log-probability.
+    """
 
     beams = 1
 
-    def __init__(
-        self,
-        length_penalty: float | KerasTensor = 0.0,
-        normalization: str = "gnmt",
-        word_penalty: float | KerasTensor = 0.0,
-    ):
-        self.ranking = length_penalty, normalization, word_penalty
+    def __init__(self, ranking: Ranking | None = None):
+        self.ranking = ranking or GNMTRanking(0.0)
 
     def start(self, constraints, capacity: int) -> tuple:
         return ()
@@ -58,7 +58,7 @@ class Greedy:
     def hypotheses(self, state: DecodingState, constraints) -> Hypotheses:
         ids, by_token = state.ids, state.token_log_probabilities
         following, lengths = continuation_of(ids, by_token, constraints.forced_lengths)
-        scores = score_of(following, lengths, *self.ranking)
+        scores = self.ranking.score(following, lengths)
         return Hypotheses(ids, ops.sum(by_token, axis=2), scores, by_token, following, lengths)
 
 
@@ -73,7 +73,7 @@ class Sampling(Greedy):
         seeds: Int32 `(batch,)`.
         num_samples: Number of samples per sentence.
         temperature: As in `DecodingOptions`, like `top_k` and `top_p`.
-        *ranking: Arguments of `Greedy`.
+        ranking: As in `Greedy`.
 
     Reference: Holtzman et al. 2020 (arXiv:1904.09751), top-p.
     """
@@ -85,11 +85,9 @@ class Sampling(Greedy):
         temperature: float | KerasTensor = DecodingOptions.temperature,
         top_k: int | KerasTensor = DecodingOptions.top_k,
         top_p: float | KerasTensor = DecodingOptions.top_p,
-        length_penalty: float | KerasTensor = 0.0,
-        normalization: str = "gnmt",
-        word_penalty: float | KerasTensor = 0.0,
+        ranking: Ranking | None = None,
     ):
-        super().__init__(length_penalty, normalization, word_penalty)
+        super().__init__(ranking)
         self.seeds, self.beams = seeds, num_samples
         filters = temperature, top_k, top_p
         # A value for each sentence broadcasts over its samples and the vocabulary.

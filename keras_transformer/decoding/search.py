@@ -12,7 +12,8 @@ from keras_transformer.decoding.beam import Beam
 from keras_transformer.decoding.constrained_beam import ConstrainedBeam
 from keras_transformer.decoding.constraints import Constraints, length_limits, to_count
 from keras_transformer.decoding.loop import DecodingState, StepBody, pad_tokens
-from keras_transformer.decoding.options import LENGTH_MARGIN, DecodingOptions
+from keras_transformer.decoding.options import DecodingOptions
+from keras_transformer.decoding.ranking import LENGTH_MARGIN
 from keras_transformer.decoding.results import NEG_INF, Hypotheses
 from keras_transformer.decoding.sampling import Greedy, Sampling
 from keras_transformer.errors import InputError
@@ -22,7 +23,6 @@ from keras_transformer.options import check_ids
 
 FIRST_CAPACITY = 32  # tokens of the first loop of a search
 _CAPACITY_MULTIPLE = 16
-_INTEGERS = ("top_k", "min_length", "max_length")
 Tensor: TypeAlias = np.ndarray | KerasTensor
 WrapBody: TypeAlias = Callable[[StepBody], StepBody]
 
@@ -68,13 +68,23 @@ def search_arguments(
         ratio, margin = 0.0, 2**24  # above any `max_length`, and exact in float32
     if options.sampling and seeds is None:
         seeds = ops.full((ops.shape(source_ids)[0],), options.seed, "int32")
-    values = vars(options) | {"max_length_ratio": ratio, "max_length_margin": margin}
-    values["max_length"] = options.resolve_max_length(max_length)
-    numbers = {
-        name: (np.int32 if name in _INTEGERS else np.float32)(values[name])
-        for name in SearchArguments._fields[5:]
-    }
-    return SearchArguments(source_ids, seeds, prefixes, logit_bias, phrases, **numbers)
+    return SearchArguments(
+        source_ids,
+        seeds,
+        prefixes,
+        logit_bias,
+        phrases,
+        length_penalty=np.float32(options.length_penalty),
+        word_penalty=np.float32(options.word_penalty),
+        temperature=np.float32(options.temperature),
+        top_p=np.float32(options.top_p),
+        min_length_ratio=np.float32(options.min_length_ratio),
+        max_length_ratio=np.float32(ratio),
+        max_length_margin=np.float32(margin),
+        top_k=np.int32(options.top_k),
+        min_length=np.int32(options.min_length),
+        max_length=np.int32(options.resolve_max_length(max_length)),
+    )
 
 
 class SearchModel:
@@ -113,8 +123,11 @@ class SearchModel:
         """Returns the cache with capacity for `capacity` steps, if `is_extendable`."""
         raise NotImplementedError
 
-    def step_weights(self, one_row: bool = False, kept: bool = False) -> Any:
-        """Lays weights out for a loop of steps; None to use the weights as they are."""
+    def step_weights(self, one_row: bool = False, cached: bool = False) -> Any:
+        """Prepares weights for a loop of steps; None to use the weights as they are.
+
+        `one_row`: a step has one hypothesis of one sentence. `cached`: many loops use the result.
+        """
         return None
 
     def step_function(self, weights: Any = None) -> loop.Step:
@@ -323,17 +336,16 @@ def score_targets(model, source_ids, target_ids):
 
 def _strategy(options, arguments):
     has_phrases = arguments.phrases is not None
-    rule = options.length_normalization, arguments.word_penalty
+    ranking = options.ranking_class.of(arguments)
     if has_phrases and options.sampling:
         raise InputError("`phrases` are only for a beam search. Received: sampling=True.")
     if options.sampling:
         filters = arguments.temperature, arguments.top_k, arguments.top_p
-        return Sampling(arguments.seeds, options.n_best, *filters, arguments.length_penalty, *rule)
+        return Sampling(arguments.seeds, options.n_best, *filters, ranking)
     if options.beam_size == 1 and not has_phrases:
-        return Greedy(arguments.length_penalty, *rule)
+        return Greedy(ranking)
     strategy_class = ConstrainedBeam if has_phrases else Beam
-    sizes = options.beam_size, arguments.length_penalty, options.n_best
-    return strategy_class(*sizes, options.stops_early, *rule)
+    return strategy_class(options.beam_size, ranking, options.n_best, options.stops_early)
 
 
 def _constraints(model, options, arguments):

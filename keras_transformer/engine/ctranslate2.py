@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from keras_transformer.decoding.options import DecodingOptions, hypothesis_score, without_excluded
-from keras_transformer.engine import inputs
-from keras_transformer.engine.engine import (
-    Engine,
-    search_of,
-    with_alternatives,
+from keras_transformer.decoding.options import (
+    DecodingOptions,
+    exported_search_options,
+    without_excluded,
 )
+from keras_transformer.engine import inputs
+from keras_transformer.engine.engine import Engine, with_alternatives
 from keras_transformer.engine.manifest import load_tokenizers, opened_export
 from keras_transformer.engine.translation import Translation, translation_of
 from keras_transformer.errors import InputError, first_line, require
@@ -193,12 +193,12 @@ class CTranslate2Engine(Engine):
             max_input_length=0,
             **_batches(batch_size),
         )
-        results = []
+        results, ranking = [], decoding_options.ranking
         for text, scores, ids, source in zip(texts, scored, target_ids, source_ids, strict=True):
             # CTranslate2 adds EOS, which ids may lack.
             by_token = scores.log_probs[: len(ids)]
             result = translation_of(text, 0.0, by_token, ids, source, self._tokenizers)
-            score = _score(result.log_probability, len(ids), decoding_options)
+            score = ranking.score(result.log_probability, len(ids))
             results.append(dataclasses.replace(result, score=score))
         return results
 
@@ -213,7 +213,7 @@ class CTranslate2Engine(Engine):
         self.check_fixed(options, self.search_options)
         values = {"beam_size": beam_size, "length_penalty": length_penalty, **options}
         values = {name: value for name, value in values.items() if value is not None}
-        defaults = without_excluded(search_of(self.manifest), values)
+        defaults = without_excluded(exported_search_options(self.manifest), values)
         decoding_options = DecodingOptions(**{**defaults, **values, "n_best": n_best})
         decoding_options.check_ids(self.target_tokenizer.vocabulary_size)
         return decoding_options
@@ -321,14 +321,14 @@ class CTranslate2Engine(Engine):
 
     def _ranked(self, result, totals, source, prefix, decoding_options):
         """Returns the best hypothesis, with up to `n_best - 1` alternatives."""
-        hypotheses = []
+        hypotheses, ranking = [], decoding_options.ranking
         for tokens, (total, following) in zip(result.hypotheses, totals, strict=True):
             ids = tuple(self._target_ids[token] for token in tokens)
             length = len(ids) - len(prefix)
             hypotheses.append(
                 Translation(
                     self.target_tokenizer.detokenize(ids),
-                    _score(following, length, decoding_options),
+                    ranking.score(following, length),
                     total,
                     tokens=tuple(tokens),
                     ids=ids,
@@ -338,11 +338,10 @@ class CTranslate2Engine(Engine):
                 )
             )
         if not decoding_options.sampling:
-            # Hypotheses that end come before hypotheses that the limit cut, except in Marian.
-            is_marian = decoding_options.length_normalization == "marian"
+            # Hypotheses that end come first. A hypothesis without an end has reached its limit.
             hypotheses.sort(
                 key=lambda hypothesis: (
-                    not is_marian and hypothesis.ids[-1:] != (EOS_ID,),
+                    not ranking.ends_at_limit and hypothesis.ids[-1:] != (EOS_ID,),
                     -hypothesis.score,
                 )
             )
@@ -394,12 +393,6 @@ def _length_limit(source_length, options):
     """
     ratio = options.max_length_ratio
     return math.inf if ratio == math.inf else int(ratio * source_length) + options.length_margin
-
-
-def _score(log_probability, length, options):
-    names = "length_penalty", "length_normalization", "word_penalty"
-    ranking = (getattr(options, name) for name in names)
-    return hypothesis_score(log_probability, max(length, 1), *ranking)
 
 
 def _batches(batch_size):

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from keras_transformer.decoding.options import DecodingOptions
+from keras_transformer.decoding.options import DecodingOptions, exported_search_options
 from keras_transformer.engine.inputs import LONG_INPUT, checked_texts
 from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError, did_you_mean
@@ -83,7 +83,8 @@ class Engine(abc.ABC):
     def fixed_options(self) -> dict[str, Any]:
         """Values of the options that the engine does not take."""
         call_options = {"alignment": False, "target_prefixes": None, "phrases": None}
-        return {**vars(DecodingOptions()), **call_options, **search_of(self.manifest or {})}
+        exported_options = exported_search_options(self.manifest or {})
+        return {**vars(DecodingOptions()), **call_options, **exported_options}
 
     def check_fixed(self, options: Mapping[str, Any], free_names: Collection[str] = ()) -> None:
         """Raises `InputError` for an option not in `free_names`, except at its fixed value."""
@@ -119,14 +120,6 @@ def long_input_of_commands(engine: Engine) -> str:
     if engine.labels is not None or engine.turns is not None:
         way = "truncate"
     return way if way in engine.long_inputs else engine.long_inputs[0]
-
-
-def search_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options of the search that an export was made with."""
-    names = ["beam_size", "length_penalty", "length_normalization", "word_penalty"]
-    names += ["early_stopping", "max_length_ratio"]
-    # Exports of version 0.2 lack some of them; null means the default.
-    return {name: manifest[name] for name in names if manifest.get(name) is not None}
 
 
 def encoded(name: str, texts: Sequence[str]) -> list[bytes]:

@@ -6,11 +6,11 @@ import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from keras_transformer import quiet
+from keras_transformer import imports
 from keras_transformer.engine.engine import (
     Engine,
     encoded,
@@ -59,10 +59,7 @@ class LiteRTEngine(Engine):
 
     def __init__(self, path: str | os.PathLike, threads: int = 2):
         path = Path(path)
-        # In 0.2 the file from ids to ids had another name, next to a file that took text.
-        names = ("model_ids.tflite", MODEL_FILE)
-        files = [path / name for name in names if (path / name).is_file()]
-        self.path = (files or [path / MODEL_FILE])[0] if path.is_dir() else path
+        self.path = path / MODEL_FILE if path.is_dir() else path
         check_positive(threads=threads)
         self._threads = threads
         if not self.path.is_file():
@@ -145,13 +142,6 @@ class LiteRTEngine(Engine):
         calls = [functools.partial(call, interpreter) for interpreter in interpreters]
         translations = in_batches([len(row) for row in sources], batch_size, calls)
         return [Translation.joined([translations[index] for index in indices]) for indices in parts]
-
-    @property
-    def fixed_options(self) -> dict[str, Any]:
-        """Values of the options that the export was made with."""
-        # Exports of version 0.2 have only the exact stop rule.
-        early_stopping = self.manifest.get("early_stopping", False)
-        return {**super().fixed_options, "early_stopping": early_stopping}
 
     def _search(self, beam_size, n_best):
         manifest = self.manifest
@@ -251,7 +241,7 @@ class SharedInterpreter:
 def _load(content, path, threads):
     litert = require("ai_edge_litert.interpreter", "LiteRT", "litert")
     try:
-        with quiet.stderr_kept_back():
+        with imports.stderr_kept_back():
             loaded = litert.Interpreter(model_content=content, num_threads=threads)
             # Now, so that LiteRT does not print the name of its delegate in the first call.
             loaded.allocate_tensors()

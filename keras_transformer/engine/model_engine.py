@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_transformer.decoding.options import DecodingOptions
 from keras_transformer.decoding.programs import Compiled
-from keras_transformer.decoding.results import NEG_INF, Hypotheses, score_of
+from keras_transformer.decoding.results import NEG_INF, Hypotheses
 from keras_transformer.engine import inputs
 from keras_transformer.engine.engine import Engine, LabelEngine
 from keras_transformer.engine.inputs import bucket, length_buckets
@@ -34,7 +34,7 @@ class ModelEngine(Engine):
             model's learned positions is a further limit.
         max_target_length: Maximum number of tokens of a translation, likewise.
         frozen: Whether the model's weights will not change any more. The decoder's weights are then
-            laid out once, in a second copy in memory.
+            prepared once for decoding steps, in a second copy in memory.
         workers: Number of batches of a call that are decoded at once.
         turns: Rule that joins the turns of a source, where sources are conversations. The model
             reads as many turns as it was trained on.
@@ -166,7 +166,7 @@ class ModelEngine(Engine):
             batch_size: Maximum number of pairs in one call of the compiled model.
             alignment: Whether each `Translation` gets its alignment.
         """
-        self._options(  # Checks them.
+        search_options = self._options(
             length_penalty=length_penalty,
             length_normalization=length_normalization,
             word_penalty=word_penalty,
@@ -197,8 +197,7 @@ class ModelEngine(Engine):
             translation = translation_of(text, 0.0, by_token, target, source, self._tokenizers)
             results.append(dataclasses.replace(translation, alignment=alignment_of_pair))
         totals = np.array([result.log_probability for result in results], "float32")
-        rule = length_penalty, length_normalization, word_penalty
-        scores = np.asarray(score_of(totals, lengths, *rule)).tolist()
+        scores = np.asarray(search_options.ranking.score(totals, lengths)).tolist()
         return [
             dataclasses.replace(result, score=score)
             for result, score in zip(results, scores, strict=True)
@@ -432,15 +431,15 @@ def best_translation(hypotheses: Hypotheses, source: Sequence[int], tokenizers) 
     ids = [row[: np.max(np.flatnonzero(row), initial=-1) + 1].tolist() for row in hypotheses.ids]
     texts = tokenizers[1].detokenize(ids)
     translations = []
-    for text, row, columns in zip(texts, ids, zip(*hypotheses, strict=True), strict=True):
-        _, _, score, by_token, following, length = columns
-        by_token = by_token[: len(row)].tolist()
-        translation = translation_of(text, float(score), by_token, row, source, tokenizers)
-        if length < np.count_nonzero(row):  # It has a target prefix.
+    hypotheses_of_beam = map(Hypotheses._make, zip(*hypotheses, strict=True))
+    for text, row, hypothesis in zip(texts, ids, hypotheses_of_beam, strict=True):
+        by_token, score = hypothesis.token_log_probabilities[: len(row)], float(hypothesis.scores)
+        translation = translation_of(text, score, by_token.tolist(), row, source, tokenizers)
+        if hypothesis.continuation_lengths < np.count_nonzero(row):  # It has a target prefix.
             translation = dataclasses.replace(
                 translation,
-                continuation_log_probability=float(following),
-                continuation_length=int(length),
+                continuation_log_probability=float(hypothesis.continuation_log_probabilities),
+                continuation_length=int(hypothesis.continuation_lengths),
             )
         translations.append(translation)
     best, *alternatives = translations

@@ -26,27 +26,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
-from keras_transformer.decoding.options import (
-    SearchDefaults,
-    banned_ids,
-    early_stopping,
-    max_length_ratio,
-    min_length,
-    no_repeat_ngram_size,
-)
+from keras_transformer.decoding.options import RunSearchOptions, run_search_options
+from keras_transformer.engine.upgrade import upgraded_sections
 from keras_transformer.errors import InputError, first_line
-from keras_transformer.files import (
-    check_file,
-    escape_field,
-    iterate_lines,
-    replaced_file,
-    unescape_field,
-    write_whole,
-)
-from keras_transformer.options import Int32, declared, option, received, validated
-from keras_transformer.owned_folder import OwnedFolder
+from keras_transformer.files import OwnedFolder, replaced_file, write_whole
+from keras_transformer.options import option, options_class, parse_options, received
+from keras_transformer.reading import check_file, escape_field, iterate_lines, unescape_field
 from keras_transformer.text import Labels, Tokenizer
-from keras_transformer.text.dialog import Turns
+from keras_transformer.text.dialog import Turns, turns_of
 
 SAMPLE_PAIRS = 300
 """Maximum number of pairs in `samples.tsv`."""
@@ -56,30 +43,20 @@ _WHERE = ("again.", "today.", "with a friend.", "near the big river?", "and then
 SENTENCES = tuple(map(" ".join, itertools.product(_WHO, _DOES, _WHERE)))
 """Texts to verify an export with, where a run has no sample pairs."""
 
-FILES = re.compile(
-    r"(recipe\.yaml|(source_|target_)?tokenizer\.model|labels\.json|data\.json|model\.keras|history\.csv"
+# Paths of a run's files. A user may have a `recipe.yaml`, so a tokenizer marks a run.
+_FILES = (
+    r"recipe\.yaml|(source_|target_)?tokenizer\.model|labels\.json|data\.json|model\.keras|history\.csv"
     r"|samples\.(tsv|txt)|bad_batch\.json|metrics\.json|checkpoints/(epoch|best)-\d+\.(keras|npz)"
     r"|checkpoints/base\.keras|checkpoints/step-\d+-\d+\.(keras|npz|json)"
-    r"|tensorboard/(train|validation|attention)/events\.out\.tfevents\.[^/]*)"
+    r"|tensorboard/(train|validation|attention)/events\.out\.tfevents\.[^/]*"
 )
-"""Paths of a run's files."""
-# Files that `RunFiles.write_start` writes before the recipe.
-_WRITTEN_FIRST = re.compile(
-    r"(source_|target_)?tokenizer\.model|labels\.json|data\.json|samples\.tsv"
-)
-PARTIAL = re.compile(r"(^|/)\.([^/]*)\.partial(\.[^/]*)$")
-"""Names of files while they are written."""
+_MARKER = "*tokenizer.model"
 
 
-@declared
-class DecodingSection(SearchDefaults):
+@options_class
+class DecodingSection(RunSearchOptions):
     """Defaults of `translate`, `evaluate` and `export`."""
 
-    early_stopping: bool = early_stopping()
-    max_length_ratio: float | None = max_length_ratio()
-    min_length: int = min_length()
-    no_repeat_ngram_size: int = no_repeat_ngram_size()
-    banned_ids: tuple[Int32, ...] = banned_ids()
     max_source_length: int = option(
         512,
         "Maximum number of source tokens; longer texts raise an error, are split or truncated.",
@@ -95,23 +72,7 @@ class DecodingSection(SearchDefaults):
     @property
     def search(self) -> dict[str, Any]:
         """Search options of `translate` by their names."""
-        names = ["beam_size", "length_penalty", "early_stopping"]
-        names += ["length_normalization", "word_penalty"]
-        options = {name: getattr(self, name) for name in names}
-        if self.max_length_ratio is not None:
-            options["max_length_ratio"] = self.max_length_ratio
-        for name in ("min_length", "no_repeat_ngram_size", "banned_ids"):
-            if value := getattr(self, name):
-                options[name] = value
-        return options
-
-    def engine_options(self, turns: Turns | None) -> dict[str, Any]:
-        """Returns arguments of the model's engine: limits of lengths, and the rule for turns."""
-        limits: dict[str, Any] = {
-            "max_source_length": self.max_source_length,
-            "max_target_length": self.max_target_length,
-        }
-        return limits if turns is None else {**limits, "turns": turns}
+        return run_search_options(vars(self))
 
 
 class RunFiles:
@@ -171,27 +132,38 @@ class RunFiles:
         Raises:
             InputError: An option in the recipe's section `decoding` is invalid.
         """
-        return validated(DecodingSection, self._section("decoding"), f"{self.recipe_file}: ")
+        return parse_options(DecodingSection, self._section("decoding"), f"{self.recipe_file}: ")
 
     def turns(self) -> Turns | None:
         """Returns the rule that joins the turns of a source, where sources are conversations."""
         separator = self._section("text").get("turn_separator")
-        if separator is None:
-            return None
-        return Turns(separator, self._section("data").get("context_turns"))
+        return turns_of(separator, self._section("data").get("context_turns"))
 
     def longest_trained(self) -> int:
         """Returns the maximum number of tokens of the texts that the model was trained on."""
         return self._section("data").get("max_length", self.decoding().max_source_length)
 
+    def sections(self) -> dict[str, Any]:
+        """Returns the sections of the recipe without options of earlier versions."""
+        return upgraded_sections(read_sections(self.recipe_file), self.path)
+
     def _section(self, name):
-        return section_of(read_sections(self.recipe_file), name, self.recipe_file)
+        return section_of(self.sections(), name, self.recipe_file)
+
+    def engine_options(self) -> dict[str, Any]:
+        """Returns arguments of the model's engine: limits of lengths, and the rule for turns."""
+        decoding, turns = self.decoding(), self.turns()
+        limits: dict[str, Any] = {
+            "max_source_length": decoding.max_source_length,
+            "max_target_length": decoding.max_target_length,
+        }
+        return limits if turns is None else {**limits, "turns": turns}
 
     def engine(self):
         """Returns the engine with the run's model, tokenizers and limits."""
         from keras_transformer.engine.model_engine import engine_of
 
-        options, model = self.decoding().engine_options(self.turns()), self.model()
+        options, model = self.engine_options(), self.model()
         try:
             return engine_of(model, *self.tokenizers(), frozen=True, **options)
         except InputError as error:
@@ -221,44 +193,24 @@ class RunFiles:
         lines = ("\t".join(map(escape_field, pair)) + "\n" for pair in pairs)
         write_whole(self.sample_pairs_file, "".join(lines))
 
-    def is_half_made(self) -> bool:
-        """Returns whether `write_start` was interrupted here, or nothing was written yet."""
-        paths = (path for path in self.path.rglob("*") if not path.is_dir())
-        files = {path.relative_to(self.path).as_posix() for path in paths}
-        files -= {".lock", ".recipe.partial.yaml"}
-        if not self.path.is_dir() or files and not self.checkpoints.is_dir():
-            return False
-        return all(_WRITTEN_FIRST.fullmatch(PARTIAL.sub(r"\1\2\3", file)) for file in files)
-
     def owned(self) -> OwnedFolder:
         """Returns the folder with the rule which files a run made; other files are preserved."""
-        # Without a tokenizer, `recipe.yaml` may be a user's own file.
-        is_run = any(self.path.glob("*tokenizer*.model"))
-
-        def owns(path):
-            return is_run and bool(FILES.fullmatch(PARTIAL.sub(r"\1\2\3", path)))
-
-        return OwnedFolder(self.path, self.recipe_file.name, owns)
+        return OwnedFolder(self.path, _MARKER, _FILES)
 
     @contextlib.contextmanager
-    def replaced(self, overwrite: bool, check: Callable[[], object]) -> Iterator[Self]:
+    def replaced(self, check: Callable[[], object]) -> Iterator[Self]:
         """Gives a run in a temporary folder, whose files become this run when the block succeeds.
 
-        An earlier run stays whole until then; see `OwnedFolder.exchanged` for the arguments.
+        An earlier run stays whole until then. The caller holds the lock of `owned`. `check` raises
+        `InputError` if the folder may not be replaced.
         """
-        with self.owned().exchanged(overwrite, check) as folder:
+        with self.owned().replaced(check) as folder:
             yield type(self)(folder)
-
-    def _holds_other_files(self):
-        """Returns whether the folder is neither empty nor a run."""
-        is_run = self.recipe_file.is_file() and any(self.path.glob("*tokenizer*.model"))
-        return self.path.is_dir() and any(self.path.iterdir()) and not is_run
 
     def check_replaceable(
         self,
         overwrite: bool,
         inputs: Mapping[str, str | os.PathLike | None],
-        half_made: bool = False,
         other_options: str = "",
     ) -> None:
         """Checks that a new run may use the folder: it is missing, empty or may be overwritten.
@@ -266,18 +218,11 @@ class RunFiles:
         Args:
             overwrite: Whether an existing run is replaced, if its folder holds nothing else.
             inputs: Input files of the new run, by their names in messages.
-            half_made: Whether the files of an interrupted `write_start` are replaced.
             other_options: Options of the command that help, other than `--overwrite`.
 
         Raises:
             InputError: The folder may not be replaced.
         """
-        overwrite = overwrite or (half_made and self.is_half_made())
-        if not overwrite and self._holds_other_files():
-            raise InputError(
-                f"{self.path}: exists already and is not a run. Give another --output, a folder "
-                "that is empty or does not exist."
-            )
         self.owned().check_replaceable(overwrite, other_options)
         for name, file in inputs.items():
             if file and pathlib.Path(file).resolve().is_relative_to(self.path.resolve()):

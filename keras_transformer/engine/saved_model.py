@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_transformer.decoding.options import DecodingOptions
+from keras_transformer.decoding.options import FILTERS, DecodingOptions
 from keras_transformer.engine.engine import (
     Engine,
     LabelEngine,
@@ -31,6 +31,10 @@ IDS = "ids"
 """The subfolder with the SavedModel from ids to ids."""
 
 
+SAMPLING_INPUTS = {"seed": "int32", **FILTERS}
+"""Types of the inputs of `sample` in addition to the text."""
+
+
 _TEXT = {"text": ("string", 1)}
 
 
@@ -40,10 +44,7 @@ INPUTS = {
     "beam": _TEXT,
     "sample": {
         **_TEXT,
-        "seed": ("int32", 1),
-        "temperature": ("float32", 1),
-        "top_k": ("int32", 1),
-        "top_p": ("float32", 1),
+        **{name: (dtype, 1) for name, dtype in SAMPLING_INPUTS.items()},
     },
     "score": {"source": ("string", 1), "target": ("string", 1)},
     "align": _TEXT,
@@ -76,7 +77,7 @@ class SavedModelEngine(Engine):
 
     noun = "a SavedModel"
     long_inputs = ("truncate",)  # The graph truncates longer texts.
-    search_options = ("seed", "temperature", "top_k", "top_p")
+    search_options = tuple(SAMPLING_INPUTS)
 
     def __init__(self, folder: str | os.PathLike):
         noun = "a SavedModel"
@@ -139,7 +140,7 @@ class SavedModelEngine(Engine):
         if sampling:
             count = len(inputs["text"])
             inputs["seed"] = one_for_each("seed", decoding_options.seed, count)
-            for option in ("temperature", "top_k", "top_p"):
+            for option in FILTERS:
                 inputs[option] = [getattr(decoding_options, option)] * count
         rows = self._call(name, inputs, batch_size)
         return [to_translation(row, n_best) for row in rows]
@@ -177,10 +178,7 @@ class SavedModelEngine(Engine):
     @property
     def fixed_options(self) -> dict[str, Any]:
         """Values of the options that the export was made with."""
-        # Exports of version 0.2 have only the exact stop rule.
-        early_stopping = self.manifest.get("early_stopping", False)
-        graph_options = {"early_stopping": early_stopping, "long_input": "truncate"}
-        return {**super().fixed_options, **graph_options}
+        return {**super().fixed_options, "long_input": "truncate"}
 
     def _signature_for(self, beam_size, length_penalty, n_best, alignment, sampling):
         """Returns the name of the signature for these options."""

@@ -46,7 +46,7 @@ class Scheduler:
     Args:
         model: A model of this package, or any other `decoding.SearchModel`.
         max_lengths: Maximum numbers of tokens of a source and of a target.
-        frozen: Whether the weights will not change any more, so that they are laid out once.
+        frozen: Whether the weights will not change any more, so that they are prepared once.
         workers: Number of batches that are decoded at once. Much of a step on a small model keeps
             only one core busy, so that another batch can use the other core.
         max_compiled: Maximum number of sets of options that XLA compiles functions for. TensorFlow
@@ -214,8 +214,9 @@ class Scheduler:
 
     def _weights_of(self, one_row):
         if one_row not in self._weights:
-            lay_out = Compiled(self._model, lambda: self._model.step_weights(one_row, kept=True))
-            self._weights[one_row] = lay_out()
+            # By position: `SearchModel` named the second argument otherwise in 0.3.
+            prepare = Compiled(self._model, lambda: self._model.step_weights(one_row, True))
+            self._weights[one_row] = prepare()
         return self._weights[one_row]
 
 

@@ -9,21 +9,20 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from keras_transformer.decoding.options import without_excluded
+from keras_transformer.decoding.options import RANKING_OPTIONS, without_excluded
 from keras_transformer.engine.engine import Engine
 from keras_transformer.engine.inputs import checked_phrases, checked_texts, one_for_each, tagged
 from keras_transformer.engine.manifest import has_labels
 from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError
+from keras_transformer.imports import import_keras, import_tensorflow
 from keras_transformer.options import check_choice, check_positive
-from keras_transformer.quiet import import_keras, import_tensorflow
 from keras_transformer.text.glossary import Glossary, annotate
 from keras_transformer.text.markup import MARKUP, Markup, protect, restore
 from keras_transformer.text.placeholders import Placeholders
 from keras_transformer.text.tokenizer import tag_tokens
 
-_RANKING = "length_penalty", "length_normalization", "word_penalty"
 _PER_TEXT = "target_prefixes", "phrases", "seed"
 """Options that may have a value per text."""
 
@@ -224,7 +223,7 @@ class Translator:
         **options: Any,
     ) -> list[Translation]:
         """Scores given translations by teacher forcing; see `ModelEngine.score`."""
-        options = self._with_defaults(options, _RANKING)
+        options = self._with_defaults(options, RANKING_OPTIONS)
         sources = self._tagged(sources, self._token_of(tag))
         return self.engine.score(sources, targets, **options)
 

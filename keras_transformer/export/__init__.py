@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from keras_transformer.decoding.options import without_excluded
 from keras_transformer.errors import VerificationError, show
 from keras_transformer.export.options import FORMATS
-from keras_transformer.files import read_lines
 from keras_transformer.options import check_choice
+from keras_transformer.reading import read_lines
 
 if TYPE_CHECKING:
     from keras_transformer.export.exporter import Exporter, ExportReport

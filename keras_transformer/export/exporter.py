@@ -16,8 +16,8 @@ from typing import Any
 
 from keras_transformer.engine.engine import Engine
 from keras_transformer.errors import InputError
-from keras_transformer.files import file_digests, write_whole
-from keras_transformer.owned_folder import MANIFEST, OwnedFolder
+from keras_transformer.files import MANIFEST, OwnedFolder, write_whole
+from keras_transformer.reading import file_digests
 from keras_transformer.text.tokenizer import tag_tokens
 
 _logger = logging.getLogger(__name__)  # The command line shows its messages.

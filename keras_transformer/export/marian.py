@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_transformer.decoding.options import DecodingOptions
-from keras_transformer.engine.engine import search_of
+from keras_transformer.decoding.options import DecodingOptions, exported_search_options
 from keras_transformer.errors import InputError, show
 from keras_transformer.export.child_process import imported_process
 from keras_transformer.export.exporter import Exporter, log_step, read_template
@@ -21,13 +20,14 @@ from keras_transformer.importing.weights import named_weights
 from keras_transformer.models.config import check_portable, check_transformer
 from keras_transformer.text.vocabulary import parsed
 
-_ACTIVATIONS = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
+_ACTIVATIONS = {name: marian_name for marian_name, name in ACTIVATIONS.items()}
 _VALUES: dict[str, tuple[Any, ...]] = {
     "positions": ("sinusoidal", "none"),
     "position_layout": ("halves",),
     "position_frequencies": ("marian",),
     "layer_norm_epsilon": (1e-6,),
     "activation": tuple(_ACTIVATIONS),
+    "decoder": ("attention", "ssru"),
     **dict.fromkeys(("num_kv_heads", "sliding_window"), (None,)),
     **dict.fromkeys(("encoder_heads", "decoder_heads", "cross_heads"), (None,)),
     "whole_words": (False,),
@@ -64,14 +64,15 @@ class MarianExporter(Exporter):
         with replaced_file(folder / "model.npz") as path:
             np.savez(path, **tensors_of(engine.model))
         vocabularies, command = _write_vocabularies(engine, folder)
+        search = DecodingOptions(**exported_search_options(options))
         decoder = {
             "relative-paths": True,
             "models": ["model.npz"],
             "vocabs": vocabularies,
-            "beam-size": options["beam_size"],
-            "normalize": options["length_penalty"],
-            "word-penalty": options["word_penalty"],
-            "max-length-factor": DecodingOptions(**search_of(options)).max_length_ratio,
+            "beam-size": search.beam_size,
+            "normalize": search.length_penalty,
+            "word-penalty": search.word_penalty,
+            "max-length-factor": search.max_length_ratio,
         }
         _write_yaml(folder / "decoder.yml", decoder)
         return {**options, "command": command}
@@ -82,7 +83,7 @@ class MarianExporter(Exporter):
         dtype = engine.model.compute_dtype
         tolerance = TOLERANCES["none" if dtype == "float32" else "bfloat16"]
         with imported_process(folder, engine.max_source_length, engine.max_target_length) as child:
-            return verify(child, engine, texts, tolerance, **search_of(manifest))
+            return verify(child, engine, texts, tolerance, **exported_search_options(manifest))
 
 
 def tensors_of(model: Any) -> dict[str, np.ndarray]:

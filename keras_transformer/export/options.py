@@ -8,18 +8,16 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from keras_transformer.decoding.options import SearchDefaults, early_stopping, max_length_ratio
-from keras_transformer.options import INT32, declared, inherited, option
+from keras_transformer.decoding.options import SearchOptions, StoppingSearchOptions
+from keras_transformer.options import INT32, option, options_base, options_class
 
 QUANTIZATIONS = ("none", "float16", "int8")
 SIGNATURES = ("serving_default", "greedy", "beam", "sample", "score", "align", "serving_ids")
 _Length = Annotated[int, pydantic.Field(strict=True, ge=2, lt=INT32)]
 
 
-@inherited
-class _Search(SearchDefaults):
-    max_length_ratio: float | None = max_length_ratio()
-
+@options_base
+class _Format:
     @pydantic.field_validator("*", mode="before")
     @classmethod
     def _to_plain(cls, value: Any) -> Any:
@@ -29,11 +27,10 @@ class _Search(SearchDefaults):
         return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
-@declared
-class SavedModelOptions(_Search):
+@options_class
+class SavedModelOptions(_Format, StoppingSearchOptions):
     """Options of `saved_model`; the search is fixed in the export."""
 
-    early_stopping: bool = early_stopping()
     signatures: tuple[str, ...] = option(
         SIGNATURES, f"Signatures in addition to serving_default: {', '.join(SIGNATURES[1:])}."
     )
@@ -48,26 +45,25 @@ class SavedModelOptions(_Search):
         return tuple(name for name in SIGNATURES if name in {"serving_default", *names})
 
 
-@inherited
-class _Quantized(_Search):
+@options_base
+class _Quantized(_Format):
     quantize: Literal[QUANTIZATIONS] = option(  # type: ignore[valid-type]
         "none", "Storage of the weights; none is float32.", strict=None
     )
 
 
-@declared
-class MarianOptions(_Search):
+@options_class
+class MarianOptions(_Format, SearchOptions):
     """Options of `marian`; the search is the decoder's default."""
 
 
-@declared
-class CTranslate2Options(_Quantized):
+@options_class
+class CTranslate2Options(_Quantized, SearchOptions):
     """Options of `ctranslate2`; the search is the engine's default."""
 
 
-@inherited
+@options_base
 class _OfLengths(_Quantized):
-    early_stopping: bool = early_stopping()
     source_lengths: tuple[_Length, ...] | None = option(
         None,
         "Numbers of source tokens, EOS included, of the signatures from ids; the largest is the "
@@ -77,8 +73,8 @@ class _OfLengths(_Quantized):
     )
 
 
-@declared
-class LiteRTOptions(_OfLengths):
+@options_class
+class LiteRTOptions(_OfLengths, StoppingSearchOptions):
     """Options of `tflite`; the search is fixed in the export."""
 
     n_best: int | None = option(
@@ -86,8 +82,8 @@ class LiteRTOptions(_OfLengths):
     )
 
 
-@declared
-class WebOptions(_OfLengths):
+@options_class
+class WebOptions(_OfLengths, StoppingSearchOptions):
     """Options of `web`; the search is fixed in the export."""
 
     npm: str | None = option(

@@ -14,7 +14,7 @@ from keras_transformer.errors import InputError, installation
 from keras_transformer.export.exporter import write_tokenizers
 from keras_transformer.files import write_whole
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from keras_transformer.quiet import stderr_kept_back
+from keras_transformer.imports import stderr_kept_back
 from keras_transformer.text.tokenizer import Tokenizer
 from keras_transformer.text.vocabulary import SPACE, parsed
 

@@ -175,8 +175,8 @@ def compare(
     `tolerance`, fit for JSON; raises `VerificationError` for a difference above the tolerance.
     """
 
-    def refuse(problem, text, ours, theirs):
-        example = f"For {text!r:.100}: {theirs!r:.150} instead of {ours!r:.150}."
+    def refuse(problem, text, expected_value, received_value):
+        example = f"For {text!r:.100}: {received_value!r:.150} instead of {expected_value!r:.150}."
         problem = f"{problem} on {count} texts. {example} {tolerance.advice}"
         raise VerificationError(f"The export differs from the trained model: {problem}")
 
@@ -187,9 +187,9 @@ def compare(
     equal_rows = [row for row in rows if row[1].text == row[2].text]
     report: dict[str, Any] = {"texts": count, "equal": len(equal_rows)}
     if len(equal_rows) < (least := math.ceil(tolerance.equal * count)):
-        text, ours, theirs = next(row for row in rows if row[1].text != row[2].text)
+        text, trained, exported = next(row for row in rows if row[1].text != row[2].text)
         problem = f"{len(equal_rows)} translations are equal, expected at least {least},"
-        refuse(problem, text, ours.text, theirs.text)
+        refuse(problem, text, trained.text, exported.text)
     for name, compared_rows in {
         "score": rows,
         "log_probability": equal_rows,
@@ -199,14 +199,14 @@ def compare(
             (text, *(getattr(translation, name) for translation in pair))
             for text, *pair in compared_rows
         ]
-        differences = [_difference(ours, theirs) for _, ours, theirs in values]
+        differences = [_difference(trained, exported) for _, trained, exported in values]
         is_missing = not values or values[0][2] is None
         if is_missing or (name != "score" and np.all(np.isnan(differences))):
             continue  # The format does not return this value.
         limit = tolerance.alignment
         if name != "alignment":
-            trained = statistics.fmean(abs(ours) for _, ours, _ in values)
-            limit = tolerance.score * max(1.0 if name == "score" else 3.0, trained)
+            mean_size = statistics.fmean(abs(trained) for _, trained, _ in values)
+            limit = tolerance.score * max(1.0 if name == "score" else 3.0, mean_size)
         mean = statistics.fmean(differences)
         if not mean <= limit:  # NaN is above every limit, too.
             problem = f"`{name}` differs by {mean:.4f} on average, expected at most {limit:.4f},"
@@ -215,9 +215,9 @@ def compare(
     return {**report, "tolerance": dataclasses.asdict(tolerance)}
 
 
-def _difference(ours, theirs):
+def _difference(expected, received):
     """Returns the difference of two numbers, or the mean difference of a token's weights."""
-    if np.shape(ours) != np.shape(theirs):
+    if np.shape(expected) != np.shape(received):
         return 2.0  # The largest difference of two rows of weights.
-    difference = np.abs(np.asarray(ours, "float64") - np.asarray(theirs, "float64"))
+    difference = np.abs(np.asarray(expected, "float64") - np.asarray(received, "float64"))
     return float(difference.sum(axis=1).mean() if difference.ndim else difference)

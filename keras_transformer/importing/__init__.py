@@ -14,14 +14,13 @@ from keras_transformer.engine.run_folder import (
     save_model,
 )
 from keras_transformer.errors import InputError, show
-from keras_transformer.files import read_lines
 from keras_transformer.importing import hugging_face, marian
 from keras_transformer.importing.vocabulary import tokenizer_of
 from keras_transformer.importing.weights import fill
 from keras_transformer.models import Transformer
 from keras_transformer.models.config import TransformerConfig
-from keras_transformer.options import validated
-from keras_transformer.owned_folder import locked_folder
+from keras_transformer.options import parse_options
+from keras_transformer.reading import read_lines
 from keras_transformer.text import Tokenizer
 
 __all__ = ["ImportedModel", "import_model", "import_run"]
@@ -33,8 +32,8 @@ class ImportedModel(NamedTuple):
     Attributes:
         model: `Transformer`, not compiled.
         source_tokenizer: Tokenizer of the source side.
-        target_tokenizer: Tokenizer of the target side; the source's where both are equal.
-        decoding: Options of decoding that the folder gives, as `Translator.translate` takes them.
+        target_tokenizer: Tokenizer of the target side; the same object if both are equal.
+        decoding: Options of `Translator.translate` from the folder's files.
     """
 
     model: Transformer
@@ -51,7 +50,7 @@ def import_model(folder: str | os.PathLike) -> ImportedModel:
             with `model_type: marian`, or of a student of Bergamot or Firefox.
 
     Raises:
-        InputError: The folder holds no such model, or a model that is more than a `Transformer`.
+        InputError: The folder holds no such model, or a model that a `Transformer` cannot be.
     """
     return _import_with_limits(Path(folder))[0]
 
@@ -62,18 +61,21 @@ def _import_with_limits(folder):
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder.")
     reader = hugging_face if (folder / hugging_face.CONFIG).is_file() else marian
-    fields, tensors, vocabularies, decoding, limits = reader.read(folder)
+    foreign_model = reader.read(folder)
     show(f"{folder}: making the tokenizers")
-    source, target = map(tokenizer_of, vocabularies, (False, True))
-    if vocabularies[0] == vocabularies[1]:
-        source = target  # One that writes: without pieces of another side both are equal.
-    fields |= {"dropout": 0.1, "vocabulary_size": source.vocabulary_size}
+    source_vocabulary, target_vocabulary = foreign_model.vocabularies
+    target = tokenizer_of(target_vocabulary, is_target=True)
+    if source_vocabulary == target_vocabulary:
+        source = target  # Use the target tokenizer for both sides: their vocabularies are equal.
+    else:
+        source = tokenizer_of(source_vocabulary, is_target=False)
+    fields = {"dropout": 0.1, "vocabulary_size": source.vocabulary_size, **foreign_model.fields}
     if source != target:
         fields["target_vocabulary_size"] = target.vocabulary_size
     model = Transformer(TransformerConfig(**fields))
     show(f"{folder}: {model.count_params():,} parameters")
-    fill(model, tensors, vocabularies)
-    return ImportedModel(model, source, target, decoding), limits
+    fill(model, foreign_model.tensors, foreign_model.vocabularies)
+    return ImportedModel(model, source, target, foreign_model.decoding), foreign_model.limits
 
 
 def import_run(
@@ -88,7 +90,7 @@ def import_run(
         folder: Path of the model's folder; see `import_model`.
         output: Path of the run folder to make.
         samples: Path of source sentences that exports are verified with; built-in ones by default.
-        overwrite: Whether a run that is there is replaced.
+        overwrite: Whether an existing run is replaced.
 
     Returns:
         `output`.
@@ -99,25 +101,25 @@ def import_run(
     """
     run = RunFiles(output)
     inputs = {"the model": folder, "--samples": samples}
-    check = functools.partial(run.check_replaceable, overwrite, inputs, half_made=True)
-    with locked_folder(run.path):
-        run.owned().restore()
+    check = functools.partial(run.check_replaceable, overwrite, inputs)
+    with run.owned().locked():
         check()
-        overwrites = overwrite or run.is_half_made()
         texts = SENTENCES if samples is None else read_lines(samples)[:SAMPLE_PAIRS]
         imported, limits = _import_with_limits(Path(folder))
         model, source_tokenizer, target_tokenizer, decoding = imported
         fields = model.config.to_dict()
         is_joint = source_tokenizer == target_tokenizer or fields["tie_embeddings"] == "all"
-        defaults = validated(DecodingSection, decoding | limits, f"{folder}: ")
-        of_tokenizer = ("vocabulary_size", "target_vocabulary_size", "turn_id")
+        defaults = parse_options(DecodingSection, decoding | limits, f"{folder}: ")
+        tokenizer_fields = ("vocabulary_size", "target_vocabulary_size", "turn_id")
         sections = {
             "text": {"vocabulary_size": source_tokenizer.vocabulary_size, "joint": is_joint},
-            "model": {name: value for name, value in fields.items() if name not in of_tokenizer},
+            "model": {
+                name: value for name, value in fields.items() if name not in tokenizer_fields
+            },
             "decoding": dataclasses.asdict(defaults),
         }
         show(f"{run.path}: writing the run")
-        with run.replaced(overwrites, check) as new_run:
+        with run.replaced(check) as new_run:
             new_run.write_start(sections, (source_tokenizer, target_tokenizer), {})
             new_run.write_sample_pairs((text, "") for text in texts)
             save_model(model, new_run.model_file)

@@ -5,18 +5,18 @@ from typing import Any
 
 from keras_transformer.decoding.options import DecodingOptions
 from keras_transformer.errors import InputError, first_line, require, show
-from keras_transformer.files import check_file
 from keras_transformer.ids import UNK_ID
 from keras_transformer.importing.vocabulary import Vocabulary, number, of_names, read_json
-from keras_transformer.importing.weights import Parts, Tensors
+from keras_transformer.importing.weights import ForeignModel, Tensors
 from keras_transformer.options import received
+from keras_transformer.reading import check_file
 
 CONFIG = "config.json"
 _CONSTRAINTS = ("min_length", "no_repeat_ngram_size", "banned_ids")
 _ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
 _LAYERS = {
-    f"{theirs}.{kind}_proj": (f"{ours}_W{letter}", f"{ours}_b{letter}")
-    for theirs, ours in (("self_attn", "self"), ("encoder_attn", "context"))
+    f"{name}.{kind}_proj": (f"{marian_name}_W{letter}", f"{marian_name}_b{letter}")
+    for name, marian_name in (("self_attn", "self"), ("encoder_attn", "context"))
     for kind, letter in (("q", "q"), ("k", "k"), ("v", "v"), ("out", "o"))
 } | {
     "fc1": ("ffn_W1", "ffn_b1"),
@@ -25,15 +25,15 @@ _LAYERS = {
     "encoder_attn_layer_norm": ("context_Wo_ln_scale", "context_Wo_ln_bias"),
     "final_layer_norm": ("ffn_ffn_ln_scale", "ffn_ffn_ln_bias"),
 }
-_OF_SIDES = ("layers", "attention_heads", "ffn_dim")
-_NUMBERS = [f"{side}_{name}" for side in ("encoder", "decoder") for name in _OF_SIDES]
+_SIZES_OF_SIDES = ("layers", "attention_heads", "ffn_dim")
+_NUMBERS = [f"{side}_{name}" for side in ("encoder", "decoder") for name in _SIZES_OF_SIDES]
 _NUMBERS += ["d_model", "pad_token_id", "decoder_start_token_id"]
 _CONVERT = (
     "is a pickle, which may run any code, and is not read. Write model.safetensors with "
     "transformers, AutoModelForSeq2SeqLM.from_pretrained(FOLDER).save_pretrained(OTHER), and copy "
     "OTHER/model.safetensors into FOLDER"
 )
-# Options of a search that have no place in ours, with the values that change nothing.
+# Search options that this package lacks, with the values that have no effect.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("repetition_penalty", "encoder_repetition_penalty"), (1.0,)),
     **dict.fromkeys(("encoder_no_repeat_ngram_size", "diversity_penalty"), (0,)),
@@ -46,17 +46,17 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 }
 
 
-def read(folder: Path) -> Parts:
-    """Reads the parts of a folder's model."""
+def read(folder: Path) -> ForeignModel:
+    """Reads the model of a folder."""
     path = folder / CONFIG
     config = read_json(path)
     _check_supported(config, path)
     tensors = _read_tensors(folder, config)
     vocabularies = _read_vocabularies(folder, config, tensors)
-    # In transformers the search is in the model's file only without a file of its own.
+    # transformers reads search options from the model's file only if there is no other file.
     file = folder / "generation_config.json"
     options, file = (read_json(file), file) if file.is_file() else (config, path)
-    return Parts(
+    return ForeignModel(
         _fields(config, tensors),
         tensors,
         vocabularies,
@@ -66,7 +66,7 @@ def read(folder: Path) -> Parts:
 
 
 def _decoding(options, file, vocabulary):
-    """Options of our search; a line names those that it lacks."""
+    """Returns decoding options; a message names the options that this package lacks."""
     banned_ids, longer = _banned_ids(options, file, vocabulary)
     shortest = "min_length" if options.get("min_new_tokens") is None else "min_new_tokens"
     decoding = {
@@ -87,7 +87,8 @@ def _decoding(options, file, vocabulary):
         lacking["bad_words_ids"] = longer
     if lacking:
         values = ", ".join(f"{name}={received(value)}" for name, value in lacking.items())
-        show(f"{file}: the search here lacks these options, so translations may differ: {values}")
+        problem = "keras_transformer lacks these search options, so translations may differ"
+        show(f"{file}: {problem}: {values}")
     return {
         name: value
         for name, value in decoding.items()
@@ -96,25 +97,25 @@ def _decoding(options, file, vocabulary):
 
 
 def _banned_ids(options, file, vocabulary: Vocabulary):
-    """Returns our ids of single tokens that are banned, and the longer sequences of ids."""
+    """Returns this package's ids of banned single tokens, and the longer banned sequences."""
     sequences = [[id] for id in options.get("suppress_tokens") or ()]
     sequences += options.get("bad_words_ids") or ()
-    ours = {id: index for index, id in reversed(list(enumerate(vocabulary.rows)))}
+    new_ids = {id: index for index, id in reversed(list(enumerate(vocabulary.rows)))}
     banned_ids, longer = set(), []
     for sequence in sequences:
         is_list = isinstance(sequence, list) and sequence
-        if not is_list or any(type(id) is not int or id not in ours for id in sequence):
+        if not is_list or any(type(id) is not int or id not in new_ids for id in sequence):
             rule = "banned tokens must be lists of ids of the vocabulary"
             raise InputError(f"{file}: {rule}. Received: {received(sequence)}.")
         if len(sequence) > 1:
             longer.append(sequence)
-        elif ours[sequence[0]] > UNK_ID:  # No search here chooses padding, BOS or <unk>.
-            banned_ids.add(ours[sequence[0]])
+        elif new_ids[sequence[0]] > UNK_ID:  # No search chooses padding, BOS or <unk>.
+            banned_ids.add(new_ids[sequence[0]])
     return tuple(sorted(banned_ids)), longer
 
 
 def _limits(options, file):
-    """The maximum number of tokens of a translation; theirs counts what a decoder reads first."""
+    """Returns the limit of target tokens; `max_length` also counts the decoder's first input."""
     for name, extra in (("max_new_tokens", 0), ("max_length", 1)):
         if options.get(name) is not None:
             return {"max_target_length": max(2, number(options, name, file) - extra)}
@@ -122,7 +123,7 @@ def _limits(options, file):
 
 
 def _check_supported(config, path):
-    """Raises `InputError` for what a model here has no place for."""
+    """Raises `InputError` for options that a `Transformer` cannot have."""
     if (kind := config.get("model_type")) != "marian":
         raise InputError(f"{path}: only Marian's models are imported. Received: {kind!r}.")
     config |= {name: number(config, name, path) for name in _NUMBERS}
@@ -171,14 +172,14 @@ def _read_tensors(folder, config):
     names, renamed = _names(config), {}
     for name, array in arrays.items():
         name = name.removeprefix("model.")
-        # One that has no name in Marian has no place: an error that names it.
-        if (ours := names.get(name, name)) is not None:
-            renamed[ours] = array.T if ".layers." in name else array
+        # Tensors without a counterpart raise an error that names them.
+        if (marian_name := names.get(name, name)) is not None:
+            renamed[marian_name] = array.T if ".layers." in name else array
     return Tensors(renamed, path)
 
 
 def _names(config):
-    """Marian's name of each tensor; None for one that is computed, or has another's weights."""
+    """Returns Marian's names of tensors; None for computed tensors and copies of other tensors."""
     is_tied = config.get("tie_word_embeddings", True)
     is_shared = config.get("share_encoder_decoder_embeddings", True)
     names = {"shared.weight": "Wemb", "final_logits_bias": "decoder_ff_logit_out_b"}
@@ -188,9 +189,9 @@ def _names(config):
         names[f"{side}.embed_tokens.weight"] = None if is_shared else f"{side}_Wemb"
         for i in range(config[f"{side}_layers"]):
             for layer, (weight, bias) in _LAYERS.items():
-                theirs, ours = f"{side}.layers.{i}.{layer}", f"{side}_l{i + 1}"
-                names[f"{theirs}.weight"] = f"{ours}_{weight}"
-                names[f"{theirs}.bias"] = f"{ours}_{bias}"
+                name, block = f"{side}.layers.{i}.{layer}", f"{side}_l{i + 1}"
+                names[f"{name}.weight"] = f"{block}_{weight}"
+                names[f"{name}.bias"] = f"{block}_{bias}"
     return names
 
 
@@ -212,7 +213,7 @@ def _read_vocabularies(folder, config, tensors):
 
 
 def _added_tokens(folder, settings, settings_file):
-    """Ids of the tokens that transformers cuts out of a text before SentencePiece."""
+    """Returns ids of the tokens that transformers separates before SentencePiece."""
     path = folder / "added_tokens.json"
     added = read_json(path) if path.is_file() else {}
     decoder = settings.get("added_tokens_decoder") or {}

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 
 from keras_transformer.errors import InputError, first_line
-from keras_transformer.files import read_arrays, read_checked
 from keras_transformer.importing.vocabulary import (
     check_rows,
     number,
@@ -15,17 +14,18 @@ from keras_transformer.importing.vocabulary import (
     of_sentencepiece,
     read_yaml,
 )
-from keras_transformer.importing.weights import Parts, Tensors
+from keras_transformer.importing.weights import ForeignModel, Tensors
+from keras_transformer.reading import read_arrays, read_checked
 from keras_transformer.text.vocabulary import read_sentencepiece
 
 OPTIONS = "special:model.yml"
 ACTIVATIONS = {"relu": "relu", "swish": "silu", "gelu": "gelu"}
-# Files of OPUS-MT that cut words; a file vocab.yml has the ids.
+# SentencePiece files of OPUS-MT, which segment words; vocab.yml has the ids.
 _PIECES = ("source.spm", "target.spm")
 _FLOAT32, _INT8 = 0x0404, 0x0101
 _INTGEMM8 = (0x4101, 0x10001)
 _NO = ("false",)
-# Values of options that are imported. Where a file lacks an option, it has Marian's default.
+# Supported values of options. An option that a file lacks has Marian's default.
 _ALLOWED: dict[str, tuple[str, ...]] = {
     "type": ("transformer",),
     **dict.fromkeys(("right-left", "ulr", "transformer-pool", "transformer-no-projection"), _NO),
@@ -56,8 +56,8 @@ _DEFAULTS = {
 }
 
 
-def read(folder: Path) -> Parts:
-    """Reads the parts of a folder's model."""
+def read(folder: Path) -> ForeignModel:
+    """Reads the model of a folder."""
     path = model_file(folder)
     arrays = read_tensors(path)
     options = _read_options(arrays, path)
@@ -81,7 +81,7 @@ def read(folder: Path) -> Parts:
         "max_length_ratio": number(decoder, "max-length-factor", file, 3, float),
     }
     vocabularies = _read_vocabularies(folder, decoder.get("vocabs"), file, tensors)
-    return Parts(_fields(options, tensors), tensors, vocabularies, decoding)
+    return ForeignModel(_fields(options, tensors), tensors, vocabularies, decoding)
 
 
 def model_file(folder: Path) -> Path:
@@ -95,7 +95,7 @@ def model_file(folder: Path) -> Path:
 
 
 def read_tensors(path: Path) -> dict[str, np.ndarray]:
-    """Reads the tensors of a file, those of int8 as the float32 numbers that they stand for."""
+    """Reads the tensors of a file; int8 tensors become float32."""
     if path.suffix != ".bin":
         return read_arrays(path)
     content = read_checked(path)
@@ -138,7 +138,7 @@ def _binary_tensor(content, name, shape, kind, path):
         raise InputError(f"{path}: {rule}. Received: the tensor {name} of the type {kind:#x}.")
     (multiplier,) = struct.unpack_from("<f", content, count)
     values = np.frombuffer(content, "int8", count).astype("float32") / multiplier
-    # A matrix that is multiplied lies there as its transpose.
+    # The file holds each matrix of a product transposed.
     return values.reshape(shape) if name.endswith("Wemb") else values.reshape(shape[::-1]).T
 
 
@@ -153,7 +153,7 @@ def _read_options(tensors, path):
 
 
 def _check_supported(options, path):
-    """Raises `InputError` for what a model here has no place for."""
+    """Raises `InputError` for options that a `Transformer` cannot have."""
 
     def refuse(name, rule):
         raise InputError(f"{path}: {rule}. Received: {name}: {options.get(name)!r}.")
@@ -209,36 +209,37 @@ def _fields(options, tensors):
     return fields
 
 
-def _read_vocabularies(folder, named, where, tensors):
-    """Vocabularies of both sides; `named` is `vocabs` of the decoder's options, or None."""
-    named = named.split() if isinstance(named, str) else named or ()
-    files = [folder / Path(str(name)).name for name in named]
+def _read_vocabularies(folder, names, where, tensors):
+    """Reads the vocabularies of both sides; `names` is the decoder's option `vocabs`, or None."""
+    names = names.split() if isinstance(names, str) else names or ()
+    files = [folder / Path(str(name)).name for name in names]
+    has_names = bool(files)
     for name in [file.name for file in files if not file.is_file()]:
         raise InputError(f"{where}: `vocabs` must name files in {folder}. Received: {name!r}.")
     files = files or _vocabulary_files(folder)
-    names = " ".join(file.name for file in files)
-    sides = [re.search(pattern, names) for pattern in ("src|source", "trg|tgt|target")]
-    is_ordered = named or all(sides) and sides[0].start() < sides[1].start()
-    is_half = len(files) == 1 and not named and sum(map(bool, sides)) == 1
+    file_names = " ".join(file.name for file in files)
+    sides = [re.search(pattern, file_names) for pattern in ("src|source", "trg|tgt|target")]
+    is_ordered = has_names or all(sides) and sides[0].start() < sides[1].start()
+    is_half = len(files) == 1 and not has_names and sum(map(bool, sides)) == 1
     if len(files) > 2 or len(files) == 2 and not is_ordered or is_half:
         rule = "expected one vocabulary, names with source and target, or `vocabs` in decoder.yml"
-        raise InputError(f"{folder}: {rule}. Received: {names}.")
+        raise InputError(f"{folder}: {rule}. Received: {file_names}.")
     files, rows = [files[0], files[-1]], [tensors.rows(side) for side in ("encoder", "decoder")]
     if all(file.suffix == ".spm" for file in files):
-        return [_of_pieces(*side, not named) for side in zip(files, rows, strict=True)]
+        return [_of_pieces(*side, not has_names) for side in zip(files, rows, strict=True)]
     pieces = [folder / name for name in _PIECES]
     if not all(file.is_file() for file in pieces):
         kind = "subword-nmt's BPE" if list(folder.glob("*.bpe")) else files[0].name
-        rule = "words are cut by SentencePiece, so that source.spm and target.spm are needed"
+        rule = "SentencePiece segments the words, so source.spm and target.spm are needed"
         raise InputError(f"{folder}: {rule}. Received: {kind}.")
     return list(map(of_names, pieces, files, rows))
 
 
-def _of_pieces(file, rows, may_only_cut):
-    """Vocabulary of a SentencePiece file; in the layout of OPUS-MT the file only cuts words."""
+def _of_pieces(file, rows, may_only_segment):
+    """Reads a SentencePiece file as a vocabulary; OPUS-MT's files may only segment words."""
     vocabulary, advice = of_sentencepiece(read_sentencepiece(file), file), ""
-    if may_only_cut and file.name in _PIECES:
-        advice = " In the layout of OPUS-MT this file only cuts words: copy the model's "
+    if may_only_segment and file.name in _PIECES:
+        advice = " In the layout of OPUS-MT this file only segments words: copy the model's "
         advice += "vocab.yml and decoder.yml into the folder."
         if (vocabulary.end, vocabulary.unknown) != (0, 1):
             rule = "a vocabulary of Marian begins with </s> and <unk>"

@@ -1,7 +1,7 @@
-"""Vocabularies of Marian's models as tokenizers with the ids that the whole package agrees on.
+"""Makes tokenizers with this package's special ids from the vocabularies of Marian's models.
 
-Marian has `</s>` and `<unk>` and no padding. Id `i` of the file becomes `i + 2` where these two are
-its ids 0 and 1, as they nearly always are.
+Marian has `</s>` and `<unk>`, but no padding. Nearly always these two have the ids 0 and 1, and id
+`i` of the file becomes `i + 2`.
 """
 
 import contextlib
@@ -16,37 +16,37 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keras_transformer.errors import InputError
-from keras_transformer.files import decode_text, read_checked
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.options import INT32, received
+from keras_transformer.reading import decode_text, read_checked
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.vocabulary import OF_FIRST_IDS, SPACE, read_sentencepiece
 
 BANNED = -100.0
-"""Bias of an id that may not be chosen: nothing in a softmax, harmless in label smoothing."""
+"""Bias of an id that no search may choose: 0 after a softmax, and small in label smoothing."""
 _LANGUAGE = re.compile(r">>.+<<")
 _SPECIAL = {PAD_ID: "<pad>", BOS_ID: "<s>", EOS_ID: "</s>", UNK_ID: "<unk>"}
-# Score of a piece that is never the best segmentation of what other pieces can spell.
+# Score of a piece that no segmentation uses if other pieces can spell the text.
 _NEVER = -1000.0
-# Characters that yaml-cpp writes as they are. YAML 1.1 refuses them or ends a line at them.
+# Characters that yaml-cpp writes without escapes. YAML 1.1 refuses them or ends a line at them.
 _RAW = "\x7f\x85\u2028\u2029\ufffe\uffff"
-# Characters that yaml-cpp writes as escapes, and libyaml refuses otherwise.
+# Characters that libyaml refuses without escapes; yaml-cpp escapes them.
 _UNREADABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x80-\x84\x86-\x9f\ufeff]")
-# yaml-cpp before 0.6.3 writes two characters in quotes with a byte too many.
+# In quotes, yaml-cpp before 0.6.3 writes two characters with one byte too many.
 _OVERLONG = {b"\xc1\xbf": b"\x7f", b"\xe0\x9f\xbf": b"\xdf\xbf"}
 
 
 class Vocabulary(NamedTuple):
-    """Tokens of one side of a file, and its ids in the order of ours.
+    """Vocabulary of one side, with the file's ids in this package's order.
 
     Attributes:
         model: SentencePiece `ModelProto` that segments.
         names: Name of each id of the file.
-        end: Its id of the end of a sentence.
-        unknown: Its id of the unknown token.
-        pad: Its id of padding, or None.
-        start: Its id of what a decoder reads first; None for a vector of zeros.
-        added: Names that are tokens wherever a text has them, as in Hugging Face.
+        end: Id of the end of a sentence.
+        unknown: Id of the unknown token.
+        pad: Id of padding, or None.
+        start: Id that starts the decoder; None for a vector of zeros.
+        added: Names of Hugging Face's added tokens, which are tokens anywhere in a text.
     """
 
     model: Any
@@ -59,9 +59,9 @@ class Vocabulary(NamedTuple):
 
     @property
     def rows(self) -> list[Any]:
-        """The file's id of each of our ids; None for an id that the file does not have.
+        """The file's id for each id of this package; None for an id that the file lacks.
 
-        An added token has a second id at the end, for its place within a word.
+        An added token has a second id at the end, which is used within a word.
         """
         known = {self.end, self.unknown, self.pad}
         words = (id for id in range(len(self.names)) if id not in known)
@@ -69,7 +69,7 @@ class Vocabulary(NamedTuple):
         return [self.pad, self.start, self.end, self.unknown, *words, *added]
 
     def table(self, values: np.ndarray, file: Any, missing: float = 0.0) -> np.ndarray:
-        """Rows of an array `(file's ids, …)` in the order of our ids, `missing` where None."""
+        """Reorders an array `(file's ids, …)` to this package's ids; missing rows are `missing`."""
         check_rows(len(self.names), len(values), file)
         ids = np.array([-1 if id is None else id for id in self.rows])
         table = values[ids]
@@ -77,7 +77,7 @@ class Vocabulary(NamedTuple):
         return table
 
     def bias(self, values: np.ndarray, file: Any) -> np.ndarray:
-        """Bias of our ids, `BANNED` for an id that no translation may have."""
+        """Reorders a bias to this package's ids, with `BANNED` for ids that no text may have."""
         bias = self.table(values.reshape(-1), file, missing=BANNED)
         bias[[BOS_ID, *range(len(bias) - len(self.added), len(bias))]] = BANNED
         return bias
@@ -106,10 +106,10 @@ def read_yaml(text: str, where: str | os.PathLike) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _yaml_loader(text, where):
-    """Yields a loader of all that Marian's YAML library writes; errors name the line.
+    """Yields a loader of the YAML that Marian's library writes; errors name the line.
 
-    That library writes some characters as they are, which YAML 1.1 refuses or takes for the end of
-    a line. The loader reads characters that the text does not have in their places.
+    The library writes some characters without escapes, although YAML 1.1 refuses them or ends a
+    line at them. The loader replaces them by unused characters while it reads.
     """
     import yaml
 
@@ -143,7 +143,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _parse_json(path, kind):
-    """Parses a JSON object as a `kind` of pairs."""
+    """Parses a JSON object as a `kind`: a dict, or a tuple of pairs."""
     text = decode_text(read_checked(path), path)
     try:
         value = json.loads(text, object_pairs_hook=kind)
@@ -167,7 +167,7 @@ def number(
 
 
 def of_sentencepiece(model: Any, file: Any = "the SentencePiece model") -> Vocabulary:
-    """Vocabulary of a model whose ids are the file's; `file` is its name for errors."""
+    """Makes the vocabulary of a SentencePiece model; errors name `file`."""
     names = [piece.piece for piece in model.pieces]
     unknown = [id for id, piece in enumerate(model.pieces) if piece.type == piece.UNKNOWN]
     end = model.trainer_spec.eos_piece or "</s>"
@@ -184,14 +184,14 @@ def of_names(
     added: Mapping[str, int] = MappingProxyType({}),
     **special: int,
 ) -> Vocabulary:
-    """Vocabulary of a SentencePiece file and of a YAML or JSON file with the names of ids.
+    """Makes a vocabulary from a SentencePiece file and a YAML or JSON file with the names of ids.
 
     Args:
         pieces: Path of the SentencePiece file.
         path: Path of the file with the names.
         rows: Number of rows of the embeddings.
         added: Ids of added tokens.
-        **special: Ids of padding and of a decoder's start, which may have no name.
+        **special: Ids `pad` and `start` of padding and of the decoder's start; they may lack names.
     """
     ids: dict[str, int] = {}
     names: dict[int, str] = {}
@@ -237,63 +237,63 @@ def _named_ids(path):
         ]
 
 
-def tokenizer_of(vocabulary: Vocabulary, writes: bool) -> Tokenizer:
-    """Makes a tokenizer that segments as a vocabulary's SentencePiece model and has its ids.
+def tokenizer_of(vocabulary: Vocabulary, is_target: bool) -> Tokenizer:
+    """Makes a tokenizer with a vocabulary's segmentation and ids.
 
-    A piece of the model that the vocabulary lacks still takes part in the segmentation, and is
-    unknown. A name that the model lacks is a piece of the other side, and no text is cut into it.
-    An exception is a language tag: a name `>>xxx<<` is known at the start of a word. An added token
-    is known wherever a text has it.
+    A piece that only the SentencePiece model has takes part in the segmentation, and its id is
+    unknown. A name that the model lacks is a piece of the other side, which no segmentation uses.
+    Exceptions are language tags and added tokens. A tag `>>xxx<<` is a token at the start of a
+    word, and an added token is a token anywhere in a text.
 
     Args:
         vocabulary: Vocabulary of the side.
-        writes: Whether the side's ids become text: then pieces of the other side keep their text.
+        is_target: Whether the ids become text. Then pieces of the other side keep their text.
     """
     model = vocabulary.model
-    known = {piece.piece: piece for piece in model.pieces}
-    made = type(model)()
-    made.CopyFrom(model)
-    del made.pieces[:]
+    model_pieces = {piece.piece: piece for piece in model.pieces}
+    new_model = type(model)()
+    new_model.CopyFrom(model)
+    del new_model.pieces[:]
     kinds = type(model.pieces[0])
     for id, name in _SPECIAL.items():
         kind = kinds.UNKNOWN if id == UNK_ID else kinds.CONTROL
-        made.pieces.add(piece=name, score=0.0, type=kind)
-    taken = set(_SPECIAL.values())
+        new_model.pieces.add(piece=name, score=0.0, type=kind)
+    piece_names = set(_SPECIAL.values())
     # BPE merges to any piece, whatever its score.
-    keeps_text = writes and model.trainer_spec.model_type != model.trainer_spec.BPE
+    keeps_text = is_target and model.trainer_spec.model_type != model.trainer_spec.BPE
     ids = vocabulary.rows[len(_SPECIAL) :]
     first_within_words = len(ids) - len(vocabulary.added)
     for index, id in enumerate(ids):
         name = vocabulary.names[id]
-        piece = _piece(name, known, keeps_text, kinds)
+        piece = _piece(name, model_pieces, keeps_text, kinds)
         if name in vocabulary.added:
             space = SPACE if index < first_within_words else ""
             text = space + name.replace(" ", SPACE)
             piece = {"piece": text, "score": 0.0, "type": kinds.USER_DEFINED}
-        if piece["piece"] in taken:
+        if piece["piece"] in piece_names:
             piece |= {"piece": f"<{id}:{name}>", "type": kinds.CONTROL}
-        taken.add(piece["piece"])
-        made.pieces.add(**piece)
-    count = len(made.pieces)
+        piece_names.add(piece["piece"])
+        new_model.pieces.add(**piece)
+    count = len(new_model.pieces)
     segmented = (kinds.NORMAL, kinds.USER_DEFINED, kinds.BYTE)
-    unlisted = [piece for piece in model.pieces if piece.piece not in taken]
-    made.pieces.extend(piece for piece in unlisted if piece.type in segmented)
-    spec = made.trainer_spec
+    unlisted = [piece for piece in model.pieces if piece.piece not in piece_names]
+    new_model.pieces.extend(piece for piece in unlisted if piece.type in segmented)
+    spec = new_model.trainer_spec
     spec.pad_id, spec.bos_id, spec.eos_id, spec.unk_id = PAD_ID, BOS_ID, EOS_ID, UNK_ID
     spec.pad_piece, spec.bos_piece, spec.eos_piece, spec.unk_piece = _SPECIAL.values()
-    # The types of the pieces count; of these lists the package takes tags and separators.
+    # SentencePiece reads the types of the pieces; the package reads tags and separators here.
     del spec.user_defined_symbols[:], spec.control_symbols[:]
-    if len(made.pieces) > count:
+    if len(new_model.pieces) > count:
         spec.control_symbols.append(f"{OF_FIRST_IDS}{count}")
-    return Tokenizer(made.SerializeToString())
+    return Tokenizer(new_model.SerializeToString())
 
 
-def _piece(name, known: Mapping[str, Any], keeps_text, kinds):
-    """Fields of the piece of a name."""
-    if _LANGUAGE.fullmatch(name):  # Marian looks it up by its name, whatever its piece is.
+def _piece(name, model_pieces: Mapping[str, Any], keeps_text, kinds):
+    """Returns the fields of a name's piece."""
+    if _LANGUAGE.fullmatch(name):  # Marian looks up the whole tag.
         return {"piece": SPACE + name, "score": 0.0, "type": kinds.USER_DEFINED}
-    if known_piece := known.get(name):
-        kind = kinds.CONTROL if known_piece.type == kinds.UNUSED else known_piece.type
-        return {"piece": name, "score": known_piece.score, "type": kind}
+    if model_piece := model_pieces.get(name):
+        kind = kinds.CONTROL if model_piece.type == kinds.UNUSED else model_piece.type
+        return {"piece": name, "score": model_piece.score, "type": kind}
     kind = kinds.NORMAL if keeps_text else kinds.CONTROL
     return {"piece": name, "score": _NEVER if keeps_text else 0.0, "type": kind}

@@ -8,9 +8,10 @@ from keras import ops
 
 from keras_transformer.errors import InputError
 from keras_transformer.importing.vocabulary import Vocabulary
+from keras_transformer.layers import SSRU
 from keras_transformer.models import Transformer
 
-# Value of a weight that a file may lack.
+# Values of weights that a file may lack.
 _MISSING = {"bias": 0.0, "gamma": 1.0, "beta": 0.0}
 # Axis of the inner units; a bias of a file is `(1, units)`.
 _INNER_AXIS = {"ffn_W1": -1, "ffn_b1": -1, "ffn_W2": 0}
@@ -58,18 +59,18 @@ class Tensors:
     def check_all_used(self) -> None:
         """Raises `InputError` for a tensor that no layer of this package has."""
         for name in sorted(self.arrays):
-            raise InputError(f"{self.file}: the tensor {name} has no place in a model here.")
+            raise InputError(f"{self.file}: a `Transformer` has no weight for the tensor {name}.")
 
 
-class Parts(NamedTuple):
-    """Content of a folder of another program.
+class ForeignModel(NamedTuple):
+    """Model of another program, read from its folder.
 
     Attributes:
         fields: Fields of the `TransformerConfig`, without the vocabularies' sizes.
         tensors: Weights by Marian's names.
-        vocabularies: Vocabulary of each side.
+        vocabularies: Vocabularies of the source and of the target.
         decoding: Options of `Translator.translate`.
-        limits: Options of the engine.
+        limits: Options of the engine that limit lengths.
     """
 
     fields: dict[str, Any]
@@ -85,10 +86,10 @@ def named_weights(model: Transformer) -> Iterator[tuple[str, Any]]:
     for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
         for number, block in enumerate(stack.blocks, 1):
             name = f"{side}_l{number}"
-            if block.self_attention is None:
-                input_dense, *others = block.ssru.projections
+            if isinstance(block.token_mixer, SSRU):
+                input_dense, *gates = block.ssru.projections
                 yield f"{name}_rnn_W", input_dense.kernel
-                yield from _of_dense(f"{name}_rnn", others, "fo"[: len(others)])
+                yield from _of_dense(f"{name}_rnn", gates, "fo"[: len(gates)])
                 norm = f"{name}_rnn" if suffix else f"{name}_rnn_ffn"
                 yield from _of_norm(norm, block.ssru_norm, suffix)
             else:
@@ -115,7 +116,7 @@ def _of_norm(name, layer, suffix=""):
 
 
 def fill(model: Transformer, tensors: Tensors, vocabularies: Sequence[Vocabulary]) -> None:
-    """Gives a model the weights of a file."""
+    """Assigns the tensors of a file to the weights of a model."""
     for name, variable in named_weights(model):
         missing = _MISSING.get(variable.name)
         default = None if missing is None else np.full(variable.shape, missing)
@@ -129,7 +130,7 @@ def _fill_tables(model, tensors, source, target):
     tables, file = [tensors.get(name) for name in names], tensors.file
     if model.source_embedding is not model.target_embedding:
         _assign(model.source_embedding.embeddings, source.table(tables[0], file), file)
-    # `pop`: a table in the file's order and its copy in our order are not held at once.
+    # `pop` frees each table after its copy in this package's order.
     _assign(model.target_embedding.embeddings, target.table(tables.pop(), file), file)
     if model.output_projection is not None:
         name = "decoder_ff_logit_out_W"
@@ -142,7 +143,7 @@ def _fill_tables(model, tensors, source, target):
 def _assign(variable, values, file, inner_axis=None):
     """Assigns values of the variable's size; a narrower feed-forward is padded with zeros.
 
-    An inner unit of zeros gives 0 after any activation here, and is multiplied with 0.
+    An inner unit of zeros is 0 after each supported activation, and its output weights are 0.
     """
     shape = tuple(variable.shape)
     if inner_axis is not None:

@@ -1,11 +1,11 @@
 """Layers of the Transformer, each usable by itself in any Keras model."""
 
 # ruff: noqa: E402 (modules that import Keras follow)
-from keras_transformer.quiet import import_keras
+from keras_transformer.imports import import_keras
 
 import_keras()
 
-from keras_transformer.layers.blocks import DecoderBlock, EncoderBlock
+from keras_transformer.layers.blocks import DecoderBlock, EncoderBlock, SSRUDecoderBlock
 from keras_transformer.layers.embeddings import TokenEmbedding
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.multi_head_attention import MultiHeadAttention
@@ -16,7 +16,7 @@ from keras_transformer.layers.positions import (
     SinusoidalPositionalEncoding,
 )
 from keras_transformer.layers.recurrent_attention import Attention
-from keras_transformer.layers.ssru import SSRU, SSRUDecoderBlock, SSRUState
+from keras_transformer.layers.ssru import SSRU, SSRUState
 
 __all__ = [
     "Attention",

@@ -1,23 +1,37 @@
 """Blocks of the encoder and the decoder: attention and feed-forward with residual connections."""
 
+import functools
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import keras
-from keras import ops
 
 from keras_transformer.layers import masks
 from keras_transformer.layers.feed_forward import FeedForward
-from keras_transformer.layers.kv_cache import KeyValue
+from keras_transformer.layers.kv_cache import KeyValue, Past
+from keras_transformer.layers.mixer import Mixer, Projections
 from keras_transformer.layers.multi_head_attention import MultiHeadAttention
 from keras_transformer.layers.projection import LayerOfProjections, check_sequence
+from keras_transformer.layers.ssru import SSRU
 from keras_transformer.options import check_positive, check_rate
+
+
+class StepSublayers(NamedTuple):
+    """Functions to use in a step in place of a `DecoderBlock`'s own sublayers; None: its own."""
+
+    mixer: Projections | None = None
+    cross_attention: Projections | None = None
+    feed_forward: Callable[[keras.KerasTensor], keras.KerasTensor] | None = None
 
 
 class Block(LayerOfProjections):
     """Arguments, sublayers and the residual rule of `EncoderBlock` and `DecoderBlock`.
 
     A sublayer `f` computes `norm(x + dropout(f(x)))`, or pre-norm `x + dropout(f(norm(x)))`.
+
+    Attributes:
+        token_mixer: The first sublayer, a `Mixer`.
+        token_mixer_norm: Its normalization.
     """
 
     arguments: tuple[str, ...] = ("intermediate_dim", "num_heads", "dropout", "activation")
@@ -65,18 +79,39 @@ class Block(LayerOfProjections):
         self._model_dim = None
         self._dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
-    def _build_self_attention(self, shape):
+    def _build_mixer(self, shape, mixer=None):
         self._check_inputs(shape)
         self._model_dim = shape[2]
-        self.self_attention = self._attention(
-            "self_attention",
-            shape,
-            shape,
-            sliding_window=self.sliding_window,
-            positions=self.positions,
-            max_distance=self.max_distance,
+        if mixer is None:
+            mixer = self._attention(
+                "self_attention",
+                shape,
+                shape,
+                sliding_window=self.sliding_window,
+                positions=self.positions,
+                max_distance=self.max_distance,
+            )
+        elif not mixer.built:
+            mixer.build(shape)
+        # Keras saves weights under the first attribute that holds a layer, in alphabetical order.
+        name = mixer.sublayer_name
+        norm = self._normalization(f"{name}_norm", shape)
+        setattr(self, name, mixer)
+        setattr(self, f"{name}_norm", norm)
+        self.token_mixer, self.token_mixer_norm = mixer, norm
+
+    def _mix(self, inputs, mask, is_causal, return_attention_scores, training):
+        """Applies the mixer to all positions; returns outputs and weights of attention if asked."""
+        hidden = self._pre_norm(self.token_mixer_norm, inputs)
+        mixed, scores = self.token_mixer.mix(
+            hidden, mask, is_causal, return_attention_scores, training
         )
-        self.self_attention_norm = self._normalization("self_attention_norm", shape)
+        return self._add(inputs, mixed, self.token_mixer_norm, training), scores
+
+    def _feed(self, inputs, training=None, feed_forward=None):
+        feed_forward = feed_forward or functools.partial(self.feed_forward, training=training)
+        outputs = feed_forward(self._pre_norm(self.feed_forward_norm, inputs))
+        return self._add(inputs, outputs, self.feed_forward_norm, training)
 
     def _build_feed_forward(self, shape):
         self.feed_forward = FeedForward(
@@ -184,7 +219,7 @@ class EncoderBlock(Block):
     """
 
     def build(self, input_shape):
-        self._build_self_attention(input_shape)
+        self._build_mixer(input_shape)
         self._build_feed_forward(input_shape)
 
     def call(
@@ -203,31 +238,23 @@ class EncoderBlock(Block):
             {"padding_mask": padding_mask},
             {"attention_mask": attention_mask},
         )
-        hidden = self._pre_norm(self.self_attention_norm, inputs)
-        attended = self.self_attention(
-            hidden,
-            hidden,
-            attention_mask=mask,
-            return_attention_scores=return_attention_scores,
-            training=training,
-        )
-        attended, *scores = attended if return_attention_scores else (attended,)
-        hidden = self._add(inputs, attended, self.self_attention_norm, training)
-        transformed = self._pre_norm(self.feed_forward_norm, hidden)
-        transformed = self.feed_forward(transformed, training=training)
-        outputs = self._add(hidden, transformed, self.feed_forward_norm, training)
-        return (outputs, *scores) if return_attention_scores else outputs
+        hidden, scores = self._mix(inputs, mask, False, return_attention_scores, training)
+        outputs = self._feed(hidden, training)
+        return (outputs, scores) if return_attention_scores else outputs
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class DecoderBlock(Block):
-    """Causal self-attention, attention to the encoder, and a feed-forward sublayer.
+    """A mixer (causal self-attention), attention to the encoder, and a feed-forward sublayer.
 
     Built without an encoder sequence it is a decoder-only block, without weights for attention to
     the encoder.
 
-    Args: those of `EncoderBlock`, and `num_cross_heads`, the heads of the attention to the
-    encoder: `num_heads` by default.
+    Args: those of `EncoderBlock`, and:
+        num_cross_heads: Heads of the attention to the encoder; `num_heads` by default.
+        mixer: Layer that reads the target so far, such as an `SSRU`; self-attention by default.
+            A mixer other than self-attention ignores masks over the target: padding must be at
+            the end. Its weights of attention are None.
 
     Call arguments:
         decoder_sequence: Float `(batch, target, model_dim)`.
@@ -267,14 +294,21 @@ class DecoderBlock(Block):
 
     arguments = (*Block.arguments, "num_cross_heads")
 
-    def __init__(self, *args: Any, num_cross_heads: int | None = None, **kwargs: Any):
+    def __init__(
+        self,
+        *args: Any,
+        num_cross_heads: int | None = None,
+        mixer: Mixer | None = None,
+        **kwargs: Any,
+    ):
         super().__init__(*args, **kwargs)
         check_positive(or_none=True, num_cross_heads=num_cross_heads)
         self.num_cross_heads = num_cross_heads
+        self._mixer = mixer
 
     def build(self, decoder_sequence_shape, encoder_sequence_shape=None):
         shape = decoder_sequence_shape
-        self._build_past(shape)
+        self._build_mixer(shape, self._mixer)
         self.cross_attention = None
         if encoder_sequence_shape is not None:
             self.cross_attention = self._attention(
@@ -285,9 +319,6 @@ class DecoderBlock(Block):
 
     def compute_output_shape(self, decoder_sequence_shape, encoder_sequence_shape=None):
         return tuple(decoder_sequence_shape)
-
-    def _build_past(self, shape):
-        self._build_self_attention(shape)
 
     def call(
         self,
@@ -321,7 +352,8 @@ class DecoderBlock(Block):
             )
         options = {"return_attention_scores": return_attention_scores, "training": training}
 
-        hidden, *scores = self._read_past(decoder_sequence, mask, use_causal_mask, **options)
+        hidden, mixer_scores = self._mix(decoder_sequence, mask, use_causal_mask, **options)
+        scores = [mixer_scores]
         if self.cross_attention is not None:
             query = self._pre_norm(self.cross_attention_norm, hidden)
             attended = self.cross_attention(
@@ -330,82 +362,46 @@ class DecoderBlock(Block):
             attended, *cross_scores = attended if return_attention_scores else (attended,)
             hidden = self._add(hidden, attended, self.cross_attention_norm, training)
             scores += cross_scores
-
-        transformed = self._pre_norm(self.feed_forward_norm, hidden)
-        transformed = self.feed_forward(transformed, training=training)
-        outputs = self._add(hidden, transformed, self.feed_forward_norm, training)
+        outputs = self._feed(hidden, training)
         return (outputs, *scores) if return_attention_scores else outputs
-
-    def _read_past(self, inputs, mask, is_causal, return_attention_scores, training):
-        """Applies the first sublayer to all positions; returns outputs and requested attention."""
-        hidden = self._pre_norm(self.self_attention_norm, inputs)
-        attended = self.self_attention(
-            hidden,
-            hidden,
-            attention_mask=mask,
-            use_causal_mask=is_causal,
-            return_attention_scores=return_attention_scores,
-            training=training,
-        )
-        attended, *scores = attended if return_attention_scores else (attended,)
-        return self._add(inputs, attended, self.self_attention_norm, training), *scores
-
-    def _step_past(self, inputs, cache, position, mask, sublayers, positions):
-        """Applies the first sublayer to new positions; returns outputs and the new cache."""
-        if positions is None:
-            capacity = ops.arange(ops.shape(cache.value)[2])
-            positions = ops.arange(ops.shape(inputs)[1]) + ops.cast(position, "int32"), capacity
-        attention = sublayers.self_attention
-        hidden = self._pre_norm(self.self_attention_norm, inputs)
-        query, new = attention.project(hidden, positions[0])
-        cache = cache.write(new, position)
-        heads, _ = attention.attend(query, cache, mask, positions=positions)
-        attended = attention.project_output(heads)  # --> [batch, new, model_dim]
-        return self._add(inputs, attended, self.self_attention_norm), cache
 
     def step(
         self,
         inputs: keras.KerasTensor,
-        cache: KeyValue,
-        position: int | keras.KerasTensor,
-        mask: keras.KerasTensor,
+        state: Any,
+        past: Past,
         cross_key_value: KeyValue | None = None,
         cross_mask: keras.KerasTensor | None = None,
-        sublayers: Any = None,
-        positions: tuple[keras.KerasTensor, keras.KerasTensor] | None = None,
-    ) -> tuple[keras.KerasTensor, KeyValue, keras.KerasTensor | None]:
-        """Computes the positions that follow those in `cache`.
+        sublayers: StepSublayers | None = None,
+    ) -> tuple[keras.KerasTensor, Any, keras.KerasTensor | None]:
+        """Computes the positions that follow those in `state`.
 
         Args:
             inputs: Float `(batch, new, model_dim)`.
-            cache: `KeyValue` of fixed shape.
-            position: Integer scalar: where in the cache the new entries are written.
-            mask: Bool `(batch, 1, new, cached positions)`, which entries each new one sees.
+            state: State of the mixer, from `token_mixer.start` or the step before.
+            past: The entries that each new position sees.
             cross_key_value: `KeyValue` of the encoder's sequence, from
                 `cross_attention.project_key_value`.
             cross_mask: Bool `(batch, 1, 1, source)`.
-            sublayers: An object with `self_attention`, `cross_attention` and `feed_forward` to
-                use in place of this block's; the block itself by default.
-            positions: Integer `(new,)` and `(cached positions,)`, the index of each entry in its
-                sentence; by default the entries are one sentence, in order.
+            sublayers: Functions to use in place of the block's own projections.
 
         Returns:
-            Float `(batch, new, model_dim)`, the `KeyValue` with the new entries, and the
-            attention to the encoder, `(batch, heads, new, source)` or `None`.
+            Float `(batch, new, model_dim)`, the next state, and the attention to the encoder,
+            `(batch, heads, new, source)` or `None`.
         """
         self._check_encoder_sequence(cross_key_value)
-        sublayers = self if sublayers is None else sublayers
-        hidden, cache = self._step_past(inputs, cache, position, mask, sublayers, positions)
+        sublayers = sublayers or StepSublayers()
+        hidden = self._pre_norm(self.token_mixer_norm, inputs)
+        mixed, state = self.token_mixer.step(hidden, state, past, sublayers.mixer)
+        hidden = self._add(inputs, mixed, self.token_mixer_norm)
         scores = None
         if self.cross_attention is not None:
-            attention = sublayers.cross_attention
-            query = attention.project_query(self._pre_norm(self.cross_attention_norm, hidden))
-            heads, scores = attention.attend(query, cross_key_value, cross_mask)
-            attended = attention.project_output(heads)
+            query = self._pre_norm(self.cross_attention_norm, hidden)
+            attended, scores = self.cross_attention.cross_step(
+                query, cross_key_value, cross_mask, sublayers.cross_attention
+            )
             hidden = self._add(hidden, attended, self.cross_attention_norm)
-
-        transformed = sublayers.feed_forward(self._pre_norm(self.feed_forward_norm, hidden))
-        return self._add(hidden, transformed, self.feed_forward_norm), cache, scores
+        return self._feed(hidden, feed_forward=sublayers.feed_forward), state, scores
 
     def _check_encoder_sequence(self, encoder_sequence):
         if (encoder_sequence is None) != (self.cross_attention is None):
@@ -415,3 +411,26 @@ class DecoderBlock(Block):
                 "Either every call of a decoder block has an encoder sequence or none has. "
                 f"Received: a block built {built} an encoder sequence, called with {received}."
             )
+
+    def get_config(self):
+        mixer = self._mixer and keras.saving.serialize_keras_object(self._mixer)
+        return {**super().get_config(), "mixer": mixer}
+
+    @classmethod
+    def from_config(cls, config):
+        if config.get("mixer"):
+            config = {**config, "mixer": keras.saving.deserialize_keras_object(config["mixer"])}
+        return super().from_config(config)
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class SSRUDecoderBlock(DecoderBlock):
+    """Name of a `DecoderBlock(mixer=SSRU(use_projection))` in files, where Keras looks it up.
+
+    Keras also names the weights of a list of layers after their class.
+    """
+
+    def __init__(self, *args: Any, use_projection: bool = False, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        if self._mixer is None:
+            self._mixer = SSRU(use_projection, name="ssru", **self._options_of_a_projection())

@@ -1,4 +1,4 @@
-"""KV caches: the keys and values of a layer, and all that a model keeps between steps."""
+"""The cache of a decoder: what its mixers keep between steps, and which entries a step sees."""
 
 from typing import Any, NamedTuple
 
@@ -55,6 +55,35 @@ class KeyValue(NamedTuple):
             ops.pad(self.value, ((0, 0), (0, 0), (0, num_positions), (0, 0))),
         )
 
+    def reorder(self, parents: keras.KerasTensor) -> "KeyValue":
+        """Returns itself: hypotheses share one row, and `DecodingCache.lineage` is reordered."""
+        return self
+
+
+def of_parents(state: keras.KerasTensor, parents: keras.KerasTensor) -> keras.KerasTensor:
+    """Lets each hypothesis continue another hypothesis of the same sentence.
+
+    Args:
+        state: `(batch, beams, features)`.
+        parents: Integer `(batch, beams)`, the hypothesis that each one continues.
+    """
+    return ops.take_along_axis(state, ops.expand_dims(parents, 2), axis=1)
+
+
+class Past(NamedTuple):
+    """The entries that the new positions of a step see, an argument of a mixer's `step`.
+
+    Attributes:
+        slot: Integer scalar: where new entries are written.
+        mask: Bool `(batch, 1, new, entries)`, the entries that each new position sees.
+        positions: Integer `(new,)` and `(entries,)`, the position of each entry in its sentence;
+            by default the entries are one sentence, in order.
+    """
+
+    slot: int | keras.KerasTensor
+    mask: keras.KerasTensor
+    positions: tuple[keras.KerasTensor, keras.KerasTensor] | None = None
+
 
 class DecodingCache(NamedTuple):
     """Everything that a decoding step reads in addition to its ids. Every shape is fixed.
@@ -65,31 +94,41 @@ class DecodingCache(NamedTuple):
     caches. The encoder's keys and values are held once per sentence, not once per beam.
 
     Attributes:
-        layers: For each decoder block a `KeyValue` with `max_length · beams` positions, or an
-            `SSRUState`, which moves with its hypotheses.
+        layers: For each decoder block the state of its mixer, such as a `KeyValue` with
+            `max_length · beams` positions. A state has `extended(capacity)` and
+            `reorder(parents)`.
         cross_key_values: For each decoder block a `KeyValue` over the source.
         cross_mask: Bool `(batch, 1, 1, source)`.
-        lineage: Bool `(batch, beams, max_length · beams)`, True = the beam's own past; `()`
-            where each of `layers` holds one state per beam.
+        lineage: Bool `(batch, beams, max_length · beams)`, True = the beam's own past.
         position: Integer scalar, the number of steps taken.
     """
 
     layers: tuple[Any, ...]
     cross_key_values: tuple[KeyValue, ...]
     cross_mask: keras.KerasTensor
-    lineage: keras.KerasTensor | tuple[()]
+    lineage: keras.KerasTensor
     position: keras.KerasTensor
 
     @property
     def num_beams(self) -> int:
         """Number of hypotheses per sentence."""
-        states = self.layers[0] if isinstance(self.lineage, tuple) else (self.lineage,)
-        return states[0].shape[1]
+        return self.lineage.shape[1]
+
+    def begin_step(self) -> tuple[Past, keras.KerasTensor]:
+        """Returns the entries that the next step sees, and its `lineage` with its own entries."""
+        beams, slot = self.num_beams, self.position * self.num_beams
+        shape = ops.shape(self.lineage)[0], beams, beams
+        diagonal = ops.broadcast_to(ops.eye(beams, dtype="bool"), shape)
+        lineage = ops.slice_update(self.lineage, (0, 0, slot), diagonal)
+        # All entries of a step have its number as their position.
+        positions = (
+            ops.repeat(ops.expand_dims(self.position, 0), beams),
+            ops.arange(ops.shape(lineage)[2]) // beams,
+        )
+        return Past(slot, ops.expand_dims(lineage, 1), positions), lineage
 
     def extended(self, max_length: int) -> "DecodingCache":
         """Returns a copy with capacity for `max_length` steps."""
-        if isinstance(self.lineage, tuple):
-            return self
         capacity = max_length * self.num_beams
         num_positions = capacity - ops.shape(self.lineage)[2]
         return self._replace(
@@ -102,7 +141,7 @@ class DecodingCache(NamedTuple):
 
         `parents`, integer `(batch, beams)`: the hypothesis that each one continues.
         """
-        if isinstance(self.lineage, tuple):
-            return self._replace(layers=tuple(layer.reorder(parents) for layer in self.layers))
-        lineage = ops.take_along_axis(self.lineage, ops.expand_dims(parents, 2), axis=1)
-        return self._replace(lineage=lineage)
+        return self._replace(
+            layers=tuple(layer.reorder(parents) for layer in self.layers),
+            lineage=of_parents(self.lineage, parents),
+        )

@@ -9,15 +9,16 @@ import keras
 from keras import ops
 
 from keras_transformer.layers import masks
-from keras_transformer.layers.kv_cache import KeyValue
+from keras_transformer.layers.kv_cache import KeyValue, Past
 from keras_transformer.layers.local_attention import attend_in_blocks, is_long
+from keras_transformer.layers.mixer import Mixer, Projections
 from keras_transformer.layers.positions import apply_rotary, relative_scores
-from keras_transformer.layers.projection import LayerOfProjections, check_sequence
+from keras_transformer.layers.projection import check_sequence
 from keras_transformer.options import check_choice, check_divides, check_positive, check_rate
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class MultiHeadAttention(LayerOfProjections):
+class MultiHeadAttention(Mixer):
     """`softmax(Q · Kᵀ / √key_dim) · V` in `num_heads` subspaces, projected back together.
 
     With the same weights it equals `keras.layers.MultiHeadAttention`, and its weights have the
@@ -93,6 +94,7 @@ class MultiHeadAttention(LayerOfProjections):
 
     arguments: tuple[str, ...] = ("num_heads", "key_dim", "value_dim", "dropout", "use_bias")
     arguments += ("num_kv_heads", "sliding_window", "positions", "max_distance", "seed")
+    sublayer_name = "self_attention"
 
     def __init__(
         self,
@@ -227,38 +229,90 @@ class MultiHeadAttention(LayerOfProjections):
         """The projections of query, key, value and output."""
         return self._query_dense, self._key_dense, self._value_dense, self._output_dense
 
-    def project(
-        self, inputs: keras.KerasTensor, positions: keras.KerasTensor | None = None
+    def inner_layers(self):
+        return self._query_dense, self._key_dense, self._value_dense
+
+    def outer_layer(self):
+        return self._output_dense
+
+    def mix(
+        self,
+        inputs,
+        attention_mask=None,
+        use_causal_mask=True,
+        return_attention_scores=False,
+        training=None,
+    ):
+        options = {"return_attention_scores": return_attention_scores, "training": training}
+        masks = {"attention_mask": attention_mask, "use_causal_mask": use_causal_mask}
+        outputs = self(inputs, inputs, **masks, **options)
+        return outputs if return_attention_scores else (outputs, None)
+
+    def start(self, batch, beams, capacity):
+        heads, value_dim = self.num_kv_heads, self.value_dim or self.key_dim
+        sizes = batch, heads, capacity * beams, self.key_dim, value_dim
+        return KeyValue.empty(*sizes, self.compute_dtype)
+
+    def step(
+        self,
+        inputs: keras.KerasTensor,
+        state: KeyValue,
+        past: Past,
+        projections: Projections | None = None,
     ) -> tuple[keras.KerasTensor, KeyValue]:
-        """Projects `(batch, new, features)` to the queries, keys and values of self-attention.
+        """Computes self-attention of new positions, and writes their keys and values."""
+        project, project_output = projections or self.own_projections()
+        positions = past.positions
+        if positions is None:
+            new, entries = ops.shape(inputs)[1], ops.shape(state.value)[2]
+            positions = ops.arange(new) + ops.cast(past.slot, "int32"), ops.arange(entries)
+        query, key, value = project(inputs)
+        state = state.write(self._key_value(key, value, positions[0]), past.slot)
+        query = self._query(query, positions[0])
+        heads, _ = self.attend(query, state, past.mask, positions=positions)
+        return project_output(heads), state
 
-        `positions`, integer `(new,)`, are those of the tokens: 0, 1, … by default.
+    def cross_step(
+        self,
+        inputs: keras.KerasTensor,
+        key_value: KeyValue,
+        mask: keras.KerasTensor | None,
+        projections: Projections | None = None,
+    ) -> tuple[keras.KerasTensor, keras.KerasTensor]:
+        """Attends from new positions to a projected sequence; returns outputs and weights.
+
+        `projections`, if given, project only the queries and the output.
         """
-        value = self.project_key_value(inputs, positions=positions)
-        return self.project_query(inputs, positions), value
+        projections = projections or Projections(
+            lambda query: (self._query_dense(query),), self._output_dense
+        )
+        (query,) = projections.inner(inputs)
+        heads, weights = self.attend(self._query(query), key_value, mask)
+        return projections.outer(heads), weights
 
-    def project_query(
-        self, query: keras.KerasTensor, positions: keras.KerasTensor | None = None
-    ) -> keras.KerasTensor:
+    def project_query(self, query: keras.KerasTensor) -> keras.KerasTensor:
         """Projects `(batch, query, query_features)` to `(batch, heads, query, key_dim)`."""
-        return ops.transpose(self.apply_rotary(self._query_dense(query), positions), (0, 2, 1, 3))
+        return self._query(self._query_dense(query))
 
     def project_key_value(
-        self,
-        value: keras.KerasTensor,
-        key: keras.KerasTensor | None = None,
-        positions: keras.KerasTensor | None = None,
+        self, value: keras.KerasTensor, key: keras.KerasTensor | None = None
     ) -> KeyValue:
         """Projects `value` and `key` of a call, once for any queries."""
-        key = self.apply_rotary(self._key_dense(value if key is None else key), positions)
-        return KeyValue(
-            ops.transpose(key, (0, 2, 3, 1)),  # --> [batch, kv_heads, key_dim, key]
-            ops.transpose(self._value_dense(value), (0, 2, 1, 3)),
+        return self._key_value(
+            self._key_dense(value if key is None else key), self._value_dense(value)
         )
 
-    def apply_rotary(
-        self, heads: keras.KerasTensor, positions: keras.KerasTensor | None = None
-    ) -> keras.KerasTensor:
+    def _query(self, query, positions=None):
+        return ops.transpose(self._apply_rotary(query, positions), (0, 2, 1, 3))
+
+    def _key_value(self, key, value, positions=None):
+        return KeyValue(
+            # --> [batch, kv_heads, key_dim, key]
+            ops.transpose(self._apply_rotary(key, positions), (0, 2, 3, 1)),
+            ops.transpose(value, (0, 2, 1, 3)),
+        )
+
+    def _apply_rotary(self, heads, positions):
         """Rotates queries or keys `(batch, length, heads, key_dim)` where positions are rotary."""
         if self.positions != "rotary":
             return heads

@@ -5,6 +5,7 @@ import numbers
 from typing import Any, Literal
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_transformer.layers.projection import Projection
@@ -217,6 +218,25 @@ class ConcatenatedPositions(keras.layers.Layer):
     def from_config(cls, config):
         positions = keras.saving.deserialize_keras_object(config["positions"])
         return cls(**{**config, "positions": positions})
+
+
+def position_table(layer: keras.layers.Layer | None, length: int, width: int) -> np.ndarray:
+    """Returns the vectors that a positional layer adds at each position.
+
+    Args:
+        layer: `SinusoidalPositionalEncoding`, `LearnedPositionalEmbedding`, or
+            `ConcatenatedPositions` over one of them. None: no layer, vectors of zeros.
+        length: Number of positions, from 0.
+        width: The model's width.
+
+    Returns:
+        Float32 `(length, width)`; fewer rows if a learned table has fewer.
+    """
+    if layer is None:
+        return np.zeros((length, width), "float32")
+    length = min(length, getattr(getattr(layer, "positions", layer), "max_length", length))
+    encoded = layer(ops.zeros((1, length, width), layer.compute_dtype))[0]
+    return ops.convert_to_numpy(ops.cast(encoded, "float32"))
 
 
 def apply_rotary(

@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from keras_transformer.layers.blocks import DecoderBlock
-from keras_transformer.layers.projection import LayerOfProjections, check_sequence
+from keras_transformer.layers.kv_cache import Past, of_parents
+from keras_transformer.layers.mixer import Mixer, Projections
+from keras_transformer.layers.projection import check_sequence
 
 _BLOCK = 16
 _LEVELS = 5
@@ -28,12 +29,12 @@ class SSRUState(NamedTuple):
         return self
 
     def reorder(self, parents: keras.KerasTensor) -> "SSRUState":
-        """Lets each hypothesis continue from another one; `parents` integer `(batch, beams)`."""
-        return SSRUState(ops.take_along_axis(self.cell, ops.expand_dims(parents, 2), axis=1))
+        """Lets each hypothesis continue another one; see `DecodingCache.reorder`."""
+        return SSRUState(of_parents(self.cell, parents))
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class SSRU(LayerOfProjections):
+class SSRU(Mixer):
     """`c_t = f_t · c_(t-1) + (1 - f_t) · W x_t` with `f_t = σ(W_f x_t + b_f)`; outputs `relu(c_t)`.
 
     Nothing but the elementwise recurrence runs over time, and that is an associative scan: all
@@ -66,6 +67,7 @@ class SSRU(LayerOfProjections):
     """
 
     arguments = ("use_projection",)
+    sublayer_name = "ssru"
 
     def __init__(self, use_projection: bool = False, **kwargs: Any):
         super().__init__(**kwargs)
@@ -88,36 +90,55 @@ class SSRU(LayerOfProjections):
         dense.build(input_shape)
         return dense
 
-    def call(self, inputs: keras.KerasTensor) -> keras.KerasTensor:
+    def call(
+        self, inputs: keras.KerasTensor, projections: Projections | None = None
+    ) -> keras.KerasTensor:
         check_sequence("inputs", inputs.shape, self._width)
-        return self._output(scan(*self._gates(inputs)))
+        project, project_output = projections or self.own_projections()
+        return project_output(self._output(scan(*_gates(*project(inputs)))))
 
-    def start_state(self, batch: int | keras.KerasTensor, beams: int) -> SSRUState:
-        """Makes the state before the first step."""
+    def start(
+        self,
+        batch: int | keras.KerasTensor,
+        beams: int,
+        capacity: int | keras.KerasTensor | None = None,
+    ) -> SSRUState:
+        """Makes the state before the first step; it needs no capacity."""
         return SSRUState(ops.zeros((batch, beams, self._width), "float32"))
 
     def step(
-        self, inputs: keras.KerasTensor, state: SSRUState
+        self,
+        inputs: keras.KerasTensor,
+        state: SSRUState,
+        past: Past | None = None,
+        projections: Projections | None = None,
     ) -> tuple[keras.KerasTensor, SSRUState]:
         """Computes one position of each hypothesis, float `(batch, beams, model_dim)`."""
-        forget, gated_inputs = self._gates(inputs)
+        project, project_output = projections or self.own_projections()
+        forget, gated_inputs = _gates(*project(inputs))
         # Arrays from a compiled function may have lost the static size of an axis.
-        cell = forget * ops.reshape(state.cell, ops.shape(gated_inputs)) + gated_inputs
-        return self._output(cell), SSRUState(cell)
-
-    def _gates(self, inputs):
-        forget = ops.sigmoid(ops.cast(self.forget_dense(inputs), "float32"))
-        return forget, (1.0 - forget) * ops.cast(self.input_dense(inputs), "float32")
+        cell = forget * ops.reshape(state.cell, (-1, *gated_inputs.shape[1:])) + gated_inputs
+        return project_output(self._output(cell)), SSRUState(cell)
 
     def _output(self, cell):
-        outputs = ops.cast(ops.relu(cell), self.compute_dtype)
-        return outputs if self.output_dense is None else self.output_dense(outputs)
+        return ops.cast(ops.relu(cell), self.compute_dtype)
+
+    def inner_layers(self):
+        return self.input_dense, self.forget_dense
+
+    def outer_layer(self):
+        return self.output_dense
 
     @property
     def projections(self):
         """The projections of the input, of the forget gate and, where there is one, the output."""
         layers = self.input_dense, self.forget_dense
         return layers if self.output_dense is None else (*layers, self.output_dense)
+
+
+def _gates(projected_inputs, forget_scores):
+    forget = ops.sigmoid(ops.cast(forget_scores, "float32"))
+    return forget, (1.0 - forget) * ops.cast(projected_inputs, "float32")
 
 
 def scan(forget: keras.KerasTensor, gated_inputs: keras.KerasTensor) -> keras.KerasTensor:
@@ -167,51 +188,3 @@ def _moved(values, shift, axis, fill=0.0):
     padded = ops.pad(values, padding, constant_values=fill)
     slices = [slice(None)] * axis + [slice(None, -shift)]
     return padded[tuple(slices)]
-
-
-@keras.saving.register_keras_serializable(package="keras_transformer")
-class SSRUDecoderBlock(DecoderBlock):
-    """A `DecoderBlock` with an `SSRU` in the place of its self-attention.
-
-    Args: those of `DecoderBlock`, of which `num_heads` is for the attention to the encoder, and
-    `use_projection` as in `SSRU`.
-
-    Call arguments: those of `DecoderBlock`. The recurrence is causal whatever `use_causal_mask`
-    is. Masks over the target are ignored, so that padding must be at the end. Without any mask of
-    the encoder's sequence its padding counts as tokens; `TokenEmbedding` attaches one.
-
-    Returns:
-        As `DecoderBlock`, with None for the weights of self-attention.
-
-    Reference: Kim et al. 2019 (arXiv:1909.01953).
-
-    Example:
-
-    >>> block = SSRUDecoderBlock(intermediate_dim=32, num_heads=2)
-    >>> tuple(block(keras.ops.ones((3, 5, 16)), keras.ops.ones((3, 7, 16))).shape)
-    (3, 5, 16)
-    """
-
-    arguments = (*DecoderBlock.arguments, "use_projection")
-    self_attention = None
-
-    def __init__(self, *args: Any, use_projection: bool = False, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        self.use_projection = use_projection
-
-    def _build_past(self, shape):
-        self._check_inputs(shape)
-        self._model_dim = shape[2]
-        options = self._options_of_a_projection()
-        self.ssru = SSRU(self.use_projection, name="ssru", **options)
-        self.ssru.build(shape)
-        self.ssru_norm = self._normalization("ssru_norm", shape)
-
-    def _read_past(self, inputs, mask, is_causal, return_attention_scores, training):
-        outputs = self.ssru(self._pre_norm(self.ssru_norm, inputs))
-        outputs = self._add(inputs, outputs, self.ssru_norm, training)
-        return (outputs, None) if return_attention_scores else (outputs,)
-
-    def _step_past(self, inputs, cache, position, mask, sublayers, positions):
-        outputs, cache = self.ssru.step(self._pre_norm(self.ssru_norm, inputs), cache)
-        return self._add(inputs, outputs, self.ssru_norm), cache

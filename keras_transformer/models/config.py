@@ -1,8 +1,8 @@
-"""Configurations of all kinds of models, composed of the fields of their parts."""
+"""Configurations of all kinds of models: a flat dataclass for each kind."""
 
 import dataclasses
-import functools
-from typing import Annotated, Any, ClassVar, Literal, Self
+from dataclasses import KW_ONLY
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import pydantic
 
@@ -12,16 +12,33 @@ from keras_transformer.options import (
     check_activation,
     check_choice,
     check_divides,
-    declared,
-    inherited,
     option,
+    options_base,
+    options_class,
 )
 
-keyword_option = functools.partial(option, kw_only=True)
-"""Declares a field that is given by name, never by place."""
+
+def _sizes(model_dim, num_heads, intermediate_dim, layers, dropout):
+    return dict(
+        model_dim=model_dim,
+        num_heads=num_heads,
+        intermediate_dim=intermediate_dim,
+        num_encoder_layers=layers,
+        num_decoder_layers=layers,
+        dropout=dropout,
+    )
 
 
-@inherited
+PRESETS = {
+    # Wu et al. 2021 (arXiv:2105.14462): the small model for Multi30k.
+    "transformer_tiny": _sizes(128, 4, 256, layers=4, dropout=0.3),
+    # Vaswani et al. 2017 (arXiv:1706.03762), table 3, rows "base" and "big".
+    "transformer_base": _sizes(512, 8, 2048, layers=6, dropout=0.1),
+    "transformer_big": _sizes(1024, 16, 4096, layers=6, dropout=0.3),
+}
+
+
+@options_base
 class ModelConfig:
     """Sizes, rates and switches of a model.
 
@@ -69,31 +86,103 @@ class ModelConfig:
         return cls(**fields)
 
 
-@inherited
-class VocabularyFields(ModelConfig):
-    """Fields of a model that reads one language and writes another."""
+def _about(meaning, **limits):
+    return option(..., meaning, **limits)
 
-    tie_embeddings: Literal["all", "decoder", "none"] = keyword_option(
-        "all",
+
+def _choice(meaning):
+    return option(..., meaning, strict=None)
+
+
+# Options of several kinds, with meaning and range; each kind has defaults of its own.
+_ModelDim = Annotated[int, _about("Width of the residual stream (d_model in the paper).", ge=1)]
+_NumHeads = Annotated[int, _about("Attention heads; must divide model_dim.", ge=1)]
+_IntermediateDim = Annotated[
+    int, _about("Inner width of the feed-forward sublayer (d_ff in the paper).", ge=1)
+]
+_EncoderLayers = Annotated[int, _about("Blocks of the encoder.", ge=1)]
+_DecoderLayers = Annotated[int, _about("Blocks of the decoder.", ge=1)]
+_TieEmbeddings = Annotated[
+    Literal["all", "decoder", "none"],
+    _choice(
         "Share one matrix: all, of source embedding, target embedding and output projection; "
-        "decoder, of the last two; none.",
+        "decoder, of the last two; none."
+    ),
+]
+_TargetVocabularySize = Annotated[
+    int | None, _about("Ids of the target side, where it has a vocabulary of its own.", ge=1)
+]
+_Dropout = Annotated[
+    float, _about("Rate on each sublayer's output and on the embedded input.", ge=0, lt=1)
+]
+_AttentionDropout = Annotated[float, _about("Rate on the attention weights.", ge=0, lt=1)]
+_FeedForwardDropout = Annotated[
+    float, _about("Rate on the feed-forward sublayer's inner units.", ge=0, lt=1)
+]
+_NormalizeFirst = Annotated[
+    bool,
+    _about(
+        "Normalize before each sublayer (pre-norm, with one more normalization after the last "
+        "block) instead of after it."
+    ),
+]
+_Epsilon = Annotated[float, _about("Added to the variance in each normalization.", gt=0)]
+_Activation = Annotated[str, _about("Feed-forward activation, any name that Keras knows.")]
+_Positions = Annotated[
+    Literal["sinusoidal", "learned", "rotary", "relative", "none"],
+    _choice(
+        "sinusoidal, learned: vectors at the embedded tokens; rotary, relative: positions inside "
+        "self-attention; none."
+    ),
+]
+_CombinePositions = Annotated[
+    Literal["add", "concatenate"],
+    _choice(
+        "add: add sinusoidal or learned positions to the embedded tokens; concatenate: join both "
+        "vectors and project them."
+    ),
+]
+_PositionLayout = Annotated[
+    Literal["interleaved", "halves"],
+    _choice(
+        "Sinusoidal positions: interleaved, a sine before its cosine, as in the paper; halves, all "
+        "sines before all cosines, as in Marian."
+    ),
+]
+_PositionFrequencies = Annotated[
+    Literal["paper", "marian"],
+    _about(
+        "Sinusoidal positions: frequency i of a width d is 10000^(-2i/d), or Marian's "
+        "10000^(-i/(d/2 - 1)).",
         strict=None,
-    )
-    target_vocabulary_size: int | None = keyword_option(
-        None, "Ids of the target side, where it has a vocabulary of its own.", ge=1
-    )
-
-    def check(self) -> None:
-        super().check()
-        target_size = self.target_vocabulary_size
-        if self.tie_embeddings == "all" and target_size not in (None, self.vocabulary_size):
-            raise ValueError(
-                '`tie_embeddings="all"` needs one vocabulary for both sides. Received: '
-                f"vocabulary_size={self.vocabulary_size}, target_vocabulary_size={target_size}."
-            )
-
-
+    ),
+]
+_MaxLength = Annotated[int, _about("Positions of a learned embedding, in tokens.", ge=1)]
+_MaxDistance = Annotated[
+    int, _about("Farthest distance that relative positions tell apart, in tokens.", ge=1)
+]
+_NumKvHeads = Annotated[
+    int | None, _about("Heads of keys and values in every attention; null: num_heads.", ge=1)
+]
+_SlidingWindow = Annotated[
+    int | None, _about("Self-attention sees the tokens within sliding_window - 1; null: all.", ge=1)
+]
+_OutputBias = Annotated[bool, _about("Add a trained bias to the logits.")]
 _Heads = tuple[Annotated[int, pydantic.Field(strict=True, ge=1)], ...] | None
+_WHERE_PRUNED = "where some were pruned; null: num_heads in each."
+_EncoderHeads = Annotated[
+    _Heads, _about(f"Heads of each block's attention in the encoder {_WHERE_PRUNED}", strict=False)
+]
+_DecoderHeads = Annotated[
+    _Heads,
+    _about(
+        f"Heads of each block's attention in the decoder to itself {_WHERE_PRUNED}", strict=False
+    ),
+]
+_CrossHeads = Annotated[
+    _Heads, _about(f"Heads of each block's attention to the source {_WHERE_PRUNED}", strict=False)
+]
+
 # Fields with the number of blocks of each kind of attention.
 _LAYERS = {
     "encoder": "num_encoder_layers",
@@ -102,99 +191,21 @@ _LAYERS = {
 }
 
 
-def _sizes(model_dim, num_heads, intermediate_dim, layers, dropout):
-    return dict(
-        model_dim=model_dim,
-        num_heads=num_heads,
-        intermediate_dim=intermediate_dim,
-        num_encoder_layers=layers,
-        num_decoder_layers=layers,
-        dropout=dropout,
-    )
+class BlockConfig(ModelConfig):
+    """Rules and derived values of the kinds that are made of a Transformer's blocks."""
 
-
-PRESETS = {
-    # Wu et al. 2021 (arXiv:2105.14462): the small model for Multi30k.
-    "transformer_tiny": _sizes(128, 4, 256, layers=4, dropout=0.3),
-    # Vaswani et al. 2017 (arXiv:1706.03762), table 3, rows "base" and "big".
-    "transformer_base": _sizes(512, 8, 2048, layers=6, dropout=0.1),
-    "transformer_big": _sizes(1024, 16, 4096, layers=6, dropout=0.3),
-}
-
-
-def _layers(count, meaning):
-    return option(count, meaning, ge=1)
-
-
-def _rate(rate, meaning):
-    return keyword_option(rate, meaning, ge=0, lt=1)
-
-
-def _head_count_option(index):
-    words = (
-        f"Heads of each block's attention {index} where some were pruned; null: num_heads in each."
-    )
-    return keyword_option(None, words, strict=False)
-
-
-@inherited
-class BlockFields(ModelConfig):
-    """Fields of every block of a Transformer, of its embeddings and positions."""
-
-    model_dim: int = option(512, "Width of the residual stream (d_model in the paper).", ge=1)
-    num_heads: int = option(8, "Attention heads; must divide model_dim.", ge=1)
-    intermediate_dim: int = option(
-        2048, "Inner width of the feed-forward sublayer (d_ff in the paper).", ge=1
-    )
-    dropout: float = _rate(0.1, "Rate on each sublayer's output and on the embedded input.")
-    attention_dropout: float = _rate(0.0, "Rate on the attention weights.")
-    feed_forward_dropout: float = _rate(0.0, "Rate on the feed-forward sublayer's inner units.")
-    normalize_first: bool = keyword_option(
-        False,
-        "Normalize before each sublayer (pre-norm, with one more normalization after the last "
-        "block) instead of after it.",
-    )
-    layer_norm_epsilon: float = keyword_option(
-        1e-5, "Added to the variance in each normalization.", gt=0
-    )
-    activation: str = keyword_option("relu", "Feed-forward activation, any name that Keras knows.")
-    positions: Literal["sinusoidal", "learned", "rotary", "relative", "none"] = keyword_option(
-        "sinusoidal",
-        "sinusoidal, learned: vectors at the embedded tokens; rotary, relative: positions inside "
-        "self-attention; none.",
-        strict=None,
-    )
-    combine_positions: Literal["add", "concatenate"] = keyword_option(
-        "add",
-        "add: add sinusoidal or learned positions to the embedded tokens; concatenate: join both "
-        "vectors and project them.",
-        strict=None,
-    )
-    position_layout: Literal["interleaved", "halves"] = keyword_option(
-        "interleaved",
-        "Sinusoidal positions: interleaved, a sine before its cosine, as in the paper; halves, all "
-        "sines before all cosines, as in Marian.",
-        strict=None,
-    )
-    position_frequencies: Literal["paper", "marian"] = keyword_option(
-        "paper",
-        "Sinusoidal positions: frequency i of a width d is 10000^(-2i/d), or Marian's "
-        "10000^(-i/(d/2 - 1)).",
-        strict=None,
-    )
-    max_length: int = keyword_option(1024, "Positions of a learned embedding, in tokens.", ge=1)
-    max_distance: int = keyword_option(
-        16, "Farthest distance that relative positions tell apart, in tokens.", ge=1
-    )
-    num_kv_heads: int | None = keyword_option(
-        None, "Heads of keys and values in every attention; null: num_heads.", ge=1
-    )
-    sliding_window: int | None = keyword_option(
-        None, "Self-attention sees the tokens within sliding_window - 1; null: all.", ge=1
-    )
+    if TYPE_CHECKING:  # Fields of the kinds, in whose order pydantic would take these.
+        model_dim: int
+        num_heads: int
+        positions: str
+        combine_positions: str
+        max_length: int
+        num_kv_heads: int | None
+        activation: str
+        normalize_first: bool
+        layer_norm_epsilon: float
 
     def check(self) -> None:
-        super().check()
         check_activation(self.activation)
         check_divides("num_heads", self.num_heads, "model_dim", self.model_dim)
         check_divides(
@@ -252,25 +263,17 @@ class BlockFields(ModelConfig):
         return self.positions if self.positions in ("rotary", "relative") else None
 
 
-@inherited
-class EncoderFields:
-    """Fields of a model that reads a source."""
-
-    num_encoder_layers: int = _layers(6, "Blocks of the encoder.")
-    encoder_heads: _Heads = _head_count_option("in the encoder")
-
-
-@inherited
-class DecoderFields:
-    """Fields of a model that writes text."""
-
-    num_decoder_layers: int = _layers(6, "Blocks of the decoder.")
-    decoder_heads: _Heads = _head_count_option("in the decoder to itself")
-    output_bias: bool = keyword_option(False, "Add a trained bias to the logits.")
+def _check_vocabularies(config):
+    target_size = config.target_vocabulary_size
+    if config.tie_embeddings == "all" and target_size not in (None, config.vocabulary_size):
+        raise ValueError(
+            '`tie_embeddings="all"` needs one vocabulary for both sides. Received: '
+            f"vocabulary_size={config.vocabulary_size}, target_vocabulary_size={target_size}."
+        )
 
 
-@declared
-class TransformerConfig(DecoderFields, EncoderFields, BlockFields, VocabularyFields):
+@options_class
+class TransformerConfig(BlockConfig):
     """Sizes and switches of an encoder-decoder Transformer.
 
     Raises:
@@ -282,35 +285,60 @@ class TransformerConfig(DecoderFields, EncoderFields, BlockFields, VocabularyFie
     64
     """
 
-    cross_heads: _Heads = _head_count_option("to the source")
-    turn_layers: int = keyword_option(
+    model_dim: _ModelDim = 512
+    num_heads: _NumHeads = 8
+    intermediate_dim: _IntermediateDim = 2048
+    num_encoder_layers: _EncoderLayers = 6
+    num_decoder_layers: _DecoderLayers = 6
+    _: KW_ONLY
+    tie_embeddings: _TieEmbeddings = "all"
+    target_vocabulary_size: _TargetVocabularySize = None
+    dropout: _Dropout = 0.1
+    attention_dropout: _AttentionDropout = 0.0
+    feed_forward_dropout: _FeedForwardDropout = 0.0
+    normalize_first: _NormalizeFirst = False
+    layer_norm_epsilon: _Epsilon = 1e-5
+    activation: _Activation = "relu"
+    positions: _Positions = "sinusoidal"
+    combine_positions: _CombinePositions = "add"
+    position_layout: _PositionLayout = "interleaved"
+    position_frequencies: _PositionFrequencies = "paper"
+    max_length: _MaxLength = 1024
+    max_distance: _MaxDistance = 16
+    num_kv_heads: _NumKvHeads = None
+    sliding_window: _SlidingWindow = None
+    encoder_heads: _EncoderHeads = None
+    decoder_heads: _DecoderHeads = None
+    cross_heads: _CrossHeads = None
+    output_bias: _OutputBias = False
+    turn_layers: int = option(
         0,
         "Blocks over the turns of a source that is a conversation. A token attends only within "
         "its turn, and these blocks attend over the means of the turns. 0: a source is one "
         "sequence.",
         ge=0,
     )
-    turn_id: int | None = keyword_option(
-        None, "Id of the token between two turns; null: no turns.", ge=0
-    )
-    decoder: Literal["attention", "ssru"] = keyword_option(
+    turn_id: int | None = option(None, "Id of the token between two turns; null: no turns.", ge=0)
+    decoder: Literal["attention", "ssru"] = option(
         "attention",
         "How each decoder block reads the target so far: attention, self-attention; ssru, a "
         "recurrent unit with a state of constant size.",
         strict=None,
     )
-    ssru_projection: bool = keyword_option(False, "Project the output of each ssru.")
+    ssru_projection: bool = option(False, "Project the output of each ssru.")
 
     kind: ClassVar[str] = "transformer"
 
     def heads_of(self, kind: str) -> tuple[int, ...]:
-        return () if kind == "decoder" and self.decoder == "ssru" else super().heads_of(kind)
+        is_mixed_otherwise = kind == "decoder" and self.decoder != "attention"
+        return () if is_mixed_otherwise else super().heads_of(kind)
 
     def check(self) -> None:
         super().check()
-        if self.decoder == "ssru" and (self.decoder_heads or self.attention_positions):
+        _check_vocabularies(self)
+        if self.decoder != "attention" and (self.decoder_heads or self.attention_positions):
             raise ValueError(
-                "`decoder: ssru` has no self-attention in the decoder. Received: "
+                f"`decoder: {self.decoder}` has no self-attention in the decoder. Received: "
                 f"decoder_heads={self.decoder_heads!r}, positions={self.positions!r}."
             )
         if self.decoder != "ssru" and self.ssru_projection:
@@ -330,59 +358,98 @@ class TransformerConfig(DecoderFields, EncoderFields, BlockFields, VocabularyFie
         return cls(vocabulary_size=vocabulary_size, **{**PRESETS[preset], **fields})
 
 
-@declared
-class ClassifierConfig(EncoderFields, BlockFields):
+@options_class
+class ClassifierConfig(BlockConfig):
     """Sizes and switches of an encoder with a pooled output, which labels a text.
 
     Raises:
         ValueError: A field is out of range or two fields contradict each other.
     """
 
-    model_dim: int = option(128, "Width of the residual stream.", ge=1)
-    num_heads: int = option(4, "Attention heads; must divide model_dim.", ge=1)
-    intermediate_dim: int = option(256, "Inner width of the feed-forward sublayer.", ge=1)
-    num_encoder_layers: int = _layers(1, "Blocks of the encoder.")
-    dropout: float = _rate(
-        0.3, "Rate on each sublayer's output, on the embedded input and on the pooled vector."
+    model_dim: _ModelDim = 128
+    num_heads: _NumHeads = 4
+    intermediate_dim: _IntermediateDim = 256
+    num_encoder_layers: _EncoderLayers = 1
+    _: KW_ONLY
+    target_vocabulary_size: int = option(2, "Number of labels.", ge=1)
+    dropout: float = option(
+        0.3,
+        "Rate on each sublayer's output, on the embedded input and on the pooled vector.",
+        ge=0,
+        lt=1,
     )
-    normalize_first: bool = keyword_option(
-        True, "Normalize before each sublayer instead of after it."
-    )
-    target_vocabulary_size: int = keyword_option(2, "Number of labels.", ge=1)
-    pooling: Literal["mean", "max", "attention"] = keyword_option(
+    attention_dropout: _AttentionDropout = 0.0
+    feed_forward_dropout: _FeedForwardDropout = 0.0
+    normalize_first: _NormalizeFirst = True
+    layer_norm_epsilon: _Epsilon = 1e-5
+    activation: _Activation = "relu"
+    positions: _Positions = "sinusoidal"
+    combine_positions: _CombinePositions = "add"
+    position_layout: _PositionLayout = "interleaved"
+    position_frequencies: _PositionFrequencies = "paper"
+    max_length: _MaxLength = 1024
+    max_distance: _MaxDistance = 16
+    num_kv_heads: _NumKvHeads = None
+    sliding_window: _SlidingWindow = None
+    encoder_heads: _EncoderHeads = None
+    pooling: Literal["mean", "max", "attention"] = option(
         "mean",
         "How the vectors of a text's tokens become one: their mean, their maximum in each "
         "feature, or their sum weighted by a learned attention.",
         strict=None,
     )
-    word_dropout: float = _rate(0.0, "Rate of tokens whose whole embedding is left out.")
+    word_dropout: float = option(
+        0.0, "Rate of tokens whose whole embedding is left out.", ge=0, lt=1
+    )
 
     kind: ClassVar[str] = "classifier"
     ignore_id: ClassVar[int] = NO_LABEL
     writes_text: ClassVar[bool] = False
 
 
-@declared
-class LanguageModelConfig(DecoderFields, BlockFields):
+@options_class
+class LanguageModelConfig(BlockConfig):
     """Sizes and switches of a decoder without attention to a source.
 
     Raises:
         ValueError: A field is out of range or two fields contradict each other.
     """
 
-    tie_embeddings: Literal["all", "none"] = keyword_option(
+    model_dim: _ModelDim = 512
+    num_heads: _NumHeads = 8
+    intermediate_dim: _IntermediateDim = 2048
+    num_decoder_layers: _DecoderLayers = 6
+    _: KW_ONLY
+    tie_embeddings: Literal["all", "none"] = option(
         "all", "all: the embedding is also the output projection; or none.", strict=None
     )
+    dropout: _Dropout = 0.1
+    attention_dropout: _AttentionDropout = 0.0
+    feed_forward_dropout: _FeedForwardDropout = 0.0
+    normalize_first: _NormalizeFirst = False
+    layer_norm_epsilon: _Epsilon = 1e-5
+    activation: _Activation = "relu"
+    positions: _Positions = "sinusoidal"
+    combine_positions: _CombinePositions = "add"
+    position_layout: _PositionLayout = "interleaved"
+    position_frequencies: _PositionFrequencies = "paper"
+    max_length: _MaxLength = 1024
+    max_distance: _MaxDistance = 16
+    num_kv_heads: _NumKvHeads = None
+    sliding_window: _SlidingWindow = None
+    decoder_heads: _DecoderHeads = None
+    output_bias: _OutputBias = False
 
     kind: ClassVar[str] = "language_model"
     reads_sources: ClassVar[bool] = False
+    decoder: ClassVar[str] = "attention"
 
 
 _SCORE_OF = {"bahdanau": "additive", "luong": "general"}
 
 
-@declared
-class RecurrentConfig(VocabularyFields):
+@options_class
+class RecurrentConfig(ModelConfig):
     """Sizes and switches of a recurrent encoder-decoder.
 
     Raises:
@@ -419,11 +486,14 @@ class RecurrentConfig(VocabularyFields):
         ge=0,
         lt=1,
     )
+    _: KW_ONLY
+    tie_embeddings: _TieEmbeddings = "all"
+    target_vocabulary_size: _TargetVocabularySize = None
 
     kind: ClassVar[str] = "recurrent"
 
     def check(self) -> None:
-        super().check()
+        _check_vocabularies(self)
         if self.attention == "none" and (self.attention_score or self.input_feeding):
             raise ValueError(
                 "`attention_score` and `input_feeding` need an attention. Received: "
@@ -460,7 +530,7 @@ def check_transformer(config: ModelConfig, purpose: str) -> None:
         )
 
 
-def check_portable(config: BlockFields, purpose: str) -> None:
+def check_portable(config: BlockConfig, purpose: str) -> None:
     """Raises `InputError` for fields that engines with a search of their own do not support.
 
     These are positions that are more than vectors added to the embedded tokens, and sources that

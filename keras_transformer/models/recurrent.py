@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer.layers import Attention, masks
+from keras_transformer.layers.kv_cache import of_parents
 from keras_transformer.layers.projection import Projection
 from keras_transformer.models.config import RecurrentConfig
 from keras_transformer.models.sequence_model import SequenceModel
@@ -43,9 +44,7 @@ class RecurrentCache(NamedTuple):
 
     def reorder(self, parents: keras.KerasTensor) -> "RecurrentCache":
         """Lets each hypothesis continue another one; see `DecodingCache.reorder`."""
-        indices = ops.expand_dims(parents, 2)
-        states = tuple(ops.take_along_axis(state, indices, axis=1) for state in self.states)
-        return self._replace(states=states)
+        return self._replace(states=tuple(of_parents(state, parents) for state in self.states))
 
 
 class _Cell:
@@ -230,7 +229,7 @@ class RecurrentTranslator(SequenceModel):
         max_length: int | keras.KerasTensor,
         num_beams: int = 1,
     ) -> RecurrentCache:
-        """Encodes and makes the cache of the first `step`; see `TargetSide.start_decoding`."""
+        """Encodes and makes the cache of the first `step`; see `DecodingModel.start_decoding`."""
         states, memory = self._encode(source_ids, num_beams)
         return RecurrentCache(states, memory)
 

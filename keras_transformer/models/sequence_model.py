@@ -14,10 +14,14 @@ from keras_transformer.layers import (
     TokenEmbedding,
     masks,
 )
-from keras_transformer.layers.kv_cache import DecodingCache, KeyValue
+from keras_transformer.layers.kv_cache import DecodingCache
 from keras_transformer.models.config import ModelConfig
 from keras_transformer.models.stacks import Decoder, Encoder, same_turn, turn_numbers
-from keras_transformer.models.step_weights import StepWeights, bind, lay_out
+from keras_transformer.models.step_weights import (
+    StepWeights,
+    prepare_step_weights,
+    with_step_weights,
+)
 
 
 def _how_to_make(model_class, received):
@@ -202,8 +206,8 @@ class SequenceModel(keras.Model):
         """Returns a cache with capacity for `capacity` steps."""
         return cache.extended(capacity)
 
-    def step_weights(self, one_row: bool = False, kept: bool = False) -> StepWeights | None:
-        """Lays the weights out for a loop of steps; None where the layers' own are used."""
+    def step_weights(self, one_row: bool = False, cached: bool = False) -> StepWeights | None:
+        """Prepares the weights for a loop of steps; None where the layers' own are used."""
         return None
 
     def step_function(self, weights: StepWeights | None = None) -> Callable[..., tuple]:
@@ -235,8 +239,8 @@ class SequenceModel(keras.Model):
         return cls(**{**config, "config": cls.config_class.from_dict(config["config"])})
 
 
-class SourceSide(SequenceModel):
-    """Encodes source ids."""
+class EncodingModel(SequenceModel):
+    """A model with an encoder of source ids."""
 
     encoder: Encoder
     turns: Any = None
@@ -258,8 +262,8 @@ class SourceSide(SequenceModel):
         return self.turns(encoded, turn, mask, training=training), mask
 
 
-class TargetSide(SequenceModel):
-    """Decodes target ids, all at once or step by step with a KV cache."""
+class DecodingModel(SequenceModel):
+    """A model with a decoder of target ids, all at once or step by step with a cache."""
 
     decoder: Decoder
 
@@ -280,30 +284,19 @@ class TargetSide(SequenceModel):
             max_length: Steps that the cache has capacity for.
             num_beams: Hypotheses for each sentence.
         """
-        config = self.config
-        limit = config.position_limit
+        limit = self.config.position_limit
         if limit is not None and isinstance(max_length, int) and max_length > limit:
             raise ValueError(
                 "Decoding must end within the learned positions. Received: "
                 f"max_length={max_length}, the model's max_length={limit}."
             )
         cross_key_values, cross_mask = self._encoded_source(source_ids)
-        batch, slots = ops.shape(source_ids)[0], max_length * num_beams
-        lineage, layers = (), ()  # type: Any, Any
-        if self.decoder.is_recurrent:
-            layers = self.decoder.start_states(batch, num_beams)
-        else:
-            widths = slots, config.key_dim, config.key_dim
-            layers = tuple(
-                KeyValue.empty(batch, config.num_kv_heads or heads, *widths, self.compute_dtype)
-                for heads in config.heads_of("decoder")
-            )
-            lineage = ops.zeros((batch, num_beams, slots), "bool")
+        batch = ops.shape(source_ids)[0]
         return DecodingCache(
-            layers=layers,
+            layers=self.decoder.start(batch, num_beams, max_length),
             cross_key_values=cross_key_values,
             cross_mask=cross_mask,
-            lineage=lineage,
+            lineage=ops.zeros((batch, num_beams, max_length * num_beams), "bool"),
             position=ops.zeros((), "int32"),
         )
 
@@ -321,9 +314,9 @@ class TargetSide(SequenceModel):
         """
         return self.step_function()(ids, cache)
 
-    def step_weights(self, one_row: bool = False, kept: bool = False) -> StepWeights:
-        """Lays the weights out for a loop of steps; see `models.step_weights.lay_out`."""
-        return lay_out(self, one_row, kept)
+    def step_weights(self, one_row: bool = False, cached: bool = False) -> StepWeights:
+        """Prepares the weights for a loop of steps; see `models.step_weights`."""
+        return prepare_step_weights(self, one_row, cached)
 
     def step_function(
         self, weights: StepWeights | None = None
@@ -331,9 +324,11 @@ class TargetSide(SequenceModel):
         """Returns `step` for a loop.
 
         Args:
-            weights: Weights from `step_weights`, laid out before the loop; by default the layers'.
+            weights: Result of `step_weights`, made before the loop; by default the layers' weights.
         """
-        sublayers, project = (None, self._logits) if weights is None else bind(self, weights)
+        sublayers, project = None, self._logits
+        if weights is not None:
+            sublayers, project = with_step_weights(self, weights)
 
         def step(ids, cache):
             beams, width = cache.num_beams, self.config.model_dim
@@ -343,27 +338,14 @@ class TargetSide(SequenceModel):
                 self.target_positions,
                 start_index=cache.position,
             )  # --> [batch * beams, 1, model_dim]
-            slot, lineage = cache.position * beams, cache.lineage
-            mask = positions = None
-            if not self.decoder.is_recurrent:
-                eye = ops.eye(beams, dtype="bool")
-                diagonal = ops.broadcast_to(eye, (ops.shape(ids)[0], beams, beams))
-                lineage = ops.slice_update(lineage, (0, 0, slot), diagonal)
-                mask = ops.expand_dims(lineage, 1)
-                # All entries of a step have its number as their position.
-                positions = (
-                    ops.repeat(ops.expand_dims(cache.position, 0), beams),
-                    ops.arange(ops.shape(lineage)[2]) // beams,
-                )
+            past, lineage = cache.begin_step()
             hidden, layers = self.decoder.step(
                 ops.reshape(embedded, (-1, beams, width)),
                 cache.layers,
-                slot,
-                mask,
+                past,
                 cache.cross_key_values,
                 cache.cross_mask,
                 sublayers,
-                positions,
             )
             logits = project(hidden)
             cache = cache._replace(layers=layers, lineage=lineage, position=cache.position + 1)

@@ -13,11 +13,16 @@ from keras_transformer.layers import (
     EncoderBlock,
     SinusoidalPositionalEncoding,
     SSRUDecoderBlock,
-    SSRUState,
     masks,
 )
-from keras_transformer.layers.kv_cache import KeyValue
-from keras_transformer.models.config import CONFIGURATIONS, BlockFields, TransformerConfig
+from keras_transformer.layers.blocks import StepSublayers
+from keras_transformer.layers.kv_cache import KeyValue, Past
+from keras_transformer.models.config import (
+    CONFIGURATIONS,
+    BlockConfig,
+    LanguageModelConfig,
+    TransformerConfig,
+)
 
 # Arguments of a block that are fields of the configuration.
 _OF_A_BLOCK = tuple(
@@ -25,10 +30,19 @@ _OF_A_BLOCK = tuple(
 )
 
 
-class LayerOfConfig(keras.layers.Layer):
-    """A layer of a configuration with the fields of a Transformer's blocks."""
+DECODER_BLOCKS: dict[str, Callable] = {
+    "attention": lambda config, **options: DecoderBlock(**options),
+    "ssru": lambda config, **options: SSRUDecoderBlock(
+        use_projection=config.ssru_projection, **options
+    ),
+}
+"""Makes a block of each kind of decoder; a new `Mixer` is `DecoderBlock(mixer=…, **options)`."""
 
-    def __init__(self, config: BlockFields, **kwargs: Any):
+
+class LayerOfConfig(keras.layers.Layer):
+    """A layer of a configuration of a kind that is made of a Transformer's blocks."""
+
+    def __init__(self, config: BlockConfig, **kwargs: Any):
         super().__init__(**kwargs)
         self.config: Any = config
 
@@ -48,15 +62,15 @@ class Stack(LayerOfConfig):
 
     def __init__(
         self,
-        config: BlockFields,
-        block_class: Callable,
+        config: BlockConfig,
+        make_block: Callable,
         heads: Sequence[dict[str, int]],
         **kwargs: Any,
     ):
         super().__init__(config, **kwargs)
         self.supports_masking = True
         self.blocks = [
-            block_class(
+            make_block(
                 **{name: getattr(config, name) for name in _OF_A_BLOCK},
                 **head_counts,
                 positions=config.attention_positions,
@@ -95,7 +109,7 @@ class Encoder(Stack):
         Float `(batch, source, model_dim)` in the compute dtype.
     """
 
-    def __init__(self, config: BlockFields, **kwargs: Any):
+    def __init__(self, config: BlockConfig, **kwargs: Any):
         heads = [{"num_heads": heads} for heads in config.heads_of("encoder")]
         super().__init__(config, EncoderBlock, heads, **kwargs)
 
@@ -136,18 +150,15 @@ class Decoder(Stack):
         one for each block.
     """
 
-    def __init__(self, config: BlockFields, **kwargs: Any):
+    def __init__(self, config: TransformerConfig | LanguageModelConfig, **kwargs: Any):
         self_heads, cross_heads = config.heads_of("decoder"), config.heads_of("cross")
-        self.is_recurrent = not self_heads
         pairs = zip(self_heads or cross_heads, cross_heads or self_heads, strict=True)
         heads = [
             {"num_heads": self_count, "num_cross_heads": cross_count}
             for self_count, cross_count in pairs
         ]
-        block: Callable = DecoderBlock
-        if isinstance(config, TransformerConfig) and self.is_recurrent:
-            block = functools.partial(SSRUDecoderBlock, use_projection=config.ssru_projection)
-        super().__init__(config, block, heads, **kwargs)
+        make_block = functools.partial(DECODER_BLOCKS[config.decoder], config)
+        super().__init__(config, make_block, heads, **kwargs)
 
     def build(self, inputs_shape, encoder_sequence_shape=None):
         self._build(inputs_shape, encoder_sequence_shape)
@@ -184,9 +195,11 @@ class Decoder(Stack):
         outputs = self._finish(hidden)
         return (outputs, tuple(scores)) if return_attention_scores else outputs
 
-    def start_states(self, batch: int | keras.KerasTensor, beams: int) -> tuple[SSRUState, ...]:
-        """Makes the states of the recurrent blocks before the first step."""
-        return tuple(block.ssru.start_state(batch, beams) for block in self.blocks)
+    def start(
+        self, batch: int | keras.KerasTensor, beams: int, capacity: int | keras.KerasTensor
+    ) -> tuple[Any, ...]:
+        """Makes the state of each block's mixer before the first step."""
+        return tuple(block.token_mixer.start(batch, beams, capacity) for block in self.blocks)
 
     def project_encoder_sequence(self, encoder_sequence: keras.KerasTensor) -> tuple[KeyValue, ...]:
         """Projects the encoder's sequence once to a `KeyValue` for each block."""
@@ -196,37 +209,28 @@ class Decoder(Stack):
 
     def step(
         self,
-        inputs,
-        caches,
-        position,
-        mask,
-        cross_key_values,
-        cross_mask,
-        sublayers=None,
-        positions=None,
-    ):
+        inputs: keras.KerasTensor,
+        states: Sequence[Any],
+        past: Past,
+        cross_key_values: Sequence[KeyValue],
+        cross_mask: keras.KerasTensor | None,
+        sublayers: Sequence[StepSublayers | None] | None = None,
+    ) -> tuple[keras.KerasTensor, tuple[Any, ...]]:
         """Calls `DecoderBlock.step` of every block, with tuples of the blocks' arguments.
 
         Returns:
-            Float `(batch, new, model_dim)`, and the tuple of written caches.
+            Float `(batch, new, model_dim)`, and the tuple of next states.
         """
-        hidden, new_caches = inputs, []
-        sublayers = self.blocks if sublayers is None else sublayers
-        crosses = cross_key_values or (None,) * len(self.blocks)
-        parts = zip(self.blocks, caches, crosses, sublayers, strict=True)
-        for block, cache, cross_key_value, step_sublayers in parts:
-            hidden, cache, _ = block.step(
-                hidden,
-                cache,
-                position,
-                mask,
-                cross_key_value,
-                cross_mask,
-                step_sublayers,
-                positions,
+        hidden, next_states, count = inputs, [], len(self.blocks)
+        crosses = cross_key_values or (None,) * count
+        sublayers = sublayers or (None,) * count
+        parts = zip(self.blocks, states, crosses, sublayers, strict=True)
+        for block, state, cross_key_value, block_sublayers in parts:
+            hidden, state, _ = block.step(
+                hidden, state, past, cross_key_value, cross_mask, block_sublayers
             )
-            new_caches.append(cache)
-        return self._finish(hidden), tuple(new_caches)
+            next_states.append(state)
+        return self._finish(hidden), tuple(next_states)
 
 
 def turn_numbers(source_ids: keras.KerasTensor, turn_id: int | None) -> keras.KerasTensor:

@@ -1,4 +1,4 @@
-"""The decoder's weights laid out for a loop of decoding steps: the same products, computed faster.
+"""The decoder's weights in layouts for a loop of decoding steps: the same products, but faster.
 
 A step multiplies few rows by every matrix of the decoder. The time then depends on how XLA reads a
 matrix. So each matrix is brought into the form that XLA reads fastest, once before the loop.
@@ -13,13 +13,15 @@ takes longer by these factors, at base size and at width 128 (two AMD EPYC cores
 - a transposed table: up to 1.16 and 1.13
 """
 
+import itertools
 import math
 from typing import NamedTuple
 
 import keras
 from keras import ops
 
-from keras_transformer.layers.kv_cache import KeyValue
+from keras_transformer.layers.blocks import StepSublayers
+from keras_transformer.layers.mixer import Projections
 from keras_transformer.layers.projection import Projection
 
 _BLOCKS = 4
@@ -30,20 +32,20 @@ _LEAST_SPLIT = 2**17
 class BlockWeights(NamedTuple):
     """A decoder block's projections; `()` instead of a pair: the layer itself computes them."""
 
-    self_attention: tuple  # the projections into the heads, one or three, and out of them
+    mixer: tuple  # the projections of its inputs, joined or each for itself, and of its output
     cross_attention: tuple  # the same, with only the query's projection into the heads
     feed_forward: tuple  # the inner and the outer projection
 
 
 class StepWeights(NamedTuple):
-    """All laid-out weights of a step: the argument of `bind`."""
+    """All weights of a step in the layouts of a loop: the argument of `with_step_weights`."""
 
     blocks: tuple[BlockWeights, ...]
     output: tuple  # the projection from rows to logits, or `()` for the layer itself
 
 
-def lay_out(model, one_row: bool = False, kept: bool = False) -> StepWeights:
-    """Lays the weights out, once before a loop.
+def prepare_step_weights(model, one_row: bool = False, cached: bool = False) -> StepWeights:
+    """Brings the weights into the layouts of a loop, once before it.
 
     A reshape of a weight inside the loop would be fused into each product.
 
@@ -51,38 +53,40 @@ def lay_out(model, one_row: bool = False, kept: bool = False) -> StepWeights:
         one_row: True if a step has one row (one hypothesis of one sentence): its products read
             each matrix at the speed of memory. For more rows, matrices with the same input are
             joined.
-        kept: True if the result is kept for many loops, so that copies of matrices pay.
+        cached: True if the result is used in many loops, so that copies of matrices pay.
 
     Returns:
         `StepWeights`, in the compute dtype. A layer that is more than a product with a matrix of
         that dtype (quantized, or of a dtype policy of its own) computes its steps itself.
     """
     dtype = model.compute_dtype
-    blocks = (_block_weights(block, one_row, kept, dtype) for block in model.decoder.blocks)
-    return StepWeights(tuple(blocks), _output_weights(model, one_row, kept, dtype))
+    blocks = (_block_weights(block, one_row, cached, dtype) for block in model.decoder.blocks)
+    return StepWeights(tuple(blocks), _output_weights(model, one_row, cached, dtype))
 
 
-def _block_weights(block, one_row, kept, dtype):
-    def laid_out(*projections, of_one_input=False):
-        if not all(_is_plain(projection, dtype) for projection in projections):
+def _block_weights(block, one_row, cached, dtype):
+    def prepared(inner_layers, outer_layer):
+        layers = [*inner_layers, outer_layer]
+        if not all(layer is None or _is_plain(layer, dtype) for layer in layers):
             return ()
-        *inner, outer = (_linear(projection, dtype) for projection in projections)
-        if of_one_input and not one_row:
+        *inner, outer = (layer and _linear(layer, dtype) for layer in layers)
+        if len(inner) > 1 and not one_row:
             inner = [Linear.concat(*inner)]
-        if kept:
-            inner, outer = [linear.to_kept(one_row) for linear in inner], outer.to_kept(one_row)
+        if cached:
+            inner = [linear.to_cached(one_row) for linear in inner]
+            outer = outer and outer.to_cached(one_row)
         return tuple(inner), outer
 
-    self_attention = cross_attention = ()
-    if block.self_attention is not None:
-        self_attention = laid_out(*block.self_attention.projections, of_one_input=True)
+    mixer = prepared(block.token_mixer.inner_layers(), block.token_mixer.outer_layer())
+    cross_attention = ()
     if block.cross_attention is not None:
-        query, _, _, output = block.cross_attention.projections
-        cross_attention = laid_out(query, output)
-    return BlockWeights(self_attention, cross_attention, laid_out(*block.feed_forward.projections))
+        query, *_, output = block.cross_attention.projections
+        cross_attention = prepared([query], output)
+    inner, outer = block.feed_forward.projections
+    return BlockWeights(mixer, cross_attention, prepared([inner], outer))
 
 
-def _output_weights(model, one_row, kept, dtype):
+def _output_weights(model, one_row, cached, dtype):
     if model.output_projection is not None:
         if not _is_plain(model.output_projection, dtype):
             return ()
@@ -92,9 +96,9 @@ def _output_weights(model, one_row, kept, dtype):
         bias = model.target_embedding.output_bias
         if bias is not None:
             bias = ops.cast(ops.convert_to_tensor(bias), dtype)
-        output = Linear(ops.transpose(table), bias) if kept else TableLinear(table, bias)
+        output = Linear(ops.transpose(table), bias) if cached else TableLinear(table, bias)
     # Not cut in two for many rows: joining the logits costs more than it saves.
-    return output.to_kept(one_row) if kept and one_row else output
+    return output.to_cached(one_row) if cached and one_row else output
 
 
 def _is_plain(projection, dtype):
@@ -103,11 +107,7 @@ def _is_plain(projection, dtype):
 
 def _linear(projection, dtype):
     """A `Dense` or a `Projection` as a `Linear`."""
-    width = (
-        math.prod(projection.partial_output_shape[1:])
-        if isinstance(projection, Projection)
-        else projection.units
-    )
+    width = math.prod(_output_axes(projection))
     kernel = ops.cast(ops.convert_to_tensor(projection.kernel), dtype)
     bias = projection.bias
     if bias is not None:
@@ -115,11 +115,16 @@ def _linear(projection, dtype):
     return Linear(ops.reshape(kernel, (-1, width)), bias)
 
 
-def bind(model, weights):
-    """The `sublayers` of `Decoder.step` with laid-out weights, and the function to logits."""
+def _output_axes(projection):
+    is_dense = not isinstance(projection, Projection)
+    return (projection.units,) if is_dense else projection.partial_output_shape[1:]
+
+
+def with_step_weights(model, weights: StepWeights):
+    """Returns the `sublayers` of `Decoder.step` with these weights, and the function to logits."""
     sublayers = tuple(
-        _Sublayers(block, *laid_out_block)
-        for block, laid_out_block in zip(model.decoder.blocks, weights.blocks, strict=True)
+        _sublayers(block, block_weights)
+        for block, block_weights in zip(model.decoder.blocks, weights.blocks, strict=True)
     )
     if not weights.output:
         return sublayers, model.output_projection
@@ -132,58 +137,50 @@ def _on_rows(function, inputs):
     return ops.reshape(outputs, (-1, ops.shape(inputs)[1], outputs.shape[-1]))
 
 
-class _Sublayers:
-    """The sublayers of a `DecoderBlock`, with laid-out weights."""
+def _sublayers(block, weights):
+    def feed_forward(inputs):
+        (inner,), outer = weights.feed_forward
+        activation = block.feed_forward.activation
+        return _on_rows(lambda rows: outer(activation(inner(rows))), inputs)
 
-    def __init__(self, block, self_attention, cross_attention, feed_forward):
-        def attention(layer, weights):
-            return _Attention(layer, *weights) if weights else layer
-
-        def feed(inputs):
-            (inner,), outer = feed_forward
-            activation = block.feed_forward.activation
-            return _on_rows(lambda rows: outer(activation(inner(rows))), inputs)
-
-        self.self_attention = attention(block.self_attention, self_attention)
-        self.cross_attention = attention(block.cross_attention, cross_attention)
-        self.feed_forward = feed if feed_forward else block.feed_forward
+    cross = block.cross_attention
+    return StepSublayers(
+        _projections(
+            block.token_mixer.inner_layers(), block.token_mixer.outer_layer(), weights.mixer
+        ),
+        cross
+        and _projections(cross.projections[:1], cross.projections[-1], weights.cross_attention),
+        feed_forward if weights.feed_forward else None,
+    )
 
 
-class _Attention:
-    """The methods of `MultiHeadAttention` that `DecoderBlock.step` calls."""
+def _projections(inner_layers, outer_layer, weights):
+    """Returns `Projections` with prepared weights; None: the layers compute them."""
+    if not weights:
+        return None
+    linears, outer_linear = weights
 
-    def __init__(self, layer, inner, outer):
-        self._heads = layer.num_heads, layer.num_kv_heads, layer.num_kv_heads
-        self._widths = layer.key_dim, layer.key_dim, layer.value_dim or layer.key_dim
-        self._inner, self._outer = inner, outer
-        self.attend, self._apply_rotary = layer.attend, layer.apply_rotary
-
-    def project(self, inputs, positions=None):
+    def inner(inputs):
         rows = ops.reshape(inputs, (-1, inputs.shape[2]))
-        parts = [linear(rows) for linear in self._inner]
-        if len(parts) == 1:
-            query, key = self._heads[0] * self._widths[0], self._heads[1] * self._widths[1]
-            parts = ops.split(parts[0], [query, query + key], axis=1)
+        parts = [linear(rows) for linear in linears]
+        axes = [_output_axes(layer) for layer in inner_layers]
+        if len(parts) < len(axes):  # joined
+            *ends, _ = itertools.accumulate(map(math.prod, axes))
+            parts = ops.split(parts[0], ends, axis=1)
         new = ops.shape(inputs)[1]
-        query, key, value = (
-            ops.reshape(part, (-1, new, heads, width))
-            for part, heads, width in zip(parts, self._heads, self._widths, strict=True)
-        )
-        query, key = self._apply_rotary(query, positions), self._apply_rotary(key, positions)
-        return ops.transpose(query, (0, 2, 1, 3)), KeyValue(
-            ops.transpose(key, (0, 2, 3, 1)), ops.transpose(value, (0, 2, 1, 3))
+        return tuple(
+            ops.reshape(part, (-1, new, *part_axes))
+            for part, part_axes in zip(parts, axes, strict=True)
         )
 
-    def project_query(self, query):
-        (linear,) = self._inner
-        rows = linear(ops.reshape(query, (-1, query.shape[2])))
-        rows = ops.reshape(rows, (-1, ops.shape(query)[1], self._heads[0], self._widths[0]))
-        return ops.transpose(rows, (0, 2, 1, 3))
+    def outer(values):
+        if outer_linear is None:
+            return values
+        width = math.prod(outer_layer.kernel.shape) // math.prod(_output_axes(outer_layer))
+        outputs = outer_linear(ops.reshape(values, (-1, width)))
+        return ops.reshape(outputs, (-1, ops.shape(values)[1], outputs.shape[-1]))
 
-    def project_output(self, heads):
-        new, width = ops.shape(heads)[1], self._heads[0] * self._widths[2]
-        outputs = self._outer(ops.reshape(heads, (-1, width)))
-        return ops.reshape(outputs, (-1, new, outputs.shape[-1]))
+    return Projections(inner, outer)
 
 
 class Linear(NamedTuple):
@@ -196,12 +193,16 @@ class Linear(NamedTuple):
     def concat(cls, *linears):
         """Joins several products with the same input into one, whose outputs follow each other."""
         matrix = ops.concatenate([linear.matrix for linear in linears], axis=1)
-        if linears[0].bias is None:
+        if all(linear.bias is None for linear in linears):
             return cls(matrix, None)
-        return cls(matrix, ops.concatenate([linear.bias for linear in linears], axis=0))
+        biases = [
+            ops.zeros_like(linear.matrix[0]) if linear.bias is None else linear.bias
+            for linear in linears
+        ]
+        return cls(matrix, ops.concatenate(biases, axis=0))
 
-    def to_kept(self, one_row):
-        """Returns the product in the form that `lay_out` keeps for many loops."""
+    def to_cached(self, one_row):
+        """Returns the product in the layout for many loops."""
         inputs, outputs = self.matrix.shape
         if not one_row and inputs * outputs >= _LEAST_SPLIT and _on_cpu():
             return SplitLinear(tuple(ops.split(self.matrix, [outputs // 2], axis=1)), self.bias)
@@ -216,7 +217,7 @@ class Linear(NamedTuple):
 
 
 class SplitLinear(NamedTuple):
-    """A `Linear` whose matrix is cut in two, to be kept for products of many rows.
+    """A `Linear` whose matrix is cut in two, to be cached for products of many rows.
 
     XLA on a CPU computes independent products at the same time, each on its own thread. For 32
     rows this takes 0.7 of the time that two threads need together for one product.
@@ -231,7 +232,7 @@ class SplitLinear(NamedTuple):
 
 
 class StackedLinear(NamedTuple):
-    """A `Linear` whose matrix is cut into blocks of columns, to be kept for products of one row.
+    """A `Linear` whose matrix is cut into blocks of columns, to be cached for products of one row.
 
     XLA on a CPU gives each thread its own blocks: a product then runs at the speed of memory.
     """

@@ -14,12 +14,12 @@ from keras_transformer.models.config import (
     TransformerConfig,
 )
 from keras_transformer.models.recurrent import RecurrentTranslator
-from keras_transformer.models.sequence_model import SourceSide, TargetSide
+from keras_transformer.models.sequence_model import DecodingModel, EncodingModel
 from keras_transformer.models.stacks import Decoder, Encoder, TurnEncoder
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class Transformer(SourceSide, TargetSide):
+class Transformer(EncodingModel, DecodingModel):
     """Encoder-decoder Transformer from ids to logits.
 
     Args:
@@ -116,7 +116,7 @@ class Transformer(SourceSide, TargetSide):
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class LanguageModel(TargetSide):
+class LanguageModel(DecodingModel):
     """Decoder without attention to a source, from ids to logits.
 
     A search gives it `source_ids` only for the number of texts: a text to be continued is the
@@ -178,7 +178,7 @@ class LanguageModel(TargetSide):
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class Classifier(SourceSide):
+class Classifier(EncodingModel):
     """Encoder, pooling and a dense layer, from the ids of a text to the logits of its label.
 
     A label is a target of one token, so that losses and metrics are those of other models, with

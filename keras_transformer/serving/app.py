@@ -19,7 +19,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from keras_transformer.errors import InputError
-from keras_transformer.files import digest_of
+from keras_transformer.reading import digest_of
 from keras_transformer.serving.batcher import Batcher
 from keras_transformer.serving.model import PER_BATCH, Model
 from keras_transformer.serving.options import ServedExport, ServerOptions, served_export

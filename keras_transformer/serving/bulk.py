@@ -18,15 +18,13 @@ from keras_transformer.engine.translation import pair_lines
 from keras_transformer.errors import InputError, say
 from keras_transformer.files import (
     check_writable,
-    digest_of,
-    iterate_lines,
-    one_line,
+    final_name,
+    locked_folder,
     replaced_file,
-    without_compression,
     write_whole,
 )
-from keras_transformer.locks import locked_folder
 from keras_transformer.options import check_choice
+from keras_transformer.reading import digest_of, iterate_lines, one_line, without_compression
 from keras_transformer.serving.options import BulkOptions
 from keras_transformer.text.glossary import Glossary
 
@@ -335,15 +333,14 @@ def _check_job(folder, job):
     """
     path = folder / _JOB
     try:
-        # Without the folder's lock and the file that a killed command may have left.
-        names = {path.name for path in folder.iterdir()} - {".lock", ".bulk.partial.json"}
+        names = {final_name(path.name) for path in folder.iterdir()}
     except FileNotFoundError:
         return
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror}.") from None
-    if names and _JOB not in names:
+    if names - {_JOB} and not path.exists():
         raise InputError(f"{folder}: expected an empty folder, or one of the same job.")
-    if names and path.read_text(encoding="utf-8") != _content_of(job):
+    if path.exists() and path.read_text(encoding="utf-8") != _content_of(job):
         rule = "holds the output of another job, whose model, options or inputs differ"
         raise InputError(f"{folder}: {rule}: see {_JOB}, or give another output folder.")
     check_writable(path)

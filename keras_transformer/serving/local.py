@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from keras_transformer.errors import InputError, missing_package, say
-from keras_transformer.locks import held_folder
+from keras_transformer.files import temporary_folder
 from keras_transformer.serving.options import LocalOptions, ServerOptions, served_export
 
 _NEEDED = ("ray", "starlette", "uvicorn", "fastapi", "psutil")
@@ -70,7 +70,7 @@ def private_ray(
     # Short, because a socket's path may have only 107 bytes. Ray opens its own folder to all users.
     start = Path(tempfile.gettempdir(), "kt-ray-")
     with (
-        held_folder(start, 0o700) as folder,
+        temporary_folder(start) as folder,
         open(os.devnull, "w") as nowhere,
         contextlib.redirect_stdout(nowhere),
     ):

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 import pydantic
 
 from keras_transformer.errors import InputError
-from keras_transformer.files import expanded_path
-from keras_transformer.options import checked, option
-from keras_transformer.owned_folder import MANIFEST
+from keras_transformer.files import MANIFEST
+from keras_transformer.options import as_input_error, option
+from keras_transformer.reading import expanded_path
 
 
 def _number(default, meaning, minimum, maximum=None):
@@ -29,7 +29,7 @@ class _Options(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
 
     def __init__(self, **values: Any):
-        with checked(type(self)):
+        with as_input_error(type(self)):
             super().__init__(**values)
 
 

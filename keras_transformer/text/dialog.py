@@ -37,6 +37,11 @@ class Turns(NamedTuple):
         return any(word.startswith(self.separator.casefold()) for word in words)
 
 
+def turns_of(separator: str | None, max_turns: int | None) -> Turns | None:
+    """Returns the rule of sources that are conversations, or None without a separator."""
+    return None if separator is None else Turns(separator, max_turns)
+
+
 class Conversation:
     """Conversation of messages and replies; each reply answers all earlier turns.
 

@@ -9,7 +9,7 @@ import numpy as np
 import regex
 
 from keras_transformer.errors import InputError
-from keras_transformer.files import iterate_lines
+from keras_transformer.reading import iterate_lines
 from keras_transformer.text.folding import fold, fold_case
 from keras_transformer.text.splitting import TERM_SYMBOLS, UNIT, are_whole_words
 

@@ -5,7 +5,8 @@ import os
 from collections.abc import Iterable
 
 from keras_transformer.errors import InputError
-from keras_transformer.files import read_checked, write_output
+from keras_transformer.files import write_output
+from keras_transformer.reading import read_checked
 
 
 class Labels:

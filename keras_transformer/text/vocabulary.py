@@ -13,9 +13,9 @@ import pydantic
 import regex
 
 from keras_transformer.errors import InputError
-from keras_transformer.files import read_checked
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from keras_transformer.options import declared, option
+from keras_transformer.options import option, options_class
+from keras_transformer.reading import read_checked
 
 # The number is fixed, because the trainer's sums depend on it; it is also part of the model file.
 # More threads than cores do no harm.
@@ -44,7 +44,7 @@ OF_WORDS = " "
 OF_FIRST_IDS = " ids "
 
 
-@declared
+@options_class
 class VocabularyOptions:
     """Options of `Tokenizer.train`."""
 

@@ -1,14 +1,14 @@
 """Training from a recipe, run folders and evaluation."""
 
 # ruff: noqa: E402 (modules that import Keras follow)
-from keras_transformer.quiet import import_keras
+from keras_transformer.imports import import_keras
 
 import_keras()
 
 from keras_transformer.training.evaluate import evaluate, perplexity
+from keras_transformer.training.loop import train
 from keras_transformer.training.optimizer import compile_model
 from keras_transformer.training.recipe import Recipe
-from keras_transformer.training.run import train
 from keras_transformer.training.run_folder import RunFolder
 
 __all__ = ["Recipe", "RunFolder", "compile_model", "evaluate", "perplexity", "train"]

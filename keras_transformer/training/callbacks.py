@@ -11,13 +11,14 @@ from keras import ops
 from keras_transformer.errors import TrainingError, show
 from keras_transformer.files import write_whole
 from keras_transformer.training.optimizer import averaged_weights, inner_optimizer
+from keras_transformer.training.run import Run
 from keras_transformer.training.run_folder import (
+    MidEpochState,
     averaged_epochs,
     best_row,
     save_checkpoint,
     save_without_optimizer,
 )
-from keras_transformer.training.state import MidEpochState, RunState
 
 _STEP_CHECKPOINTS = 2  # the last checkpoint, and the previous one in case the last is damaged
 # Several hosts check the time only every so many steps, because they wait for the first host.
@@ -27,7 +28,7 @@ _STEPS_BETWEEN_CHECKS = 16
 class RunCallback(keras.callbacks.Callback):
     """Base class of callbacks that read and write the state of a run."""
 
-    def __init__(self, run: RunState):
+    def __init__(self, run: Run):
         super().__init__()
         self.run = run
 
@@ -95,26 +96,18 @@ class FiniteLoss(RunCallback):
             )
 
 
-class ProgressBar(keras.callbacks.ProgbarLogger):
-    """Keras' progress bar, which `fit` draws in another thread, as its own bar."""
-
-    async_safe = True
-
-
 class Compilation(RunCallback):
     """Writes a line before each step that XLA compiles: the first step of each bucket shape.
 
-    The estimate of a progress bar does not include these steps.
-
     Args:
-        bar: Keras' progress bar, None without one.
+        has_bar: Whether Keras draws its progress bar, below which the lines are written.
     """
 
     async_safe = True  # as `FiniteLoss`
 
-    def __init__(self, run: RunState, bar: keras.callbacks.ProgbarLogger | None = None):
+    def __init__(self, run: Run, has_bar: bool):
         super().__init__(run)
-        self._bar, self._starts = bar, {}
+        self._has_bar = has_bar
 
     def on_epoch_begin(self, epoch, logs=None):
         self._steps = self._new_shapes("train", epoch, self.run.start.step)
@@ -127,13 +120,6 @@ class Compilation(RunCallback):
 
     def on_test_batch_begin(self, batch, logs=None):
         self._announce(batch, "validation", "validation bucket")
-
-    def on_train_batch_end(self, batch, logs=None):
-        # A private attribute of Keras, which excludes the first step in the same way.
-        bar = None if self._bar is None else self._bar.progbar
-        start = self._starts.pop(batch, None)
-        if start is not None and getattr(bar, "_time_after_first_step", None) is not None:
-            bar._time_after_first_step += time.time() - start
 
     def _new_shapes(self, part, epoch, start=0):
         """Returns the shapes of an epoch's batches, or None if all are compiled."""
@@ -148,13 +134,11 @@ class Compilation(RunCallback):
         if self._steps is None or (shape := self._steps[batch]) in compiled_shapes:
             return
         compiled_shapes.add(shape)
-        is_below_a_bar = self._bar is not None and (batch > 0 or part == "validation")
+        is_below_a_bar = self._has_bar and (batch > 0 or part == "validation")
         index = f"{len(compiled_shapes)} of {len(self.run.datasets[part].shapes)}"
         rows, length = shape
         line = f"compiling {noun} {index}: {rows} sentences of up to {length} tokens"
         show(f"\n{line}" if is_below_a_bar else line)
-        if part == "train":
-            self._starts[batch] = time.time()
 
 
 class AveragedValidation(keras.callbacks.Callback):
@@ -191,7 +175,7 @@ class Throughput(RunCallback):
         logs["tokens_per_second"] = real_tokens / (self._train_seconds or seconds)
 
 
-class MoreValidation(RunCallback):
+class TranslationMetrics(RunCallback):
     """Adds BLEU and chrF, and the measures of each of several corpora, to the epoch's logs.
 
     They measure the averaged weights: `val_bleu`, `val_chrf` and `val_loss/NAME`.
@@ -288,7 +272,7 @@ class CommitEpoch(RunCallback):
     """Saves an epoch: its line of the history, its model if it is the best, and its checkpoint.
 
     It is the last callback, and writes the checkpoint last. Without the checkpoint the epoch is
-    repeated, and the other files are written again. Stops the training if `RunState.has_stopped`.
+    repeated, and the other files are written again. Stops the training if `Run.has_stopped`.
     """
 
     def on_epoch_end(self, epoch, logs=None):
@@ -302,7 +286,7 @@ class CommitEpoch(RunCallback):
                 save_without_optimizer(self.model, run.folder.candidate_file(number))
         self.model.stop_training = run.has_stopped()
         save_checkpoint(self.model, run.folder.checkpoint_file(number))
-        run.folder.settle(number, training)
+        run.folder.roll_back_to(number, training)
 
 
 class RestoreRawWeights(keras.callbacks.Callback):

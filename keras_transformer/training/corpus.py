@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import os
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,16 +16,16 @@ from keras_transformer.data import (
     PairChecks,
     PairReport,
     ParallelDataset,
-    encode_lines,
     iterate_pairs,
 )
 from keras_transformer.data.batching import epoch_rates
-from keras_transformer.data.encoding import digests
+from keras_transformer.data.encoding import Lines, PairEncoder, encode_parts, in_chunks
 from keras_transformer.data.noise import PairNoise
 from keras_transformer.engine.inputs import tagged
 from keras_transformer.errors import InputError
-from keras_transformer.files import iterate_lines
+from keras_transformer.reading import iterate_lines
 from keras_transformer.text import Labels, Tokenizer
+from keras_transformer.text.dialog import turns_of
 from keras_transformer.text.glossary import Glossary
 from keras_transformer.text.placeholders import Placeholders, with_placeholders
 from keras_transformer.text.tokenizer import tag_tokens
@@ -34,35 +34,44 @@ from keras_transformer.training.hosts import SINGLE_HOST, Host
 from keras_transformer.training.recipe import NamedFiles, Recipe
 
 Tokenizers = tuple[Tokenizer, Tokenizer | Labels]
+Digests = dict[str, dict[str, str]]
 PARTS = ("train", "validation")
-# The share of tokens in Gao et al. 2022 (SimCut).
-_CUT_SHARE = 0.05
+_BLEU_SENTENCES = 2000
 
 
 class Corpus:
-    """Training and validation text of a recipe.
+    """Training and validation text of a recipe, which is read in as few passes as possible.
 
-    Each file is read once, and stays in memory as long as the corpus. With options that save memory
-    (`text.sample_sentences`, `data.cache`), the training text is read as a stream at each use.
+    One pass over the files gives checksums, ids and the first validation pairs. A second pass gives
+    the ids where the first pass has to give the text for a vocabulary, or the checksums by which
+    `data.cache` finds ids. The first pass keeps the text for the second in memory, unless options
+    save memory (`text.sample_sentences`, `data.cache`).
 
     Args:
         recipe: Recipe of the run.
         tokenizers: Tokenizers that the run has already; None where it learns them.
+        check: Function that gets the checksums when the first pass ends, and may raise an error.
     """
 
-    def __init__(self, recipe: Recipe, tokenizers: Tokenizers | None = None):
-        self.recipe = recipe
+    def __init__(
+        self,
+        recipe: Recipe,
+        tokenizers: Tokenizers | None = None,
+        check: Callable[[Digests], None] = lambda digests: None,
+    ):
+        self.recipe, self._tokenizers, self._check = recipe, tokenizers, check
         self._tag_tokens = tag_tokens(recipe.data.tags)
         if tokenizers is not None:  # An imported model has other tokens.
             self._tag_tokens |= tokenizers[0].tag_tokens
-        self._held: dict[tuple, list[tuple[str, str]]] = {}
+        self._survey: _Survey | None = None
+        self._texts: list[Lines] | None = None
 
     def files(self, part: str) -> list[pathlib.Path]:
         """Returns all files of `"train"` or `"validation"`."""
         corpora = self.recipe.data.corpora(part)
         files = [file for corpus in corpora for file in self.files_of(corpus) if file]
-        if part == "train" and self._glossary is not None:
-            files.append(self._glossary)
+        if part == "train" and self._glossary_file is not None:
+            files.append(self._glossary_file)
         return files
 
     def files_of(self, corpus: NamedFiles) -> tuple[pathlib.Path, pathlib.Path | None]:
@@ -70,55 +79,38 @@ class Corpus:
         base, target = pathlib.Path(self.recipe.data.folder), corpus.target
         return base / corpus.source, None if target is None else base / target
 
-    def pairs(self, part: str) -> Iterator[tuple[str, str]]:
-        """Yields the pairs of `"train"` or `"validation"`, corpus after corpus."""
-        readers = self.readers(part).values()
-        return filter(None, itertools.chain.from_iterable(read() for read in readers))
+    def lines(self, parts: Collection[str] = PARTS) -> Iterator[Lines]:
+        """Yields the lines of the parts, corpus after corpus."""
+        if self._survey is not None:
+            every_line = self._read(parts) if self._texts is None else self._texts
+            yield from (lines for lines in every_line if lines.part in parts)
+            return
+        learns, texts = self._tokenizers is None, list[Lines]()
+        survey = _Survey(self.recipe, self.noise(), learns)
+        saves_memory = self.recipe.text.sample_sentences or self.recipe.data.cache
+        for lines in self._read(PARTS):
+            survey.add(lines)
+            if learns and not saves_memory:
+                texts.append(lines)
+            if lines.part in parts:
+                yield lines
+        self._survey, self._texts = survey, texts or None
+        self._check(self.digests)
 
-    def readers(
-        self, part: str, labels: Labels | None = None
-    ) -> dict[str, Callable[[], Iterator[tuple[str, str] | None]]]:
-        """Returns functions that read the corpora of a part, by name, for `encode_lines`."""
-        corpora = self.recipe.data.corpora(part)
-        return {
-            corpus.name: functools.partial(self._lines, part, corpus, labels) for corpus in corpora
-        }
-
-    def _lines(self, part, corpus, labels):
-        """Yields the pair of each line of a corpus, or None for a line of the other part."""
-        held_out, files = self.recipe.data.hold_out_every, self.files_of(corpus)
-        text = self.recipe.text
-        placeholders = Placeholders(text.placeholders, text.placeholder_numbers)
-        for number, pair in enumerate(self._read(files, part), start=1):
-            if labels is not None:
-                labels.check(pair[1], f"{files[1] or files[0]}, line {number}")
-            if placeholders.size:
-                pair = with_placeholders(*pair, placeholders)
-            is_in_part = held_out is None or (number % held_out == 0) == (part == "validation")
-            token = self._tag_tokens.get(corpus.tag)
-            yield (tagged(pair[0], token), pair[1]) if is_in_part else None
-
-    def _noise(self, tokenizers=(None, None)):
-        """Returns the `PairNoise` of the training pairs, or None."""
-        data, terms = self.recipe.data, None
-        if self._glossary is not None:
-            terms = data.glossary_share, Glossary.load(self._glossary).in_training
-        noise = PairNoise(data.noise, tokenizers, terms)
-        return noise if noise.shares else None
-
-    @property
-    def _glossary(self):
-        data = self.recipe.data
-        return None if data.glossary is None else pathlib.Path(data.folder) / data.glossary
-
-    def _read(self, files, part):
-        """Returns all pairs of the files, from memory if they were read before."""
-        is_streamed = self.recipe.text.sample_sentences or self.recipe.data.cache
-        if is_streamed and (part == "train" or self.recipe.data.hold_out_every):
-            return self._stream(*files)
-        if files not in self._held:
-            self._held[files] = list(self._stream(*files))
-        return self._held[files]
+    def _read(self, parts):
+        """Yields the lines of the files of the parts."""
+        held_out = self.recipe.data.hold_out_every
+        for part in PARTS if held_out is None else PARTS[:1]:
+            for corpus in self.recipe.data.corpora(part) if held_out or part in parts else ():
+                for numbers, pairs in in_chunks(self._stream(*self.files_of(corpus))):
+                    pairs = self._with_symbols(pairs, self._tag_tokens.get(corpus.tag))
+                    if held_out is None:
+                        yield Lines(part, corpus.name, numbers, pairs)
+                        continue
+                    is_held_out = numbers % held_out == 0
+                    for name, mask in zip(PARTS, (~is_held_out, is_held_out), strict=True):
+                        chosen = list(itertools.compress(pairs, mask))
+                        yield Lines(name, corpus.name, numbers[mask], chosen)
 
     def _stream(self, source, target):
         recipe = self.recipe
@@ -127,56 +119,90 @@ class Corpus:
         pairs = iterate_pairs(source, target)
         if recipe.gives_labels and target is None:
             return ((text, label) for label, text in pairs)
-        return pairs if recipe.turns is None else _join(pairs, recipe.turns, target or source)
+        turns = turns_of(recipe.text.turn_separator, recipe.data.context_turns)
+        return pairs if turns is None else _join(pairs, turns, target or source)
+
+    def _with_symbols(self, pairs, tag_token):
+        text = self.recipe.text
+        placeholders = Placeholders(text.placeholders, text.placeholder_numbers)
+        if placeholders.size:
+            pairs = [with_placeholders(*pair, placeholders) for pair in pairs]
+        if tag_token is not None:
+            pairs = [(tagged(source, tag_token), target) for source, target in pairs]
+        return pairs
+
+    @property
+    def _first_pass(self):
+        if self._survey is None:
+            for _ in self.lines():
+                pass
+        return self._survey
 
     @functools.cached_property
-    def digests(self) -> dict[str, dict[str, str]]:
+    def digests(self) -> Digests:
         """SHA-256 checksums of the texts of each part and side, `{part: {side: digest}}`."""
-        digests_of_parts: dict[str, dict[str, str]] = {part: {} for part in PARTS}
-        for part, name, read in self._every_reader():
-            sides = digests(filter(None, read())).items()
-            digests_of_parts[part] |= {
-                f"{name}.{side}" if name else side: digest for side, digest in sides
-            }
-        if self._glossary is not None:
-            content = "\n".join(iterate_lines(self._glossary))
-            digests_of_parts["train"]["glossary"] = hashlib.sha256(content.encode()).hexdigest()
-        return digests_of_parts
+        digests = self._first_pass.digests
+        if self._glossary_file is not None:
+            content = "\n".join(iterate_lines(self._glossary_file))
+            digests["train"]["glossary"] = hashlib.sha256(content.encode()).hexdigest()
+        return digests
 
-    def _every_reader(self):
-        for part in PARTS:
-            for name, read in self.readers(part).items():
-                yield part, name, read
+    def first_validation_pairs(self) -> list[tuple[str, tuple[str, str]]]:
+        """Returns the first 2,000 validation pairs with their corpora's names, interleaved."""
+        pairs = self._first_pass.validation
+        rows = itertools.zip_longest(
+            *(zip(itertools.repeat(name), pairs[name], strict=False) for name in pairs)
+        )
+        return list(filter(None, itertools.chain.from_iterable(rows)))
+
+    def noise(self, tokenizers: Any = (None, None)) -> PairNoise | None:
+        """Returns the noise of the training pairs, or None."""
+        data, terms = self.recipe.data, None
+        if self._glossary_file is not None:
+            terms = data.glossary_share, self._glossary.in_training
+        noise = PairNoise(data.noise, tokenizers, terms)
+        return noise if noise.shares else None
+
+    @functools.cached_property
+    def _glossary(self):
+        return Glossary.load(self._glossary_file)
+
+    @property
+    def _glossary_file(self):
+        data = self.recipe.data
+        return None if data.glossary is None else pathlib.Path(data.folder) / data.glossary
 
     def tokenizers(self) -> Tokenizers:
-        """Learns the tokenizers of both sides from the training texts, or one joint tokenizer.
+        """Returns the tokenizers of both sides; learns them unless the run has them already.
 
-        A classifier has `Labels` instead of the target's tokenizer.
+        They are learned from the training texts. A classifier has `Labels` instead of the target's
+        tokenizer.
         """
+        if self._tokenizers is None:
+            survey = self._first_pass
+            self._tokenizers = self._learned(survey.samples, survey.labels)
+            survey.samples = []
+        return self._tokenizers
+
+    def _learned(self, samples, labels):
         text = self.recipe.text
         names = [field.name for field in dataclasses.fields(VocabularyOptions)]
         options = {name: getattr(text, name) for name in names}
 
-        def learn(lines, size=text.vocabulary_size):
-            lines = _sample(lines, text.sample_sentences)
+        def learn(*samples, size=text.vocabulary_size):
             options["vocabulary_size"] = size
-            symbols = {"tags": self.recipe.data.tags, "terms": self._glossary is not None}
+            symbols = {"tags": self.recipe.data.tags, "terms": self._glossary_file is not None}
+            lines = itertools.chain.from_iterable(sample.lines for sample in samples)
             return Tokenizer.train_from_texts(lines, **symbols, **options)
 
-        # With noise, so that the vocabulary includes noisy text.
-        sources, targets = self._side(0), self._side(1)
-        if self.recipe.gives_labels:  # Noise does not change labels.
-            return learn(sources), Labels.of_texts(label for _, label in self.pairs("train"))
+        source, target = samples
+        if self.recipe.gives_labels:
+            return learn(source), Labels.of_texts(labels)
         if text.joint:
-            joint = learn(itertools.chain(sources, targets))
+            joint = learn(source) if source is target else learn(source, target)
             return joint, joint
-        return learn(sources), learn(targets, text.target_vocabulary_size or text.vocabulary_size)
-
-    def _side(self, side):
-        pairs, noise = self.pairs("train"), self._noise()
-        if noise is not None:
-            pairs = noise.texts(pairs, self.recipe.training.seed)
-        return (pair[side] for pair in pairs)
+        target_size = text.target_vocabulary_size or text.vocabulary_size
+        return learn(source), learn(target, size=target_size)
 
     def datasets(
         self, tokenizers: Tokenizers, host: Host = SINGLE_HOST
@@ -189,40 +215,27 @@ class Corpus:
         Raises:
             InputError: The vocabulary of another run lacks a tag or cannot annotate terms.
         """
-        datasets, reports = {}, {}
         data = self.recipe.data
-        is_classifier = self.recipe.gives_labels
-        labels: Any = tokenizers[1] if is_classifier else None
-        if missing_tags := set(data.tags).difference(tokenizers[0].tags):
-            rule = f"The vocabulary has no tag {', '.join(sorted(missing_tags))}"
-            raise InputError(f"{rule}: it has {', '.join(tokenizers[0].tags) or 'none'}.")
-        if self._glossary is not None and not tokenizers[0].annotates_terms:
-            rule = "`data.glossary` needs a vocabulary that was learned with it"
-            raise InputError(f"{rule}: this one cannot annotate terms.")
-        for part in PARTS:
+        self._check_vocabulary(tokenizers[0])
+        labels: Any = tokenizers[1] if self.recipe.gives_labels else None
+
+        def read(parts):
+            for lines in self.lines(parts):
+                if labels is not None:
+                    self._check_labels(lines, labels)
+                yield lines
+
+        encoded = encode_parts(
+            read,
+            {part: self._encoder(part, tokenizers) for part in PARTS},
+            held_out="validation" if data.hold_out_every else None,
+            cache=data.cache,
+            keys=None if data.cache is None else {part: self._key(part) for part in PARTS},
+        )
+        datasets, reports = {}, {}
+        for part, (pairs, reports[part]) in encoded.items():
             is_training = part == "train"
-            held_out = self.pairs("validation") if data.hold_out_every and is_training else ()
-            checks = PairChecks(
-                max_length=data.max_length,
-                max_length_ratio=None if is_classifier else data.max_length_ratio,
-                drop_duplicates=data.drop_duplicates and is_training,
-            )
-            try:
-                pairs, reports[part] = encode_lines(
-                    self.readers(part, labels),
-                    tokenizers,
-                    checks,
-                    cache=data.cache,
-                    key=None if data.cache is None else self._key(part),
-                    with_sources=self.recipe.with_sources,
-                    held_out=held_out,
-                )
-            except InputError as error:
-                index, every = f"`data.{part}`", data.hold_out_every
-                if every is not None:
-                    index = f"{part} pairs of `data.hold_out_every: {every}`"
-                raise InputError(f"{index}: {error}") from None
-            noise = self._noise(tokenizers) if is_training else None
+            noise = self.noise(tokenizers) if is_training else None
             datasets[part] = self._dataset(pairs, is_training, host, noise=noise)
             if is_training or len(pairs.corpora) < 2:
                 continue
@@ -231,11 +244,35 @@ class Corpus:
                 datasets[f"{part}/{name}"] = dataset
         return datasets, reports
 
+    def _check_vocabulary(self, tokenizer):
+        if missing_tags := set(self.recipe.data.tags).difference(tokenizer.tags):
+            rule = f"The vocabulary has no tag {', '.join(sorted(missing_tags))}"
+            raise InputError(f"{rule}: it has {', '.join(tokenizer.tags) or 'none'}.")
+        if self._glossary_file is not None and not tokenizer.annotates_terms:
+            rule = "`data.glossary` needs a vocabulary that was learned with it"
+            raise InputError(f"{rule}: this one cannot annotate terms.")
+
+    def _check_labels(self, lines, labels):
+        corpora = {corpus.name: corpus for corpus in self.recipe.data.corpora(lines.part)}
+        source, target = self.files_of(corpora[lines.corpus])
+        for number, (_, label) in zip(lines.numbers.tolist(), lines.pairs, strict=True):
+            labels.check(label, f"{target or source}, line {number}")
+
+    def _encoder(self, part, tokenizers):
+        data, is_training, name = self.recipe.data, part == "train", f"`data.{part}`"
+        if data.hold_out_every is not None:
+            name = f"{part} pairs of `data.hold_out_every: {data.hold_out_every}`"
+        checks = PairChecks(
+            max_length=data.max_length,
+            max_length_ratio=None if self.recipe.gives_labels else data.max_length_ratio,
+            drop_duplicates=data.drop_duplicates and is_training,
+        )
+        return PairEncoder(tokenizers, checks, self.recipe.with_sources, name)
+
     def _dataset(self, pairs, is_training, host, shapes=None, noise=None):
         data, training = self.recipe.data, self.recipe.training
         weights = {corpus.name: corpus.weight for corpus in data.corpora("train")}
         dataset_class = LabelledDataset if self.recipe.gives_labels else ParallelDataset
-        needs_copy = training.r_drop is not None or training.simcut is not None
         return dataset_class(
             pairs,
             batch_tokens=training.batch_tokens,
@@ -244,8 +281,7 @@ class Corpus:
             shuffle=is_training,
             seed=training.seed,
             shapes=shapes,
-            copies=2 if needs_copy else 1,
-            cut_share=_CUT_SHARE if is_training and training.simcut is not None else 0.0,
+            copies=1 if training.r_drop is None else 2,
             accumulation_steps=training.accumulation_steps if is_training else 1,
             host=host.index,
             hosts=host.count,
@@ -277,17 +313,91 @@ def _join(pairs, turns, file):
         yield turns.join(turns.split(context)), response
 
 
-def _sample(lines, size):
+class _Survey:
+    """Results of the first pass over the texts, except ids.
+
+    Attributes:
+        samples: Texts of both sides for a vocabulary, one sample for both if it is joint; empty
+            where the run has tokenizers.
+        labels: Labels of a classifier.
+        validation: First validation pairs of each corpus, by name.
+    """
+
+    def __init__(self, recipe: Recipe, noise: PairNoise | None, learns: bool):
+        self._noise, self._gives_labels = noise, recipe.gives_labels
+        self.labels, self.samples = set[str](), list[_Sample]()
+        size = recipe.text.sample_sentences
+        if learns:
+            source = _Sample(size)
+            # Without a limit all sources come before all targets.
+            is_one = recipe.text.joint and size is not None and not recipe.gives_labels
+            self.samples = [source, source if is_one else _Sample(size)]
+        self._random = np.random.default_rng(recipe.training.seed)
+        self._digests = {
+            part: {corpus.name: (hashlib.sha256(), hashlib.sha256()) for corpus in corpora}
+            for part in PARTS
+            for corpora in [recipe.data.corpora(part)]
+        }
+        self.validation: dict[str, list] = {name: [] for name in self._digests["validation"]}
+        self._limit = -(-_BLEU_SENTENCES // len(self.validation))
+
+    def add(self, lines: Lines) -> None:
+        """Takes what is needed of some lines."""
+        sides = [[pair[side] for pair in lines.pairs] for side in (0, 1)]
+        for digest, texts in zip(self._digests[lines.part][lines.corpus], sides, strict=True):
+            digest.update("".join(f"{text}\n" for text in texts).encode("utf-8"))
+        if lines.part == "validation":
+            pairs = self.validation[lines.corpus]
+            pairs += lines.pairs[: self._limit - len(pairs)]
+        elif self.samples:
+            self._add_to_samples(lines.pairs, sides)
+
+    def _add_to_samples(self, pairs, sides):
+        if self._gives_labels:
+            self.labels.update(sides[1])
+        if self._noise is not None:  # So that the vocabulary includes noisy text.
+            pairs = list(self._noise.texts(pairs, self._random))
+            sides = [[pair[side] for pair in pairs] for side in (0, 1)]
+        source, target = self.samples
+        if source is target:
+            source.add(itertools.chain.from_iterable(pairs))
+            return
+        source.add(sides[0])
+        if not self._gives_labels:
+            target.add(sides[1])
+
+    @property
+    def digests(self) -> Digests:
+        """Checksums of the lines so far; see `Corpus.digests`."""
+        return {
+            part: {
+                f"{name}.{side}" if name else side: digest.hexdigest()
+                for name, both in of_part.items()
+                for side, digest in zip(("source", "target"), both, strict=True)
+            }
+            for part, of_part in self._digests.items()
+        }
+
+
+class _Sample:
     """Samples `size` of the non-blank lines uniformly, with a fixed seed; None: all lines."""
-    if size is None:
-        return lines
-    lines = filter(str.strip, lines)  # a language model's sources are blank
-    rng, sample = np.random.default_rng(0), list(itertools.islice(lines, size))
-    for count, line in enumerate(lines, start=size + 1):
-        index = int(rng.integers(count))
-        if index < size:
-            sample[index] = line
-    return sample
+
+    def __init__(self, size: int | None):
+        self.lines: list[str] = []
+        self._size, self._count, self._random = size, 0, np.random.default_rng(0)
+
+    def add(self, lines):
+        if self._size is None:
+            self.lines += lines
+            return
+        lines = list(filter(str.strip, lines))  # A language model's sources are blank.
+        start = min(len(lines), self._size - len(self.lines))
+        self.lines += lines[:start]
+        counts = np.arange(self._count + start, self._count + len(lines)) + 1
+        indices = self._random.integers(counts)
+        for line in np.flatnonzero(indices < self._size).tolist():
+            self.lines[indices[line]] = lines[start + line]
+        self._count += len(lines)
 
 
 def labelled_texts(

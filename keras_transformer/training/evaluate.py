@@ -18,10 +18,10 @@ from keras_transformer.engine.model_engine import ModelEngine
 from keras_transformer.engine.translation import Translation
 from keras_transformer.engine.translator import Translator
 from keras_transformer.errors import InputError, NotSavedError
-from keras_transformer.files import check_writable, is_replaced, one_line, write_output
+from keras_transformer.files import check_writable, is_replaced, locked_folder, write_output
 from keras_transformer.ids import UNK_ID
-from keras_transformer.locks import locked_folder
 from keras_transformer.options import check_choice
+from keras_transformer.reading import one_line
 from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.training.corpus import labelled_texts
 
@@ -34,7 +34,7 @@ def evaluate_model(
     reference: FilePath | None = None,
     save: FilePath | None = None,
     tokenize: BleuTokenizer | None = None,
-    of_references: bool = False,
+    perplexity: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
     """Evaluates a model on a file: scores translations or labels, or computes the perplexity.
@@ -47,7 +47,7 @@ def evaluate_model(
             `source` has both, as a recipe's file without `target`.
         save: Path to write the translations to.
         tokenize: Tokenizer of BLEU; see `evaluate`.
-        of_references: Whether to compute the references' perplexity instead of BLEU; without
+        perplexity: Whether to compute the references' perplexity instead of BLEU; without
             `source` always.
         **options: Options of `Translator.translate`, or of `Translator.score` for perplexity. By
             default a source of too many tokens is split at sentence ends, with a warning.
@@ -61,7 +61,7 @@ def evaluate_model(
         NotSavedError: `save` cannot be written; its `result` has the scores.
     """
     check_tokenizer(tokenize)
-    lock: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    lock: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
     if save is not None:
         check_writable(save)
         inputs = {"source": source, "reference": reference, "glossary": options.get("glossary")}
@@ -73,13 +73,13 @@ def evaluate_model(
         if is_replaced(save):
             lock = locked_folder(save, noun="file")
     with lock:
-        return _evaluate_model(model, source, reference, save, tokenize, of_references, options)
+        return _evaluate_model(model, source, reference, save, tokenize, perplexity, options)
 
 
-def _evaluate_model(model, source, reference, save, tokenize, of_references, options):
+def _evaluate_model(model, source, reference, save, tokenize, perplexity, options):
     translator = Translator.load(model)
     sources, references = _texts_to_evaluate(translator, model, source, reference)
-    if of_references or source is None:
+    if perplexity or source is None:
         named_options = {"save": save, "tokenize": tokenize}
         unused_options = [name for name, value in named_options.items() if value is not None]
         useful_names = {"batch_size", "tag"} if translator.engine.reads_sources else {"batch_size"}

@@ -21,7 +21,7 @@ import numpy as np
 
 from keras_transformer.engine.model_engine import engine_of
 from keras_transformer.errors import InputError, TrainingError
-from keras_transformer.locks import held_folder
+from keras_transformer.files import temporary_folder
 
 _CONNECTION = re.compile(r"Gloo|NCCL")
 _ADDRESS = re.compile(r"[^\s,:]+:\d{1,5}")
@@ -51,7 +51,7 @@ class Host:
             stack = contextlib.ExitStack()
             atexit.register(stack.close)
             start = pathlib.Path(tempfile.gettempdir(), "keras_transformer_host-")
-            path = stack.enter_context(held_folder(start, 0o700)) / "run"
+            path = stack.enter_context(temporary_folder(start)) / "run"
             if resume and pathlib.Path(output).is_dir():
                 shutil.copytree(output, path)
         if self.count > 1:
@@ -75,7 +75,7 @@ class Host:
         return make_engine(model, *tokenizers, **options)
 
     @contextlib.contextmanager
-    def translate_peer_failures(self):
+    def convert_peer_errors(self):
         """Translates JAX's errors about a host that has ended.
 
         Raises:

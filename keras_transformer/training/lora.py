@@ -12,7 +12,8 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.errors import InputError
-from keras_transformer.files import read_arrays, replaced_file
+from keras_transformer.files import replaced_file
+from keras_transformer.reading import read_arrays
 
 _SMALL = ("lora_kernel_a", "lora_kernel_b")
 
@@ -72,7 +73,7 @@ def _without_small(model):
     return [variable for variable in model.weights if not variable.path.endswith(_SMALL)]
 
 
-def save_small(model: keras.Model, path: str | os.PathLike) -> None:
+def save_adapter(model: keras.Model, path: str | os.PathLike) -> None:
     """Saves the trainable variables and the optimizer's state; `path` is never half a file."""
     variables = [*model.trainable_variables, *model.optimizer.variables]
     arrays = {
@@ -82,8 +83,8 @@ def save_small(model: keras.Model, path: str | os.PathLike) -> None:
         np.savez(file, **arrays)
 
 
-def load_small(model: keras.Model, path: Path) -> None:
-    """Restores what `save_small` saved in a model with equal base weights.
+def load_adapter(model: keras.Model, path: Path) -> None:
+    """Restores what `save_adapter` saved in a model with equal base weights.
 
     Raises:
         InputError: The file is damaged, or belongs to another model.

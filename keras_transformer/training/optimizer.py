@@ -10,11 +10,7 @@ from keras import ops
 
 from keras_transformer.data import ParallelDataset
 from keras_transformer.ids import BOS_ID
-from keras_transformer.losses import (
-    RDropCrossEntropy,
-    SimCutCrossEntropy,
-    SmoothedCrossEntropy,
-)
+from keras_transformer.losses import RDropCrossEntropy, SmoothedCrossEntropy
 from keras_transformer.metrics import Perplexity, TokenAccuracy, TokenLoss
 from keras_transformer.schedules import TransformerSchedule
 from keras_transformer.training.recipe import TrainingSection
@@ -82,8 +78,6 @@ def warmup_advice(training: TrainingSection, dataset: ParallelDataset) -> str | 
 def _loss(training, options):
     if training.r_drop is not None:
         return RDropCrossEntropy(training.r_drop, **options)
-    if training.simcut is not None:
-        return SimCutCrossEntropy(training.simcut, **options)
     return SmoothedCrossEntropy(**options)
 
 

@@ -2,10 +2,9 @@
 
 import dataclasses
 import os
-import pathlib
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import pydantic
 
@@ -14,24 +13,23 @@ from keras_transformer.data.noise import Noise
 from keras_transformer.decoding.options import BleuTokenizer, without_excluded
 from keras_transformer.engine.run_folder import (
     DecodingSection,
+    RunFiles,
     parse_yaml,
     read_sections,
     section_of,
 )
 from keras_transformer.errors import InputError
-from keras_transformer.files import expanded_path
 from keras_transformer.models.config import CONFIGURATIONS, ModelConfig, TransformerConfig
 from keras_transformer.options import (
     check_choice,
     check_keys,
-    declared,
     option,
-    properties,
+    options_class,
+    options_of,
+    parse_options,
     received,
-    schema_of,
-    validated,
 )
-from keras_transformer.text.dialog import Turns
+from keras_transformer.reading import expanded_path
 from keras_transformer.text.vocabulary import VocabularyOptions
 
 # No file system allows such a name.
@@ -40,7 +38,7 @@ _NEW_TAG = re.compile("[a-z0-9][a-z0-9-]*")  # The vocabulary's other tokens hav
 _Path = Annotated[str, pydantic.AfterValidator(expanded_path)]
 
 
-@declared
+@options_class
 class Files:
     """Two aligned files, or one TSV as `source` without `target`."""
 
@@ -52,7 +50,7 @@ class Files:
     target: _Path | None = option(None, "The target's lines.", **_NO_NULL)
 
 
-@declared
+@options_class
 class NamedFiles(Files):
     """A corpus among several."""
 
@@ -68,7 +66,7 @@ class NamedFiles(Files):
     )
 
 
-@declared
+@options_class
 class WeightedFiles(NamedFiles):
     """A training corpus among several."""
 
@@ -88,7 +86,7 @@ _Training = Annotated[tuple[WeightedFiles, ...], pydantic.Tag("array")]
 _Validation = Annotated[tuple[NamedFiles, ...], pydantic.Tag("array")]
 
 
-@declared
+@options_class
 class DataSection(PairChecks):
     """Files, and the pairs that are kept."""
 
@@ -183,7 +181,7 @@ class DataSection(PairChecks):
         return sorted({corpus.tag for corpus in corpora if corpus.tag is not None})
 
 
-@declared
+@options_class
 class TextSection(VocabularyOptions):
     """Vocabulary and turns."""
 
@@ -213,7 +211,7 @@ class TextSection(VocabularyOptions):
         return self
 
 
-@declared
+@options_class
 class TrainingSection:
     """Batches, optimizer, and saved models."""
 
@@ -259,12 +257,6 @@ class TrainingSection:
         None,
         "Weight of the symmetric divergence between two passes of a batch under two dropouts "
         "(R-Drop), added to the loss; a step takes twice as long. null: one pass.",
-        gt=0,
-    )
-    simcut: float | None = option(
-        None,
-        "Weight of the divergence of a batch from its copy with 5% of the tokens cut (SimCut), "
-        "added to the loss; a step takes twice as long. null: none. Not together with r_drop.",
         gt=0,
     )
     adam_beta_2: float = option(0.98, "Adam's second momentum; the first is 0.9.", ge=0, lt=1)
@@ -339,9 +331,6 @@ class TrainingSection:
         if self.lora_rank is not None and self.start_from is None:
             rule = "`training.lora_rank` needs `training.start_from`, the run whose weights stay."
             raise InputError(f"{rule} Received: lora_rank={self.lora_rank}, start_from=null.")
-        if self.r_drop is not None and self.simcut is not None:
-            rule = "`training.simcut` excludes `training.r_drop`: set one of them to null."
-            raise InputError(f"{rule} Received: {self.simcut} and {self.r_drop}.")
         return self
 
 
@@ -373,7 +362,7 @@ _NOT_OF_A_KIND = {
 }
 
 
-@declared
+@options_class
 class Recipe:
     """A checked recipe.
 
@@ -405,7 +394,8 @@ class Recipe:
         """
         if isinstance(values, dict):
             values = {key: {} if value is None else value for key, value in values.items()}
-        recipe = validated(cls, values, f"{where}: ")
+            values = _without_simcut(values, where)
+        recipe = parse_options(cls, values, f"{where}: ")
         turn_id = None if recipe.text.turn_separator is None else 4
         config = recipe.model_config(1000, None if recipe.text.joint else 1000, turn_id, where)
         if config.position_limit is None:
@@ -438,13 +428,13 @@ class Recipe:
         if isinstance(origin, str) and "text" not in values:
             # Both must equal those of the run that training starts from, except dropout.
             origin = expanded_path(origin)
-            file = pathlib.Path(resumed or origin) / "recipe.yaml"
-            if not file.is_file():  # A run that was stopped early has no recipe.
-                file = pathlib.Path(origin) / "recipe.yaml"
-            earlier = read_sections(file)
-            values["text"] = section_of(earlier, "text", file)
+            run = RunFiles(resumed or origin)
+            if not run.recipe_file.is_file():  # A run that was stopped early has no recipe.
+                run = RunFiles(origin)
+            earlier = run.sections()
+            values["text"] = section_of(earlier, "text", run.recipe_file)
             for name, section in sections.items():
-                defaults = without_excluded(section_of(earlier, name, file), section)
+                defaults = without_excluded(section_of(earlier, name, run.recipe_file), section)
                 values[name] = {**defaults, **section}
         for parts in filter(None, removed_keys):
             _remove_null(values, parts)
@@ -473,10 +463,11 @@ class Recipe:
                 rule = "A language model learns from one text"
                 raise InputError(f"{rule}: `data.{part}` is {{source: FILE}}.")
         changes = self.data.noise.shares or self.data.glossary
-        if changes and (self.turns or not self.with_sources):
+        has_turns = self.text.turn_separator is not None
+        if changes and (has_turns or not self.with_sources):
             rule = "`data.noise` and `data.glossary` change sources of one sequence"
             raise InputError(f"{rule}: no turns, no language model.")
-        if self.data.tags and (self.turns or not self.with_sources):
+        if self.data.tags and (has_turns or not self.with_sources):
             raise InputError(
                 "`tag` stands before a source of one sequence: no turns, no language model."
             )
@@ -487,7 +478,7 @@ class Recipe:
         is_set = {
             "data.glossary": self.data.glossary is not None,
             "text.joint: false": not self.text.joint,
-            "text.turn_separator": self.text.turn_separator is not None,
+            "text.turn_separator": has_turns,
             "text.placeholders": self.text.placeholders > 0,
             "training.attention_images": self.training.attention_images is not None,
             "data.bleu_tokenizer": self.data.bleu_tokenizer is not None,
@@ -568,22 +559,6 @@ class Recipe:
         """True for a classifier, whose targets are labels."""
         return not self.config_class.writes_text
 
-    @property
-    def turns(self) -> Turns | None:
-        """Rule that joins the turns of a source, where sources are conversations."""
-        separator = self.text.turn_separator
-        return None if separator is None else Turns(separator, self.data.context_turns)
-
-    @property
-    def search(self) -> dict[str, Any]:
-        """The run's search defaults."""
-        return self.decoding.search
-
-    @property
-    def engine_options(self) -> dict[str, Any]:
-        """Arguments of the model's engine: limits of lengths, and the rule for turns."""
-        return self.decoding.engine_options(self.turns)
-
     def to_dict(self) -> dict:
         """Returns plain values, including all defaults."""
         return dataclasses.asdict(self)
@@ -613,6 +588,19 @@ class Recipe:
             raise InputError(" ".join(f"{where}: model: {error!s:.400}".split())) from None
 
 
+def _without_simcut(values, where):
+    """Removes an option of version 0.3, which its runs list although they do not use it."""
+    training = values.get("training")
+    if not isinstance(training, dict) or "simcut" not in training:
+        return values
+    if training["simcut"] is not None:
+        raise InputError(
+            f"{where}: `training.simcut` was removed. Received: {received(training['simcut'])}. "
+            "Set `training.r_drop: 5.0` instead, or use version 0.3."
+        )
+    return {**values, "training": {key: training[key] for key in training if key != "simcut"}}
+
+
 def model_keys(kind: str) -> tuple[str, ...]:
     """Returns the names of the options of `model` for a kind of model."""
     names = [field.name for field in dataclasses.fields(CONFIGURATIONS[kind])]
@@ -639,7 +627,7 @@ def _override(values, override):
         values = values[part]
         if not isinstance(values, dict):
             raise InputError(f"--set {key}: `{part}` is a value, not a section.")
-    is_known = parts[-1] in values or parts[-1] in properties(schema_of(Recipe), *parts[:-1])
+    is_known = parts[-1] in values or parts[-1] in options_of(Recipe, ".".join(parts[:-1]))
     values[parts[-1]] = value
     return parts if is_known and text.strip() == "null" else None  # `~` may mean a folder.
 

@@ -1,113 +1,79 @@
-"""Trains the model of a recipe with `model.fit`, and writes its run folder."""
+"""A training from texts to metrics: its data, its model, its measures and its run folder."""
 
-import contextlib
 import functools
-import itertools
 import math
 import os
-import sys
 from typing import Any
 
 import keras
 import numpy as np
 
+from keras_transformer.data import ParallelDataset
 from keras_transformer.engine.run_folder import SAMPLE_PAIRS, load_model
 from keras_transformer.errors import InputError, show
-from keras_transformer.files import is_terminal
-from keras_transformer.locks import locked_folder
 from keras_transformer.models import model_of
-from keras_transformer.training import callbacks as run_callbacks
-from keras_transformer.training.corpus import Corpus
-from keras_transformer.training.evaluate import bleu_and_chrf, check_tokenizer, tokenizer_of
-from keras_transformer.training.hosts import SINGLE_HOST, Host
+from keras_transformer.training.corpus import Corpus, Tokenizers
+from keras_transformer.training.evaluate import bleu_and_chrf, doubt, tokenizer_of
+from keras_transformer.training.hosts import Host
 from keras_transformer.training.lora import enable_lora, set_merged_weights
 from keras_transformer.training.optimizer import compile_model, keep_zero_start, warmup_advice
 from keras_transformer.training.recipe import Recipe
 from keras_transformer.training.run_folder import (
+    MidEpochState,
     RunFolder,
     averaged_epochs,
     best_row,
+    check_resumable,
+    last_checkpoint,
     save_without_optimizer,
 )
-from keras_transformer.training.state import (
-    MidEpochState,
-    RunState,
-    check_resumable,
-    for_fit,
-    last_checkpoint,
-)
-from keras_transformer.training.tensorboard import TensorBoard, check_plots
 
-_BLEU_SENTENCES = 2000
 _PROMPT_WORDS = 3
 _NAMED_MEASURES = "val_loss", "val_bleu", "val_chrf"
 
 
-def train(
-    recipe: Recipe,
-    output: str | os.PathLike,
-    resume: bool = False,
-    overwrite: bool = False,
-    recipe_file: str | os.PathLike | None = None,
-    host: Host = SINGLE_HOST,
-) -> RunFolder:
-    """Trains the model of a recipe.
+class Run:
+    """A training, from texts to metrics; `train` calls its methods in order.
 
-    Nothing is written before the data, the recipe and the vocabulary have passed their checks.
-
-    Args:
+    Attributes:
         recipe: Recipe of the run.
-        output: The run folder to make.
-        resume: Whether to continue from the last complete checkpoint of `output`, with its
-            tokenizers, optimizer, schedule and epoch. Without a checkpoint the run starts again,
-            also in an incomplete folder. An interrupted run and its continuation give the same
-            weights, history and metrics as an uninterrupted run.
-        overwrite: Whether an existing run is replaced, if its folder holds nothing else.
-        recipe_file: Path of the file of `recipe`, which is not overwritten.
-        host: This host, of `join_hosts`. The first host writes `output`; to resume, all hosts must
-            see it.
-
-    Returns:
-        The `RunFolder`; on other hosts than the first, a temporary folder.
-
-    Raises:
-        InputError: A file, a size or the folder is invalid, or another process writes to the
-            folder.
-        TrainingError: The loss is NaN or infinite; the last good checkpoint and the best model
-            remain. Or another host has ended.
+        folder: RunFolder of the run.
+        host: This host.
+        is_resumed: Whether the run continues from its folder.
+        tokenizers: Tokenizers of source and target.
+        datasets: Batches by part, `train` and `validation`.
+        validation: `(source, reference)` texts for BLEU, samples and heat maps.
+        model: Compiled model in training.
+        engine: Engine of this model.
+        start: State from which `fit` continues.
+        history: Lines of `history.csv` so far.
+        metrics: Content of `metrics.json` so far.
+        compiled_shapes: Shapes of batches that XLA has compiled, by part.
     """
-    if recipe.training.attention_images:
-        check_plots()
-    check_tokenizer(recipe.data.bleu_tokenizer)
-    recipe.check_files()
-    with host.translate_peer_failures():
-        folder = RunFolder(host.folder(output, resume))
-        with locked_folder(folder.path):
-            folder.owned().restore()
-            run = Run(recipe, folder, host)
-            if resume and not folder.is_half_made():
-                run.resume()
-            else:
-                run.prepare(overwrite, recipe_file, resume)
-            run.begin()
-            run.fit()
-            run.average()
-            run.finish()
-            return folder
 
+    tokenizers: Tokenizers
+    validation: list[tuple[str, str]]
+    model: keras.Model
+    engine: Any
 
-class Run(RunState):
-    """A training, from texts to metrics; `train` calls its methods in order."""
+    def __init__(self, recipe: Recipe, folder: RunFolder, host: Host):
+        self.recipe, self.folder, self.host = recipe, folder, host
+        if recipe.training.lora_rank is not None:
+            folder.checkpoint_suffix = ".npz"
+        self.start = MidEpochState()
+        self.history: list[dict[str, float]] = []
+        self.metrics: dict[str, Any] = {}
+        self.datasets: dict[str, ParallelDataset] = {}
+        self.compiled_shapes: dict[str, set] = {"train": set(), "validation": set()}
+        self.is_resumed = self._has_doubted = False
+        self._validation_names: list[str] = []
 
-    def prepare(
-        self, overwrite: bool, recipe_file: str | os.PathLike | None, half_made: bool = False
-    ) -> None:
+    def prepare(self, overwrite: bool, recipe_file: str | os.PathLike | None) -> None:
         """Reads the texts, learns the vocabularies and makes batches of a new run.
 
         Args:
             overwrite: Whether an existing run is replaced.
             recipe_file: Path of the recipe, which is not overwritten.
-            half_made: Whether an incomplete folder is replaced.
         """
         origin, data = _origin(self.recipe), self.recipe.data
         learned_tokenizers = None if origin is None else origin.tokenizers()
@@ -123,35 +89,35 @@ class Run(RunState):
                 sides = zip(("source", "target"), corpus.files_of(corpus_files), strict=True)
                 inputs |= {f"`{key}.{side}`": file for side, file in sides}
         self._check_replaceable = functools.partial(
-            self.folder.check_replaceable, overwrite, inputs, half_made, "--resume to continue it, "
+            self.folder.check_replaceable, overwrite, inputs, "--resume to continue it, "
         )
         self._check_replaceable()
-        self._overwrites = overwrite or half_made
-        if half_made:
-            show(f"{self.folder.path}: starting the run; it was stopped before its first step.")
-        self.digests = corpus.digests
-        self.tokenizers = learned_tokenizers or corpus.tokenizers()
+        self.tokenizers = corpus.tokenizers()
         self._make_datasets(corpus)
 
     def resume(self) -> None:
         """Reads the texts and vocabularies of an existing run, and makes its batches."""
         RunFolder.existing(self.folder.path)
-        self._is_resumed = True
+        self.is_resumed = True
         check_resumable(self.folder, self.recipe)
         self.tokenizers = self.folder.tokenizers()
-        corpus = Corpus(self.recipe, self.tokenizers)
-        for part, sides in self.folder.digests().items():
-            for side, digest in sides.items():
-                if corpus.digests[part].get(side) != digest:
-                    files = " and ".join(map(str, corpus.files(part)))
-                    raise InputError(
-                        f"{self.folder.path}: cannot be resumed, because its texts have changed. "
-                        f"Received: another {side} side of `data.{part}`, {files}."
-                    )
+
+        def check_texts(digests):
+            for part, sides in self.folder.digests().items():
+                for side, digest in sides.items():
+                    if digests[part].get(side) != digest:
+                        files = " and ".join(map(str, corpus.files(part)))
+                        raise InputError(
+                            f"{self.folder.path}: cannot be resumed, because its texts have "
+                            f"changed. Received: another {side} side of `data.{part}`, {files}."
+                        )
+
+        corpus = Corpus(self.recipe, self.tokenizers, check_texts)
         self._make_datasets(corpus)
 
     def _make_datasets(self, corpus):
         self.datasets, self.reports = corpus.datasets(self.tokenizers, self.host)
+        self.digests = corpus.digests
         for part, report in self.reports.items():
             show(f"{part}: {report}")
         dataset = self.datasets["train"]
@@ -162,25 +128,14 @@ class Run(RunState):
         advice = warmup_advice(self.recipe.training, dataset)
         if advice is not None:
             show(advice)
-        self._sample_validation(corpus)
+        named_pairs = corpus.first_validation_pairs()
+        names, self.validation = map(list, zip(*named_pairs, strict=True))
+        has_several = len(self.recipe.data.corpora("validation")) > 1
+        self._validation_names = names if has_several else []
         if not self.recipe.with_sources:  # Samples continue a few words.
             words = (text.split()[:_PROMPT_WORDS] for _, text in self.validation)
             prompts = zip(map(" ".join, words), self.validation, strict=True)
             self.validation = [(prompt, text) for prompt, (_, text) in prompts]
-
-    def _sample_validation(self, corpus):
-        """Reads the first pairs for BLEU and samples, interleaved from the validation corpora."""
-        readers = corpus.readers("validation")
-        limit = -(-_BLEU_SENTENCES // len(readers))
-        rows = itertools.zip_longest(
-            *(
-                zip(itertools.repeat(name), itertools.islice(filter(None, read()), limit))
-                for name, read in readers.items()
-            )
-        )
-        named_pairs = filter(None, itertools.chain.from_iterable(rows))
-        names, self.validation = map(list, zip(*named_pairs, strict=True))
-        self._validation_names = names if len(readers) > 1 else []
 
     def begin(self) -> None:
         """Makes the model or reads the last checkpoint, and prepares the folder for epochs."""
@@ -197,17 +152,17 @@ class Run(RunState):
             else f", {trainable_count:,} of them trained"
         )
         show(f"{self.model.count_params():,} parameters{part}")
-        if self._is_resumed:
+        if self.is_resumed:
             self.folder.remove_partial_files()
             self.folder.write_recipe(self.recipe)
-            self.folder.settle(self.start.epoch, self.recipe.training)
+            self.folder.roll_back_to(self.start.epoch, self.recipe.training)
             self._complete(self.folder)
         else:
-            with self.folder.replaced(self._overwrites, self._check_replaceable) as new_folder:
+            with self.folder.replaced(self._check_replaceable) as new_folder:
                 new_folder.create(self.recipe, self.tokenizers, self.digests)
                 self._complete(new_folder)
         self.history = self.folder.history()
-        options = self.recipe.engine_options
+        options = self.folder.engine_options()
         self.engine = self.host.engine(self.model, *self.tokenizers, **options)
 
     def _complete(self, folder):
@@ -218,7 +173,7 @@ class Run(RunState):
             folder.write_sample_pairs(self.validation[:SAMPLE_PAIRS])
 
     def _model_and_start(self):
-        checkpoint = last_checkpoint(self.folder, self._new_model) if self._is_resumed else None
+        checkpoint = last_checkpoint(self.folder, self._new_model) if self.is_resumed else None
         return checkpoint or (self._new_model(), MidEpochState())
 
     def _new_model(self):
@@ -229,7 +184,7 @@ class Run(RunState):
         model = model_of(config, dtype=recipe.training.dtype_policy)
         compile_model(model, recipe.training)
         # LoRA's checkpoints belong to a copy of the origin's weights, as the origin may change.
-        file = self.folder.base_file if self._is_resumed else None
+        file = self.folder.base_file if self.is_resumed else None
         if file is not None and file.exists():
             model.set_weights(load_model(file, compile=False).get_weights())
         elif (origin := _origin(recipe)) is not None:
@@ -245,64 +200,54 @@ class Run(RunState):
             enable_lora(model, recipe.training.lora_rank)
         return model
 
-    def fit(self) -> None:
-        """Trains to the last epoch or until early stopping; first completes a started epoch."""
-        if self._is_resumed and not self.start.step and self._is_over():
-            reason = f"{self.start.epoch} of {self.recipe.training.epochs} epochs are trained"
-            if self.has_stopped():
-                reason += " and `training.early_stopping_patience` is over"
-            show(
-                f"{self.folder.path}: nothing was left to train: {reason}. To train longer, give "
-                "a larger number: --set training.epochs=N"
-            )
-        if self.start.step:
-            self._fit(self.start.epoch + 1)
-            self.start = MidEpochState(self.start.epoch + 1)
-        self._fit(self.recipe.training.epochs)
-
-    def _is_over(self):
+    def is_over(self) -> bool:
+        """Returns True if no epoch is left to train."""
         return self.start.epoch >= self.recipe.training.epochs or self.has_stopped()
 
-    def _fit(self, epochs):
-        if self._is_over():
-            return
-        # Keras draws its progress bar on stdout, which is for results.
-        with contextlib.redirect_stdout(sys.stderr):
-            self.model.fit(
-                for_fit(self.datasets["train"], self.start.step),
-                validation_data=for_fit(self.datasets["validation"]),
-                epochs=epochs,
-                initial_epoch=self.start.epoch,
-                shuffle=False,  # `ParallelDataset` shuffles
-                verbose=int(is_terminal(sys.stderr)),
-                callbacks=self.callbacks(),
-            )
+    def has_stopped(self) -> bool:
+        """Returns True when no epoch was the best for `early_stopping_patience` epochs.
 
-    def callbacks(self) -> list[keras.callbacks.Callback]:
-        """Returns the callbacks of the next `fit`, in the order in which an epoch needs them."""
-        training = self.recipe.training
-        bar = run_callbacks.ProgressBar() if is_terminal(sys.stderr) else None
-        callbacks = [
-            run_callbacks.EpochSeed(self),
-            run_callbacks.FiniteLoss(self),
-            run_callbacks.Compilation(self, bar),
-            run_callbacks.AveragedValidation(),
-            run_callbacks.Throughput(self),
-        ]
-        if training.selects_by_translations or len(self.datasets) > 2:
-            callbacks.append(run_callbacks.MoreValidation(self))
-        callbacks.append(TensorBoard(self))
-        if self.start.step or training.checkpoint_every_minutes is not None:
-            callbacks.append(run_callbacks.StepCheckpoints(self))
-        if not is_terminal(sys.stderr):
-            callbacks.append(run_callbacks.EpochLine())
-        if training.sample_translations:
-            callbacks.append(run_callbacks.SampleTranslations(self))
-        callbacks.append(run_callbacks.CommitEpoch(self))
-        if self.start.step:
-            callbacks.append(run_callbacks.RestoreRawWeights())
-        # The bar is last, as in Keras, because it shows what the other callbacks add to the logs.
-        return callbacks if bar is None else [*callbacks, bar]
+        The history decides, so a resumed run stops where an uninterrupted run does.
+        """
+        training, rows = self.recipe.training, self.history
+        patience = training.early_stopping_patience
+        if patience is None or not rows:
+            return False
+        return rows[-1]["epoch"] - best_row(rows, training.select_by)["epoch"] >= patience
+
+    def translate(self, sources: list[str]) -> list[str]:
+        """Translates by greedy search with the model's current weights."""
+        translations = self.engine.translate(sources, beam_size=1, long_input="truncate")
+        return [translation.text for translation in translations]
+
+    def bleu_and_chrf(self) -> dict[str, float]:
+        """Returns cased BLEU and chrF of the validation set's first 2,000 pairs, from 0 to 100.
+
+        The names are `val_bleu` and `val_chrf`, and for several corpora also `val_bleu/NAME`, ….
+        """
+        sources, references = map(list, zip(*self.validation, strict=True))
+        pairs = list(zip(self.translate(sources), references, strict=True))
+        by_name = {"": pairs}
+        for name, pair in zip(self._validation_names, pairs, strict=False):
+            by_name.setdefault(f"/{name}", []).append(pair)
+        measures = {}
+        for name, named_pairs in by_name.items():
+            hypotheses, references_of_name = zip(*named_pairs, strict=True)
+            scores = bleu_and_chrf(hypotheses, references_of_name, self.recipe.data.bleu_tokenizer)
+            measures |= {f"val_{metric}{name}": score.value for metric, score in scores.items()}
+            if not self._has_doubted and (sentence := doubt(scores)) is not None:
+                self._has_doubted = True
+                show(sentence)
+        return measures
+
+    def validate_corpora(self) -> dict[str, float]:
+        """Returns loss and metrics of each of several validation corpora, `val_loss/NAME`, …."""
+        measures = {}
+        for part, dataset in self.datasets.items():
+            if name := part.partition("/")[2]:
+                logs = self.model.evaluate(for_fit(dataset), verbose=0, return_dict=True)
+                measures |= {f"val_{key}/{name}": float(value) for key, value in logs.items()}
+        return measures
 
     def _best_translations(self, best):
         """Returns BLEU and chrF of the best epoch with their signatures, if they were measured."""
@@ -385,6 +330,14 @@ class Run(RunState):
             "pairs": {part: _counts(report) for part, report in self.reports.items()},
         }
         self.folder.write_metrics(report)
+
+
+def for_fit(dataset, start=0):
+    """Converts a dataset for the backend's `fit` and `evaluate`."""
+    if keras.backend.backend() == "tensorflow":
+        # It makes batches ahead, and Keras traces the step once.
+        return dataset.to_tf_dataset(start)
+    return dataset.to_py_dataset(start)
 
 
 def _counts(report):

@@ -1,8 +1,8 @@
 """Run folder as training writes it: checkpoints, history, metrics, and the files of readers.
 
 An epoch counts only when its checkpoint is complete. All other files of the epoch are written
-before, and may exist without the checkpoint. `RunFolder.settle` rolls the folder back to the state
-after an epoch, wherever writing was interrupted.
+before, and may exist without the checkpoint. `RunFolder.roll_back_to` removes what is newer than an
+epoch, wherever writing was interrupted.
 """
 
 import csv
@@ -12,33 +12,63 @@ import os
 import pathlib
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import keras
 
-from keras_transformer.engine.run_folder import (
-    FILES,
-    PARTIAL,
-    RunFiles,
-    read_sections,
-    save_model,
-)
-from keras_transformer.errors import InputError
-from keras_transformer.files import (
-    rename_durably,
-    replaced_file,
-    write_whole,
-)
+from keras_transformer.engine.run_folder import RunFiles, load_model, read_sections, save_model
+from keras_transformer.engine.upgrade import check_removed_options
+from keras_transformer.errors import InputError, show
+from keras_transformer.files import rename_durably, replaced_file, write_whole
 from keras_transformer.text import Labels, Tokenizer
-from keras_transformer.training.lora import merged_weights, save_small
+from keras_transformer.training.lora import load_adapter, merged_weights, save_adapter
 from keras_transformer.training.recipe import Recipe, TrainingSection
 
-# Options of version 0.2 that were removed, with the values with which a run can still be resumed.
-_REMOVED_OPTIONS = {
-    "data.clean": (None,),
-    "training.short_targets": (False,),
-    "training.weight_histograms": (False, True),
+# Fields that `--resume` may change. The checkpoint holds the state of other fields, or they would
+# lead to other weights than in an uninterrupted run.
+_FREE = {
+    "epochs",
+    "early_stopping_patience",
+    "checkpoint_every_minutes",
+    "keep_checkpoints",
+    "sample_translations",
+    "attention_images",
+    # Texts are compared by their checksums, so that they may be moved.
+    "folder",
+    "cache",
 }
+
+
+class MidEpochState(NamedTuple):
+    """The step from which training continues, and state that Keras does not save with a model.
+
+    Attributes:
+        epoch: Number of complete epochs before the step.
+        step: Number of earlier batches of the next epoch; 0 at the start of an epoch.
+        seconds: Seconds that these batches took.
+        metrics: Values of the metrics' variables: sums and counts so far.
+        seeds: States of the random generators.
+    """
+
+    epoch: int = 0
+    step: int = 0
+    seconds: float = 0.0
+    metrics: list[Any] = []
+    seeds: list[Any] = []
+
+    @classmethod
+    def load(cls, checkpoint: pathlib.Path) -> "MidEpochState":
+        """Reads the state of `step-….keras` from the JSON file next to it.
+
+        Raises:
+            InputError: The file is missing or damaged.
+        """
+        file = checkpoint.with_suffix(".json")
+        try:
+            return cls(**json.loads(file.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            raise InputError(f"{file}: cannot be read.") from None
 
 
 class RunFolder(RunFiles):
@@ -70,25 +100,7 @@ class RunFolder(RunFiles):
 
     def recipe(self) -> Recipe:
         """Returns the run's `Recipe`."""
-        return Recipe.from_dict(self._sections()[0], where=str(self.recipe_file))
-
-    def check_removed_options(self) -> None:
-        """Raises `InputError` for a run of another version that needs a removed option."""
-        for name, value in self._sections()[1].items():
-            if value not in _REMOVED_OPTIONS[name]:
-                raise InputError(
-                    f"{self.path}: cannot be resumed, because `{name}` was removed. "
-                    f"Received: {value!r}. Train again, or resume with version 0.2."
-                )
-
-    def _sections(self):
-        """Returns sections of the recipe, and the values of removed options by name."""
-        sections, removed_options = read_sections(self.recipe_file), {}
-        for name in _REMOVED_OPTIONS:
-            section, key = name.split(".")
-            if isinstance(sections.get(section), dict) and key in sections[section]:
-                removed_options[name] = sections[section].pop(key)
-        return sections, removed_options
+        return Recipe.from_dict(self.sections(), where=str(self.recipe_file))
 
     def checkpoint_file(self, epoch: int) -> pathlib.Path:
         """Returns the path of the checkpoint after `epoch` epochs."""
@@ -120,16 +132,16 @@ class RunFolder(RunFiles):
 
     def remove_partial_files(self) -> None:
         """Removes the temporary files of a killed process, which no later process overwrites."""
-        for file in self.path.rglob(".*"):
-            name = file.relative_to(self.path).as_posix()
-            if PARTIAL.search(name) and FILES.fullmatch(PARTIAL.sub(r"\1\2\3", name)):
+        owned = self.owned()
+        for file in self.path.rglob(".*.partial*"):
+            if owned.is_mine(file.relative_to(self.path).as_posix()):
                 file.unlink()
 
     def candidate_file(self, epoch: int) -> pathlib.Path:
         """Returns the path of an epoch's model that may become the best or part of an average."""
         return self.checkpoints / f"best-{epoch:04d}.keras"
 
-    def settle(self, epoch: int, training: TrainingSection) -> None:
+    def roll_back_to(self, epoch: int, training: TrainingSection) -> None:
         """Rolls the folder back to the state after `epoch` epochs, whose checkpoint is complete.
 
         The best model so far becomes `model.keras`, and files of later epochs without a checkpoint
@@ -243,7 +255,7 @@ def best_first(rows: list[dict[str, float]], select_by: str) -> list[dict[str, f
 def save_checkpoint(model: keras.Model, path: pathlib.Path) -> None:
     """Saves a model with its optimizer's state; with LoRA (`.npz`) only the small matrices."""
     if path.suffix == ".npz":
-        save_small(model, path)
+        save_adapter(model, path)
     else:
         save_model(model, path)
 
@@ -256,3 +268,64 @@ def save_without_optimizer(model: keras.Model, path: str | os.PathLike) -> None:
     copy = type(model).from_config(model.get_config())
     copy.set_weights(merged_weights(model))
     save_model(copy, path)
+
+
+def check_resumable(folder: RunFolder, recipe: Recipe) -> None:
+    """Raises `InputError` if `recipe` differs from the run's in a field that must not change."""
+    check_removed_options(read_sections(folder.recipe_file), folder.path)
+    run_options, new_options = folder.recipe().to_dict(), recipe.to_dict()
+    for section in ("data", "text", "model", "training"):
+        for key in sorted(run_options[section].keys() | new_options[section].keys()):
+            values = run_options[section].get(key), new_options[section].get(key)
+            is_equal = len({str(_without_files(value)) for value in values}) == 1
+            if not is_equal and key not in _FREE:
+                raise InputError(
+                    f"{folder.path}: cannot be resumed with another `{section}.{key}`. "
+                    f"Received: {new_options[section].get(key)!r} instead of "
+                    f"{run_options[section].get(key)!r}."
+                )
+    # `model.keras` is written after the first checkpoint.
+    if folder.model_file.exists() and not folder.checkpoint_epochs():
+        raise InputError(f"{folder.path}: there is no checkpoint to resume from.")
+
+
+def _without_files(value):
+    """Returns a field's value, for corpora only names, weights and tags."""
+    if isinstance(value, dict) and "source" in value:
+        return {key: value[key] for key in value if key not in ("source", "target")}
+    return list(map(_without_files, value)) if isinstance(value, (list, tuple)) else value
+
+
+def last_checkpoint(
+    folder: RunFolder, make_model: Callable[[], keras.Model]
+) -> tuple[keras.Model, MidEpochState] | None:
+    """Reads the newest undamaged checkpoint, and writes a line to stderr for each damaged one.
+
+    Args:
+        folder: Folder of the run.
+        make_model: Function that makes the compiled model of LoRA's matrices.
+
+    Returns:
+        The compiled model and its state, or None before the first checkpoint.
+
+    Raises:
+        InputError: All checkpoints are damaged.
+    """
+    epochs = {folder.checkpoint_file(epoch): epoch for epoch in folder.checkpoint_epochs()}
+    # A step of an epoch comes after the checkpoint of the previous epoch.
+    files = sorted([*epochs, *folder.step_files()], key=epoch_and_step, reverse=True)
+    for file in files:
+        try:
+            is_whole = file in epochs
+            state = MidEpochState(epochs[file]) if is_whole else MidEpochState.load(file)
+            if file.suffix == ".npz":
+                model = make_model()
+                load_adapter(model, file)
+            else:
+                model = load_model(file, compile=True)
+            return model, state
+        except InputError as error:
+            show(f"{error} Trying the previous checkpoint.")
+    if files:
+        raise InputError(f"{folder.checkpoints}: there is no whole checkpoint to resume from.")
+    return None

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 
 from keras_transformer.analysis import attention, plots
-from keras_transformer.errors import missing_package
-from keras_transformer.files import writing
+from keras_transformer.errors import missing_package, writing
 from keras_transformer.ids import BOS_ID
 from keras_transformer.training.callbacks import RunCallback
 from keras_transformer.training.optimizer import averaged_weights
-from keras_transformer.training.state import RunState
+from keras_transformer.training.run import Run
 
 # Maximum number of tokens of a text in a readable heat map.
 _LONGEST = 64
@@ -35,7 +34,7 @@ class TensorBoard(RunCallback):
     from its history, so that they contain each epoch once.
     """
 
-    def __init__(self, run: RunState):
+    def __init__(self, run: Run):
         super().__init__(run)
         self._folder = run.folder.tensorboard
         self._writers: dict[str, Any] = {}

@@ -26,7 +26,8 @@ def test_a_head_that_is_off_gives_nothing_and_comes_back(model, attention_of):
     layer = attention_of("encoder", 1)
     inputs = np.random.default_rng(7).normal(size=(2, 5, 15)).astype("float32")
     whole = ops.convert_to_numpy(layer(inputs, inputs))
-    outputs, _ = layer.attend(*layer.project(ops.convert_to_tensor(inputs)))
+    inputs = ops.convert_to_tensor(inputs)
+    outputs, _ = layer.attend(layer.project_query(inputs), layer.project_key_value(inputs))
     kernel = ops.convert_to_numpy(layer.projections[-1].kernel)
     shares = [ops.convert_to_numpy(outputs)[:, :, head] @ kernel[head] for head in (0, 2)]
     with heads_off(model, ["encoder.1.2", "cross.0.1", "encoder.1.0"]):

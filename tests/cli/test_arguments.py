@@ -6,7 +6,7 @@ import pytest
 
 from keras_transformer.cli.arguments import add_decoding, option_values
 from keras_transformer.decoding import DecodingOptions
-from keras_transformer.options import properties, schema_of
+from keras_transformer.options import options_of
 
 EVERY = {
     "beam_size": (["6"], 6),
@@ -81,6 +81,6 @@ def test_help_says_what_the_library_declares(capsys):
     with pytest.raises(SystemExit):
         parsed("--help")
     text = " ".join(capsys.readouterr().out.split())
-    for name, declared in properties(schema_of(DecodingOptions)).items():
-        assert declared["description"].rstrip(".") in text or name == "n_best"
+    for name, schema in options_of(DecodingOptions).items():
+        assert schema["description"].rstrip(".") in text or name == "n_best"
     assert "; default: 1.0 " in text and "; default: the run's " in text

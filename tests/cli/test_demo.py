@@ -80,7 +80,8 @@ def test_a_demo_that_fails_while_it_writes_its_data_leaves_what_was_there(
 
 def make_demo(folder):
     """The files of a demo, as far as their names go."""
-    files = ["data/train.source", "run/recipe.yaml", "run/tokenizer.model", "export/fingerprint.pb"]
+    files = ["data/held_out.source", "data/train.source", "run/recipe.yaml", "run/tokenizer.model"]
+    files.append("export/fingerprint.pb")
     for file in files:
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / file).write_text("")
@@ -89,7 +90,7 @@ def make_demo(folder):
 
 def test_an_earlier_demo_is_removed_and_nothing_else(small, tmp_path):
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "train.source").write_text("a folder without a run is no demo")
+    (tmp_path / "data" / "train.source").write_text("a folder without the held-out part is no demo")
     with pytest.raises(InputError, match="did not make: data/train.source"):
         demo._prepare(tmp_path, overwrite=True)
     for file in ("thesis.txt", "data/thesis.txt", "run/thesis.txt", "export/thesis.txt"):

@@ -8,7 +8,7 @@ import pytest
 from keras_transformer import export as export_package
 from keras_transformer.cli.main import run
 from keras_transformer.export.exporter import ExportReport, log_step
-from keras_transformer.owned_folder import OwnedFolder
+from keras_transformer.files import OwnedFolder
 
 EXPORT = ["export", "--model", "run", "--output", "new"]
 

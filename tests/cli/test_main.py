@@ -14,7 +14,7 @@ from keras_transformer.cli import train
 from keras_transformer.cli.main import run
 from keras_transformer.engine.run_folder import save_model
 from keras_transformer.errors import VerificationError
-from keras_transformer.quiet import LEVEL
+from keras_transformer.imports import LEVEL
 from keras_transformer.training import Recipe, RunFolder
 
 pytestmark = pytest.mark.tensorflow
@@ -74,15 +74,15 @@ BAD_INPUTS = {
     ),
     "a folder of other files": (
         ["train", "recipe.yaml", "--output", "corpus"],
-        "corpus: exists already and is not a run. Give another --output",
+        "corpus: is not overwritten, because there is a file that this command did not make",
     ),
     "options of sampling without it": (
         [*TRANSLATE, "--top-k", "1"],
-        "`--top-k` needs `--sampling`: a search does not sample. Received: --top-k 1.",
+        "`--top-k` needs `--sampling`: a search does not sample. Received: top_k=1.",
     ),
     "more results than beams": (
         [*TRANSLATE, "--beam-size", "2", "--n-best", "3"],
-        "`--n-best` must be at most `--beam-size`. Received: --n-best 3, --beam-size 2.",
+        "`--n-best` must be at most `--beam-size`. Received: n_best=3, beam_size=2.",
     ),
     "a run to serve": (
         ["serve", "--model", "run"],

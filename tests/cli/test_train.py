@@ -24,7 +24,7 @@ def asked(monkeypatch):
         asked.append((recipe, output, options))
         return types.SimpleNamespace(path=f"{output}, as it was made")
 
-    monkeypatch.setattr("keras_transformer.training.run.train", train)
+    monkeypatch.setattr("keras_transformer.training.loop.train", train)
     return asked
 
 
@@ -55,7 +55,7 @@ def test_a_loss_that_is_no_number_is_one_line_and_exit_code_1(recipe, monkeypatc
     def train(*arguments, **options):
         raise TrainingError("training stopped: the loss is nan in epoch 3, step 17.")
 
-    monkeypatch.setattr("keras_transformer.training.run.train", train)
+    monkeypatch.setattr("keras_transformer.training.loop.train", train)
     assert run(["train", str(recipe), "--output", "new"]) == 1
     captured = capsys.readouterr()
     (line,) = captured.err.splitlines()

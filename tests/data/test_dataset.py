@@ -4,7 +4,7 @@ import pytest
 
 from keras_transformer.data import EncodedPairs, LabelledDataset, ParallelDataset
 from keras_transformer.errors import InputError
-from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID
 
 
 def random_pairs(count, seed=0):
@@ -86,34 +86,16 @@ def test_the_shapes_of_an_epochs_steps_are_those_of_its_batches():
         assert dataset.step_shapes(epoch, start) == expected and len(set(expected)) == 3
 
 
-def test_copies_stand_below_one_another_and_a_share_of_the_seconds_tokens_is_cut():
+def test_copies_stand_below_one_another():
     pairs, options = random_pairs(400)[0], dict(batch_tokens=400)
-    once = ParallelDataset(pairs, **options)
-    plain, cut = (ParallelDataset(pairs, **options, copies=2, cut_share=s) for s in (0.0, 0.25))
-    assert once.real_token_share == plain.real_token_share
-    by_epoch, tokens = {}, 0
-    for epoch in (0, 1):
-        by_epoch[epoch] = []
-        batches = (dataset.batches(epoch) for dataset in (once, plain, cut))
-        for single, whole, batch in zip(*batches, strict=True):
-            assert np.array_equal(whole[1], batch[1])
-            for one, two in zip(*map(keras.tree.flatten, (single, whole)), strict=True):
-                assert np.array_equal(two, np.concatenate([one, one]))
-            for one, other in zip(whole[0], batch[0], strict=True):
-                (first, second), (same, changed) = np.split(one, 2), np.split(other, 2)
-                assert np.array_equal(first, same)
-                is_masked = second != changed
-                assert (changed[is_masked] == UNK_ID).all() and (second[is_masked] > EOS_ID).all()
-                tokens += (second > EOS_ID).sum()
-                by_epoch[epoch].append(is_masked)
-    every = [mask for masks in by_epoch.values() for mask in masks]
-    assert sum(map(np.sum, every)) / tokens == pytest.approx(0.25, abs=0.02)
-    assert not all(map(np.array_equal, by_epoch[0], by_epoch[1]))
-    rest = zip(cut.batches(1, start=2), list(cut.batches(1))[2:], strict=True)
-    assert all(np.array_equal(a[0], b[0]) for (a, _), (b, _) in rest)
+    once, twice = (ParallelDataset(pairs, **options, copies=copies) for copies in (1, 2))
+    assert once.real_token_share == twice.real_token_share
+    for single, double in zip(once.batches(1), twice.batches(1), strict=True):
+        for one, two in zip(*map(keras.tree.flatten, (single, double)), strict=True):
+            assert np.array_equal(two, np.concatenate([one, one]))
 
 
-ACCUMULATED = [{}, {"copies": 2}, {"copies": 2, "cut_share": 0.3}, {"copies": 3, "shuffle": False}]
+ACCUMULATED = [{}, {"copies": 2}, {"copies": 3, "shuffle": False}]
 ACCUMULATED += [{"rates": [0.7]}, {"rates": [2.3], "copies": 2}, {"with_sources": False}]
 ACCUMULATED += [{"hosts": 2, "shards": 4, "copies": 2}]
 
@@ -214,11 +196,11 @@ def test_keras_cannot_shuffle_the_batches_of_a_keras_dataset():
     model.fit(dataset.to_py_dataset(), shuffle=False, **part, verbose=0)
 
 
-@pytest.mark.parametrize(("copies", "cut_share"), [(1, 0.0), (2, 0.0), (2, 0.4)])
-def test_the_rows_of_all_hosts_together_are_the_batch(copies, cut_share):
+@pytest.mark.parametrize("copies", [1, 2])
+def test_the_rows_of_all_hosts_together_are_the_batch(copies):
     rows = [[5 + row] * (1 + row % 3) for row in range(9)]
     pairs = EncodedPairs.from_lists([[*row, 2] for row in rows], rows)
-    options = dict(shapes=[(3, 2), (5, 4)], copies=copies, cut_share=cut_share)
+    options = dict(shapes=[(3, 2), (5, 4)], copies=copies)
     hosts = [ParallelDataset(pairs, **options, host=i, hosts=2, shards=4) for i in range(2)]
     whole = ParallelDataset(pairs, **options).batches(epoch=1)
     for batch, *parts in zip(whole, *(host.batches(epoch=1) for host in hosts), strict=True):

@@ -1,16 +1,15 @@
-import functools
 import os
 import threading
 
 import numpy as np
 import pytest
 
-from keras_transformer.data import PairChecks, PairReport, encode_lines, encode_pairs, encoding
-from keras_transformer.data.encoding import DropCount
+from keras_transformer.data import PairChecks, PairReport, encode_pairs, encoding
+from keras_transformer.data.encoding import DropCount, Lines, PairEncoder, encode_parts, in_chunks
 from keras_transformer.data.pairs import iterate_pairs
 from keras_transformer.errors import InputError
+from keras_transformer.files import OwnedFolder
 from keras_transformer.ids import EOS_ID
-from keras_transformer.owned_folder import OwnedFolder
 
 
 class Words:
@@ -29,8 +28,12 @@ def encode(pairs, **options):
 
 
 def encode_files(source, target, *tokenizers, cache=None, **checks):
-    read = functools.partial(iterate_pairs, source, target)
-    return encode_lines(read, tokenizers, PairChecks(**checks), cache)
+    def read(parts):
+        for numbers, pairs in in_chunks(iterate_pairs(source, target)):
+            yield Lines("train", "", numbers, pairs)
+
+    encoder, key = PairEncoder(tokenizers, PairChecks(**checks)), [source.read_text()]
+    return encode_parts(read, {"train": encoder}, cache=cache, keys={"train": key})["train"]
 
 
 def words(count):
@@ -145,18 +148,6 @@ def test_a_cache_is_read_as_long_as_nothing_has_changed(files, tmp_path):
     pairs, _ = encode_files(*files, Once(), Words(), cache=cache)
     assert len(calls) == 4 and len(list(cache.iterdir())) == 4
     assert pairs.source(1).tolist() == [13, EOS_ID]
-
-
-def test_a_cache_without_a_key_depends_on_skipped_lines_and_held_out_pairs(tmp_path):
-    texts = PAIRS[3:5]
-    for lines, held_out, expected in (
-        (texts, [], [1, 2]),
-        ([None, *texts], [], [2, 3]),
-        (texts, texts[:1], [2]),
-    ):
-        read, tokenizers = functools.partial(iter, lines), (Words(), Words())
-        pairs, _ = encode_lines(read, tokenizers, PairChecks(), tmp_path, held_out=held_out)
-        assert pairs.lines.tolist() == expected
 
 
 def test_a_damaged_cache_is_an_error_and_a_failure_leaves_none(files, tmp_path):

@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 from page_in_languages import PAGE
 
-from keras_transformer.data.cleaning import RULES, PairRules, Script, skeleton
+from keras_transformer.data.rules import RULES, PairRules, Script, skeleton
 from keras_transformer.errors import InputError
 
 pytest.importorskip("ftfy", reason="needs the extra `clean`")

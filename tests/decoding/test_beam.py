@@ -9,7 +9,7 @@ from decoding_oracles import HistoryModel, as_lists, check_equal
 from keras import ops
 from naive_search import EOS, naive_beam
 
-from keras_transformer.decoding import Beam, Constraints, decode
+from keras_transformer.decoding import Beam, Constraints, GNMTRanking, decode
 
 # JAX compiles each eager loop: beams are proved there by test_constrained_search.py.
 pytestmark = pytest.mark.tensorflow
@@ -32,22 +32,19 @@ def test_two_beams_find_what_one_passes_by():
         },
         vocabulary=5,
     )
-    ids, log_probabilities, scores, by_token = (
-        np.asarray(field)
-        for field in run(model, [3], Beam(2, 1.0, 2, early_stopping=False), capacity=3)[:4]
-    )
-    np.testing.assert_array_equal(ids, [[[4, EOS, 0], [3, EOS, 0]]])
+    ranking = GNMTRanking(1.0)
+    hypotheses = run(model, [3], Beam(2, ranking, 2, early_stopping=False), capacity=3)
+    np.testing.assert_array_equal(hypotheses.ids, [[[4, EOS, 0], [3, EOS, 0]]])
     expected = [[math.log(0.4 * 0.9), math.log(0.5 * 0.4)]]
-    np.testing.assert_allclose(log_probabilities, expected, rtol=1e-6)
-    np.testing.assert_allclose(
-        by_token, np.log([[[0.4, 0.9, 1.0], [0.5, 0.4, 1.0]]]), rtol=1e-6, atol=1e-7
-    )
+    np.testing.assert_allclose(hypotheses.log_probabilities, expected, rtol=1e-6)
+    by_token = np.log([[[0.4, 0.9, 1.0], [0.5, 0.4, 1.0]]])
+    np.testing.assert_allclose(hypotheses.token_log_probabilities, by_token, rtol=1e-6, atol=1e-7)
     for end in (EOS, -1):  # Any id, the end too, or none, may be forbidden.
         rules = dict(forbidden_ids=(), end_id=end)
-        ((best,),) = as_lists(run(model, [3], Beam(2, 1.0), capacity=3, **rules))
+        ((best,),) = as_lists(run(model, [3], Beam(2, ranking), capacity=3, **rules))
         assert best.ids[:2] == (4, EOS)
     # Two tokens: (5 + 2) / 6.
-    np.testing.assert_allclose(scores, np.array(expected) * 6 / 7, rtol=1e-6)
+    np.testing.assert_allclose(hypotheses.scores, np.array(expected) * 6 / 7, rtol=1e-6)
 
 
 # With a bias on each later token the rest could still win: ln 0.06 + 5 * 0.542 > ln 0.9.
@@ -61,7 +58,8 @@ def test_it_stops_when_no_hypothesis_can_still_win(step_by_step, n_best, bias, s
         after |= {prefix: {3: 0.5, 4: 0.5} for prefix in itertools.product((3, 4), repeat=length)}
     model = HistoryModel.of_probabilities(after, vocabulary=5)
     with step_by_step:
-        run(model, [5], Beam(2, 0.0, n_best, early_stopping=False), bias=[0, 0, 0, bias, bias])
+        beam = Beam(2, GNMTRanking(0.0), n_best, early_stopping=False)
+        run(model, [5], beam, bias=[0, 0, 0, bias, bias])
     assert model.calls == steps
 
 
@@ -73,7 +71,8 @@ def test_it_continues_while_the_penalty_could_still_turn_the_order(step_by_step)
         vocabulary=5,
     )
     with step_by_step:
-        best = as_lists(run(model, [CAPACITY], Beam(2, 2.0, early_stopping=False)))[0][0]
+        beam = Beam(2, GNMTRanking(2.0), early_stopping=False)
+        best = as_lists(run(model, [CAPACITY], beam))[0][0]
     assert best.ids == (3, 3, EOS)
     # ln 0.1 / (16 / 6)^2 = -0.32: the other one could have won until the limit.
     assert model.calls == CAPACITY
@@ -85,7 +84,7 @@ def test_a_score_above_zero_is_best_while_it_is_short():
     # (ln 0.5 + 3 * 1.59) / (8 / 6)^10 = 0.23.
     probabilities = {(): {EOS: 0.5, 3: 0.5}, (3,): {EOS: 1.0}}
     model = HistoryModel.of_probabilities(probabilities, vocabulary=5)
-    beam = Beam(2, 10.0, early_stopping=False)
+    beam = Beam(2, GNMTRanking(10.0), early_stopping=False)
     ((best,),) = as_lists(run(model, [3], beam, capacity=3, bias=[0, 0, 1.0, 1.59, 0]))
     assert best.ids == (3, EOS)
     assert best.score == pytest.approx((math.log(0.5) + 2.59) * (6 / 7) ** 10, rel=1e-5)
@@ -100,7 +99,8 @@ def test_a_long_vocabulary_that_is_read_in_columns_or_blocks_gives_the_same(
     model = HistoryModel.random(rng, 3, vocabulary, histories=101, scale=3.0, end=4.0)
     expected = naive_beam(model, [5, 1, 4], 3, 0.6, 3, early_stopping=early_stopping)
     assert {EOS in h.ids for h in sum(expected, [])} == {True, False}
-    hypotheses = run(model, [5, 1, 4], Beam(3, 0.6, 3, early_stopping), capacity=5)
+    beam = Beam(3, GNMTRanking(0.6), 3, early_stopping)
+    hypotheses = run(model, [5, 1, 4], beam, capacity=5)
     check_equal(hypotheses, expected)
 
 

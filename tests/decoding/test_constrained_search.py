@@ -1,5 +1,7 @@
 """Each strategy under constraints: against searches of only those sequences that satisfy them."""
 
+import functools
+
 import numpy as np
 import pytest
 from decoding_oracles import (
@@ -11,7 +13,7 @@ from decoding_oracles import (
 )
 from naive_search import EOS, PAD, Rules, exhaustive_search, naive_beam, naive_greedy
 
-from keras_transformer.decoding import Beam, Greedy, Sampling
+from keras_transformer.decoding import Beam, GNMTRanking, Greedy, Sampling
 
 SENTENCES, VOCABULARY, CAPACITY, PREFIX = 5, 7, 11, 7
 ANY_ID = np.arange(1, VOCABULARY)
@@ -54,10 +56,12 @@ def dead_ends(hypotheses, limits):
 
 
 def test_both_stop_rules_give_what_a_naive_search_gives(compiled):
-    runs = [
-        program(compiled, lambda exponent, early=early: Beam(3, exponent, 2, early), CAPACITY, 2)
-        for early in (True, False)
-    ]
+
+    def beam(exponent, early_stopping):
+        return Beam(3, GNMTRanking(exponent), 2, early_stopping)
+
+    beams = [functools.partial(beam, early_stopping=early) for early in (True, False)]
+    runs = [program(compiled, strategy, CAPACITY, 2) for strategy in beams]
     met, early, differ = [], [], []
     for seed in range(100):
         model, limits, rules, exponent = random_case(seed, CAPACITY, ngram_size=2)
@@ -100,7 +104,7 @@ def check_following(hypotheses, limits, rules):
 
 def test_a_beam_as_wide_as_the_tree_finds_the_best_under_every_penalty(graph):
     # At most four tokens: the last of four steps has 4^3 hypotheses of 5 extensions each.
-    run = program(graph, lambda exponent: Beam(5 * 4**3, exponent, 13), 5, 0)
+    run = program(graph, lambda exponent: Beam(5 * 4**3, GNMTRanking(exponent), 13), 5, 0)
 
     @many_seeds
     def check(seed):

@@ -6,7 +6,14 @@ from decoding_oracles import HistoryModel, check_equal
 from keras import ops
 from naive_search import Rules, marian_beam
 
-from keras_transformer.decoding import Beam, Constraints, DecodingOptions, decode
+from keras_transformer.decoding import (
+    Beam,
+    Constraints,
+    DecodingOptions,
+    LengthRanking,
+    MarianRanking,
+    decode,
+)
 from keras_transformer.errors import InputError
 
 pytestmark = pytest.mark.tensorflow
@@ -35,7 +42,7 @@ def test_a_beam_shrinks_with_each_hypothesis_that_ends(
     lengths = np.minimum(rng.integers(0, longest_prefix + 1, SENTENCES), limits - 1)
     rules = Rules(prefixes=[tuple(rng.integers(3, VOCABULARY, n).tolist()) for n in lengths])
     prefixes = rules.arrays(limits, VOCABULARY, longest_prefix)[2] if longest_prefix else None
-    beam = Beam(beam_size, exponent, n_best, False, "marian", word_penalty)
+    beam = Beam(beam_size, MarianRanking(exponent, word_penalty), n_best, False)
     result = run(model, beam, limits, prefixes)
     expected = [
         marian_beam(model, row, limit, beam_size, exponent, word_penalty, rules)[:n_best]
@@ -51,7 +58,7 @@ def test_a_beam_shrinks_with_each_hypothesis_that_ends(
 
 def test_a_full_beam_ranks_by_the_length_alone(rng):
     model = HistoryModel.random(rng, SENTENCES, VOCABULARY, end=0.5)
-    result = run(model, Beam(3, 0.8, 3, False, "length"), [9] * SENTENCES)
+    result = run(model, Beam(3, LengthRanking(0.8), 3, False), [9] * SENTENCES)
     lengths = np.count_nonzero(np.asarray(result.ids), axis=2)
     expected = np.asarray(result.log_probabilities) / lengths**0.8
     np.testing.assert_allclose(result.scores, expected, rtol=1e-5)

@@ -13,7 +13,7 @@ from decoding_oracles import (
 from keras import ops
 from naive_search import ANYTHING, EOS, Rules, penalty, sequence_probabilities
 
-from keras_transformer.decoding import Constraints, Greedy, Sampling, decode
+from keras_transformer.decoding import Constraints, GNMTRanking, Greedy, Sampling, decode
 
 VOCABULARY, CAPACITY, DRAWS = 5, 3, 4001
 SENTENCES, WORDS, LONGEST = 31, 7, 11  # of greedy search
@@ -60,7 +60,7 @@ def draw(compiled, tree):
     if not PROGRAMS:
 
         def strategy(seeds, **options):
-            return Sampling(seeds, 3, length_penalty=1.0, **options)
+            return Sampling(seeds, 3, ranking=GNMTRanking(1.0), **options)
 
         PROGRAMS.append(search_program(compiled, tree, strategy, CAPACITY, 2, sentences=DRAWS))
 

@@ -369,7 +369,7 @@ def test_a_warmup_takes_what_translate_takes(varied):
 
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("variant, beam_size, together", [("pre_norm", 1, 1), ("untied", 3, 2)])
-def test_kept_weights_give_the_same_through_all_loops(
+def test_cached_weights_give_the_same_through_all_loops(
     varied, monkeypatch, variant, beam_size, together
 ):
     monkeypatch.setattr(sys.modules[Search.__module__], "FIRST_CAPACITY", 10)
@@ -380,11 +380,11 @@ def test_kept_weights_give_the_same_through_all_loops(
     options = dict(beam_size=beam_size, min_length=18, max_length_ratio=20.0)
     ids = pad_to_few_shapes(SentenceTokenizer().tokenize([*texts, "5"], add_eos=True))
     expected = search(model, ids, max_length=20, **options)
-    calls, lay_out = [], model.step_weights
+    calls, prepare = [], model.step_weights
     monkeypatch.setattr(
         model,
         "step_weights",
-        lambda one_row, kept: calls.append((one_row, kept)) or lay_out(one_row, kept),
+        lambda one_row, cached: calls.append((one_row, cached)) or prepare(one_row, cached),
     )
     translations = frozen.translate(texts, **options)
     assert calls == [(together == beam_size == 1, True)]  # once for all loops

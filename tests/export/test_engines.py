@@ -319,6 +319,11 @@ DAMAGES = [
     ("litert", lambda folder: (folder / "model.tflite").write_text(POINTER), "a Git LFS pointer"),
     ("litert", lambda folder: change_manifest(folder, files={}), OTHER),
     ("litert", lambda folder: change_manifest(folder, files=5), '"files" or with another type'),
+    (
+        "litert",
+        lambda folder: change_manifest(folder, versions={"keras_transformer": "0.2.0"}),
+        "made by version 0.2, .* or train again",
+    ),
     ("ctranslate2", lambda folder: change_middle(folder / "model.bin"), f"model.bin {OTHER}"),
     ("ctranslate2", lambda folder: (folder / "export.json").unlink(), "a CTranslate2 model that"),
 ]

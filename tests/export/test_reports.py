@@ -17,7 +17,7 @@ from keras_transformer.errors import InputError, VerificationError
 from keras_transformer.export import export_ctranslate2, export_run, exporter_of, verification
 from keras_transformer.export.ctranslate2 import export as ctranslate2
 from keras_transformer.export.litert.file import custom_operations
-from keras_transformer.files import file_digests
+from keras_transformer.reading import file_digests
 from keras_transformer.training import Recipe, RunFolder
 
 pytestmark = pytest.mark.tensorflow

@@ -19,7 +19,7 @@ from keras_transformer.export.tokenizer_json import (
     tokenizer_json,
     without_needless_rules,
 )
-from keras_transformer.files import read_lines
+from keras_transformer.reading import read_lines
 
 STATIC = pathlib.Path(keras_transformer.__file__).parent / "export" / "web" / "static"
 MULTI30K = pathlib.Path(__file__).parents[3] / "shared" / "data" / "multi30k"

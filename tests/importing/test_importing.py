@@ -21,11 +21,11 @@ from keras_transformer.decoding.search import score_targets
 from keras_transformer.engine import ModelEngine
 from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
-from keras_transformer.files import file_digests
+from keras_transformer.files import locked_folder
 from keras_transformer.ids import BOS_ID, EOS_ID, UNK_ID
 from keras_transformer.importing import import_model, import_run, marian
 from keras_transformer.importing.vocabulary import BANNED
-from keras_transformer.locks import locked_folder
+from keras_transformer.reading import file_digests
 from keras_transformer.text.vocabulary import parsed
 
 pytestmark = pytest.mark.tensorflow
@@ -145,7 +145,7 @@ class TestVocabulary:
         make = load_program(TOYS / "make.py")
         model = parsed(make.sentencepiece_model(make.SOURCE, 50, **{kind: [">>epo<<"]}))
         names = ["</s>", "<unk>", ">>epo<<", "▁a"]
-        tokenizer = tokenizer_of(Vocabulary(model, names, 0, 1), writes=False)
+        tokenizer = tokenizer_of(Vocabulary(model, names, 0, 1), is_target=False)
         assert tokenizer.tags == ("epo",)
         for text in SPELLINGS:
             assert tokenizer.tokenize(text)[:2] == [4, 5]
@@ -199,7 +199,7 @@ def test_bpe_is_cut_as_sentencepiece_cuts_it(load_program):
     ids = {"eos_id": 0, "unk_id": 1, "bos_id": -1, "pad_id": -1, "model_type": "bpe"}
     content = make.sentencepiece_model(make.SOURCE, 50, **ids)
     model = parsed(content)
-    tokenizer = tokenizer_of(of_sentencepiece(model), writes=True)
+    tokenizer = tokenizer_of(of_sentencepiece(model), is_target=True)
     theirs = sentencepiece.SentencePieceProcessor(model_proto=content)
     expected = [[id + 2 for id in theirs.encode(text)] for text in make.SOURCE]
     assert tokenizer.kind == "bpe"
@@ -243,7 +243,7 @@ def changed(tmp_path, name="opus", parts=None, files=None, missing=(), **options
             "pre-norm models of Marian before 1.11",
         ),
         ({"transformer_ffn_activation": "gelu", "version": "v1.12.0"}, "gelu of Marian before"),
-        ({"enc_depth": "1"}, "the tensor encoder_l2_ffn_W1 has no place"),
+        ({"enc_depth": "1"}, "has no weight for the tensor encoder_l2_ffn_W1"),
         ({"dec_depth": "3"}, "the model has no tensor decoder_l3_self_Wq"),
         ({"enc_depth": "x"}, "`enc-depth` must be an integer of at least 0. Received: 'x'"),
         ({"parts": {"Wemb": np.s_[:, :12]}}, "the shape of .*embeddings must be"),
@@ -261,10 +261,10 @@ def changed(tmp_path, name="opus", parts=None, files=None, missing=(), **options
         ({"files": {"vocab.yml": f"{ENDS}[a: 2\n"}}, "vocab.yml, line 4: not valid YAML"),
         ({"files": {"vocab.yml": f"{ENDS}ab\x01: 2"}}, "line 3: .* U\\+0001 at column 3"),
         ({"files": {"vocab.yml": f"{ENDS}\udcff: 2"}}, "line 3: expected UTF-8.* byte 0xff"),
-        # What is left of OPUS-MT's layout only cuts words.
+        # The remaining files of OPUS-MT's layout only segment words.
         (
             {"missing": ["vocab.yml", "decoder.yml"]},
-            "source.spm: .*only cuts words: copy .*vocab",
+            "source.spm: .*only segments words: copy .*vocab",
         ),
         ({"missing": ["vocab.yml"]}, "decoder.yml: `vocabs` must name files"),
         ({"missing": ["source.spm"]}, "source.spm and target.spm are needed"),

@@ -11,7 +11,7 @@ from pairwise import POLICIES, pairwise
 from reference import float64
 
 from keras_transformer.layers import DecoderBlock, EncoderBlock, TokenEmbedding
-from keras_transformer.layers.kv_cache import KeyValue
+from keras_transformer.layers.kv_cache import Past
 
 BATCH, LENGTH, SOURCE, HEADS, INNER, KEY_DIM = 2, 5, 7, 3, 13, 11
 WIDTH, SOURCE_WIDTH = HEADS * KEY_DIM, 17
@@ -175,11 +175,11 @@ def test_steps_through_the_cache_equal_one_call(
     target, *source = (ops.cast(sequence, block.compute_dtype) for sequence in sequences(kind))
     expected = float64(block(target, *source))
     memory = block.cross_attention.project_key_value(*source) if source else None
-    sizes = (BATCH, HEADS, LENGTH + 2, KEY_DIM, KEY_DIM)
-    cache, begin = KeyValue.empty(*sizes, block.compute_dtype), 0
+    state, begin = block.token_mixer.start(BATCH, 1, LENGTH + 2), 0
     for end in (1, 3, 4, LENGTH):  # One or two positions at a time.
         mask = np.arange(LENGTH + 2) <= np.arange(begin, end)[:, None]
-        outputs, cache, _ = block.step(target[:, begin:end], cache, begin, mask[None, None], memory)
+        past = Past(begin, mask[None, None])
+        outputs, state, _ = block.step(target[:, begin:end], state, past, memory)
         np.testing.assert_allclose(
             float64(outputs),
             expected[:, begin:end],

@@ -7,6 +7,7 @@ from keras.src import testing
 from reference import float64
 
 from keras_transformer.layers import (
+    SSRU,
     Attention,
     ConcatenatedPositions,
     DecoderBlock,
@@ -16,7 +17,6 @@ from keras_transformer.layers import (
     MaskedPooling,
     MultiHeadAttention,
     SinusoidalPositionalEncoding,
-    SSRUDecoderBlock,
     TokenEmbedding,
 )
 
@@ -184,7 +184,7 @@ MASKED = {
     Attention("additive"): ({"value_mask": KEY, "key_mask": KEY}, {"attention_mask": CROSS}),
     EncoderBlock(13, 3): ({"padding_mask": QUERY}, {"attention_mask": SELF}),
     **dict.fromkeys(
-        (DecoderBlock(13, 3), SSRUDecoderBlock(13, 3)),
+        (DecoderBlock(13, 3), DecoderBlock(13, 3, mixer=SSRU())),
         (
             {"decoder_padding_mask": QUERY, "encoder_padding_mask": KEY},
             {"decoder_attention_mask": SELF, "encoder_attention_mask": CROSS},

@@ -48,7 +48,7 @@ def test_every_layout_of_the_weights_gives_the_same_steps(randomize, monkeypatch
     fields = dict(num_decoder_layers=1, tie_embeddings=tie_embeddings)
     model = randomize(Transformer(config(**fields)))
     monkeypatch.setattr(step_weights, "_LEAST_SPLIT", 1)
-    layouts = [dict(one_row=one_row, kept=kept) for one_row in (0, 1) for kept in (0, 1)]
+    layouts = [dict(one_row=one_row, cached=cached) for one_row in (0, 1) for cached in (0, 1)]
     check_steps(model, float64(model(BOTH)), (None, *layouts))
 
 

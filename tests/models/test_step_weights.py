@@ -11,7 +11,7 @@ from keras_transformer.models.step_weights import Linear, SplitLinear, StackedLi
 WIDTH, OUTPUTS = 5, 7
 
 
-@pytest.mark.parametrize("one_row", [None, False, True])  # None: not kept
+@pytest.mark.parametrize("one_row", [None, False, True])  # None: not cached
 @pytest.mark.parametrize("rows", [1, 6])
 @pytest.mark.parametrize("outputs", [1, 6, 7, 8])
 @pytest.mark.parametrize("with_bias", [True, False])
@@ -22,7 +22,7 @@ def test_each_layout_gives_the_same_product(rng, monkeypatch, one_row, rows, out
     arrays = [ops.convert_to_tensor(x.astype("float32")) for x in (matrix, bias, inputs)]
     linear = Linear(arrays[0], arrays[1] if with_bias else None)
     if one_row is not None:
-        linear = linear.to_kept(one_row)
+        linear = linear.to_cached(one_row)
     kinds = {True: StackedLinear, False: SplitLinear if outputs > 1 else Linear, None: Linear}
     assert type(linear) is kinds[one_row]
     expected = inputs @ matrix + (bias if with_bias else 0.0)
@@ -32,6 +32,6 @@ def test_each_layout_gives_the_same_product(rng, monkeypatch, one_row, rows, out
 def test_no_matrix_is_cut_in_two_for_a_gpu(monkeypatch):
     monkeypatch.setattr(step_weights, "_LEAST_SPLIT", 1)
     linear = Linear(ops.ones((WIDTH, OUTPUTS)), None)
-    assert isinstance(linear.to_kept(one_row=False), SplitLinear)
+    assert isinstance(linear.to_cached(one_row=False), SplitLinear)
     monkeypatch.setattr(keras.distribution, "list_devices", lambda: ["cpu:0", "gpu:0"])
-    assert linear.to_kept(one_row=False) is linear
+    assert linear.to_cached(one_row=False) is linear

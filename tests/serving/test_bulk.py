@@ -16,7 +16,7 @@ from live_server import WORDS, processes_below, wait_for
 from keras_transformer import Translation, Translator
 from keras_transformer.engine.translator import glossary_of
 from keras_transformer.errors import InputError
-from keras_transformer.locks import locked_folder
+from keras_transformer.files import locked_folder
 from keras_transformer.serving.bulk import (
     _fingerprint,
     _join,

@@ -9,8 +9,8 @@ import unicodedata
 import pytest
 
 from keras_transformer import Translation
-from keras_transformer.data.cleaning import PairRules
 from keras_transformer.data.noise import Noise, PairNoise
+from keras_transformer.data.rules import PairRules
 from keras_transformer.text.markup import protect, restore
 from keras_transformer.text.placeholders import ITEM, Placeholders, with_placeholders
 

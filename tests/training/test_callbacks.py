@@ -13,8 +13,7 @@ from keras_transformer.training import RunFolder, callbacks, evaluate
 from keras_transformer.training.hosts import SINGLE_HOST
 from keras_transformer.training.recipe import Recipe
 from keras_transformer.training.run import Run
-from keras_transformer.training.run_folder import averaged_epochs
-from keras_transformer.training.state import MidEpochState
+from keras_transformer.training.run_folder import MidEpochState, averaged_epochs
 
 
 class FakeModel:
@@ -88,7 +87,7 @@ def test_bleu_is_that_of_the_averaged_models_translations(make_run):
     model.set_weights([np.full((1, 1), 3.0)])  # its average is still the first value
     run = make_run(select_by="bleu")
     run.engine, run.validation = Engine(), list(zip(["x", "y"], references, strict=True))
-    callback = attach(callbacks.MoreValidation(run), model)
+    callback = attach(callbacks.TranslationMetrics(run), model)
     for expected in (100.0, 0.0):
         logs = {}
         callback.on_epoch_end(0, logs)
@@ -106,7 +105,7 @@ def text_scores(run, translations):
     run.engine = types.SimpleNamespace(translate=lambda texts, **options: answers)
     run.validation = list(zip(["x", "y"], ZH, strict=True))
     logs = {}
-    attach(callbacks.MoreValidation(run), FakeModel()).on_epoch_end(0, logs)
+    attach(callbacks.TranslationMetrics(run), FakeModel()).on_epoch_end(0, logs)
     return logs
 
 
@@ -126,8 +125,7 @@ def test_validation_has_the_scores_of_evaluate_with_the_tokenizer_of_the_recipe(
 
 def test_each_validation_corpus_has_the_scores_of_its_pairs(make_run):
     run = make_run(select_by="bleu")
-    readers = {"one": lambda: [("x", ZH[0])], "two": lambda: [("y", ZH[1])]}
-    run._sample_validation(types.SimpleNamespace(readers=lambda part: readers))
+    run._validation_names = ["one", "two"]
     logs = text_scores(run, [ZH[0], "no"])
     assert (logs["val_bleu/one"], logs["val_bleu/two"]) == (pytest.approx(100), 0.0)
 
@@ -201,14 +199,15 @@ def compiling(make_run):
     steps = [shapes[step == 2] for step in range(5)]
     dataset = types.SimpleNamespace(shapes=shapes, step_shapes=lambda epoch, start=0: steps[start:])
     run.datasets = {"train": dataset, "validation": dataset}
-    return attach(callbacks.Compilation(run, None), types.SimpleNamespace(jit_compile=True))
+    return attach(
+        callbacks.Compilation(run, has_bar=False), types.SimpleNamespace(jit_compile=True)
+    )
 
 
 def steps_of(callback, epoch, count=5):
     callback.on_epoch_begin(epoch)
     for batch in range(count):
         callback.on_train_batch_begin(batch)
-        callback.on_train_batch_end(batch)
 
 
 def test_each_compilation_is_announced_once_by_its_bucket(compiling, capsys):
@@ -237,23 +236,11 @@ def test_a_part_of_an_epoch_begins_at_its_own_step_and_without_xla_nothing_is_co
     assert "1 of 2: 2 sentences of up to 5 tokens" in capsys.readouterr().err
 
 
-def test_the_estimate_of_the_bar_leaves_compilations_out(compiling, monkeypatch, capsys):
-    clock = types.SimpleNamespace(now=100.0)
-    monkeypatch.setattr(callbacks.time, "time", lambda: clock.now)
-    bar = callbacks.ProgressBar()
-    bar.set_params({"verbose": 1, "epochs": 1, "steps": 5})
-    both = attach(callbacks.Compilation(compiling.run, bar), compiling.model), bar
-    for callback in both:
-        callback.on_epoch_begin(0)
-    for batch, seconds in enumerate([60.0, 1.0, 30.0, 1.0, 1.0]):
-        both[0].on_train_batch_begin(batch)
-        clock.now += seconds
-        for callback in both:
-            callback.on_train_batch_end(batch, {"loss": 1.0})
-    assert bar.progbar._estimate_step_duration(5, clock.now) == pytest.approx(3 / 4)
-    # The first line comes before the bar, each other one begins below it.
-    both[0].on_test_begin()
-    both[0].on_test_batch_begin(0)
+def test_only_the_first_line_of_a_compilation_is_above_the_progress_bar(compiling, capsys):
+    callback = attach(callbacks.Compilation(compiling.run, has_bar=True), compiling.model)
+    steps_of(callback, 0)
+    callback.on_test_begin()
+    callback.on_test_batch_begin(0)
     told = capsys.readouterr().err.split("compiling ")
     assert [text.count("\n") for text in told] == [0, 2, 2, 1]
 

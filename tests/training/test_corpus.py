@@ -1,17 +1,21 @@
+import collections
 import itertools
+import pathlib
 import warnings
 
 import numpy as np
 import pytest
 from small_corpus import PAIRS, recipe_values, write_corpus
 
-from keras_transformer import Tokenizer
+from keras_transformer import Tokenizer, files
 from keras_transformer.errors import InputError
 from keras_transformer.text import Labels
 from keras_transformer.text.placeholders import Placeholders, with_placeholders
 from keras_transformer.text.vocabulary import parsed
-from keras_transformer.training import Recipe, corpus
+from keras_transformer.training import Recipe, RunFolder
 from keras_transformer.training.corpus import Corpus
+from keras_transformer.training.hosts import SINGLE_HOST
+from keras_transformer.training.run import Run
 
 
 @pytest.fixture
@@ -38,8 +42,8 @@ def test_training_pairs_have_the_placeholders_of_the_recipe(values, tmp_path, nu
     for name, line in lines.items():
         (tmp_path / name).write_text(line, encoding="utf-8")
     values["text"] |= {"placeholders": 2, "placeholder_numbers": numbers}
-    (read,) = Corpus(Recipe.from_dict(values)).readers("train").values()
-    (pair,) = read()
+    (chunk,) = Corpus(Recipe.from_dict(values)).lines(["train"])
+    (pair,) = chunk.pairs
     # Two items of three become placeholders: the first ones of the source.
     assert pair == with_placeholders(
         *(line.strip() for line in lines.values()), Placeholders(2, numbers)
@@ -136,7 +140,6 @@ def labelled(values, tmp_path):
 
 
 def test_a_classifiers_labels_come_first_and_are_strings_of_their_own(labelled):
-    assert next(Corpus(labelled).pairs("train")) == (PAIRS[0][0], "0")
     texts, labels = Corpus(labelled).tokenizers()
     assert labels.names == ["0", "1", "2"]
     assert texts == Tokenizer.train_from_texts([text for text, _ in PAIRS], 100)
@@ -199,18 +202,59 @@ def test_training_options_that_need_written_text_are_refused_for_a_classifier(la
         Recipe.from_dict(values)
 
 
-@pytest.mark.parametrize(("sample", "times"), [(None, 1), (20, 4)])
-def test_a_text_is_read_once_unless_it_may_not_fit_in_memory(values, monkeypatch, sample, times):
-    read, iterate_pairs = [], corpus.iterate_pairs
-    monkeypatch.setattr(corpus, "iterate_pairs", lambda *f: (read.append(f), iterate_pairs(*f))[1])
-    del values["data"]["validation"]
-    values["data"]["hold_out_every"] = 3
-    values["text"] |= {"sample_sentences": sample, "vocabulary_size": 60}
-    made = Corpus(Recipe.from_dict(values))
-    assert set(made.digests) == {"train", "validation"}
-    datasets, _ = made.datasets(made.tokenizers())
-    assert (len(read) == times) if sample is None else (len(read) >= times)
-    assert len(datasets["validation"].pairs) == len(PAIRS) // 3
+@pytest.fixture
+def start(values, tmp_path, monkeypatch):
+    """A function that starts a run, and returns how often it has opened each file of a corpus."""
+    counts, run = collections.Counter(), RunFolder(tmp_path / "run")
+    opened = reading._opened
+    monkeypatch.setattr(reading, "_opened", lambda path: counts.update([path]) or opened(path))
+
+    def start(**changes):
+        recipe = Recipe.from_dict({**values, **changes})
+        training = Run(recipe, run, SINGLE_HOST)
+        counts.clear()
+        if run.recipe_file.exists():
+            training.resume()
+        else:
+            training.prepare(overwrite=False, recipe_file=None)
+            run.create(recipe, training.tokenizers, training.digests)
+        return {pathlib.Path(path).name: count for path, count in counts.items()}
+
+    return start
+
+
+MODES = {
+    "memory": (1, {}),
+    "sample": (2, {"text": {"vocabulary_size": 60, "sample_sentences": 20}}),
+    "cache": (2, {}),
+}
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+@pytest.mark.parametrize("columns", [1, 2])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_text_is_read_once_and_once_more_where_a_vocabulary_is_learned_from_a_stream(
+    values, tmp_path, start, mode, columns, held_out
+):
+    lines = ["\t".join(pair) + "\n" for pair in PAIRS]
+    for part in ("train", "val"):
+        for name, texts in (("en", 0), ("de", 1)):
+            content = "".join(pair[texts] + "\n" for pair in PAIRS)
+            (tmp_path / f"{part}.{name}").write_text(content, encoding="utf-8")
+        (tmp_path / f"{part}.tsv").write_text("".join(lines), encoding="utf-8")
+    parts = {"train": "train"} if held_out else {"train": "train", "validation": "val"}
+    names = [["en", "de"], ["tsv"]][columns - 1]
+    sides = list(zip(("source", "target"), names, strict=False))
+    data = {"folder": str(tmp_path)} | {
+        part: {side: f"{file}.{name}" for side, name in sides} for part, file in parts.items()
+    }
+    data |= {"hold_out_every": 3} if held_out else {}
+    data |= {"cache": str(tmp_path / "cache")} if mode == "cache" else {}
+    times, changes = MODES[mode]
+    every = {f"{file}.{name}" for file in parts.values() for name in names}
+    assert start(data=data, **changes) == dict.fromkeys(every, times)
+    # The resumed run has its vocabulary, and the cache its ids.
+    assert start(data=data, **changes) == dict.fromkeys(every, 1)
 
 
 @pytest.fixture
@@ -230,6 +274,9 @@ def test_several_corpora_have_tags_weights_and_reports_of_their_own(corpora, tmp
     corpora["data"]["cache"] = str(tmp_path / "cache") if cached else None
     corpus = Corpus(Recipe.from_dict(corpora))
     assert {"there.source", "back.target"} <= set(corpus.digests["train"])
+    (there, first), (back, second), *more = corpus.first_validation_pairs()
+    assert (there, back, len(more)) == ("there", "back", 46)
+    assert (first[1], second[1]) == PAIRS[0][::-1]
     tokenizers = corpus.tokenizers()
     assert tokenizers[0].tags == ("2de", "2en")
     for _ in range(1 + cached):
@@ -309,7 +356,7 @@ def test_terms_of_a_glossary_are_annotated_in_a_share_of_the_pairs_of_each_epoch
     tokenizers = texts.tokenizers()
     tokenizer = tokenizers[0]
     assert tokenizer.annotates_terms and "glossary" in texts.digests["train"]
-    assert list(texts.pairs("train")) == PAIRS
+    assert [pair for lines in texts.lines(["train"]) for pair in lines.pairs] == PAIRS
     again = Corpus(Recipe.from_dict(values)).datasets(tokenizers)[0]["train"]
     train, validation = (texts.datasets(tokenizers)[0][part] for part in ("train", "validation"))
     annotated = {

@@ -14,8 +14,8 @@ from keras_transformer.data import read_lines
 from keras_transformer.engine import Engine, ModelEngine
 from keras_transformer.engine.inputs import ids_and_texts
 from keras_transformer.errors import InputError
+from keras_transformer.files import locked_folder
 from keras_transformer.ids import BOS_ID
-from keras_transformer.locks import locked_folder
 from keras_transformer.models import LanguageModel
 from keras_transformer.models.config import LanguageModelConfig
 from keras_transformer.training import Recipe, evaluate, train
@@ -141,21 +141,21 @@ def test_translations_are_saved_and_scored(tmp_path, monkeypatch):
     assert {path.name for path in tmp_path.iterdir()} == {"corpus", "link", "out.de"}
     assert read_lines(saved) == [target for _, target in PAIRS]
     with pytest.raises(InputError, match="`tokenize` has no effect on perplexity"):
-        evaluate_model("any", *files, tokenize="13a", of_references=True)
+        evaluate_model("any", *files, tokenize="13a", perplexity=True)
     with pytest.raises(InputError, match="`beam_size` has no effect on perplexity"):
-        evaluate_model("any", *files, beam_size=3, of_references=True)
+        evaluate_model("any", *files, beam_size=3, perplexity=True)
     with pytest.raises(InputError, match="`tag` needs a model trained with tags"):
-        evaluate_model("any", *files, tag="2de", of_references=True)
+        evaluate_model("any", *files, tag="2de", perplexity=True)
     monkeypatch.setattr(Echo, "labels", read_lines(saved))
     with pytest.raises(InputError, match="`tokenize` has no effect on labels"):
         evaluate_model("any", *files, tokenize="13a")
 
 
-@pytest.mark.parametrize("of_references", [False, True])
+@pytest.mark.parametrize("perplexity", [False, True])
 @pytest.mark.parametrize("long_side", ["en", "de"])
 @pytest.mark.parametrize("manifest", [None, {}])
 def test_a_text_that_is_too_long_is_named_by_its_own_file(
-    tmp_path, monkeypatch, of_references, long_side, manifest
+    tmp_path, monkeypatch, perplexity, long_side, manifest
 ):
     tokenizer = Tokenizer.train_from_texts([source for source, _ in PAIRS], 120)
 
@@ -181,11 +181,11 @@ def test_a_text_that_is_too_long_is_named_by_its_own_file(
     for side, texts in lines.items():
         (tmp_path / side).write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
     files, too_long = (tmp_path / "en", tmp_path / "de"), tmp_path / long_side
-    if long_side == "de" and not of_references:  # The references of translations may be longer.
+    if long_side == "de" and not perplexity:  # The references of translations may be longer.
         assert evaluate_model("any", *files)["sentences"] == 2
         return
     with pytest.raises(InputError, match=f"^{too_long}, line 2: .* must have at most 7 tokens"):
-        evaluate_model("any", *files, of_references=of_references)
+        evaluate_model("any", *files, perplexity=perplexity)
 
 
 WINDOW, OVERLAP = 7, 3

@@ -9,11 +9,10 @@ from reference import perplexity, smoothed_loss
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.data import EncodedPairs, LabelledDataset, ParallelDataset
-from keras_transformer.errors import InputError
 from keras_transformer.models import Classifier
 from keras_transformer.models.config import ClassifierConfig
 from keras_transformer.schedules import TransformerSchedule
-from keras_transformer.training import Recipe, RunFolder, compile_model
+from keras_transformer.training import compile_model
 from keras_transformer.training.callbacks import AveragedValidation
 from keras_transformer.training.optimizer import (
     AdamWithGradientNorm,
@@ -21,7 +20,6 @@ from keras_transformer.training.optimizer import (
     warmup_advice,
 )
 from keras_transformer.training.recipe import TrainingSection
-from keras_transformer.training.state import last_checkpoint
 
 
 @pytest.fixture
@@ -125,29 +123,6 @@ def test_the_average_takes_the_weights_of_each_optimizer_step_once(pairs, accumu
     model.fit(batches, epochs=4, shuffle=False, verbose=0, callbacks=[Check()])
     assert optimizer_steps == list(range(12 // accumulation_steps + 1))
     assert max(moved) > 1e-2 and max(wrong) < 1e-6
-
-
-def test_a_checkpoint_of_version_0_2_continues_with_the_momentum_of_its_recipe(tmp_path):
-    files = {"source": "s", "target": "t"}
-    options = dict(accumulation_steps=3, ema_momentum=0.75)
-    values = {"data": {"train": files, "validation": files}, "training": options}
-    folder = RunFolder(tmp_path)
-    folder.write_recipe(Recipe.from_dict(values))
-    folder.checkpoints.mkdir()
-    model = compiled_model(accumulation_steps=3, ema_momentum=0.75 ** (1 / 3))
-    model.save(folder.checkpoint_file(1))
-    resumed, state = last_checkpoint(folder, lambda: model)
-    assert state.epoch == 1 and resumed.optimizer.ema_momentum == 0.75
-
-
-@pytest.mark.tensorflow
-def test_simcut_trains_and_excludes_r_drop(pairs):
-    model = compiled_model(simcut=3.0, warmup_steps=10)
-    dataset = ParallelDataset(pairs, shapes=[(6, 10)], copies=2, cut_share=0.05)
-    losses = model.fit(dataset.to_tf_dataset(), epochs=20, shuffle=False, verbose=0).history
-    assert losses["loss"][-1] < losses["loss"][0] - 1
-    with pytest.raises(InputError, match="`training.simcut` excludes `training.r_drop`"):
-        TrainingSection(simcut=3.0, r_drop=5.0)
 
 
 @pytest.mark.tensorflow

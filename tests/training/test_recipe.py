@@ -32,6 +32,17 @@ def test_the_reference_is_what_the_declarations_say_and_a_recipe(load_program, t
     assert Recipe.from_dict({**written, "data": values["data"]}).kind == "transformer"
 
 
+def test_a_recipe_of_version_0_3_opens_unless_it_uses_simcut(tmp_path):
+    values = recipe_values(tmp_path)
+    values["training"]["simcut"] = None  # as runs list it
+    assert Recipe.from_dict(values).to_dict()["training"].keys() == set(
+        yaml.safe_load(REFERENCE)["training"]
+    )
+    values["training"]["simcut"] = 3.0
+    with pytest.raises(InputError, match="^run: `training.simcut` was removed. Received: 3.0. Set"):
+        Recipe.from_dict(values, "run")
+
+
 def test_overrides_are_yaml_values_at_dotted_keys(tmp_path):
     path = write_recipe(tmp_path / "r.yaml", recipe_values(tmp_path))
     overrides = ["training.epochs=7", "data.folder=/elsewhere", "text.joint=false"]
@@ -141,6 +152,7 @@ def test_the_run_to_start_from_is_found_in_the_home_folder(tmp_path, monkeypatch
         ("data.valdation=null", "unknown key `valdation` in `data`. Did you mean `validation`?"),
         ("data.folder=~", "`data.folder` must be text. Received: None"),
         ("training.epochs=", "`training.epochs` must be a positive integer. Received: None"),
+        ("data.object=7", "unknown key `object` in `data`"),
         ("data=7", "`data` must be a section with keys"),
         ("training=5", "`training` must be a section with keys. Received: 5"),
         ("data.noise.typoes=0.1", "unknown key `typoes` in `data.noise`. Did you mean `typos`"),

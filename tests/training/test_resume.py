@@ -18,7 +18,8 @@ from keras_transformer import Translator, files
 from keras_transformer.engine.run_folder import load_model
 from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError, TrainingError
-from keras_transformer.training import Recipe, RunFolder, train
+from keras_transformer.reading import file_digests
+from keras_transformer.training import Recipe, RunFolder, loop, train
 from keras_transformer.training.run import Run
 
 pytestmark = pytest.mark.tensorflow
@@ -241,17 +242,16 @@ def test_a_disk_that_is_full_while_a_run_is_made_costs_no_earlier_run(
             with pytest.raises((InputError, OSError), match="No space left"):
                 trainer.train(run, overwrite=overwrite)
         if overwrite:
-            assert files.file_digests(run) == files.file_digests(unbroken[0].path)
+            assert file_digests(run) == file_digests(unbroken[0].path)
         else:
             assert not os.listdir(tmp_path)
             shutil.copytree(unbroken[0].path, run)
 
 
-def test_a_run_starts_again_in_a_folder_that_an_earlier_version_left_half_made(
+def test_a_run_that_was_killed_before_it_was_made_starts_in_its_empty_folder(
     trainer, unbroken, results, tmp_path
 ):
-    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
-    (tmp_path / "run" / ".tokenizer.partial.model").write_bytes(b"half")
+    (tmp_path / "run").mkdir()
     assert results(trainer.resume(tmp_path / "run")) == results(unbroken[0])
 
 
@@ -318,7 +318,7 @@ def test_an_epoch_continues_from_a_step(results, tmp_path, monkeypatch, disk):
     assert folder.step_files() == [folder.step_file(1, 4), folder.step_file(1, 5)]
     damaged = RunFolder(shutil.copytree(folder.path, tmp_path / "damaged"))
     damaged.step_file(1, 5).write_bytes(damaged.step_file(1, 5).read_bytes()[:5000])
-    usual, begun = Run.callbacks, []
+    usual, begun = loop.callbacks_of, []
 
     class Begun(keras.callbacks.Callback):
         def on_train_begin(self, logs=None):
@@ -326,7 +326,7 @@ def test_an_epoch_continues_from_a_step(results, tmp_path, monkeypatch, disk):
 
     for resumed in (folder, damaged):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Run, "callbacks", lambda run: [*usual(run), Begun()])
+            patch.setattr(loop, "callbacks_of", lambda run: [*usual(run), Begun()])
             trainer.resume(resumed.path, **options)
         assert results(resumed) == expected
         assert not resumed.step_files()
@@ -353,7 +353,7 @@ def test_a_training_that_diverges_keeps_its_good_epochs(trainer, unbroken, resul
     begun = next(m for m in moments if RunFolder(m).checkpoint_epochs() == [1, 2])
     folder = RunFolder(shutil.copytree(begun, tmp_path / "run"))
     before = {p: p.read_bytes() for p in folder.path.rglob("*.keras")}
-    usual = Run.callbacks
+    usual = loop.callbacks_of
 
     class Diverging(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch, logs=None):
@@ -362,7 +362,7 @@ def test_a_training_that_diverges_keeps_its_good_epochs(trainer, unbroken, resul
                 weight.assign_add(np.full(weight.shape, np.nan))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Run, "callbacks", lambda run: [*usual(run), Diverging()])
+        patch.setattr(loop, "callbacks_of", lambda run: [*usual(run), Diverging()])
         with pytest.raises(TrainingError, match="the loss is nan in epoch 3, step 2"):
             trainer.resume(folder.path)
     after = {p: p.read_bytes() for p in folder.path.rglob("*.keras")}

@@ -6,11 +6,11 @@ import pytest
 from small_corpus import PAIRS, recipe_values
 
 from keras_transformer import Tokenizer, Transformer, TransformerConfig
-from keras_transformer.engine.run_folder import save_model
+from keras_transformer.engine.run_folder import read_sections, save_model
 from keras_transformer.errors import InputError
 from keras_transformer.training import Recipe, RunFolder
 from keras_transformer.training.recipe import TrainingSection
-from keras_transformer.training.state import check_resumable
+from keras_transformer.training.run_folder import check_resumable
 
 TEXTS = [text for pair in PAIRS for text in pair]
 
@@ -38,26 +38,31 @@ def test_a_written_run_is_read_back_wherever_it_was_moved(run):
     assert len(moved.engine().translate(["A dog."], beam_size=1)) == 1
 
 
-def with_options_gone(run, short_targets):
-    """The run as version 0.2 left it, which wrote every option into the recipe."""
-    text = run.recipe_file.read_text(encoding="utf-8")
-    options = f"  weight_histograms: true\n  short_targets: {short_targets}\n"
-    earlier = text.replace("training:\n", f"training:\n{options}")
-    run.recipe_file.write_text(earlier, encoding="utf-8")
+def with_option(run, name, value):
+    """Adds an option of `training` that is gone, as earlier versions wrote all options."""
+    sections = read_sections(run.recipe_file)
+    sections["training"][name] = value
+    run.write_sections(sections)
 
 
-def test_a_run_of_the_version_before_is_read_and_resumed_if_its_batches_are_the_same(run):
+@pytest.mark.parametrize("value", [None, 3.0])
+def test_a_run_of_the_version_before_is_read_and_resumed_if_an_option_had_no_effect(run, value):
     recipe = run.recipe()
-    with_options_gone(run, "true")
-    assert run.recipe() == recipe
-    run.write_recipe(recipe)
     run.model_file.unlink()
-    with_options_gone(run, "false")
-    check_resumable(run, recipe)
-    run.write_recipe(recipe)
-    with_options_gone(run, "true")
-    with pytest.raises(InputError, match="`training.short_targets` was removed. Received: True"):
+    with_option(run, "simcut", value)
+    assert run.recipe() == recipe and run.turns() is None
+    if value is None:
         check_resumable(run, recipe)
+        return
+    with pytest.raises(InputError, match="`training.simcut` was removed. Received: 3.0"):
+        check_resumable(run, recipe)
+
+
+def test_a_run_of_version_0_2_is_one_line(run):
+    with_option(run, "short_targets", False)
+    for read in (run.engine, run.recipe, run.decoding):
+        with pytest.raises(InputError, match="run: was made by version 0.2, .* or train again"):
+            read()
 
 
 def truncated(keep):
@@ -130,11 +135,11 @@ def test_only_files_of_a_run_are_replaced(run):
         (run.path / name).write_text("")
     before, check = sorted(run.path.rglob("*")), lambda: run.check_replaceable(True, {})
     with pytest.raises(InputError, match="did not make: tensorboard/validation/x"):
-        with run.replaced(True, check):
+        with run.replaced(check):
             pass
     assert sorted(run.path.rglob("*")) == before
     (run.path / "tensorboard" / "validation" / "x").unlink()
-    with run.replaced(True, check) as new_run:
+    with run.replaced(check) as new_run:
         new_run.write_sample_pairs([("a", "b")])
         assert run.model_file.is_file()
     assert list(run.path.iterdir()) == [run.sample_pairs_file]
@@ -154,17 +159,17 @@ def test_sample_pairs_keep_tabs_line_breaks_and_backslashes_on_one_line_each(run
         run.sample_pairs()
 
 
-def test_a_settled_folder_has_nothing_of_later_epochs(run):
+def test_a_folder_that_was_rolled_back_has_nothing_of_later_epochs(run):
     run.write_history([{"epoch": epoch, "val_loss": 1.0} for epoch in (1, 2, 3)])
     run.samples_file.write_bytes(b"epoch 1\n  a\rb\nepoch 2\n  epoch 3\nepoch 3\n  ha\xc3")
     for file in (run.candidate_file(3), *map(run.checkpoint_file, (1, 2, 3))):
         file.touch()
-    run.settle(2, TrainingSection(keep_checkpoints=1))
+    run.roll_back_to(2, TrainingSection(keep_checkpoints=1))
     assert run.checkpoint_epochs() == [2, 3]  # The last one is damaged.
     assert [row["epoch"] for row in run.history()] == [1, 2]
     assert run.samples_file.read_bytes() == b"epoch 1\n  a\rb\nepoch 2\n  epoch 3\n"
     assert not run.candidate_file(3).exists()
-    run.settle(0, TrainingSection(keep_checkpoints=1))
+    run.roll_back_to(0, TrainingSection(keep_checkpoints=1))
     assert run.history() == [] and run.samples() == ""
     with pytest.raises(ValueError, match="not JSON compliant"):
         run.write_metrics({"loss": float("nan")})

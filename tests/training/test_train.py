@@ -8,8 +8,8 @@ import pytest
 from small_corpus import PAIRS, recipe_values, write_corpus
 
 from keras_transformer.errors import InputError
-from keras_transformer.files import file_digests
-from keras_transformer.locks import locked_folder
+from keras_transformer.files import locked_folder
+from keras_transformer.reading import file_digests
 from keras_transformer.training import Recipe, compile_model, train
 from keras_transformer.training.corpus import Corpus
 from keras_transformer.training.hosts import SINGLE_HOST

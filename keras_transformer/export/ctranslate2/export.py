@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_transformer.decoding.options import DecodingOptions
-from keras_transformer.engine.engine import search_of
-from keras_transformer.errors import InputError, require, show
+from keras_transformer.decoding.options import DecodingOptions, exported_search_options
+from keras_transformer.decoding.ranking import MarianRanking
+from keras_transformer.errors import InputError, require, show, writing
 from keras_transformer.export.child_process import engine_process
 from keras_transformer.export.exporter import Exporter, log_step, write_tokenizers
 from keras_transformer.export.options import CTranslate2Options
 from keras_transformer.export.verification import TOLERANCES, Tolerance, verify
-from keras_transformer.files import writing
 from keras_transformer.models.config import check_portable, check_transformer
 
 if TYPE_CHECKING:
@@ -48,8 +47,8 @@ class CTranslate2Exporter(Exporter):
 
     def resolve_export_options(self, engine: Any, options: CTranslate2Options) -> dict[str, Any]:
         check_convertible(engine.model.config)
-        DecodingOptions(**search_of(vars(options)))  # Checks them.
-        if options.length_normalization == "marian" and options.beam_size > 1:
+        search = DecodingOptions(**exported_search_options(vars(options)))
+        if search.ranking_class is MarianRanking and search.beam_size > 1:
             show(
                 "CTranslate2's beam does not shrink as Marian's does: texts may differ where two "
                 "are nearly as probable."
@@ -73,7 +72,7 @@ class CTranslate2Exporter(Exporter):
     def verify(
         self, engine: Any, folder: Path, manifest: dict, texts: Sequence[str] | None
     ) -> dict[str, Any]:
-        options = search_of(manifest)
+        options = exported_search_options(manifest)
         with engine_process(folder) as child:
             tolerance = _TOLERANCES[manifest["quantize"]]
             # CTranslate2 continues until the best hypothesis of a step has ended. With a small beam
@@ -140,10 +139,10 @@ def check_convertible(config: Any) -> None:
                 f"A conversion to CTranslate2 has no `{name}`. "
                 f"Received: {name}={getattr(config, name)!r}."
             )
-    if config.decoder == "ssru":
+    if config.decoder != "attention":
         raise InputError(
-            "A conversion to CTranslate2 has self-attention in the decoder. SSRU goes into a "
-            "SavedModel, a LiteRT file or a page. Received: model.decoder='ssru'."
+            "A conversion to CTranslate2 has self-attention in the decoder. Other decoders go into "
+            f"a SavedModel, a LiteRT file or a page. Received: model.decoder={config.decoder!r}."
         )
     require("ctranslate2", "CTranslate2", "ctranslate2")
     if config.activation not in _ACTIVATIONS:
@@ -171,6 +170,10 @@ def _empty_spec(config, specs):
 
 def _fill_ends(spec, model, max_positions):
     """Fills embeddings, positions, final normalizations and the output projection."""
+    from keras_transformer.layers.positions import position_table
+
+    config = model.config
+    length = max(max_positions, config.position_limit or 0)
     spec.encoder.embeddings[0].weight = _array(model.source_embedding.embeddings)
     spec.decoder.embeddings.weight = _array(model.target_embedding.embeddings)
     for side, positions in (
@@ -178,8 +181,8 @@ def _fill_ends(spec, model, max_positions):
         (spec.decoder, model.target_positions),
     ):
         side.scale_embeddings = True
-        side.position_encodings.encodings = _position_table(positions, model, max_positions)
-    if model.config.normalize_first:
+        side.position_encodings.encodings = position_table(positions, length, config.model_dim)
+    if config.normalize_first:
         _fill_norm(spec.encoder.layer_norm, model.encoder.final_norm)
         _fill_norm(spec.decoder.layer_norm, model.decoder.final_norm)
     projection = model.output_projection
@@ -190,18 +193,6 @@ def _fill_ends(spec, model, max_positions):
     )
     if model.output_bias is not None:
         spec.decoder.projection.bias = _array(model.output_bias)
-
-
-def _position_table(positions, model, max_positions):
-    if positions is None:
-        return np.zeros((max_positions, model.config.model_dim), "float32")
-    from keras import ops
-
-    from keras_transformer.layers import SinusoidalPositionalEncoding
-
-    if isinstance(positions, SinusoidalPositionalEncoding):
-        return _array(positions(ops.zeros((1, max_positions, model.config.model_dim))))[0]
-    return _array(positions.embeddings)
 
 
 def _fill_self_attention(layer, block, heads):

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.decoding.options import DecodingOptions
-from keras_transformer.engine.engine import Engine, search_of
+from keras_transformer.decoding.options import DecodingOptions, exported_search_options
+from keras_transformer.engine.engine import Engine
 from keras_transformer.engine.litert import MODEL_FILE
 from keras_transformer.errors import InputError, require
 from keras_transformer.export.child_process import engine_process
@@ -16,8 +16,9 @@ from keras_transformer.export.litert.file import convert, custom_operations, joi
 from keras_transformer.export.options import LiteRTOptions
 from keras_transformer.export.tokenizer_json import write_all_tokenizers
 from keras_transformer.export.verification import TOLERANCES, verify
-from keras_transformer.files import file_digests, write_whole
+from keras_transformer.files import write_whole
 from keras_transformer.models.config import check_portable, check_transformer
+from keras_transformer.reading import file_digests
 
 SOURCE_LENGTHS = (32, 64, 128)
 """Numbers of source tokens that signatures are made for by default."""
@@ -87,7 +88,7 @@ def resolve_search_options(
     if lengths[-1] > longest:
         rule = f"`source_lengths` must be integers from 2 to {longest}."
         raise InputError(f"{rule} Received: source_lengths={lengths}.")
-    search = search_of(vars(options))
+    search = exported_search_options(vars(options))
     n_best = options.beam_size if n_best is None else n_best
     DecodingOptions(**search, n_best=n_best)  # Checks them.
     return {
@@ -136,7 +137,7 @@ def _searches(engine, options):
 def search_options(engine: Any, options: dict[str, Any]) -> DecodingOptions:
     """Returns the options of the largest search of an export."""
     limits = {"n_best": options["n_best"], "max_length": engine.max_target_length}
-    return DecodingOptions(**search_of(options), **limits)
+    return DecodingOptions(**exported_search_options(options), **limits)
 
 
 def ids_to_ids(
@@ -166,7 +167,7 @@ def described_files(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def check_custom_ops(content: bytes) -> None:
-    """Raises `RuntimeError` for operations that LiteRT does not bring, such as Flex."""
+    """Raises `RuntimeError` for operations that LiteRT does not include, such as Flex."""
     if names := custom_operations(content):
         raise RuntimeError(f"LiteRT's own operations must be enough. Received: {names}.")
 
@@ -175,7 +176,7 @@ def verify_litert(
     folder: Path, engine: Any, manifest: dict, texts: Sequence[str] | None
 ) -> dict[str, Any]:
     """Translates in a process without Keras and TensorFlow; see `verification.verify`."""
-    options = search_of(manifest)
+    options = exported_search_options(manifest)
     if "align_lengths" in manifest:
         options["alignment"] = True
     with engine_process(folder) as child:

@@ -1,14 +1,13 @@
-"""The file of a LiteRT model: signatures merged, weights stored once and in fewer bits.
+"""Joins the signatures of a LiteRT model in one file, with weights stored once and in fewer bits.
 
 The converter makes one file per function. This module joins several functions in one file, which
 stores every array once, however many signatures read it. Quantized weights keep one embedding
 table: the products (`FULLY_CONNECTED`) and the look-up (`EMBEDDING_LOOKUP`) read the same bytes
-with the same scale for each row. The converter's own quantization makes two tables, and turns one
-of them back to float at each call.
+with the same scale per row. The converter's quantization makes two tables and converts one table
+to float at each call.
 
 A file of several signatures repeats arrays, scales and shapes, and tables of tensors, operators and
-their options. FlatBuffers lets any number of places refer to one table: equal content is written
-once.
+their options. FlatBuffers allows many references to one table, so equal content is written once.
 """
 
 import hashlib
@@ -22,7 +21,7 @@ from keras_transformer.export.exporter import log_step
 from keras_transformer.export.litert.quantization import GraphQuantizer, code_index
 
 IDENTIFIER = b"TFL3"
-"""The bytes 4 to 8 of every LiteRT file."""
+"""Bytes 4 to 8 of every LiteRT file."""
 
 
 class Part(NamedTuple):
@@ -44,8 +43,8 @@ def traced(function: Callable, *specs):
 def convert(functions: Iterable[tuple]) -> list[Part]:
     """Converts TensorFlow functions in a process of its own; returns `Part`s in float32.
 
-    `functions` are pairs of a signature's name and a concrete function that gives a dict and holds
-    its weights as constants; one is traced while the one before is converted.
+    `functions` are pairs of a signature's name and a concrete function. The function returns a dict
+    and holds its weights as constants. The next function is traced during a conversion.
 
     Raises:
         VerificationError: TensorFlow's converter failed or took too long.
@@ -102,7 +101,7 @@ def join(parts: Iterable[Part], quantize: str = "none") -> bytes:
 
 
 def custom_operations(content: bytes) -> list[str]:
-    """Returns the sorted names of the operations in a file that LiteRT does not bring."""
+    """Returns the sorted names of a file's operations that LiteRT does not include."""
     from ai_edge_litert import schema_py_generated as schema
 
     model = schema.Model.GetRootAs(content, 0)
@@ -121,10 +120,10 @@ def _append(joined, model, buffers):
         for index, tensor in enumerate(graph.tensors):
             tensor.buffer = buffers.add(model.buffers[tensor.buffer].data)
             if number or index not in signature_indices:
-                tensor.name = None  # Only for people, and a tenth of a small file.
-                # `TOPK_V2` of a size that is unknown here makes all tensors after it dynamic,
-                # although the inputs' sizes decide it. Dynamic tensors are planned again and
-                # copied twice at each iteration of a `WHILE`.
+                tensor.name = None  # Names take a tenth of a small file, and no program reads them.
+                # An unknown size of `TOPK_V2` makes all later tensors dynamic, although the
+                # inputs' sizes decide it. LiteRT plans dynamic tensors again and copies them twice
+                # at each iteration of a `WHILE`.
                 tensor.shapeSignature = None
             if tensor.quantization is not None and tensor.quantization.scale is None:
                 tensor.quantization = None
@@ -166,7 +165,7 @@ def _signature(schema, part, graph, index):
 
 
 class Buffers:
-    """The arrays of a model (`ModelT` of LiteRT's schema), each stored once."""
+    """Stores equal arrays of a model (`ModelT` of LiteRT's schema) once."""
 
     def __init__(self, model):
         self.model, self.indices = model, {}
@@ -205,7 +204,7 @@ class Buffers:
 
 
 def _packed(model):
-    """Returns the file of a model, and makes the model's graphs useless for anything else."""
+    """Returns the file of a model, whose graphs cannot be used after that."""
     import flatbuffers
 
     for graph in model.subgraphs:
@@ -219,14 +218,14 @@ def _packed(model):
         graph.tensors = [_Shared(tensor) for tensor in graph.tensors]
         graph.operators = [_Shared(operator) for operator in graph.operators]
     size = sum(0 if buffer.data is None else len(buffer.data) + 64 for buffer in model.buffers)
-    # Large enough from the start, because growing copies the whole buffer.
+    # The whole size, because growing copies the buffer.
     builder = _sharing_builder(flatbuffers)(size + 2**20)
     builder.Finish(model.Pack(builder), IDENTIFIER)
     return bytes(builder.Output())
 
 
 class _Shared:
-    """A table that refers to an equal table where one is written already."""
+    """Table that is written as a reference if an equal table is in the file."""
 
     def __init__(self, table):
         self.table, self.key = table, _key(table)
@@ -251,7 +250,7 @@ def _key(value):
 
 def _sharing_builder(flatbuffers):
     class Builder(flatbuffers.Builder):
-        """Equal arrays and tables are written once."""
+        """Builder that writes equal arrays and tables once."""
 
         def __init__(self, size):
             super().__init__(size)

@@ -1,4 +1,4 @@
-"""A `Transformer` in the operations that LiteRT runs fast: its encoder and one decoding step.
+"""A `Transformer`'s encoder and sublayers in the operations that LiteRT runs fast.
 
 The arithmetic is the model's own, in other operations:
 
@@ -18,8 +18,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_transformer.ids import BOS_ID, PAD_ID, UNK_ID
-from keras_transformer.layers.ssru import scan
+from keras_transformer.ids import PAD_ID, UNK_ID
 
 HIDDEN = -1e9
 """Added to the score of a key or token that may not be attended to or chosen."""
@@ -119,11 +118,15 @@ def normalize(layer, rows):
     return scaled * array(layer.gamma) + array(layer.beta)
 
 
-def residual(block, norm, rows, sublayer):
-    """Adds a sublayer's outputs to rows; normalizes before the sublayer or after the sum."""
-    if block.normalize_first:
-        return rows + sublayer(normalize(norm, rows))
-    return normalize(norm, rows + sublayer(rows))
+def pre_norm(block, norm, rows):
+    """Returns the inputs of a sublayer."""
+    return normalize(norm, rows) if block.normalize_first else rows
+
+
+def add(block, norm, rows, outputs):
+    """Adds a sublayer's outputs to the rows that it got."""
+    rows = rows + outputs
+    return rows if block.normalize_first else normalize(norm, rows)
 
 
 def encode(model, source_ids, positions):
@@ -151,8 +154,11 @@ def encoded_rows(model, source_ids, positions):
     indices = tf.range(length)
     window_bias = within_window(config, bias, indices, indices)
     for block in model.encoder.blocks:
-        rows = self_attend(block, rows, length, lambda keys_values: [keys_values], [window_bias])
-        rows = _fed(block, rows)
+        layer, norm = block.token_mixer, block.token_mixer_norm
+        hidden = pre_norm(block, norm, rows)
+        parts = [keys_and_values(layer, hidden, length)]
+        rows = add(block, norm, rows, attend(layer, hidden, length, parts, [window_bias]))
+        rows = feed_forward(block, rows)
     if config.normalize_first:
         rows = normalize(model.encoder.final_norm, rows)
     return rows, bias
@@ -190,114 +196,17 @@ def embed_sequences(embedding, ids, positions):
     return tf.reshape(rows, (-1, width))
 
 
-def position_table(model, layer, length) -> np.ndarray:
-    """Returns the vectors that a layer of positions adds, `(length, model_dim)`."""
-    if layer is None:
-        return np.zeros((length, model.config.model_dim), "float32")
-    length = min(length, model.config.position_limit or length)
-    return array(layer(ops.zeros((1, length, model.config.model_dim))))[0]
+def read_source(block, rows, count, keys_values, bias):
+    """Runs the attention to the source of a decoder block."""
+    norm = block.cross_attention_norm
+    hidden = pre_norm(block, norm, rows)
+    outputs = attend(block.cross_attention, hidden, count, [keys_values], [bias])
+    return add(block, norm, rows, outputs)
 
 
-def decoder_block(block, rows, beams, store, bias, source, source_bias):
-    """Runs one step of a decoder block over rows of `beams` hypotheses of each sentence.
-
-    `store` takes the step's keys and values, and returns all parts to attend to. `bias` belongs to
-    these parts. For an SSRU, `store` is `advance` of `recur`. `source` are the keys and values of
-    the source.
-    """
-
-    def cross_attention(queries):
-        return attend(block.cross_attention, queries, beams, [source], [source_bias])
-
-    rows = self_attend(block, rows, beams, store, bias)
-    return _fed(block, residual(block, block.cross_attention_norm, rows, cross_attention))
-
-
-def _fed(block, rows):
-    layer, (inner, outer) = block.feed_forward, block.feed_forward.projections
-
-    def feed_forward(inputs):
-        return project(layer.activation(project(inputs, inner)), outer)
-
-    return residual(block, block.feed_forward_norm, rows, feed_forward)
-
-
-def self_attend(block, rows, beams, store, bias):
-    """Runs the first sublayer of a decoder block or an encoder block."""
-    if block.self_attention is None:
-        return residual(
-            block, block.ssru_norm, rows, lambda inputs: recur(block.ssru, inputs, store)
-        )
-
-    def self_attention(inputs):
-        parts = store(keys_and_values(block.self_attention, inputs, beams))
-        return attend(block.self_attention, inputs, beams, parts, bias)
-
-    return residual(block, block.self_attention_norm, rows, self_attention)
-
-
-def recur(layer, rows, advance):
-    """Runs an `SSRU` over rows; `advance` computes cells from forget gates and gated inputs."""
-    forget = tf.sigmoid(project(rows, layer.forget_dense))
-    gated_inputs = (1.0 - forget) * project(rows, layer.input_dense)
-    cells = tf.nn.relu(advance(forget, gated_inputs))
-    return cells if layer.output_dense is None else project(cells, layer.output_dense)
-
-
-class LiteRTAlignment:
-    """Alignment by one pass over a source and its translation, as in `search.score_targets`.
-
-    Args:
-        model: `Transformer` with float32 weights.
-        max_length: Maximum number of tokens of a source or a translation in any signature.
-    """
-
-    def __init__(self, model, max_length: int):
-        self.model = model
-        self.source_positions = position_table(model, model.source_positions, max_length)
-        self.target_positions = position_table(model, model.target_positions, max_length)
-
-    def __call__(self, source_ids, target_ids):
-        """Takes int32 `(batch, source)` and `(batch, target)`, with EOS, padded with 0.
-
-        Returns `alignment`, `(batch, target, source)`: the mean of the last layer's heads.
-        """
-        model = self.model
-        source, source_bias = encode(model, source_ids, self.source_positions)
-        steps = target_ids.shape[1]
-        begin = tf.minimum(target_ids[:, :1], 0) + BOS_ID
-        decoder_ids = tf.concat([begin, target_ids[:, :-1]], axis=1)
-        rows = embed_sequences(model.target_embedding, decoder_ids, self.target_positions)
-        # From an input: the converter would store a constant of `steps` squared.
-        indices = tf.range(steps) + tf.minimum(target_ids[0], 0)
-        distance = tf.expand_dims(indices, 0) - tf.expand_dims(indices, 1)  # --> [query, key]
-        causal_bias = tf.cast(tf.minimum(tf.maximum(distance, 0), 1), tf.float32) * HIDDEN
-        causal_bias = within_window(
-            model.config, tf.reshape(causal_bias, (1, 1, steps, steps)), indices, indices
-        )
-        store = (
-            self._scanned(steps)
-            if model.config.decoder == "ssru"
-            else lambda keys_values: [keys_values]
-        )
-        *blocks, last = zip(model.decoder.blocks, source, strict=True)
-        for block, source_cache in blocks:
-            rows = decoder_block(
-                block, rows, steps, store, [causal_bias], source_cache, source_bias
-            )
-        block, (keys, _) = last
-        rows = self_attend(block, rows, steps, store, [causal_bias])
-        rows = normalize(block.cross_attention_norm, rows) if block.normalize_first else rows
-        (scores,) = attention_scores(block.cross_attention, rows, steps, [keys], [source_bias])
-        return {"alignment": tf.reduce_mean(tf.nn.softmax(scores), axis=1)}
-
-    @staticmethod
-    def _scanned(steps):
-        """Returns `store` of an SSRU, which computes the cells of all steps."""
-
-        def advance(forget, gated_inputs):
-            width = forget.shape[1]
-            parts = (tf.reshape(rows, (-1, steps, width)) for rows in (forget, gated_inputs))
-            return tf.reshape(scan(*parts), (-1, width))
-
-        return advance
+def feed_forward(block, rows):
+    """Runs the last sublayer of a block."""
+    layer, norm = block.feed_forward, block.feed_forward_norm
+    inner, outer = layer.projections
+    hidden = layer.activation(project(pre_norm(block, norm, rows), inner))
+    return add(block, norm, rows, project(hidden, outer))

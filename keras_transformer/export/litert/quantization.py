@@ -1,15 +1,15 @@
 """Weights of a LiteRT graph in float16, or in int8 with a scale for each row.
 
 This module turns the 9.7 MB of Multi30k's float32 `model.tflite` into 2.7 MB. `ai-edge-quantizer`
-0.10 makes 58.7 MB of it: it leaves `GATHER`'s table in float32 and writes the weights once for each
-graph. With `EMBEDDING_LOOKUP` and a name for each tensor it shares one int8 table. The file still
-has 4.9 MB without the packing of `file.py`. That package also installs SciPy, 150 MB, and pins
-`ai-edge-litert`.
+0.10 makes 58.7 MB, because it leaves the table of `GATHER` in float32 and writes the weights once
+per graph. With `EMBEDDING_LOOKUP` and a name for each tensor it shares one int8 table. This file
+still has 4.9 MB without the packing of `file.py`. `ai-edge-quantizer` also installs SciPy, 150 MB,
+and pins `ai-edge-litert`.
 """
 
 import numpy as np
 
-# Smaller arrays gain nothing from fewer bits.
+# Fewer bits do not pay for smaller arrays.
 _LEAST_VALUES = 1024
 # The version of FULLY_CONNECTED whose float inputs are quantized by row at run time.
 _DYNAMIC_RANGE_VERSION = 12
@@ -28,7 +28,7 @@ def code_index(codes, code):
 class GraphQuantizer:
     """Stores the weights of a subgraph of a model in fewer bits: `"float16"` or `"int8"`.
 
-    `model` is a `ModelT` of LiteRT's schema, `stored` its `Buffers`.
+    `model` is a `ModelT` of LiteRT's schema, and `stored` is its `Buffers`.
     """
 
     def __init__(self, model, graph, stored, kind):

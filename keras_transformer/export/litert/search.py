@@ -12,27 +12,46 @@ converted too and give equal translations. But greedy search in int8 took 3.7 ti
 them (192 sentences of Multi30k, 2.55 M parameters, two threads).
 """
 
+from typing import Any, NamedTuple
+
 import numpy as np
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.python import xla
 
 from keras_transformer.decoding.constraints import length_limits
 from keras_transformer.decoding.options import DecodingOptions
-from keras_transformer.decoding.results import NEG_INF, score_of
+from keras_transformer.decoding.results import NEG_INF
 from keras_transformer.decoding.selection import block_size
+from keras_transformer.export.litert.mixers import search_mixer, write
 from keras_transformer.export.litert.model import (
     HIDDEN,
+    add,
     array,
-    decoder_block,
     embed,
     encode,
+    feed_forward,
     normalize,
-    position_table,
+    pre_norm,
+    read_source,
     within_window,
 )
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.layers.positions import position_table
 
 _BLOCK = 8
+
+
+class SearchState(NamedTuple):
+    """State of the inner loop.
+
+    Entries of the past and of the recent steps are those of `mixers.AttentionSteps`.
+    """
+
+    position: tf.Tensor  # int32 []: number of tokens written so far
+    index: tf.Tensor  # int32 []: number of steps of this block
+    choice: dict[str, tf.Tensor]  # state of the strategy
+    mixed: list[Any]  # for each decoder block the state of its mixer that a step changes
+    recent_bias: tf.Tensor  # [batch, beams, recent entries]: hides other hypotheses' entries
+    past_bias: tf.Tensor  # [batch, beams, past entries]
 
 
 class LiteRTSearch:
@@ -55,9 +74,9 @@ class LiteRTSearch:
             table = np.ascontiguousarray(array(projection.kernel).T)
         self.output_matrix = table  # [vocabulary, model_dim]
         # Both sides have the same number of rows, so that equal sinusoidal tables are stored once.
-        max_length = max(source_length, options.max_length)
-        self.source_positions = position_table(model, model.source_positions, max_length)
-        self.target_positions = position_table(model, model.target_positions, max_length)
+        sizes = max(source_length, options.max_length), model.config.model_dim
+        self.source_positions = position_table(model.source_positions, *sizes)
+        self.target_positions = position_table(model.target_positions, *sizes)
 
     def __call__(self, source_ids):
         """Searches; `source_ids` int32 `(batch, source)`, padded with 0."""
@@ -71,126 +90,97 @@ class LiteRTSearch:
 
     def _loop(self, strategy, source):
         """Runs the outer loop: blocks of steps, with a past that each block makes longer."""
-        config = self.model.config
-        empty, hidden, zero = self._empty(strategy.limits)
-        # The past begins with a hidden step, because XNNPACK takes no tensor of size 0.
-        beams = self.options.beam_size
-        past = [(zeros[:, :, :beams], zeros[:, :, :beams]) for zeros in empty]
-        choice = {**strategy.begin(zero), "cells": self._cells(zero)}
-        state = (tf.zeros((), tf.int32), choice, past, hidden[:, :, :beams])
+        beams, limits = self.options.beam_size, strategy.limits
+        # The batch's size comes from an input: sizes computed from shapes would be dynamic.
+        zero = tf.cast(tf.minimum(limits, 0), tf.float32)  # --> [batch, 1]
+        hidden = tf.expand_dims(zero, 2) + tf.fill((1, beams, _BLOCK * beams), HIDDEN)
+        mixers = [
+            search_mixer(block.token_mixer, zero, beams, _BLOCK)
+            for block in self.model.decoder.blocks
+        ]
+        pasts, past_shapes = zip(*(mixer.start() for mixer in mixers), strict=True)
+        state = tf.zeros((), tf.int32), strategy.begin(zero), list(pasts), hidden[:, :, :beams]
 
         def unfinished(position, choice, *_):
             return tf.reduce_any(choice["running"]) & (position < self.options.max_length)
 
-        def block(position, choice, past, past_bias):
-            recent = [(zeros, zeros) for zeros in empty], hidden
-            inner = (position, tf.zeros((), tf.int32), choice, *recent, past_bias)
-            position, _, choice, new, new_bias, past_bias = tf.while_loop(
+        def block(position, choice, pasts, past_bias):
+            mixed = [mixer.begin_block(past) for mixer, past in zip(mixers, pasts, strict=True)]
+            inner = SearchState(position, tf.zeros((), tf.int32), choice, mixed, hidden, past_bias)
+            inner = tf.while_loop(
                 lambda position, index, choice, *_: unfinished(position, choice) & (index < _BLOCK),
-                lambda *state: self._advance(strategy, past, source, *state),
-                inner,
+                lambda *fields: tuple(
+                    self._advance(strategy, mixers, pasts, source, SearchState(*fields))
+                ),
+                tuple(inner),
                 parallel_iterations=1,
             )
-            past = [
-                tuple(tf.concat(parts, axis=2) for parts in zip(past_part, new_part, strict=True))
-                for past_part, new_part in zip(past, new, strict=True)
-            ]
-            return position, choice, past, tf.concat([past_bias, new_bias], axis=2)
+            inner = SearchState(*inner)
+            ends = zip(mixers, pasts, inner.mixed, strict=True)
+            pasts = [mixer.end_block(past, mixed) for mixer, past, mixed in ends]
+            past_bias = tf.concat([inner.past_bias, inner.recent_bias], axis=2)
+            return inner.position, inner.choice, pasts, past_bias
 
-        shapes = tf.nest.map_structure(lambda tensor: tensor.shape, state)
-        batch = strategy.limits.shape[0]
-        cache_shapes = [
-            tf.TensorShape((batch, heads, None, config.key_dim)) for heads in self._cached_heads()
-        ]
-        bias_shape = tf.TensorShape((batch, self.options.beam_size, None))
-        pairs_of_shapes = [(shape, shape) for shape in cache_shapes]  # keys and values
-        shapes = (*shapes[:2], pairs_of_shapes, bias_shape)
+        shapes = tf.nest.map_structure(lambda tensor: tensor.shape, state[:2])
+        bias_shape = tf.TensorShape((limits.shape[0], beams, None))
         return tf.while_loop(
-            unfinished, block, state, shape_invariants=shapes, parallel_iterations=1
+            unfinished,
+            block,
+            state,
+            shape_invariants=(*shapes, list(past_shapes), bias_shape),
+            parallel_iterations=1,
         )[1]
 
-    def _cells(self, zero):
-        """Returns the state of each SSRU before the first step, `(batch, beams, width)`."""
-        config = self.model.config
-        if config.decoder != "ssru":
-            return []
-        cell = tf.reshape(zero, (-1, 1, 1)) + tf.zeros(
-            (1, self.options.beam_size, config.model_dim)
-        )
-        return [cell] * config.num_decoder_layers
-
-    def _cached_heads(self):
-        config = self.model.config
-        return [config.num_kv_heads or heads for heads in config.heads_of("decoder")]
-
-    def _empty(self, limits):
-        """Returns empty keys of each layer, the bias that hides them, and zeros `(batch, 1)`."""
-        config, slots = self.model.config, _BLOCK * self.options.beam_size
-        # The batch's size comes from an input: sizes computed from shapes would be dynamic.
-        zero = tf.cast(tf.minimum(limits, 0), tf.float32)
-        empty = [
-            tf.reshape(zero, (-1, 1, 1, 1))
-            + tf.zeros((1, heads, slots, 1))
-            + tf.zeros((1, 1, 1, config.key_dim))
-            for heads in self._cached_heads()
-        ]
-        hidden = tf.fill((1, self.options.beam_size, slots), HIDDEN)
-        return empty, tf.expand_dims(zero, 2) + hidden, zero
-
-    def _advance(self, strategy, past, source, position, index, choice, new, new_bias, past_bias):
-        """Runs the body of the inner loop: writes keys and values at `index` of the recent part."""
-        beams = self.options.beam_size
-        rows = embed(self.model.target_embedding, choice["newest"])  # --> [batch * beams, width]
+    def _advance(self, strategy, mixers, pasts, source, state: SearchState) -> SearchState:
+        """Runs the body of the inner loop: one step of all blocks, and the choice of tokens."""
+        beams, position = self.options.beam_size, state.position
+        rows = embed(self.model.target_embedding, state.choice["newest"])
+        # --> [batch * beams, model_dim]
         rows = rows + tf.gather(self.target_positions, tf.reshape(position, (1,)))
-        slot = index * beams
-        step_bias = np.where(np.eye(beams, dtype=bool), 0.0, HIDDEN).astype("float32")[None]
-        # Gives it the batch's size: every value of `new_bias` is at least HIDDEN.
-        step_bias = tf.maximum(tf.minimum(new_bias[:, :, :beams], HIDDEN), step_bias)
-        new_bias = write(new_bias, step_bias, (0, 0, slot))
-        # The step of each entry; the past begins with a hidden step.
-        steps = (
-            position - index + tf.range(_BLOCK * beams) // beams,
-            tf.range(tf.shape(past_bias)[2]) // beams - 1,
-        )
-        query_step = tf.reshape(position, (1,))
-        bias = [
-            tf.expand_dims(within_window(self.model.config, part_bias, query_step, entry_steps), 1)
-            for part_bias, entry_steps in zip((new_bias, past_bias), steps, strict=True)
-        ]
-        (source, source_bias), new_parts, cells = source, [], []
-
-        def store(old, recent):
-            def store(fresh):
-                pairs = zip(recent, fresh, strict=True)
-                new_parts.append(
-                    tuple(write(cache, entry, (0, 0, slot, 0)) for cache, entry in pairs)
-                )
-                return [new_parts[-1], old]
-
-            return store
-
-        def advance(cell):
-            def advance(forget, gated_inputs):
-                cells.append(forget * tf.reshape(cell, (-1, cell.shape[2])) + gated_inputs)
-                return cells[-1]
-
-            return advance
-
-        # A decoder has attention in all blocks, or SSRU in all.
-        appenders = [store(*parts) for parts in zip(past, new, strict=True)]
-        appenders += map(advance, choice["cells"])
-        for block, append, source_cache in zip(
-            self.model.decoder.blocks, appenders, source, strict=True
+        slot = state.index * beams
+        recent_bias = self._with_newest(state.recent_bias, slot)
+        bias = self._within_window(state, recent_bias)
+        all_keys_values, source_bias = source
+        mixed = []
+        for block, mixer, past, mixer_state, keys_values in zip(
+            self.model.decoder.blocks, mixers, pasts, state.mixed, all_keys_values, strict=True
         ):
-            rows = decoder_block(block, rows, beams, append, bias, source_cache, source_bias)
-        choice, parents = strategy.choose(position, choice, *self._logits(rows))
-        cells = [tf.reshape(cell, (-1, beams, cell.shape[1])) for cell in cells]
-        if parents is not None:
-            new_bias, past_bias, *cells = (
-                tf.gather(state, parents, batch_dims=1) for state in (new_bias, past_bias, *cells)
+            norm = block.token_mixer_norm
+            outputs, mixer_state = mixer.step(
+                pre_norm(block, norm, rows), past, mixer_state, slot, bias
             )
-        choice["cells"] = cells
-        return position + 1, index + 1, choice, new_parts, new_bias, past_bias
+            mixed.append(mixer_state)
+            rows = add(block, norm, rows, outputs)
+            rows = read_source(block, rows, beams, keys_values, source_bias)
+            rows = feed_forward(block, rows)
+        choice, parents = strategy.choose(position, state.choice, *self._logits(rows))
+        past_bias = state.past_bias
+        if parents is not None:
+            recent_bias, past_bias = (
+                tf.gather(bias, parents, batch_dims=1) for bias in (recent_bias, past_bias)
+            )
+            mixed = [mixer.reorder(x, parents) for mixer, x in zip(mixers, mixed, strict=True)]
+        return SearchState(position + 1, state.index + 1, choice, mixed, recent_bias, past_bias)
+
+    def _with_newest(self, recent_bias, slot):
+        """Lets each hypothesis see its own entry of a step, which is written at `slot`."""
+        beams = self.options.beam_size
+        bias = np.where(np.eye(beams, dtype=bool), 0.0, HIDDEN).astype("float32")[None]
+        # Gives it the batch's size: every value of `recent_bias` is at least HIDDEN.
+        bias = tf.maximum(tf.minimum(recent_bias[:, :, :beams], HIDDEN), bias)
+        return write(recent_bias, bias, (0, 0, slot))
+
+    def _within_window(self, state, recent_bias):
+        """Returns the biases of the recent steps and of the past, `(batch, 1, beams, entries)`."""
+        beams, config = self.options.beam_size, self.model.config
+        # The step of each entry; the past begins with a hidden step.
+        recent_steps = state.position - state.index + tf.range(_BLOCK * beams) // beams
+        past_steps = tf.range(tf.shape(state.past_bias)[2]) // beams - 1
+        query_step = tf.reshape(state.position, (1,))
+        return [
+            tf.expand_dims(within_window(config, bias, query_step, entry_steps), 1)
+            for bias, entry_steps in ((recent_bias, recent_steps), (state.past_bias, past_steps))
+        ]
 
     def _logits(self, rows):
         """Returns logits of allowed ids, and of forbidden ids, which count in the softmax's sum."""
@@ -252,7 +242,7 @@ class LiteRTGreedy:
         }, None
 
     def result(self, state):
-        score = _score(state["total"], state["length"], self.options)
+        score = self.options.ranking.score(state["total"], state["length"])
         return {
             "ids": state["ids"][:, 0],
             "score": score[:, 0],
@@ -260,15 +250,23 @@ class LiteRTGreedy:
         }
 
 
-class LiteRTBeam:
-    """Beam search: a list of finished hypotheses next to the running ones.
+class Extensions(NamedTuple):
+    """Live hypotheses with one more token, best first, tensors `[batch, count]`."""
 
-    With Marian's normalization the beam shrinks, as in `decoding.beam.Beam`.
-    """
+    tokens: tf.Tensor  # int32
+    parents: tf.Tensor  # int32: the extended hypotheses of the sentence
+    totals: tf.Tensor  # float32: log-probabilities; NEG_INF = no extension
+
+    @property
+    def exist(self):
+        return self.totals > NEG_INF / 2
+
+
+class LiteRTBeam:
+    """Beam search as in `decoding.beam.Beam`: live hypotheses, and a list of finished ones."""
 
     def __init__(self, options, limits):
-        self.options, self.limits = options, limits
-        self.shrinks = options.length_normalization == "marian"
+        self.options, self.limits, self.ranking = options, limits, options.ranking
 
     def begin(self, zero):
         beams = self.options.beam_size
@@ -279,72 +277,83 @@ class LiteRTBeam:
             "running": self.limits > 0,
             "ids": empty,
             # All hypotheses begin alike: only the first may be extended.
-            "totals": zero + np.array([[0.0] + [NEG_INF] * (beams - 1)], "float32"),
+            "live_totals": zero + np.array([[0.0] + [NEG_INF] * (beams - 1)], "float32"),
             "finished_ids": empty,
             "finished_totals": tf.cast(zeros, tf.float32),
             "finished_scores": tf.cast(zeros, tf.float32) + NEG_INF,
         }
 
     def choose(self, position, state, logits, forbidden_logits):
-        beams = self.options.beam_size
         running, length = state["running"], position + 1
-        # --> [batch, 2 * beams] each
-        tokens, parents, totals = self._extensions(logits, forbidden_logits, state["totals"])
-        if self.shrinks:
-            ended = tf.cast(state["finished_scores"] > NEG_INF / 2, tf.int32)
-            indices = beams - tf.reduce_sum(ended, axis=1, keepdims=True)
-            has_index = np.arange(2 * beams, dtype="int32")[None] < indices
-            totals = tf.where(has_index, totals, NEG_INF)
-        exists = totals > NEG_INF / 2
-        is_end = tokens == EOS_ID
-
-        # An end counts if it is among the best `beams`.
-        ended = (running & exists & is_end)[:, :beams]
-        ids = _extended(state["ids"], parents[:, :beams], tokens[:, :beams], position)
-        scores = _score(totals[:, :beams], length, self.options)
-        scores = tf.where(ended, scores, NEG_INF)
-        finished_scores, finished_ids, finished_totals = _best_of(
-            tf.concat([state["finished_scores"], scores], axis=1),
-            beams,
-            tf.concat([state["finished_ids"], ids], axis=1),
-            tf.concat([state["finished_totals"], totals[:, :beams]], axis=1),
-        )
-        # The first `beams` extensions that do not end continue, in their order.
-        continues = exists & ~is_end
-        order = tf.cast(continues, tf.float32) * (4.0 * beams) - np.arange(
-            2 * beams, dtype="float32"
-        )
-        _, kept_indices = tf.math.top_k(order, beams)  # --> [batch, beams]
-        running_totals = tf.where(
-            _pick(continues, kept_indices), _pick(totals, kept_indices), NEG_INF
-        )
-        best_totals = tf.reduce_max(running_totals, axis=1)
-        rule, limits = (self.options.length_penalty, self.options.length_normalization), self.limits
-        best_scores = score_of(best_totals, limits[:, 0], *rule)
-        if self.shrinks:  # The price of all words is a monotonous function of their number.
-            prices = [_score(0.0, number, self.options) for number in (length + 1, limits[:, 0])]
-            best_scores += tf.maximum(*prices)
-        best_scores = tf.where(best_totals > NEG_INF / 2, best_scores, NEG_INF)
-        can_win = best_scores > finished_scores[:, self.options.n_best - 1]
-        if self.options.early_stopping:  # The last place of those that ended is empty.
-            can_win &= finished_scores[:, -1] < NEG_INF / 2
+        extensions = self._extend(state, logits, forbidden_logits)  # --> [batch, 2 * beams]
+        finished = self._collect_finished(position, state, extensions)
+        live = self._continue(extensions)  # --> [batch, beams]
+        can_win = self._can_win(live.totals, finished["finished_scores"], length)  # --> [batch]
         # Ended sentences stay as they were.
-        parents = tf.where(
-            running, _pick(parents, kept_indices), np.arange(beams, dtype="int32")[None]
-        )
-        tokens = tf.where(running, _pick(tokens, kept_indices), PAD_ID)
+        unmoved = np.arange(self.options.beam_size, dtype="int32")[None]
+        parents = tf.where(running, live.parents, unmoved)
+        tokens = tf.where(running, live.tokens, PAD_ID)
         return {
             "newest": tokens,
             "running": running & (length < self.limits) & tf.expand_dims(can_win, 1),
             "ids": _extended(state["ids"], parents, tokens, position),
-            "totals": tf.where(running, running_totals, state["totals"]),
+            "live_totals": tf.where(running, live.totals, state["live_totals"]),
+            **finished,
+        }, parents
+
+    def _extend(self, state, logits, forbidden_logits) -> Extensions:
+        """Returns the best extensions of each sentence that have a place, `[batch, 2 * beams]`."""
+        beams = self.options.beam_size
+        best = self._extensions(logits, forbidden_logits, state["live_totals"])
+        has_ended = tf.cast(state["finished_scores"] > NEG_INF / 2, tf.int32)
+        num_finished = tf.reduce_sum(has_ended, axis=1, keepdims=True)
+        num_places = self.ranking.num_places(beams, num_finished)
+        has_place = np.arange(2 * beams, dtype="int32")[None] < num_places
+        return best._replace(totals=tf.where(has_place, best.totals, NEG_INF))
+
+    def _collect_finished(self, position, state, extensions):
+        """Returns the finished hypotheses including new ones, `[batch, beams, …]`."""
+        beams = self.options.beam_size
+        # An end counts if it is among the best `beams`.
+        ends_now = state["running"] & extensions.exist & (extensions.tokens == EOS_ID)
+        tokens, parents, totals = (values[:, :beams] for values in extensions)
+        ids = _extended(state["ids"], parents, tokens, position)
+        scores = self.ranking.score(totals, position + 1)
+        scores = tf.where(ends_now[:, :beams], scores, NEG_INF)
+        finished_scores, finished_ids, finished_totals = _best_of(
+            tf.concat([state["finished_scores"], scores], axis=1),
+            beams,
+            tf.concat([state["finished_ids"], ids], axis=1),
+            tf.concat([state["finished_totals"], totals], axis=1),
+        )
+        return {
             "finished_ids": finished_ids,
             "finished_totals": finished_totals,
             "finished_scores": finished_scores,
-        }, parents
+        }
+
+    def _continue(self, extensions) -> Extensions:
+        """Returns the first extensions that do not end, in their order, `[batch, beams]`."""
+        beams = self.options.beam_size
+        is_live = extensions.exist & (extensions.tokens != EOS_ID)
+        order = tf.cast(is_live, tf.float32) * (4.0 * beams)
+        order -= np.arange(2 * beams, dtype="float32")
+        _, indices = tf.math.top_k(order, beams)  # --> [batch, beams]
+        live = Extensions(*(_pick(values, indices) for values in extensions))
+        return live._replace(totals=tf.where(_pick(is_live, indices), live.totals, NEG_INF))
+
+    def _can_win(self, live_totals, finished_scores, length):
+        """Returns whether a live hypothesis can still become a result, bool `[batch]`."""
+        best = tf.reduce_max(live_totals, axis=1)
+        best_possible = self.ranking.best_possible(best, length + 1, self.limits[:, 0])
+        best_possible = tf.where(best > NEG_INF / 2, best_possible, NEG_INF)
+        can_win = best_possible > finished_scores[:, self.options.n_best - 1]
+        if self.options.early_stopping:  # A place for a finished one is empty.
+            can_win &= finished_scores[:, -1] < NEG_INF / 2
+        return can_win
 
     def _extensions(self, logits, forbidden_logits, totals):
-        """Returns tokens, parents and totals of the `2 · beams` best extensions, best first."""
+        """Returns the `2 · beams` best extensions of each sentence."""
         beams = self.options.beam_size
         # `TOPK_V2` is slow on long rows: it gets only the blocks with the largest maxima.
         blocks = _blocks(logits, beams)  # --> [batch, beams * number, size]
@@ -364,21 +373,21 @@ class LiteRTBeam:
         values, indices = tf.math.top_k(values, 2 * beams)  # --> [batch, 2 * beams]
         block_indices = _pick(block_indices, indices // size)
         tokens = block_indices % number * size + indices % size
-        return tokens, block_indices // number, tf.maximum(values, NEG_INF)
+        return Extensions(tokens, block_indices // number, tf.maximum(values, NEG_INF))
 
     def result(self, state):
         beams, count = self.options.beam_size, self.options.n_best
         lengths = tf.reduce_sum(tf.cast(state["ids"] != PAD_ID, tf.int32), axis=2)
-        scores = _score(state["totals"], lengths, self.options)
-        scores = tf.where(state["totals"] > NEG_INF / 2, scores, NEG_INF)
-        scores, ids, totals, lengths = _best_of(
-            scores, beams, state["ids"], state["totals"], lengths
-        )
-        # Finished hypotheses first, then unfinished ones, then empty places.
-        behind = tf.zeros_like(scores) + NEG_INF / 2
-        if self.shrinks:  # At the limit both are ranked together.
-            behind = tf.where(lengths >= self.limits, scores, behind)
-        _, order = tf.math.top_k(tf.concat([state["finished_scores"], behind], axis=1), count)
+        live_totals = state["live_totals"]
+        scores = self.ranking.score(live_totals, lengths)
+        scores = tf.where(live_totals > NEG_INF / 2, scores, NEG_INF)
+        scores, ids, totals, lengths = _best_of(scores, beams, state["ids"], live_totals, lengths)
+        # Finished hypotheses first, then live ones, then empty places; except where the limit is an
+        # end.
+        ends = self.ranking.ends_at_limit & (lengths >= self.limits)
+        rank = tf.where(ends, scores, NEG_INF / 2)
+        rank = tf.concat([state["finished_scores"], rank], axis=1)  # --> [batch, 2 * beams]
+        _, order = tf.math.top_k(rank, count)
         scores = _pick(tf.concat([state["finished_scores"], scores], axis=1), order)
         exists = scores > NEG_INF / 2
         ids = _pick(tf.concat([state["finished_ids"], ids], axis=1), order)
@@ -388,11 +397,6 @@ class LiteRTBeam:
             "score": tf.where(exists, scores, -np.inf),
             "log_probability": tf.where(exists, totals, 0.0),
         }
-
-
-def _score(totals, lengths, options):
-    names = "length_penalty", "length_normalization", "word_penalty"
-    return score_of(totals, lengths, *(getattr(options, name) for name in names))
 
 
 def _blocks(logits, rows):
@@ -428,8 +432,3 @@ def _log_sum(logits, forbidden_logits, largest):
         tf.exp(tf.minimum(forbidden_logits - largest, 80.0)), axis=-1, keepdims=True
     )
     return largest + tf.math.log(allowed_sum + forbidden_logits)
-
-
-def write(values, new, start):
-    """Returns `values` with `new` written from `start` on."""
-    return xla.dynamic_update_slice(values, new, tf.stack(list(start)))

@@ -1,10 +1,10 @@
 """Batches of any size inside a TensorFlow graph: sorted, divided, padded to few shapes."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from keras_transformer.engine.inputs import batch_rows
+from keras_transformer.engine.inputs import batch_rows, length_buckets
 from keras_transformer.ids import PAD_ID
 from keras_transformer.text.graph import SPACES
 
@@ -43,9 +43,35 @@ def longest_first(selected, lengths):
     return tf.gather(indices, order)
 
 
-def largest_chunk(engine: Any, beam_size: int) -> int:
-    """Returns the maximum number of rows of a chunk, the same for calls of any size."""
-    return batch_rows(_TEXTS_PER_CALL, engine.model.config.model_dim, beam_size)
+class ChunkShapes(NamedTuple):
+    """Shapes that chunks are padded to; XLA compiles a function for each shape.
+
+    They bound the memory of a large request, and the number of compiled functions.
+    """
+
+    rows: list[int]
+    source_lengths: list[int]
+    target_lengths: list[int]
+
+    @classmethod
+    def of(cls, engine: Any, beam_size: int) -> "ChunkShapes":
+        """Returns the shapes of an engine's model, the same for calls of any size."""
+        largest = batch_rows(_TEXTS_PER_CALL, engine.model.config.model_dim, beam_size)
+        lengths = map(length_buckets, (engine.max_source_length, engine.max_target_length))
+        return cls(chunk_rows(largest), *lengths)
+
+    @property
+    def largest(self) -> int:
+        """Maximum number of rows of a chunk."""
+        return self.rows[-1]
+
+    def pad_sources(self, ids, indices):
+        """Calls `pad_ids` for ragged source ids."""
+        return pad_ids(ids, indices, self.rows, self.source_lengths)
+
+    def pad_targets(self, ids, indices):
+        """Calls `pad_ids` for ragged target ids."""
+        return pad_ids(ids, indices, self.rows, self.target_lengths)
 
 
 def chunk_rows(largest: int) -> list[int]:
@@ -59,7 +85,7 @@ def in_chunks(indices, call, results, size: int):
     Without rows it makes no call, because XLA fails on an empty batch.
 
     Args:
-        places: Int64 `(rows,)`, indices of the rows in the batch, in the order of the calls.
+        indices: Int64 `(rows,)`, of the rows in the batch, in the order of the calls.
         call: Function from the indices of a chunk to a dict of tensors with one row per index.
         results: Dict of tensors `(batch, …)` that these rows are written into.
         size: Maximum number of rows of a chunk.

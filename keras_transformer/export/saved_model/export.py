@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.engine.engine import search_of
-from keras_transformer.engine.inputs import length_buckets
+from keras_transformer.decoding.options import exported_search_options
 from keras_transformer.engine.saved_model import (
     IDS,
     graph_in,
@@ -17,7 +16,7 @@ from keras_transformer.engine.saved_model import (
     operations_of,
     read_translations,
 )
-from keras_transformer.errors import InputError, VerificationError
+from keras_transformer.errors import InputError, VerificationError, writing
 from keras_transformer.export.child_process import KERAS, ChildProcess
 from keras_transformer.export.exporter import (
     Exporter,
@@ -28,7 +27,6 @@ from keras_transformer.export.exporter import (
 )
 from keras_transformer.export.options import SIGNATURES, SavedModelOptions
 from keras_transformer.export.verification import TOLERANCES, verify
-from keras_transformer.files import writing
 
 _MEANINGS = {
     "serving_default": "the best translation by beam search, and its score",
@@ -72,27 +70,17 @@ class SavedModelExporter(Exporter):
         return {**vars(options), "signatures": names}
 
     def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
-        from keras_transformer.export.saved_model.batches import chunk_rows, largest_chunk
-        from keras_transformer.export.saved_model.signatures import Signatures
+        from keras_transformer.export.saved_model.signatures import LabelSignatures, Signatures
 
         search = {name: value for name, value in options.items() if name != "signatures"}
+        signatures: Signatures | LabelSignatures
         if engine.labels is None:
             signatures = Signatures(engine, search)
         else:
-            from keras_transformer.export.saved_model.signatures import LabelSignature
-
-            signatures = LabelSignature(engine)
-        # Bounds the memory of a large request, and the number of functions that XLA compiles.
-        largest = largest_chunk(engine, search.get("beam_size", 1))
-        rows = chunk_rows(largest)
-        signature_fields = _save(engine, folder, signatures, options["signatures"], rows)
-        # XLA compiles a function for each pair of rows and length, when the pair first occurs.
-        shapes = {
-            "rows": rows,
-            "source_lengths": length_buckets(engine.max_source_length),
-            "target_lengths": length_buckets(engine.max_target_length),
-        }
-        chunk_fields = {"n_best": 1, "largest_chunk": largest, "shapes": shapes}
+            signatures = LabelSignatures(engine)
+        shapes = signatures.shapes
+        signature_fields = _save(engine, folder, signatures, options["signatures"])
+        chunk_fields = {"n_best": 1, "largest_chunk": shapes.largest, "shapes": shapes._asdict()}
         return {**search, **chunk_fields, **signature_fields}
 
     def verify(
@@ -105,7 +93,7 @@ class SavedModelExporter(Exporter):
         tolerance = TOLERANCES["none" if dtype == "float32" else "bfloat16"]
         options = {}  # of a classifier
         if engine.labels is None:
-            options = search_of(manifest)
+            options = exported_search_options(manifest)
             options["alignment"] = "align" in manifest["signatures"]
         with ChildProcess(
             "saved_model", hidden, folder=os.fspath(folder), library=operations_library()
@@ -149,8 +137,8 @@ def trackable_variables(model):
     return [variable.value for variable in model.variables]
 
 
-def _save(engine, folder, signatures, names, rows):
-    """Writes a SavedModel of some `Signatures`; returns the manifest's fields about it."""
+def _save(engine, folder, signatures, names):
+    """Writes a SavedModel of some signatures; returns the manifest's fields about it."""
     import tensorflow as tf
 
     from keras_transformer.export.saved_model.warmup import write_warmup
@@ -164,7 +152,8 @@ def _save(engine, folder, signatures, names, rows):
             tf.saved_model.save(module, os.fspath(folder), functions)
         if "serving_ids" in functions:
             _save_ids(engine, folder, module, functions["serving_ids"])
-    return {**_operations(folder, functions), "warmup": write_warmup(folder, engine, names, rows)}
+    warmup = write_warmup(folder, engine, names, signatures.shapes.rows)
+    return {**_operations(folder, functions), "warmup": warmup}
 
 
 @contextlib.contextmanager
@@ -234,7 +223,7 @@ def _signature(function, custom_ops):
             for name, spec in sorted(specs.items())
         }
 
-    inputs = {spec.name: spec for spec in function.structured_input_signature[0]}
+    _, inputs = function.structured_input_signature
     return {
         "inputs": described(inputs),
         "outputs": described(function.structured_outputs),

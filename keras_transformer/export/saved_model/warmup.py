@@ -8,10 +8,11 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from keras_transformer.decoding.options import FILTERS, DecodingOptions
 from keras_transformer.engine.inputs import length_buckets, pad
 from keras_transformer.engine.model_engine import ModelEngine
 from keras_transformer.engine.run_folder import SENTENCES
-from keras_transformer.files import writing
+from keras_transformer.errors import writing
 
 WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
 
@@ -80,6 +81,7 @@ def signature_inputs(signature: str, texts: list[str], tokenizer) -> dict[str, l
         # Any text can be the target of a source.
         return {"source": texts, "target": [" ".join(text.split()[::-1]) for text in texts]}
     if signature == "sample":
-        options = {name: [value] * len(texts) for name, value in SAMPLING.items()}
-        return {"text": texts, "seed": [7919 * i for i in range(len(texts))], **options}
+        filters = {name: getattr(DecodingOptions, name) for name in FILTERS} | SAMPLING
+        inputs = {name: [value] * len(texts) for name, value in filters.items()}
+        return {"text": texts, "seed": [7919 * i for i in range(len(texts))], **inputs}
     return {"text": texts}

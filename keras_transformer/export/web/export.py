@@ -23,7 +23,8 @@ from keras_transformer.export.litert.export import (
 from keras_transformer.export.litert.file import convert, join, traced
 from keras_transformer.export.options import WebOptions
 from keras_transformer.export.tokenizer_json import write_all_tokenizers
-from keras_transformer.files import file_digests, write_whole
+from keras_transformer.files import write_whole
+from keras_transformer.reading import file_digests
 
 SOURCE_LENGTHS = (32, 96)
 """Numbers of source tokens that signatures are made for by default.
@@ -135,7 +136,7 @@ def _model(engine, options):
     """Returns the model's file, and target lengths of `align` by source length."""
     import tensorflow as tf
 
-    from keras_transformer.export.litert.model import LiteRTAlignment
+    from keras_transformer.export.litert.alignment import LiteRTAlignment
 
     longest, lengths = engine.max_target_length, options["source_lengths"]
     search = search_options(engine, options)

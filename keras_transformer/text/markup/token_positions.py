@@ -65,14 +65,14 @@ def _characters(tokens):
                 add(text, first_byte, position)
                 first_byte = position + 1
             continue
-        if rest := decoder.decode(b"", final=True):
-            add(rest, first_byte, position - 1)
+        if ending := decoder.decode(b"", final=True):
+            add(ending, first_byte, position - 1)
         first_byte = position + 1
         is_unknown = token == "<unk>"
         text = _UNKNOWN if is_unknown else fold(token.replace(SPACE, " ")).text.lower()
         add(text, position, position)
-    if rest := decoder.decode(b"", final=True):
-        add(rest, first_byte, len(tokens) - 1)
+    if ending := decoder.decode(b"", final=True):
+        add(ending, first_byte, len(tokens) - 1)
     return "".join(characters), owners
 
 

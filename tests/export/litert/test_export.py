@@ -1,5 +1,4 @@
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -7,7 +6,6 @@ from small_corpus import recipe_values
 
 from keras_transformer import Tokenizer, Translator
 from keras_transformer.cli.main import run
-from keras_transformer.engine import LiteRTEngine
 from keras_transformer.engine.run_folder import save_model
 from keras_transformer.errors import InputError
 from keras_transformer.export import export_litert
@@ -98,17 +96,3 @@ def test_the_command_makes_int8_files_that_the_translator_reads(
     received = Translator.load(tmp_path / "new").translate(texts[:32])
     same = sum(a.text == b.text for a, b in zip(live, received, strict=True))
     assert same > 16
-
-
-def test_a_folder_of_version_0_2_is_its_file_of_ids(litert_report, engine, tmp_path):
-    """0.2 named the file of ids `model_ids.tflite`, and had another file that took text."""
-    folder = shutil.copytree(litert_report.folder, tmp_path / "old")
-    (folder / "model.tflite").rename(folder / "model_ids.tflite")
-    (folder / "model.tflite").write_bytes(b"a file that takes text")
-    manifest = json.loads((folder / "export.json").read_text())
-    manifest["files"]["model_ids.tflite"] = manifest["files"].pop("model.tflite")
-    (folder / "export.json").write_text(json.dumps(manifest))
-    exported = LiteRTEngine(folder, threads=1)
-    (translation,) = exported.translate(word for word in ["two dogs"])
-    assert exported.max_source_length == 13
-    assert translation.ids == engine.translate(["two dogs"], 3, 0.8)[0].ids

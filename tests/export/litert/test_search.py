@@ -8,7 +8,8 @@ from naive_search import BOS, EOS, PAD, UNK, marian_beam, naive_beam, naive_gree
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding import DecodingOptions
 from keras_transformer.decoding.search import score_targets, search
-from keras_transformer.export.litert.model import HIDDEN, LiteRTAlignment
+from keras_transformer.export.litert.alignment import LiteRTAlignment
+from keras_transformer.export.litert.model import HIDDEN
 from keras_transformer.export.litert.search import LiteRTBeam, LiteRTGreedy, LiteRTSearch
 
 pytestmark = pytest.mark.tensorflow

@@ -20,7 +20,7 @@ def test_no_perplexity_is_given_of_references_that_the_export_would_cut(
     exported, tokenizer, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(Translator, "load", lambda path: Translator(exported))
-    pairs, options = tmp_path / "pairs.tsv", {"of_references": True}
+    pairs, options = tmp_path / "pairs.tsv", {"perplexity": True}
     pairs.write_text("a man\tthe girl\na girl\ta man #\n", encoding="utf-8")
     assert evaluate_model("any", pairs, **options)["unknown_word_share"] == 0.2
     assert len(tokenizer.tokenize("two dogs " * 9, add_eos=True)) > exported.max_target_length == 17

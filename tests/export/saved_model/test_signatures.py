@@ -240,7 +240,7 @@ def continuing(tokenizer):
 def test_searches_of_a_language_model_say_what_follows_the_text(continuing, texts):
     chosen = [texts[7], " ", texts[3]]
     beam = Signatures(continuing, {"beam_size": 2, "length_penalty": 0.8}).concrete("beam")
-    result = {name: tensor.numpy() for name, tensor in beam(tf.constant(chosen)).items()}
+    result = {name: tensor.numpy() for name, tensor in beam(text=tf.constant(chosen)).items()}
     expected = continuing.translate(chosen, beam_size=2, n_best=2, length_penalty=0.8)
     names = ("score", "log_probability", "continuation_log_probability", "continuation_length")
     for row in (0, 2):
@@ -256,7 +256,7 @@ def test_searches_of_a_language_model_say_what_follows_the_text(continuing, text
 def test_a_language_models_target_is_scored_after_its_source_and_cut_with_it(continuing, texts):
     sources, targets = [texts[7], "", texts[3], TOO_LONG], [texts[2], texts[6], "", TOO_LONG]
     score = Signatures(continuing, {"length_penalty": 0.8}).concrete("score")
-    result = score(tf.constant(sources), tf.constant(targets))
+    result = score(source=tf.constant(sources), target=tf.constant(targets))
     tokenize = continuing.source_tokenizer.tokenize
     ids = [tokenize(side, add_eos=True) for side in (sources, targets)]
     # Twelve tokens of the source, four of the target and the end: the most of a text.

@@ -1,6 +1,7 @@
-"""Imports Keras, TensorFlow and LiteRT without the lines that their C++ code writes to stderr.
+"""Imports a package's names at their first use, and Keras, TensorFlow and LiteRT quietly.
 
-`TF_CPP_MIN_LOG_LEVEL=0` in the environment, or `--verbose` of a command, shows these lines.
+The C++ code of these packages writes lines to stderr while it is imported. The environment variable
+`TF_CPP_MIN_LOG_LEVEL=0`, or `--verbose` of a command, shows these lines.
 """
 
 import contextlib
@@ -11,13 +12,35 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
+from typing import Any
 
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 """Environment variable with the lowest level of TensorFlow's messages to show."""
 
 _lock = threading.RLock()  # All threads share stderr.
+
+
+def lazy_names(
+    package: str, modules: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Makes the `__getattr__` and the `__dir__` of a package.
+
+    Args:
+        package: `__name__` of the package.
+        modules: Module within the package of each name.
+    """
+
+    def import_name(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{package}.{modules[name]}"), name)
+
+    def list_names() -> list[str]:
+        return [*vars(sys.modules[package]), *modules]
+
+    return import_name, list_names
 
 
 def silence_tensorflow() -> bool:

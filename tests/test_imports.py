@@ -7,8 +7,8 @@ import types
 
 import pytest
 
-from keras_transformer import quiet
-from keras_transformer.quiet import LEVEL, stderr_kept_back
+from keras_transformer import imports
+from keras_transformer.imports import LEVEL, stderr_kept_back
 
 
 def write(text):
@@ -51,11 +51,11 @@ def test_a_gpu_is_unusable_if_tensorflow_does_not_list_it_and_nobody_has_hidden_
 ):
     config = types.SimpleNamespace(list_physical_devices=lambda kind: used)
     monkeypatch.setitem(sys.modules, "tensorflow", types.SimpleNamespace(config=config))
-    monkeypatch.setattr(quiet.glob, "glob", lambda pattern: devices)
+    monkeypatch.setattr(imports.glob, "glob", lambda pattern: devices)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert quiet._has_unusable_gpu() is is_unusable
+    assert imports._has_unusable_gpu() is is_unusable
 
 
 PROGRAM = """

@@ -1,0 +1,128 @@
+"""Plan of the batches of each epoch: which pairs go into which batch, and with which noise."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from keras_transformer.data.batching import (
+    check_shapes,
+    choose_shapes,
+    draw_epoch,
+    plan_batches,
+)
+from keras_transformer.data.noise import PairNoise
+from keras_transformer.data.pairs import EncodedPairs, offsets_of
+from keras_transformer.options import check
+
+
+class PlannedBatch(NamedTuple):
+    """A batch before its ids are read.
+
+    Attributes:
+        shape: Index of the shape.
+        rows: Indices of the pairs, at most as many as the shape has rows.
+        noise: Kind of noise of each pair, 0 for none; None if no pair has noise.
+    """
+
+    shape: int
+    rows: np.ndarray
+    noise: np.ndarray | None = None
+
+
+_EMPTY = PlannedBatch(0, np.zeros(0, np.int64))
+
+
+class BatchPlan:
+    """Shapes of batches, and the pairs of each batch of each epoch.
+
+    Args:
+        pairs: Tokenized pairs.
+        **options: See `ParallelDataset`.
+
+    Attributes:
+        shapes: List of `(batch, length)`, from short to long.
+        steps_per_epoch: Number of batches per epoch, the same for every epoch.
+        positions: Number of positions of all batches of an epoch, on one side.
+        real_tokens: Numbers of source ids and of `target_out` ids of an epoch, without padding.
+    """
+
+    def __init__(
+        self,
+        pairs: EncodedPairs,
+        *,
+        batch_tokens: int,
+        max_shapes: int,
+        shuffle: bool,
+        seed: int,
+        shapes: Sequence[tuple[int, int]] | None,
+        accumulation_steps: int,
+        rates: Sequence[float] | None,
+        noise: PairNoise | None,
+        max_length: int | None,
+    ):
+        check("seed", seed, "an integer of at least 0", int, 0)
+        self._pairs, self._shuffle, self._seed = pairs, shuffle, seed
+        self._rates, self._noise = rates, noise
+        self._lengths = pairs.lengths
+        stretches, longest = ([], 0) if noise is None else noise.stretches(pairs)
+        if shapes is None:
+            lengths = self._lengths
+            # If all pairs are short, noisy pairs would not fit into the shapes.
+            limit = batch_tokens if max_length is None else min(batch_tokens, max_length)
+            if (noisy_length := min(longest, limit)) > np.max(lengths, initial=0):
+                lengths = np.append(lengths, noisy_length)
+            shapes = choose_shapes(lengths, batch_tokens, max_shapes)
+        self.shapes = check_shapes(shapes, self._lengths)
+        # Noise lengthens texts, so noisy pairs go into longer shapes, up to the last shape.
+        edges = np.array([length for _, length in self.shapes])
+        longer = [np.minimum(np.ceil(edges * factor), edges[-1]) for factor in (1.0, *stretches)]
+        self._edges = np.array(longer, np.int32)  # --> [kinds, shapes]
+        # These numbers do not depend on the order.
+        batches = self._batches(0, None)
+        self.steps_per_epoch = -(-len(batches) // accumulation_steps) * accumulation_steps
+        self.positions = sum(size * length for size, length in self.step_shapes(batches))
+        rows = slice(None) if rates is None else np.concatenate([batch.rows for batch in batches])
+        sides = pairs.source_lengths, pairs.target_lengths + 1
+        self.real_tokens = tuple(int(np.sum(lengths[rows])) for lengths in sides)
+
+    def step_shapes(self, batches: list[PlannedBatch]) -> list[tuple[int, int]]:
+        """Returns the shape of each of some batches."""
+        return [self.shapes[batch.shape] for batch in batches]
+
+    def batches(self, epoch: int) -> list[PlannedBatch]:
+        """Returns the batches of an epoch, a number from 0, with empty batches at the end."""
+        rng = np.random.default_rng((self._seed, epoch)) if self._shuffle else None
+        batches = self._batches(epoch, rng)
+        return batches + [_EMPTY] * (self.steps_per_epoch - len(batches))
+
+    def _batches(self, epoch, rng):
+        if self._rates is None and self._noise is None:
+            return [PlannedBatch(*batch) for batch in plan_batches(self._lengths, self.shapes, rng)]
+        buckets = np.searchsorted(self._edges[0], self._lengths).astype(np.uint16)
+        sizes = list(self._pairs.corpora.values())
+        rates = [1.0] * len(sizes) if self._rates is None else self._rates
+        shares = () if self._noise is None else self._noise.shares
+        order, kinds = draw_epoch(buckets, sizes, rates, self._seed, epoch, shares)
+        batches = plan_batches(self._edges[kinds, buckets[order]], self.shapes, rng)
+        return [PlannedBatch(shape, order[rows], kinds[rows]) for shape, rows in batches]
+
+    def read(self, batch: PlannedBatch, epoch: int) -> tuple[EncodedPairs, np.ndarray]:
+        """Returns pairs and the rows of a batch in them; with noise these are new pairs."""
+        if self._noise is None or batch.noise is None or not batch.noise.any():
+            return self._pairs, batch.rows
+        _, length = self.shapes[batch.shape]
+        sources, targets = [], []
+        for row, kind in zip(batch.rows.tolist(), batch.noise.tolist(), strict=True):
+            pair = source, target = self._pairs.source(row), self._pairs.target(row)
+            if kind:
+                rng = np.random.default_rng((self._seed, epoch, row))
+                source, target = self._noise.change(kind, source, target, rng)
+                if max(len(source), len(target) + 1) > length:
+                    source, target = pair
+            sources.append(source)
+            targets.append(target)
+        flat_sources, flat_targets = np.concatenate(sources), np.concatenate(targets)
+        offsets = offsets_of(list(map(len, sources))), offsets_of(list(map(len, targets)))
+        pairs = EncodedPairs(flat_sources, offsets[0], flat_targets, offsets[1])
+        return pairs, np.arange(len(batch.rows))

@@ -1,0 +1,269 @@
+"""Reads files strictly: lines of texts, plain or compressed, and files of models.
+
+A wrong byte in a text raises an error with a line number, and so does a truncated compressed file.
+"""
+
+import codecs
+import contextlib
+import gzip
+import hashlib
+import io
+import os
+import re
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from keras_transformer.errors import InputError, first_line, require
+
+COMPRESSED = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2", ".zst": "Zstandard"}
+"""Formats of compressed files by the endings of their names."""
+_BLOCK = 1 << 14  # bytes of a compressed file that are read at once
+_MAX_WINDOW = 1 << 31  # of Zstandard's format, as `zstd --ultra --long=31` writes it
+_POINTER = b"version https://git-lfs.github.com/spec/"
+
+
+def iterate_lines(
+    path: str | os.PathLike, may_be_empty: bool = False, errors: str = "strict"
+) -> Iterator[str]:
+    """Yields the lines of a UTF-8 file, at least one, without their line ends, in constant memory.
+
+    Lines end only at `"\\n"` or `"\\r\\n"`. Other separators of Unicode (U+2028, a form feed, ...)
+    do not end a line, because splitting there would shift one file of an aligned pair against the
+    other. A byte order mark at the start is removed.
+
+    Args:
+        path: Path of a plain file, or of a compressed file whose name has an ending of
+            `COMPRESSED`; `.zst` needs the extra `zstd`.
+        may_be_empty: Whether a file may have no lines.
+        errors: What to do about bytes that are not UTF-8, as in `bytes.decode`.
+
+    Raises:
+        InputError: The file is missing, unreadable, empty, not compressed despite its name, or
+            not UTF-8; the message names the line of the first wrong byte.
+    """
+    path, number = os.fspath(path), 0
+    if os.path.isdir(path):
+        raise InputError(f"{path}: expected a text file. Received: a directory.")
+    try:
+        with _opened(path) as file:
+            for number, line in enumerate(file, 1):
+                if number == 1 and line == codecs.BOM_UTF8:
+                    number = 0
+                    break
+                yield decode_line(line, number, path, errors)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; expected UTF-8 text.") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
+    if not number and not may_be_empty:
+        raise InputError(f"{path}: the file is empty; expected one sentence per line.")
+
+
+@contextlib.contextmanager
+def _opened(path):
+    """Opens a file, which may be compressed; raises `InputError` if its compression is damaged."""
+    ending = os.path.splitext(path)[1]
+    if ending not in COMPRESSED:
+        with open(path, "rb") as file:
+            yield file
+        return
+    file, damage = _decompressed(path, ending)
+    try:
+        with file:
+            yield file
+    except (OSError, EOFError, damage) as error:
+        # EOFError means a truncated file. The system's own errors have a number.
+        if getattr(error, "errno", None) is not None:
+            raise
+        rule = f"expected a whole {COMPRESSED[ending]} file"
+        raise InputError(f"{path}: {rule}. Received: {error}") from None
+
+
+def _decompressed(path, ending):
+    """Returns the content of a compressed file as an open file, and the error for a damaged file.
+
+    Modules are imported late, because a build of Python may lack some of them.
+    """
+    if ending == ".gz":
+        return gzip.open(path, "rb"), zlib.error
+    if ending == ".xz":
+        import lzma
+
+        return lzma.open(path, "rb"), lzma.LZMAError
+    if ending == ".bz2":
+        import bz2
+
+        return bz2.open(path, "rb"), EOFError
+    zstandard = require("zstandard", f"Zstandard, for {path},", "zstd")
+    return io.BufferedReader(_ZstandardFile(path, zstandard)), zstandard.ZstdError
+
+
+class _ZstandardFile(io.RawIOBase):
+    """The content of a Zstandard file. The package's own file does not notice a truncated end."""
+
+    def __init__(self, path, zstandard):
+        self._file = open(path, "rb")
+        self._decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
+        self._blocks, self._content = filter(None, self._decompressed_blocks()), memoryview(b"")
+
+    def _decompressed_blocks(self):
+        frame = None  # A file may have several frames.
+        while block := self._file.read(_BLOCK):
+            while block:
+                if frame is None or frame.eof:
+                    frame = self._decompressor.decompressobj()
+                yield frame.decompress(block)
+                block = frame.unused_data
+        if frame is not None and not frame.eof:
+            raise EOFError("a frame ends before its end marker")
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        content = self._content or memoryview(next(self._blocks, b""))
+        size = min(len(buffer), len(content))
+        buffer[:size], self._content = content[:size], content[size:]
+        return size
+
+    def close(self):
+        self._file.close()
+        super().close()
+
+
+def without_compression(name: str) -> str:
+    """Returns the name or path of a file without the ending of a compressed file."""
+    stem, ending = os.path.splitext(name)
+    return stem if ending in COMPRESSED else name
+
+
+def decode_line(line: bytes, number: int, name: str | os.PathLike, errors: str = "strict") -> str:
+    """Decodes a line without its line end, and without a byte order mark in the first line.
+
+    Raises `InputError` for bytes that are not UTF-8; the message names the file, the line (from 1)
+    and the place.
+    """
+    try:
+        text = line.decode("utf-8", errors)
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{os.fspath(name)}, line {number}: expected UTF-8 text. "
+            f"Received: byte 0x{line[error.start]:02x} at column {error.start + 1}."
+        ) from None
+    text = text.removeprefix("\ufeff") if number == 1 else text
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+def expanded_path(path: str) -> str:
+    """Returns a path with `~`, `~user`, `$NAME` and `${NAME}` replaced, as a shell does it.
+
+    A name that the environment lacks stays as it is.
+    """
+    return os.path.expanduser(os.path.expandvars(path))
+
+
+def check_file(path: str | os.PathLike) -> None:
+    """Raises `InputError` for a file of a model that is missing, unreadable or a Git LFS pointer.
+
+    A folder that was cloned without Git LFS has a pointer, a text of three lines, in the place of
+    each large file.
+    """
+    path = os.fspath(path)
+    if os.path.isdir(path):
+        raise InputError(f"{path}: expected a file. Received: a directory.")
+    try:
+        with open(path, "rb") as file:
+            is_pointer = file.read(len(_POINTER)) == _POINTER
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(f"{path}: no such file.") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
+    if is_pointer:
+        rule = "expected the file itself. Received: a Git LFS pointer to it"
+        raise InputError(f"{path}: {rule}. Run `git lfs pull` there, or download the file.")
+
+
+def read_checked(path: str | os.PathLike) -> bytes:
+    """Returns the content of a file of a model; raises the errors of `check_file`."""
+    check_file(path)
+    return Path(path).read_bytes()
+
+
+def read_arrays(path: str | os.PathLike) -> dict[str, Any]:
+    """Reads the arrays of an npz file by their names; raises `InputError` for any other file."""
+    import numpy as np
+
+    check_file(path)
+    rule = f"{os.fspath(path)}: expected a whole npz file of numbers"
+    if not zipfile.is_zipfile(path):
+        raise InputError(f"{rule}. Received: another file, or half of one.")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    # NumPy and zipfile raise many kinds. NumPy's text about a pickle would lead astray.
+    except Exception as error:
+        reason = "a pickle" if "pickle" in str(error) else f"{first_line(error):.200}"
+        raise InputError(f"{rule}. Received: {reason}.") from None
+
+
+def decode_text(content: bytes, name: str | os.PathLike) -> str:
+    """Decodes the lines of a UTF-8 file as `decode_line` does, with "\\n" between them."""
+    lines = enumerate(content.split(b"\n"), 1)
+    return "\n".join(decode_line(line, number, name) for number, line in lines)
+
+
+def file_digests(
+    folder: str | os.PathLike, files: Iterable[str | os.PathLike] | None = None
+) -> dict[str, str]:
+    """Computes SHA-256 checksums of files in a folder, by default all, by their relative paths.
+
+    Paths have `/` between names. A file with several names (hard links) is read once.
+    """
+    folder, digests_by_inode, digests = Path(folder), {}, {}
+    for path in sorted(folder.rglob("*") if files is None else map(Path, files)):
+        if path.is_file():
+            status = path.stat()
+            inode = status.st_dev, status.st_ino
+            if inode not in digests_by_inode:
+                with open(path, "rb") as file:
+                    digests_by_inode[inode] = hashlib.file_digest(file, "sha256").hexdigest()
+            digests[path.relative_to(folder).as_posix()] = digests_by_inode[inode]
+    return digests
+
+
+def digest_of(folder: str | os.PathLike, files: Iterable[str | os.PathLike] | None = None) -> str:
+    """Computes a SHA-256 checksum of the names and contents of a folder's files."""
+    digest = hashlib.sha256()
+    for name, content in file_digests(folder, files).items():
+        digest.update(name.encode("utf-8", "surrogateescape") + b"\0" + bytes.fromhex(content))
+    return digest.hexdigest()
+
+
+def read_lines(path: str | os.PathLike) -> list[str]:
+    """Returns all lines of a file; see `iterate_lines`."""
+    return list(iterate_lines(path))
+
+
+def one_line(text: str) -> str:
+    """Returns a text without line breaks, so that lines stay aligned."""
+    return " ".join(text.splitlines())
+
+
+_ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
+
+
+def escape_field(text: str) -> str:
+    r"""Returns a text as a field of a TSV file, without tabs and line breaks.
+
+    A backslash, a tab, a line feed and a carriage return become `\\`, `\t`, `\n` and `\r`.
+    """
+    return "".join(_ESCAPES.get(character, character) for character in text)
+
+
+def unescape_field(field: str) -> str:
+    """Returns the text of a field that `escape_field` wrote."""
+    texts = {escape: text for text, escape in _ESCAPES.items()}
+    return re.sub(r"\\[\\tnr]", lambda match: texts[match[0]], field)

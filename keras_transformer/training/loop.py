@@ -1,0 +1,128 @@
+"""The training loop: the steps of a run in order, `model.fit`, and its callbacks."""
+
+import contextlib
+import os
+import sys
+
+import keras
+
+from keras_transformer.errors import is_terminal, show
+from keras_transformer.training import callbacks as run_callbacks
+from keras_transformer.training.evaluate import check_tokenizer
+from keras_transformer.training.hosts import SINGLE_HOST, Host
+from keras_transformer.training.recipe import Recipe
+from keras_transformer.training.run import Run, for_fit
+from keras_transformer.training.run_folder import MidEpochState, RunFolder
+from keras_transformer.training.tensorboard import TensorBoard, check_plots
+
+
+def train(
+    recipe: Recipe,
+    output: str | os.PathLike,
+    resume: bool = False,
+    overwrite: bool = False,
+    recipe_file: str | os.PathLike | None = None,
+    host: Host = SINGLE_HOST,
+) -> RunFolder:
+    """Trains the model of a recipe.
+
+    Nothing is written before the data, the recipe and the vocabulary have passed their checks.
+
+    Args:
+        recipe: Recipe of the run.
+        output: The run folder to make.
+        resume: Whether to continue from the last complete checkpoint of `output`, with its
+            tokenizers, optimizer, schedule and epoch. Without a checkpoint the run starts again,
+            also in an empty folder. An interrupted run and its continuation give the same
+            weights, history and metrics as an uninterrupted run.
+        overwrite: Whether an existing run is replaced, if its folder holds nothing else.
+        recipe_file: Path of the file of `recipe`, which is not overwritten.
+        host: This host, of `join_hosts`. The first host writes `output`; to resume, all hosts must
+            see it.
+
+    Returns:
+        The `RunFolder`; on other hosts than the first, a temporary folder.
+
+    Raises:
+        InputError: A file, a size or the folder is invalid, or another process writes to the
+            folder.
+        TrainingError: The loss is NaN or infinite; the last good checkpoint and the best model
+            remain. Or another host has ended.
+    """
+    if recipe.training.attention_images:
+        check_plots()
+    check_tokenizer(recipe.data.bleu_tokenizer)
+    recipe.check_files()
+    with host.convert_peer_errors():
+        folder = RunFolder(host.folder(output, resume))
+        with folder.owned().locked():
+            run = Run(recipe, folder, host)
+            # A process that was killed before the run was made leaves an empty folder empty.
+            is_empty = folder.path.is_dir() and not any(folder.path.iterdir())
+            if resume and not is_empty:
+                run.resume()
+            else:
+                run.prepare(overwrite, recipe_file)
+            run.begin()
+            fit(run)
+            run.average()
+            run.finish()
+            return folder
+
+
+def fit(run: Run) -> None:
+    """Trains to the last epoch or until early stopping; first completes a started epoch."""
+    start, epochs = run.start, run.recipe.training.epochs
+    if run.is_resumed and not start.step and run.is_over():
+        reason = f"{start.epoch} of {epochs} epochs are trained"
+        if run.has_stopped():
+            reason += " and `training.early_stopping_patience` is over"
+        show(
+            f"{run.folder.path}: nothing was left to train: {reason}. To train longer, give "
+            "a larger number: --set training.epochs=N"
+        )
+    if start.step:
+        _fit_until(run, start.epoch + 1)
+        run.start = MidEpochState(start.epoch + 1)
+    _fit_until(run, epochs)
+
+
+def _fit_until(run, epochs):
+    if run.is_over():
+        return
+    # Keras draws its progress bar on stdout, which is for results.
+    with contextlib.redirect_stdout(sys.stderr):
+        run.model.fit(
+            for_fit(run.datasets["train"], run.start.step),
+            validation_data=for_fit(run.datasets["validation"]),
+            epochs=epochs,
+            initial_epoch=run.start.epoch,
+            shuffle=False,  # `ParallelDataset` shuffles
+            verbose=int(is_terminal(sys.stderr)),
+            callbacks=callbacks_of(run),
+        )
+
+
+def callbacks_of(run: Run) -> list[keras.callbacks.Callback]:
+    """Returns the callbacks of the next `fit`, in the order in which an epoch needs them."""
+    training, has_bar = run.recipe.training, is_terminal(sys.stderr)
+    callbacks = [
+        run_callbacks.EpochSeed(run),
+        run_callbacks.FiniteLoss(run),
+        run_callbacks.Compilation(run, has_bar),
+        run_callbacks.AveragedValidation(),
+        run_callbacks.Throughput(run),
+    ]
+    if training.selects_by_translations or len(run.datasets) > 2:
+        callbacks.append(run_callbacks.TranslationMetrics(run))
+    callbacks.append(TensorBoard(run))
+    if run.start.step or training.checkpoint_every_minutes is not None:
+        callbacks.append(run_callbacks.StepCheckpoints(run))
+    if not has_bar:
+        callbacks.append(run_callbacks.EpochLine())
+    if training.sample_translations:
+        callbacks.append(run_callbacks.SampleTranslations(run))
+    callbacks.append(run_callbacks.CommitEpoch(run))
+    if run.start.step:
+        callbacks.append(run_callbacks.RestoreRawWeights())
+    return callbacks  # Keras adds its bar at the end, which shows what callbacks add to the logs.

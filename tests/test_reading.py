@@ -1,0 +1,125 @@
+import bz2
+import gzip
+import lzma
+import sys
+
+import pytest
+
+from keras_transformer.errors import InputError
+from keras_transformer.reading import digest_of, read_lines
+
+COMPRESS = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
+
+
+def compressed(content, ending):
+    if ending == ".zst":
+        zstandard = pytest.importorskip("zstandard", reason="comes with the extra [zstd]")
+        return zstandard.ZstdCompressor().compress(content)
+    return COMPRESS.get(ending, bytes)(content)
+
+
+def write(path, content):
+    path.write_bytes(compressed(content, path.suffix))
+    return path
+
+
+FORMATS = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2", ".zst": "Zstandard"}
+
+
+@pytest.mark.parametrize("name", ["text.en", *(f"text.en{ending}" for ending in FORMATS)])
+@pytest.mark.parametrize(
+    "content, lines",
+    [
+        (b"a b\nc", ["a b", "c"]),
+        (b"a\r\nb\r\n", ["a", "b"]),
+        (b"a\r\r\n", ["a\r"]),  # A line end has one carriage return.
+        (b"\na\n\n", ["", "a", ""]),
+        (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
+        # U+2028, U+0085, form feed, vertical tab and a lone carriage return end no line.
+        ("a\u2028b\u0085c\fd\ve\rf\n".encode(), ["a\u2028b\u0085c\fd\ve\rf"]),
+    ],
+)
+def test_lines_end_at_newlines_alone(tmp_path, name, content, lines):
+    assert read_lines(str(write(tmp_path / name, content))) == lines
+
+
+@pytest.mark.parametrize(
+    "content, line, byte",
+    [
+        (b"ok\nok\nbad \xff\n\xfe\n", 3, "0xff"),
+        (b"ok\ncut \xc3", 2, "0xc3"),
+        ("a\n".encode("utf-16"), 1, "0xff"),
+    ],
+)
+def test_the_first_wrong_byte_is_named_with_its_line(tmp_path, content, line, byte):
+    path = write(tmp_path / "text.de", content)
+    with pytest.raises(InputError) as caught:
+        read_lines(path)
+    message = str(caught.value)
+    assert message.startswith(f"{path}, line {line}: expected UTF-8")
+    assert byte in message and "\n" not in message
+
+
+@pytest.mark.parametrize("ending", FORMATS)
+def test_a_compressed_file_is_read_whole(tmp_path, ending):
+    # Two parts, as of parallel programs, of which the second is longer than any buffer.
+    lines = ["one", "two", *(f"{number} {number**9}" for number in range(99_999))]
+    parts = b"one\ntw", "\n".join(["o", *lines[2:]]).encode()
+    path = tmp_path / f"text{ending}"
+    path.write_bytes(b"".join(compressed(part, ending) for part in parts))
+    assert read_lines(path) == lines
+
+
+def test_a_zstandard_file_has_frames_without_text_and_needs_a_package(tmp_path, monkeypatch):
+    skippable = b"\x50\x2a\x4d\x18\x03\0\0\0abc"
+    path = tmp_path / "text.zst"
+    path.write_bytes(skippable + compressed(b"one\n", ".zst") + skippable)
+    assert read_lines(path) == ["one"]
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    message = r"Zstandard, for .*text.zst, .*package zstandard.* pip install .zstandard<"
+    with pytest.raises(InputError, match=message):
+        read_lines(path)
+
+
+@pytest.mark.parametrize("ending", ["", *FORMATS])
+def test_what_cannot_be_read_is_one_line_naming_the_file(tmp_path, ending):
+    format, whole = f"whole {FORMATS.get(ending)} file", compressed(b"line\n" * 1000, ending)
+    cases = {
+        f"missing{ending}": (None, "no such file"),
+        f"empty{ending}": (compressed(b"", ending), "empty"),
+        f"bom_alone{ending}": (compressed(b"\xef\xbb\xbf", ending), "empty"),
+        "directory": (None, "directory"),
+    }
+    if ending:
+        cases |= {
+            f"plain{ending}": (b"plain text\n", format),
+            f"cut{ending}": (whole[:-9], format),
+            f"cut_in_two{ending}": (whole[: len(whole) // 2], format),
+            f"second_part_cut{ending}": (whole + whole[:-3], format),
+            f"garbled{ending}": (whole[:12] + b"\xff" * 20 + whole[32:], format),
+        }
+    if ending == ".gz":
+        bad_checksum = whole[:-8] + bytes([whole[-8] ^ 255]) + whole[-7:]
+        cases["checksum.gz"] = (bad_checksum, format)
+    (tmp_path / "directory").mkdir()
+    for name, (content, expected) in cases.items():
+        path = tmp_path / name
+        if content is not None:
+            path.write_bytes(content)
+        with pytest.raises(InputError, match=expected) as caught:
+            read_lines(path)
+        assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_digest_is_of_the_names_and_contents_of_the_given_files(tmp_path):
+    first, second = tmp_path / "a", tmp_path / "b"
+    first.write_text("a")
+    second.write_text("b")
+    both, one = digest_of(tmp_path), digest_of(tmp_path, [first])
+    assert both != one
+    second.write_text("c")
+    assert digest_of(tmp_path) != both and digest_of(tmp_path, [first]) == one
+    second.write_text("b")
+    assert digest_of(tmp_path) == both
+    renamed = first.rename(tmp_path / "other")
+    assert digest_of(tmp_path, [renamed]) != one
