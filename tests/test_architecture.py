@@ -137,6 +137,19 @@ def test_the_core_never_imports_tensorflow_and_decoding_late_and_in_one_file_onl
     assert uses == {("decoding", "programs.py", True)}
 
 
+def test_translating_to_text_is_written_once():
+    defining = {
+        f"{path.relative_to(PACKAGE)}: {node.name}"
+        for path in sources("engine")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef) and node.name.endswith("Engine")
+        for function in node.body
+        if isinstance(function, ast.FunctionDef)
+        and function.name in ("translate", "score", "stream")
+    }
+    assert defining == {"engine/engine.py: Engine"}
+
+
 def is_length_penalty(node):
     """Whether an expression looks like one: a variable to a variable power, or a choice of one."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):

@@ -183,7 +183,7 @@ def markdown_of(doc: str) -> str:
         )
         inside = inspect.cleandoc("\n" + "\n".join(lines[:end]))
         if title == "Example":
-            shown = f"```python\n{inside}\n```"
+            shown = inside if inside.startswith(">>> ") else f"```python\n{inside}\n```"
         elif title == "Returns":
             shown = inside
         else:
@@ -195,6 +195,10 @@ def markdown_of(doc: str) -> str:
             shown,
             "\n".join(lines[end:]).strip(),
         ]
+    # Examples under no heading.
+    parts = [
+        re.sub(r"^>>> .*(?:\n.+)*", r"```python\n\g<0>\n```", part, flags=re.M) for part in parts
+    ]
     return "\n\n".join(filter(None, parts))
 
 

@@ -50,7 +50,7 @@ class Inspection:
         engine: `ModelEngine` of a `Transformer`, not frozen.
         source: A sentence.
         target: Its translation; by default the engine translates.
-        **search: Options of `ModelEngine.translate`.
+        **search: Options of `Engine.translate`.
 
     Attributes:
         translation: `Translation` with its tokens, computed at first use.

@@ -5,13 +5,13 @@ import io
 import os
 import select
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, BinaryIO, NamedTuple, TextIO
+from typing import Any, BinaryIO, TextIO
 
 from tqdm import tqdm
 
 from keras_transformer.cli.progress import advance
+from keras_transformer.engine.lines import Line, results_of
 from keras_transformer.engine.translation import Translation
 from keras_transformer.engine.translator import Translator
 from keras_transformer.errors import InputError, say
@@ -22,22 +22,6 @@ _LINES_AT_ONCE = 1024
 # Seconds that other lines have to come once one is there: a program that writes as fast as it can
 # fills a whole chunk, and a person at the keyboard does not notice.
 _PATIENCE_SECONDS = 0.01
-
-
-class Line(NamedTuple):
-    """A line of a text.
-
-    Attributes:
-        number: Its number, counted from 1.
-        text: Its text, without the line end.
-        size: Number of its bytes, with the line end.
-        target: Its target: the text to score, or the prefix of its translation.
-    """
-
-    number: int
-    text: str
-    size: int
-    target: str | None = None
 
 
 class LineReader:
@@ -180,7 +164,8 @@ def translate_lines(
             options["target_prefixes"] = [line.target for line in lines]
         return translator.translate([line.text for line in lines], batch_size=batch_size, **options)
 
-    translate([])  # Options are checked first: a wrong one is no line's fault.
+    # Options are checked first, because a wrong option is no line's fault.
+    translator.check_options(batch_size=batch_size, **options)
     chunks = with_prefixes(read_chunks(input, chunk_size(batch_size)), target_prefixes)
     write_results(translate, chunks, format, output, bar=bar)
 
@@ -196,7 +181,7 @@ def write_results(
     """Writes what a function makes of each chunk of lines, up to the line at fault.
 
     Args:
-        function: See `results_of`.
+        function: See `engine.lines.results_of`.
         chunks: Lists of lines.
         format: Makes text of a line and its result.
         output: Text stream.
@@ -204,7 +189,7 @@ def write_results(
         bar: `progress_bar`.
     """
     for chunk in chunks:
-        for lines, results in results_of(function, chunk, name):
+        for lines, results in results_of(function, chunk, name, _say):
             with tqdm.external_write_mode():  # It clears a bar on the same terminal.
                 for line, result in zip(lines, results, strict=True):
                     output.write(format(line, result))
@@ -213,32 +198,6 @@ def write_results(
                 advance(bar, len(lines), sum(line.size for line in lines))
 
 
-def results_of(
-    function: Callable[[list[Line]], Sequence], lines: list[Line], name: str
-) -> Iterator[tuple[list[Line], Sequence]]:
-    """Yields the lines up to the line at fault with their results, then raises its error.
-
-    Args:
-        function: From a list of lines to as many results; refuses with an `InputError`, at once.
-            Each of its warnings is written as one line.
-        lines: At least one line.
-        name: Name of the lines' file in messages.
-    """
-    first, last = lines[0].number, lines[-1].number
-    where = f"{name}, line {first}" if first == last else f"{name}, lines {first} to {last}"
-    try:
-        with warnings.catch_warnings(record=True) as caught:
-            # A warning for other lines is not a repetition.
-            warnings.simplefilter("always", UserWarning)
-            results = function(lines)
-    except InputError as error:
-        if error.index is None:
-            raise InputError(f"{where}: {error}") from None
-        if error.index:
-            yield from results_of(function, lines[: error.index], name)
-        number = lines[error.index].number
-        raise InputError(f"{name}, line {number}: {error.message}") from None
-    for warning in caught:
-        with tqdm.external_write_mode():
-            say(f"{where}: {warning.message}")
-    yield lines, results
+def _say(message):
+    with tqdm.external_write_mode():  # It clears a bar on the same terminal.
+        say(message)

@@ -10,7 +10,7 @@ from keras_transformer.imports import lazy_names
 if TYPE_CHECKING:
     from keras_transformer.engine.ctranslate2 import CTranslate2Engine as CTranslate2Engine
     from keras_transformer.engine.engine import Engine as Engine
-    from keras_transformer.engine.engine import LabelEngine as LabelEngine
+    from keras_transformer.engine.label_engine import LabelEngine as LabelEngine
     from keras_transformer.engine.litert import LiteRTEngine as LiteRTEngine
     from keras_transformer.engine.model_engine import ClassifierEngine as ClassifierEngine
     from keras_transformer.engine.model_engine import ModelEngine as ModelEngine
@@ -25,7 +25,7 @@ _MODULES = {
     "ClassifierEngine": "model_engine",
     "Engine": "engine",
     "ExportedClassifier": "saved_model",
-    "LabelEngine": "engine",
+    "LabelEngine": "label_engine",
     "LiteRTEngine": "litert",
     "ModelEngine": "model_engine",
     "SavedModelEngine": "saved_model",

@@ -1,32 +1,69 @@
-"""Base classes of engines, which turn texts into results, and checks that engines share."""
+"""Base class of engines: the way from texts to translations, which all engines share."""
 
-import abc
 import dataclasses
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
-from keras_transformer.decoding.options import DecodingOptions, exported_search_options
-from keras_transformer.engine.inputs import LONG_INPUT, checked_texts
+from keras_transformer.decoding.options import (
+    DecodingOptions,
+    exported_search_options,
+    without_excluded,
+)
+from keras_transformer.engine import inputs
+from keras_transformer.engine.inputs import LONG_INPUT, Job, LongInput
 from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError, did_you_mean
-from keras_transformer.options import check_choice, check_positive, received
+from keras_transformer.options import check, check_choice, check_positive, received
 from keras_transformer.text.dialog import Turns
 
 Capability = Literal[
     "translate", "score", "stream", "sample", "align", "label", "warmup", "phrases"
 ]
+# Searches give a place without a hypothesis a lower score.
+_LOWEST_SCORE = -1e29
 
 
-class Engine(abc.ABC):
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """Checked options of a call, with the defaults of the engine.
+
+    Attributes:
+        options: Options of the search.
+        batch_size: Maximum number of sentences per batch; None for the engine's choice.
+        alignment: Whether each translation gets its alignment.
+        long_input: Treatment of a text of too many tokens.
+        threads: Number of threads, for an engine that takes it per call.
+        signature: Name of the search in an export that has several.
+    """
+
+    options: DecodingOptions
+    batch_size: int | None = None
+    alignment: bool = False
+    long_input: str = "refuse"
+    threads: int | None = None
+    signature: str = ""
+
+
+class Engine:
     """Base class of the live model's engine and of every export's.
+
+    An engine of a runtime gives `search`, `capabilities` and limits. With them this class
+    translates: it checks options, tokenizes, splits long texts, joins their parts and adds
+    alignments. `force`, `align` and `grow` are for the capabilities `score`, `align` and `stream`.
 
     Attributes:
         noun: Name of the engine in error messages.
         capabilities: Set of what the engine can do. Other calls raise an `InputError` that names
             the set.
+        reads_text: Whether the engine's artifact has its own tokenizer: `search` and `force` get
+            UTF-8 instead of ids, and return complete translations.
+        free_options: Names of options that `translate` takes besides `alignment`, `batch_size` and
+            `long_input`. Other options have the values of `fixed_options`. None: all are free.
+        score_options: Names of options that `score` takes, likewise.
+        defaults: Options that differ from the defaults of `DecodingOptions`.
+        batch_size: Default of `batch_size`.
         labels: Labels of a classifier in the order of their ids, None for a model that writes text.
         turns: Rule that joins the turns of a source, where sources are conversations.
         reads_sources: False for a language model, which continues the texts that it is given.
@@ -34,12 +71,16 @@ class Engine(abc.ABC):
         target_tokenizer: `Tokenizer` of the targets, likewise.
         manifest: Content of an export's `export.json`, None for a live model.
         max_source_length: Maximum number of source tokens, EOS included.
+        max_target_length: Maximum number of tokens of a translation, EOS included.
         long_inputs: Allowed values of `long_input` for a source of more tokens, the default first.
-        search_options: Names of the search options that `translate` takes besides its arguments.
     """
 
     noun = "this export"
     capabilities: frozenset[Capability] = frozenset({"translate"})
+    reads_text = False
+    free_options: Collection[str] | None = None
+    score_options: Collection[str] = ()
+    batch_size: int | None = None
     labels: list[str] | None = None
     turns: Turns | None = None
     reads_sources = True
@@ -47,8 +88,8 @@ class Engine(abc.ABC):
     target_tokenizer: Any = None
     manifest: Any = None
     max_source_length: int
+    max_target_length: int
     long_inputs: tuple[str, ...] = LONG_INPUT
-    search_options: Collection[str] = ()
 
     def __repr__(self):
         able = ", ".join(sorted(self.capabilities))
@@ -61,30 +102,351 @@ class Engine(abc.ABC):
         """Number of functions that XLA has compiled so far; 0 for an engine that does not count."""
         return 0
 
-    @abc.abstractmethod
-    def translate(self, texts: Sequence[str], *arguments: Any, **options: Any) -> list[Translation]:
-        """Translates texts; see `ModelEngine.translate` for the options."""
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """Options that differ from the defaults of `DecodingOptions`: those of the export."""
+        return exported_search_options(self.manifest or {})
 
-    def score(
-        self, sources: Sequence[str], targets: Any, *arguments: Any, **options: Any
-    ) -> list[Translation]:
-        """Scores given translations by teacher forcing; see `ModelEngine.score`."""
-        raise self.lacks("score")
+    def search(self, jobs: Sequence[Job], request: Request) -> list[list[Translation]]:
+        """Returns the hypotheses of each sentence: the best first, or samples in order.
 
-    def stream(self, text: str, *arguments: Any, **options: Any) -> Iterator[str]:
-        """Yields one translation as it grows; see `ModelEngine.stream`."""
-        raise self.lacks("stream")
+        An engine that reads ids returns them with scores and log-probabilities, and without texts
+        and tokens. Where fewer hypotheses than `n_best` exist, further ones have the score `-inf`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no `search`.")
+
+    def force(self, pairs: Sequence[tuple[Any, Any]], request: Request) -> list[Translation]:
+        """Scores pairs of source and target by teacher forcing; see `search` for ids and texts.
+
+        An engine that reads ids returns the log-probabilities of the target's tokens, and the
+        alignment if `request` has it.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no `force`.")
+
+    def align(
+        self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], request: Request
+    ) -> list[np.ndarray]:
+        """Returns the alignment `(target, source)` of each pair of source ids and target ids."""
+        raise NotImplementedError(f"{type(self).__name__} has no `align`.")
+
+    def grow(self, job: Job, request: Request) -> Iterator[list[int]]:
+        """Yields the ids of one translation so far, after each token."""
+        raise NotImplementedError(f"{type(self).__name__} has no `grow`.")
 
     def warmup(self, *arguments: Any, **options: Any) -> int:
         """Compiles ahead what `translate` will need; see `ModelEngine.warmup`."""
         raise self.lacks("warmup")
 
+    def request(self, **options: Any) -> Request:
+        """Checks the options of `translate`, and returns them with the engine's defaults.
+
+        Raises:
+            InputError: An option is out of range, or the engine does not take it.
+        """
+        values = {name: value for name, value in options.items() if value is not None}
+        if values.get("alignment") and "align" not in self.capabilities:
+            raise self.lacks("align", "alignment")
+        if self.free_options is not None:
+            call_options = {"alignment", "batch_size"}
+            call_options |= {"long_input"} if len(self.long_inputs) > 1 else set()
+            self.check_fixed(values, call_options.union(self.free_options))
+        alignment = values.pop("alignment", False)
+        batch_size = values.pop("batch_size", self.batch_size)
+        long_input = values.pop("long_input", self.long_inputs[0])
+        for name in ("target_prefixes", "phrases"):  # Checked with the texts.
+            values.pop(name, None)
+        search_options = DecodingOptions(**{**without_excluded(self.defaults, values), **values})
+        if self.target_tokenizer is not None:
+            search_options.check_ids(self.target_tokenizer.vocabulary_size)
+        longest = getattr(self, "max_target_length", None)
+        if longest is not None and search_options.resolve_max_length(longest) > longest:
+            rule = f"`max_length` must be at most {longest}, the engine's `max_target_length`"
+            raise InputError(f"{rule}. Received: max_length={search_options.max_length}.")
+        check("alignment", alignment, "True or False", bool)
+        check_positive(or_none=True, batch_size=batch_size)
+        check_choice("long_input", long_input, self.long_inputs)
+        return Request(search_options, batch_size, alignment, long_input)
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        beam_size: int | None = None,
+        length_penalty: float | None = None,
+        n_best: int | None = None,
+        batch_size: int | None = None,
+        target_prefixes: Sequence[str] | None = None,
+        alignment: bool = False,
+        long_input: LongInput | None = None,
+        phrases: Sequence[Sequence[str]] | None = None,
+        **options: Any,
+    ) -> list[Translation]:
+        """Translates texts, in batches of similar length; the results are in the order of `texts`.
+
+        Args:
+            texts: Strings. A blank text (white space, or characters without tokens, such as
+                zero-width spaces) is translated as the empty string.
+            beam_size: As in `DecodingOptions`, like `length_penalty` and `n_best`; by default an
+                export has the values that it was made with.
+            batch_size: Maximum number of sentences in one call of the search; by default the
+                fastest number.
+            target_prefixes: Beginnings of the translations, in whole tokens; "" forces nothing. The
+                prefix of a text that is split belongs to its first part.
+            alignment: Whether each translation gets its alignment.
+            long_input: Treatment of a text of more than `max_source_length` tokens. `"refuse"`
+                raises an error, the default except in a SavedModel. `"split"` splits it at sentence
+                ends and translates each part, `"truncate"` truncates it, both with a warning. The
+                limits on lengths hold for each part; see `Translation.joined` for `n_best`. A
+                conversation cannot be split; truncation removes its oldest turns.
+            phrases: For each text a list of phrases that its translation must contain. Each phrase
+                begins at the beginning of a word, and occurs as often as it is listed; see
+                `decoding.Constraints`. The beam size should be at least their number of tokens.
+            **options: The other fields of `DecodingOptions`, and `threads` of a LiteRT export.
+
+        Raises:
+            InputError: An option is out of range or fixed in the export, a text is too long, or the
+                vocabulary cannot write a prefix or a phrase.
+        """
+        request = self.request(
+            beam_size=beam_size,
+            length_penalty=length_penalty,
+            n_best=n_best,
+            batch_size=batch_size,
+            target_prefixes=target_prefixes,
+            alignment=alignment,
+            long_input=long_input,
+            phrases=phrases,
+            **options,
+        )
+        texts = inputs.checked_texts("texts", texts)
+        jobs, parts = self._jobs(texts, request, target_prefixes, phrases)
+        hypotheses = self.search(jobs, request) if jobs else []
+        translations = [
+            self._translation(row, job.source) for row, job in zip(hypotheses, jobs, strict=True)
+        ]
+        if request.alignment and not self.reads_text:
+            translations = self._aligned(translations, jobs, request)
+        return [
+            Translation.joined([translations[index] for index in indices], request.options.sampling)
+            for indices in parts
+        ]
+
+    def score(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str] | Sequence[Sequence[int]],
+        length_penalty: float | None = None,
+        batch_size: int | None = None,
+        alignment: bool = False,
+        **options: Any,
+    ) -> list[Translation]:
+        """Scores given translations by teacher forcing: a `Translation` for each target.
+
+        Args:
+            sources: Strings. A language model scores a target as the continuation of its source;
+                "" scores a whole text.
+            targets: Translations of the sources: strings, or lists of ids that end with EOS. A
+                SavedModel takes only strings, and truncates long texts.
+            length_penalty: As in `DecodingOptions`.
+            batch_size: Maximum number of pairs in one call of the model.
+            alignment: Whether each `Translation` gets its alignment.
+            **options: `length_normalization` and `word_penalty` of `DecodingOptions`.
+
+        Raises:
+            InputError: There are not as many targets as sources, a text is too long, or an option
+                is fixed in the export.
+        """
+        if "score" not in self.capabilities:
+            raise self.lacks("score")
+        options |= {"length_penalty": length_penalty, "alignment": alignment}
+        self.check_fixed(options, self.score_options)
+        request = self.request(batch_size=batch_size, **options)
+        sources = inputs.checked_list("sources", sources)
+        targets = inputs.checked_list("targets", targets)
+        if len(sources) != len(targets):
+            received = f"{len(sources)} sources and {len(targets)} targets"
+            raise InputError(f"There must be a target for each source. Received: {received}.")
+        if self.reads_text:
+            encoded_sides = inputs.encoded("sources", sources), inputs.encoded("targets", targets)
+            forced = self.force(list(zip(*encoded_sides, strict=True)), request) if sources else []
+            return [
+                dataclasses.replace(row, text=text)
+                for row, text in zip(forced, targets, strict=True)
+            ]
+        source_ids, _ = inputs.ids_and_texts(
+            "sources", self._last_turns(sources), self.source_tokenizer, self.max_source_length
+        )
+        target_ids, targets = inputs.ids_and_texts(
+            "targets", targets, self.target_tokenizer, self.max_target_length
+        )
+        pairs = list(zip(source_ids, target_ids, strict=True))
+        forced = self.force(pairs, request) if pairs else []
+        return [
+            self._scored(*row, request.options) for row in zip(forced, targets, pairs, strict=True)
+        ]
+
+    def stream(
+        self,
+        text: str,
+        target_prefix: str = "",
+        long_input: LongInput | None = None,
+        **options: Any,
+    ) -> Iterator[str]:
+        """Translates one text, and yields the text so far whenever it has grown.
+
+        Args:
+            text: A string.
+            target_prefix: As `target_prefixes` of `translate`.
+            long_input: As in `translate`; `"split"` streams one part after another.
+            **options: Fields of `DecodingOptions`, for greedy search or with `sampling=True`.
+        """
+        if "stream" not in self.capabilities:
+            raise self.lacks("stream")
+        request = self.request(**{"beam_size": 1, **options}, long_input=long_input)
+        search_options = request.options
+        if search_options.beams != 1 or search_options.n_best != 1:
+            raise InputError(
+                "Only one hypothesis can be streamed: greedy search or one sample. "
+                f"Received: beam_size={search_options.beam_size}, n_best={search_options.n_best}."
+            )
+        texts = inputs.checked_texts("text", [text])
+        jobs, _ = self._jobs(texts, request, [target_prefix])
+        return self._stream(jobs, request)
+
+    def _stream(self, jobs, request):
+        earlier_parts = last = ""
+        for job in jobs:
+            for ids in self.grow(job, request):
+                new_text = earlier_parts + self.target_tokenizer.detokenize([ids])[0]
+                # Characters of several bytes are withheld until they are complete.
+                text = new_text.rstrip("\ufffd")
+                if text != last:
+                    yield text
+                    last = text
+            if new_text != last:
+                yield new_text
+                last = new_text
+            earlier_parts = f"{last} " if last else ""
+
+    @property
+    def turn_id(self) -> int | None:
+        """Id of the token between two turns, None where sources are no conversations."""
+        return None if self.turns is None else self.source_tokenizer.turn_id
+
+    def _jobs(self, texts, request, prefixes=None, phrases=None):
+        """Returns the jobs of the parts of all texts, and the indices of each text's parts."""
+        if self.reads_text:
+            sources: list = inputs.encoded("texts", texts)
+            parts = [[index] for index in range(len(texts))]
+        else:
+            limit = self.max_source_length
+            if not self.reads_sources:  # The limit of a language model's text includes its source.
+                limit = min(limit, request.options.resolve_max_length(limit))
+            sources, parts = inputs.source_ids(
+                self._last_turns(texts),
+                self.source_tokenizer,
+                limit,
+                request.long_input,
+                self.turn_id,
+                stacklevel=4,
+            )
+        seeds = inputs.one_for_each("seed", request.options.seed, len(texts))
+        prefixes = self._prefix_ids(prefixes, len(texts), request)
+        phrases = inputs.phrase_ids(phrases, len(texts), self.target_tokenizer)
+        jobs = []
+        for index, indices in enumerate(parts):
+            if phrases[index] and len(indices) > 1:
+                rule = "`phrases` are for texts that are not split."
+                raise InputError(f"{rule} Received: a text of {len(indices)} parts.", index)
+            for part in indices:
+                prefix = prefixes[index] if part == indices[0] else ()
+                jobs.append(Job(sources[part], seeds[index], prefix, phrases[index]))
+        return jobs, parts
+
+    def _prefix_ids(
+        self, prefixes: Sequence[str] | None, count: int, request: Request
+    ) -> list[Sequence[int]]:
+        """Returns the ids that each of `count` translations begins with."""
+        if prefixes is None:
+            return [()] * count
+        prefixes = inputs.checked_list("target_prefixes", prefixes)
+        if not self.reads_sources and any(prefixes):
+            raise InputError(
+                "A language model's texts begin with what they continue: `target_prefixes` is not "
+                f"for them. Received: {prefixes!r:.60}."
+            )
+        limit = request.options.resolve_max_length(self.max_target_length)
+        return inputs.prefix_ids(prefixes, count, self.target_tokenizer, limit)
+
+    def _last_turns(self, texts):
+        """Returns the sources with as many turns as the model was trained on; ids unchanged."""
+        turns = self.turns
+        if turns is None or turns.max_turns is None:
+            return texts
+        return [turns.join(turns.split(text)) if isinstance(text, str) else text for text in texts]
+
+    def _translation(self, hypotheses, source):
+        """Returns the best hypothesis of a sentence, with the other ones as its alternatives."""
+        hypotheses = [
+            hypothesis
+            for index, hypothesis in enumerate(hypotheses)
+            if index == 0 or hypothesis.score > _LOWEST_SCORE
+        ]
+        if not self.reads_text:
+            texts = self.target_tokenizer.detokenize([list(row.ids) for row in hypotheses])
+            source_tokens = tuple(self.source_tokenizer.pieces_of(source))
+            hypotheses = [
+                self._with_text(hypothesis, text, source_tokens)
+                for hypothesis, text in zip(hypotheses, texts, strict=True)
+            ]
+        best, *alternatives = hypotheses
+        return dataclasses.replace(best, alternatives=tuple(alternatives))
+
+    def _with_text(self, translation, text, source_tokens):
+        tokens = tuple(self.target_tokenizer.pieces_of(translation.ids))
+        return dataclasses.replace(
+            translation, text=text, tokens=tokens, source_tokens=source_tokens
+        )
+
+    def _aligned(self, translations, jobs, request):
+        """Adds alignments to translations, in one more pass that forces them."""
+        pairs = [
+            (job.source, hypothesis.ids)
+            for job, best in zip(jobs, translations, strict=True)
+            for hypothesis in (best, *best.alternatives)
+        ]
+        alignments = iter(self.align(pairs, request) if pairs else ())
+
+        def aligned(translation):
+            return dataclasses.replace(translation, alignment=next(alignments))
+
+        # In the order of `pairs`: each best hypothesis before its alternatives.
+        return [
+            dataclasses.replace(aligned(best), alternatives=tuple(map(aligned, best.alternatives)))
+            for best in translations
+        ]
+
+    def _scored(self, forced, text, pair, search_options):
+        """Returns the translation of a target that was forced."""
+        source, target = pair
+        total = sum_of(forced.token_log_probabilities)
+        forced = dataclasses.replace(
+            forced,
+            ids=tuple(target),
+            log_probability=total,
+            score=search_options.ranking.score(total, len(target)),
+        )
+        return self._with_text(forced, text, tuple(self.source_tokenizer.pieces_of(source)))
+
     @property
     def fixed_options(self) -> dict[str, Any]:
         """Values of the options that the engine does not take."""
-        call_options = {"alignment": False, "target_prefixes": None, "phrases": None}
-        exported_options = exported_search_options(self.manifest or {})
-        return {**vars(DecodingOptions()), **call_options, **exported_options}
+        call_options: dict[str, Any] = {
+            "alignment": False,
+            "target_prefixes": None,
+            "phrases": None,
+        }
+        call_options["long_input"] = self.long_inputs[0]
+        return {**vars(DecodingOptions()), **call_options, **self.defaults}
 
     def check_fixed(self, options: Mapping[str, Any], free_names: Collection[str] = ()) -> None:
         """Raises `InputError` for an option not in `free_names`, except at its fixed value."""
@@ -110,6 +472,11 @@ class Engine(abc.ABC):
         return InputError(f"`{option or capability}` needs {where}: {self.noun} can {able}.")
 
 
+def sum_of(log_probabilities: Sequence[float]) -> float:
+    """Returns the sum of the log-probabilities of tokens, added in float32."""
+    return float(np.sum(np.array(log_probabilities, "float32")))
+
+
 def long_input_of_commands(engine: Engine) -> str:
     """Returns the default of a command's `--long-input`, for lines of too many tokens.
 
@@ -120,97 +487,3 @@ def long_input_of_commands(engine: Engine) -> str:
     if engine.labels is not None or engine.turns is not None:
         way = "truncate"
     return way if way in engine.long_inputs else engine.long_inputs[0]
-
-
-def encoded(name: str, texts: Sequence[str]) -> list[bytes]:
-    """Encodes texts as UTF-8; raises `InputError` for a text that is not valid Unicode."""
-    result = []
-    for index, text in enumerate(checked_texts(name, texts)):
-        try:
-            result.append(text.encode("utf-8"))
-        except UnicodeEncodeError:
-            raise InputError(
-                f"`{name}` must be valid Unicode. Received: half a surrogate pair.", index
-            ) from None
-    return result
-
-
-def with_alternatives(hypotheses: Sequence[Translation]) -> Translation:
-    """Returns the first hypothesis, with the other non-empty hypotheses as its alternatives."""
-    best = hypotheses[0]
-    alternatives = (hypothesis for hypothesis in hypotheses[1:] if hypothesis.score > -math.inf)
-    return dataclasses.replace(best, alternatives=tuple(alternatives))
-
-
-class LabelEngine(Engine):
-    """Base class of classifiers' engines, which give texts labels; a subclass has `labels`."""
-
-    noun = "a classifier"
-    capabilities = frozenset({"translate", "label"})
-    labels: list[str]
-    long_inputs: tuple[str, ...] = ("refuse", "truncate")
-
-    @property
-    def fixed_options(self) -> dict[str, Any]:
-        """Values of search options, which have no effect."""
-        return {**super().fixed_options, "beam_size": 1}
-
-    @abc.abstractmethod
-    def probabilities(
-        self, texts: Sequence[str], batch_size: int = 32, long_input: str = "refuse"
-    ) -> np.ndarray:
-        """Returns the probability of each label, float32 `(texts, labels)`, 0 for a blank text.
-
-        Args:
-            texts: Strings.
-            batch_size: Maximum number of texts in one call of the compiled model.
-            long_input: Treatment of a text of too many tokens, one of `long_inputs`.
-        """
-
-    def translate(
-        self,
-        texts: Sequence[str],
-        n_best: int = 1,
-        batch_size: int = 32,
-        long_input: str | None = None,
-        **options: Any,
-    ) -> list[Translation]:
-        """Labels texts: a `Translation` with the most probable label and its probability as score.
-
-        Args:
-            texts: Strings. A blank text has the label "".
-            n_best: Number of labels per text; the labels after the best are its `alternatives`.
-            batch_size: As for `probabilities`, like `long_input`.
-            **options: Search options, which have no effect: only at their fixed values.
-
-        Raises:
-            InputError: An option is out of range or has no meaning here, or a text is too long.
-        """
-        self.check_fixed(options)
-        texts = checked_texts("texts", texts)
-        check_positive(batch_size=batch_size, n_best=n_best)
-        if n_best > len(self.labels):
-            rule = f"`n_best` must be at most {len(self.labels)}, the number of labels."
-            raise InputError(f"{rule} Received: n_best={n_best}.")
-        long_input = self.long_inputs[0] if long_input is None else long_input
-        check_choice("long_input", long_input, self.long_inputs)
-        rows = self.probabilities(texts, batch_size, long_input) if texts else ()
-        return [label_translation(row, self.labels, n_best) for row in rows]
-
-
-def label_translation(row: np.ndarray, labels: Sequence[str], n_best: int = 1) -> Translation:
-    """Returns the most probable labels of a text from its row of probabilities."""
-    if not row.any():
-        return Translation("", 0.0)
-    best, *alternatives = (
-        Translation(
-            labels[index],
-            float(row[index]),
-            logarithm := float(np.log(max(row[index], 1e-38))),
-            tokens=(labels[index],),
-            ids=(int(index),),
-            token_log_probabilities=(logarithm,),
-        )
-        for index in np.argsort(-row, kind="stable")[:n_best]
-    )
-    return dataclasses.replace(best, alternatives=tuple(alternatives))

@@ -5,24 +5,39 @@ import operator
 import queue
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from keras_transformer.errors import InputError
 from keras_transformer.ids import EOS_ID, PAD_ID, UNK_ID
-from keras_transformer.options import check_choice, received
+from keras_transformer.options import received
 from keras_transformer.text.splitting import split_text
 
 LongInput = Literal["refuse", "split", "truncate"]
 LONG_INPUT = get_args(LongInput)  # treatments of a text of too many tokens
-LONG_INPUT_FOR_DIALOG = ("refuse", "truncate")  # treatments of a conversation
+# Treatments of a conversation: the answer to its last part would not know the turns before.
+LONG_INPUT_FOR_DIALOG = ("refuse", "truncate")
 
 _SHOWN_CHARACTERS = 40
 
 
+class Job(NamedTuple):
+    """A sentence to translate."""
+
+    source: Any  # ids including EOS, or bytes of an engine that reads text
+    seed: int = 0  # for sampling
+    prefix: Sequence[int] = ()  # Its translation begins with these ids.
+    phrases: Sequence[Sequence[int]] = ()  # Its translation contains these ids.
+
+
 def source_ids(
-    texts: Sequence[str], tokenizer, limit: int, long_input: LongInput, turn_id: int | None = None
+    texts: Sequence[str],
+    tokenizer,
+    limit: int,
+    long_input: LongInput,
+    turn_id: int | None = None,
+    stacklevel: int = 3,
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Returns ids of source texts, including EOS, and the indices of each text's parts in them.
 
@@ -30,8 +45,6 @@ def source_ids(
     of more than `limit` tokens has several parts if it is split. With `turn_id`, the token between
     two turns, a text is a conversation. It has one part, and truncation removes its oldest turns.
     """
-    # The answer to the last part of a conversation would not know the turns before.
-    check_choice("long_input", long_input, LONG_INPUT if turn_id is None else LONG_INPUT_FOR_DIALOG)
     ids = tokenizer.tokenize(texts, add_eos=True)
     sources, parts, long = [], [[] for _ in texts], []
     for index, row in enumerate(ids):
@@ -57,7 +70,7 @@ def source_ids(
         change = "cut there" if turn_id is None else "cut, the oldest turns first"
         change = "split between sentences, words or characters" if long_input == "split" else change
         message = f"{len(long)} of {len(texts)} texts are longer than {limit} tokens"
-        warnings.warn(f"{message} and were {change}.", stacklevel=3)
+        warnings.warn(f"{message} and were {change}.", stacklevel=stacklevel)
     return sources, parts
 
 
@@ -182,11 +195,6 @@ def _check_ids(name, row, vocabulary_size, index):
         raise InputError(f"{rule} Received: {received(rest)} after it. Remove them.", index)
 
 
-def tagged(text: str, token: str | None) -> str:
-    """Puts the token of a tag in front of a source; a blank source stays blank."""
-    return text if token is None or not text.strip() else f"{token} {text}"
-
-
 def _shown(ids, text):
     return f"{len(ids)} tokens, {text[:_SHOWN_CHARACTERS]!r}…"
 
@@ -223,6 +231,19 @@ def checked_texts(name: str, texts: Any) -> list[str]:
             rule = f"`{name}` must be a list of strings."
             raise InputError(f"{rule} Received: one {type(text).__name__} in it.", index)
     return texts
+
+
+def encoded(name: str, texts: Sequence[str]) -> list[bytes]:
+    """Encodes texts as UTF-8; raises `InputError` for a text that is not valid Unicode."""
+    result = []
+    for index, text in enumerate(checked_texts(name, texts)):
+        try:
+            result.append(text.encode("utf-8"))
+        except UnicodeEncodeError:
+            raise InputError(
+                f"`{name}` must be valid Unicode. Received: half a surrogate pair.", index
+            ) from None
+    return result
 
 
 def check_tokenizers(config: Any, source_tokenizer: Any, target_tokenizer: Any) -> None:

@@ -4,22 +4,15 @@ import dataclasses
 import functools
 import os
 import threading
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
-import numpy as np
-
-from keras_transformer import imports
-from keras_transformer.engine.engine import (
-    Engine,
-    encoded,
-    with_alternatives,
-)
-from keras_transformer.engine.inputs import bucket, checked_list, in_batches, pad, source_ids
+from keras_transformer.engine.engine import Engine, Request
+from keras_transformer.engine.inputs import bucket, in_batches, pad
 from keras_transformer.engine.manifest import read_files, read_manifest, tokenizer_names
+from keras_transformer.engine.session import SharedInterpreter
 from keras_transformer.engine.translation import Translation
-from keras_transformer.errors import InputError, first_line, require
+from keras_transformer.errors import InputError
 from keras_transformer.ids import PAD_ID
 from keras_transformer.options import check_positive
 from keras_transformer.text import Tokenizer
@@ -56,6 +49,8 @@ class LiteRTEngine(Engine):
     """
 
     noun = "a LiteRT export"
+    free_options = ("beam_size", "n_best")
+    batch_size = 8  # Small batches stay in a core's cache.
 
     def __init__(self, path: str | os.PathLike, threads: int = 2):
         path = Path(path)
@@ -80,127 +75,76 @@ class LiteRTEngine(Engine):
         self._loading = threading.Lock()
         self._interpreters_of(1, threads)
 
-    def translate(
-        self,
-        texts: Sequence[str],
-        beam_size: int | None = None,
-        length_penalty: float | None = None,
-        n_best: int = 1,
-        batch_size: int = 8,
-        threads: int | None = None,
-        alignment: bool = False,
-        long_input: Literal["refuse", "split", "truncate"] = "refuse",
-        **other_options,
-    ) -> list[Translation]:
-        """Translates texts, in batches of similar length.
+    def request(self, threads: int | None = None, **options: Any) -> Request:
+        """Checks the options of `translate`; `threads` is the total number of threads of a call.
 
-        Args (see `ModelEngine.translate` for the other arguments):
-            beam_size: 1 for greedy search, or the export's beam size, which is the default.
-            length_penalty: None, or the value that the export was made with.
-            n_best: Number of hypotheses per text, at most the number that the export returns; 1 for
-                greedy search.
-            batch_size: Sentences per batch. Small batches stay in a core's cache.
-            threads: Total number of threads. With enough sentences, each thread computes a batch;
-                otherwise all threads compute one batch.
-            alignment: Whether each translation gets its alignment, which a web export can compute.
-            long_input: Treatment of a text of more tokens than the export takes: `"refuse"`, or
-                `"truncate"` or `"split"`, both with a warning.
-            **other_options: Other options of `ModelEngine.translate`, at their defaults.
-
-        Returns:
-            A list of `Translation`, in the order of `texts`.
-
-        Raises:
-            InputError: An option differs from the export's value, or a text is too long.
+        With enough sentences each thread computes a batch; otherwise all threads compute one batch.
         """
-        search = self._search(beam_size, n_best)
-        if alignment and "align" not in self.capabilities:
-            raise self.lacks("align", "alignment")
-        self.check_fixed({"length_penalty": length_penalty, **other_options})
-        texts = checked_list("texts", texts)
-        encoded("texts", texts)  # Checks them.
-        check_positive(batch_size=batch_size)
-        batch_size = min([batch_size, *self._batch_sizes[-1:]])
-        sources, parts = source_ids(
-            texts, self.source_tokenizer, self.max_source_length, long_input
-        )
-        threads = self._threads if threads is None else threads
-        check_positive(threads=threads)
-
-        def call(interpreter, indices):
-            batch = [sources[index] for index in indices]
-            translations = list(self._run(interpreter, search, batch, n_best))
-            if alignment:
-                pairs = zip(batch, translations, strict=True)
-                translations = [self._aligned(interpreter, *pair) for pair in pairs]
-            return translations
-
-        # Two halves of a batch, each on one thread, take less time than one batch on two threads.
-        parts_at_once = max(1, min(threads, len(sources) // _LEAST_ROWS))
-        batch_size = min(batch_size, max(1, -(-len(sources) // parts_at_once)))
-        interpreters = self._interpreters_of(parts_at_once, threads // parts_at_once)
-        calls = [functools.partial(call, interpreter) for interpreter in interpreters]
-        translations = in_batches([len(row) for row in sources], batch_size, calls)
-        return [Translation.joined([translations[index] for index in indices]) for indices in parts]
-
-    def _search(self, beam_size, n_best):
-        manifest = self.manifest
-        beam_size = manifest["beam_size"] if beam_size is None else beam_size
-        sizes = sorted({1, manifest["beam_size"]})
+        beam_size, n_best = options.get("beam_size"), options.get("n_best")
+        exported_size = self.manifest["beam_size"]
+        beam_size = exported_size if beam_size is None else beam_size
+        sizes = sorted({1, exported_size})
         if beam_size not in sizes:
             rule = f"`beam_size` must be {' or '.join(map(str, sizes))} in this export."
             raise InputError(f"{rule} Received: beam_size={beam_size!r}.")
-        limit = 1 if beam_size == 1 else manifest["n_best"]
-        check_positive(n_best=n_best)
-        if n_best > limit:
+        limit = 1 if beam_size == 1 else self.manifest["n_best"]
+        check_positive(or_none=True, n_best=n_best, threads=threads)
+        if n_best is not None and n_best > limit:
             raise InputError(
                 f"`n_best` must be at most {limit} in this search of this export. "
                 f"Received: n_best={n_best}."
             )
-        return "greedy" if beam_size == 1 else "beam"
+        return dataclasses.replace(
+            super().request(**options),
+            threads=threads or self._threads,
+            signature="greedy" if beam_size == 1 else "beam",
+        )
 
-    def _run(self, interpreter, search, sources, n_best):
+    def search(self, jobs, request):
+        sources = [job.source for job in jobs]
+
+        def call(interpreter, indices):
+            return self._run(interpreter, request, [sources[index] for index in indices])
+
+        # Two halves of a batch, each on one thread, take less time than one batch on two threads.
+        at_once = max(1, min(request.threads, len(sources) // _LEAST_ROWS))
+        batch_size = min([request.batch_size, *self._batch_sizes[-1:], -(-len(sources) // at_once)])
+        interpreters = self._interpreters_of(at_once, request.threads // at_once)
+        calls = [functools.partial(call, interpreter) for interpreter in interpreters]
+        return in_batches([len(row) for row in sources], batch_size, calls)
+
+    def _run(self, interpreter, request, sources):
         columns = bucket(max(map(len, sources)), self.manifest["source_lengths"])
         rows, shape = len(sources), f"{columns}"
         if self._batch_sizes:
             rows = bucket(rows, self._batch_sizes)
             shape = f"{rows}x{columns}"
-        outputs = interpreter.run(f"{search}_{shape}", source_ids=pad(sources, rows, columns))
+        ids = pad(sources, rows, columns)
+        outputs = interpreter.run(f"{request.signature}_{shape}", source_ids=ids)
+        n_best = request.options.n_best
         ids = outputs["ids"].reshape(rows, -1, outputs["ids"].shape[-1])[:, :n_best]
         scores, sums = (
             outputs[name].reshape(rows, -1)[:, :n_best].tolist()
             for name in ("score", "log_probability")
         )
-        # Not strict: the batch may have more rows than there are sentences.
-        for source, *columns in zip(sources, ids.tolist(), scores, sums, strict=False):
-            rows_of_ids = [[i for i in row if i != PAD_ID] for row in columns[0]]
-            texts = self.target_tokenizer.detokenize(rows_of_ids)
-            yield with_alternatives(
-                [
-                    Translation(
-                        text,
-                        score,
-                        log_probability,
-                        tokens=tuple(self.target_tokenizer.pieces_of(row)),
-                        ids=tuple(row),
-                        source_tokens=tuple(self.source_tokenizer.pieces_of(source)),
-                    )
-                    for text, row, score, log_probability in zip(
-                        texts, rows_of_ids, *columns[1:], strict=True
-                    )
-                ]
-            )
+        # The batch may have more rows than there are sentences.
+        for index in range(len(sources)):
+            columns = ids[index].tolist(), scores[index], sums[index]
+            yield [
+                Translation("", score, total, ids=tuple(id for id in row if id != PAD_ID))
+                for row, score, total in zip(*columns, strict=True)
+            ]
 
-    def _aligned(self, interpreter, source, translation):
-        columns = bucket(len(source), self.manifest["source_lengths"])
-        steps = self.manifest["align_lengths"][str(columns)]
-        ids = {
-            "source_ids": pad([source], 1, columns),
-            "target_ids": pad([translation.ids], 1, steps),
-        }
-        alignment = interpreter.run(f"align_1x{columns}", **ids)["alignment"][0]
-        alignment = alignment[: len(translation.ids), : len(source)]
-        return dataclasses.replace(translation, alignment=alignment)
+    def align(self, pairs, request):
+        (interpreter,) = self._interpreters_of(1, request.threads)
+        alignments = []
+        for source, target in pairs:
+            columns = bucket(len(source), self.manifest["source_lengths"])
+            steps = self.manifest["align_lengths"][str(columns)]
+            ids = {"source_ids": pad([source], 1, columns), "target_ids": pad([target], 1, steps)}
+            alignment = interpreter.run(f"align_1x{columns}", **ids)["alignment"][0]
+            alignments.append(alignment[: len(target), : len(source)])
+        return alignments
 
     def _interpreters_of(self, count, threads):
         with self._loading:
@@ -208,44 +152,3 @@ class LiteRTEngine(Engine):
             while len(interpreters) < count:
                 interpreters.append(SharedInterpreter(self._content, self.path, threads))
             return interpreters[:count]
-
-
-class SharedInterpreter:
-    """LiteRT's interpreter of a file, for any number of threads: one call runs at a time.
-
-    The interpreter's own memory holds inputs and outputs, and another call would overwrite them.
-    All interpreters of a file share its bytes.
-
-    Args:
-        content: Bytes of the file.
-        path: Path of the file, for messages.
-        threads: Number of threads that compute one call.
-
-    Raises:
-        InputError: LiteRT is not installed, or cannot load the file.
-    """
-
-    def __init__(self, content: bytes, path: Path, threads: int):
-        self._interpreter = _load(content, path, threads)
-        self._lock = threading.Lock()
-
-    def run(self, signature: str | None = None, **inputs: np.ndarray) -> dict[str, np.ndarray]:
-        """Runs a signature, and returns copies of its outputs by name.
-
-        `signature` may be None if the file has only one.
-        """
-        with self._lock:
-            return self._interpreter.get_signature_runner(signature)(**inputs)
-
-
-def _load(content, path, threads):
-    litert = require("ai_edge_litert.interpreter", "LiteRT", "litert")
-    try:
-        with imports.stderr_kept_back():
-            loaded = litert.Interpreter(model_content=content, num_threads=threads)
-            # Now, so that LiteRT does not print the name of its delegate in the first call.
-            loaded.allocate_tensors()
-        return loaded
-    except (RuntimeError, ValueError) as error:
-        reason = f"{first_line(error):.300}"
-        raise InputError(f"{path}: LiteRT cannot load it. Received: {reason}") from error

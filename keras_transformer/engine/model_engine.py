@@ -2,24 +2,24 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.decoding.options import DecodingOptions
+from keras_transformer.decoding.options import RANKING_OPTIONS, DecodingOptions
 from keras_transformer.decoding.programs import Compiled
-from keras_transformer.decoding.results import NEG_INF, Hypotheses
+from keras_transformer.decoding.results import Hypotheses
 from keras_transformer.engine import inputs
-from keras_transformer.engine.engine import Engine, LabelEngine
-from keras_transformer.engine.inputs import bucket, length_buckets
-from keras_transformer.engine.scheduler import MAX_PROGRAMS, Job, Scheduler
-from keras_transformer.engine.translation import Translation, translation_of
+from keras_transformer.engine.engine import Engine, sum_of
+from keras_transformer.engine.inputs import Job, bucket, length_buckets
+from keras_transformer.engine.label_engine import LabelEngine
+from keras_transformer.engine.scheduler import MAX_PROGRAMS, Scheduler
+from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError
 from keras_transformer.ids import EOS_ID, UNK_ID
-from keras_transformer.options import check, check_positive
 from keras_transformer.text.dialog import Turns
 
 
@@ -46,6 +46,7 @@ class ModelEngine(Engine):
     capabilities = frozenset(
         {"translate", "score", "stream", "sample", "align", "warmup", "phrases"}
     )
+    score_options = (*RANKING_OPTIONS, "alignment")
 
     def __init__(
         self,
@@ -60,12 +61,12 @@ class ModelEngine(Engine):
         with_xla: bool = True,
     ):
         self.turns = turns
-        self._turn_id = None if turns is None else source_tokenizer.turn_id
+        if turns is not None:
+            self.long_inputs = inputs.LONG_INPUT_FOR_DIALOG
         config, self.model = model.config, model
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer or source_tokenizer
-        self._tokenizers = self.source_tokenizer, self.target_tokenizer
-        inputs.check_tokenizers(config, *self._tokenizers)
+        inputs.check_tokenizers(config, self.source_tokenizer, self.target_tokenizer)
         # The model has no positions for longer texts.
         longest = config.position_limit or max(max_source_length, max_target_length)
         self.max_source_length = min(max_source_length, longest)
@@ -88,283 +89,79 @@ class ModelEngine(Engine):
         """Number of functions that XLA has compiled so far: at most one per shape and options."""
         return self._scheduler.compilations
 
-    def translate(
-        self,
-        texts: Sequence[str],
-        beam_size: int = DecodingOptions.beam_size,
-        length_penalty: float = DecodingOptions.length_penalty,
-        n_best: int = DecodingOptions.n_best,
-        batch_size: int | None = None,
-        target_prefixes: Sequence[str] | None = None,
-        alignment: bool = False,
-        long_input: inputs.LongInput = "refuse",
-        phrases: Sequence[Sequence[str]] | None = None,
-        **options,
-    ) -> list[Translation]:
-        """Translates texts, in batches of similar length; the results are in the order of `texts`.
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """Options that differ from the defaults of `DecodingOptions`."""
+        return {"max_length_ratio": self.max_length_ratio}
 
-        Args:
-            texts: Strings. A blank text (white space, or characters without tokens, such as
-                zero-width spaces) is translated as the empty string.
-            beam_size: As in `DecodingOptions`, like `length_penalty` and `n_best`.
-            batch_size: Maximum number of sentences in one call of the compiled search; by default
-                the fastest number, see `inputs.batch_rows`.
-            target_prefixes: Beginnings of the translations, in whole tokens; "" forces nothing. The
-                prefix of a text that is split belongs to its first part.
-            alignment: Whether each translation gets its alignment.
-            long_input: Treatment of a text of more than `max_source_length` tokens. `"refuse"`
-                raises an error. `"split"` splits it at sentence ends and translates each part,
-                `"truncate"` truncates it, both with a warning. The limits on lengths hold for each
-                part; see `Translation.joined` for `n_best`. A conversation cannot be split;
-                truncation removes its oldest turns.
-            phrases: For each text a list of phrases that its translation must contain. Each phrase
-                begins at the beginning of a word, and occurs as often as it is listed; see
-                `decoding.Constraints`. The beam size should be at least their number of tokens.
-            **options: The other fields of `DecodingOptions`.
-
-        Raises:
-            InputError: An option is out of range, a text is too long, or the vocabulary cannot
-                write a prefix or a phrase.
-        """
-        sizes = {"beam_size": beam_size, "n_best": n_best}
-        search_options = self._options(length_penalty=length_penalty, **sizes, **options)
-        texts = inputs.checked_texts("texts", texts)
-        batch_size = self._rows(batch_size, len(texts), search_options)
-        check("alignment", alignment, "True or False", bool)
-        source_inputs = self._source_inputs(texts, search_options)
-        sources, parts = inputs.source_ids(*source_inputs, long_input, self._turn_id)
-        jobs = self._jobs(sources, parts, target_prefixes, search_options, phrases)
-        results = self._scheduler.search(jobs, search_options, batch_size)
-        translations = [
-            best_translation(hypotheses, source, self._tokenizers)
-            for hypotheses, source in zip(results, sources, strict=True)
-        ]
-        if alignment:
-            translations = self._aligned(translations, sources, batch_size)
-        return [
-            Translation.joined([translations[index] for index in indices], search_options.sampling)
-            for indices in parts
-        ]
-
-    def score(
-        self,
-        sources: Sequence[str],
-        targets: Sequence[str] | Sequence[Sequence[int]],
-        length_penalty: float = DecodingOptions.length_penalty,
-        batch_size: int = 32,
-        alignment: bool = False,
-        length_normalization: str = DecodingOptions.length_normalization,
-        word_penalty: float = DecodingOptions.word_penalty,
-    ) -> list[Translation]:
-        """Scores given translations by teacher forcing: a `Translation` for each target.
-
-        Args:
-            sources: Strings. A language model scores a target as the continuation of its source;
-                "" scores a whole text.
-            targets: Translations of the sources: strings, or lists of ids that end with EOS.
-            length_penalty: As in `DecodingOptions`, like `length_normalization` and `word_penalty`.
-            batch_size: Maximum number of pairs in one call of the compiled model.
-            alignment: Whether each `Translation` gets its alignment.
-        """
-        search_options = self._options(
-            length_penalty=length_penalty,
-            length_normalization=length_normalization,
-            word_penalty=word_penalty,
-        )
-        check_positive(batch_size=batch_size)
-        sources = inputs.checked_list("sources", sources)
-        targets = inputs.checked_list("targets", targets)
-        if len(sources) != len(targets):
-            received = f"{len(sources)} sources and {len(targets)} targets"
-            raise InputError(f"There must be a target for each source. Received: {received}.")
-        (source, target), ids_and_texts = self._tokenizers, inputs.ids_and_texts
-        ids, _ = ids_and_texts("sources", self._last_turns(sources), source, self.max_source_length)
-        target_ids, targets = ids_and_texts("targets", targets, target, self.max_target_length)
-        pairs = list(zip(ids, target_ids, strict=True))
+    def search(self, jobs, request):
         if not self.reads_sources:
-            self._check_lengths_together(pairs)
-        prompts = self._prompts(ids)  # Read before the target, and not scored.
-        sequences = [
-            (source, [*prompt, *target])
-            for prompt, (source, target) in zip(prompts, pairs, strict=True)
-        ]
-        scored = self._scheduler.score(sequences, batch_size, alignment)
-        lengths = np.array([len(ids) for ids in target_ids], "int32")
-        results = []
-        rows = zip(targets, pairs, prompts, scored, strict=True)
-        for text, (source, target), prompt, (by_token, alignment_of_pair) in rows:
-            by_token = by_token[len(prompt) :]
-            translation = translation_of(text, 0.0, by_token, target, source, self._tokenizers)
-            results.append(dataclasses.replace(translation, alignment=alignment_of_pair))
-        totals = np.array([result.log_probability for result in results], "float32")
-        scores = np.asarray(search_options.ranking.score(totals, lengths)).tolist()
-        return [
-            dataclasses.replace(result, score=score)
-            for result, score in zip(results, scores, strict=True)
-        ]
+            jobs = [job._replace(prefix=prompt_of(job.source)) for job in jobs]
+        results = self._scheduler.search(jobs, request.options, self._rows(request, len(jobs)))
+        return list(map(translations_of, results))
 
-    def _check_lengths_together(self, pairs):
-        for index, (source, target) in enumerate(pairs):
-            if (count := len(source) - 1 + len(target)) > self.max_target_length:
-                limit = self.max_target_length
+    def force(self, pairs, request):
+        # A language model reads its source before the target.
+        prompts = [() if self.reads_sources else prompt_of(source) for source, _ in pairs]
+        sequences = []
+        for index, ((source, target), prompt) in enumerate(zip(pairs, prompts, strict=True)):
+            if not self.reads_sources and len(prompt) + len(target) > self.max_target_length:
+                limit, count = self.max_target_length, len(prompt) + len(target)
                 rule = f"A source and its target must have at most {limit} tokens together."
                 raise InputError(f"{rule} Received: {count} tokens.", index)
-
-    def stream(
-        self, text: str, target_prefix: str = "", long_input: inputs.LongInput = "refuse", **options
-    ) -> Iterator[str]:
-        """Translates one text, and yields the text so far whenever it has grown.
-
-        Args:
-            text: A string.
-            target_prefix: As `target_prefixes` of `translate`.
-            long_input: As in `translate`; `"split"` streams one part after another.
-            **options: Fields of `DecodingOptions`, for greedy search or with `sampling=True`.
-        """
-        search_options = self._options(**{"beam_size": 1, **options})
-        if search_options.beams != 1 or search_options.n_best != 1:
-            raise InputError(
-                "Only one hypothesis can be streamed: greedy search or one sample. "
-                f"Received: beam_size={search_options.beam_size}, n_best={search_options.n_best}."
+            sequences.append((source, [*prompt, *target]))
+        scored = self._scheduler.score(sequences, request.batch_size or 32, request.alignment)
+        return [
+            Translation(
+                "", 0.0, token_log_probabilities=tuple(row[len(prompt) :]), alignment=weights
             )
-        inputs.checked_texts("text", [text])
-        source_inputs = self._source_inputs([text], search_options)
-        sources, parts = inputs.source_ids(*source_inputs, long_input, self._turn_id)
-        jobs = self._jobs(sources, parts, [target_prefix], search_options)
-        return self._stream(jobs, search_options)
+            for (row, weights), prompt in zip(scored, prompts, strict=True)
+        ]
 
-    def _stream(self, jobs, options):
-        earlier_parts = last = ""
-        for job in jobs:
-            for hypotheses in self._scheduler.stream(job, options):
-                ids = np.asarray(hypotheses.ids)[0, 0].tolist()
-                new_text = earlier_parts + self.target_tokenizer.detokenize([ids])[0]
-                # Characters of several bytes are withheld until they are complete.
-                text = new_text.rstrip("\ufffd")
-                if text != last:
-                    yield text
-                    last = text
-            if new_text != last:
-                yield new_text
-                last = new_text
-            earlier_parts = f"{last} " if last else ""
+    def align(self, pairs, request):
+        pairs = [(source, list(target)) for source, target in pairs]
+        scored = self._scheduler.score(pairs, self._rows(request, len(pairs)), alignment=True)
+        return [alignment for _, alignment in scored]
 
-    def warmup(
-        self, lengths: Sequence[int] = (16, 32, 48, 64), batch_size: int | None = None, **options
-    ) -> int:
+    def grow(self, job, request):
+        if not self.reads_sources:
+            job = job._replace(prefix=prompt_of(job.source))
+        for hypotheses in self._scheduler.stream(job, request.options):
+            yield np.asarray(hypotheses.ids)[0, 0].tolist()
+
+    def warmup(self, lengths: Sequence[int] = (16, 32, 48, 64), **options: Any) -> int:
         """Compiles the functions that `translate` with these options needs; returns their number.
 
         Args:
             lengths: Expected numbers of source tokens.
-            batch_size: The batch size of the later calls; by default that of a call with few texts.
-            **options: As for `translate`; the longest of the `target_prefixes` decides.
+            **options: As for `translate`; the longest of the `target_prefixes` decides. The default
+                of `batch_size` is that of a call with few texts.
         """
-        before = self.compilations
-        # No effect on shapes: the parts of a long text have the shapes of other texts.
-        long_input = options.pop("long_input", "refuse")
-        inputs.source_ids((), self.source_tokenizer, 2, long_input, self._turn_id)  # Checks it.
-        prefixes, alignment = options.pop("target_prefixes", None), options.pop("alignment", False)
-        search_options = self._options(**options)
-        batch_size = self._rows(batch_size, 1, search_options)
-        check("alignment", alignment, "True or False", bool)
-        count = 1 if prefixes is None else len(prefixes)
-        prefix = max(self._prefixes(prefixes, count, search_options), key=len, default=())
+        before, request = self.compilations, self.request(**options)
+        search_options, batch_size = request.options, self._rows(request, 1)
+        prefixes = options.get("target_prefixes")
+        prefixes = self._prefix_ids(prefixes, len(prefixes or ()), request)
+        longest_prefix = max(prefixes, key=len, default=())
         buckets = length_buckets(self.max_source_length)
         longest = search_options.resolve_max_length(self.max_target_length)
-        targets = length_buckets(longest) if alignment else ()
+        targets = length_buckets(longest) if request.alignment else ()
         # One token is enough, because limits are not part of a compiled function.
         one_token_options = dataclasses.replace(search_options, min_length=0, max_length=1)
         for columns in sorted({bucket(length, buckets) for length in lengths}):
             source = [UNK_ID] * (columns - 1) + [EOS_ID]
-            jobs = [Job(source, 0, prefix or self._prompts([source])[0])] * batch_size
+            prefix = longest_prefix if self.reads_sources else prompt_of(source)
+            jobs = [Job(source, 0, prefix)] * batch_size
             self._scheduler.search(jobs, one_token_options, batch_size)
             for target in targets:
                 pairs = [(source, [UNK_ID] * target)] * (batch_size * search_options.n_best)
                 self._scheduler.score(pairs, batch_size, alignment=True)
         return self.compilations - before
 
-    def _rows(self, batch_size, count, options):
-        """Returns the rows per batch, by default as many as are fastest for `count` texts."""
-        if batch_size is None:
-            return inputs.batch_rows(count, self.model.config.model_dim, options.beams)
-        check_positive(batch_size=batch_size)
-        return batch_size
-
-    def _source_inputs(self, texts, options) -> tuple[Any, Any, int]:
-        """Returns texts, tokenizer and limit for `inputs.source_ids`."""
-        limit = self.max_source_length
-        if not self.reads_sources:  # The limit of a language model's text includes its source.
-            limit = min(limit, options.resolve_max_length(limit))
-        return self._last_turns(texts), self.source_tokenizer, limit
-
-    def _jobs(self, sources, parts, prefixes, options, phrases=None):
-        """Returns the `Job`s of the parts of all texts."""
-        seeds = inputs.one_for_each("seed", options.seed, len(parts))
-        prefixes, prompts = self._prefixes(prefixes, len(parts), options), self._prompts(sources)
-        phrases = inputs.phrase_ids(phrases, len(parts), self.target_tokenizer)
-        for index, (indices, required) in enumerate(zip(parts, phrases, strict=True)):
-            if required and len(indices) > 1:
-                rule = "`phrases` are for texts that are not split."
-                raise InputError(f"{rule} Received: a text of {len(indices)} parts.", index)
-        jobs = []
-        for index, indices in enumerate(parts):
-            for part in indices:
-                is_first = part == indices[0]
-                prefix = (prefixes[index] if is_first else ()) or prompts[part]
-                jobs.append(Job(sources[part], seeds[index], prefix, phrases[index]))
-        return jobs
-
-    def _prompts(self, sources):
-        """Returns the ids that each target begins with: a language model's are its source."""
-        if self.reads_sources:
-            return [()] * len(sources)
-        return [[id for id in source if id != EOS_ID] for source in sources]
-
-    def _last_turns(self, texts):
-        """Returns the sources with as many turns as the model was trained on; ids unchanged."""
-        turns = self.turns
-        if turns is None or turns.max_turns is None:
-            return texts
-        return [turns.join(turns.split(text)) if isinstance(text, str) else text for text in texts]
-
-    def _options(self, **options):
-        options = {"max_length_ratio": self.max_length_ratio, **options}
-        options = DecodingOptions(**options)
-        options.check_ids(self.target_tokenizer.vocabulary_size)
-        longest = self.max_target_length
-        if options.resolve_max_length(longest) > longest:
-            rule = f"`max_length` must be at most {longest}, the engine's `max_target_length`"
-            raise InputError(f"{rule}. Received: max_length={options.max_length}.")
-        return options
-
-    def _prefixes(self, prefixes, count, options):
-        if prefixes is not None:
-            prefixes = inputs.checked_list("target_prefixes", prefixes)
-        if not self.reads_sources and any(prefixes or ()):
-            raise InputError(
-                "A language model's texts begin with what they continue: `target_prefixes` is not "
-                f"for them. Received: {list(prefixes)!r:.60}."
-            )
-        limit = options.resolve_max_length(self.max_target_length)
-        return inputs.prefix_ids(prefixes, count, self.target_tokenizer, limit)
-
-    def _aligned(self, translations, sources, batch_size):
-        """Adds alignments to translations, by one pass of teacher forcing."""
-        pairs = [
-            (source, list(hypothesis.ids))
-            for source, best in zip(sources, translations, strict=True)
-            for hypothesis in (best, *best.alternatives)
-        ]
-        scored = iter(self._scheduler.score(pairs, batch_size, alignment=True))
-
-        def aligned(translation):
-            return dataclasses.replace(translation, alignment=next(scored)[1])
-
-        # In the order of `pairs`: each best hypothesis before its alternatives.
-        return [
-            dataclasses.replace(aligned(best), alternatives=tuple(map(aligned, best.alternatives)))
-            for best in translations
-        ]
+    def _rows(self, request, count):
+        """Returns the rows per batch, by default as many as are fastest for `count` sentences."""
+        if request.batch_size is not None:
+            return request.batch_size
+        return inputs.batch_rows(count, self.model.config.model_dim, request.options.beams)
 
 
 class ClassifierEngine(LabelEngine):
@@ -425,24 +222,30 @@ def engine_of(model: keras.Model, *arguments, **options) -> ModelEngine | Classi
     return engine_class(model, *arguments, **options)
 
 
-def best_translation(hypotheses: Hypotheses, source: Sequence[int], tokenizers) -> Translation:
-    """Converts one sentence's `Hypotheses`, arrays without the batch's axis, to a `Translation`."""
-    # Without the padding at the end.
-    ids = [row[: np.max(np.flatnonzero(row), initial=-1) + 1].tolist() for row in hypotheses.ids]
-    texts = tokenizers[1].detokenize(ids)
+def prompt_of(source: Sequence[int]) -> list[int]:
+    """Returns the ids that a language model continues: its source without EOS."""
+    return [id for id in source if id != EOS_ID]
+
+
+def translations_of(hypotheses: Hypotheses) -> list[Translation]:
+    """Converts one sentence's `Hypotheses`, arrays without the batch's axis, to `Translation`s."""
     translations = []
-    hypotheses_of_beam = map(Hypotheses._make, zip(*hypotheses, strict=True))
-    for text, row, hypothesis in zip(texts, ids, hypotheses_of_beam, strict=True):
-        by_token, score = hypothesis.token_log_probabilities[: len(row)], float(hypothesis.scores)
-        translation = translation_of(text, score, by_token.tolist(), row, source, tokenizers)
-        if hypothesis.continuation_lengths < np.count_nonzero(row):  # It has a target prefix.
+    for row in map(Hypotheses._make, zip(*hypotheses, strict=True)):
+        # Without the padding at the end.
+        ids = row.ids[: np.max(np.flatnonzero(row.ids), initial=-1) + 1].tolist()
+        by_token = tuple(row.token_log_probabilities[: len(ids)].tolist())
+        translation = Translation(
+            "",
+            float(row.scores),
+            sum_of(by_token),
+            ids=tuple(ids),
+            token_log_probabilities=by_token,
+        )
+        if row.continuation_lengths < np.count_nonzero(row.ids):  # It has a target prefix.
             translation = dataclasses.replace(
                 translation,
-                continuation_log_probability=float(hypothesis.continuation_log_probabilities),
-                continuation_length=int(hypothesis.continuation_lengths),
+                continuation_log_probability=float(row.continuation_log_probabilities),
+                continuation_length=int(row.continuation_lengths),
             )
         translations.append(translation)
-    best, *alternatives = translations
-    # Where fewer hypotheses exist than `n_best`, the last places are empty.
-    alternatives = [alternative for alternative in alternatives if alternative.score > NEG_INF / 2]
-    return dataclasses.replace(best, alternatives=tuple(alternatives))
+    return translations

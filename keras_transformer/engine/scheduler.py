@@ -3,7 +3,6 @@
 import functools
 import threading
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -20,7 +19,14 @@ from keras_transformer.decoding.search import (
     score_targets,
     search_arguments,
 )
-from keras_transformer.engine.inputs import bucket, in_batches, length_buckets, pad, row_count
+from keras_transformer.engine.inputs import (
+    Job,
+    bucket,
+    in_batches,
+    length_buckets,
+    pad,
+    row_count,
+)
 from keras_transformer.errors import InputError
 
 # Maximum number of sets of options whose compiled functions stay in memory. Each batch shape of a
@@ -29,15 +35,6 @@ MAX_PROGRAMS = 64
 _MAX_GRAPHS = 8
 _PREFIX_MULTIPLE = 16
 _FEWEST_PHRASES, _SHORTEST_PHRASE = 4, 8  # smallest capacity of arrays of phrases
-
-
-class Job(NamedTuple):
-    """A sentence to translate."""
-
-    source: list[int]  # including EOS
-    seed: int = 0  # for sampling
-    prefix: Sequence[int] = ()  # Its translation begins with these ids.
-    phrases: Sequence[Sequence[int]] = ()  # Its translation contains these ids.
 
 
 class Scheduler:

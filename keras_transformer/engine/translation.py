@@ -112,22 +112,6 @@ class Translation:
         )
 
 
-def translation_of(text: str, score: float, by_token, ids, source, tokenizers) -> Translation:
-    """Makes a `Translation` from ids and their log-probabilities.
-
-    `tokenizers` are the source's and the target's.
-    """
-    return Translation(
-        text,
-        score,
-        float(np.sum(np.array(by_token, "float32"))),
-        tokens=tuple(tokenizers[1].pieces_of(ids)),
-        ids=tuple(ids),
-        token_log_probabilities=tuple(by_token),
-        source_tokens=tuple(tokenizers[0].pieces_of(source)),
-    )
-
-
 def pair_lines(text: str, translation: Translation, is_back: bool) -> list[str]:
     """Returns one line per hypothesis: source, target and score, with tabs between.
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal, get_args
 
 from keras_transformer.engine.engine import long_input_of_commands
+from keras_transformer.engine.lines import Line, results_of
 from keras_transformer.engine.translation import pair_lines
 from keras_transformer.errors import InputError, say
 from keras_transformer.files import (
@@ -186,17 +187,16 @@ def _chunks(file: dict[str, Any], chunk_lines: int) -> Iterator[dict[str, Any]]:
     lines_by_part = dict(zip(*file["done"], strict=True))
     file_lines = iterate_lines(file["path"], may_be_empty=True)
     for first in itertools.count(1, chunk_lines):
-        row = {"name": file["name"], "first": first, "error": ""}
+        row = {"name": file["name"], "path": file["path"], "first": first, "error": ""}
         try:
             lines = list(itertools.islice(file_lines, chunk_lines))
         except InputError as error:
-            yield {**row, "where": "", "lines": [], "error": str(error)}
+            yield {**row, "lines": [], "error": str(error)}
             return
         if not lines:
             return
         if lines_by_part.get(first, 0) < len(lines):  # A line may have several hypotheses.
-            index = f"{file['path']}, lines {first}-{first + len(lines) - 1}"
-            yield {**row, "where": index, "lines": lines}
+            yield {**row, "lines": lines}
 
 
 class _Worker:
@@ -235,23 +235,27 @@ class _Worker:
                 self._load()
             except InputError as error:
                 return {**row, "error": str(error), "count": 0, "messages": []}
-        translations: list[Any] = []
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", UserWarning)
-            try:
-                translations = self._translator.translate(
-                    list(map(str, row["lines"])), **self._options
-                )
-            except InputError as error:
-                row["error"] = f"{row['where']}: {error}"
-        messages = [f"{row['where']}: {warning.message}" for warning in caught]
+        messages: list[str] = []
+        lines = [
+            Line(number, str(text), 0) for number, text in enumerate(row["lines"], row["first"])
+        ]
+        written: list[str] = []
+        try:
+            results = results_of(self._translate, lines, row["path"], messages.append)
+            for done, translations in results:
+                for line, translation in zip(done, translations, strict=True):
+                    written += self._lines_of(line.text, translation)
+        except InputError as error:
+            row["error"] = str(error)
+        return {**row, "lines": written, "count": len(lines), "messages": messages}
+
+    def _translate(self, lines):
+        return self._translator.translate([line.text for line in lines], **self._options)
+
+    def _lines_of(self, text, translation):
         if self._records == "text":
-            lines = [one_line(translation.text) for translation in translations]
-        else:
-            # Not strict: after an error there are no translations.
-            pairs = zip(map(str, row["lines"]), translations, strict=False)
-            lines = [line for pair in pairs for line in pair_lines(*pair, self._records == "back")]
-        return {**row, "lines": lines, "count": len(translations), "messages": messages}
+            return [one_line(translation.text)]
+        return pair_lines(text, translation, self._records == "back")
 
     def _load(self):
         """Loads the model, and checks the options, because a wrong one is no line's fault."""
@@ -263,7 +267,7 @@ class _Worker:
             problem = "the files have changed since the translation began"
             raise InputError(f"{self._model}: {problem}. Translate into another folder.")
         options = {"long_input": long_input_of_commands(translator.engine), **self._options}
-        translator.translate([], **options)
+        translator.check_options(**options)
         self._translator, self._options = translator, options
 
 

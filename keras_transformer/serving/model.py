@@ -111,10 +111,11 @@ class Model:
         }
 
     def _default_options(self, name, markup):
-        if markup == "none":
+        if markup == "none" or name == "score":
             return {}
-        try:  # Without texts the engine only checks the options.
-            _call(self._translator, name, [], self.signatures[name], {"markup": markup})
+        options = _options_of(name, [], self.signatures[name], {"markup": markup})
+        try:
+            self._translator.check_options(**options)
         except InputError:
             if name == DEFAULT:
                 raise
@@ -210,9 +211,17 @@ def _call(translator, name, rows, signature, options):
             raise InputError(f"`{min(refused_options)}` is an option of translations.")
         sides = ([row[side] for row in rows] for side in ("source", "target"))
         return translator.score(*sides, **options)
+    options = _options_of(name, rows, signature, options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # about truncated texts
+        return translator.translate([row["text"] for row in rows], **options)
+
+
+def _options_of(name, rows, signature, options):
+    """Returns the options of `Translator.translate` for the rows of a signature."""
+    options = {**options, "long_input": "truncate"}
     if "glossary" in options:
         options["glossary"] = dict(options["glossary"])
-    options["long_input"] = "truncate"
     if name == "greedy":
         options["beam_size"] = 1
     elif name == "beam":
@@ -224,9 +233,7 @@ def _call(translator, name, rows, signature, options):
         options |= {"sampling": True, **_nearest_sampling(**values)}
         if "seed" in signature.inputs:
             options["seed"] = [row["seed"] for row in rows]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # about truncated texts
-        return translator.translate([row["text"] for row in rows], **options)
+    return options
 
 
 def _nearest_sampling(temperature=1.0, top_k=0, top_p=1.0):

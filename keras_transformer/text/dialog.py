@@ -64,7 +64,7 @@ class Conversation:
                 "its recipe."
             )
         self.translator, self.seed, self.options = translator, seed, options
-        translator.translate([], **self._options(0))
+        translator.check_options(**self._options(0))
         self.history: list[str] = []
         tokenizer = translator.engine.source_tokenizer
         self._turn_id = tokenizer.turn_id if tokenizer else None

@@ -1,8 +1,9 @@
 """Glossaries: finds terms in texts, annotates them with translations, learns them from pairs."""
 
+import functools
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.reading import iterate_lines
 from keras_transformer.text.folding import fold, fold_case
 from keras_transformer.text.splitting import TERM_SYMBOLS, UNIT, are_whole_words
+from keras_transformer.text.steps import TextStep
 
 _BEGIN, _AS, _END = TERM_SYMBOLS
 _ANNOTATION = re.compile(rf"({_BEGIN} |{_AS} .*?{_END})", re.DOTALL)
@@ -168,6 +170,46 @@ def origins(text: str) -> np.ndarray:
         else:
             positions += range(count, count + size)
     return np.array(positions, int)
+
+
+class GlossaryStep(TextStep):
+    """Has the translations of a glossary's terms written.
+
+    Args:
+        glossary: The terms.
+        annotates: Whether the model reads the translations; otherwise the search forces them.
+    """
+
+    def __init__(self, glossary: Glossary, annotates: bool):
+        self._glossary, self._annotates = glossary, annotates
+
+    def before(self, text):
+        if self._annotates:
+            text = annotate(text, self._glossary.matches(text))
+        return [(text, None)]
+
+    def phrases(self, text):
+        matches = () if self._annotates else self._glossary.matches(text)
+        return [match.translation for match in matches]
+
+
+def glossary_of(glossary: str | os.PathLike | Mapping[str, str] | Glossary) -> Glossary:
+    """Makes a glossary of terms, or reads a file, once for many calls until it changes."""
+    if isinstance(glossary, Glossary):
+        return glossary
+    if isinstance(glossary, Mapping):
+        return Glossary(glossary.items())
+    path = os.fspath(glossary)
+    # A pipe also changes when it is read, and cannot be read again.
+    status = os.stat(path) if os.path.isfile(path) else None
+    # A relative path is another file in another working directory.
+    version = status and (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
+    return _load_glossary(path, version)
+
+
+@functools.lru_cache(maxsize=1)
+def _load_glossary(path, version):
+    return Glossary.load(path)
 
 
 def learn_terms(

@@ -21,13 +21,13 @@ from keras_transformer.data import (
 from keras_transformer.data.batching import epoch_rates
 from keras_transformer.data.encoding import Lines, PairEncoder, encode_parts, in_chunks
 from keras_transformer.data.noise import PairNoise
-from keras_transformer.engine.inputs import tagged
 from keras_transformer.errors import InputError
 from keras_transformer.reading import iterate_lines
 from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.text.dialog import turns_of
 from keras_transformer.text.glossary import Glossary
 from keras_transformer.text.placeholders import Placeholders, with_placeholders
+from keras_transformer.text.tags import tagged
 from keras_transformer.text.tokenizer import tag_tokens
 from keras_transformer.text.vocabulary import VocabularyOptions
 from keras_transformer.training.hosts import SINGLE_HOST, Host

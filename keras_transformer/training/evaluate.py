@@ -250,7 +250,7 @@ def score_in_windows(
     Args:
         engine: Engine of a language model.
         texts: Strings.
-        **options: Options of `ModelEngine.score`.
+        **options: Options of `Engine.score`.
 
     Returns:
         A `Translation` for each text; its `parts` are the windows, if there are several.

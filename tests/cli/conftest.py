@@ -33,6 +33,9 @@ class Recorder(Engine):
         self.texts.append(list(texts))
         self.asked.append(options)
 
+    def check_options(self, **options):
+        self.checked = options
+
     def translate(self, texts, **options):
         self._ask(texts, options)
         hypotheses = (Translation("other", -2.0),) * (options.get("n_best", 1) - 1)

@@ -25,9 +25,9 @@ def test_a_line_comes_out_for_each_that_goes_in_and_in_its_order(recorder, lines
     texts = [f"line {i}" for i in range(2500)]
     result = translated(recorder, lines(*texts), top_k=3)
     assert result.splitlines() == [text.upper() for text in texts]
-    # The first call looks at the options.
-    assert [len(texts) for texts in recorder.texts] == [0, 1024, 1024, 452]
-    assert recorder.asked == [{"top_k": 3, "batch_size": None}] * 4
+    assert [len(texts) for texts in recorder.texts] == [1024, 1024, 452]
+    assert recorder.checked == {"top_k": 3, "batch_size": None}
+    assert recorder.asked == [recorder.checked] * 3
 
 
 def test_a_line_that_comes_alone_is_answered_before_the_next_one(recorder, pipe, in_background):
@@ -47,7 +47,7 @@ def test_a_line_that_comes_alone_is_answered_before_the_next_one(recorder, pipe,
     sink.close()
     thread.join(timeout=10)
     assert not thread.is_alive()
-    assert recorder.texts == [[], ["one"], ["two"], ["three"]]
+    assert recorder.texts == [["one"], ["two"], ["three"]]
 
 
 def test_memory_does_not_grow_with_the_input(recorder):
@@ -84,9 +84,9 @@ def test_memory_does_not_grow_with_the_input(recorder):
     assert peaks[1] < 1.2 * peaks[0]
 
 
-@pytest.mark.parametrize("name", ["translate", "stream"])
+@pytest.mark.parametrize("name", ["check_options", "stream"])
 def test_wrong_options_are_refused_before_anything_is_read(recorder, monkeypatch, name):
-    def refuse(texts, **options):
+    def refuse(text=None, **options):
         raise InputError("`beam_size` must be positive.")
 
     monkeypatch.setattr(recorder, name, refuse)

@@ -23,12 +23,14 @@ class Engine:
     reads_sources, long_inputs = True, ("refuse", "split")
     engine = property(lambda self: self)
 
+    def check_options(self, **options):
+        pass
+
     def translate(self, texts, **options):
         opened = open("opened", "w")
-        if texts:
-            warnings.warn("a message", UserWarning)
-            with contextlib.suppress(OSError):
-                os.write(2, b"a line of a library")
+        warnings.warn("a message", UserWarning)
+        with contextlib.suppress(OSError):
+            os.write(2, b"a line of a library")
         return [Translation(text.upper(), 0.0) for text in texts]
 
 Translator.load = lambda path: Engine()

@@ -13,7 +13,7 @@ SPLIT = {"long_input": "split"}  # what commands do with a long line
 def test_lines_and_options_reach_the_translator_and_nothing_else_does(call):
     code, out, err, asked = call("translate", "--top-k", "5", "--sampling", "--batch-size", "2")
     assert (code, out, err) == (0, "A B\nC\n", "")
-    assert asked == [{"top_k": 5, "sampling": True, "batch_size": 2, **SPLIT}] * 2
+    assert asked == [{"top_k": 5, "sampling": True, "batch_size": 2, **SPLIT}]
 
 
 def test_tag_markup_and_glossary_reach_the_translator(call):

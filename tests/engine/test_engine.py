@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from keras_transformer.engine.engine import Engine, LabelEngine, encoded
+from keras_transformer.engine import Engine, LabelEngine
+from keras_transformer.engine.inputs import encoded
 from keras_transformer.errors import InputError
 
 

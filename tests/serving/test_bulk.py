@@ -14,7 +14,6 @@ import pytest
 from live_server import WORDS, processes_below, wait_for
 
 from keras_transformer import Translation, Translator
-from keras_transformer.engine.translator import glossary_of
 from keras_transformer.errors import InputError
 from keras_transformer.files import locked_folder
 from keras_transformer.serving.bulk import (
@@ -25,6 +24,7 @@ from keras_transformer.serving.bulk import (
     _write_job,
     translate_corpus,
 )
+from keras_transformer.text.glossary import glossary_of
 
 pytestmark = pytest.mark.tensorflow
 
@@ -110,21 +110,22 @@ def test_a_worker_says_which_lines_were_cut_and_which_text_is_at_fault(monkeypat
         assert long_input == "split"
         if "bad" in texts:
             raise InputError("text 2 is bad.")
-        if texts:
-            warnings.warn("1 text was cut.", stacklevel=2)
+        warnings.warn("1 text was cut.", stacklevel=2)
         return [Translation(text.upper(), 0.0) for text in texts]
 
     fields = {"labels": None, "turns": None, "reads_sources": True}
     engine = types.SimpleNamespace(**fields, long_inputs=("refuse", "split"))
-    loaded = types.SimpleNamespace(translate=translate, engine=engine)
+    loaded = types.SimpleNamespace(
+        translate=translate, check_options=lambda **options: None, engine=engine
+    )
     monkeypatch.setattr(Translator, "load", lambda model, threads: loaded)
     write(tmp_path, "model/model.bin", "before")
     model = str(tmp_path / "model")
     worker, later_worker = (_Worker(model, _fingerprint(model), 1, {}) for _ in range(2))
-    row = {"name": "a", "first": 1, "where": "a, lines 1-2", "lines": ["x", "y"], "error": ""}
+    row = {"name": "a", "first": 1, "path": "a", "lines": ["x", "y"], "error": ""}
     done = worker(dict(row))
-    assert done["lines"] == ["X", "Y"] and done["messages"] == ["a, lines 1-2: 1 text was cut."]
-    assert worker({**row, "lines": ["x", "bad"]})["error"] == "a, lines 1-2: text 2 is bad."
+    assert done["lines"] == ["X", "Y"] and done["messages"] == ["a, lines 1 to 2: 1 text was cut."]
+    assert worker({**row, "lines": ["x", "bad"]})["error"] == "a, lines 1 to 2: text 2 is bad."
     write(tmp_path, "model/model.bin", "after")
     assert worker(dict(row))["lines"] == ["X", "Y"]
     for _ in range(2):
@@ -141,7 +142,11 @@ def test_a_job_reads_its_glossary_once(tmp_path, monkeypatch):
         return [Translation(text, 0.0) for text in texts]
 
     fields = {"labels": None, "turns": None, "reads_sources": True, "long_inputs": ("refuse",)}
-    loaded = types.SimpleNamespace(translate=translate, engine=types.SimpleNamespace(**fields))
+    loaded = types.SimpleNamespace(
+        translate=translate,
+        check_options=lambda **options: None,
+        engine=types.SimpleNamespace(**fields),
+    )
     monkeypatch.setattr(Translator, "load", lambda model, threads: loaded)
     write(tmp_path, "model/model.bin", "")
     write(tmp_path, "terms.tsv", "dog\tHund\n")

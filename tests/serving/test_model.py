@@ -40,6 +40,10 @@ class Engine:
         self.manifest = {"format": f"keras_transformer.{format}", "beam_size": 2, **manifest}
         self.calls = []
 
+    def request(self, **options):
+        if options.get("alignment") and "align" not in self.capabilities:
+            raise InputError("no alignments")
+
     def translate(self, texts, **options):
         self.calls.append((list(texts), options))
         if "bad" in texts:

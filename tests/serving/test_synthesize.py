@@ -24,6 +24,9 @@ class Upper:
         self.labels, self.turns, self.reads_sources, self.engine = None, None, True, self
         self.long_inputs = ("refuse", "split")
 
+    def check_options(self, **options):
+        pass
+
     def translate(self, texts, n_best=1, **options):
         if self.interrupted_at in texts:
             raise KeyboardInterrupt

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from small_corpus import PAIRS, recipe_values, write_corpus
 
-from keras_transformer import Tokenizer, files
+from keras_transformer import Tokenizer, reading
 from keras_transformer.errors import InputError
 from keras_transformer.text import Labels
 from keras_transformer.text.placeholders import Placeholders, with_placeholders

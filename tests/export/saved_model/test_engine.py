@@ -41,7 +41,7 @@ def test_an_export_scores_with_the_options_that_it_was_made_with(exported):
 
 def test_an_export_with_fewer_signatures_says_what_it_lacks(exported):
     fewer = copy_object(exported)
-    fewer._signatures = ("serving_default",)
+    fewer._signatures, fewer.capabilities = ("serving_default",), frozenset({"translate"})
     (best,) = fewer.translate(["a man"])
     assert best.text == exported.translate(["a man"])[0].text and math.isnan(best.log_probability)
     for options, name in (

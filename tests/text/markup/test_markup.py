@@ -304,9 +304,11 @@ def test_an_item_without_a_placeholder_uses_the_alignment_that_an_engine_has():
     class Refusing(FakeEngine):
         """Aligns no texts in greedy search, as a SavedModel."""
 
-        def translate(self, texts, alignment=False, beam_size=2, **options):
+        def request(self, alignment=False, beam_size=2, **options):
             if alignment and beam_size == 1:
                 raise InputError("`alignment` needs beam search in an export.")
+
+        def translate(self, texts, alignment=False, **options):
             self.aligned = alignment
             return super().translate(texts, alignment)
 

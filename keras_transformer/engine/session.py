@@ -1,0 +1,173 @@
+"""Loads what computes an export: the graph of a SavedModel, the interpreter of a LiteRT file."""
+
+import contextlib
+import importlib.machinery
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from keras_transformer import imports
+from keras_transformer.errors import InputError, first_line, require
+from keras_transformer.text import Tokenizer
+
+
+def load_saved_model(folder: str | os.PathLike) -> tuple[Callable, tuple]:
+    """Loads a SavedModel with tensorflow-text's operations.
+
+    Returns:
+        `call(signature, inputs)`, and the tokenizers of `tokenizers_of` its graph.
+
+    Raises:
+        InputError: The folder is incomplete or damaged.
+    """
+    import tensorflow as tf
+    from tensorflow.python.framework import op_def_registry
+
+    tf.load_op_library(operations_library())
+    unknown = []
+    try:
+        graph = graph_in(folder)
+        unknown = [name for name in sorted(operations_of(graph)) if not op_def_registry.get(name)]
+        if not unknown:
+            return _load_in_session(os.fspath(folder)), tokenizers_of(graph)
+        reason = f"unknown operations: {', '.join(unknown)}"
+    # The loader documents no exceptions: a damaged file raises exceptions of protobuf, of the graph
+    # importer, of the checkpoint reader or of Python.
+    except Exception as error:
+        reason = first_line(error)
+    raise InputError(
+        f"{os.fspath(folder)}: the SavedModel is incomplete or damaged. Received: {reason:.300}"
+    )
+
+
+def _load_in_session(folder):
+    """Loads a SavedModel with the TensorFlow 1 loader.
+
+    It takes a fraction of the time of `tf.saved_model.load`, which makes Python objects of all
+    operations of all functions. Returns `call(signature, inputs)`, which returns a dict of arrays.
+    """
+    import tensorflow as tf
+
+    config = tf.compat.v1.ConfigProto()
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
+    with session.graph.as_default(), _quiet(tf.get_logger()):
+        meta = tf.compat.v1.saved_model.loader.load(session, ["serve"], folder)
+
+    def call(name, inputs):
+        signature = meta.signature_def[name]
+        feeds = {}
+        for argument, values in inputs.items():
+            info = signature.inputs[argument]
+            shape = None if values else [0] * len(info.tensor_shape.dim)
+            tensor = tf.make_tensor_proto(values, info.dtype, shape)
+            feeds[info.name] = tf.make_ndarray(tensor)
+        return session.run({key: output.name for key, output in signature.outputs.items()}, feeds)
+
+    return call
+
+
+@contextlib.contextmanager
+def _quiet(logger):
+    """Hides warnings, because TensorFlow calls the TensorFlow 1 loader deprecated."""
+    level = logger.level
+    logger.setLevel("ERROR")
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def graph_in(folder: str | os.PathLike):
+    """Returns the `GraphDef` of a SavedModel."""
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    content = (Path(folder) / "saved_model.pb").read_bytes()
+    return saved_model_pb2.SavedModel.FromString(content).meta_graphs[0].graph_def
+
+
+def tokenizers_of(graph) -> tuple[Tokenizer | None, Tokenizer | None]:
+    """Returns the source's and the target's tokenizer inside a `GraphDef`.
+
+    The target's tokenizer is the tokenizer that detokenizes. A classifier has no such tokenizer.
+    """
+    tokenizing, detokenizing = set(), set()
+    for function in graph.library.function:
+        operations = {node.op for node in function.node_def}
+        models = detokenizing if "SentencepieceDetokenizeOp" in operations else tokenizing
+        models |= {
+            node.attr["model"].s for node in function.node_def if node.op == "SentencepieceOp"
+        }
+    tokenizers = {model: Tokenizer(model) for model in tokenizing | detokenizing}
+    # `score` also tokenizes targets.
+    sources = (tokenizing - detokenizing) or tokenizing
+    source, target = (next(iter(models), None) for models in (sources, detokenizing))
+    return tokenizers.get(source), tokenizers.get(target)
+
+
+def operations_of(graph) -> set[str]:
+    """Returns the names of the operations in a `GraphDef` and its functions."""
+    # Not from `meta_info_def`, whose list lacks operations in the body of a loop.
+    library = graph.library.function
+    functions = {function.signature.name for function in library}
+    nodes = [
+        *graph.node,
+        *(node for function in library for node in function.node_def),
+    ]
+    return {node.op for node in nodes} - functions
+
+
+def operations_library() -> str:
+    """Returns the path of the shared object with tensorflow-text's operations of SentencePiece.
+
+    `import tensorflow_text` would import Keras, which takes seconds.
+    """
+    package = importlib.machinery.PathFinder.find_spec("tensorflow_text")
+    if package is None or not package.submodule_search_locations:
+        raise InputError("A SavedModel needs the package tensorflow-text, which is not installed.")
+    folder = os.path.join(package.submodule_search_locations[0], "python", "ops")
+    return os.path.join(folder, "_sentencepiece_tokenizer.so")
+
+
+class SharedInterpreter:
+    """LiteRT's interpreter of a file, for any number of threads: one call runs at a time.
+
+    The interpreter's own memory holds inputs and outputs, and another call would overwrite them.
+    All interpreters of a file share its bytes.
+
+    Args:
+        content: Bytes of the file.
+        path: Path of the file, for messages.
+        threads: Number of threads that compute one call.
+
+    Raises:
+        InputError: LiteRT is not installed, or cannot load the file.
+    """
+
+    def __init__(self, content: bytes, path: Path, threads: int):
+        self._interpreter = _load_interpreter(content, path, threads)
+        self._lock = threading.Lock()
+
+    def run(self, signature: str | None = None, **inputs: np.ndarray) -> dict[str, np.ndarray]:
+        """Runs a signature, and returns copies of its outputs by name.
+
+        `signature` may be None if the file has only one.
+        """
+        with self._lock:
+            return self._interpreter.get_signature_runner(signature)(**inputs)
+
+
+def _load_interpreter(content, path, threads):
+    litert = require("ai_edge_litert.interpreter", "LiteRT", "litert")
+    try:
+        with imports.stderr_kept_back():
+            loaded = litert.Interpreter(model_content=content, num_threads=threads)
+            # Now, so that LiteRT does not print the name of its delegate in the first call.
+            loaded.allocate_tensors()
+        return loaded
+    except (RuntimeError, ValueError) as error:
+        reason = f"{first_line(error):.300}"
+        raise InputError(f"{path}: LiteRT cannot load it. Received: {reason}") from error

@@ -1,0 +1,43 @@
+"""Base class of the steps that a text takes on its way to the model, and its translation back."""
+
+from typing import Any, TypeVar
+
+_Translation = TypeVar("_Translation")
+
+
+class TextStep:
+    """Changes texts before they are translated, and the translations after that.
+
+    A step overrides `before`, and `after` if it has to change translations. It is made in
+    `engine.steps.text_steps`.
+
+    Attributes:
+        needs_alignment: Whether `after` needs the alignments of all translations.
+    """
+
+    needs_alignment = False
+
+    def before(self, text: str) -> list[tuple[str, Any]]:
+        """Returns the texts to translate instead of a text, each with what `after` needs.
+
+        Most steps return one text. The translations of several texts are joined without a space.
+        """
+        return [(text, None)]
+
+    def after(self, translation: _Translation, memory: Any, text_read: str) -> _Translation:
+        """Changes the translation of a text that `before` returned, and its alternatives.
+
+        Args:
+            translation: `Translation`.
+            memory: What `before` returned with the text.
+            text_read: The text as the model has read it, after all steps.
+        """
+        return translation
+
+    def uses_alignment(self, memory: Any) -> bool:
+        """Returns whether an alignment makes `after` better, where the engine gives alignments."""
+        return False
+
+    def phrases(self, text: str) -> list[str]:
+        """Returns phrases that the search must write into the translation of a text."""
+        return []
