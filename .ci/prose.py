@@ -29,7 +29,9 @@ def faults(text: str) -> list[str]:
 
 def blocks(markdown: str) -> list[str]:
     """Returns paragraphs, list items and table cells of Markdown, without code and link targets."""
-    text = re.sub(r"\A---\n.*?\n---\n", "", markdown, flags=re.DOTALL)
+    # What programs made of messages and docstrings is counted there.
+    made = r"^<!-- (?:options|command|api|output)\b[^\n]*-->$.*?^<!-- end -->$"
+    text = re.sub(made, "\n", markdown, flags=re.DOTALL | re.MULTILINE)
     text = re.sub(r"^ *(```+).*?^ *\1 *$", "\n", text, flags=re.DOTALL | re.MULTILINE)
     text = re.sub(r"<!--.*?-->|<[^>\n]*>|\$\$.*?\$\$", " ", text, flags=re.DOTALL)
     text = re.sub(r"`[^`]*`", "code", text)

@@ -6,6 +6,7 @@ import importlib
 import io
 import pathlib
 import re
+import runpy
 
 import pytest
 
@@ -35,16 +36,118 @@ def test_the_reference_shows_every_command():
     commands = re.findall(r"^    (\w+)  ", shown.getvalue(), flags=re.MULTILINE)
     page = (REFERENCE / "commands.md").read_text(encoding="utf-8")
     assert len(commands) > 5
-    assert re.findall(r"^```{command} (\w+)$", page, flags=re.MULTILINE) == commands
+    assert re.findall(r"^<!-- command: (\w+) -->$", page, flags=re.MULTILINE) == commands
 
 
 def test_the_reference_has_a_table_of_every_declaration():
     page = (REFERENCE / "options.md").read_text(encoding="utf-8")
     shown = set()
-    for module, name in re.findall(r"^```{declared} ([\w.]+):(\w+)$", page, flags=re.MULTILINE):
+    for module, name in re.findall(r"^<!-- options: ([\w.]+):(\w+) -->$", page, re.MULTILINE):
         shown.add(getattr(importlib.import_module(module), name))
     with_options = set(FORMATS.values())
     assert {*CONFIGURATIONS.values(), *with_options} <= shown
+
+
+@pytest.mark.tensorflow
+def test_the_reference_is_what_its_program_writes():
+    current = runpy.run_path(str(ROOT / "docs" / "_ext" / "reference.py"))["current"]
+    for path in sorted(REFERENCE.glob("*.md")):
+        page = path.read_text(encoding="utf-8")
+        assert current(page) == page, f"run python docs/_ext/reference.py: {path.name} is old"
+
+
+def reached_pages():
+    """README, and all pages that its links lead to."""
+    reached, waiting = {}, [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop().resolve()
+        if page not in reached:
+            text = reached[page] = page.read_text(encoding="utf-8")
+            links = re.findall(r"\]\(([^)#:]+\.md)", text)
+            waiting += [page.parent / link for link in links]
+    return reached
+
+
+def test_pages_that_the_readme_reaches_are_plain_markdown():
+    pages = reached_pages()
+    assert len(pages) > 40
+    for page, text in pages.items():
+        assert not text.startswith("---"), f"{page}: front matter"
+        assert not re.findall(r"^ *(?:`{3,}{.*|:{3,}.*)", text, re.MULTILINE), f"{page}: directive"
+        prose = re.sub(r"^ *(`{3,})\w*\n.*?^ *\1$|<!--.*?-->", "", text, flags=re.M | re.S)
+        prose = re.sub(r"`[^`]+`", "`code`", prose)
+        assert "[](" not in prose, f"{page}: a link without text"
+        assert not re.findall(r"{[\w:-]+}`", prose), f"{page}: a role"
+        # GitHub takes backslashes before signs out of such formulas; it does not in ```math.
+        formulas = re.findall(r"\$([^$\n]+)\$", prose)
+        assert not [formula for formula in formulas if re.search(r"\\[^a-zA-Z]", formula)], page
+        assert "operatorname" not in text, f"{page}: GitHub refuses it"
+
+
+PAGE = """\
+# Title
+
+<!-- run
+hidden = 3
+-->
+
+```python
+print("→")
+```
+
+<!-- output -->
+```text
+→
+```
+<!-- end -->
+
+<!-- not executed -->
+```bash
+serve
+```
+
+<details>
+<summary>Commands</summary>
+
+<!-- no output -->
+```bash
+make
+```
+
+</details>
+
+<!-- file: recipe.yaml -->
+```yaml
+model: {}
+```
+"""
+
+
+def test_programs_of_a_page_are_executed_and_its_comments_say_how():
+    parts_of = runpy.run_path(str(ROOT / "docs" / "_ext" / "notebooks.py"))["parts_of"]
+    parts = parts_of(PAGE)
+    assert "".join(part.text + part.output for part in parts) == PAGE
+    assert {part.source: part.tags for part in parts if part.source is not None} == {
+        "hidden = 3": ("remove-input",),
+        'print("→")': (),
+        "%%bash\nmake": ("remove-output", "hide-input"),
+        "%%writefile recipe.yaml\nmodel: {}": ("remove-output",),
+    }
+    assert [part.text.count("serve") for part in parts if part.source is None].count(1) == 1
+    assert [part.output.count("→") for part in parts if "print" in part.text] == [1]
+
+
+def test_lines_of_the_library_that_a_page_shows_are_there():
+    page = (ROOT / "docs" / "tutorials" / "the_paper_in_code.md").read_text(encoding="utf-8")
+    shown = re.findall(
+        r"^```python\n# (keras_transformer/\S+): [^\n]*\n(.*?)^```", page, re.M | re.S
+    )
+    assert len(shown) > 20
+    for path, lines in shown:
+        source = (ROOT / path).read_text(encoding="utf-8")
+        # The formatter joins lines that are less indented on the page.
+        is_there = "".join(lines.split()) in "".join(source.split())
+        assert is_there, f"build the site, run python docs/_ext/outputs.py: {path} changed"
 
 
 def test_public_names_exist():

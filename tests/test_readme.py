@@ -88,9 +88,9 @@ def test_the_extras_are_those_of_the_setup():
         assert {name for names in named for name in names.split(",")} <= extras, page
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", [*PAGES, *SITE], ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_links_of_a_page_lead_somewhere(page):
-    prose = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    prose = re.sub(r"```.*?```|`.*?`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     for target, anchor in re.findall(r"\]\(([^)#:]*)#?([\w-]*)\)", prose):
         linked = page.parent / target if target else page
         assert linked.exists(), target

@@ -4,29 +4,42 @@ Sphinx then finds their outputs in the cache of jupyter-cache. It executes a pag
 again, and says why it fails.
 """
 
+import concurrent.futures
+import contextlib
+import os
 import pathlib
 
 from jupyter_cache import get_cache
-from jupyter_cache.executors import load_executor
-
-_READER = {"type": "plugin", "name": "myst_nb_md"}
+from jupyter_cache.base import CacheBundleIn
+from jupyter_cache.executors.utils import single_nb_execution
+from notebooks import read
 
 
 def execute(app) -> None:
     """Executes the pages whose programs are not in the cache, unless execution is off."""
     if app.config.nb_execution_mode == "off":
         return
-    source = pathlib.Path(app.srcdir)
     cache = get_cache(pathlib.Path(app.outdir).parent / ".jupyter_cache")
+    pages = {}
     # Tutorials take longest: they begin.
-    pages = sorted(source.glob("[!_]*/*.md"), reverse=True)
-    pages = [page for page in pages if "\nfile_format: mystnb\n" in page.read_text("utf-8")]
-    for page in pages:
-        cache.add_nb_to_project(str(page), read_data=_READER)
-    executor = load_executor("local-parallel", cache)
-    executor.run_and_cache(
-        filter_uris=list(map(str, pages)), timeout=app.config.nb_execution_timeout
-    )
+    for name in sorted(app.config.nb_custom_formats, reverse=True):
+        page = pathlib.Path(app.srcdir, name)
+        notebook = read(page.read_text(encoding="utf-8"))
+        with contextlib.suppress(KeyError):
+            cache.match_cache_notebook(notebook)
+            continue
+        pages[page] = notebook
+    seconds = app.config.nb_execution_timeout
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        running = {
+            pool.submit(single_nb_execution, notebook, str(page.parent), seconds, False): page
+            for page, notebook in pages.items()
+        }
+        for future in concurrent.futures.as_completed(running):
+            page, result = running[future], future.result()
+            if result.err is None:
+                bundle = CacheBundleIn(pages[page], page, data={"execution_seconds": result.time})
+                cache.cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
 
 
 def setup(app) -> dict:

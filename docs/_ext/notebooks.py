@@ -1,11 +1,31 @@
-"""Writes each tutorial as a notebook beside the site, for Jupyter and Colab, and links it there."""
+"""Pages as notebooks: the site executes a page's programs, and offers tutorials to Jupyter.
+
+Programs are ordinary fences. A comment on the line before one says what GitHub need not show:
+
+    <!-- not executed -->     only shown
+    <!-- no output -->        executed, its output is not shown
+    <!-- file: NAME -->       written to a file
+
+A program in `<details>` is folded. Lines between `<!-- run` and `-->` are executed and not shown.
+What is between `<!-- output -->` and `<!-- end -->` is for GitHub: `outputs.py` writes it, and the
+site shows its own output instead.
+"""
 
 import pathlib
+import re
+from typing import TYPE_CHECKING, NamedTuple
 
-import nbformat
-from myst_nb.core.read import read_myst_markdown_notebook
-from myst_parser.config.main import MdParserConfig
+if TYPE_CHECKING:
+    import nbformat
 
+_PROGRAM = re.compile(
+    r"^(?:(?P<folded><details>\n<summary>[^\n]*</summary>\n\n)?"
+    r"(?:<!-- (?P<comment>not executed|no output|file: [^\n]+) -->\n)?"
+    r"```(?P<language>\w+)\n(?P<program>.*?)^```\n(?(folded)\n</details>\n)"
+    r"|<!-- run\n(?P<unseen>.*?)^-->\n)(?P<output>\n<!-- output -->\n.*?^<!-- end -->\n)?",
+    re.MULTILINE | re.DOTALL,
+)
+_MAGIC = {"python": "", "bash": "%%bash\n"}
 _FOLDER = "notebooks"
 _INSTALL = """\
 # In Colab: upload the wheel first, made by `pip wheel --no-deps .` in a checkout.
@@ -15,6 +35,66 @@ if importlib.util.find_spec("keras_transformer") is None:
     %pip install --quiet keras_transformer_nmt*.whl ctranslate2 matplotlib"""
 
 
+class Part(NamedTuple):
+    """A piece of a page.
+
+    Attributes:
+        text: Markdown, without an output.
+        source: Source of the cell that the text is; None for text that is not executed.
+        tags: Tags of the cell.
+        output: Markdown of the output that follows, with its comments.
+    """
+
+    text: str
+    source: str | None = None
+    tags: tuple[str, ...] = ()
+    output: str = ""
+
+
+def parts_of(page: str) -> list[Part]:
+    """Splits a page between its programs."""
+    parts, position = [], 0
+    for match in _PROGRAM.finditer(page):
+        groups = match.groupdict()
+        output = groups.pop("output") or ""
+        if (cell := _cell(**groups)) is not None:
+            program = match[0].removesuffix(output)
+            parts += [Part(page[position : match.start()]), Part(program, *cell, output)]
+            position = match.end()
+    return [*parts, Part(page[position:])]
+
+
+def _cell(folded, comment, language, program, unseen):
+    """Returns source and tags of a program's cell; None where it is not executed."""
+    folds = ("hide-input",) if folded else ()
+    if unseen is not None:
+        return unseen.rstrip("\n"), ("remove-input",)
+    if comment is not None and comment.startswith("file: "):
+        name = comment.removeprefix("file: ")
+        return f"%%writefile {name}\n{program}".rstrip("\n"), ("remove-output", *folds)
+    if comment == "not executed" or language not in _MAGIC:
+        return None
+    source = (_MAGIC[language] + program).rstrip("\n")
+    return source, (("remove-output", *folds) if comment else folds)
+
+
+def read(page: str) -> "nbformat.NotebookNode":
+    """Reads a page as a notebook."""
+    import nbformat
+
+    notebook = nbformat.v4.new_notebook()
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
+    for part in parts_of(page):
+        # Jupyter does not know GitHub's fence for equations.
+        text = re.sub(r"^```math\n(.*?)^```$", r"$$\n\1$$", part.text, flags=re.M | re.S)
+        if part.source is not None:
+            metadata = {"tags": list(part.tags)} if part.tags else {}
+            notebook.cells.append(nbformat.v4.new_code_cell(part.source, metadata=metadata))
+        elif text.strip("\n"):
+            notebook.cells.append(nbformat.v4.new_markdown_cell(text.strip("\n")))
+    return notebook
+
+
 def add_link(app, name: str, source: list[str]) -> None:
     """Adds a link to the notebook under the title of a tutorial."""
     if not name.startswith("tutorials/"):
@@ -22,19 +102,20 @@ def add_link(app, name: str, source: list[str]) -> None:
     link = f"../{_FOLDER}/{pathlib.Path(name).name}.ipynb"
     title = next(line for line in source[0].split("\n") if line.startswith("# "))
     words = "This page as a notebook</a>, for Jupyter and Colab."
-    raw = f'\n```{{raw}} html\n<p><a href="{link}" download>{words}</p>\n```\n'
+    raw = f'\n<p><a href="{link}" download>{words}</p>\n'
     source[0] = source[0].replace(f"{title}\n", f"{title}\n{raw}", 1)
 
 
 def write(app, error) -> None:
     """Writes the notebooks, without outputs, into the built site."""
+    import nbformat
+
     if error or app.builder.format != "html":
         return
     folder = pathlib.Path(app.outdir, _FOLDER)
     folder.mkdir(exist_ok=True)
     for page in sorted(pathlib.Path(app.srcdir, "tutorials").glob("*.md")):
-        text = page.read_text(encoding="utf-8")
-        notebook = read_myst_markdown_notebook(text, MdParserConfig(), add_source_map=False)
+        notebook = read(page.read_text(encoding="utf-8"))
         notebook.cells.insert(0, nbformat.v4.new_code_cell(_INSTALL))
         for number, cell in enumerate(notebook.cells):
             cell["id"] = f"cell-{number}"
