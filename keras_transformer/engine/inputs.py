@@ -57,7 +57,7 @@ def source_ids(
                 change, way = ("split", "split") if turn_id is None else ("cut", "truncate")
                 raise InputError(
                     f"A text must have at most {limit} tokens; longer ones can be {change} "
-                    f"(long_input={way!r}). Received: {_shown(row, texts[index])}",
+                    f"(`long_input={way}`). Received: {_shown(row, texts[index])}",
                     index,
                 )
             if long_input == "truncate":
