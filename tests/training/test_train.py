@@ -62,6 +62,7 @@ def test_history_has_the_curves_and_the_throughput(finished):
     # The smoothed loss is above the plain cross-entropy, whose exponential perplexity is.
     assert math.isclose(row["val_perplexity"], math.exp(row["val_loss"]), rel_tol=0.5)
     # Seven steps have passed; the schedule's value for the eighth, counted from 1.
+    assert "validation_signatures" not in finished.metrics()  # Nothing was translated.
     steps = finished.metrics()["steps_per_epoch"]
     expected = 64**-0.5 * (steps + 1) * 100**-1.5
     assert math.isclose(row["learning_rate"], expected, rel_tol=1e-4)
@@ -263,7 +264,7 @@ def test_a_conversation_is_answered_in_training_as_by_the_run_in_half_precision(
     """The targets are much longer than twice the sources, and only the last turn is read."""
     lines = [f"{target} </s> {source}\t{target} {target}\n" for source, target in PAIRS]
     (corpus / "dialog.tsv").write_text("".join(lines), encoding="utf-8")
-    options = dict(epochs=1, sample_translations=1, dtype_policy="mixed_bfloat16")
+    options = dict(epochs=1, sample_translations=1, dtype_policy="mixed_bfloat16", select_by="bleu")
     values = recipe_values(corpus, jit_compile=False, **options)
     values["data"] |= {part: {"source": "dialog.tsv"} for part in ("train", "validation")}
     values["data"] |= {"context_turns": 1, "max_length_ratio": None}
@@ -278,3 +279,6 @@ def test_a_conversation_is_answered_in_training_as_by_the_run_in_half_precision(
     (translation,) = engine.translate([PAIRS[0][0]], beam_size=1)
     assert len(translation.ids) > 2 * len(translation.source_tokens) + 10
     assert f"  translation: {translation.text}\n" in folder.samples()
+    metrics = folder.metrics()
+    assert metrics["best_validation_bleu"] == folder.history()[0]["val_bleu"]
+    assert set(metrics["validation_signatures"]) == {"bleu", "chrf"}
