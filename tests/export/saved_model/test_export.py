@@ -120,7 +120,7 @@ def test_mistakes_are_told_before_anything_is_written(engine, tmp_path, monkeypa
         export_saved_model(engine, tmp_path / "model", signatures=["bean"])
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "thesis.txt").write_text("three years")
-    with pytest.raises(InputError, match="exists already"):
+    with pytest.raises(InputError, match="not make: thesis.txt"):
         export_saved_model(engine, tmp_path / "there")
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(InputError, match="TensorFlow backend"):
