@@ -104,7 +104,7 @@ def renamed_in_errors(folder: Path, final: str) -> Iterator[None]:
     except OSError as error:
         path = Path(str(error.filename))
         if path.is_relative_to(folder):
-            error.filename = os.path.join(final, path.relative_to(folder))
+            error.filename = os.fspath(Path(final, path.relative_to(folder)))
         raise
 
 
