@@ -120,7 +120,7 @@ setup(
         "sacrebleu>=2.6.0,<3",
         # Unicode's scripts, letters with their marks, and sentence ends, which `re` does not know.
         "regex>=2026.11.19,<2028",
-        "packaging>=24.0,<30",  # versions in the messages about missing packages
+        "packaging>=25.0,<30",  # versions in the messages about missing packages
         "PyYAML>=6.0.3,<7",
         "pydantic>=2.14.3,<3",
         "Babel>=2.18.0,<3",
