@@ -27,7 +27,7 @@ class InputError(ValueError):
     `ValueError`.
 
     Attributes:
-        message: The line without the place of a text.
+        message: The line without the number of a text.
         index: Place, from 0, of the invalid text in a call's list of texts; None for other errors.
     """
 

@@ -195,8 +195,8 @@ def _message(options, error, is_file):
         near = did_you_mean(name, options_of(options, _option_path(section)))
         if not is_file:  # an argument
             return f"There is no option `{_shown(name)}`.{near}"
-        place = f" in `{'.'.join(map(str, section))}`" if section else ""
-        return f"unknown key `{_shown(name)}`{place}.{near}"
+        where = f" in `{'.'.join(map(str, section))}`" if section else ""
+        return f"unknown key `{_shown(name)}`{where}.{near}"
     path, schemas = [*section, name], _schemas_by_path(options)
     while path and _option_path(path) not in schemas:
         path.pop()  # an element of a list, or a member of a union of types

@@ -110,13 +110,13 @@ def constrain(logits, ids, position, constraints: Constraints):
 def _repeated(ids, position, size, vocabulary_size):
     """Returns a mask of tokens that would repeat an n-gram of `size` tokens of the hypothesis.
 
-    Each earlier place is compared with the last `size - 1` tokens, and the token after a match is
+    Each earlier position is compared with the last `size - 1` tokens; the token after a match is
     scattered into a mask. So no array of `capacity` times the vocabulary is built. Padding is never
     marked. Reference: Paulus et al. 2017, section 2.5 (arXiv:1705.04304).
     """
     batch, beams, capacity = ops.shape(ids)
     context = size - 1
-    # Padded, so that each place begins a window, even if the capacity is smaller than an n-gram.
+    # Padded, so that each position begins a window, even if the capacity is smaller than an n-gram.
     padded = ops.pad(ids, ((0, 0), (0, 0), (0, context)))
     # Before the first complete n-gram the start is negative, and no window is complete either.
     start = ops.maximum(position - context, 0)

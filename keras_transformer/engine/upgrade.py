@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from keras_transformer.errors import InputError
+from keras_transformer.options import received
 
-# Options that 0.3 had, by section, with the value that had no effect.
-_REMOVED_OPTIONS = {"training": {"simcut": None}}
+# Options that 0.3 had, by section, with the value that had no effect and what to do instead.
+_REMOVED_OPTIONS = {"training": {"simcut": (None, "Set `training.r_drop: 5.0` instead")}}
 # Options that only 0.2 had. It wrote every option into the recipe of a run.
 _OPTIONS_OF_0_2 = {"data": {"clean"}, "training": {"short_targets", "weight_histograms"}}
 
@@ -17,27 +18,31 @@ def upgraded_sections(sections: Mapping[str, Any], run: str | os.PathLike) -> di
 
     Raises `InputError` for a run of 0.2.
     """
-    upgraded = dict(sections)
-    for name, section in sections.items():
-        if isinstance(section, dict):
-            if section.keys() & _OPTIONS_OF_0_2.get(name, set()):
-                raise _too_old(run)
-            removed_names = _REMOVED_OPTIONS.get(name, {})
-            upgraded[name] = {
-                key: value for key, value in section.items() if key not in removed_names
-            }
-    return upgraded
+    for name, old_names in _OPTIONS_OF_0_2.items():
+        if isinstance(section := sections.get(name), dict) and section.keys() & old_names:
+            raise _too_old(run)
+    return without_removed_options(sections)
 
 
-def check_removed_options(sections: Mapping[str, Any], run: str | os.PathLike) -> None:
-    """Raises `InputError` for a run that cannot be resumed without an option that is gone."""
+def without_removed_options(sections: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the sections of a recipe without options that are gone."""
+    remaining = dict(sections)
     for name, options in _REMOVED_OPTIONS.items():
-        for key, value in options.items():
-            received_value = (sections.get(name) or {}).get(key, value)
+        if isinstance(section := sections.get(name), dict):
+            remaining[name] = {key: section[key] for key in section if key not in options}
+    return remaining
+
+
+def check_removed_options(sections: Mapping[str, Any], where: str | os.PathLike) -> None:
+    """Raises `InputError` for a recipe that trains with an option that is gone."""
+    for name, options in _REMOVED_OPTIONS.items():
+        section = sections.get(name)
+        for key, (value, advice) in options.items():
+            received_value = section.get(key, value) if isinstance(section, dict) else value
             if received_value != value:
                 raise InputError(
-                    f"{run}: cannot be resumed, because `{name}.{key}` was removed. "
-                    f"Received: {received_value!r}. Train again, or resume with version 0.3."
+                    f"{where}: `{name}.{key}` was removed. Received: {received(received_value)}. "
+                    f"{advice}, or use version 0.3."
                 )
 
 

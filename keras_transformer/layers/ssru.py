@@ -182,7 +182,7 @@ def _scan(forget, gated_inputs, levels):
 
 
 def _moved(values, shift, axis, fill=0.0):
-    """Moves values `shift` steps up an axis, with `fill` in the first places."""
+    """Moves values `shift` steps up an axis, with `fill` in the first steps."""
     padding = [(0, 0)] * len(values.shape)
     padding[axis] = (shift, 0)
     padded = ops.pad(values, padding, constant_values=fill)

@@ -18,6 +18,7 @@ from keras_transformer.engine.run_folder import (
     read_sections,
     section_of,
 )
+from keras_transformer.engine.upgrade import check_removed_options, without_removed_options
 from keras_transformer.errors import InputError
 from keras_transformer.models.config import CONFIGURATIONS, ModelConfig, TransformerConfig
 from keras_transformer.options import (
@@ -394,7 +395,8 @@ class Recipe:
         """
         if isinstance(values, dict):
             values = {key: {} if value is None else value for key, value in values.items()}
-            values = _without_simcut(values, where)
+            check_removed_options(values, where)
+            values = without_removed_options(values)
         recipe = parse_options(cls, values, f"{where}: ")
         turn_id = None if recipe.text.turn_separator is None else 4
         config = recipe.model_config(1000, None if recipe.text.joint else 1000, turn_id, where)
@@ -586,19 +588,6 @@ class Recipe:
             return self.config_class(vocabulary_size=vocabulary_size, **fields)
         except ValueError as error:
             raise InputError(" ".join(f"{where}: model: {error!s:.400}".split())) from None
-
-
-def _without_simcut(values, where):
-    """Removes an option of version 0.3, which its runs list although they do not use it."""
-    training = values.get("training")
-    if not isinstance(training, dict) or "simcut" not in training:
-        return values
-    if training["simcut"] is not None:
-        raise InputError(
-            f"{where}: `training.simcut` was removed. Received: {received(training['simcut'])}. "
-            "Set `training.r_drop: 5.0` instead, or use version 0.3."
-        )
-    return {**values, "training": {key: training[key] for key in training if key != "simcut"}}
 
 
 def model_keys(kind: str) -> tuple[str, ...]:

@@ -189,7 +189,7 @@ def embed(embedding, ids):
 def embed_sequences(embedding, ids, positions):
     """Embeds sequences, int32 `(batch, length)`, and adds a table's positions; returns rows."""
     length, width = _length(ids), positions.shape[1]
-    # The places depend on an input, because the converter would store an array of float32 for each
+    # The indices depend on an input, because the converter would store an array of float32 for each
     # length. So there is one table, in as few bits as the weights.
     indices = tf.range(length) + tf.minimum(ids[0], 0)
     rows = tf.reshape(embed(embedding, ids), (-1, length, width)) + tf.gather(positions, indices)
