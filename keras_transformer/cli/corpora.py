@@ -131,7 +131,7 @@ def paired(
     """
     from keras_transformer.data.translation_memory import TranslationMemory, is_memory, pair_file
 
-    corpora = []
+    corpora: list[tuple[str | TranslationMemory, str | None]] = []
     paths_left = list(paths)
     while paths_left:
         source = paths_left.pop(0)
