@@ -3,8 +3,8 @@
 A format is a folder with an `Exporter`, its options in `options.py`, and an engine in
 `engine/exports/`.
 Keras and TensorFlow are imported by the functions that need them, not with the package.
-`export_saved_model`, `export_litert`, `export_ctranslate2`, `export_web` and `export_marian` are
-`Exporter.export` of a format.
+`export_saved_model`, `export_litert`, `export_ctranslate2`, `export_web`, `export_marian` and
+`export_hugging_face` are `Exporter.export` of a format.
 """
 
 import dataclasses
@@ -31,8 +31,9 @@ _EXPORTERS = {
     "web": "web.export:WebExporter",
     "ctranslate2": "ctranslate2.export:CTranslate2Exporter",
     "marian": "marian:MarianExporter",
+    "hugging_face": "hugging_face:HuggingFaceExporter",
 }
-_NAMES = ("saved_model", "litert", "ctranslate2", "web", "marian")
+_NAMES = ("saved_model", "litert", "ctranslate2", "web", "marian", "hugging_face")
 _FUNCTIONS = {f"export_{name}": name for name in _NAMES}
 __all__ = [*_MODULES, *_FUNCTIONS, "FORMATS", "VerificationError", "export_run", "exporter_of"]
 

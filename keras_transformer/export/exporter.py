@@ -29,6 +29,7 @@ _NOUNS = {
     "ctranslate2": "CTranslate2 model",
     "web": "page for browsers",
     "marian": "model of Marian",
+    "hugging_face": "model for transformers",
 }
 _TRANSLATE = "keras-transformer translate --model {folder} < in.txt"
 _NEXT = {

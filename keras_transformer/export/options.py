@@ -58,6 +58,11 @@ class MarianOptions(_Format, SearchOptions):
 
 
 @options_class
+class HuggingFaceOptions(_Format, StoppingSearchOptions):
+    """Options of `hugging_face`; the search is the model's default."""
+
+
+@options_class
 class CTranslate2Options(_Quantized, SearchOptions):
     """Options of `ctranslate2`; the search is the engine's default."""
 
@@ -100,5 +105,6 @@ FORMATS: dict[str, type] = {
     "web": WebOptions,
     "ctranslate2": CTranslate2Options,
     "marian": MarianOptions,
+    "hugging_face": HuggingFaceOptions,
 }
 """The formats on the command line with their options; `litert` is another name of `tflite`."""

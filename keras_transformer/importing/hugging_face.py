@@ -14,7 +14,7 @@ from keras_transformer.reading import check_file
 CONFIG = "config.json"
 _CONSTRAINTS = ("min_length", "no_repeat_ngram_size", "banned_ids")
 _ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
-_LAYERS = {
+LAYERS = {
     f"{name}.{kind}_proj": (f"{marian_name}_W{letter}", f"{marian_name}_b{letter}")
     for name, marian_name in (("self_attn", "self"), ("encoder_attn", "context"))
     for kind, letter in (("q", "q"), ("k", "k"), ("v", "v"), ("out", "o"))
@@ -188,7 +188,7 @@ def _names(config):
         names[f"{side}.embed_positions.weight"] = None
         names[f"{side}.embed_tokens.weight"] = None if is_shared else f"{side}_Wemb"
         for i in range(config[f"{side}_layers"]):
-            for layer, (weight, bias) in _LAYERS.items():
+            for layer, (weight, bias) in LAYERS.items():
                 name, block = f"{side}.layers.{i}.{layer}", f"{side}_l{i + 1}"
                 names[f"{name}.weight"] = f"{block}_{weight}"
                 names[f"{name}.bias"] = f"{block}_{bias}"
