@@ -150,7 +150,8 @@ def parsed(program, words):
 
 def test_every_command_that_a_page_or_a_program_shows_takes_its_options():
     texts = [page.read_text(encoding="utf-8") for page in [*PAGES, *SITE]]
-    for path in [*ROOT.glob("training/recipes/*.yaml"), *ROOT.glob("benchmarks/*.py")]:
+    programs = (*ROOT.glob("training/*.py"), *ROOT.glob("benchmarks/*.py"))
+    for path in (*ROOT.glob("training/recipes/*.yaml"), *programs):
         doc = path.read_text(encoding="utf-8")
         doc = ast.get_docstring(ast.parse(doc)) if path.suffix == ".py" else doc
         texts.append("```bash\n" + re.sub("^[# ]+", "", doc or "", flags=re.MULTILINE) + "\n```")

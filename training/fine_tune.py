@@ -24,18 +24,19 @@ parser.add_argument("--epochs", type=int, default=3)
 options = parser.parse_args()
 
 
-def translate(run, sources):
-    translations = Translator.load(run).translate(sources, long_input="split")
-    return [translation.text for translation in translations]
+def translate(translator, sources):
+    return [result.text for result in translator.translate(sources, long_input="split")]
 
 
 original, adapted = options.output / "original", options.output / "adapted"
 import_run(options.model_folder, original)
+translators = {"original": Translator.load(original)}
 
 # After training on the domain only, a model translates other text worse than before. So the model
 # also learns general sentences with its own translations.
 general = read_lines(options.general)
-texts = {"domain": read_pairs(*options.domain), "general": (general, translate(original, general))}
+own_translations = translate(translators["original"], general)
+texts = {"domain": read_pairs(*options.domain), "general": (general, own_translations)}
 
 folder = options.output / "text"
 folder.mkdir()
@@ -63,15 +64,17 @@ recipe = Recipe.from_dict(
             "learning_rate_scale": 0.003,  # LoRA takes a rate ten times that of full training.
             "warmup_steps": 50,
             "batch_tokens": 2048,
+            "max_shapes": 4,  # XLA compiles the training step for each shape.
             "epochs": options.epochs,
         },
     }
 )
 train(recipe, adapted)
+translators["adapted"] = Translator.load(adapted)
 
 # The domain is scored with its references, general text with the original's translations: 100 says
 # that the adapted model translates it as before.
-for run in (original, adapted):
+for run, translator in translators.items():
     for name, (sources, references) in tests.items():
-        bleu = evaluate(translate(run, sources), references)["bleu"]
-        print(f"{run.name}, {name} text: BLEU {bleu}")
+        scores = evaluate(translate(translator, sources), references)
+        print(f"{run}, {name} text: BLEU {scores['bleu']}")
