@@ -1,12 +1,15 @@
 """The short scripts of `training/` and `export/`, called as a reader calls them."""
 
 import contextlib
+import http.server
 import io
 import itertools
+import json
 import pathlib
 import re
 import runpy
 import sys
+import threading
 
 import pytest
 
@@ -112,3 +115,35 @@ def test_an_export_script_translates_what_it_wrote(fine_tuned, tmp_path, monkeyp
     assert call(script, "translate", folder, "the cat moves").strip()
     with pytest.raises(SystemExit, match="translate FOLDER"):
         call(script, "read", folder)
+
+
+def test_a_request_waits_for_the_server_and_is_sent_again_after_503(monkeypatch):
+    statuses = iter([503, 200, 503, 200, 400])  # of /readyz twice, then of requests
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.answer({})
+
+        def do_POST(self):
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            rows = [{"translation": text.upper()} for text in request["instances"]]
+            self.answer({"predictions": rows, "error": "no such field"})
+
+        def answer(self, content):
+            self.send_response(next(statuses))
+            self.send_header("Retry-After", "0")
+            self.end_headers()
+            self.wfile.write(json.dumps(content).encode())
+
+        def log_message(self, *_):
+            pass
+
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/v1/models/translator"
+        assert call("export/serve_request.py", url, "one", "two") == "ONE\nTWO\n"
+        with pytest.raises(ValueError, match="no such field"):
+            script = runpy.run_path(str(ROOT / "export" / "serve_request.py"))
+            script["translate"](url, ["one"], markup="xml")
+        server.shutdown()

@@ -48,15 +48,6 @@ def test_rows_and_columns_are_answered_as_tensorflow_serving_does(server):
     assert marked["outputs"]["translation"] == ["<b>AB</b> CD &amp;"]
 
 
-def test_the_script_of_a_request_waits_translates_and_tells_the_servers_error(server, load_program):
-    script = load_program("export/serve_request.py")
-    url = f"http://127.0.0.1:{server.port}{server.url}"
-    script.wait_until_ready(url)
-    assert script.translate(url, ["<b>ab</b> cd"], markup="html") == ["<b>AB</b> CD"]
-    with pytest.raises(ValueError, match="`markup`|markup"):
-        script.translate(url, ["ab"], markup="xml")
-
-
 def test_every_signature_of_the_export_is_served(server):
     def ask(name, **inputs):
         return server.predict({"signature_name": name, "inputs": inputs}).json["outputs"]
