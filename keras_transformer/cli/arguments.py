@@ -192,10 +192,10 @@ def load_translator(
     return Translator.load(options.model, **threads), values
 
 
-def begin_with_model(path: str, noun: str = "run or export folder") -> None:
+def begin_with_model(path: str) -> None:
     """Imports Keras for a command on a model; first raises `InputError` if the path is missing."""
     if not os.path.exists(path):  # Keras takes seconds.
-        raise InputError(f"{path}: no such {noun}.")
+        raise InputError(f"{path}: no such run or export folder.")
     import_keras()
 
 

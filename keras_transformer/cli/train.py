@@ -2,7 +2,7 @@
 
 import argparse
 
-from keras_transformer.cli.arguments import add_options, begin_with_model, option_values
+from keras_transformer.cli.arguments import add_options, option_values
 from keras_transformer.errors import InputError
 from keras_transformer.imports import import_keras
 
@@ -103,7 +103,6 @@ def _train(options):
 
 
 def _import(options):
-    begin_with_model(options.folder, "model folder")
     from keras_transformer.importing import import_run
 
     print(import_run(**option_values(options)))

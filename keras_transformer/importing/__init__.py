@@ -1,10 +1,13 @@
-"""Models of Marian, OPUS-MT, Hugging Face and Firefox as models of this package."""
+"""Models of Marian, OPUS-MT, Hugging Face, Firefox, CTranslate2 and Argos as models of this package.
+
+A folder is read without Keras, which takes seconds, so that errors come first.
+"""
 
 import dataclasses
 import functools
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keras_transformer.engine.run_folder import (
     SAMPLE_PAIRS,
@@ -16,12 +19,15 @@ from keras_transformer.engine.run_folder import (
 from keras_transformer.errors import InputError, show
 from keras_transformer.importing import hugging_face, marian
 from keras_transformer.importing.vocabulary import tokenizer_of
-from keras_transformer.importing.weights import fill
-from keras_transformer.models import Transformer
+from keras_transformer.importing.weights import ForeignModel, fill
+from keras_transformer.imports import import_keras
 from keras_transformer.models.config import TransformerConfig
 from keras_transformer.options import parse_options
 from keras_transformer.reading import read_lines
 from keras_transformer.text import Tokenizer
+
+if TYPE_CHECKING:
+    from keras_transformer.models import Transformer
 
 __all__ = ["ImportedModel", "import_model", "import_run"]
 
@@ -36,7 +42,7 @@ class ImportedModel(NamedTuple):
         decoding: Options of `Translator.translate` from the folder's files.
     """
 
-    model: Transformer
+    model: "Transformer"
     source_tokenizer: Tokenizer
     target_tokenizer: Tokenizer
     decoding: dict[str, Any]
@@ -55,13 +61,18 @@ def import_model(folder: str | os.PathLike) -> ImportedModel:
     return _import_with_limits(Path(folder))[0]
 
 
-def _import_with_limits(folder):
-    """Reads a model as `import_model` does; also returns options of its engine."""
+def read_model(folder: Path) -> ForeignModel:
+    """Reads a folder of any supported layout, without Keras; see `import_model`."""
     show(f"{folder}: reading the model")
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder.")
     reader = hugging_face if (folder / hugging_face.CONFIG).is_file() else marian
-    foreign_model = reader.read(folder)
+    return reader.read(folder)
+
+
+def _import_with_limits(folder):
+    """Reads a model as `import_model` does; also returns options of its engine."""
+    foreign_model = read_model(folder)
     show(f"{folder}: making the tokenizers")
     source_vocabulary, target_vocabulary = foreign_model.vocabularies
     target = tokenizer_of(target_vocabulary, is_target=True)
@@ -72,6 +83,9 @@ def _import_with_limits(folder):
     fields = {"dropout": 0.1, "vocabulary_size": source.vocabulary_size, **foreign_model.fields}
     if source != target:
         fields["target_vocabulary_size"] = target.vocabulary_size
+    import_keras()
+    from keras_transformer.models import Transformer
+
     model = Transformer(TransformerConfig(**fields))
     show(f"{folder}: {model.count_params():,} parameters")
     fill(model, foreign_model.tensors, foreign_model.vocabularies)

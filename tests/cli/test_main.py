@@ -89,7 +89,7 @@ BAD_INPUTS = {
         "evaluate --model run --source corpus/train.en --reference no.de",
         "no.de",
     ),
-    "no model to import": ("import no --output new", "no: no such model folder."),
+    "no model to import": ("import no --output new", "no: no such folder."),
     "an export of no run": (f"{EXPORT} corpus", "not a run folder"),
 }
 
