@@ -48,7 +48,7 @@ def iterate_lines(
     if os.path.isdir(path):
         raise InputError(f"{path}: expected a text file. Received: a directory.")
     try:
-        with _opened(path) as file:
+        with opened(path) as file:
             for number, line in enumerate(file, 1):
                 if number == 1 and line == codecs.BOM_UTF8:
                     number = 0
@@ -63,9 +63,14 @@ def iterate_lines(
 
 
 @contextlib.contextmanager
-def _opened(path):
-    """Opens a file, which may be compressed; raises `InputError` if its compression is damaged."""
-    ending = os.path.splitext(path)[1]
+def opened(path: str | os.PathLike, ending: str | None = None) -> Iterator[Any]:
+    """Opens a file, which may be compressed; raises `InputError` if its compression is damaged.
+
+    Args:
+        path: Path of the file.
+        ending: Its format, a key of `COMPRESSED` or empty; by default the ending of its name.
+    """
+    ending = os.path.splitext(path)[1] if ending is None else ending
     if ending not in COMPRESSED:
         with open(path, "rb") as file:
             yield file
