@@ -133,7 +133,7 @@ def import_run(
         texts = SENTENCES if samples is None else read_lines(samples)[:SAMPLE_PAIRS]
         with local_model(folder, output, check_config) as local:
             imported, limits = _import_with_limits(local.folder)
-            origin = OriginSection(**local.origin())
+            origin = parse_options(OriginSection, local.origin(), f"{folder}: ")
             shortlist = next((path.read_bytes() for path in local.folder.glob("lex*.bin")), None)
         model, source_tokenizer, target_tokenizer, decoding = imported
         fields = model.config.to_dict()
