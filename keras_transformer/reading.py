@@ -45,21 +45,33 @@ def iterate_lines(
             not UTF-8; the message names the line of the first wrong byte.
     """
     path, number = os.fspath(path), 0
+    with open_decompressed(path) as file:
+        for number, line in enumerate(file, 1):
+            if number == 1 and line == codecs.BOM_UTF8:
+                number = 0
+                break
+            yield decode_line(line, number, path, errors)
+    if not number and not may_be_empty:
+        raise InputError(f"{path}: the file is empty; expected one sentence per line.")
+
+
+@contextlib.contextmanager
+def open_decompressed(path: str) -> Iterator[Any]:
+    """Opens the bytes of a text file, which may be compressed.
+
+    Raises:
+        InputError: The file is missing, unreadable, a directory, or damaged in its compression;
+            also where an error occurs while it is read.
+    """
     if os.path.isdir(path):
         raise InputError(f"{path}: expected a text file. Received: a directory.")
     try:
         with opened(path) as file:
-            for number, line in enumerate(file, 1):
-                if number == 1 and line == codecs.BOM_UTF8:
-                    number = 0
-                    break
-                yield decode_line(line, number, path, errors)
+            yield file
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; expected UTF-8 text.") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
-    if not number and not may_be_empty:
-        raise InputError(f"{path}: the file is empty; expected one sentence per line.")
 
 
 @contextlib.contextmanager
