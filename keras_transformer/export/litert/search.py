@@ -171,7 +171,7 @@ class LiteRTSearch:
         """Lets each hypothesis see its own entry of a step, which is written at `slot`."""
         beams = self.options.beam_size
         bias = np.where(np.eye(beams, dtype=bool), 0.0, HIDDEN).astype("float32")[None]
-        # Gives it the batch's size: every value of `recent_bias` is at least HIDDEN.
+        # Gives the bias the batch's size: every value of `recent_bias` is at least HIDDEN.
         bias = tf.maximum(tf.minimum(recent_bias[:, :, :beams], HIDDEN), bias)
         return write(recent_bias, bias, (0, 0, slot))
 
@@ -442,7 +442,7 @@ def _blocks(logits, rows):
 
 
 def _pick(values, indices):
-    """`values[b, indices[b, i]]`."""
+    """Returns `values[b, indices[b, i]]`."""
     return tf.gather(values, indices, batch_dims=1, axis=1)
 
 
