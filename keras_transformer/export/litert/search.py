@@ -384,7 +384,7 @@ class LiteRTBeam:
         best_possible = tf.where(best > NEG_INF / 2, best_possible, NEG_INF)
         can_win = best_possible > finished.scores[:, self.options.n_best - 1]
         if self.options.early_stopping:  # A place for a finished one is empty.
-            can_win &= ~finished.exist[:, -1]
+            can_win &= finished.scores[:, -1] < NEG_INF / 2
         return can_win
 
     def _extensions(self, logits, forbidden_logits, totals):
