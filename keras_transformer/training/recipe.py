@@ -14,6 +14,7 @@ from keras_transformer.data.translation_memory import InlineTags, TranslationMem
 from keras_transformer.decoding.options import BleuTokenizer, without_excluded
 from keras_transformer.engine.run_folder import (
     DecodingSection,
+    OriginSection,
     RunFiles,
     parse_yaml,
     read_sections,
@@ -410,6 +411,7 @@ class Recipe:
             configuration except vocabulary sizes; and for a Transformer a `preset`.
         training: Options of batches and of the optimizer.
         decoding: Search defaults.
+        origin: Where the model of an import comes from, or of the run that training starts from.
     """
 
     data: DataSection = DataSection()
@@ -417,6 +419,7 @@ class Recipe:
     model: dict = pydantic.Field(default_factory=dict)
     training: TrainingSection = TrainingSection()
     decoding: DecodingSection = DecodingSection()
+    origin: OriginSection = OriginSection()
 
     @classmethod
     def from_dict(cls, values: dict, where: str = "recipe") -> "Recipe":
@@ -646,7 +649,9 @@ def _with_origin(values, where, resumed=None):
     for name, section in sections.items():
         defaults = without_excluded(section_of(earlier, name, run.recipe_file), section)
         sections[name] = {**defaults, **section}
-    return {**values, "text": section_of(earlier, "text", run.recipe_file), **sections}
+    for name in ("text", "origin"):
+        sections[name] = section_of(earlier, name, run.recipe_file)
+    return {**values, **sections}
 
 
 def _override(values, override):
