@@ -26,7 +26,7 @@ _RECIPE = {
         "normalize_first": True,
     },
     "training": {
-        "epochs": 3,
+        "epochs": 4,
         "batch_tokens": 1024,
         "max_shapes": 2,
         "warmup_steps": 300,

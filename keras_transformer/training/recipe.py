@@ -435,7 +435,8 @@ class Recipe:
         """
         if isinstance(values, dict):
             values = {key: {} if value is None else value for key, value in values.items()}
-            values = _with_origin(values, where)
+            # Training reports a run that is missing.
+            values = _with_origin(values, where, must_exist=False)
             check_removed_options(values, where)
             values = without_removed_options(values)
         recipe = parse_options(cls, values, f"{where}: ")
@@ -632,7 +633,7 @@ def model_keys(kind: str) -> tuple[str, ...]:
     return (*names_of_kind, *names_of_options)
 
 
-def _with_origin(values, where, resumed=None):
+def _with_origin(values, where, resumed=None, must_exist=True):
     """Returns sections with those of the run in `training.start_from`, if `text` is missing.
 
     They must equal those of the run, except dropout.
@@ -645,6 +646,8 @@ def _with_origin(values, where, resumed=None):
     run = RunFiles(resumed or origin)
     if not run.recipe_file.is_file():  # A run that was stopped early has no recipe.
         run = RunFiles(origin)
+    if not must_exist and not run.recipe_file.is_file():
+        return values
     earlier = run.sections()
     for name, section in sections.items():
         defaults = without_excluded(section_of(earlier, name, run.recipe_file), section)

@@ -110,7 +110,7 @@ def test_home_and_variables_are_replaced_in_every_path(tmp_path, monkeypatch, wr
     files = {"source": written, "target": written}
     data = {"folder": written, "glossary": written, "cache": written}
     data |= {"train": [{"name": "a", **files}], "validation": files}
-    recipe = Recipe.from_dict({"data": data, "text": {}, "training": {"start_from": written}})
+    recipe = Recipe.from_dict({"data": data, "training": {"start_from": written}})
     data_section = recipe.data
     paths = [data_section.folder, data_section.glossary, data_section.cache]
     paths.append(recipe.training.start_from)
