@@ -6,6 +6,8 @@ from keras_transformer.cli.arguments import add_options, begin_with_model, optio
 from keras_transformer.errors import InputError
 from keras_transformer.imports import import_keras
 
+_SENTENCEPIECE = "SentencePiece file of a model of CTranslate2, or the source's and the target's; "
+_SENTENCEPIECE += "default: those in its folder or in the folder above it"
 _SAMPLES = "source sentences that exports are verified with, one per line; default: built-in ones"
 
 
@@ -64,6 +66,9 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     command.add_argument("--output", required=True, metavar="RUN", help="the run folder to make")
     command.add_argument("--overwrite", action="store_true", help="replace an earlier run")
     add_options(command, ("samples", str, "FILE", _SAMPLES))
+    command.add_argument(
+        "--sentencepiece", nargs="+", metavar="FILE", help=_SENTENCEPIECE, default=argparse.SUPPRESS
+    )
     command.set_defaults(command=_import)
 
 
