@@ -2,6 +2,7 @@
 
 import math
 import mmap
+import os
 import re
 import struct
 from collections.abc import Sequence
@@ -50,7 +51,12 @@ _NORMS = {"self_attention": "self_Wo", "attention": "context_Wo", "ffn": "ffn_ff
 # Attributes that change nothing here, and the values of others that mean "without it".
 _IGNORED = {"alignment_layer", "alignment_heads", "alibi_use_positive_positions", "scale_alibi"}
 _IGNORED |= {"with_relative_position"}
-_ZERO = ("embeddings_merge", "alibi", "layernorm_embedding", "multi_query_attention")
+_ZERO: tuple[str, ...] = (
+    "embeddings_merge",
+    "alibi",
+    "layernorm_embedding",
+    "multi_query_attention",
+)
 _ZERO += ("user_decoder_start_tokens", "with_source_bos")
 # Tokens of M2M-100 and NLLB, which a caller gives as the beginning of a translation.
 _LANGUAGE, _MANY_LANGUAGES = re.compile(r"__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}"), 20
@@ -70,7 +76,7 @@ def is_model(folder: Path) -> bool:
     return has_version or any(folder.glob("*_vocabulary.*"))
 
 
-def read(folder: Path, sentencepiece: Sequence[str] = ()) -> ForeignModel:
+def read(folder: Path, sentencepiece: Sequence[str | os.PathLike] = ()) -> ForeignModel:
     """Reads the model of a folder.
 
     Args:
@@ -90,7 +96,7 @@ def read(folder: Path, sentencepiece: Sequence[str] = ()) -> ForeignModel:
     return ForeignModel(fields, tensors, vocabularies, decoding)
 
 
-def read_argos(folder: Path, sentencepiece: Sequence[str] = ()) -> ForeignModel:
+def read_argos(folder: Path, sentencepiece: Sequence[str | os.PathLike] = ()) -> ForeignModel:
     """Reads the model of an unpacked Argos package, with the search of Argos Translate."""
     path = folder / METADATA
     metadata = read_json(path)

@@ -43,7 +43,7 @@ class _Storage(NamedTuple):
 
     dtype: np.dtype
     key: str
-    count: int
+    size: int
 
 
 class _Tensor(NamedTuple):
@@ -113,14 +113,14 @@ def _read_zip(path):
         _check_sizes(machine.storages, size)
         for key, storage in machine.storages.items():
             entry = entries.get(f"{root}data/{key}")
-            if entry is None or entry.file_size != storage.count * storage.dtype.itemsize:
+            if entry is None or entry.file_size != storage.size * storage.dtype.itemsize:
                 raise ValueError(f"the storage {key:.80} has another size than its entry")
             with archive.open(entry) as content:
                 while content.read(_BLOCK):  # The module compares the checksum.
                     pass
             file.seek(entry.header_offset + 26)
             start = entry.header_offset + 30 + sum(struct.unpack("<HH", file.read(4)))
-            storages[key] = mapped_array(path, storage.dtype, start, (storage.count,))
+            storages[key] = mapped_array(path, storage.dtype, start, (storage.size,))
         return state, storages
 
 
@@ -318,7 +318,7 @@ def _tensor(storage, offset, shape, strides, *_):
     steps = ((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
     count = math.prod(shape)
     last = offset + sum(steps) if count else offset - 1
-    if count > storage.count or last >= storage.count:
+    if count > storage.size or last >= storage.size:
         raise ValueError("a tensor is larger than its storage")
     return _Tensor(storage, offset, shape, strides)
 

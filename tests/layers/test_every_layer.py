@@ -80,7 +80,8 @@ CONFIGURED = [
     (
         MultiHeadAttention,
         dict(num_heads=3, key_dim=11, value_dim=13, dropout=0.25, use_bias=False)
-        | dict(num_kv_heads=1, sliding_window=3, positions="relative", max_distance=5, seed=7),
+        | dict(num_kv_heads=1, sliding_window=3, positions="relative", max_distance=5, seed=7)
+        | dict(relative_values=True),
     ),
     *(
         (
