@@ -14,10 +14,13 @@ from keras_transformer.engine.run_folder import (
     SAMPLE_PAIRS,
     SENTENCES,
     DecodingSection,
+    OriginSection,
     RunFiles,
     save_model,
 )
 from keras_transformer.errors import InputError, show
+from keras_transformer.fetching import local_model
+from keras_transformer.files import write_whole
 from keras_transformer.importing import ctranslate2, hugging_face, marian
 from keras_transformer.importing.vocabulary import tokenizer_of
 from keras_transformer.importing.weights import ForeignModel, fill
@@ -57,14 +60,21 @@ def import_model(
     Args:
         folder: Path of the model's folder. It is a model of Marian or OPUS-MT, a model of Hugging
             Face with `model_type: marian`, a student of Bergamot or Firefox, a Transformer of
-            CTranslate2, or an Argos package.
+            CTranslate2, or an Argos package. Or another name of a model, see `import_run`.
         sentencepiece: Paths of the SentencePiece file of both sides, or of each side, for a model
             of CTranslate2. The default is the files in the folder or in the folder above it.
 
     Raises:
-        InputError: The folder holds no such model, or a model that a `Transformer` cannot be.
+        InputError: There is no such model, or it is a model that a `Transformer` cannot be.
     """
-    return _import_with_limits(Path(folder), sentencepiece)[0]
+    with local_model(folder, None, check_config) as local:
+        return _import_with_limits(local.folder, sentencepiece)[0]
+
+
+def check_config(folder: Path) -> None:
+    """Raises `InputError` if a configuration in a folder is of a model that is not imported."""
+    if (folder / hugging_face.CONFIG).is_file():
+        hugging_face.check_config(folder / hugging_face.CONFIG)
 
 
 def read_model(folder: Path, sentencepiece: Sequence[str | os.PathLike] = ()) -> ForeignModel:
@@ -117,7 +127,9 @@ def import_run(
     """Imports a model of another program as a run folder.
 
     Args:
-        folder: Path of the model's folder; see `import_model`.
+        folder: Path of a folder, or path or URL of an archive `.zip`, `.tar.gz` or `.argosmodel`.
+            Or a name: `ORGANIZATION/NAME` or `ORGANIZATION/NAME@REVISION` of Hugging Face,
+            `firefox:en-de`, `firefox:en-de/tiny` or `argos:en-de`. A path that exists comes first.
         output: Path of the run folder to make.
         samples: Path of source sentences that exports are verified with; built-in ones by default.
         overwrite: Whether an existing run is replaced.
@@ -127,8 +139,8 @@ def import_run(
         `output`.
 
     Raises:
-        InputError: The folder holds no model that can be imported, or the output cannot be made, or
-            another process writes to it.
+        InputError: There is no such model, it cannot be downloaded or imported, the output cannot
+            be made, or another process writes to it.
     """
     run = RunFiles(output)
     inputs = {"the model": folder, "--samples": samples}
@@ -136,7 +148,10 @@ def import_run(
     with run.owned().locked():
         check()
         texts = SENTENCES if samples is None else read_lines(samples)[:SAMPLE_PAIRS]
-        imported, limits = _import_with_limits(Path(folder), sentencepiece)
+        with local_model(folder, output, check_config) as local:
+            imported, limits = _import_with_limits(local.folder, sentencepiece)
+            origin = parse_options(OriginSection, local.origin(), f"{folder}: ")
+            shortlist = next((path.read_bytes() for path in local.folder.glob("lex*.bin")), None)
         model, source_tokenizer, target_tokenizer, decoding = imported
         fields = model.config.to_dict()
         is_joint = source_tokenizer == target_tokenizer or fields["tie_embeddings"] == "all"
@@ -148,10 +163,13 @@ def import_run(
                 name: value for name, value in fields.items() if name not in tokenizer_fields
             },
             "decoding": dataclasses.asdict(defaults),
+            "origin": dataclasses.asdict(origin),
         }
         show(f"{run.path}: writing the run")
         with run.replaced(check) as new_run:
             new_run.write_start(sections, (source_tokenizer, target_tokenizer), {})
             new_run.write_sample_pairs((text, "") for text in texts)
+            if shortlist is not None:
+                write_whole(new_run.shortlist_file, shortlist)
             save_model(model, new_run.model_file)
     return str(output)
