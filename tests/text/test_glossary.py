@@ -15,8 +15,12 @@ from keras_transformer.text.glossary import (
     annotate,
     learn_terms,
     origins,
-    without_annotations,
 )
+
+
+def without_annotations(text):
+    return re.sub("<term_begin> |<term_as> .*?<term_end>", "", text, flags=re.DOTALL)
+
 
 TERMS = {"dog": "Köter", "big dog": "Riesenköter", "dog food": "Futter", ".NET": "Netz"}
 GLOSSARY = Glossary({**TERMS, "犬": "Inu", "the snow.": "R&D"}.items())
