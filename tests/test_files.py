@@ -352,11 +352,7 @@ def test_a_kill_while_a_failed_output_is_removed_costs_no_file_of_the_earlier_on
                 (folder / name).write_text("new")
     with pytest.raises(InputError, match="exists already"):
         make(output)
-    assert tree(tmp_path) == {
-        "model": None,
-        f"model/{MANIFEST}": "old",
-        "model/README.md": "old",
-    }
+    assert tree(tmp_path) == {"model": None, f"model/{MANIFEST}": "old", "model/README.md": "old"}
 
 
 KILLED = """

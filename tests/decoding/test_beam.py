@@ -91,9 +91,7 @@ def test_a_score_above_zero_is_best_while_it_is_short():
 
 
 @pytest.mark.parametrize(("vocabulary", "early_stopping"), [(512, True), (257, False)])
-def test_a_long_vocabulary_that_is_read_in_columns_or_blocks_gives_the_same(
-    rng, vocabulary, early_stopping
-):
+def test_a_vocabulary_read_in_columns_or_blocks_gives_the_same(rng, vocabulary, early_stopping):
     # 512 ids are eight pieces of 64: see `log_sums_and_maxima`. 257 is prime: three blocks of 128,
     # the last one padded: see `largest_of_rows`.
     model = HistoryModel.random(rng, 3, vocabulary, histories=101, scale=3.0, end=4.0)

@@ -34,9 +34,7 @@ def run(model, beam, limits, prefixes=None):
     [(0.0, 0.0), (0.6, 0.0), (1.0, 0.3), (0.5, 0.7), (0.5, 2.0), (1.4, 0.2)],
 )
 @pytest.mark.parametrize("longest_prefix", [0, 3])
-def test_a_beam_shrinks_with_each_hypothesis_that_ends(
-    rng, beam_size, n_best, exponent, word_penalty, longest_prefix
-):
+def test_a_beam_shrinks_as_it_ends(rng, beam_size, n_best, exponent, word_penalty, longest_prefix):
     model = HistoryModel.random(rng, SENTENCES, VOCABULARY, end=0.5)
     limits = rng.integers(1, CAPACITY, SENTENCES)
     lengths = np.minimum(rng.integers(0, longest_prefix + 1, SENTENCES), limits - 1)

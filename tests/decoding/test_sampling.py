@@ -4,12 +4,7 @@ import collections
 
 import numpy as np
 import pytest
-from decoding_oracles import (
-    HistoryModel,
-    as_lists,
-    check_tokens,
-    search_program,
-)
+from decoding_oracles import HistoryModel, as_lists, check_tokens, search_program
 from keras import ops
 from naive_search import ANYTHING, EOS, Rules, penalty, sequence_probabilities
 

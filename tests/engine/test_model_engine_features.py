@@ -8,12 +8,7 @@ import sys
 import keras
 import numpy as np
 import pytest
-from decoding_oracles import (
-    VOCABULARY,
-    NumberTokenizer,
-    pad_to_few_shapes,
-    varied_transformer,
-)
+from decoding_oracles import VOCABULARY, NumberTokenizer, pad_to_few_shapes, varied_transformer
 from naive_search import BOS, EOS, penalty
 
 from keras_transformer.decoding.search import Search, score_targets, search

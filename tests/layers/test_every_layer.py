@@ -195,7 +195,7 @@ MASKED = {
 
 
 @pytest.mark.parametrize("layer", MASKED, ids=lambda layer: type(layer).__name__)
-def test_a_mask_of_another_shape_is_named_with_the_shape_that_it_must_have(rng, layer):
+def test_a_mask_of_another_shape_is_named_with_the_shape_it_needs(rng, layer):
     padding_masks, attention_masks = MASKED[layer]
     takes_two = not isinstance(layer, (EncoderBlock, MaskedPooling))
     shapes = [(BATCH, QUERY, WIDTH), (BATCH, KEY, WIDTH)][: 1 + takes_two]

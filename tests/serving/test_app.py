@@ -239,6 +239,20 @@ def test_the_metrics_are_on_rays_prometheus_endpoint(server):
     assert len(expected) == 7
     server.wait(lambda: expected <= set(re.findall(r"^\w+", exposition(), re.MULTILINE)), 60)
 
+    def counts():
+        """Numbers of batches: of any size, of at most 8 sentences."""
+        name, text = "^ray_keras_transformer_batch_sentences", exposition()
+        series = rf"{name}_count.* (\S+)$", rf'{name}_bucket.*le="8.0".* (\S+)$'
+        return [sum(map(float, re.findall(pattern, text, re.M))) for pattern in series]
+
+    # No batch is larger than `max-batch-size`, though the export would take 32 sentences at once.
+    # Ray computes a histogram's sum from the middles of its buckets; only the counts are exact.
+    before, _ = counts()
+    server.translate(*["a"] * 50)
+    server.wait(lambda: counts()[0] >= before + 50 / 8, 60)
+    any_size, small = counts()
+    assert any_size == small
+
 
 @pytest.mark.parametrize("loop", [["--clients=7"], ["--rate=50"]])
 def test_the_load_test_counts_every_answer(server, tmp_path, loop):
