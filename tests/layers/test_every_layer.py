@@ -160,15 +160,11 @@ def test_rotary_positions_need_pairs_of_features():
         MultiHeadAttention(3, 11, positions="rotary")
 
 
-@pytest.mark.parametrize(
-    "layer",
-    [
-        LearnedPositionalEmbedding(11),
-        SinusoidalPositionalEncoding(),
-        ConcatenatedPositions(SinusoidalPositionalEncoding()),
-    ],
-    ids=repr,
-)
+POSITIONS = [LearnedPositionalEmbedding(11), SinusoidalPositionalEncoding()]
+POSITIONS += [ConcatenatedPositions(SinusoidalPositionalEncoding())]
+
+
+@pytest.mark.parametrize("layer", POSITIONS, ids=repr)
 def test_the_mask_of_an_embedding_travels_through_positions(layer):
     ids = keras.Input((3,), dtype="int32")
     encoded = layer(keras.layers.Embedding(17, 7, mask_zero=True)(ids))

@@ -144,17 +144,11 @@ PRUNED = {"normalize_first": True, "encoder_heads": [2]}
 PRUNED |= {"decoder_heads": [3, 1], "cross_heads": [1, 2]}
 
 
-@pytest.mark.parametrize(
-    ("fields", "beam_size", "n_best", "length_penalty"),
-    [
-        ({"normalize_first": True}, 1, 1, 0.6),
-        (PRUNED, 3, 3, 0.9),
-        (UNTIED, 4, 2, 0.0),
-        (NEAR, 3, 1, 0.6),
-        (SSRU, 1, 1, 0.6),
-        ({**SSRU, "ssru_projection": True}, 3, 2, 0.6),
-    ],
-)
+SEARCHES = [({"normalize_first": True}, 1, 1, 0.6), (PRUNED, 3, 3, 0.9), (UNTIED, 4, 2, 0.0)]
+SEARCHES += [(NEAR, 3, 1, 0.6), (SSRU, 1, 1, 0.6), ({**SSRU, "ssru_projection": True}, 3, 2, 0.6)]
+
+
+@pytest.mark.parametrize(("fields", "beam_size", "n_best", "length_penalty"), SEARCHES)
 def test_it_finds_what_the_models_own_search_finds(rng, fields, beam_size, n_best, length_penalty):
     model, ids = make_model(rng, **fields), source_ids(rng)
     options = {"beam_size": beam_size, "n_best": n_best, "max_length": LIMIT}
