@@ -8,28 +8,15 @@ from keras_transformer.cli.arguments import add_decoding, option_values
 from keras_transformer.decoding import DecodingOptions
 from keras_transformer.options import options_of
 
-EVERY = {
-    "beam_size": (["6"], 6),
-    "length_penalty": (["0.9"], 0.9),
-    "early_stopping": ([], True),
-    "sampling": ([], True),
-    "temperature": (["0.8"], 0.8),
-    "top_k": (["40"], 40),
-    "top_p": (["0.95"], 0.95),
-    "seed": (["-11"], -11),
-    "min_length": (["2"], 2),
-    "max_length": (["70"], 70),
-    "min_length_ratio": (["0.5"], 0.5),
-    "max_length_ratio": (["none"], math.inf),
-    "banned_ids": (["5", "7"], [5, 7]),
-    "allow_unknown": ([], True),
-    "logit_bias": (["5=-2.5", "7=1"], {5: -2.5, 7: 1.0}),
-    "no_repeat_ngram_size": (["3"], 3),
-    "length_normalization": (["marian"], "marian"),
-    "word_penalty": (["0.25"], 0.25),
-    "batch_size": (["16"], 16),
-    "long_input": (["split"], "split"),
-}
+EVERY = {"beam_size": (["6"], 6), "length_penalty": (["0.9"], 0.9), "early_stopping": ([], True)}
+EVERY |= {"sampling": ([], True), "temperature": (["0.8"], 0.8), "top_k": (["40"], 40)}
+EVERY |= {"top_p": (["0.95"], 0.95), "seed": (["-11"], -11), "min_length": (["2"], 2)}
+EVERY |= {"max_length": (["70"], 70), "min_length_ratio": (["0.5"], 0.5)}
+EVERY |= {"max_length_ratio": (["none"], math.inf), "banned_ids": (["5", "7"], [5, 7])}
+EVERY |= {"allow_unknown": ([], True), "logit_bias": (["5=-2.5", "7=1"], {5: -2.5, 7: 1.0})}
+EVERY |= {"no_repeat_ngram_size": (["3"], 3), "length_normalization": (["marian"], "marian")}
+EVERY |= {"word_penalty": (["0.25"], 0.25), "batch_size": (["16"], 16)}
+EVERY |= {"long_input": (["split"], "split")}
 
 
 def parsed(*arguments):

@@ -18,18 +18,10 @@ import sentencepiece
 
 HERE = pathlib.Path(__file__).parent
 WIDTH, HEADS, INNER, LAYERS = 16, 2, 24, 2
-SOURCE = [
-    "the old child sees a small house",
-    "a happy cat likes the red stone",
-    "the river moves and the tree moves",
-    "yes, the cats find 1 tree",
-]
-TARGET = [
-    "la maljuna infano vidas malgrandan domon",
-    "felica kato sxatas la rugan sxtonon",
-    "la rivero movas kaj la arbo movas",
-    "jes, la katoj trovas 1 arbon",
-]
+SOURCE = ["the old child sees a small house", "a happy cat likes the red stone"]
+SOURCE += ["the river moves and the tree moves", "yes, the cats find 1 tree"]
+TARGET = ["la maljuna infano vidas malgrandan domon", "felica kato sxatas la rugan sxtonon"]
+TARGET += ["la rivero movas kaj la arbo movas", "jes, la katoj trovas 1 arbon"]
 OPTIONS = """\
 type: transformer
 dim-emb: {width}
