@@ -196,17 +196,11 @@ def test_only_one_module_renames_and_locks():
 
 def run_python(code, *arguments, **environment):
     """What a new process prints as JSON."""
-    finished = subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        env={
-            **os.environ,
-            "PYTHONPATH": str(PACKAGE.parent),
-            "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",  # Compiling is nearly all of its time.
-            **environment,
-        },
-        capture_output=True,
-        text=True,
-    )
+    command = [sys.executable, "-c", code, *arguments]
+    values = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    values["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # Compiling is nearly all of its time.
+    values |= environment
+    finished = subprocess.run(command, env=values, capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr[-3000:]
     return json.loads(finished.stdout.splitlines()[-1])
 

@@ -290,11 +290,8 @@ def test_what_came_into_the_folder_meanwhile_is_left_alone(tmp_path):
     make(output, "old")
     with pytest.raises(InputError, match="thesis"), OwnedFolder(output).staged(overwrite=True):
         (output / "thesis.txt").write_text("years of work")
-    assert tree(tmp_path) == {
-        "model": None,
-        f"model/{MANIFEST}": "old",
-        "model/thesis.txt": "years of work",
-    }
+    left = {f"model/{MANIFEST}": "old", "model/thesis.txt": "years of work"}
+    assert tree(tmp_path) == {"model": None, **left}
 
 
 @pytest.mark.parametrize("linked", [False, True])

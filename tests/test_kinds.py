@@ -307,11 +307,8 @@ def test_what_needs_two_sides_is_refused_of_a_language_model(tmp_path):
         Recipe.from_dict(values)
     for part in ("train", "validation"):
         values["data"][part] = {"source": "text.txt"}
-    for section, key, value in (
-        ("text", "joint", False),
-        ("training", "select_by", "bleu"),
-        ("data", "bleu_tokenizer", "zh"),
-    ):
+    changes = [("text", "joint", False), ("training", "select_by", "bleu")]
+    for section, key, value in [*changes, ("data", "bleu_tokenizer", "zh")]:
         wrong = {**values, section: {**values[section], key: value}}
         with pytest.raises(InputError, match=f"`{section}.{key}.*` needs a source and a target"):
             Recipe.from_dict(wrong)

@@ -81,10 +81,8 @@ def test_the_picture_has_the_length_ratios_of_kept_and_of_dropped_pairs(tmp_path
     numbers = [("Two dogs play in 1999.", "Zwei Hunde spielen 1998.")] * 2
     clean_corpora([write_pairs(tmp_path, "some", [*PAIRS[:5], *numbers])], tmp_path / "out")
     axes = figures[0].axes[0]
-    assert [label.get_text() for label in axes.get_legend().get_texts()] == [
-        "kept: 5",
-        "dropped: 2",
-    ]
+    labels = [label.get_text() for label in axes.get_legend().get_texts()]
+    assert labels == ["kept: 5", "dropped: 2"]
     for stairs, pairs in zip(axes.patches, (PAIRS[:5], numbers), strict=True):
         values, edges, _ = stairs.get_data()
         ratios = [math.log2((len(target) + 1) / (len(source) + 1)) for source, target in pairs]

@@ -24,14 +24,9 @@ def run(model, limits, beam, capacity=CAPACITY, bias=None, **rules):
 
 
 def test_two_beams_find_what_one_passes_by():
-    model = HistoryModel.of_probabilities(
-        {
-            (): {3: 0.5, 4: 0.4, EOS: 0.1},
-            (3,): {EOS: 0.4, 4: 0.3, 3: 0.3},
-            (4,): {EOS: 0.9, 3: 0.1},
-        },
-        vocabulary=5,
-    )
+    first, after_3 = {3: 0.5, 4: 0.4, EOS: 0.1}, {EOS: 0.4, 4: 0.3, 3: 0.3}
+    probabilities = {(): first, (3,): after_3, (4,): {EOS: 0.9, 3: 0.1}}
+    model = HistoryModel.of_probabilities(probabilities, vocabulary=5)
     ranking = GNMTRanking(1.0)
     hypotheses = run(model, [3], Beam(2, ranking, 2, early_stopping=False), capacity=3)
     np.testing.assert_array_equal(hypotheses.ids, [[[4, EOS, 0], [3, EOS, 0]]])

@@ -72,13 +72,8 @@ def test_batch_mates_and_padding_change_nothing(strategy):
     source, prefixes, seeds = inputs_of(oracles.varied_sources())
     together = oracles.as_lists(result)
     order = np.random.default_rng(3).permutation(len(source))
-    mixed = oracles.as_lists(
-        run(
-            np.pad(source[order], ((0, 2), (0, 12))),
-            np.pad(prefixes[order], ((0, 2), (0, 3))),
-            np.pad(seeds[order], (0, 2)),
-        )
-    )
+    wider = [np.pad(x[order], ((0, 2), (0, more))) for x, more in ((source, 12), (prefixes, 3))]
+    mixed = oracles.as_lists(run(*wider, np.pad(seeds[order], (0, 2))))
     oracles.check_equal(mixed[:-2], [together[row] for row in order], 1e-5)
     assert {h.ids for ranked in mixed[-2:] for h in ranked} == {()}
     alone = run(source[4:5, :5], prefixes[4:5], seeds[4:5])

@@ -73,14 +73,9 @@ def test_a_name_that_no_option_has_is_an_error_that_suggests_one():
 
 
 def test_numpy_numbers_are_numbers():
-    options = DecodingOptions(
-        beam_size=np.int64(3),
-        length_penalty=np.float32(0.5),
-        banned_ids=np.array([5, 7]),
-        logit_bias={np.int32(3): np.float32(2)},
-        sampling=True,
-        seed=[np.uint8(1)],
-    )
+    numbers = {"beam_size": np.int64(3), "length_penalty": np.float32(0.5), "seed": [np.uint8(1)]}
+    ids = {"banned_ids": np.array([5, 7]), "logit_bias": {np.int32(3): np.float32(2)}}
+    options = DecodingOptions(**numbers, **ids, sampling=True)
     options.check_ids(11)
     assert (options.beam_size, options.banned_ids, options.seed) == (3, (5, 7), (1,))
     assert type(options.beam_size) is int and options.logit_bias == ((3, 2.0),)

@@ -109,13 +109,8 @@ def fewest_groups(lengths, limit):
     """Groups of neighbours, joined by one space, of at most `limit`: tries every last group."""
     fewest = [0]
     for end in range(1, len(lengths) + 1):
-        fewest.append(
-            min(
-                fewest[start] + 1
-                for start in range(end)
-                if sum(lengths[start:end]) + end - start - 1 <= limit
-            )
-        )
+        fits = lambda start, end=end: sum(lengths[start:end]) + end - start - 1 <= limit  # noqa: E731
+        fewest.append(min(fewest[start] + 1 for start in range(end) if fits(start)))
     return fewest[-1]
 
 
@@ -191,11 +186,8 @@ def test_a_sentence_that_does_not_fit_is_split_between_its_words():
     text = "Short. This one goes  on and on. End. Fin."
     expected = ["Short.", "This one", "goes  on", "and on.", "End. Fin."]
     assert split_text(text, at_most(9)) == expected
-    assert split_text("Yes. A very long one. No.", at_most(12)) == [
-        "Yes.",
-        "A very long",
-        "one. No.",
-    ]
+    parts = split_text("Yes. A very long one. No.", at_most(12))
+    assert parts == ["Yes.", "A very long", "one. No."]
     # A word that does not fit is split too: no line ends a file.
     expected = ["See", "https://a", ".com/bcde", "fgh now."]
     assert split_text("See https://a.com/bcdefgh now.", at_most(9)) == expected
@@ -292,16 +284,8 @@ def test_what_one_of_several_calls_raises_is_raised():
 
 
 def test_rows_are_padded_to_a_power_of_two():
-    assert [inputs.row_count(n) for n in (1, np.int64(2), 3, 4, 5, 31, 32, 33)] == [
-        1,
-        2,
-        4,
-        4,
-        8,
-        32,
-        32,
-        64,
-    ]
+    counts = [inputs.row_count(n) for n in (1, np.int64(2), 3, 4, 5, 31, 32, 33)]
+    assert counts == [1, 2, 4, 4, 8, 32, 32, 64]
 
 
 @pytest.mark.parametrize("spaces", [("", " "), (" ", "  "), ("", ""), ("\u3000", "\u00a0")])
@@ -319,10 +303,8 @@ def test_each_part_of_a_split_text_has_the_tag_of_the_whole(tag, spaces):
     assert parts == [f"{tag} a dog.", f"{tag} a man."]
     # A tag before a blank text is blank, and a part of a text that has nothing else is left out.
     blanks = [f"{tag} {blank}" for blank in ["", *BLANK]]
-    assert inputs.source_ids([tag, *blanks], tokenizer, limit, "refuse") == (
-        [],
-        [[]] * len([tag, *blanks]),
-    )
+    texts = [tag, *blanks]
+    assert inputs.source_ids(texts, tokenizer, limit, "refuse") == ([], [[]] * len(texts))
     with pytest.warns(UserWarning, match="split"):
         _, (parts,) = inputs.source_ids(
             [f"{tag} a dog. \u200b\n a man."], tokenizer, limit, "split"

@@ -125,10 +125,8 @@ def test_a_spoiled_export_is_refused_and_nothing_is_left(engine, texts, tmp_path
 
 def test_float16_takes_half_and_is_verified(ctranslate2_report, two_sided_engine, texts, tmp_path):
     report = export_ctranslate2(two_sided_engine, tmp_path / "new", texts, quantize="float16")
-    half, whole = (
-        pathlib.Path(exported.folder, "model.bin").stat().st_size
-        for exported in (report, ctranslate2_report)
-    )
+    models = (pathlib.Path(x.folder, "model.bin") for x in (report, ctranslate2_report))
+    half, whole = (path.stat().st_size for path in models)
     assert half < 0.7 * whole
     result = report.verification
     assert 0 < result["mean_score_difference"] and 0 < result["mean_alignment_difference"] < 0.02

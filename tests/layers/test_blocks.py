@@ -174,11 +174,8 @@ def test_steps_with_the_cache_equal_one_call(sequences, randomize, kind, normali
         mask = np.arange(LENGTH + 2) <= np.arange(begin, end)[:, None]
         past = Past(begin, mask[None, None])
         outputs, state, _ = block.step(target[:, begin:end], state, past, memory)
-        np.testing.assert_allclose(
-            float64(outputs),
-            expected[:, begin:end],
-            atol=TOLERANCE[policy] * np.abs(expected).max(),
-        )
+        atol = TOLERANCE[policy] * np.abs(expected).max()
+        np.testing.assert_allclose(float64(outputs), expected[:, begin:end], atol=atol)
         begin = end
 
 
@@ -197,12 +194,8 @@ def test_dropout_falls_on_sublayers_and_never_on_the_residual(rng, block_class, 
     inputs = rng.normal(size=(BATCH, LENGTH, WIDTH)).astype("float32")
     block.build(inputs.shape)
     # Sublayers whose last projection is zero give nothing that could be dropped.
-    block.set_weights(
-        [
-            np.zeros(w.shape) if "attention_output" in w.path or "outer" in w.path else w.numpy()
-            for w in block.weights
-        ]
-    )
+    is_last = lambda w: "attention_output" in w.path or "outer" in w.path  # noqa: E731
+    block.set_weights([w.numpy() * (not is_last(w)) for w in block.weights])
     unit = {"gamma": 1.0, "beta": 0.0}
     expected = inputs
     if not normalize_first:
@@ -268,12 +261,9 @@ def test_attention_scores_are_those_of_the_sublayers(rng, randomize, block_class
 
 @BLOCKS
 def test_weights_of_all_projections_are_made_as_the_arguments_say(block_class):
-    arguments = dict(
-        kernel_initializer=keras.initializers.RandomNormal(stddev=0.25),
-        bias_initializer="ones",
-        kernel_regularizer="l2",
-        kernel_constraint="non_neg",
-    )
+    kernels = keras.initializers.RandomNormal(stddev=0.25)
+    arguments = dict(kernel_initializer=kernels, bias_initializer="ones")
+    arguments |= dict(kernel_regularizer="l2", kernel_constraint="non_neg")
     block = block_class.from_config(block_class(INNER, HEADS, **arguments).get_config())
     block.build(*[(None, None, WIDTH)] * (1 + (block_class is DecoderBlock)))
     parts = [block.self_attention, getattr(block, "cross_attention", None), block.feed_forward]

@@ -63,17 +63,10 @@ def test_keras_own_layer_checks_pass(name):
     assert tuple(layer(**arguments).compute_output_shape(*by_position)) == ONE
     if name == "concatenated":
         options["run_mixed_precision_check"] = False
-    testing.TestCase().run_layer_test(
-        layer,
-        init_kwargs=arguments,
-        input_shape=shapes,
-        expected_output_shape=ONE,
-        expected_num_trainable_weights=weights,
-        expected_num_non_trainable_weights=0,
-        expected_num_seed_generators=generators,
-        supports_masking=True,
-        **options,
-    )
+    options |= dict(expected_num_trainable_weights=weights, expected_num_non_trainable_weights=0)
+    options |= dict(expected_num_seed_generators=generators, supports_masking=True)
+    test = testing.TestCase().run_layer_test
+    test(layer, arguments, input_shape=shapes, expected_output_shape=ONE, **options)
 
 
 CONFIGURED = [

@@ -252,14 +252,9 @@ def test_keys_windows_and_positions_equal_the_oracle(
     mask = random_mask(rng, 4, 7)[:, :1, :1]
     call = dict(attention_mask=mask, use_causal_mask=True, return_attention_scores=True)
     output, scores = layer(inputs, inputs, **call)
-    expected, expected_scores = reference.attention(
-        reference.weights_of(layer),
-        float64(inputs),
-        float64(inputs),
-        mask=mask & np.tri(7, dtype=bool),
-        rotary=positions == "rotary",
-        window=window,
-    )
+    weights, x = reference.weights_of(layer), float64(inputs)
+    options = dict(mask=mask & np.tri(7, dtype=bool), rotary=positions == "rotary", window=window)
+    expected, expected_scores = reference.attention(weights, x, x, **options)
     np.testing.assert_allclose(float64(output), expected, atol=2e-5)
     np.testing.assert_allclose(float64(scores), expected_scores, atol=2e-6)
 
@@ -338,11 +333,8 @@ def test_the_projections_are_made_as_keras_makes_its_own():
     theirs = keras.layers.MultiHeadAttention(HEADS, KEY_DIM, **arguments)
     for layer in (ours, theirs):
         layer.build((None, None, QUERY_WIDTH), (None, None, VALUE_WIDTH))
-    for mine, other in zip(
-        ours.projections,
-        (theirs.query_dense, theirs.key_dense, theirs.value_dense, theirs.output_dense),
-        strict=True,
-    ):
+    others = theirs.query_dense, theirs.key_dense, theirs.value_dense, theirs.output_dense
+    for mine, other in zip(ours.projections, others, strict=True):
         mine, other = mine.get_config(), other.get_config()
         for name in arguments:
             assert mine[name] == other[name], name

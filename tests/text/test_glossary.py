@@ -223,15 +223,9 @@ def test_model_1_is_that_of_its_equations():
     ]
     ahead, back = model_1(pairs), model_1([pair[::-1] for pair in pairs])
     for limit in (0.1, 0.25, 0.4):
-        expected = {
-            (s, t)
-            for (s, t), share in ahead.items()
-            if s
-            and t
-            and share >= 0.1
-            and back[t, s] >= limit
-            and sum(s in one.split() and t in other.split() for one, other in pairs) >= 2
-        }
+        likely = {pair for pair, share in ahead.items() if all(pair) and share >= 0.1}
+        both = lambda s, t: sum(s in a.split() and t in b.split() for a, b in pairs)  # noqa: E731
+        expected = {(s, t) for s, t in likely if back[t, s] >= limit and both(s, t) >= 2}
         assert set(learn_terms(pairs, min_probability=limit)) == expected != set()
     assert list(learn_terms([("", "a"), ("b", "")])) == []
 

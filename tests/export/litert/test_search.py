@@ -152,11 +152,8 @@ SEARCHES += [(NEAR, 3, 1, 0.6), (SSRU, 1, 1, 0.6), ({**SSRU, "ssru_projection": 
 def test_it_finds_what_the_models_own_search_finds(rng, fields, beam_size, n_best, length_penalty):
     model, ids = make_model(rng, **fields), source_ids(rng)
     options = {"beam_size": beam_size, "n_best": n_best, "max_length": LIMIT}
-    live = traced(
-        lambda ids: search(
-            model, ids, length_penalty=length_penalty, max_length_ratio=3.0, **options
-        )
-    )(ids)
+    rule = {"length_penalty": length_penalty, "max_length_ratio": 3.0}
+    live = traced(lambda ids: search(model, ids, **rule, **options))(ids)
     run = LiteRTSearch(
         model, options_of(beam_size, length_penalty, n_best, LIMIT, max_length_ratio=3.0), LENGTH
     )
