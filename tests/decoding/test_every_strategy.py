@@ -56,10 +56,8 @@ def test_scores_are_those_of_full_passes(varied, strategy):
     best = [hypotheses[0] for hypotheses in oracles.as_lists(result)]
     # A logit bias is in the score of what ranks by it.
     forced, by_token = list(map(len, PREFIXES)), np.asarray(result.token_log_probabilities)[:, 0]
-    ranked = [
-        by_token[row, forced[row] :].sum() + (rules.bonus(row, ids) if name == "beam" else 0)
-        for row, (ids, *_) in enumerate(best)
-    ]
+    bonuses = [rules.bonus(row, ids) * (name == "beam") for row, (ids, *_) in enumerate(best)]
+    ranked = [by_token[row, forced[row] :].sum() + bonus for row, bonus in enumerate(bonuses)]
     expected = [
         total / penalty(len(ids) - count, 1.0)
         for total, count, (ids, *_) in zip(ranked, forced, best, strict=True)

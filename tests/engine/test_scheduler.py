@@ -1,5 +1,6 @@
 """Batches of few shapes, loops that give what one loop gives, kept programs."""
 
+import functools
 import gc
 import sys
 import weakref

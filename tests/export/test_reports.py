@@ -54,11 +54,9 @@ def test_the_folder_holds_what_its_manifest_says(report_of, format):
     for name, content in (("export", report.manifest), ("verification", report.verification)):
         expected = json.loads(json.dumps(content))
         assert json.loads((folder / f"{name}.json").read_text()) == expected
-    digests = {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+    paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
+    contents = {name: path.read_bytes() for name, path in paths.items() if path.is_file()}
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     for name in ("export.json", "README.md", "verification.json"):
         del digests[name]
     assert FILES[format] <= set(digests)

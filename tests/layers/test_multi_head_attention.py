@@ -319,15 +319,12 @@ def test_initial_kernels_are_glorot_uniform_over_the_flattened_matrix():
 
 def test_the_projections_are_made_as_keras_makes_its_own():
     """Initializers, regularizers and constraints reach all four, in the same way."""
-    arguments = dict(
-        kernel_initializer="he_normal",
-        bias_initializer=keras.initializers.RandomNormal(stddev=0.5),
-        kernel_regularizer="l2",
-        bias_regularizer=keras.regularizers.L1(0.25),
-        activity_regularizer=keras.regularizers.L2(0.125),
-        kernel_constraint="non_neg",
-        bias_constraint=keras.constraints.MaxNorm(3),
-    )
+    normal, max_norm = keras.initializers.RandomNormal(stddev=0.5), keras.constraints.MaxNorm(3)
+    regularizers = keras.regularizers.L1(0.25), keras.regularizers.L2(0.125)
+    kernels = ("kernel_initializer", "he_normal"), ("kernel_regularizer", "l2")
+    biases = ("bias_initializer", normal), ("bias_constraint", max_norm)
+    arguments = dict([*kernels, *biases, ("kernel_constraint", "non_neg")])
+    arguments |= zip(("bias_regularizer", "activity_regularizer"), regularizers, strict=True)
     ours = MultiHeadAttention(HEADS, KEY_DIM, **arguments)
     ours = MultiHeadAttention.from_config(ours.get_config())
     theirs = keras.layers.MultiHeadAttention(HEADS, KEY_DIM, **arguments)
