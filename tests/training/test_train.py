@@ -281,6 +281,8 @@ def test_a_conversation_is_answered_in_training_as_by_the_run_in_half_precision(
     (translation,) = engine.translate([PAIRS[0][0]], beam_size=1)
     assert len(translation.ids) > 2 * len(translation.source_tokens) + 10
     assert f"  translation: {translation.text}\n" in folder.samples()
+    names = [line.partition(":")[0].strip() for line in folder.samples().splitlines()]
+    assert names == ["epoch 1", "source", "reference", "translation"]
     metrics = folder.metrics()
     assert metrics["best_validation_bleu"] == folder.history()[0]["val_bleu"]
     assert set(metrics["validation_signatures"]) == {"bleu", "chrf"}
