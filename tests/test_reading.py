@@ -43,14 +43,11 @@ def test_lines_end_at_newlines_alone(tmp_path, name, content, lines):
     assert read_lines(str(write(tmp_path / name, content))) == lines
 
 
-@pytest.mark.parametrize(
-    "content, line, byte",
-    [
-        (b"ok\nok\nbad \xff\n\xfe\n", 3, "0xff"),
-        (b"ok\ncut \xc3", 2, "0xc3"),
-        ("a\n".encode("utf-16"), 1, "0xff"),
-    ],
-)
+WRONG_BYTES = [(b"ok\nok\nbad \xff\n\xfe\n", 3, "0xff"), (b"ok\ncut \xc3", 2, "0xc3")]
+WRONG_BYTES += [("a\n".encode("utf-16"), 1, "0xff")]
+
+
+@pytest.mark.parametrize("content, line, byte", WRONG_BYTES)
 def test_the_first_wrong_byte_is_named_with_its_line(tmp_path, content, line, byte):
     path = write(tmp_path / "text.de", content)
     with pytest.raises(InputError) as caught:

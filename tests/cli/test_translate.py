@@ -71,14 +71,11 @@ def test_options_that_do_not_go_together(call, arguments, message):
     assert (code, out, err, asked) == (2, "", f"keras-transformer: {message}\n", [])
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "expected"),
-    [
-        ("turns", Turns("</s>"), "truncate"),
-        ("labels", ["a"], "truncate"),
-        ("reads_sources", False, "refuse"),
-    ],
-)
+LONG_LINES = [("turns", Turns("</s>"), "truncate"), ("labels", ["a"], "truncate")]
+LONG_LINES += [("reads_sources", False, "refuse")]
+
+
+@pytest.mark.parametrize(("field", "value", "expected"), LONG_LINES)
 def test_a_long_line_is_split_where_a_text_can_be(call, recorder, field, value, expected):
     assert call("translate")[3][-1]["long_input"] == "split"
     setattr(recorder, field, value)

@@ -150,18 +150,16 @@ def test_a_job_reads_its_glossary_once(tmp_path, model_that):
     assert translations == ["Hund"] * 3
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"beamsize": 2}, "There is no option `beamsize`. Did you mean `beam_size`?"),
-        ({"records": "back", "n_best": 3, "beam_size": 2}, "`n_best` must be at most"),
-        ({"tag": "2de"}, "`tag` needs a model trained with tags"),
-        ({"markup": "xml"}, "`markup` must be one of placeholders, html"),
-        ({"long_input": "cut"}, "`long_input` must be one of"),
-        ({"glossary": {"a": "b"}}, "`glossary` needs a run folder"),
-        ({}, "in.txt, line 1: expected UTF-8 text."),
-    ],
-)
+WRONG_OPTIONS = [({"beamsize": 2}, "There is no option `beamsize`. Did you mean `beam_size`?")]
+WRONG_OPTIONS += [({"records": "back", "n_best": 3, "beam_size": 2}, "`n_best` must be at most")]
+WRONG_OPTIONS += [({"tag": "2de"}, "`tag` needs a model trained with tags")]
+WRONG_OPTIONS += [({"markup": "xml"}, "`markup` must be one of placeholders, html")]
+WRONG_OPTIONS += [({"long_input": "cut"}, "`long_input` must be one of")]
+WRONG_OPTIONS += [({"glossary": {"a": "b"}}, "`glossary` needs a run folder")]
+WRONG_OPTIONS += [({}, "in.txt, line 1: expected UTF-8 text.")]
+
+
+@pytest.mark.parametrize(("options", "says"), WRONG_OPTIONS)
 def test_a_wrong_option_leaves_no_folder_behind(light, tmp_path, options, says):
     source, output = tmp_path / "in.txt", tmp_path / "new" / "out"
     source.write_bytes(b"a man\n" if options else b"\xff\n")

@@ -76,16 +76,13 @@ def load(monkeypatch):
     return load
 
 
-@pytest.mark.parametrize(
-    ("name", "inputs", "options", "row"),
-    [
-        ("serving_default", {}, {}, {"translation": "A", "score": 0.1}),
-        ("greedy", {}, {"beam_size": 1}, NUMBERED),
-        ("beam", {}, {"n_best": 2}, BEAM),
-        ("align", {}, {"alignment": True}, ALIGNED),
-        ("sample", SAMPLING, {"sampling": True, **SAMPLING}, NUMBERED),
-    ],
-)
+SIGNATURES = [("serving_default", {}, {}, {"translation": "A", "score": 0.1})]
+SIGNATURES += [("greedy", {}, {"beam_size": 1}, NUMBERED), ("beam", {}, {"n_best": 2}, BEAM)]
+SIGNATURES += [("align", {}, {"alignment": True}, ALIGNED)]
+SIGNATURES += [("sample", SAMPLING, {"sampling": True, **SAMPLING}, NUMBERED)]
+
+
+@pytest.mark.parametrize(("name", "inputs", "options", "row"), SIGNATURES)
 def test_a_signature_is_an_option_of_the_engine(load, name, inputs, options, row):
     engine = Engine()
     assert load(engine).run(name, [{"text": "a", **inputs}]) == [row]
@@ -221,16 +218,14 @@ def test_options_of_a_request_are_those_of_the_translator(load, text, options, s
     assert engine.calls[-1][1].get("alignment", False) == ("markup" in options)
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "says"),
-    [
-        ("score", {"markup": "html"}, "`markup` is an option of translations"),
-        ("score", {"glossary": (("a", "b"),)}, "`glossary` is an option of translations"),
-        ("greedy", {"tag": "2de"}, "must be '2fr'|2de"),
-        ("greedy", {"glossary": (("a", "b"),)}, "trained with `data.glossary`"),
-        ("greedy", {"glossary": (("a", " "),)}, "none of them blank"),
-    ],
-)
+REFUSED = [("score", {"markup": "html"}, "`markup` is an option of translations")]
+REFUSED += [("score", {"glossary": (("a", "b"),)}, "`glossary` is an option of translations")]
+REFUSED += [("greedy", {"tag": "2de"}, "must be '2fr'|2de")]
+REFUSED += [("greedy", {"glossary": (("a", "b"),)}, "trained with `data.glossary`")]
+REFUSED += [("greedy", {"glossary": (("a", " "),)}, "none of them blank")]
+
+
+@pytest.mark.parametrize(("name", "options", "says"), REFUSED)
 def test_options_that_a_model_cannot_take_are_rejections(load, name, options, says):
     row = {"source": "a", "target": "b"} if name == "score" else {"text": "a"}
     with pytest.raises(Rejection, match=says):

@@ -185,14 +185,11 @@ def test_up_to_three_terms_of_a_training_pair_are_drawn():
     assert Glossary(rows).in_training("none", "none", rng) == ("none", "none")
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("a\tb\nc", "line 2: expected a term and its translation"),
-        ("a\t ", "line 1: expected"),
-        ("a\t\u200b", "line 1: expected"),
-    ],
-)
+NO_GLOSSARIES = [("a\tb\nc", "line 2: expected a term and its translation")]
+NO_GLOSSARIES += [("a\t ", "line 1: expected"), ("a\t\u200b", "line 1: expected")]
+
+
+@pytest.mark.parametrize(("content", "message"), NO_GLOSSARIES)
 def test_a_file_that_is_no_glossary_is_refused(tmp_path, content, message):
     (tmp_path / "terms.tsv").write_text(content, encoding="utf-8")
     with pytest.raises(InputError, match=message):

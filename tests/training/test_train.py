@@ -235,15 +235,13 @@ def test_a_resumed_run_keeps_its_recipe_and_its_texts(finished, tmp_path):
         assert finished.recipe_file.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("section", "changes", "message"),
-    [
-        ("training", {"start_from": "nowhere"}, "no such run folder"),
-        ("text", {"split_digits": True}, "its `text` is not that of the recipe"),
-        ("model", {"num_heads": 1}, "its model is not the one of the recipe"),
-        ("model", {"kind": "classifier"}, "its `kind` is not that of the recipe"),
-    ],
-)
+UNFIT = [("training", {"start_from": "nowhere"}, "no such run folder")]
+UNFIT += [("text", {"split_digits": True}, "its `text` is not that of the recipe")]
+UNFIT += [("model", {"num_heads": 1}, "its model is not the one of the recipe")]
+UNFIT += [("model", {"kind": "classifier"}, "its `kind` is not that of the recipe")]
+
+
+@pytest.mark.parametrize(("section", "changes", "message"), UNFIT)
 def test_a_start_from_an_unfit_run_is_refused(finished, tmp_path, section, changes, message):
     values = finished.recipe().to_dict()
     values["training"] |= {"start_from": str(finished.path), "attention_images": None}

@@ -50,14 +50,11 @@ def test_constrained_log_probabilities_are_the_models_own(two_sided_engine, tran
         assert len(set(bigrams)) == len(bigrams) or "no_repeat_ngram_size" not in options
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"min_length": 24},
-        {"min_length": 40},
-        {"max_length_ratio": 0.2, "length_normalization": "marian"},
-    ],
-)
+LIMITS = [{"min_length": 24}, {"min_length": 40}]
+LIMITS += [{"max_length_ratio": 0.2, "length_normalization": "marian"}]
+
+
+@pytest.mark.parametrize("options", LIMITS)
 def test_limits_that_it_refuses_are_the_trained_models(two_sided_engine, translator, options):
     options = {**options, "beam_size": 1, "alignment": True}
     expected = two_sided_engine.translate(TEXTS, **options)

@@ -64,15 +64,12 @@ def test_greedy_equals_the_naive_search(rng):
     check_equal(as_lists(run(model, limits, 1)), expected)
 
 
-@pytest.mark.parametrize(
-    ("beam_size", "alpha", "n_best", "vocabulary"),
-    [
-        (3, 0.0, 1, VOCABULARY),
-        (4, 2.0, 3, VOCABULARY),
-        pytest.param(4, 0.6, 2, 7, id="fewer-tokens-than-twice-the-beams"),
-        pytest.param(3, 0.6, 2, 167, id="two-blocks-of-a-row-and-padding"),
-    ],
-)
+BEAMS = [(3, 0.0, 1, VOCABULARY), (4, 2.0, 3, VOCABULARY)]
+BEAMS += [pytest.param(4, 0.6, 2, 7, id="fewer-tokens-than-twice-the-beams")]
+BEAMS += [pytest.param(3, 0.6, 2, 167, id="two-blocks-of-a-row-and-padding")]
+
+
+@pytest.mark.parametrize(("beam_size", "alpha", "n_best", "vocabulary"), BEAMS)
 @pytest.mark.parametrize("early_stopping", [True, False])
 def test_beam_equals_the_naive_search(rng, beam_size, alpha, n_best, vocabulary, early_stopping):
     model = HistoryModel.random(rng, SENTENCES, vocabulary, end=1.0)
