@@ -6,6 +6,13 @@ import pytest
 from keras import ops
 
 from keras_transformer.analysis import attention
+from keras_transformer.analysis.attention import (
+    entropy,
+    merge_words,
+    pharaoh,
+    word_alignment,
+    words_of,
+)
 from keras_transformer.layers import DecoderBlock, EncoderBlock, MultiHeadAttention
 
 SOURCE = np.array([[3, 5, 7, 11, 2, 0, 0], [13, 2, 0, 0, 0, 0, 0]])
@@ -85,15 +92,15 @@ def test_layers_that_make_no_array_are_named():
 
 def test_entropy_counts_the_keys_that_a_query_looks_at():
     rows = np.array([[1, 0, 0, 0], [0.5, 0.5, 0, 0], [0.25] * 4, [0] * 4], "float32")
-    np.testing.assert_allclose(attention.entropy(rows), [0, 1, 2, 0], atol=1e-5)
+    np.testing.assert_allclose(entropy(rows), [0, 1, 2, 0], atol=1e-5)
 
 
 def test_a_word_gets_the_sum_over_its_keys_and_the_mean_over_its_queries():
     tokens = ["<s>", "▁Hun", "de", "▁spielen", ".", "</s>"]
-    assert attention.words_of(tokens) == [0, 1, 1, 2, 2, 3]
-    assert attention.words_of(["Hun", "de", "</s>", "<s>", "x"]) == [0, 0, 1, 2, 3]
+    assert words_of(tokens) == [0, 1, 1, 2, 2, 3]
+    assert words_of(["Hun", "de", "</s>", "<s>", "x"]) == [0, 0, 1, 2, 3]
     weights = np.array([[0.1, 0.2, 0.7], [0.5, 0.3, 0.2], [0.0, 1.0, 0.0]])
-    merged = attention.merge_words(weights, [0, 0, 1], [0, 1, 1])
+    merged = merge_words(weights, [0, 0, 1], [0, 1, 1])
     np.testing.assert_allclose(merged, [[0.3, 0.7], [0.0, 1.0]])
 
 
@@ -104,13 +111,13 @@ def test_words_are_linked_to_the_word_that_their_tokens_attend_to():
     weights[1, 1], weights[1, 2] = 0.5, 0.5
     weights[2, 3], weights[2, 5] = 0.2, 0.8  # The end is no word, however much it gets.
     weights[3, 4] = weights[4, 5] = 1.0
-    alignment = attention.word_alignment(weights, source, ["▁Hun", "de", "▁spielen", ".", "</s>"])
+    alignment = word_alignment(weights, source, ["▁Hun", "de", "▁spielen", ".", "</s>"])
     assert alignment.source_words == ["two", "dogs", "play."]
     assert alignment.target_words == ["Hunde", "spielen."]
     np.testing.assert_allclose(alignment.weights, [[0.35, 0.65, 0], [0, 0, 0.6]], atol=1e-6)
     assert alignment.links() == {(1, 0), (2, 1)}
-    assert attention.pharaoh(alignment.links()) == "1-0 2-1"
+    assert pharaoh(alignment.links()) == "1-0 2-1"
     # An empty translation has no links.
-    alignment = attention.word_alignment(np.ones((1, 2), "float32"), ["▁a", "</s>"], ["</s>"])
+    alignment = word_alignment(np.ones((1, 2), "float32"), ["▁a", "</s>"], ["</s>"])
     assert alignment.weights.shape == (0, 1)
-    assert alignment.links() == frozenset() and attention.pharaoh(alignment.links()) == ""
+    assert alignment.links() == frozenset() and pharaoh(alignment.links()) == ""
