@@ -45,26 +45,37 @@ def iterate_lines(
             not UTF-8; the message names the line of the first wrong byte.
     """
     path, number = os.fspath(path), 0
-    if os.path.isdir(path):
-        raise InputError(f"{path}: expected a text file. Received: a directory.")
-    try:
-        with _opened(path) as file:
-            for number, line in enumerate(file, 1):
-                if number == 1 and line == codecs.BOM_UTF8:
-                    number = 0
-                    break
-                yield decode_line(line, number, path, errors)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; expected UTF-8 text.") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
+    with open_decompressed(path) as file:
+        for number, line in enumerate(file, 1):
+            if number == 1 and line == codecs.BOM_UTF8:
+                number = 0
+                break
+            yield decode_line(line, number, path, errors)
     if not number and not may_be_empty:
         raise InputError(f"{path}: the file is empty; expected one sentence per line.")
 
 
 @contextlib.contextmanager
+def open_decompressed(path: str) -> Iterator[Any]:
+    """Opens the bytes of a text file, which may be compressed.
+
+    Raises:
+        InputError: The file is missing, unreadable, a directory, or damaged in its compression;
+            also where an error occurs while it is read.
+    """
+    if os.path.isdir(path):
+        raise InputError(f"{path}: expected a text file. Received: a directory.")
+    try:
+        with _opened(path) as file:
+            yield file
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; expected UTF-8 text.") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
+
+
+@contextlib.contextmanager
 def _opened(path):
-    """Opens a file, which may be compressed; raises `InputError` if its compression is damaged."""
     ending = os.path.splitext(path)[1]
     if ending not in COMPRESSED:
         with open(path, "rb") as file:

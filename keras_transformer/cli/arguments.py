@@ -17,6 +17,18 @@ Kind = Callable | list[Callable] | tuple[str, ...]
 Row = tuple[str, Kind | None, str | None, str]
 """An option: name, type (None is a switch, bool one with `--no-`), metavar and help."""
 
+MEMORY: tuple[Row, ...] = (
+    ("languages", str, "CODES", "of a .tmx file: source and target, en-de or en-GB,pt-BR"),
+    (
+        "inline_tags",
+        ("drop", "keep"),
+        None,
+        "of a .tmx file: drop formatting inside sentences, or keep it as tags; default: drop",
+    ),
+)
+"""Options of translation memories."""
+MEMORY_NAMES = tuple(name for name, *_ in MEMORY)
+
 _SCHEMA_KINDS: dict[str, tuple[Kind | None, str]] = {
     "boolean": (None, ""),
     "integer": (int, "N"),

@@ -6,9 +6,11 @@ import json
 import os
 import re
 import sys
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from keras_transformer.cli.arguments import (
+    MEMORY,
+    MEMORY_NAMES,
     add_declared,
     add_decoding,
     add_model,
@@ -20,6 +22,9 @@ from keras_transformer.cli.arguments import (
 )
 from keras_transformer.errors import InputError
 from keras_transformer.reading import without_compression
+
+if TYPE_CHECKING:
+    from keras_transformer.data.translation_memory import InlineTags, TranslationMemory
 
 _GROUPS = {
     "min_characters": "rules for a pair",
@@ -64,8 +69,9 @@ def _add_corpora(command):
         nargs="+",
         metavar="FILE",
         help="a source and its target, or several pairs of files, plain or compressed (.gz, .xz, "
-        ".bz2, .zst); a .tsv file has both sides",
+        ".bz2, .zst); a .tsv file has both sides, and so has a translation memory, .tmx",
     )
+    add_options(command, *MEMORY)
 
 
 def _add_clean_options(command):
@@ -94,8 +100,8 @@ def _clean(options):
     from keras_transformer.data.cleaning import clean_corpora
     from keras_transformer.errors import is_terminal
 
-    values = option_values(options, "corpora", "output", "progress")
-    corpora = paired(options.corpora)
+    values = option_values(options, "corpora", "output", "progress", *MEMORY_NAMES)
+    corpora = _corpora_of(options)
     shows_progress = is_terminal(sys.stderr) if options.progress is None else options.progress
     paths = [path for corpus in corpora for path in corpus if path is not None]
     total = None
@@ -111,19 +117,35 @@ def _clean(options):
     print(json.dumps(report, indent=2, ensure_ascii=False))
 
 
-def paired(paths: list[str]) -> list[tuple[str, str | None]]:
-    """Returns the corpora of a list of files: a TSV has both sides, others come in pairs."""
-    corpora: list[tuple[str, str | None]] = []
+def _corpora_of(options):
+    memory = {name: getattr(options, name, None) for name in MEMORY_NAMES}
+    return paired(options.corpora, **memory)
+
+
+def paired(
+    paths: list[str], languages: str | None = None, inline_tags: "InlineTags | None" = None
+) -> "list[tuple[str | TranslationMemory, str | None]]":
+    """Returns the corpora of a list of files: a TSV or TMX has both sides, others come in pairs.
+
+    The options are those of translation memories; see `TranslationMemory`.
+    """
+    from keras_transformer.data.translation_memory import TranslationMemory, is_memory, pair_file
+
+    corpora: list[tuple[str | TranslationMemory, str | None]] = []
     paths_left = list(paths)
     while paths_left:
         source = paths_left.pop(0)
-        if without_compression(source).endswith(".tsv"):
+        if is_memory(source):
+            corpora.append((pair_file(source, languages, inline_tags), None))
+        elif without_compression(source).endswith(".tsv"):
             corpora.append((source, None))
         elif not paths_left:
             rule = "A source needs its target after it; a file of both sides is named *.tsv"
             raise InputError(f"{rule}. Received: {source} last.")
         else:
             corpora.append((source, paths_left.pop(0)))
+    if not any(isinstance(source, TranslationMemory) for source, _ in corpora):
+        pair_file(paths[0], languages, inline_tags)  # Options of a memory are an error.
     return corpora
 
 
@@ -199,6 +221,6 @@ def _glossary(options):
     from keras_transformer.data import iterate_pairs
     from keras_transformer.text.glossary import learn_terms
 
-    pairs = (pair for corpus in paired(options.corpora) for pair in iterate_pairs(*corpus))
-    for row in learn_terms(pairs, **option_values(options, "corpora")):
+    pairs = (pair for corpus in _corpora_of(options) for pair in iterate_pairs(*corpus))
+    for row in learn_terms(pairs, **option_values(options, "corpora", *MEMORY_NAMES)):
         print(*row, sep="\t")

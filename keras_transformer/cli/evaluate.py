@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO
 
 from keras_transformer.cli.arguments import (
+    MEMORY,
+    MEMORY_NAMES,
     add_decoding,
     add_model,
     add_options,
@@ -84,7 +86,8 @@ def _add_evaluate_options(command):
     add_options(
         command,
         ("source", str, "FILE", "the sources; a language model has none"),
-        ("reference", str, "FILE", "aligned; default: --source is a TSV with two columns"),
+        ("reference", str, "FILE", "aligned; default: --source is a TSV or a .tmx with both sides"),
+        *MEMORY,
         ("perplexity", None, None, "of the references, per word and per token, instead of BLEU"),
         ("tokenize", get_args(BleuTokenizer), None, tokenize),
         ("save", str, "FILE", "also write the translations to this file"),
@@ -156,11 +159,21 @@ def _evaluate(options):
     from keras_transformer.training.evaluate import evaluate_model
 
     try:
-        scores = evaluate_model(**option_values(options))
+        scores = evaluate_model(**_with_memory(option_values(options)))
     except NotSavedError as error:
         print(json.dumps(error.result, indent=2))
         raise
     print(json.dumps(scores, indent=2))
+
+
+def _with_memory(values):
+    """Replaces the path of a translation memory and its options by the memory."""
+    from keras_transformer.data.translation_memory import pair_file
+
+    memory = {name: values.pop(name) for name in MEMORY_NAMES if name in values}
+    if memory or "source" in values:
+        values["source"] = pair_file(values.get("source", ""), **memory)
+    return values
 
 
 def _inspect(options):

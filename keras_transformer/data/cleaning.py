@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from keras_transformer.data import iterate_pairs
+from keras_transformer.data import TranslationMemory, iterate_pairs
 from keras_transformer.data.pairs import are_first, pair_hash
 from keras_transformer.data.rules import RULES, PairRules, skeleton
 from keras_transformer.errors import InputError, require, writing
@@ -67,9 +67,10 @@ def clean_corpora(
     A pair that is not UTF-8, or has a tab within a side, is dropped as `malformed`.
 
     Args:
-        corpora: Pairs of paths: two aligned files, or a TSV of two columns and None.
+        corpora: Pairs of paths: two aligned files, or a TSV of two columns and None, or a
+            `TranslationMemory` and None.
         output: Folder to make: the cleaned files under their names, without `.gz` or the ending of
-            another compressed format, `report.json`, and `length_ratios.png`.
+            another compressed format, memories as TSV, `report.json`, and `length_ratios.png`.
         held_out: Paths of test sets. A pair is dropped if one of its sides equals a line, or a
             column of a TSV, except for case, accents, digits, punctuation and spaces.
         overwrite: Whether an earlier `output` of this function is replaced.
@@ -106,16 +107,18 @@ def clean_corpora(
 
 
 def _output_names(corpora):
-    names = [
-        [without_compression(os.path.basename(path)) for path in corpus if path is not None]
-        for corpus in corpora
-    ]
+    names = [[_output_name(path) for path in corpus if path is not None] for corpus in corpora]
     all_names = [name for corpus_names in names for name in corpus_names]
     for name in all_names:
         if all_names.count(name) > 1 or name in (_REPORT, _PICTURE):
             rule = "Cleaned files have the names of their corpora, which must differ"
             raise InputError(f"{rule}, also from {_REPORT} and {_PICTURE}. Received: {name}.")
     return names
+
+
+def _output_name(path):
+    name = without_compression(os.path.basename(path))
+    return name.removesuffix(".tmx") + ".tsv" if isinstance(path, TranslationMemory) else name
 
 
 def _hashes_of_lines(paths):

@@ -7,18 +7,23 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from keras_transformer.data.translation_memory import TranslationMemory
 from keras_transformer.errors import InputError
 from keras_transformer.ids import EOS_ID, PAD_ID
 from keras_transformer.reading import iterate_lines
 
 
 def iterate_pairs(
-    source: str | os.PathLike, target: str | os.PathLike | None = None, *, lenient: bool = False
+    source: str | os.PathLike | TranslationMemory,
+    target: str | os.PathLike | None = None,
+    *,
+    lenient: bool = False,
 ) -> Iterator[tuple[str, str]]:
-    """Yields pairs of lines of two aligned files, or of columns of one tab-separated file.
+    """Yields pairs of lines of two aligned files, of columns of one TSV, or of a memory.
 
     Args:
-        source: Path of the source lines, or of the two-column file when `target` is None.
+        source: Path of the source lines, or of the two-column file when `target` is None; or a
+            translation memory, whose pairs these are.
         target: Path of the target lines, aligned with `source`.
         lenient: Whether single lines may be malformed: bytes that are not UTF-8 become U+FFFD, and
             all that follows the first tab of a line is its target. The first or the second line of
@@ -28,6 +33,9 @@ def iterate_pairs(
         InputError: See `read_lines`; or the line counts differ; or a line of the two-column file
             does not have exactly two columns.
     """
+    if isinstance(source, TranslationMemory):
+        yield from source
+        return
     errors = "replace" if lenient else "strict"
     if target is None:
         lines = iterate_lines(source, errors=errors)
@@ -56,7 +64,7 @@ def iterate_pairs(
 
 
 def read_pairs(
-    source: str | os.PathLike, target: str | os.PathLike | None = None
+    source: str | os.PathLike | TranslationMemory, target: str | os.PathLike | None = None
 ) -> tuple[list[str], list[str]]:
     """Reads all pairs of files as two lists, sources and targets; see `iterate_pairs`."""
     sources, targets = zip(*iterate_pairs(source, target), strict=True)

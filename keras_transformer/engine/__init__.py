@@ -8,27 +8,29 @@ from typing import TYPE_CHECKING
 from keras_transformer.imports import lazy_names
 
 if TYPE_CHECKING:
-    from keras_transformer.engine.ctranslate2 import CTranslate2Engine as CTranslate2Engine
     from keras_transformer.engine.engine import Engine as Engine
+    from keras_transformer.engine.exports.ctranslate2 import CTranslate2Engine as CTranslate2Engine
+    from keras_transformer.engine.exports.litert import LiteRTEngine as LiteRTEngine
+    from keras_transformer.engine.exports.saved_model import (
+        ExportedClassifier as ExportedClassifier,
+    )
+    from keras_transformer.engine.exports.saved_model import SavedModelEngine as SavedModelEngine
     from keras_transformer.engine.label_engine import LabelEngine as LabelEngine
-    from keras_transformer.engine.litert import LiteRTEngine as LiteRTEngine
     from keras_transformer.engine.model_engine import ClassifierEngine as ClassifierEngine
     from keras_transformer.engine.model_engine import ModelEngine as ModelEngine
     from keras_transformer.engine.model_engine import engine_of as engine_of
-    from keras_transformer.engine.saved_model import ExportedClassifier as ExportedClassifier
-    from keras_transformer.engine.saved_model import SavedModelEngine as SavedModelEngine
     from keras_transformer.engine.translation import Translation as Translation
     from keras_transformer.engine.translator import Translator as Translator
 
 _MODULES = {
-    "CTranslate2Engine": "ctranslate2",
+    "CTranslate2Engine": "exports.ctranslate2",
     "ClassifierEngine": "model_engine",
     "Engine": "engine",
-    "ExportedClassifier": "saved_model",
+    "ExportedClassifier": "exports.saved_model",
     "LabelEngine": "label_engine",
-    "LiteRTEngine": "litert",
+    "LiteRTEngine": "exports.litert",
     "ModelEngine": "model_engine",
-    "SavedModelEngine": "saved_model",
+    "SavedModelEngine": "exports.saved_model",
     "Translation": "translation",
     "Translator": "translator",
     "engine_of": "model_engine",

@@ -5,7 +5,7 @@ import pathlib
 from typing import Any
 
 from keras_transformer.engine.engine import Engine
-from keras_transformer.engine.manifest import has_labels
+from keras_transformer.engine.exports.manifest import has_labels
 from keras_transformer.errors import InputError
 from keras_transformer.imports import import_keras, import_tensorflow
 from keras_transformer.options import check_positive
@@ -47,7 +47,7 @@ def open_engine(
 def _open_ctranslate2(path, threads):
     if not (path / "model.bin").exists():
         return None
-    from keras_transformer.engine.ctranslate2 import CTranslate2Engine
+    from keras_transformer.engine.exports.ctranslate2 import CTranslate2Engine
 
     return CTranslate2Engine(path, threads)
 
@@ -55,7 +55,7 @@ def _open_ctranslate2(path, threads):
 def _open_litert(path, threads):
     if path.suffix != ".tflite" and not any(path.glob("*.tflite")):
         return None
-    from keras_transformer.engine.litert import LiteRTEngine
+    from keras_transformer.engine.exports.litert import LiteRTEngine
 
     return LiteRTEngine(path, threads or 2)
 
@@ -66,7 +66,7 @@ def _open_saved_model(path, threads):
     import_tensorflow()
     if threads is not None:
         give_tensorflow(threads)
-    from keras_transformer.engine.saved_model import ExportedClassifier, SavedModelEngine
+    from keras_transformer.engine.exports.saved_model import ExportedClassifier, SavedModelEngine
 
     return ExportedClassifier(path) if has_labels(path) else SavedModelEngine(path)
 

@@ -1,6 +1,7 @@
 """Exports a trained model in formats that take text and return text, and verifies them.
 
-A format is a folder with an `Exporter`, its options in `options.py`, and an engine in `engine/`.
+A format is a folder with an `Exporter`, its options in `options.py`, and an engine in
+`engine/exports/`.
 Keras and TensorFlow are imported by the functions that need them, not with the package.
 `export_saved_model`, `export_litert`, `export_ctranslate2`, `export_web` and `export_marian` are
 `Exporter.export` of a format.

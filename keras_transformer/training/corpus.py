@@ -16,6 +16,7 @@ from keras_transformer.data import (
     PairChecks,
     PairReport,
     ParallelDataset,
+    TranslationMemory,
     iterate_pairs,
 )
 from keras_transformer.data.batching import epoch_rates
@@ -34,6 +35,7 @@ from keras_transformer.training.hosts import SINGLE_HOST, Host
 from keras_transformer.training.recipe import NamedFiles, Recipe
 
 Tokenizers = tuple[Tokenizer, Tokenizer | Labels]
+PairFile = pathlib.Path | TranslationMemory
 Digests = dict[str, dict[str, str]]
 PARTS = ("train", "validation")
 _BLEU_SENTENCES = 2000
@@ -66,7 +68,7 @@ class Corpus:
         self._survey: _Survey | None = None
         self._texts: list[Lines] | None = None
 
-    def files(self, part: str) -> list[pathlib.Path]:
+    def files(self, part: str) -> list[PairFile]:
         """Returns all files of `"train"` or `"validation"`."""
         corpora = self.recipe.data.corpora(part)
         files = [file for corpus in corpora for file in self.files_of(corpus) if file]
@@ -74,9 +76,12 @@ class Corpus:
             files.append(self._glossary_file)
         return files
 
-    def files_of(self, corpus: NamedFiles) -> tuple[pathlib.Path, pathlib.Path | None]:
+    def files_of(self, corpus: NamedFiles) -> tuple[PairFile, pathlib.Path | None]:
         """Returns a corpus' source and target file; the target is None if one file has both."""
         base, target = pathlib.Path(self.recipe.data.folder), corpus.target
+        if corpus.tmx is not None:
+            languages = corpus.languages or ""  # never empty: the recipe was checked
+            return TranslationMemory(base / corpus.tmx, languages, corpus.inline_tags), None
         return base / corpus.source, None if target is None else base / target
 
     def lines(self, parts: Collection[str] = PARTS) -> Iterator[Lines]:

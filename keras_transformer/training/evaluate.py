@@ -44,7 +44,7 @@ def evaluate_model(
         source: Path of the source text, UTF-8, plain or compressed; None for a language model,
             whose texts are in `reference`.
         reference: Path of its translation (or labels), aligned line by line; by default
-            `source` has both, as a recipe's file without `target`.
+            `source` has both, as a TSV or a `TranslationMemory`.
         save: Path to write the translations to.
         tokenize: Tokenizer of BLEU; see `evaluate`.
         perplexity: Whether to compute the references' perplexity instead of BLEU; without

@@ -10,6 +10,7 @@ import pydantic
 
 from keras_transformer.data.encoding import PairChecks
 from keras_transformer.data.noise import Noise
+from keras_transformer.data.translation_memory import InlineTags, TranslationMemory
 from keras_transformer.decoding.options import BleuTokenizer, without_excluded
 from keras_transformer.engine.run_folder import (
     DecodingSection,
@@ -41,7 +42,7 @@ _Path = Annotated[str, pydantic.AfterValidator(expanded_path)]
 
 @options_class
 class Files:
-    """Two aligned files, or one TSV as `source` without `target`."""
+    """Two aligned files, or one TSV as `source` without `target`, or a translation memory."""
 
     source: _Path = option(
         "",
@@ -49,6 +50,40 @@ class Files:
         **_NO_NULL,
     )
     target: _Path | None = option(None, "The target's lines.", **_NO_NULL)
+    tmx: _Path | None = option(
+        None,
+        "A translation memory, in the format TMX, instead of `source` and `target`.",
+        **_NO_NULL,
+    )
+    languages: str | None = option(
+        None,
+        "Codes of the memory's source and target: en-de, or en-GB,pt-BR. A code without a region "
+        "includes all regions.",
+    )
+    inline_tags: InlineTags = option(
+        "drop",
+        "Formatting inside the memory's sentences. drop: removed with its code; keep: tags remain "
+        "in the text, as `translate` takes it with `markup: html`.",
+        strict=None,
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _check_memory(self) -> "Files":
+        if self.tmx is None:
+            if self.languages is not None or self.inline_tags != "drop":
+                raise InputError("`languages` and `inline_tags` belong to a memory: `tmx: FILE`.")
+        elif self.source or self.target is not None:
+            raise InputError("`tmx` has both sides: it needs no `source` and no `target`.")
+        elif self.languages is None:
+            raise InputError("`tmx` needs `languages`, such as en-de.")
+        else:
+            TranslationMemory(self.tmx, self.languages)  # raises its errors
+        return self
+
+    @property
+    def has_files(self) -> bool:
+        """Whether there is a file to read."""
+        return bool(self.source or self.tmx)
 
 
 @options_class
@@ -101,7 +136,8 @@ class DataSection(PairChecks):
         Files(),
         description="Two aligned files, one sentence per line, UTF-8, plain or compressed (.gz, "
         ".xz, .bz2, .zst); or one TSV with two columns: {source: pairs.tsv}; a classifier's TSV "
-        "has the label first. Or several corpora: [{name: A, source: a.en, target: a.de, "
+        "has the label first. Or a translation memory: {tmx: memory.tmx, languages: en-de}. Or "
+        "several corpora: [{name: A, source: a.en, target: a.de, "
         "weight: 2, tag: 2de}, …]. Both parts are "
         "required, except with `hold_out_every`.",
     )
@@ -173,7 +209,7 @@ class DataSection(PairChecks):
     def corpora(self, part: str) -> tuple[NamedFiles, ...]:
         """Returns the corpora of `"train"` or `"validation"`; a single corpus needs no name."""
         files = self.train if part == "train" or self.hold_out_every else self.validation
-        return files if isinstance(files, tuple) else (WeightedFiles(files.source, files.target),)
+        return files if isinstance(files, tuple) else (WeightedFiles(**dataclasses.asdict(files)),)
 
     @property
     def tags(self) -> list[str]:
@@ -461,9 +497,12 @@ class Recipe:
     def _check_kind(self) -> "Recipe":
         """Raises `InputError` for options that the kind of model does not have."""
         for part in () if self.with_sources else ("train", "validation"):
-            if any(corpus.target is not None for corpus in self.data.corpora(part)):
+            if any(corpus.target or corpus.tmx for corpus in self.data.corpora(part)):
                 rule = "A language model learns from one text"
                 raise InputError(f"{rule}: `data.{part}` is {{source: FILE}}.")
+        for part in ("train", "validation") if self.gives_labels else ():
+            if any(corpus.tmx for corpus in self.data.corpora(part)):
+                raise InputError(f"A classifier learns from labels: `data.{part}` has no `tmx`.")
         changes = self.data.noise.shares or self.data.glossary
         has_turns = self.text.turn_separator is not None
         if changes and (has_turns or not self.with_sources):
@@ -534,7 +573,7 @@ class Recipe:
     def check_files(self) -> None:
         """Raises `InputError` unless both parts of the data name their files."""
         for part in _PARTS:
-            if not all(corpus.source for corpus in self.data.corpora(part)):
+            if not all(corpus.has_files for corpus in self.data.corpora(part)):
                 rule = "must name its files: {source: FILE, target: FILE}"
                 if part == "validation":
                     rule += ", or set `data.hold_out_every: 50` to validate on every 50th "

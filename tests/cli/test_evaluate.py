@@ -20,6 +20,16 @@ def test_every_option_of_decoding_may_be_given(call, files):
     assert asked == [{"long_input": "split", "beam_size": 3}]
 
 
+def test_a_translation_memory_has_both_sides(call, tmp_path):
+    variants = (f'<tuv xml:lang="{code}"><seg>A B C D</seg></tuv>' for code in ("en", "de"))
+    (tmp_path / "a.tmx").write_text(f"<tmx><tu>{''.join(variants)}</tu></tmx>")
+    source = ["--source", str(tmp_path / "a.tmx")]
+    code, out, _, _ = call("evaluate", *source, "--languages", "en-de")
+    assert code == 0 and json.loads(out)["bleu"] == 100.0
+    code, out, err, _ = call("evaluate", *source)
+    assert (code, out) == (2, "") and "a translation memory needs `--languages`" in err
+
+
 def test_the_tokenizer_of_bleu_may_be_chosen(call, tmp_path):
     (tmp_path / "zh").write_text("一个男人骑着自行车。\n", encoding="utf-8")
     files = ["--source", str(tmp_path / "zh"), "--reference", str(tmp_path / "zh")]

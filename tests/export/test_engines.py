@@ -12,7 +12,8 @@ import pytest
 from translations import check_same
 
 from keras_transformer import Tokenizer, Translator
-from keras_transformer.engine import ModelEngine, ctranslate2, saved_model
+from keras_transformer.engine import ModelEngine
+from keras_transformer.engine.exports import ctranslate2, saved_model
 from keras_transformer.errors import InputError
 from keras_transformer.export import exporter_of
 from keras_transformer.serving.model import Model

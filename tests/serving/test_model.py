@@ -8,7 +8,7 @@ import pytest
 
 from keras_transformer import Translation, Translator
 from keras_transformer.decoding import DecodingOptions
-from keras_transformer.engine.saved_model import SavedModelEngine
+from keras_transformer.engine.exports.saved_model import SavedModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.options import FLOAT32
 from keras_transformer.serving import ServerOptions

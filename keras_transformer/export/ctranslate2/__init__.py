@@ -1,1 +1,1 @@
-"""CTranslate2: the conversion, its proof, and the engine that reads it."""
+"""Format `ctranslate2`: weights and vocabularies for CTranslate2."""

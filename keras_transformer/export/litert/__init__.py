@@ -1,1 +1,1 @@
-"""LiteRT: `export.py` writes, `verification.py` proves, `engine.py` translates without Keras."""
+"""Format `litert`: a file for LiteRT, from ids to ids."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from keras_transformer.decoding.options import DecodingOptions, exported_search_options
 from keras_transformer.engine.engine import Engine
-from keras_transformer.engine.litert import MODEL_FILE
+from keras_transformer.engine.exports.litert import MODEL_FILE
 from keras_transformer.errors import InputError, require
 from keras_transformer.export.child_process import engine_process
 from keras_transformer.export.exporter import Exporter, check_tensorflow

@@ -16,8 +16,8 @@ from keras_transformer.decoding.options import (
 )
 from keras_transformer.decoding.results import NEG_INF
 from keras_transformer.decoding.search import score_targets, search
+from keras_transformer.engine.exports.saved_model import INPUTS, SAMPLING_INPUTS
 from keras_transformer.engine.model_engine import ClassifierEngine, label_probabilities
-from keras_transformer.engine.saved_model import INPUTS, SAMPLING_INPUTS
 from keras_transformer.engine.translation import CONTINUATION
 from keras_transformer.export.saved_model.batches import (
     ChunkShapes,

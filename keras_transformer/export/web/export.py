@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.engine.litert import MODEL_FILE
+from keras_transformer.engine.exports.litert import MODEL_FILE
 from keras_transformer.errors import InputError
 from keras_transformer.export.exporter import Exporter
 from keras_transformer.export.litert.export import (

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from keras_transformer import Translator
-from keras_transformer.engine import ctranslate2 as engine_module
+from keras_transformer.engine.exports import ctranslate2 as engine_module
 from keras_transformer.errors import InputError
 from keras_transformer.ids import UNK_ID
 

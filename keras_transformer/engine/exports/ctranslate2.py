@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from keras_transformer.engine.engine import Engine
-from keras_transformer.engine.manifest import load_tokenizers, opened_export
+from keras_transformer.engine.exports.manifest import load_tokenizers, opened_export
 from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError, first_line, require
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID

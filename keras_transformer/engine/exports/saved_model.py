@@ -11,10 +11,10 @@ import numpy as np
 
 from keras_transformer.decoding.options import FILTERS
 from keras_transformer.engine.engine import Engine, Request
+from keras_transformer.engine.exports.manifest import opened_export
+from keras_transformer.engine.exports.session import load_saved_model
 from keras_transformer.engine.inputs import encoded, in_batches
 from keras_transformer.engine.label_engine import LabelEngine, label_translation
-from keras_transformer.engine.manifest import opened_export
-from keras_transformer.engine.session import load_saved_model
 from keras_transformer.engine.translation import CONTINUATION, Translation
 from keras_transformer.errors import InputError
 from keras_transformer.text.dialog import Turns

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from keras_transformer.engine.engine import Engine, Request
+from keras_transformer.engine.exports.manifest import read_files, read_manifest, tokenizer_names
+from keras_transformer.engine.exports.session import SharedInterpreter
 from keras_transformer.engine.inputs import bucket, in_batches, pad
-from keras_transformer.engine.manifest import read_files, read_manifest, tokenizer_names
-from keras_transformer.engine.session import SharedInterpreter
 from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError
 from keras_transformer.ids import PAD_ID

@@ -1,0 +1,1 @@
+"""Opens exports: the engine of each format, the manifest, and what computes a graph."""
