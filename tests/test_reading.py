@@ -26,19 +26,15 @@ def write(path, content):
 FORMATS = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2", ".zst": "Zstandard"}
 
 
+LINE_ENDS = [(b"a b\nc", ["a b", "c"]), (b"a\r\nb\r\n", ["a", "b"])]
+LINE_ENDS += [(b"a\r\r\n", ["a\r"])]  # A line end has one carriage return.
+LINE_ENDS += [(b"\na\n\n", ["", "a", ""]), (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", ["a", "\ufeffb"])]
+# U+2028, U+0085, form feed, vertical tab and a lone carriage return end no line.
+LINE_ENDS += [("a\u2028b\u0085c\fd\ve\rf\n".encode(), ["a\u2028b\u0085c\fd\ve\rf"])]
+
+
 @pytest.mark.parametrize("name", ["text.en", *(f"text.en{ending}" for ending in FORMATS)])
-@pytest.mark.parametrize(
-    "content, lines",
-    [
-        (b"a b\nc", ["a b", "c"]),
-        (b"a\r\nb\r\n", ["a", "b"]),
-        (b"a\r\r\n", ["a\r"]),  # A line end has one carriage return.
-        (b"\na\n\n", ["", "a", ""]),
-        (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
-        # U+2028, U+0085, form feed, vertical tab and a lone carriage return end no line.
-        ("a\u2028b\u0085c\fd\ve\rf\n".encode(), ["a\u2028b\u0085c\fd\ve\rf"]),
-    ],
-)
+@pytest.mark.parametrize("content, lines", LINE_ENDS)
 def test_lines_end_at_newlines_alone(tmp_path, name, content, lines):
     assert read_lines(str(write(tmp_path / name, content))) == lines
 

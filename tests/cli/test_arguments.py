@@ -37,14 +37,12 @@ def test_an_option_that_is_given_is_the_librarys(name):
     assert parsed("--" + name.replace("_", "-"), *texts) == {name: value}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "values"),
-    [
-        ([], {}),  # The library has the defaults.
-        (["--no-early-stopping"], {"early_stopping": False}),
-        (["--banned-ids", "5", "--banned-ids", "7"], {"banned_ids": [5, 7]}),
-    ],
-)
+SWITCHED = [([], {})]  # The library has the defaults.
+SWITCHED += [(["--no-early-stopping"], {"early_stopping": False})]
+SWITCHED += [(["--banned-ids", "5", "--banned-ids", "7"], {"banned_ids": [5, 7]})]
+
+
+@pytest.mark.parametrize(("arguments", "values"), SWITCHED)
 def test_an_option_may_be_left_out_switched_off_or_repeated(arguments, values):
     assert parsed(*arguments) == values
 

@@ -24,15 +24,11 @@ TOKENIZER = NumberTokenizer()
 TURN = 4
 
 
-@pytest.mark.parametrize(
-    ("limit", "expected"),
-    [
-        (9, [5, 6, TURN, 7, TURN, 8, 9, 10]),
-        (6, [7, TURN, 8, 9, 10]),
-        (4, [8, 9, 10]),
-        (3, [8, 9]),  # The last turn alone is too long: it is cut.
-    ],
-)
+CUT = [(9, [5, 6, TURN, 7, TURN, 8, 9, 10]), (6, [7, TURN, 8, 9, 10]), (4, [8, 9, 10])]
+CUT += [(3, [8, 9])]  # The last turn alone is too long: it is cut.
+
+
+@pytest.mark.parametrize(("limit", "expected"), CUT)
 def test_a_cut_conversation_loses_its_oldest_turns_and_never_the_last(limit, expected):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -151,13 +147,11 @@ def test_sentences_end_at_a_mark_before_a_space(expected, space):
     assert split_text(space.join(expected), expected.__contains__) == expected
 
 
-@pytest.mark.parametrize(
-    "expected",
-    [
-        ["他说：“你好。”", "然后呢？", "真的！？」", "「はい。」", "そう\n", "終わり。"],
-        ["３．１４です．", "はい．"],  # a wide number is not cut at its point
-    ],
-)
+SPACELESS = [["他说：“你好。”", "然后呢？", "真的！？」", "「はい。」", "そう\n", "終わり。"]]
+SPACELESS += [["３．１４です．", "はい．"]]  # a wide number is not cut at its point
+
+
+@pytest.mark.parametrize("expected", SPACELESS)
 def test_chinese_and_japanese_sentences_end_without_a_space(expected):
     whole = [sentence.strip() for sentence in expected]
     assert split_text("".join(expected), whole.__contains__) == whole

@@ -82,14 +82,12 @@ def test_links_are_read_once(tmp_path, monkeypatch):
     assert len(read) == 2
 
 
-@pytest.mark.parametrize(
-    ("format", "options", "name"),
-    [
-        ("saved_model", {"signatures": ["serving_default"]}, ""),
-        ("litert", {"source_lengths": [7], "beam_size": 1, "n_best": 1}, "/model.tflite"),
-        ("ctranslate2", {}, "/model.bin"),
-    ],
-)
+FULL_DISKS = [("saved_model", {"signatures": ["serving_default"]}, "")]
+FULL_DISKS += [("litert", {"source_lengths": [7], "beam_size": 1, "n_best": 1}, "/model.tflite")]
+FULL_DISKS += [("ctranslate2", {}, "/model.bin")]
+
+
+@pytest.mark.parametrize(("format", "options", "name"), FULL_DISKS)
 def test_a_full_disk_names_the_file(engine, texts, tmp_path, small_disk, format, options, name):
     with small_disk(3000), pytest.raises(OSError) as caught:
         exporter_of(format).export(engine, tmp_path / "new", texts, **options)
