@@ -7,16 +7,13 @@ import pytest
 
 from keras_transformer.errors import InputError, did_you_mean, is_terminal, require
 
+MISSING = [({"a": "1.0"}, 'pip install "b\\[c,d\\]<3,>=2"')]
+MISSING += [({"a": "0.9", "b": "2.5"}, 'pip install "a>=1"')]
+MISSING += [({"a": "1.0", "b": "2.5"}, 'pip install "a>=1" "b\\[c,d\\]<3,>=2"')]
+MISSING += [(None, 'pip install "\\.\\[tools\\]" in a checkout')]
 
-@pytest.mark.parametrize(
-    ("installed", "command"),
-    [
-        ({"a": "1.0"}, 'pip install "b\\[c,d\\]<3,>=2"'),
-        ({"a": "0.9", "b": "2.5"}, 'pip install "a>=1"'),
-        ({"a": "1.0", "b": "2.5"}, 'pip install "a>=1" "b\\[c,d\\]<3,>=2"'),
-        (None, 'pip install "\\.\\[tools\\]" in a checkout'),
-    ],
-)
+
+@pytest.mark.parametrize(("installed", "command"), MISSING)
 def test_a_missing_package_is_named_with_what_its_extra_still_needs(
     installed, command, monkeypatch
 ):

@@ -47,14 +47,12 @@ def test_an_option_may_be_left_out_switched_off_or_repeated(arguments, values):
     assert parsed(*arguments) == values
 
 
-@pytest.mark.parametrize(
-    ("texts", "message"),
-    [
-        (["--max-length-ratio", "two"], "expected a number or none, not 'two'"),
-        (["--logit-bias", "5:1"], "expected an id and a number, as in 5=-2.5, not '5:1'"),
-        (["--long-input", "cut"], "invalid choice"),
-    ],
-)
+UNREADABLE = [(["--max-length-ratio", "two"], "expected a number or none, not 'two'")]
+UNREADABLE += [(["--logit-bias", "5:1"], "expected an id and a number, as in 5=-2.5, not '5:1'")]
+UNREADABLE += [(["--long-input", "cut"], "invalid choice")]
+
+
+@pytest.mark.parametrize(("texts", "message"), UNREADABLE)
 def test_an_unreadable_value_is_an_error(texts, message, capsys):
     with pytest.raises(SystemExit) as caught:
         parsed(*texts)

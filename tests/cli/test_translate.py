@@ -56,16 +56,14 @@ def test_prefixes_come_from_their_file(call, tmp_path):
     assert err == "keras-transformer: nowhere: cannot be read: No such file or directory.\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--alignment"], "--alignment is written only as JSON: add --json."),
-        (["--stream", "--json"], "--json is not allowed with --stream."),
-        (["--stream", "--n-best", "2"], "--n-best is not allowed with --stream."),
-        (["--stream", "--progress"], "--progress is not allowed with --stream."),
-        (["--stream", "--batch-size", "8"], "--batch-size is not allowed with --stream."),
-    ],
-)
+CONFLICTS = [(["--alignment"], "--alignment is written only as JSON: add --json.")]
+CONFLICTS += [(["--stream", "--json"], "--json is not allowed with --stream.")]
+CONFLICTS += [(["--stream", "--n-best", "2"], "--n-best is not allowed with --stream.")]
+CONFLICTS += [(["--stream", "--progress"], "--progress is not allowed with --stream.")]
+CONFLICTS += [(["--stream", "--batch-size", "8"], "--batch-size is not allowed with --stream.")]
+
+
+@pytest.mark.parametrize(("arguments", "message"), CONFLICTS)
 def test_options_that_do_not_go_together(call, arguments, message):
     code, out, err, asked = call("translate", *arguments)
     assert (code, out, err, asked) == (2, "", f"keras-transformer: {message}\n", [])

@@ -192,16 +192,14 @@ SCORED = ["e\tf\t0.5", "g\th\t0.93"]
 AHEAD, BACK = ["a\tb\t4", "g\th\t1", "e\tf\t1"], ["b\ta\t2", "h\tg\t1.3333", "f\te\t1"]
 
 
-@pytest.mark.parametrize(
-    ("page", "mark", "files", "result"),
-    [
-        ("clean", "zcat", {"scored.tsv.gz": ["a b\tc d\t0.4", *SCORED]}, "bicleaner.tsv"),
-        ("clean", "paste opus", {"opus.en": "aeg", "opus.de": "cfh"}, "opusfilter.tsv"),
-        # Dual cross-entropies of 5, 1.5 and 1.
-        ("clean", "paste ahead", {"ahead.tsv": AHEAD, "back.tsv": BACK}, "best.tsv"),
-        ("synthesize", "paste", {"synthetic/mono.de.tsv": ["a\tc", *BEST]}, "best.tsv"),
-    ],
-)
+PROGRAMS = [("clean", "zcat", {"scored.tsv.gz": ["a b\tc d\t0.4", *SCORED]}, "bicleaner.tsv")]
+PROGRAMS += [("clean", "paste opus", {"opus.en": "aeg", "opus.de": "cfh"}, "opusfilter.tsv")]
+# Dual cross-entropies of 5, 1.5 and 1.
+PROGRAMS += [("clean", "paste ahead", {"ahead.tsv": AHEAD, "back.tsv": BACK}, "best.tsv")]
+PROGRAMS += [("synthesize", "paste", {"synthetic/mono.de.tsv": ["a\tc", *BEST]}, "best.tsv")]
+
+
+@pytest.mark.parametrize(("page", "mark", "files", "result"), PROGRAMS)
 def test_a_pages_program_reads_the_scores_of_others(tmp_path, page, mark, files, result):
     blocks = re.findall(r"```bash\n(.*?)```", (HOWTO / f"{page}.md").read_text(), re.DOTALL)
     (block,) = [code for code in blocks if code.startswith(mark)]

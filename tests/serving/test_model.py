@@ -179,13 +179,11 @@ def test_a_default_markup_is_warm_and_a_model_that_cannot_do_it_is_refused(load)
         load(engine, markup="html")
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "status", "says"),
-    [
-        ("serving_default", "bad", 400, "More."),
-        ("align", "a" * 500, 413, "An answer must have at most 1000 bytes"),
-    ],
-)
+AT_FAULT = [("serving_default", "bad", 400, "More.")]
+AT_FAULT += [("align", "a" * 500, 413, "An answer must have at most 1000 bytes")]
+
+
+@pytest.mark.parametrize(("name", "text", "status", "says"), AT_FAULT)
 def test_a_text_at_fault_is_a_rejection_of_one_line(load, name, text, status, says):
     with pytest.raises(Rejection, match=says) as caught:
         load(Engine()).run(name, [{"text": "a"}, {"text": text}])

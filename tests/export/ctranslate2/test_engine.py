@@ -25,14 +25,12 @@ def test_a_prefix_of_another_sentence_changes_no_score(translator, monkeypatch):
         assert (received.text, received.score) == (expected.text, expected.score)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"sampling": True, "n_best": 3, "temperature": 2.0, "top_k": 7},
-        {"no_repeat_ngram_size": 2, "beam_size": 3, "n_best": 3},
-        {"banned_ids": (7, 9), "min_length": 5, "beam_size": 3},
-    ],
-)
+CONSTRAINED = [{"sampling": True, "n_best": 3, "temperature": 2.0, "top_k": 7}]
+CONSTRAINED += [{"no_repeat_ngram_size": 2, "beam_size": 3, "n_best": 3}]
+CONSTRAINED += [{"banned_ids": (7, 9), "min_length": 5, "beam_size": 3}]
+
+
+@pytest.mark.parametrize("options", CONSTRAINED)
 def test_constrained_log_probabilities_are_the_models_own(two_sided_engine, translator, options):
     pairs = [
         (text, hypothesis)
