@@ -251,10 +251,8 @@ def test_an_output_with_a_marker_of_its_own_is_replaced(tmp_path):
 
 def tree(folder):
     """Every path below a folder, with the content of files."""
-    return {
-        path.relative_to(folder).as_posix(): path.read_text() if path.is_file() else None
-        for path in folder.rglob("*")
-    }
+    paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
+    return {name: path.read_text() if path.is_file() else None for name, path in paths.items()}
 
 
 @pytest.mark.parametrize("extra", ["thesis.txt", "variables/thesis.txt"])

@@ -77,12 +77,9 @@ def test_a_zstandard_file_has_frames_without_text_and_needs_a_package(tmp_path, 
 @pytest.mark.parametrize("ending", ["", *FORMATS])
 def test_what_cannot_be_read_is_one_line_naming_the_file(tmp_path, ending):
     format, whole = f"whole {FORMATS.get(ending)} file", compressed(b"line\n" * 1000, ending)
-    cases = {
-        f"missing{ending}": (None, "no such file"),
-        f"empty{ending}": (compressed(b"", ending), "empty"),
-        f"bom_alone{ending}": (compressed(b"\xef\xbb\xbf", ending), "empty"),
-        "directory": (None, "directory"),
-    }
+    cases = {"directory": (None, "directory"), f"missing{ending}": (None, "no such file")}
+    for name, content in (("empty", b""), ("bom_alone", b"\xef\xbb\xbf")):
+        cases[f"{name}{ending}"] = compressed(content, ending), "empty"
     if ending:
         cases |= {
             f"plain{ending}": (b"plain text\n", format),

@@ -93,10 +93,8 @@ def test_the_picture_has_the_length_ratios_of_kept_and_of_dropped_pairs(tmp_path
 def test_duplicates_are_those_that_comparing_all_pairs_finds(tmp_path, monkeypatch, duplicates):
     rng = random.Random(7)
     words = ["to", "To", "t o", "be,", "be", "or", "5", "not"]
-    pairs = [
-        tuple(" ".join(rng.choices(words, k=rng.randint(1, 2))) + end for end in ("a", "b"))
-        for _ in range(700)
-    ]
+    text = lambda end: " ".join(rng.choices(words, k=rng.randint(1, 2))) + end  # noqa: E731
+    pairs = [(text("a"), text("b")) for _ in range(700)]
     # Chunks and parts of the hashes that cut the corpus in many places.
     monkeypatch.setattr(clean, "_PAIRS_AT_ONCE", 37)
     monkeypatch.setattr(clean, "_HASHES_AT_ONCE", 101)

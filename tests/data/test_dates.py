@@ -69,10 +69,8 @@ def test_known_dates_are_written_as_people_write_them(locale, pattern, text):
 def test_lines_are_aligned_and_follow_the_seed_and_no_day_is_in_both_parts(readings):
     corpus, same, other = (date_corpus(8_009, 503, seed=seed) for seed in (5, 5, 6))
     assert corpus == same != other
-    parts = (
-        (8_009, corpus.train_source, corpus.train_target),
-        (503, corpus.held_out_source, corpus.held_out_target),
-    )
+    train = 8_009, corpus.train_source, corpus.train_target
+    parts = train, (503, corpus.held_out_source, corpus.held_out_target)
     for count, sources, targets in parts:
         assert len(set(sources)) == len(sources) == count
         assert [read(text, readings).isoformat() for text in sources] == targets

@@ -203,10 +203,8 @@ def test_a_query_that_sees_nothing_gives_zeros_and_no_gradient(rng, randomize, p
     np.testing.assert_array_equal(row_sums[0], 0.0)
     np.testing.assert_array_equal(row_sums[1, :, 3], 0.0)
     np.testing.assert_allclose(row_sums[1][:, [0, 1, 2, 4]], 1.0, atol=0.02)
-    for moved, function in (
-        (query, lambda x: layer(x, value, attention_mask=mask)),
-        (value, lambda x: layer(query, x, attention_mask=mask)),
-    ):
+    of_query = query, lambda x: layer(x, value, attention_mask=mask)
+    for moved, function in (of_query, (value, lambda x: layer(query, x, attention_mask=mask))):
         outputs, pull = pull_back(function, moved)
         gradient = pull(rng.normal(size=outputs.shape))
         assert np.isfinite(gradient).all()

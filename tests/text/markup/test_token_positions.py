@@ -17,13 +17,12 @@ ODD = [
 
 @pytest.fixture(scope="module", params=["unigram", "bytes", "lower", "identity"])
 def any_tokenizer(request, sentences):
-    options = {
-        "unigram": {"vocabulary_size": 53},
-        "bytes": {"vocabulary_size": 309, "byte_fallback": True},
-        "lower": {"vocabulary_size": 50, "normalization": "nmt_nfkc_cf"},
-        "identity": {"vocabulary_size": 53, "normalization": "identity"},
-    }
-    return Tokenizer.train_from_texts(sentences, **options[request.param])
+    options = {"unigram": {}, "bytes": {"vocabulary_size": 309, "byte_fallback": True}}
+    options["lower"] = {"vocabulary_size": 50, "normalization": "nmt_nfkc_cf"}
+    options["identity"] = {"normalization": "identity"}
+    return Tokenizer.train_from_texts(
+        sentences, **{"vocabulary_size": 53, **options[request.param]}
+    )
 
 
 def spans_of_sentencepiece(tokenizer, text):
