@@ -36,7 +36,7 @@ def run(model, limits, beam_size, alpha=0.6, n_best=1, early_stopping=True, **ra
         hidden = np.zeros(model.logits.shape[2], "float32")
         hidden[[PAD, BOS]] = HIDDEN
         for position in range(ROOM):
-            logits, memory = model.step(state["newest"], memory)
+            logits, memory = model.step(state.newest, memory)
             rows = tf.reshape(logits, (-1, hidden.size))
             forbidden = tf.gather(rows, [PAD, BOS], axis=1)
             state, parents = strategy.choose(position, state, rows + hidden, forbidden)
