@@ -34,12 +34,13 @@ MAY_IMPORT = {
     "models": GROUND | {"layers"},
     "engine": BELOW_ENGINE,
     "analysis": BELOW_ENGINE | {"engine"},
+    "fetching": GROUND,
     # A model of Marian is verified by importing it.
     "export": BELOW_ENGINE | {"engine", "analysis", "importing"},
-    "importing": BELOW_ENGINE | {"engine", "analysis"},
+    "importing": BELOW_ENGINE | {"engine", "analysis", "fetching"},
     "training": BELOW_ENGINE | OUTCOME | {"engine", "analysis"},
     "serving": BELOW_ENGINE | WRITERS | {"engine", "analysis"},
-    "cli": BELOW_ENGINE | WRITERS | {"engine", "analysis", "serving"},
+    "cli": BELOW_ENGINE | WRITERS | {"engine", "analysis", "serving", "fetching"},
     "__main__": {"cli"},
 }
 # The only files of the model's side that others may import.

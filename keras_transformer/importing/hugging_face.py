@@ -65,6 +65,12 @@ def read(folder: Path) -> ForeignModel:
     )
 
 
+def check_config(path: Path) -> None:
+    """Raises `InputError` for the configuration of a model that is not imported."""
+    if "model_type" in (config := read_json(path)):
+        _check_supported(config, path)
+
+
 def _decoding(options, file, vocabulary):
     """Returns decoding options; a message names the options that this package lacks."""
     banned_ids, longer = _banned_ids(options, file, vocabulary)

@@ -1,15 +1,15 @@
 """Marian's tensors as the weights of a `Transformer`."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from keras import ops
 
 from keras_transformer.errors import InputError
 from keras_transformer.importing.vocabulary import Vocabulary
-from keras_transformer.layers import SSRU
-from keras_transformer.models import Transformer
+
+if TYPE_CHECKING:  # Keras takes seconds, and a reader needs none.
+    from keras_transformer.models import Transformer
 
 # Values of weights that a file may lack.
 _MISSING = {"bias": 0.0, "gamma": 1.0, "beta": 0.0}
@@ -80,13 +80,13 @@ class ForeignModel(NamedTuple):
     limits: dict[str, int] = {}
 
 
-def named_weights(model: Transformer) -> Iterator[tuple[str, Any]]:
+def named_weights(model: "Transformer") -> Iterator[tuple[str, Any]]:
     """Yields each weight of the blocks with its name in Marian."""
     suffix = "_pre" if model.config.normalize_first else ""
     for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
         for number, block in enumerate(stack.blocks, 1):
             name = f"{side}_l{number}"
-            if isinstance(block.token_mixer, SSRU):
+            if side == "decoder" and model.config.decoder == "ssru":
                 input_dense, *gates = block.ssru.projections
                 yield f"{name}_rnn_W", input_dense.kernel
                 yield from _of_dense(f"{name}_rnn", gates, "fo"[: len(gates)])
@@ -115,7 +115,7 @@ def _of_norm(name, layer, suffix=""):
     yield f"{name}_ln_bias{suffix}", layer.beta
 
 
-def fill(model: Transformer, tensors: Tensors, vocabularies: Sequence[Vocabulary]) -> None:
+def fill(model: "Transformer", tensors: Tensors, vocabularies: Sequence[Vocabulary]) -> None:
     """Assigns the tensors of a file to the weights of a model."""
     for name, variable in named_weights(model):
         missing = _MISSING.get(variable.name)
@@ -153,4 +153,6 @@ def _assign(variable, values, file, inner_axis=None):
     if values.size != np.prod(shape):
         rule = f"{file}: the shape of {variable.path} must be {shape}"
         raise InputError(f"{rule}. Received: {values.shape}.")
+    from keras import ops
+
     variable.assign(ops.convert_to_tensor(values.reshape(shape)))

@@ -14,6 +14,7 @@ from keras_transformer.data.translation_memory import InlineTags, TranslationMem
 from keras_transformer.decoding.options import BleuTokenizer, without_excluded
 from keras_transformer.engine.run_folder import (
     DecodingSection,
+    OriginSection,
     RunFiles,
     parse_yaml,
     read_sections,
@@ -410,6 +411,7 @@ class Recipe:
             configuration except vocabulary sizes; and for a Transformer a `preset`.
         training: Options of batches and of the optimizer.
         decoding: Search defaults.
+        origin: Where the model of an import comes from, or of the run that training starts from.
     """
 
     data: DataSection = DataSection()
@@ -417,6 +419,7 @@ class Recipe:
     model: dict = pydantic.Field(default_factory=dict)
     training: TrainingSection = TrainingSection()
     decoding: DecodingSection = DecodingSection()
+    origin: OriginSection = OriginSection()
 
     @classmethod
     def from_dict(cls, values: dict, where: str = "recipe") -> "Recipe":
@@ -474,6 +477,7 @@ class Recipe:
             for name, section in sections.items():
                 defaults = without_excluded(section_of(earlier, name, run.recipe_file), section)
                 values[name] = {**defaults, **section}
+            values["origin"] = section_of(earlier, "origin", run.recipe_file)
         for parts in filter(None, removed_keys):
             _remove_null(values, parts)
         return cls.from_dict(values, where=str(path))

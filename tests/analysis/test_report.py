@@ -171,6 +171,8 @@ def test_heads_are_measured_on_the_runs_samples_without_its_corpus(engine, tmp_p
     monkeypatch.setattr("keras_transformer.analysis.report.write_report", write_report)
     inspect_run(folder.path, "A dog.", tmp_path / "report")
     folder.write_sample_pairs(PAIRS[:5])
-    inspect_run(folder.path, "A dog.", tmp_path / "other")
+    folder.write_sections({**recipe.to_dict(), "origin": {"name": "a/b", "licence": "mit"}})
+    report = inspect_run(folder.path, "A dog.", tmp_path / "other")
+    assert report["origin"] == "a/b, licence mit"
     assert reports[0] == (recipe.data.max_length, None)
     assert list(zip(*reports[1][1], strict=True)) == PAIRS[:5]

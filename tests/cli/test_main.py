@@ -87,7 +87,12 @@ BAD_INPUTS = {
         "evaluate --model run --source corpus/train.en --reference no.de",
         "no.de",
     ),
-    "no model to import": ("import no --output new", "no: no such model folder."),
+    "no model to import": ("import no --output new", "no: no such folder or archive"),
+    "no model to list": ("import corpus --list", "Only firefox: and argos: have a list."),
+    "a model to import first": (
+        "inspect --model A/opus-mt --source a --output new",
+        "must become a run first: keras-transformer import A/opus-mt --output runs/opus-mt",
+    ),
     "an export of no run": (f"{EXPORT} corpus", "not a run folder"),
 }
 

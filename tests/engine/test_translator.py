@@ -36,6 +36,10 @@ def test_a_glossarys_option_without_a_glossary_is_an_error():
 def test_a_folder_that_is_neither_is_refused(tmp_path):
     with pytest.raises(InputError, match="no such run or export folder"):
         Translator.load(tmp_path / "nowhere")
+    for name, run in (("A/opus-en@refs/pr/1", "opus-en"), ("firefox:en-de/tiny", "en-de")):
+        command = f"keras-transformer import {name} --output runs/{run}$"
+        with pytest.raises(InputError, match=command):
+            Translator.load(name)
     with pytest.raises(InputError, match="neither a run folder"):
         Translator.load(tmp_path)
 

@@ -200,8 +200,8 @@ def test_training_options_that_need_written_text_are_refused_for_a_classifier(la
 def start(values, tmp_path, monkeypatch):
     """A function that starts a run, and returns how often it has opened each file of a corpus."""
     counts, run = collections.Counter(), RunFolder(tmp_path / "run")
-    opened = reading._opened
-    monkeypatch.setattr(reading, "_opened", lambda path: counts.update([path]) or opened(path))
+    opened = reading.opened
+    monkeypatch.setattr(reading, "opened", lambda path: counts.update([path]) or opened(path))
 
     def start(**changes):
         recipe = Recipe.from_dict({**values, **changes})

@@ -218,7 +218,7 @@ KEYS = [(section, key) for section, keys in yaml.safe_load(REFERENCE).items() fo
 def test_any_value_of_any_key_gives_a_recipe_or_one_line(changes):
     values = recipe_values("corpus")
     for (section, key), value in changes.items():
-        values[section][key] = value
+        values.setdefault(section, {})[key] = value
     try:
         recipe = Recipe.from_dict(values)
     except InputError as error:
