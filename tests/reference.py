@@ -175,15 +175,10 @@ def _stack(weights, config, block, count, *inputs):
     """The blocks of one side, and the normalization after them."""
     hidden, *memory_and_masks = inputs
     for i in range(count):
-        hidden = block(
-            part(weights, f"block_{i}"),
-            hidden,
-            *memory_and_masks,
-            config.normalize_first,
-            config.layer_norm_epsilon,
-            rotary=config.positions == "rotary",
-            window=config.sliding_window,
-        )
+        block_weights, norm = part(weights, f"block_{i}"), config.normalize_first
+        options = dict(rotary=config.positions == "rotary", window=config.sliding_window)
+        arguments = hidden, *memory_and_masks, norm, config.layer_norm_epsilon
+        hidden = block(block_weights, *arguments, **options)
     if not config.normalize_first:
         return hidden
     return layer_norm(part(weights, "final_norm"), hidden, config.layer_norm_epsilon)

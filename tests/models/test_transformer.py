@@ -139,14 +139,12 @@ def test_decoding_past_the_learned_positions_is_refused():
         model.start_decoding(SOURCE_IDS, 12)
 
 
-@pytest.mark.parametrize(
-    ("variant", "tables"),
-    [
-        ("paper", {"target_embedding"}),
-        ("decoder_tied", {"source_embedding", "target_embedding"}),
-        ("untied", {"source_embedding", "target_embedding", "output"}),
-    ],
-)
+TABLES = [("paper", {"target_embedding"})]
+TABLES += [("decoder_tied", {"source_embedding", "target_embedding"})]
+TABLES += [("untied", {"source_embedding", "target_embedding", "output"})]
+
+
+@pytest.mark.parametrize(("variant", "tables"), TABLES)
 def test_tied_tables_are_one_weight(variant, tables):
     model = Transformer(config(variant))
     vocabularies = SOURCE_VOCABULARY, TARGET_VOCABULARY
