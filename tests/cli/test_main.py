@@ -55,10 +55,8 @@ def workplace(prepared, tmp_path, monkeypatch):
 
 
 def everything(folder):
-    return {
-        path.relative_to(folder): path.read_bytes() if path.is_file() else None
-        for path in folder.rglob("*")
-    }
+    paths = {path.relative_to(folder): path for path in folder.rglob("*")}
+    return {name: path.read_bytes() if path.is_file() else None for name, path in paths.items()}
 
 
 EXPORT = "export --format saved_model --output new --model"
