@@ -15,7 +15,6 @@ import pytest
 
 from keras_transformer.data import plan
 from keras_transformer.data.dates import date_corpus
-from keras_transformer.export import exporter_of
 from keras_transformer.models import config
 
 pytestmark = pytest.mark.tensorflow
@@ -100,21 +99,6 @@ def test_fine_tune_compares_the_adapted_model_with_the_original(fine_tuned):
         f"{run}, {text}" for run in ("original", "adapted") for text in ("domain", "general")
     ]
     assert scores["original, general"] == "100.0"
-
-
-@pytest.mark.parametrize("name", ["saved_model", "lite"])
-def test_an_export_script_translates_what_it_wrote(fine_tuned, tmp_path, monkeypatch, name):
-    format = {"saved_model": "saved_model", "lite": "litert"}[name]
-    if name == "lite":
-        pytest.importorskip("ai_edge_litert", reason="comes with the extra [litert]")
-    # The weights are nearly random: in int8 they may give other translations.
-    equal = {"texts": 1, "equal": 1}
-    monkeypatch.setattr(type(exporter_of(format)), "verify", lambda *_: equal)
-    script, folder = f"export/{name}.py", tmp_path / "export"
-    assert "Next: " in call(script, "write", fine_tuned[0] / "adapted", folder)
-    assert call(script, "translate", folder, "the cat moves").strip()
-    with pytest.raises(SystemExit, match="translate FOLDER"):
-        call(script, "read", folder)
 
 
 def test_a_request_waits_for_the_server_and_is_sent_again_after_503(monkeypatch):
