@@ -1,4 +1,4 @@
-"""Models of Marian, OPUS-MT, Hugging Face and Firefox as models of this package.
+"""Models of Marian, Hugging Face, Firefox, CTranslate2 and Argos as models of this package.
 
 A folder is read without Keras, which takes seconds, so that errors come first.
 """
@@ -6,6 +6,7 @@ A folder is read without Keras, which takes seconds, so that errors come first.
 import dataclasses
 import functools
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +21,7 @@ from keras_transformer.engine.run_folder import (
 from keras_transformer.errors import InputError, show
 from keras_transformer.fetching import local_model
 from keras_transformer.files import write_whole
-from keras_transformer.importing import hugging_face, marian
+from keras_transformer.importing import ctranslate2, hugging_face, marian
 from keras_transformer.importing.vocabulary import tokenizer_of
 from keras_transformer.importing.weights import ForeignModel, fill
 from keras_transformer.imports import import_keras
@@ -51,18 +52,23 @@ class ImportedModel(NamedTuple):
     decoding: dict[str, Any]
 
 
-def import_model(folder: str | os.PathLike) -> ImportedModel:
+def import_model(
+    folder: str | os.PathLike, sentencepiece: Sequence[str | os.PathLike] = ()
+) -> ImportedModel:
     """Reads a model of another program, with equal word probabilities.
 
     Args:
-        folder: Path of a folder of Marian, of Hugging Face with `model_type: marian`, or of a
-            student of Bergamot or Firefox; or another name of a model, see `import_run`.
+        folder: Path of the model's folder. It is a model of Marian or OPUS-MT, a model of Hugging
+            Face with `model_type: marian`, a student of Bergamot or Firefox, a Transformer of
+            CTranslate2, or an Argos package. Or another name of a model, see `import_run`.
+        sentencepiece: Paths of the SentencePiece file of both sides, or of each side, for a model
+            of CTranslate2. The default is the files in the folder or in the folder above it.
 
     Raises:
         InputError: There is no such model, or it is a model that a `Transformer` cannot be.
     """
     with local_model(folder, None, check_config) as local:
-        return _import_with_limits(local.folder)[0]
+        return _import_with_limits(local.folder, sentencepiece)[0]
 
 
 def check_config(folder: Path) -> None:
@@ -71,18 +77,27 @@ def check_config(folder: Path) -> None:
         hugging_face.check_config(folder / hugging_face.CONFIG)
 
 
-def read_model(folder: Path) -> ForeignModel:
+def read_model(folder: Path, sentencepiece: Sequence[str | os.PathLike] = ()) -> ForeignModel:
     """Reads a folder of any supported layout, without Keras; see `import_model`."""
     show(f"{folder}: reading the model")
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder.")
+    if len(paths := list(folder.iterdir())) == 1 and paths[0].is_dir():
+        folder = paths[0]  # as an archive of a folder is unpacked
+    is_argos = (folder / ctranslate2.METADATA).is_file() and (folder / "model").is_dir()
+    if is_argos or ctranslate2.is_model(folder):
+        read = ctranslate2.read_argos if is_argos else ctranslate2.read
+        return read(folder, sentencepiece)
+    if sentencepiece:
+        rule = "only models of CTranslate2 take SentencePiece files"
+        raise InputError(f"{folder}: {rule}. Received: {', '.join(map(str, sentencepiece))}.")
     reader = hugging_face if (folder / hugging_face.CONFIG).is_file() else marian
     return reader.read(folder)
 
 
-def _import_with_limits(folder):
+def _import_with_limits(folder, sentencepiece=()):
     """Reads a model as `import_model` does; also returns options of its engine."""
-    foreign_model = read_model(folder)
+    foreign_model = read_model(folder, sentencepiece)
     show(f"{folder}: making the tokenizers")
     source_vocabulary, target_vocabulary = foreign_model.vocabularies
     target = tokenizer_of(target_vocabulary, is_target=True)
@@ -107,8 +122,9 @@ def import_run(
     output: str | os.PathLike,
     samples: str | os.PathLike | None = None,
     overwrite: bool = False,
+    sentencepiece: Sequence[str | os.PathLike] = (),
 ) -> str:
-    """Imports a model of Marian, OPUS-MT, Hugging Face or Firefox as a run folder.
+    """Imports a model of another program as a run folder.
 
     Args:
         folder: Path of a folder, or path or URL of an archive `.zip`, `.tar.gz` or `.argosmodel`.
@@ -117,6 +133,7 @@ def import_run(
         output: Path of the run folder to make.
         samples: Path of source sentences that exports are verified with; built-in ones by default.
         overwrite: Whether an existing run is replaced.
+        sentencepiece: SentencePiece files of a model of CTranslate2; see `import_model`.
 
     Returns:
         `output`.
@@ -132,7 +149,7 @@ def import_run(
         check()
         texts = SENTENCES if samples is None else read_lines(samples)[:SAMPLE_PAIRS]
         with local_model(folder, output, check_config) as local:
-            imported, limits = _import_with_limits(local.folder)
+            imported, limits = _import_with_limits(local.folder, sentencepiece)
             origin = parse_options(OriginSection, local.origin(), f"{folder}: ")
             shortlist = next((path.read_bytes() for path in local.folder.glob("lex*.bin")), None)
         model, source_tokenizer, target_tokenizer, decoding = imported

@@ -70,7 +70,7 @@ BLOCK_ARGUMENTS |= dict(attention_dropout=0.2, feed_forward_dropout=0.3, layer_n
 BLOCK_ARGUMENTS |= dict(activation=keras.activations.gelu, key_dim=10, num_kv_heads=1)
 BLOCK_ARGUMENTS |= dict(sliding_window=3, positions="rotary")
 CONFIGURED = [
-    (MultiHeadAttention, ATTENTION_ARGUMENTS | dict(seed=7)),
+    (MultiHeadAttention, ATTENTION_ARGUMENTS | dict(relative_values=True, seed=7)),
     *((block, BLOCK_ARGUMENTS) for block in (EncoderBlock, DecoderBlock)),
     (FeedForward, dict(intermediate_dim=13, dropout=0.25, activation=keras.activations.gelu)),
     (LearnedPositionalEmbedding, dict(max_length=11)),

@@ -245,6 +245,7 @@ def test_keys_windows_and_positions_equal_the_oracle(
     options = dict(
         num_kv_heads=num_kv_heads, positions=positions, sliding_window=window, max_distance=2
     )
+    options["relative_values"] = window != 1
     shape = inputs.shape
     layer = attention(randomize, shape, shape, num_heads=6, key_dim=10, **options)
     mask = random_mask(rng, 4, 7)[:, :1, :1]

@@ -22,6 +22,7 @@ VARIANTS = {
     "untied": dict(TWO, **LEARNED, tie_embeddings="none", normalize_first=True),
     "rotary": dict(positions="rotary", num_heads=6, model_dim=36, num_kv_heads=2),
     "relative": dict(positions="relative", max_distance=2, sliding_window=4),
+    "opennmt": dict(positions="relative", relative_values=True, max_distance=2, source_eos=False),
     "no_positions": dict(positions="none", num_kv_heads=1, sliding_window=2),
     "concatenated": dict(combine_positions="concatenate"),
 }
