@@ -33,8 +33,13 @@ SERVE = [
 PLOTS = ["matplotlib>=3.11.2,<4"]
 # Reads corpora in `.zst`.
 ZSTD = ["zstandard>=0.25.0,<0.26"]
-# Reads Hugging Face's models; those of Marian and Firefox need nothing.
-IMPORT = ["safetensors>=0.8.0,<0.9"]
+# Downloads models by name, and reads Hugging Face's; local ones of Marian need nothing.
+IMPORT = [
+    "safetensors>=0.8.0,<0.9",
+    "huggingface_hub>=2.4.0,<3",
+    "httpx2>=2.16.2,<3",  # what huggingface_hub downloads with
+    *ZSTD,
+]
 # Rules for corpora, and the picture of what they dropped.
 CLEAN = ["ftfy>=6.3.1,<7", "py3langid>=0.4.0,<0.5", *PLOTS]
 # TensorFlow Serving's messages and gRPC stubs: warm-up requests of SavedModels, and

@@ -36,12 +36,12 @@ _SCRIPT = """(async () => {
     for (const text of texts) alone.push((await translator.translate([text], { beamSize }))[0]);
     const middle = performance.now();
     const order = [...texts.keys()].sort((a, b) => texts[a].length - texts[b].length);
-    const together = await translator.translate(order.map((place) => texts[place]), { beamSize });
+    const together = await translator.translate(order.map((index) => texts[index]), { beamSize });
     const ms = [middle - begin, performance.now() - middle];
     const tokens = alone.flatMap(({ parts }) => parts.flatMap(({ ids }) => ids)).length;
     answer[beamSize] = { ms, tokens, texts: alone.map((each) => each.text),
       scores: alone.map(({ parts }) => parts[0].score), together: [] };
-    order.forEach((place, i) => (answer[beamSize].together[place] = together[i].text));
+    order.forEach((index, i) => (answer[beamSize].together[index] = together[i].text));
   }
   return answer;
 })()"""

@@ -5,11 +5,12 @@ Four ideas keep what a user has made whole after a kill, a loss of power or on a
 - A temporary sibling. A file is written as `.NAME.partial.SUFFIX` next to its place, a folder as
   `.NAME.partial-PROCESS-LETTERS/new`. All of it is synced to the disk before it gets its name.
 - A rename. It gives a file its name; two renames exchange a folder (`OwnedFolder.replaced`).
-- A lock, `.NAME.lock` next to an output: one process at a time writes there (`locked_folder`). It
-  is the operating system's and ends with its process. So its holder knows that temporary siblings
-  are the remains of a killed process.
+- A lock, `.NAME.lock` next to an output: one process at a time writes there (`locked_folder`). The
+  operating system holds it, and releases it when the process ends. So a process with the lock knows
+  that temporary siblings are the remains of a killed process.
 - A marker, a file without which a folder is no output of a command. `OwnedFolder.is_mine` is the
-  only rule about whose a file is. `--overwrite` replaces a folder only if all files are its own.
+  only rule which command made a file. `--overwrite` replaces a folder only if its command made all
+  files in it.
 
 A kill leaves a folder in one of four states, and the next process does what is in brackets:
 
@@ -112,7 +113,7 @@ def is_replaced(path: FilePath) -> bool:
 
 @contextlib.contextmanager
 def locked_folder(path: FilePath, wait: bool = False, noun: str = "folder") -> Iterator[bool]:
-    """Holds the lock of a folder, or of a file as `noun`, which need not exist.
+    """Holds the lock of a folder or a file, which need not exist; `noun` names it in messages.
 
     Yields False on a network file system without locks. Raises `InputError` if the folder is a
     mount point, its lock cannot be written, or another process holds the lock and `wait` is False.
@@ -141,7 +142,7 @@ def locked_folder(path: FilePath, wait: bool = False, noun: str = "folder") -> I
         os.close(descriptor)
         with contextlib.suppress(OSError):
             for parent in missing_parents:
-                parent.rmdir()  # Only of a folder that was not made after all.
+                parent.rmdir()  # Fails unless the folder was not made after all.
 
 
 def _open_locked(file, name, wait, noun):
@@ -178,7 +179,7 @@ def _holder(descriptor):
 
 
 def _lock(descriptor, wait=False):
-    """Locks a file: True; False if another process holds it, None without locks."""
+    """Locks a file; returns True, False if another process holds the lock, None without locks."""
     import fcntl
 
     try:
@@ -303,7 +304,7 @@ class OwnedFolder:
                 for path in [*new.rglob("*"), new]:
                     with writing(path):
                         sync(path)
-            # Before the check: what another program makes after it is in the way of the rename.
+            # Before the check: a folder that another program makes later stops the rename.
             has_content = self._has_content()
             check()  # Again: the block may have taken hours.
             with as_input_error(self._named):

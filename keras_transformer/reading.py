@@ -66,7 +66,7 @@ def open_decompressed(path: str) -> Iterator[Any]:
     if os.path.isdir(path):
         raise InputError(f"{path}: expected a text file. Received: a directory.")
     try:
-        with _opened(path) as file:
+        with opened(path) as file:
             yield file
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; expected UTF-8 text.") from None
@@ -75,8 +75,14 @@ def open_decompressed(path: str) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def _opened(path):
-    ending = os.path.splitext(path)[1]
+def opened(path: str | os.PathLike, ending: str | None = None) -> Iterator[Any]:
+    """Opens a file, which may be compressed; raises `InputError` if its compression is damaged.
+
+    Args:
+        path: Path of the file.
+        ending: Its format, a key of `COMPRESSED` or empty; by default the ending of its name.
+    """
+    ending = os.path.splitext(path)[1] if ending is None else ending
     if ending not in COMPRESSED:
         with open(path, "rb") as file:
             yield file

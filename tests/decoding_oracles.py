@@ -1,6 +1,7 @@
 """Models whose probabilities are known, and checks against the searches in `naive_search`."""
 
 import copy
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -18,13 +19,12 @@ def as_lists(hypotheses):
     """What a search returned, in the shape of what the functions above return."""
     ids, log_probabilities, scores = (np.asarray(field) for field in list(hypotheses)[:3])
     assert ids.dtype == "int32" and log_probabilities.dtype == scores.dtype == "float32"
-    return [
-        [
-            Hypothesis(tuple(np.trim_zeros(row, "b").tolist()), float(total), float(score))
-            for row, total, score in zip(*sentence, strict=True)
-        ]
-        for sentence in zip(ids, log_probabilities, scores, strict=True)
-    ]
+
+    def hypothesis(row, total, score):
+        return Hypothesis(tuple(np.trim_zeros(row, "b").tolist()), float(total), float(score))
+
+    sentences = zip(ids, log_probabilities, scores, strict=True)
+    return [list(itertools.starmap(hypothesis, zip(*row, strict=True))) for row in sentences]
 
 
 def check_equal(received, expected, tolerance=1e-4):
@@ -34,13 +34,9 @@ def check_equal(received, expected, tolerance=1e-4):
     for row, (ours, theirs) in enumerate(zip(received, expected, strict=True)):
         assert [h.ids for h in ours] == [h.ids for h in theirs], f"sentence {row}"
         for field in ("log_probability", "score"):
-            np.testing.assert_allclose(
-                [getattr(h, field) for h in ours],
-                [getattr(h, field) for h in theirs],
-                rtol=tolerance,
-                atol=tolerance,
-                err_msg=f"{field} of sentence {row}",
-            )
+            values = ([getattr(h, field) for h in side] for side in (ours, theirs))
+            message = f"{field} of sentence {row}"
+            np.testing.assert_allclose(*values, rtol=tolerance, atol=tolerance, err_msg=message)
 
 
 def check_tokens(hypotheses, scorer):
@@ -83,13 +79,9 @@ def check_varied(hypotheses):
 
 def many_seeds(check):
     """`check(seed)` for 25 seeds, always the same: some of thousands of sums may round alike."""
-    same = settings(
-        max_examples=25,
-        deadline=None,
-        derandomize=True,
-        phases=[Phase.generate],  # a smaller seed is no simpler
-        suppress_health_check=[HealthCheck.too_slow],
-    )
+    options = {"max_examples": 25, "deadline": None, "derandomize": True}
+    options |= {"phases": [Phase.generate]}  # a smaller seed is no simpler
+    same = settings(**options, suppress_health_check=[HealthCheck.too_slow])
     return same(given(seed=st.integers(0, 2**32 - 1))(check))
 
 

@@ -188,11 +188,9 @@ def naive_beam(
     ranking = _Ranking(length_penalty, rules)
     alive, finished = [[_Partial()] for _ in limits], [[] for _ in limits]
     for length in range(1, max(limits) + 1):
-        going = {
-            (row,): alive[row]
-            for row, limit in enumerate(limits)
-            if length <= limit and not (early_stopping and len(finished[row]) >= beam_size)
-        }
+        is_done = [early_stopping and len(ended) >= beam_size for ended in finished]
+        rows = [row for row, limit in enumerate(limits) if length <= limit and not is_done[row]]
+        going = {(row,): alive[row] for row in rows}
         # A hypothesis may be shorter than that where nothing could follow.
         going = {k: a for k, a in going.items() if a and len(a[0].ids) == length - 1}
         for (row,), extended in _extensions(scorer, going, rules).items():
@@ -215,10 +213,8 @@ def naive_beam(
 def naive_greedy(scorer, limits, rules=ANYTHING):
     """The most probable token again and again: a beam of one, scored without the bias."""
     beams = naive_beam(scorer, limits, 1, 0.0, 1, rules)
-    return [
-        [Hypothesis(ids, total, score - rules.bonus(row, ids))]
-        for row, ((ids, total, score),) in enumerate(beams)
-    ]
+    best = [(row, *hypothesis) for row, (hypothesis,) in enumerate(beams)]
+    return [[Hypothesis(ids, x, score - rules.bonus(row, ids))] for row, ids, x, score in best]
 
 
 def exhaustive_search(scorer, limits, length_penalty, n_best, rules=ANYTHING):
@@ -273,12 +269,9 @@ def sequence_probabilities(scorer, row, limit, rules=ANYTHING, **filters):
         for (ids, probability), scores in zip(level.items(), table, strict=True):
             longer = [(*ids, token) for token in range(len(scores))]
             bonus = rules.bonus(row, ids)
-            logits = np.array(
-                [
-                    gained + rules.bonus(row, seq) - bonus if rules.allow(row, seq) else -np.inf
-                    for seq, gained in zip(longer, scores, strict=True)
-                ]
-            )
+            is_allowed = [rules.allow(row, seq) for seq in longer]
+            gained = scores + np.array([rules.bonus(row, seq) - bonus for seq in longer])
+            logits = np.where(is_allowed, gained, -np.inf)
             if np.isinf(logits).all():
                 results[ids] = probability
                 continue

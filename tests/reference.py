@@ -43,7 +43,8 @@ def attention(weights, query, value, key=None, mask=None, rotary=False, window=N
         window: Keys within this - 1 of a query are seen.
 
     Fewer heads of keys than of queries are shared by neighbours; `distance_embeddings` are those of
-    Shaw et al. 2018, a vector for each clipped distance of a key from a query.
+    Shaw et al. 2018, a vector for each clipped distance of a key from a query, and
+    `distance_values` those for values.
 
     Returns:
         The output, and the attention weights `(batch, heads, query, key)`: a query that sees no
@@ -76,14 +77,15 @@ def attention(weights, query, value, key=None, mask=None, rotary=False, window=N
                     seen = seen[abs(seen - i) < window]
                 if not len(seen):
                     continue
-                offered = keys[seen]
-                if "distance_embeddings" in weights:
-                    limit = len(weights["distance_embeddings"]) // 2
+                offered = {"distance_embeddings": keys[seen], "distance_values": values[seen]}
+                for name in offered.keys() & weights.keys():
+                    limit = len(weights[name]) // 2
                     distances = [min(max(j - i, -limit), limit) for j in seen]
-                    offered = offered + weights["distance_embeddings"][limit + np.array(distances)]
-                row = softmax(offered @ one_query / math.sqrt(key_dim))
+                    offered[name] = offered[name] + weights[name][limit + np.array(distances)]
+                row = softmax(offered["distance_embeddings"] @ one_query / math.sqrt(key_dim))
                 scores[b, head, i, seen] = row
-                output[b, i] += row @ values[seen] @ weights["attention_output/kernel"][head]
+                mixed = row @ offered["distance_values"]
+                output[b, i] += mixed @ weights["attention_output/kernel"][head]
     return output, scores
 
 
@@ -173,15 +175,10 @@ def _stack(weights, config, block, count, *inputs):
     """The blocks of one side, and the normalization after them."""
     hidden, *memory_and_masks = inputs
     for i in range(count):
-        hidden = block(
-            part(weights, f"block_{i}"),
-            hidden,
-            *memory_and_masks,
-            config.normalize_first,
-            config.layer_norm_epsilon,
-            rotary=config.positions == "rotary",
-            window=config.sliding_window,
-        )
+        block_weights, norm = part(weights, f"block_{i}"), config.normalize_first
+        options = dict(rotary=config.positions == "rotary", window=config.sliding_window)
+        arguments = hidden, *memory_and_masks, norm, config.layer_norm_epsilon
+        hidden = block(block_weights, *arguments, **options)
     if not config.normalize_first:
         return hidden
     return layer_norm(part(weights, "final_norm"), hidden, config.layer_norm_epsilon)
@@ -208,6 +205,8 @@ def transformer(weights, config, source_ids, target_ids):
         return both @ learned["projection/kernel"]
 
     source_mask, target_mask = ((ids != 0)[:, None, None, :] for ids in (source_ids, target_ids))
+    if not config.source_eos:
+        source_mask = source_mask & (source_ids != 2)[:, None, None, :]
     source = embed(source_ids, source_table, "source")
     layers = encoder_block, config.num_encoder_layers
     encoded = _stack(part(weights, "encoder"), config, *layers, source, source_mask)

@@ -16,7 +16,7 @@ name="$(basename "$0")"
 case "$name $*" in
   python*" -m venv "*)
     mkdir -p "$3/bin"
-    for program in python pip pytest keras-transformer ruff mypy; do
+    for program in python pip pytest keras-transformer ruff mypy hadolint; do
       ln -s "$TOOL" "$3/bin/$program"
     done ;;
   *" --constraint "*) cat "${@:$#-1:1}" >>"$CALLS" ;;
@@ -61,6 +61,15 @@ def test_what_is_not_there_is_neither_installed_nor_left_out_in_silence(run):
     for version in ("3.12", "3.13"):
         assert f"ci: skipped: layers and text on Python {version}: no python{version}" in said
     assert "text on Python 3.11" not in said
+    assert "ci: skipped: building the container" in said
+    assert ">>> hadolint export/container/Dockerfile\n" in calls
+
+
+def test_a_container_tool_that_runs_builds_the_image(run):
+    (run.bin / "podman").symlink_to(run.tool)
+    said, calls = run()
+    assert ">>> podman build --quiet --file export/container/Dockerfile " in calls
+    assert "hadolint" not in calls and "building the container" not in said
 
 
 def test_a_machine_that_is_cis_own_gets_a_browser_and_no_setting_of_the_callers_comes_through(run):

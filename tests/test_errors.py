@@ -7,16 +7,13 @@ import pytest
 
 from keras_transformer.errors import InputError, did_you_mean, is_terminal, require
 
+MISSING = [({"a": "1.0"}, 'pip install "b\\[c,d\\]<3,>=2"')]
+MISSING += [({"a": "0.9", "b": "2.5"}, 'pip install "a>=1"')]
+MISSING += [({"a": "1.0", "b": "2.5"}, 'pip install "a>=1" "b\\[c,d\\]<3,>=2"')]
+MISSING += [(None, 'pip install "\\.\\[tools\\]" in a checkout')]
 
-@pytest.mark.parametrize(
-    ("installed", "command"),
-    [
-        ({"a": "1.0"}, 'pip install "b\\[c,d\\]<3,>=2"'),
-        ({"a": "0.9", "b": "2.5"}, 'pip install "a>=1"'),
-        ({"a": "1.0", "b": "2.5"}, 'pip install "a>=1" "b\\[c,d\\]<3,>=2"'),
-        (None, 'pip install "\\.\\[tools\\]" in a checkout'),
-    ],
-)
+
+@pytest.mark.parametrize(("installed", "command"), MISSING)
 def test_a_missing_package_is_named_with_what_its_extra_still_needs(
     installed, command, monkeypatch
 ):
@@ -38,17 +35,13 @@ def test_a_missing_package_is_named_with_what_its_extra_still_needs(
         require("no_such.module", "The tool", "tools")
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("num_layer", "`num_encoder_layers` or `num_decoder_layers`"),
-        ("vocab_size", "`vocabulary_size`"),
-        ("lenght_penalty", "`length_penalty`"),
-        ("topk", "`top_k`"),
-        ("hidden_size", ""),
-        (3, ""),  # A key of a file need not be text.
-    ],
-)
+NEAR_NAMES = [("num_layer", "`num_encoder_layers` or `num_decoder_layers`")]
+NEAR_NAMES += [("vocab_size", "`vocabulary_size`"), ("lenght_penalty", "`length_penalty`")]
+NEAR_NAMES += [("topk", "`top_k`"), ("beamsize", "`beam_size`"), ("hidden_size", "")]
+NEAR_NAMES += [(3, "")]  # A key of a file need not be text.
+
+
+@pytest.mark.parametrize(("name", "expected"), NEAR_NAMES)
 def test_a_near_name_has_all_words_of_the_unknown_name_or_nearly_its_letters(name, expected):
     known = ["turn_layers", "num_encoder_layers", "num_decoder_layers", "num_heads", "model_dim"]
     known += ["vocabulary_size", "length_penalty", "word_penalty", "top_k", "top_p", "beam_size"]

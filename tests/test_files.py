@@ -251,10 +251,8 @@ def test_an_output_with_a_marker_of_its_own_is_replaced(tmp_path):
 
 def tree(folder):
     """Every path below a folder, with the content of files."""
-    return {
-        path.relative_to(folder).as_posix(): path.read_text() if path.is_file() else None
-        for path in folder.rglob("*")
-    }
+    paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
+    return {name: path.read_text() if path.is_file() else None for name, path in paths.items()}
 
 
 @pytest.mark.parametrize("extra", ["thesis.txt", "variables/thesis.txt"])
@@ -290,11 +288,8 @@ def test_what_came_into_the_folder_meanwhile_is_left_alone(tmp_path):
     make(output, "old")
     with pytest.raises(InputError, match="thesis"), OwnedFolder(output).staged(overwrite=True):
         (output / "thesis.txt").write_text("years of work")
-    assert tree(tmp_path) == {
-        "model": None,
-        f"model/{MANIFEST}": "old",
-        "model/thesis.txt": "years of work",
-    }
+    left = {f"model/{MANIFEST}": "old", "model/thesis.txt": "years of work"}
+    assert tree(tmp_path) == {"model": None, **left}
 
 
 @pytest.mark.parametrize("linked", [False, True])
@@ -352,11 +347,7 @@ def test_a_kill_while_a_failed_output_is_removed_costs_no_file_of_the_earlier_on
                 (folder / name).write_text("new")
     with pytest.raises(InputError, match="exists already"):
         make(output)
-    assert tree(tmp_path) == {
-        "model": None,
-        f"model/{MANIFEST}": "old",
-        "model/README.md": "old",
-    }
+    assert tree(tmp_path) == {"model": None, f"model/{MANIFEST}": "old", "model/README.md": "old"}
 
 
 KILLED = """

@@ -88,23 +88,16 @@ def curves(folder):
     return add
 
 
-@pytest.mark.parametrize(
-    ("prepare", "size", "name"),
-    [
-        (sample_pairs, 99, r"samples\.tsv"),
-        (model, 99, r"model\.keras"),
-        (copied, 99, r"model\.keras"),
-        (cleaned, 99, r"out/tmp\w+/hashes"),
-        (cleaned, 600, r"out/train\.(en|de)"),
-        (cleaned, 6000, r"out/length_ratios\.png"),
-        (encoded, 99, r"cache/\w{32}/source\.ids"),
-        (array, 700, r"lines\.npy"),
-        (joined, 30, r"a\.tsv\.scores"),
-        (joined, 60, r"a\.tsv"),
-        (demo_data, 99, r"held_out\.source"),
-        pytest.param(curves, 99, r"tensorboard/train", marks=pytest.mark.tensorflow),
-    ],
-)
+FULL_DISKS = [(sample_pairs, 99, r"samples\.tsv"), (model, 99, r"model\.keras")]
+FULL_DISKS += [(copied, 99, r"model\.keras"), (cleaned, 99, r"out/tmp\w+/hashes")]
+FULL_DISKS += [(cleaned, 600, r"out/train\.(en|de)"), (cleaned, 6000, r"out/length_ratios\.png")]
+FULL_DISKS += [(encoded, 99, r"cache/\w{32}/source\.ids"), (array, 700, r"lines\.npy")]
+FULL_DISKS += [(joined, 30, r"a\.tsv\.scores"), (joined, 60, r"a\.tsv")]
+FULL_DISKS += [(demo_data, 99, r"held_out\.source")]
+FULL_DISKS += [pytest.param(curves, 99, r"tensorboard/train", marks=pytest.mark.tensorflow)]
+
+
+@pytest.mark.parametrize(("prepare", "size", "name"), FULL_DISKS)
 def test_the_error_of_a_full_disk_names_the_file(tmp_path, small_disk, prepare, size, name):
     write = prepare(tmp_path)
     with small_disk(size), pytest.raises(OSError, match="File too large") as caught:

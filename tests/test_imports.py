@@ -35,17 +35,12 @@ def test_a_user_who_wants_tensorflows_messages_gets_these_too(capfd, monkeypatch
     assert capfd.readouterr().err == "a delegate"
 
 
-@pytest.mark.parametrize(
-    ("devices", "visible", "used", "is_unusable"),
-    [
-        (["/dev/nvidia0"], None, [], True),
-        (["/dev/nvidia0"], None, ["GPU:0"], False),
-        (["/dev/nvidia0"], "0", [], True),
-        (["/dev/nvidia0"], "-1", [], False),
-        (["/dev/nvidia0"], "", [], False),
-        ([], None, [], False),
-    ],
-)
+GPUS = [(["/dev/nvidia0"], None, [], True), (["/dev/nvidia0"], None, ["GPU:0"], False)]
+GPUS += [(["/dev/nvidia0"], "0", [], True), (["/dev/nvidia0"], "-1", [], False)]
+GPUS += [(["/dev/nvidia0"], "", [], False), ([], None, [], False)]
+
+
+@pytest.mark.parametrize(("devices", "visible", "used", "is_unusable"), GPUS)
 def test_a_gpu_is_unusable_if_tensorflow_does_not_list_it_and_nobody_has_hidden_it(
     monkeypatch, devices, visible, used, is_unusable
 ):

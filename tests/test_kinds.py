@@ -11,7 +11,7 @@ import types
 
 import numpy as np
 import pytest
-from small_corpus import PAIRS, recipe_values, write_corpus, write_recipe
+from small_corpus import PAIRS, recipe_values, repeat_pairs, write_corpus, write_recipe
 from translations import check_same
 
 from keras_transformer import Translator
@@ -49,13 +49,8 @@ def attending(tmp_path_factory):
     """A run of Luong's model that has seen a few sentences often, through the command line."""
     base = tmp_path_factory.mktemp("kinds")
     corpus = write_corpus(base / "corpus")
-    for side in ("en", "de"):
-        # Each epoch evaluates and writes, which takes longer than its steps.
-        text = (corpus / f"train.{side}").read_text(encoding="utf-8")
-        (corpus / f"many.{side}").write_text(text * 36, encoding="utf-8")
     values = values_of(corpus, {"attention": "luong", "input_feeding": True})
-    values["data"] |= {"train": {"source": "many.en", "target": "many.de"}}
-    values["data"]["drop_duplicates"] = False
+    repeat_pairs(corpus, values, 36)
     recipe = write_recipe(base / "recipe.yaml", values)
     assert run(["train", str(recipe), "--output", str(base / "run")]) == 0
     return base
@@ -307,11 +302,8 @@ def test_what_needs_two_sides_is_refused_of_a_language_model(tmp_path):
         Recipe.from_dict(values)
     for part in ("train", "validation"):
         values["data"][part] = {"source": "text.txt"}
-    for section, key, value in (
-        ("text", "joint", False),
-        ("training", "select_by", "bleu"),
-        ("data", "bleu_tokenizer", "zh"),
-    ):
+    changes = [("text", "joint", False), ("training", "select_by", "bleu")]
+    for section, key, value in [*changes, ("data", "bleu_tokenizer", "zh")]:
         wrong = {**values, section: {**values[section], key: value}}
         with pytest.raises(InputError, match=f"`{section}.{key}.*` needs a source and a target"):
             Recipe.from_dict(wrong)

@@ -26,31 +26,24 @@ def write(path, content):
 FORMATS = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2", ".zst": "Zstandard"}
 
 
+LINE_ENDS = [(b"a b\nc", ["a b", "c"]), (b"a\r\nb\r\n", ["a", "b"])]
+LINE_ENDS += [(b"a\r\r\n", ["a\r"])]  # A line end has one carriage return.
+LINE_ENDS += [(b"\na\n\n", ["", "a", ""]), (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", ["a", "\ufeffb"])]
+# U+2028, U+0085, form feed, vertical tab and a lone carriage return end no line.
+LINE_ENDS += [("a\u2028b\u0085c\fd\ve\rf\n".encode(), ["a\u2028b\u0085c\fd\ve\rf"])]
+
+
 @pytest.mark.parametrize("name", ["text.en", *(f"text.en{ending}" for ending in FORMATS)])
-@pytest.mark.parametrize(
-    "content, lines",
-    [
-        (b"a b\nc", ["a b", "c"]),
-        (b"a\r\nb\r\n", ["a", "b"]),
-        (b"a\r\r\n", ["a\r"]),  # A line end has one carriage return.
-        (b"\na\n\n", ["", "a", ""]),
-        (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
-        # U+2028, U+0085, form feed, vertical tab and a lone carriage return end no line.
-        ("a\u2028b\u0085c\fd\ve\rf\n".encode(), ["a\u2028b\u0085c\fd\ve\rf"]),
-    ],
-)
+@pytest.mark.parametrize("content, lines", LINE_ENDS)
 def test_lines_end_at_newlines_alone(tmp_path, name, content, lines):
     assert read_lines(str(write(tmp_path / name, content))) == lines
 
 
-@pytest.mark.parametrize(
-    "content, line, byte",
-    [
-        (b"ok\nok\nbad \xff\n\xfe\n", 3, "0xff"),
-        (b"ok\ncut \xc3", 2, "0xc3"),
-        ("a\n".encode("utf-16"), 1, "0xff"),
-    ],
-)
+WRONG_BYTES = [(b"ok\nok\nbad \xff\n\xfe\n", 3, "0xff"), (b"ok\ncut \xc3", 2, "0xc3")]
+WRONG_BYTES += [("a\n".encode("utf-16"), 1, "0xff")]
+
+
+@pytest.mark.parametrize("content, line, byte", WRONG_BYTES)
 def test_the_first_wrong_byte_is_named_with_its_line(tmp_path, content, line, byte):
     path = write(tmp_path / "text.de", content)
     with pytest.raises(InputError) as caught:
@@ -84,12 +77,9 @@ def test_a_zstandard_file_has_frames_without_text_and_needs_a_package(tmp_path, 
 @pytest.mark.parametrize("ending", ["", *FORMATS])
 def test_what_cannot_be_read_is_one_line_naming_the_file(tmp_path, ending):
     format, whole = f"whole {FORMATS.get(ending)} file", compressed(b"line\n" * 1000, ending)
-    cases = {
-        f"missing{ending}": (None, "no such file"),
-        f"empty{ending}": (compressed(b"", ending), "empty"),
-        f"bom_alone{ending}": (compressed(b"\xef\xbb\xbf", ending), "empty"),
-        "directory": (None, "directory"),
-    }
+    cases = {"directory": (None, "directory"), f"missing{ending}": (None, "no such file")}
+    for name, content in (("empty", b""), ("bom_alone", b"\xef\xbb\xbf")):
+        cases[f"{name}{ending}"] = compressed(content, ending), "empty"
     if ending:
         cases |= {
             f"plain{ending}": (b"plain text\n", format),

@@ -27,11 +27,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "PLATFORM_NOTES.md")]
 PAGES += sorted(p for top in ("training", "export") for p in (ROOT / top).rglob("README.md"))
 OWN_TEXT = ROOT / "docs" / "howto" / "train.md"
-SITE = [
-    path
-    for path in sorted((ROOT / "docs").rglob("*.md"))
-    if not {"_build", "_work"} & set(path.parts)
-]
+SITE = [p for p in sorted((ROOT / "docs").rglob("*.md")) if not {"_build", "_work"} & {*p.parts}]
 BLOCKS = re.findall(r"```python\n(.*?)```", README + OWN_TEXT.read_text("utf-8"), re.DOTALL)
 
 
@@ -72,13 +68,8 @@ def test_five_lines_of_plain_keras_train_on_arrays_and_then_on_text(tmp_path, mo
 
 def test_the_extras_are_those_of_the_setup():
     setup = ast.parse((ROOT / "setup.py").read_text(encoding="utf-8"))
-    (extras,) = [
-        keyword.value.keys
-        for node in ast.walk(setup)
-        if isinstance(node, ast.Call)
-        for keyword in node.keywords
-        if keyword.arg == "extras_require"
-    ]
+    keywords = [node for node in ast.walk(setup) if isinstance(node, ast.keyword)]
+    (extras,) = [keyword.value.keys for keyword in keywords if keyword.arg == "extras_require"]
     extras = {key.value for key in extras}
     page = (ROOT / "docs" / "start" / "install.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `\[([\w-]+)\]` \|", page, flags=re.MULTILINE)) == extras
@@ -150,7 +141,8 @@ def parsed(program, words):
 
 def test_every_command_that_a_page_or_a_program_shows_takes_its_options():
     texts = [page.read_text(encoding="utf-8") for page in [*PAGES, *SITE]]
-    for path in [*ROOT.glob("training/recipes/*.yaml"), *ROOT.glob("benchmarks/*.py")]:
+    programs = (*ROOT.glob("training/*.py"), *ROOT.glob("benchmarks/*.py"))
+    for path in (*ROOT.glob("training/recipes/*.yaml"), *programs):
         doc = path.read_text(encoding="utf-8")
         doc = ast.get_docstring(ast.parse(doc)) if path.suffix == ".py" else doc
         texts.append("```bash\n" + re.sub("^[# ]+", "", doc or "", flags=re.MULTILINE) + "\n```")

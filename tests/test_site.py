@@ -12,9 +12,7 @@ DATES = {"20 novembre 2025": "2025-11-20", "3 August 1983": "1983-08-03"}
 DATES |= {"Friday, May 1, 1998": "1998-05-01", "14 luglio 2035": "2035-07-14"}
 
 pytestmark = [
-    pytest.mark.skipif(
-        not (SITE / "index.html").exists(), reason="needs the site: see docs/conf.py"
-    ),
+    pytest.mark.skipif(not (SITE / "index.html").exists(), reason="needs the site: docs/conf.py"),
     pytest.mark.skipif(find_chromium() is None, reason="needs Chromium: apt-get install chromium"),
 ]
 

@@ -2,7 +2,7 @@
 
 Run it after a build of the site, which executes the pages: `python docs/_ext/outputs.py`. An output
 follows its program, between `<!-- output -->` and `<!-- end -->`. Plots are in `docs/plots`. Words
-that describe a plot stay as they are.
+that describe a plot stay as they are. Times are left out, because they change.
 """
 
 import base64
@@ -16,6 +16,7 @@ from notebooks import parts_of, read
 
 DOCS = pathlib.Path(__file__).parents[1]
 PLOTS = DOCS / "plots"
+_TIMES = re.compile(r", [\d,]+ tokens/s, [\d.]+ s$| \(\d+ s\)(?=\. Next: )", re.MULTILINE)
 
 
 def markdown_of(output: NotebookNode, plot: str, page: str) -> str | None:
@@ -27,7 +28,8 @@ def markdown_of(output: NotebookNode, plot: str, page: str) -> str | None:
         page: Markdown of the page, which may describe the plot already.
     """
     if output.output_type == "stream":
-        return f"```text\n{output.text.rstrip()}\n```" if output.name == "stdout" else None
+        text = _TIMES.sub("", output.text.rstrip())
+        return f"```text\n{text}\n```" if output.name == "stdout" else None
     if "text/markdown" in output.data:
         return output.data["text/markdown"]
     if "image/png" in output.data:

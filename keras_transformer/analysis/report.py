@@ -275,7 +275,8 @@ def inspect_run(
             limits = f"{engine.max_source_length} and {engine.max_target_length} tokens"
             rule = f"`corpus` needs a pair of at most {limits}, without a blank side."
             raise InputError(f"{rule} Received: {', '.join(map(str, corpus))}.")
-    return {"output": str(output), **report}
+    origin = {"origin": str(folder.origin())} if folder.origin().name else {}
+    return {"output": str(output), **origin, **report}
 
 
 _COLUMNS = ("name", "label", "query", "key", "from", "to")

@@ -3,7 +3,6 @@
 import argparse
 import dataclasses
 import math
-import os
 import sys
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
@@ -204,10 +203,11 @@ def load_translator(
     return Translator.load(options.model, **threads), values
 
 
-def begin_with_model(path: str, noun: str = "run or export folder") -> None:
+def begin_with_model(path: str) -> None:
     """Imports Keras for a command on a model; first raises `InputError` if the path is missing."""
-    if not os.path.exists(path):  # Keras takes seconds.
-        raise InputError(f"{path}: no such {noun}.")
+    from keras_transformer.engine.opening import check_exists
+
+    check_exists(path)  # Keras takes seconds.
     import_keras()
 
 

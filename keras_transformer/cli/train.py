@@ -2,10 +2,14 @@
 
 import argparse
 
-from keras_transformer.cli.arguments import add_options, begin_with_model, option_values
+from keras_transformer.cli.arguments import add_options, option_values
 from keras_transformer.errors import InputError
 from keras_transformer.imports import import_keras
 
+_SENTENCEPIECE = "SentencePiece file of a model of CTranslate2, or the source's and the target's; "
+_SENTENCEPIECE += "default: those in its folder or in the folder above it"
+_NAME = "a folder; an archive .zip, .tar.gz or .argosmodel, or its URL; "
+_NAME += "ORGANIZATION/NAME[@REVISION] of Hugging Face; firefox:en-de[/tiny]; argos:en-de"
 _SAMPLES = "source sentences that exports are verified with, one per line; default: built-in ones"
 
 
@@ -56,14 +60,22 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
 
     command = commands.add_parser(
         "import",
-        help="make a run from a model of Marian, OPUS-MT, Hugging Face or Firefox",
+        help="make a run from a model of Marian, OPUS-MT, Hugging Face, Firefox or CTranslate2",
         description="Makes a run folder from a model of Marian (npz), OPUS-MT, Hugging Face "
-        "(model_type: marian, safetensors) or Firefox and Bergamot (bin).",
+        "(model_type: marian), Firefox and Bergamot (bin), CTranslate2 or Argos, which is "
+        "downloaded by its name.",
     )
-    command.add_argument("folder", metavar="FOLDER", help="folder of the model")
-    command.add_argument("--output", required=True, metavar="RUN", help="the run folder to make")
+    command.add_argument("folder", metavar="NAME", help=_NAME)
+    group = command.add_mutually_exclusive_group(required=True)
+    group.add_argument("--output", metavar="RUN", help="the run folder to make")
+    group.add_argument(
+        "--list", action="store_true", help="show the models of firefox: or argos: instead"
+    )
     command.add_argument("--overwrite", action="store_true", help="replace an earlier run")
     add_options(command, ("samples", str, "FILE", _SAMPLES))
+    command.add_argument(
+        "--sentencepiece", nargs="+", metavar="FILE", help=_SENTENCEPIECE, default=argparse.SUPPRESS
+    )
     command.set_defaults(command=_import)
 
 
@@ -103,7 +115,11 @@ def _train(options):
 
 
 def _import(options):
-    begin_with_model(options.folder, "model folder")
+    if options.list:
+        from keras_transformer.fetching import list_models
+
+        print(*list_models(options.folder), sep="\n")
+        return
     from keras_transformer.importing import import_run
 
-    print(import_run(**option_values(options)))
+    print(import_run(**option_values(options, "list")))

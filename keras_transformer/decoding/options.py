@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Collection, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import pydantic
 
@@ -20,12 +20,43 @@ from keras_transformer.options import (
 
 # sacreBLEU's tokenizers that need no download; `none` splits text only at spaces.
 BleuTokenizer = Literal["13a", "intl", "zh", "char", "none", "ja-mecab", "ko-mecab"]
-FILTERS = {"temperature": "float32", "top_k": "int32", "top_p": "float32"}
-"""Filters of sampling with their types in compiled functions; each sentence may have its own."""
+
+
+class Filter(NamedTuple):
+    """A filter of sampling: an input of compiled functions, with a value for each sentence.
+
+    Attributes:
+        dtype: Type of the input.
+        lowest: Lowest allowed value.
+        highest: Highest allowed value.
+        nan: What NaN becomes.
+    """
+
+    dtype: str
+    lowest: float
+    highest: float
+    nan: float = 0
+
+    def nearest(self, value: float) -> float:
+        """Returns the nearest allowed value."""
+        return self.nan if value != value else min(max(value, self.lowest), self.highest)
+
+
+FILTERS = {
+    "temperature": Filter("float32", 1e-6, FLOAT32 / 2, nan=1e-6),
+    "top_k": Filter("int32", 0, INT32 - 1),
+    "top_p": Filter("float32", 1e-9, 1.0, nan=1.0),
+}
+"""Filters of sampling by the names of their options."""
+
 
 # Minus infinity bans an id.
 _Bias = Annotated[float, pydantic.Field(strict=True, allow_inf_nan=True, lt=FLOAT32)]
 _MAX_LENGTH_RATIO = "as a multiple of the source's, plus 10 without `length_normalization: marian`"
+# Options of at least one ranking, in the order of their first ranking.
+_RANKING_NUMBERS = tuple(
+    dict.fromkeys(name for ranking in RANKINGS.values() for name in ranking.options)
+)
 _SCORES = " ".join(f"{name}: {ranking.meaning}." for name, ranking in RANKINGS.items())
 
 
@@ -156,9 +187,12 @@ class DecodingOptions(RunSearchOptions):
                 if (value := getattr(self, name)) != getattr(DecodingOptions, name):
                     rule = f"`{name}` needs `sampling=True`: a search does not sample."
                     raise InputError(f"{rule} Received: {name}={value!r}.")
-        if self.word_penalty and not self.ranking_class.has_word_penalty:
-            rule = "`word_penalty` needs `length_normalization: marian`."
-            raise InputError(f"{rule} Received: word_penalty={self.word_penalty}.")
+        for name in _RANKING_NUMBERS:
+            value, default = getattr(self, name), getattr(DecodingOptions, name)
+            if value != default and name not in self.ranking_class.options:
+                rankings = [key for key, ranking in RANKINGS.items() if name in ranking.options]
+                rule = f"`{name}` needs `length_normalization: {' or '.join(rankings)}`."
+                raise InputError(f"{rule} Received: {name}={value}.")
         # Infinity has its own meaning; a number beyond float32 would silently become infinity.
         if FLOAT32 <= self.max_length_ratio < float("inf"):
             rule = "`max_length_ratio` must be below 2**127, or infinity."
@@ -211,7 +245,7 @@ def _names(options):
     return tuple(field.name for field in dataclasses.fields(options))
 
 
-RANKING_OPTIONS = ("length_penalty", "length_normalization", "word_penalty")
+RANKING_OPTIONS = ("length_normalization", *_RANKING_NUMBERS)
 """Options of a `Ranking`."""
 RUN_DEFAULTS = _names(RunSearchOptions)
 """Options that a run has defaults for."""
@@ -230,8 +264,7 @@ def run_search_options(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_excluded(defaults: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the defaults that options allow: only some rankings have a `word_penalty`."""
-    names = [name for name, ranking in RANKINGS.items() if ranking.has_word_penalty]
-    is_excluded = options.get("length_normalization") not in (None, *names)
-    excluded = ("word_penalty",) if is_excluded else ()
+    """Returns the defaults that options allow: another ranking may not have their numbers."""
+    ranking = RANKINGS.get(options.get("length_normalization", ""))
+    excluded = set() if ranking is None else set(_RANKING_NUMBERS) - set(ranking.options)
     return {name: value for name, value in defaults.items() if name not in excluded}

@@ -31,14 +31,14 @@ class Ranking:
 
     Attributes:
         meaning: Formula of the score, for `--help`.
-        has_word_penalty: Whether the score depends on the word penalty.
+        options: Names of the fields of `DecodingOptions` that are its arguments, in their order.
         length_margin: Number of tokens added to the limit of `max_length_ratio`.
         ends_at_limit: Whether hypotheses that reach the limit of their length without an end are
             ranked together with finished hypotheses, instead of after them.
     """
 
     meaning: str
-    has_word_penalty = False
+    options: tuple[str, ...] = ("length_penalty",)
     length_margin = LENGTH_MARGIN
     ends_at_limit = False
 
@@ -48,7 +48,7 @@ class Ranking:
     @classmethod
     def of(cls, options: Any) -> "Ranking":
         """Makes the ranking with the numbers of `DecodingOptions` or of `SearchArguments`."""
-        return cls(options.length_penalty)
+        return cls(*(getattr(options, name) for name in cls.options))
 
     def penalty(self, length: Any) -> Any:
         """Computes the penalty of lengths, floats of at least 1."""
@@ -114,17 +114,13 @@ class MarianRanking(LengthRanking):
         "(log-probability - word_penalty * length) / length^length_penalty, in a beam that shrinks "
         "with each hypothesis that ends"
     )
-    has_word_penalty = True
+    options = ("length_penalty", "word_penalty")
     length_margin = 0
     ends_at_limit = True
 
     def __init__(self, exponent: Any = 0.0, word_penalty: Any = 0.0):
         super().__init__(exponent)
         self.word_penalty = word_penalty
-
-    @classmethod
-    def of(cls, options):
-        return cls(options.length_penalty, options.word_penalty)
 
     def score(self, log_probability, length):
         length = _at_least_one(length)

@@ -89,14 +89,15 @@ class Sampling(Greedy):
     ):
         super().__init__(ranking)
         self.seeds, self.beams = seeds, num_samples
-        filters = temperature, top_k, top_p
+        filters = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
         # A value for each sentence broadcasts over its samples and the vocabulary.
-        self.filters = [
-            ops.reshape(value, (-1, 1, 1)) if np.ndim(value) == 1 else value for value in filters
-        ]
+        self.filters = {
+            name: ops.reshape(value, (-1, 1, 1)) if np.ndim(value) == 1 else value
+            for name, value in filters.items()
+        }
 
     def pick(self, allowed, position):
-        return sample(allowed, self.seeds, position, *self.filters)
+        return sample(allowed, self.seeds, position, **self.filters)
 
 
 def _value_at(values, ids):
@@ -107,15 +108,16 @@ def _write(values, column, position):
     return ops.slice_update(values, (0, 0, position), ops.expand_dims(column, 2))
 
 
-def sample(logits, seeds, position, temperature=1.0, top_k=0, top_p=1.0):
+def sample(logits, seeds, position, **filters):
     """Samples a token for each row of `(batch, samples, vocabulary)`, int32 `(batch, samples)`.
 
-    It is the token with the largest sum of a filtered logit and Gumbel noise. The noise comes from
-    `uniform`, so that equal seeds, samples, positions and logits give equal tokens in any batch.
+    It is the token with the largest sum of a logit after `filter_logits` and Gumbel noise. The
+    noise comes from `uniform`, so that equal seeds, samples, positions and logits give equal
+    tokens in any batch.
     Tokens with `NEG_INF` are never sampled, unless no token is allowed.
     """
     # --> [batch, samples, vocabulary]
-    gaps = filter_logits(logits, temperature, top_k, top_p)
+    gaps = filter_logits(logits, **filters)
     noise = -ops.log(-ops.log(uniform(seeds, logits.shape[1], position, logits.shape[2])))
     return first_argmax(noise - gaps)
 

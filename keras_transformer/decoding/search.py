@@ -12,7 +12,7 @@ from keras_transformer.decoding.beam import Beam
 from keras_transformer.decoding.constrained_beam import ConstrainedBeam
 from keras_transformer.decoding.constraints import Constraints, length_limits, to_count
 from keras_transformer.decoding.loop import DecodingState, StepBody, pad_tokens
-from keras_transformer.decoding.options import DecodingOptions
+from keras_transformer.decoding.options import FILTERS, DecodingOptions
 from keras_transformer.decoding.ranking import LENGTH_MARGIN
 from keras_transformer.decoding.results import NEG_INF, Hypotheses
 from keras_transformer.decoding.sampling import Greedy, Sampling
@@ -340,8 +340,8 @@ def _strategy(options, arguments):
     if has_phrases and options.sampling:
         raise InputError("`phrases` are only for a beam search. Received: sampling=True.")
     if options.sampling:
-        filters = arguments.temperature, arguments.top_k, arguments.top_p
-        return Sampling(arguments.seeds, options.n_best, *filters, ranking)
+        filters = {name: getattr(arguments, name) for name in FILTERS}
+        return Sampling(arguments.seeds, options.n_best, ranking=ranking, **filters)
     if options.beam_size == 1 and not has_phrases:
         return Greedy(ranking)
     strategy_class = ConstrainedBeam if has_phrases else Beam

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 from typing import Any
 
 from keras_transformer.engine.engine import Engine
@@ -9,6 +10,11 @@ from keras_transformer.engine.exports.manifest import has_labels
 from keras_transformer.errors import InputError
 from keras_transformer.imports import import_keras, import_tensorflow
 from keras_transformer.options import check_positive
+
+# A name of `keras-transformer import`: of a list, or of Hugging Face.
+_NAME_OF_A_MODEL = re.compile(
+    r"(?:firefox|argos):([\w-]+)\S*|[\w.-]+/([\w.-]+?)(?:@\S+)?", re.ASCII
+)
 
 
 def open_engine(
@@ -21,8 +27,7 @@ def open_engine(
     path = pathlib.Path(path)
     if threads is not None:
         check_positive(threads=threads)
-    if not path.exists():
-        raise InputError(f"{path}: no such run or export folder.")
+    check_exists(path)
     # The first that finds its files there opens the path.
     for open_path in (_open_ctranslate2, _open_litert, _open_saved_model):
         if (engine := open_path(path, threads)) is not None:
@@ -42,6 +47,18 @@ def open_engine(
         "(model.tflite) nor a CTranslate2 export (model.bin). Make a run of a model of another "
         "program with `keras-transformer import`."
     )
+
+
+def check_exists(path: str | os.PathLike) -> None:
+    """Raises `InputError` for a missing path; for a name of a model with the command to import."""
+    name = os.fspath(path)
+    if os.path.exists(name):
+        return
+    advice, match = "", _NAME_OF_A_MODEL.fullmatch(name)
+    if match and not os.path.isdir(os.path.dirname(name)):
+        command = f"keras-transformer import {name} --output runs/{match[1] or match[2]}"
+        advice = f" A model that is downloaded must become a run first: {command}"
+    raise InputError(f"{name}: no such run or export folder.{advice}")
 
 
 def _open_ctranslate2(path, threads):

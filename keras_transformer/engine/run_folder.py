@@ -9,6 +9,7 @@ checkpoints/        the last epochs and steps, with the optimizer's state; model
 history.csv         one line per epoch
 samples.tsv         validation pairs that exports are verified with
 samples.txt         sample translations of each epoch
+lex.bin             the shortlist of an imported student, which this package does not use
 bad_batch.json      the batch whose loss was NaN or infinite, if there was one
 metrics.json        the best epoch, minutes, filter statistics of the data
 tensorboard/        event files
@@ -46,7 +47,7 @@ SENTENCES = tuple(map(" ".join, itertools.product(_WHO, _DOES, _WHERE)))
 # Paths of a run's files. A user may have a `recipe.yaml`, so a tokenizer marks a run.
 _FILES = (
     r"recipe\.yaml|(source_|target_)?tokenizer\.model|labels\.json|data\.json|model\.keras|history\.csv"
-    r"|samples\.(tsv|txt)|bad_batch\.json|metrics\.json|checkpoints/(epoch|best)-\d+\.(keras|npz)"
+    r"|samples\.(tsv|txt)|lex\.bin|bad_batch\.json|metrics\.json|checkpoints/(epoch|best)-\d+\.(keras|npz)"
     r"|checkpoints/base\.keras|checkpoints/step-\d+-\d+\.(keras|npz|json)"
     r"|tensorboard/(train|validation|attention)/events\.out\.tfevents\.[^/]*"
 )
@@ -75,6 +76,22 @@ class DecodingSection(RunSearchOptions):
         return run_search_options(vars(self))
 
 
+@options_class
+class OriginSection:
+    """Where an imported model comes from; `keras-transformer import` writes it."""
+
+    name: str | None = option(None, "Name of the imported model: a path, a URL, or a hub id.")
+    revision: str | None = option(None, "Commit of its repository, or its version in a list.")
+    licence: str | None = option(None, "The field `license` of its model card.")
+    files: dict[str, str] = option({}, "SHA-256 checksums of its files.")
+
+    def __str__(self):
+        parts = [self.name] if self.name else []
+        parts += [f"revision {self.revision}"] if self.revision else []
+        parts += [f"licence {self.licence}"] if self.licence else []
+        return ", ".join(parts)
+
+
 class RunFiles:
     """Paths and files of a run: the files that readers need, and the first files of a run."""
 
@@ -85,6 +102,7 @@ class RunFiles:
         self.checkpoints = self.path / "checkpoints"
         self.sample_pairs_file = self.path / "samples.tsv"
         self.digests_file = self.path / "data.json"
+        self.shortlist_file = self.path / "lex.bin"
 
     @classmethod
     def existing(cls, path: str | os.PathLike) -> Self:
@@ -133,6 +151,10 @@ class RunFiles:
             InputError: An option in the recipe's section `decoding` is invalid.
         """
         return parse_options(DecodingSection, self._section("decoding"), f"{self.recipe_file}: ")
+
+    def origin(self) -> OriginSection:
+        """Returns where an imported model, or the model that training started from, comes from."""
+        return parse_options(OriginSection, self._section("origin"), f"{self.recipe_file}: ")
 
     def turns(self) -> Turns | None:
         """Returns the rule that joins the turns of a source, where sources are conversations."""

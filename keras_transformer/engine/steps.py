@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import inspect
 import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -20,8 +21,6 @@ from keras_transformer.text.steps import TextStep
 from keras_transformer.text.tags import TagStep
 from keras_transformer.text.tokenizer import tag_tokens
 
-TEXT_OPTIONS = ("tag", "markup", "glossary", "glossary_by")
-"""Options of `Translator.translate` that the steps take."""
 _PER_TEXT = ("target_prefixes", "phrases", "seed")
 
 
@@ -52,6 +51,10 @@ def text_steps(
     if token is not None:
         steps.append(TagStep(token, engine.source_tokenizer))
     return steps
+
+
+TEXT_OPTIONS = tuple(inspect.signature(text_steps).parameters)[1:]
+"""Options of `Translator.translate` that the steps take."""
 
 
 def translate_in_steps(

@@ -99,4 +99,5 @@ def export_run(
         if lacking := defaults.keys() - names - {"early_stopping"}:
             values = ", ".join(f"{name}={defaults[name]!r}" for name in sorted(lacking))
             show(f"The export searches without options of the run, so texts may differ: {values}")
-    return exporter.export(engine, output, texts, overwrite, **{**search, **options})
+    origin = str(folder.origin())
+    return exporter.export(engine, output, texts, overwrite, origin, **{**search, **options})

@@ -140,6 +140,8 @@ class Exporter(abc.ABC):
         text = read_template(self.template).substitute(fields)
         if manifest.get("whole_words"):
             text += read_template("whole_words.md").template
+        if "origin" in manifest:
+            text += read_template("origin.md").substitute(fields)
         return text
 
     def export(
@@ -148,6 +150,7 @@ class Exporter(abc.ABC):
         output: str | os.PathLike,
         verification_texts: Sequence[str] | None = None,
         overwrite: bool = False,
+        origin: str = "",
         **options: Any,
     ) -> ExportReport:
         """Writes a verified folder, or nothing. The folder gets its name when it is complete.
@@ -158,6 +161,7 @@ class Exporter(abc.ABC):
             verification_texts: Source sentences to verify with, such as the run's
                 `samples.tsv`; built-in English ones by default.
             overwrite: Whether an earlier export of that name is replaced.
+            origin: Where an imported model comes from, for the README; empty for other models.
             **options: Fields of the class `options`.
 
         Raises:
@@ -176,6 +180,8 @@ class Exporter(abc.ABC):
             fields = self.write(engine, folder, resolved)
             name = Path(output).resolve().name
             manifest = {**self._common_fields(engine), "name": name, **fields}
+            if origin:
+                manifest["origin"] = origin
             manifest.setdefault("files", file_digests(folder))
             _write_json(folder / MANIFEST, manifest)
             write_whole(folder / "README.md", self.readme(manifest))

@@ -28,6 +28,7 @@ _VALUES: dict[str, tuple[Any, ...]] = {
     "layer_norm_epsilon": (1e-6,),
     "activation": tuple(_ACTIVATIONS),
     "decoder": ("attention", "ssru"),
+    "source_eos": (True,),
     **dict.fromkeys(("num_kv_heads", "sliding_window"), (None,)),
     **dict.fromkeys(("encoder_heads", "decoder_heads", "cross_heads"), (None,)),
     "whole_words": (False,),

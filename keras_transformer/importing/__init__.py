@@ -1,27 +1,37 @@
-"""Models of Marian, OPUS-MT, Hugging Face and Firefox as models of this package."""
+"""Models of Marian, Hugging Face, Firefox, CTranslate2 and Argos as models of this package.
+
+A folder is read without Keras, which takes seconds, so that errors come first.
+"""
 
 import dataclasses
 import functools
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keras_transformer.engine.run_folder import (
     SAMPLE_PAIRS,
     SENTENCES,
     DecodingSection,
+    OriginSection,
     RunFiles,
     save_model,
 )
 from keras_transformer.errors import InputError, show
-from keras_transformer.importing import hugging_face, marian
+from keras_transformer.fetching import local_model
+from keras_transformer.files import write_whole
+from keras_transformer.importing import ctranslate2, hugging_face, marian
 from keras_transformer.importing.vocabulary import tokenizer_of
-from keras_transformer.importing.weights import fill
-from keras_transformer.models import Transformer
+from keras_transformer.importing.weights import ForeignModel, fill
+from keras_transformer.imports import import_keras
 from keras_transformer.models.config import TransformerConfig
 from keras_transformer.options import parse_options
 from keras_transformer.reading import read_lines
 from keras_transformer.text import Tokenizer
+
+if TYPE_CHECKING:
+    from keras_transformer.models import Transformer
 
 __all__ = ["ImportedModel", "import_model", "import_run"]
 
@@ -36,32 +46,58 @@ class ImportedModel(NamedTuple):
         decoding: Options of `Translator.translate` from the folder's files.
     """
 
-    model: Transformer
+    model: "Transformer"
     source_tokenizer: Tokenizer
     target_tokenizer: Tokenizer
     decoding: dict[str, Any]
 
 
-def import_model(folder: str | os.PathLike) -> ImportedModel:
+def import_model(
+    folder: str | os.PathLike, sentencepiece: Sequence[str | os.PathLike] = ()
+) -> ImportedModel:
     """Reads a model of another program, with equal word probabilities.
 
     Args:
-        folder: Path of a folder of Marian (an OPUS-MT model that was unpacked), of Hugging Face
-            with `model_type: marian`, or of a student of Bergamot or Firefox.
+        folder: Path of the model's folder. It is a model of Marian or OPUS-MT, a model of Hugging
+            Face with `model_type: marian`, a student of Bergamot or Firefox, a Transformer of
+            CTranslate2, or an Argos package. Or another name of a model, see `import_run`.
+        sentencepiece: Paths of the SentencePiece file of both sides, or of each side, for a model
+            of CTranslate2. The default is the files in the folder or in the folder above it.
 
     Raises:
-        InputError: The folder holds no such model, or a model that a `Transformer` cannot be.
+        InputError: There is no such model, or it is a model that a `Transformer` cannot be.
     """
-    return _import_with_limits(Path(folder))[0]
+    with local_model(folder, None, check_config) as local:
+        return _import_with_limits(local.folder, sentencepiece)[0]
 
 
-def _import_with_limits(folder):
-    """Reads a model as `import_model` does; also returns options of its engine."""
+def check_config(folder: Path) -> None:
+    """Raises `InputError` if a configuration in a folder is of a model that is not imported."""
+    if (folder / hugging_face.CONFIG).is_file():
+        hugging_face.check_config(folder / hugging_face.CONFIG)
+
+
+def read_model(folder: Path, sentencepiece: Sequence[str | os.PathLike] = ()) -> ForeignModel:
+    """Reads a folder of any supported layout, without Keras; see `import_model`."""
     show(f"{folder}: reading the model")
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder.")
+    if len(paths := list(folder.iterdir())) == 1 and paths[0].is_dir():
+        folder = paths[0]  # as an archive of a folder is unpacked
+    is_argos = (folder / ctranslate2.METADATA).is_file() and (folder / "model").is_dir()
+    if is_argos or ctranslate2.is_model(folder):
+        read = ctranslate2.read_argos if is_argos else ctranslate2.read
+        return read(folder, sentencepiece)
+    if sentencepiece:
+        rule = "only models of CTranslate2 take SentencePiece files"
+        raise InputError(f"{folder}: {rule}. Received: {', '.join(map(str, sentencepiece))}.")
     reader = hugging_face if (folder / hugging_face.CONFIG).is_file() else marian
-    foreign_model = reader.read(folder)
+    return reader.read(folder)
+
+
+def _import_with_limits(folder, sentencepiece=()):
+    """Reads a model as `import_model` does; also returns options of its engine."""
+    foreign_model = read_model(folder, sentencepiece)
     show(f"{folder}: making the tokenizers")
     source_vocabulary, target_vocabulary = foreign_model.vocabularies
     target = tokenizer_of(target_vocabulary, is_target=True)
@@ -72,6 +108,9 @@ def _import_with_limits(folder):
     fields = {"dropout": 0.1, "vocabulary_size": source.vocabulary_size, **foreign_model.fields}
     if source != target:
         fields["target_vocabulary_size"] = target.vocabulary_size
+    import_keras()
+    from keras_transformer.models import Transformer
+
     model = Transformer(TransformerConfig(**fields))
     show(f"{folder}: {model.count_params():,} parameters")
     fill(model, foreign_model.tensors, foreign_model.vocabularies)
@@ -83,21 +122,25 @@ def import_run(
     output: str | os.PathLike,
     samples: str | os.PathLike | None = None,
     overwrite: bool = False,
+    sentencepiece: Sequence[str | os.PathLike] = (),
 ) -> str:
-    """Imports a model of Marian, OPUS-MT, Hugging Face or Firefox as a run folder.
+    """Imports a model of another program as a run folder.
 
     Args:
-        folder: Path of the model's folder; see `import_model`.
+        folder: Path of a folder, or path or URL of an archive `.zip`, `.tar.gz` or `.argosmodel`.
+            Or a name: `ORGANIZATION/NAME` or `ORGANIZATION/NAME@REVISION` of Hugging Face,
+            `firefox:en-de`, `firefox:en-de/tiny` or `argos:en-de`. A path that exists comes first.
         output: Path of the run folder to make.
         samples: Path of source sentences that exports are verified with; built-in ones by default.
         overwrite: Whether an existing run is replaced.
+        sentencepiece: SentencePiece files of a model of CTranslate2; see `import_model`.
 
     Returns:
         `output`.
 
     Raises:
-        InputError: The folder holds no model that can be imported, or the output cannot be made, or
-            another process writes to it.
+        InputError: There is no such model, it cannot be downloaded or imported, the output cannot
+            be made, or another process writes to it.
     """
     run = RunFiles(output)
     inputs = {"the model": folder, "--samples": samples}
@@ -105,7 +148,10 @@ def import_run(
     with run.owned().locked():
         check()
         texts = SENTENCES if samples is None else read_lines(samples)[:SAMPLE_PAIRS]
-        imported, limits = _import_with_limits(Path(folder))
+        with local_model(folder, output, check_config) as local:
+            imported, limits = _import_with_limits(local.folder, sentencepiece)
+            origin = parse_options(OriginSection, local.origin(), f"{folder}: ")
+            shortlist = next((path.read_bytes() for path in local.folder.glob("lex*.bin")), None)
         model, source_tokenizer, target_tokenizer, decoding = imported
         fields = model.config.to_dict()
         is_joint = source_tokenizer == target_tokenizer or fields["tie_embeddings"] == "all"
@@ -117,10 +163,13 @@ def import_run(
                 name: value for name, value in fields.items() if name not in tokenizer_fields
             },
             "decoding": dataclasses.asdict(defaults),
+            "origin": dataclasses.asdict(origin),
         }
         show(f"{run.path}: writing the run")
         with run.replaced(check) as new_run:
             new_run.write_start(sections, (source_tokenizer, target_tokenizer), {})
             new_run.write_sample_pairs((text, "") for text in texts)
+            if shortlist is not None:
+                write_whole(new_run.shortlist_file, shortlist)
             save_model(model, new_run.model_file)
     return str(output)

@@ -1,15 +1,16 @@
-"""Hugging Face's Marian models: a folder with `config.json` and `model.safetensors`."""
+"""Hugging Face's Marian models: a folder with `config.json` and weights of PyTorch."""
 
 from pathlib import Path
 from typing import Any
 
 from keras_transformer.decoding.options import DecodingOptions
-from keras_transformer.errors import InputError, first_line, require, show
+from keras_transformer.errors import InputError, show
 from keras_transformer.ids import UNK_ID
+from keras_transformer.importing.positions import position_fields
+from keras_transformer.importing.shards import read_tensors
 from keras_transformer.importing.vocabulary import Vocabulary, number, of_names, read_json
 from keras_transformer.importing.weights import ForeignModel, Tensors
 from keras_transformer.options import received
-from keras_transformer.reading import check_file
 
 CONFIG = "config.json"
 _CONSTRAINTS = ("min_length", "no_repeat_ngram_size", "banned_ids")
@@ -28,11 +29,6 @@ LAYERS = {
 _SIZES_OF_SIDES = ("layers", "attention_heads", "ffn_dim")
 _NUMBERS = [f"{side}_{name}" for side in ("encoder", "decoder") for name in _SIZES_OF_SIDES]
 _NUMBERS += ["d_model", "pad_token_id", "decoder_start_token_id"]
-_CONVERT = (
-    "is a pickle, which may run any code, and is not read. Write model.safetensors with "
-    "transformers, AutoModelForSeq2SeqLM.from_pretrained(FOLDER).save_pretrained(OTHER), and copy "
-    "OTHER/model.safetensors into FOLDER"
-)
 # Search options that this package lacks, with the values that have no effect.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("repetition_penalty", "encoder_repetition_penalty"), (1.0,)),
@@ -63,6 +59,12 @@ def read(folder: Path) -> ForeignModel:
         _decoding(options, file, vocabularies[1]),
         _limits(options, file),
     )
+
+
+def check_config(path: Path) -> None:
+    """Raises `InputError` for the configuration of a model that is not imported."""
+    if "model_type" in (config := read_json(path)):
+        _check_supported(config, path)
 
 
 def _decoding(options, file, vocabulary):
@@ -152,23 +154,13 @@ def _fields(config, tensors):
         "layer_norm_epsilon": 1e-5,
         "tie_embeddings": tensors.tied_embeddings,
         "output_bias": True,
-        "position_layout": "halves",
+        **_positions(tensors),
     }
 
 
 def _read_tensors(folder, config):
     """Reads the weights under Marian's names, matrices as `(inputs, outputs)`."""
-    path, pickled = folder / "model.safetensors", folder / "pytorch_model.bin"
-    if pickled.is_file() and not path.is_file():
-        check_file(pickled)
-        raise InputError(f"{pickled}: {_CONVERT}.")
-    check_file(path)
-    safetensors: Any = require("safetensors.numpy", "safetensors, which reads the model,", "import")
-    try:
-        arrays = safetensors.load_file(path)
-    except Exception as error:  # safetensors, NumPy and the system raise many kinds.
-        reason = f"{first_line(error):.200}"
-        raise InputError(f"{path}: cannot be read as safetensors: {reason}.") from None
+    arrays, path = read_tensors(folder)
     names, renamed = _names(config), {}
     for name, array in arrays.items():
         name = name.removeprefix("model.")
@@ -178,6 +170,19 @@ def _read_tensors(folder, config):
     return Tensors(renamed, path)
 
 
+def _positions(tensors):
+    """Returns the fields of the positions, and keeps the tables that are not sinusoids."""
+    names = {side: f"{side}_Wpos" for side in ("encoder", "decoder")}
+    tables = {side: tensors.arrays[name] for side, name in names.items() if name in tensors}
+    fields = {"position_layout": "halves"}
+    if len(tables) == 2:
+        fields = position_fields(tables)
+    if fields.get("positions") != "learned":
+        for name in names.values():
+            tensors.arrays.pop(name, None)
+    return fields
+
+
 def _names(config):
     """Returns Marian's names of tensors; None for computed tensors and copies of other tensors."""
     is_tied = config.get("tie_word_embeddings", True)
@@ -185,7 +190,7 @@ def _names(config):
     names = {"shared.weight": "Wemb", "final_logits_bias": "decoder_ff_logit_out_b"}
     names["lm_head.weight"] = None if is_tied else "decoder_ff_logit_out_Wt"
     for side in ("encoder", "decoder"):
-        names[f"{side}.embed_positions.weight"] = None
+        names[f"{side}.embed_positions.weight"] = f"{side}_Wpos"
         names[f"{side}.embed_tokens.weight"] = None if is_shared else f"{side}_Wemb"
         for i in range(config[f"{side}_layers"]):
             for layer, (weight, bias) in LAYERS.items():

@@ -137,20 +137,16 @@ def _yaml_loader(text, where):
         raise InputError(f"{where}{line}: not valid YAML: {problem}.") from None
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Reads a file that holds a JSON object."""
-    return _parse_json(path, dict)
-
-
-def _parse_json(path, kind):
-    """Parses a JSON object as a `kind`: a dict, or a tuple of pairs."""
+def read_json(path: Path, kind: type = dict) -> Any:
+    """Reads a JSON object as a `kind`, a dict or a tuple of pairs; or a JSON list as a list."""
+    rule = f"{path}: expected a JSON {'list' if kind is list else 'object'}"
     text = decode_text(read_checked(path), path)
     try:
-        value = json.loads(text, object_pairs_hook=kind)
+        value = json.loads(text, object_pairs_hook=dict if kind is list else kind)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: expected a JSON object. Received: {error}.") from None
+        raise InputError(f"{rule}. Received: {error}.") from None
     if not isinstance(value, kind):
-        raise InputError(f"{path}: expected a JSON object. Received: {received(value)}.")
+        raise InputError(f"{rule}. Received: {received(value)}.")
     return value
 
 
@@ -223,7 +219,7 @@ def of_names(
 def _named_ids(path):
     """Reads names with their ids as the file writes them, and the line of each for errors."""
     if path.suffix == ".json":
-        return [(name, id, path) for name, id in _parse_json(path, tuple)]
+        return [(name, id, path) for name, id in read_json(path, tuple)]
     content = read_checked(path)
     for overlong, right in _OVERLONG.items():
         content = content.replace(overlong, right)

@@ -1,20 +1,38 @@
 """Marian's tensors as the weights of a `Transformer`."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from keras import ops
 
 from keras_transformer.errors import InputError
 from keras_transformer.importing.vocabulary import Vocabulary
-from keras_transformer.layers import SSRU
-from keras_transformer.models import Transformer
 
+if TYPE_CHECKING:  # Keras takes seconds, and a reader needs none.
+    from keras_transformer.models import Transformer
+
+BFLOAT16 = np.dtype([("bfloat16", "<u2")])
+"""Type of numbers that NumPy lacks: the first halves of float32 numbers."""
 # Values of weights that a file may lack.
 _MISSING = {"bias": 0.0, "gamma": 1.0, "beta": 0.0}
 # Axis of the inner units; a bias of a file is `(1, units)`.
 _INNER_AXIS = {"ffn_W1": -1, "ffn_b1": -1, "ffn_W2": 0}
+
+
+def mapped_array(path: Path, dtype: np.dtype, offset: int, shape: Sequence[int]) -> np.ndarray:
+    """Returns numbers of a file, which are read when they are used."""
+    if not math.prod(shape):
+        return np.zeros(shape, dtype)
+    return np.memmap(path, dtype, "r", offset, tuple(shape))
+
+
+def as_float32(array: np.ndarray) -> np.ndarray:
+    """Converts numbers of a file, also of the dtype `BFLOAT16`."""
+    if array.dtype == BFLOAT16:
+        return (array["bfloat16"].astype("uint32") << 16).view("float32")
+    return np.asarray(array, "float32")
 
 
 class Tensors:
@@ -37,7 +55,7 @@ class Tensors:
         if array is None:
             raise InputError(f"{self.file}: the model has no tensor {name}.")
         try:
-            return np.asarray(array, "float32")
+            return as_float32(array)
         except (ValueError, TypeError):
             rule = f"{self.file}: a tensor must have numbers"
             raise InputError(f"{rule}. Received: {name} of the type {array.dtype}.") from None
@@ -80,13 +98,13 @@ class ForeignModel(NamedTuple):
     limits: dict[str, int] = {}
 
 
-def named_weights(model: Transformer) -> Iterator[tuple[str, Any]]:
+def named_weights(model: "Transformer") -> Iterator[tuple[str, Any]]:
     """Yields each weight of the blocks with its name in Marian."""
     suffix = "_pre" if model.config.normalize_first else ""
     for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
         for number, block in enumerate(stack.blocks, 1):
             name = f"{side}_l{number}"
-            if isinstance(block.token_mixer, SSRU):
+            if side == "decoder" and model.config.decoder == "ssru":
                 input_dense, *gates = block.ssru.projections
                 yield f"{name}_rnn_W", input_dense.kernel
                 yield from _of_dense(f"{name}_rnn", gates, "fo"[: len(gates)])
@@ -95,6 +113,7 @@ def named_weights(model: Transformer) -> Iterator[tuple[str, Any]]:
             else:
                 yield from _of_dense(f"{name}_self", block.self_attention.projections, "qkvo")
                 yield from _of_norm(f"{name}_self_Wo", block.self_attention_norm, suffix)
+                yield from _of_distances(f"{name}_self", block.self_attention)
             if side == "decoder":
                 yield from _of_dense(f"{name}_context", block.cross_attention.projections, "qkvo")
                 yield from _of_norm(f"{name}_context_Wo", block.cross_attention_norm, suffix)
@@ -110,17 +129,31 @@ def _of_dense(name, layers, letters):
         yield f"{name}_b{letter}", layer.bias
 
 
+def _of_distances(name, layer):
+    if layer.distance_embeddings is not None:
+        yield f"{name}_distance_keys", layer.distance_embeddings
+    if layer.distance_values is not None:
+        yield f"{name}_distance_values", layer.distance_values
+
+
 def _of_norm(name, layer, suffix=""):
     yield f"{name}_ln_scale{suffix}", layer.gamma
     yield f"{name}_ln_bias{suffix}", layer.beta
 
 
-def fill(model: Transformer, tensors: Tensors, vocabularies: Sequence[Vocabulary]) -> None:
+def fill(model: "Transformer", tensors: Tensors, vocabularies: Sequence[Vocabulary]) -> None:
     """Assigns the tensors of a file to the weights of a model."""
     for name, variable in named_weights(model):
         missing = _MISSING.get(variable.name)
         default = None if missing is None else np.full(variable.shape, missing)
         _assign(variable, tensors.get(name, default), tensors.file, _INNER_AXIS.get(name[-6:]))
+    if model.config.positions == "learned":
+        for side, layer in (
+            ("encoder", model.source_positions),
+            ("decoder", model.target_positions),
+        ):
+            table = tensors.get(f"{side}_Wpos")[: model.config.max_length]
+            _assign(layer.embeddings, table, tensors.file)
     _fill_tables(model, tensors, *vocabularies)  # Last: their copies need the most memory.
     tensors.check_all_used()
 
@@ -153,4 +186,6 @@ def _assign(variable, values, file, inner_axis=None):
     if values.size != np.prod(shape):
         rule = f"{file}: the shape of {variable.path} must be {shape}"
         raise InputError(f"{rule}. Received: {values.shape}.")
+    from keras import ops
+
     variable.assign(ops.convert_to_tensor(values.reshape(shape)))

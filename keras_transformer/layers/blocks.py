@@ -37,7 +37,7 @@ class Block(LayerOfProjections):
     arguments: tuple[str, ...] = ("intermediate_dim", "num_heads", "dropout", "activation")
     arguments += ("normalize_first", "attention_dropout", "feed_forward_dropout")
     arguments += ("layer_norm_epsilon", "key_dim", "num_kv_heads", "sliding_window")
-    arguments += ("positions", "max_distance")
+    arguments += ("positions", "max_distance", "relative_values")
 
     def __init__(
         self,
@@ -54,6 +54,7 @@ class Block(LayerOfProjections):
         sliding_window: int | None = None,
         positions: Literal["rotary", "relative"] | None = None,
         max_distance: int = 16,
+        relative_values: bool = False,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
@@ -75,6 +76,7 @@ class Block(LayerOfProjections):
         self.sliding_window = sliding_window
         self.positions = positions
         self.max_distance = max_distance
+        self.relative_values = relative_values
         self.supports_masking = True
         self._model_dim = None
         self._dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
@@ -90,6 +92,7 @@ class Block(LayerOfProjections):
                 sliding_window=self.sliding_window,
                 positions=self.positions,
                 max_distance=self.max_distance,
+                relative_values=self.relative_values,
             )
         elif not mixer.built:
             mixer.build(shape)
@@ -185,6 +188,7 @@ class EncoderBlock(Block):
             itself; all by default.
         positions: `"rotary"` or `"relative"`: positions inside self-attention.
         max_distance: Farthest distance of relative positions; see `MultiHeadAttention`.
+        relative_values: Whether relative positions have vectors of the values, too.
         **kwargs: Initializers, regularizers and constraints of all projections, as
             `MultiHeadAttention` takes them; and what `keras.layers.Layer` takes.
 

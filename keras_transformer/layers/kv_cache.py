@@ -64,10 +64,11 @@ def of_parents(state: keras.KerasTensor, parents: keras.KerasTensor) -> keras.Ke
     """Lets each hypothesis continue another hypothesis of the same sentence.
 
     Args:
-        state: `(batch, beams, features)`.
+        state: `(batch, beams, …)`.
         parents: Integer `(batch, beams)`, the hypothesis that each one continues.
     """
-    return ops.take_along_axis(state, ops.expand_dims(parents, 2), axis=1)
+    axes = tuple(range(2, len(state.shape)))
+    return ops.take_along_axis(state, ops.expand_dims(parents, axes), axis=1)
 
 
 class Past(NamedTuple):

@@ -12,7 +12,7 @@ from keras_transformer.layers import masks
 from keras_transformer.layers.kv_cache import KeyValue, Past
 from keras_transformer.layers.local_attention import attend_in_blocks, is_long
 from keras_transformer.layers.mixer import Mixer, Projections
-from keras_transformer.layers.positions import apply_rotary, relative_scores
+from keras_transformer.layers.positions import apply_rotary, relative_scores, relative_values
 from keras_transformer.layers.projection import check_sequence
 from keras_transformer.options import check_choice, check_divides, check_positive, check_rate
 
@@ -44,9 +44,10 @@ class MultiHeadAttention(Mixer):
             `attention_mask` has a row for each query.
         positions: Positions inside attention; `None`: none. `"rotary"`: queries and keys are
             rotated, and `key_dim` must be even. `"relative"`: each query is also multiplied with
-            a trained vector of the distance to a key (Shaw et al. 2018, section 3.2). The paper's
-            vectors that are added to the values gained nothing.
+            a trained vector of the distance to a key (Shaw et al. 2018, section 3.2).
         max_distance: Farthest distance with a vector of its own under `"relative"`, in tokens.
+        relative_values: Whether `"relative"` also adds a trained vector of the distance to each
+            value, as in the paper. They gained nothing, but models of OpenNMT have them.
         seed: Seed of the dropout, an integer; sampled by default.
         use_gate, attention_axes, flash_attention: Options of `keras.layers.MultiHeadAttention`,
             taken from its configuration if they ask for what this layer does: False; `None` or 1,
@@ -93,7 +94,8 @@ class MultiHeadAttention(Mixer):
     """
 
     arguments: tuple[str, ...] = ("num_heads", "key_dim", "value_dim", "dropout", "use_bias")
-    arguments += ("num_kv_heads", "sliding_window", "positions", "max_distance", "seed")
+    arguments += ("num_kv_heads", "sliding_window", "positions", "max_distance", "relative_values")
+    arguments += ("seed",)
     sublayer_name = "self_attention"
 
     def __init__(
@@ -108,6 +110,7 @@ class MultiHeadAttention(Mixer):
         sliding_window: int | None = None,
         positions: Literal["rotary", "relative"] | None = None,
         max_distance: int = 16,
+        relative_values: bool = False,
         seed: int | None = None,
         use_gate: bool = False,
         attention_axes: int | Sequence[int] | None = None,
@@ -140,6 +143,7 @@ class MultiHeadAttention(Mixer):
         self.sliding_window = sliding_window
         self.positions = positions
         self.max_distance = max_distance
+        self.relative_values = relative_values
         self.seed = seed
         axes = (output_shape,) if isinstance(output_shape, int) else output_shape
         self._output_shape = tuple(axes) if axes else None  # JSON makes lists of tuples.
@@ -166,6 +170,13 @@ class MultiHeadAttention(Mixer):
                 name="distance_embeddings",
                 shape=(2 * self.max_distance + 1, self.key_dim),
                 initializer=keras.initializers.RandomNormal(stddev=self.key_dim**-0.5),
+            )
+        self.distance_values = None
+        if self.positions == "relative" and self.relative_values:
+            self.distance_values = self.add_weight(
+                name="distance_values",
+                shape=(2 * self.max_distance + 1, value_dim),
+                initializer=keras.initializers.RandomNormal(stddev=value_dim**-0.5),
             )
 
     def _make_projection(self, name, input_shape, output_axes, summed="d"):
@@ -361,6 +372,9 @@ class MultiHeadAttention(Mixer):
         dropped_weights = self._dropout_layer(weights, training=training)
         # --> [batch, heads, query, value_dim]
         heads = self._product_per_group(dropped_weights, value)
+        if self.distance_values is not None:
+            table = ops.convert_to_tensor(self.distance_values)
+            heads = heads + relative_values(dropped_weights, table, *positions)
         return ops.transpose(heads, (0, 2, 1, 3)), weights
 
     def _product_per_group(self, rows, shared):

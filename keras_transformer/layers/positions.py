@@ -288,8 +288,33 @@ def relative_scores(
 
     Reference: Shaw et al. 2018, section 3.2 (arXiv:1803.02155).
     """
-    farthest = distance_embeddings.shape[0] // 2
+    vectors = _distance_vectors(distance_embeddings, query.dtype, query_positions, key_positions)
+    return ops.einsum("bnqd,qkd->bnqk", query, vectors)
+
+
+def relative_values(
+    weights: keras.KerasTensor,
+    distance_values: keras.KerasTensor,
+    query_positions: keras.KerasTensor,
+    key_positions: keras.KerasTensor,
+) -> keras.KerasTensor:
+    """Sums the trained vectors of the distances to all keys, weighted by the attention.
+
+    Args:
+        weights: Float `(batch, heads, query, key)`.
+        distance_values: Float `(2 · max_distance + 1, value_dim)`.
+        query_positions, key_positions: As `relative_scores` takes them.
+
+    Returns:
+        Float `(batch, heads, query, value_dim)`.
+    """
+    vectors = _distance_vectors(distance_values, weights.dtype, query_positions, key_positions)
+    return ops.einsum("bnqk,qkd->bnqd", weights, vectors)
+
+
+def _distance_vectors(table, dtype, query_positions, key_positions):
+    """Returns the vector of each distance, float `(query, key, features)`."""
+    farthest = table.shape[0] // 2
     distance = ops.expand_dims(key_positions, 0) - ops.expand_dims(query_positions, 1)
     index = ops.clip(distance, -farthest, farthest) + farthest  # --> [query, key]
-    vectors = ops.take(ops.cast(distance_embeddings, query.dtype), index, axis=0)
-    return ops.einsum("bnqd,qkd->bnqk", query, vectors)
+    return ops.take(ops.cast(table, dtype), index, axis=0)

@@ -161,6 +161,9 @@ _MaxLength = Annotated[int, _about("Positions of a learned embedding, in tokens.
 _MaxDistance = Annotated[
     int, _about("Farthest distance that relative positions tell apart, in tokens.", ge=1)
 ]
+_RelativeValues = Annotated[
+    bool, _about("Relative positions also add a trained vector of each distance to the values.")
+]
 _NumKvHeads = Annotated[
     int | None, _about("Heads of keys and values in every attention; null: num_heads.", ge=1)
 ]
@@ -305,6 +308,7 @@ class TransformerConfig(BlockConfig):
     position_frequencies: _PositionFrequencies = "paper"
     max_length: _MaxLength = 1024
     max_distance: _MaxDistance = 16
+    relative_values: _RelativeValues = False
     num_kv_heads: _NumKvHeads = None
     sliding_window: _SlidingWindow = None
     encoder_heads: _EncoderHeads = None
@@ -326,6 +330,11 @@ class TransformerConfig(BlockConfig):
         strict=None,
     )
     ssru_projection: bool = option(False, "Project the output of each ssru.")
+    source_eos: bool = option(
+        True,
+        "Attend to the EOS of a source. false: the EOS is masked, as for models of OpenNMT-py, "
+        "which read sources without it.",
+    )
 
     kind: ClassVar[str] = "transformer"
 
@@ -389,6 +398,7 @@ class ClassifierConfig(BlockConfig):
     position_frequencies: _PositionFrequencies = "paper"
     max_length: _MaxLength = 1024
     max_distance: _MaxDistance = 16
+    relative_values: _RelativeValues = False
     num_kv_heads: _NumKvHeads = None
     sliding_window: _SlidingWindow = None
     encoder_heads: _EncoderHeads = None
@@ -435,6 +445,7 @@ class LanguageModelConfig(BlockConfig):
     position_frequencies: _PositionFrequencies = "paper"
     max_length: _MaxLength = 1024
     max_distance: _MaxDistance = 16
+    relative_values: _RelativeValues = False
     num_kv_heads: _NumKvHeads = None
     sliding_window: _SlidingWindow = None
     decoder_heads: _DecoderHeads = None

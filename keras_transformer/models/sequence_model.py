@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_transformer.ids import EOS_ID
 from keras_transformer.layers import (
     ConcatenatedPositions,
     LearnedPositionalEmbedding,
@@ -251,9 +252,12 @@ class EncodingModel(SequenceModel):
         """Encodes integers `(batch, source)`, padded with 0.
 
         Returns:
-            Float `(batch, source, model_dim)` and the mask of real tokens `(batch, source)`.
+            Float `(batch, source, model_dim)` and the mask of the tokens that are attended to,
+            `(batch, source)`.
         """
         mask = masks.padding_mask(source_ids)
+        if not getattr(self.config, "source_eos", True):
+            mask = ops.logical_and(mask, ops.not_equal(source_ids, EOS_ID))
         embedded = self._embed(source_ids, self.source_embedding, self.source_positions, training)
         if self.turns is None:
             return self.encoder(embedded, padding_mask=mask, training=training), mask

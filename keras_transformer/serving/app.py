@@ -18,10 +18,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from keras_transformer.decoding.options import FILTERS
 from keras_transformer.errors import InputError
 from keras_transformer.reading import digest_of
 from keras_transformer.serving.batcher import Batcher
-from keras_transformer.serving.model import PER_BATCH, Model
+from keras_transformer.serving.model import Model
 from keras_transformer.serving.options import ServedExport, ServerOptions, served_export
 from keras_transformer.serving.protocol import (
     Parser,
@@ -185,7 +186,7 @@ class _Api:
         # All sentences of a batch have the same signature and options.
         shared = prediction.signature, prediction.options
         rows = [
-            ((*shared, *(row[name] for name in PER_BATCH if name in row)), row)
+            ((*shared, *(row[name] for name in FILTERS if name in row)), row)
             for row in prediction.rows
         ]
         try:

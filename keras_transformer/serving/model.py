@@ -5,8 +5,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from keras_transformer.decoding.options import FILTERS
 from keras_transformer.errors import InputError
-from keras_transformer.options import FLOAT32
 from keras_transformer.serving.options import ServerOptions
 from keras_transformer.serving.protocol import (
     DEFAULT,
@@ -16,15 +16,12 @@ from keras_transformer.serving.protocol import (
     answer_too_long,
 )
 
-PER_BATCH = ("temperature", "top_k", "top_p")
-"""Inputs that are the same for all sentences of a batch."""
-
 # `tf.errors.InvalidArgumentError.error_code`.
 _INVALID_ARGUMENT = 3
 _BYTES_OF_A_NUMBER = 5  # minimum in JSON: `"0.0, "`
 _TEXT, _NUMBER = Tensor("string"), Tensor("float32")
 _BEST = {"translation": _TEXT, "score": _NUMBER}
-_SAMPLING = {"temperature": _NUMBER, "top_k": Tensor("int32"), "top_p": _NUMBER}
+_SAMPLING = {name: Tensor(filter.dtype) for name, filter in FILTERS.items()}
 _PAIR = {"source": _TEXT, "target": _TEXT}
 _TOKENS = Tensor("string", (None,))
 _ALIGNED = {"source_tokens": _TOKENS, "target_tokens": _TOKENS}
@@ -127,7 +124,7 @@ class Model:
     ) -> list[dict[str, Any]]:
         """Runs a batch of a signature; returns the outputs of each sentence by name.
 
-        Numbers are rounded to float32. The values of `PER_BATCH` come from the first row.
+        Numbers are rounded to float32. The values of `FILTERS` come from the first row.
 
         Args:
             name: Name of the signature.
@@ -229,21 +226,12 @@ def _options_of(name, rows, signature, options):
     elif name == "align":
         options["alignment"] = True
     elif name == "sample":
-        values = {option: row[option] for row in rows[:1] for option in PER_BATCH}
-        options |= {"sampling": True, **_nearest_sampling(**values)}
+        options["sampling"] = True
+        for row in rows[:1]:
+            options |= {name: filter.nearest(row[name]) for name, filter in FILTERS.items()}
         if "seed" in signature.inputs:
             options["seed"] = [row["seed"] for row in rows]
     return options
-
-
-def _nearest_sampling(temperature=1.0, top_k=0, top_p=1.0):
-    """Returns the nearest options that sampling allows, as a SavedModel's signature does."""
-    # A comparison with NaN is false: the temperature becomes 1e-6, top-p 1.
-    return {
-        "temperature": min(temperature, FLOAT32 / 2) if temperature > 1e-6 else 1e-6,
-        "top_k": max(top_k, 0),
-        "top_p": max(top_p, 1e-9) if top_p < 1.0 else 1.0,
-    }
 
 
 def _row(translation, outputs):

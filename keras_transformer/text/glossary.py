@@ -151,11 +151,6 @@ def _plain(text: str) -> str:
     return text.replace("<term_", "term_")
 
 
-def without_annotations(text: str) -> str:
-    """Removes the annotations of `annotate` from a text."""
-    return _ANNOTATION.sub("", text)
-
-
 def origins(text: str) -> np.ndarray:
     """Maps the characters of an annotated text to positions in the plain text, without spaces.
 

@@ -14,6 +14,7 @@ from keras_transformer.data.translation_memory import InlineTags, TranslationMem
 from keras_transformer.decoding.options import BleuTokenizer, without_excluded
 from keras_transformer.engine.run_folder import (
     DecodingSection,
+    OriginSection,
     RunFiles,
     parse_yaml,
     read_sections,
@@ -410,6 +411,7 @@ class Recipe:
             configuration except vocabulary sizes; and for a Transformer a `preset`.
         training: Options of batches and of the optimizer.
         decoding: Search defaults.
+        origin: Where the model of an import comes from, or of the run that training starts from.
     """
 
     data: DataSection = DataSection()
@@ -417,13 +419,15 @@ class Recipe:
     model: dict = pydantic.Field(default_factory=dict)
     training: TrainingSection = TrainingSection()
     decoding: DecodingSection = DecodingSection()
+    origin: OriginSection = OriginSection()
 
     @classmethod
     def from_dict(cls, values: dict, where: str = "recipe") -> "Recipe":
         """Makes a recipe; checks names, types, ranges, and contradictions between sections.
 
         Args:
-            values: Dict of sections; None for a section means its defaults.
+            values: Dict of sections; None for a section means its defaults. Without `text`, a
+                recipe with `training.start_from` gets `text`, `model` and `decoding` of that run.
             where: Beginning of error messages.
 
         Raises:
@@ -431,6 +435,8 @@ class Recipe:
         """
         if isinstance(values, dict):
             values = {key: {} if value is None else value for key, value in values.items()}
+            # Training reports a run that is missing.
+            values = _with_origin(values, where, must_exist=False)
             check_removed_options(values, where)
             values = without_removed_options(values)
         recipe = parse_options(cls, values, f"{where}: ")
@@ -461,19 +467,7 @@ class Recipe:
         """
         values = read_sections(path)
         removed_keys = [_override(values, override) for override in overrides]
-        sections = {name: section_of(values, name, path) for name in ("model", "decoding")}
-        origin = section_of(values, "training", path).get("start_from")
-        if isinstance(origin, str) and "text" not in values:
-            # Both must equal those of the run that training starts from, except dropout.
-            origin = expanded_path(origin)
-            run = RunFiles(resumed or origin)
-            if not run.recipe_file.is_file():  # A run that was stopped early has no recipe.
-                run = RunFiles(origin)
-            earlier = run.sections()
-            values["text"] = section_of(earlier, "text", run.recipe_file)
-            for name, section in sections.items():
-                defaults = without_excluded(section_of(earlier, name, run.recipe_file), section)
-                values[name] = {**defaults, **section}
+        values = _with_origin(values, path, resumed)
         for parts in filter(None, removed_keys):
             _remove_null(values, parts)
         return cls.from_dict(values, where=str(path))
@@ -637,6 +631,30 @@ def model_keys(kind: str) -> tuple[str, ...]:
         name for name in names if "vocabulary_size" not in name and name != "turn_id"
     )
     return (*names_of_kind, *names_of_options)
+
+
+def _with_origin(values, where, resumed=None, must_exist=True):
+    """Returns sections with those of the run in `training.start_from`, if `text` is missing.
+
+    They must equal those of the run, except dropout.
+    """
+    origin = section_of(values, "training", where).get("start_from")
+    sections = {name: section_of(values, name, where) for name in ("model", "decoding")}
+    if not isinstance(origin, str) or "text" in values:
+        return values
+    origin = expanded_path(origin)
+    run = RunFiles(resumed or origin)
+    if not run.recipe_file.is_file():  # A run that was stopped early has no recipe.
+        run = RunFiles(origin)
+    if not must_exist and not run.recipe_file.is_file():
+        return values
+    earlier = run.sections()
+    for name, section in sections.items():
+        defaults = without_excluded(section_of(earlier, name, run.recipe_file), section)
+        sections[name] = {**defaults, **section}
+    for name in ("text", "origin"):
+        sections[name] = section_of(earlier, name, run.recipe_file)
+    return {**values, **sections}
 
 
 def _override(values, override):

@@ -98,14 +98,12 @@ def test_the_heads_that_are_left_are_seen_and_measured(model):
 TURNS = dict(num_encoder_layers=2, num_decoder_layers=1, turn_layers=1, turn_id=5)
 
 
-@pytest.mark.parametrize(
-    ("model_class", "fields", "names", "left"),
-    [
-        (LanguageModel, dict(num_decoder_layers=2), ["decoder.1.0"], [(), (2, 1), ()]),
-        (Classifier, dict(num_encoder_layers=2), ["encoder.0.1"], [(1, 2), (), ()]),
-        (Transformer, TURNS, ["encoder.1.0", "cross.0.1"], [(2, 1), (2,), (1,)]),
-    ],
-)
+OTHER_KINDS = [(LanguageModel, dict(num_decoder_layers=2), ["decoder.1.0"], [(), (2, 1), ()])]
+OTHER_KINDS += [(Classifier, dict(num_encoder_layers=2), ["encoder.0.1"], [(1, 2), (), ()])]
+OTHER_KINDS += [(Transformer, TURNS, ["encoder.1.0", "cross.0.1"], [(2, 1), (2,), (1,)])]
+
+
+@pytest.mark.parametrize(("model_class", "fields", "names", "left"), OTHER_KINDS)
 def test_other_kinds_of_models_are_pruned(randomize, model_class, fields, names, left):
     sizes = dict(model_dim=8, num_heads=2, intermediate_dim=8)
     model = randomize(model_class(model_class.config_class(29, **sizes, **fields)))

@@ -10,7 +10,7 @@ from small_corpus import PAIRS, recipe_values
 
 from keras_transformer import Tokenizer, Transformer, TransformerConfig
 from keras_transformer.analysis import plots, positions
-from keras_transformer.analysis.attention import WordAlignment
+from keras_transformer.analysis.attention import Attention, WordAlignment
 from keras_transformer.analysis.heads import Head
 from keras_transformer.analysis.report import (
     Inspection,
@@ -128,7 +128,12 @@ def test_each_picture_draws_the_arrays_that_it_was_given(rng):
     weights = rng.uniform(size=(2, 3, 5, 7))
     figure = plots.plot_attention(weights, ["$a_$"] * 5, ["b"] * 7, "t")
     np.testing.assert_array_equal(images(figure), weights.reshape(6, 5, 7))
-    aligned = plots.plot_alignment(WordAlignment(np.eye(3)[::-1], ["a", "b", "c"], ["x", "y", "z"]))
+    square = plots.plot_pair(Attention(*[weights[..., :5]] * 3), "abcde", "vwxyz")
+    titles = {kind: figure.get_suptitle() for kind, figure in square.items()}
+    assert titles == {"encoder": "encoder", "decoder": "decoder", "cross": "decoder to source"}
+    aligned = plots.plot_alignment(WordAlignment(np.eye(3, 5)[[2, 1, 0]], [*"abcde"], [*"xyz"]))
+    width, height = aligned.get_size_inches()
+    assert width > height  # of five source words and three target words
     dots = [(*line.get_xdata(), *line.get_ydata()) for line in aligned.axes[0].lines]
     assert sorted(dots) == [(0, 2), (1, 1), (2, 0)]
     encoding = positions.sinusoids(24, 8)
@@ -166,6 +171,8 @@ def test_heads_are_measured_on_the_runs_samples_without_its_corpus(engine, tmp_p
     monkeypatch.setattr("keras_transformer.analysis.report.write_report", write_report)
     inspect_run(folder.path, "A dog.", tmp_path / "report")
     folder.write_sample_pairs(PAIRS[:5])
-    inspect_run(folder.path, "A dog.", tmp_path / "other")
+    folder.write_sections({**recipe.to_dict(), "origin": {"name": "a/b", "licence": "mit"}})
+    report = inspect_run(folder.path, "A dog.", tmp_path / "other")
+    assert report["origin"] == "a/b, licence mit"
     assert reports[0] == (recipe.data.max_length, None)
     assert list(zip(*reports[1][1], strict=True)) == PAIRS[:5]

@@ -45,11 +45,8 @@ def test_good_pairs_that_are_removed_are_counted_by_their_rule(tmp_path, monkeyp
     monkeypatch.setattr(clean, "damage", damage)
     near = (PAIRS[3][0].upper(), PAIRS[3][1])
     corpus = zip(*[*PAIRS[:10], near, PAIRS[31], UNFAIR], strict=True)
-    for name, lines in zip(
-        ("en", "de", "test.en", "test.de", "es"),
-        (*corpus, *zip(*PAIRS[30:], strict=True), [*SPANISH, "No."]),
-        strict=True,
-    ):
+    contents = *corpus, *zip(*PAIRS[30:], strict=True), [*SPANISH, "No."]
+    for name, lines in zip(("en", "de", "test.en", "test.de", "es"), contents, strict=True):
         (tmp_path / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     files = {name: str(tmp_path / name) for name in ("en", "de", "test.en", "test.de", "es")}
     command = ["--source", files["en"], "--target", files["de"], "--other", files["es"]]

@@ -7,11 +7,10 @@ from benchmarks import complexity
 
 def test_the_crossover_is_where_the_two_lines_meet():
     """Of times n² and 100 · n: at 100."""
-    rows = [
-        {"layer": kind, "width": 8, "length": n, "milliseconds": time}
-        for n in (16, 64, 256, 1024)
-        for kind, time in (("self-attention", n * n), ("recurrent", 100 * n))
-    ]
+    times = [("self-attention", n, n * n) for n in (16, 64, 256, 1024)]
+    times += [("recurrent", n, 100 * n) for n in (16, 64, 256, 1024)]
+    names = "layer", "length", "milliseconds"
+    rows = [{"width": 8, **dict(zip(names, row, strict=True))} for row in times]
     assert complexity.crossover(rows, 8) == 100
     always = [row for row in rows if row["length"] > 100]
     never = [row for row in rows if row["length"] < 100]

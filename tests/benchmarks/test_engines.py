@@ -11,15 +11,13 @@ from keras_transformer.ids import BOS_ID, EOS_ID
 pytestmark = pytest.mark.tensorflow
 
 
-@pytest.mark.parametrize(
-    ("names", "of_text", "expected"),
-    [
-        (["ctranslate"], False, "Received: 'ctranslate'. Did you mean `ctranslate2`?"),
-        (["keras_hub"], True, "`engines` must be of ours, ctranslate2, ctranslate2_int8,"),
-        (["ours", "ours"], False, "with no name twice"),
-        (["ours", "ctranslate2"], False, r"(package ctranslate2): pip install"),
-    ],
-)
+WRONG_LISTS = [(["ctranslate"], False, "Received: 'ctranslate'. Did you mean `ctranslate2`?")]
+WRONG_LISTS += [(["keras_hub"], True, "`engines` must be of ours, ctranslate2, ctranslate2_int8,")]
+WRONG_LISTS += [(["ours", "ours"], False, "with no name twice")]
+WRONG_LISTS += [(["ours", "ctranslate2"], False, r"(package ctranslate2): pip install")]
+
+
+@pytest.mark.parametrize(("names", "of_text", "expected"), WRONG_LISTS)
 def test_a_wrong_list_of_engines_is_a_users_mistake(monkeypatch, names, of_text, expected):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(InputError) as caught:

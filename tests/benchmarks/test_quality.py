@@ -151,15 +151,12 @@ def test_terms_of_a_glossary_are_constraints_or_annotations(by):
     assert list(row.values())[1:4] == [0.0, 1.0, 1.0]
 
 
-@pytest.mark.parametrize(
-    ("experiment", "names"),
-    [
-        ("noise", {"all", "noise"}),
-        ("glossary", {"all", "glossary"}),
-        ("synthesize", {"all", "half", "half-and-back"}),
-        ("clean", {"all", "damaged", "half", "cleaned"}),
-    ],
-)
+EXPERIMENTS = [("noise", {"all", "noise"}), ("glossary", {"all", "glossary"})]
+EXPERIMENTS += [("synthesize", {"all", "half", "half-and-back"})]
+EXPERIMENTS += [("clean", {"all", "damaged", "half", "cleaned"})]
+
+
+@pytest.mark.parametrize(("experiment", "names"), EXPERIMENTS)
 def test_each_experiment_gives_known_commands(experiment, names, tmp_path, monkeypatch, capsys):
     data, work = write_corpus(tmp_path / "data"), tmp_path / "work"
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe_values(data)))

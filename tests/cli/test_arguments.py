@@ -8,28 +8,15 @@ from keras_transformer.cli.arguments import add_decoding, option_values
 from keras_transformer.decoding import DecodingOptions
 from keras_transformer.options import options_of
 
-EVERY = {
-    "beam_size": (["6"], 6),
-    "length_penalty": (["0.9"], 0.9),
-    "early_stopping": ([], True),
-    "sampling": ([], True),
-    "temperature": (["0.8"], 0.8),
-    "top_k": (["40"], 40),
-    "top_p": (["0.95"], 0.95),
-    "seed": (["-11"], -11),
-    "min_length": (["2"], 2),
-    "max_length": (["70"], 70),
-    "min_length_ratio": (["0.5"], 0.5),
-    "max_length_ratio": (["none"], math.inf),
-    "banned_ids": (["5", "7"], [5, 7]),
-    "allow_unknown": ([], True),
-    "logit_bias": (["5=-2.5", "7=1"], {5: -2.5, 7: 1.0}),
-    "no_repeat_ngram_size": (["3"], 3),
-    "length_normalization": (["marian"], "marian"),
-    "word_penalty": (["0.25"], 0.25),
-    "batch_size": (["16"], 16),
-    "long_input": (["split"], "split"),
-}
+EVERY = {"beam_size": (["6"], 6), "length_penalty": (["0.9"], 0.9), "early_stopping": ([], True)}
+EVERY |= {"sampling": ([], True), "temperature": (["0.8"], 0.8), "top_k": (["40"], 40)}
+EVERY |= {"top_p": (["0.95"], 0.95), "seed": (["-11"], -11), "min_length": (["2"], 2)}
+EVERY |= {"max_length": (["70"], 70), "min_length_ratio": (["0.5"], 0.5)}
+EVERY |= {"max_length_ratio": (["none"], math.inf), "banned_ids": (["5", "7"], [5, 7])}
+EVERY |= {"allow_unknown": ([], True), "logit_bias": (["5=-2.5", "7=1"], {5: -2.5, 7: 1.0})}
+EVERY |= {"no_repeat_ngram_size": (["3"], 3), "length_normalization": (["marian"], "marian")}
+EVERY |= {"word_penalty": (["0.25"], 0.25), "batch_size": (["16"], 16)}
+EVERY |= {"long_input": (["split"], "split")}
 
 
 def parsed(*arguments):
@@ -50,26 +37,22 @@ def test_an_option_that_is_given_is_the_librarys(name):
     assert parsed("--" + name.replace("_", "-"), *texts) == {name: value}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "values"),
-    [
-        ([], {}),  # The library has the defaults.
-        (["--no-early-stopping"], {"early_stopping": False}),
-        (["--banned-ids", "5", "--banned-ids", "7"], {"banned_ids": [5, 7]}),
-    ],
-)
+SWITCHED = [([], {})]  # The library has the defaults.
+SWITCHED += [(["--no-early-stopping"], {"early_stopping": False})]
+SWITCHED += [(["--banned-ids", "5", "--banned-ids", "7"], {"banned_ids": [5, 7]})]
+
+
+@pytest.mark.parametrize(("arguments", "values"), SWITCHED)
 def test_an_option_may_be_left_out_switched_off_or_repeated(arguments, values):
     assert parsed(*arguments) == values
 
 
-@pytest.mark.parametrize(
-    ("texts", "message"),
-    [
-        (["--max-length-ratio", "two"], "expected a number or none, not 'two'"),
-        (["--logit-bias", "5:1"], "expected an id and a number, as in 5=-2.5, not '5:1'"),
-        (["--long-input", "cut"], "invalid choice"),
-    ],
-)
+UNREADABLE = [(["--max-length-ratio", "two"], "expected a number or none, not 'two'")]
+UNREADABLE += [(["--logit-bias", "5:1"], "expected an id and a number, as in 5=-2.5, not '5:1'")]
+UNREADABLE += [(["--long-input", "cut"], "invalid choice")]
+
+
+@pytest.mark.parametrize(("texts", "message"), UNREADABLE)
 def test_an_unreadable_value_is_an_error(texts, message, capsys):
     with pytest.raises(SystemExit) as caught:
         parsed(*texts)

@@ -20,8 +20,7 @@ def small(monkeypatch):
     monkeypatch.setattr(demo, "_HELD_OUT", 20)
     monkeypatch.setattr(demo, "date_corpus", lambda num_held_out: dates.date_corpus(400, 40))
     training = {**demo._RECIPE["training"], "epochs": 1, "max_shapes": 1, "jit_compile": False}
-    sizes = {"model_dim": 32, "intermediate_dim": 48}
-    model = {**demo._RECIPE["model"], **sizes, "num_encoder_layers": 1, "num_decoder_layers": 1}
+    model = {**demo._RECIPE["model"], "model_dim": 32, "intermediate_dim": 48}
     recipe = {"text": {"vocabulary_size": 260}, "model": model, "training": training}
     monkeypatch.setattr(demo, "_RECIPE", {**demo._RECIPE, **recipe})
 

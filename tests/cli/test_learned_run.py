@@ -9,7 +9,7 @@ import re
 import sys
 
 import pytest
-from small_corpus import PAIRS, recipe_values, write_corpus, write_recipe
+from small_corpus import PAIRS, recipe_values, repeat_pairs, write_corpus, write_recipe
 
 from keras_transformer import Translator
 from keras_transformer.cli.main import run
@@ -30,14 +30,9 @@ def learned(tmp_path_factory):
     """A run that learned the pairs by heart, through the command line, and what that wrote."""
     base = tmp_path_factory.mktemp("learned")
     corpus = write_corpus(base / "corpus")
-    for side in ("en", "de"):
-        # Eighty times over: most of an epoch's cost is not its steps.
-        text = (corpus / f"train.{side}").read_text(encoding="utf-8")
-        (corpus / f"many.{side}").write_text(text * 80, encoding="utf-8")
     options = {"epochs": 3, "learning_rate_scale": 0.3, "label_smoothing": 0.0}
     values = recipe_values(corpus, **options)
-    values["data"]["train"] = {"source": "many.en", "target": "many.de"}
-    values["data"]["drop_duplicates"] = False
+    repeat_pairs(corpus, values, 80)
     # So sure a model ends two hypotheses of hardly any probability before the one that it knows.
     values["decoding"] = {**values.get("decoding", {}), "early_stopping": False}
     recipe = write_recipe(base / "recipe.yaml", values)

@@ -100,7 +100,7 @@ def test_a_terminal_that_does_not_block_is_asked_again():
         (b"A\n\xff\nC\n", ["A"], "prefixes, line 2: expected UTF-8"),
     ],
 )
-def test_a_prefix_file_of_another_length_is_reported_after_the_lines_that_have_one(
+def test_a_prefix_file_of_another_length_is_reported_in_its_place(
     tmp_path, content, prefixes, message
 ):
     path = tmp_path / "prefixes"

@@ -165,10 +165,8 @@ def test_warnings_are_logged_with_their_lines_each_time(capsys):
     for lines in (numbered(3, 4), numbered(5)):
         assert list(results_of(function, lines, "stdin")) == [(lines, lines)]
     shown = capsys.readouterr().err.splitlines()
-    assert shown == [
-        "keras-transformer: stdin, lines 3 to 4: two lines",
-        "keras-transformer: stdin, line 5: two lines",
-    ]
+    places = ("lines 3 to 4", "line 5")
+    assert shown == [f"keras-transformer: stdin, {place}: two lines" for place in places]
 
 
 def test_a_line_is_written_token_by_token(recorder, lines):

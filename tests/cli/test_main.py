@@ -55,10 +55,8 @@ def workplace(prepared, tmp_path, monkeypatch):
 
 
 def everything(folder):
-    return {
-        path.relative_to(folder): path.read_bytes() if path.is_file() else None
-        for path in folder.rglob("*")
-    }
+    paths = {path.relative_to(folder): path for path in folder.rglob("*")}
+    return {name: path.read_bytes() if path.is_file() else None for name, path in paths.items()}
 
 
 EXPORT = "export --format saved_model --output new --model"
@@ -89,7 +87,12 @@ BAD_INPUTS = {
         "evaluate --model run --source corpus/train.en --reference no.de",
         "no.de",
     ),
-    "no model to import": ("import no --output new", "no: no such model folder."),
+    "no model to import": ("import no --output new", "no: no such folder or archive"),
+    "no model to list": ("import corpus --list", "Only firefox: and argos: have a list."),
+    "a model to import first": (
+        "inspect --model A/opus-mt --source a --output new",
+        "must become a run first: keras-transformer import A/opus-mt --output runs/opus-mt",
+    ),
     "an export of no run": (f"{EXPORT} corpus", "not a run folder"),
 }
 

@@ -56,29 +56,24 @@ def test_prefixes_come_from_their_file(call, tmp_path):
     assert err == "keras-transformer: nowhere: cannot be read: No such file or directory.\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--alignment"], "--alignment is written only as JSON: add --json."),
-        (["--stream", "--json"], "--json is not allowed with --stream."),
-        (["--stream", "--n-best", "2"], "--n-best is not allowed with --stream."),
-        (["--stream", "--progress"], "--progress is not allowed with --stream."),
-        (["--stream", "--batch-size", "8"], "--batch-size is not allowed with --stream."),
-    ],
-)
+CONFLICTS = [(["--alignment"], "--alignment is written only as JSON: add --json.")]
+CONFLICTS += [(["--stream", "--json"], "--json is not allowed with --stream.")]
+CONFLICTS += [(["--stream", "--n-best", "2"], "--n-best is not allowed with --stream.")]
+CONFLICTS += [(["--stream", "--progress"], "--progress is not allowed with --stream.")]
+CONFLICTS += [(["--stream", "--batch-size", "8"], "--batch-size is not allowed with --stream.")]
+
+
+@pytest.mark.parametrize(("arguments", "message"), CONFLICTS)
 def test_options_that_do_not_go_together(call, arguments, message):
     code, out, err, asked = call("translate", *arguments)
     assert (code, out, err, asked) == (2, "", f"keras-transformer: {message}\n", [])
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "expected"),
-    [
-        ("turns", Turns("</s>"), "truncate"),
-        ("labels", ["a"], "truncate"),
-        ("reads_sources", False, "refuse"),
-    ],
-)
+LONG_LINES = [("turns", Turns("</s>"), "truncate"), ("labels", ["a"], "truncate")]
+LONG_LINES += [("reads_sources", False, "refuse")]
+
+
+@pytest.mark.parametrize(("field", "value", "expected"), LONG_LINES)
 def test_a_long_line_is_split_where_a_text_can_be(call, recorder, field, value, expected):
     assert call("translate")[3][-1]["long_input"] == "split"
     setattr(recorder, field, value)

@@ -81,10 +81,8 @@ def test_the_picture_has_the_length_ratios_of_kept_and_of_dropped_pairs(tmp_path
     numbers = [("Two dogs play in 1999.", "Zwei Hunde spielen 1998.")] * 2
     clean_corpora([write_pairs(tmp_path, "some", [*PAIRS[:5], *numbers])], tmp_path / "out")
     axes = figures[0].axes[0]
-    assert [label.get_text() for label in axes.get_legend().get_texts()] == [
-        "kept: 5",
-        "dropped: 2",
-    ]
+    labels = [label.get_text() for label in axes.get_legend().get_texts()]
+    assert labels == ["kept: 5", "dropped: 2"]
     for stairs, pairs in zip(axes.patches, (PAIRS[:5], numbers), strict=True):
         values, edges, _ = stairs.get_data()
         ratios = [math.log2((len(target) + 1) / (len(source) + 1)) for source, target in pairs]
@@ -95,10 +93,8 @@ def test_the_picture_has_the_length_ratios_of_kept_and_of_dropped_pairs(tmp_path
 def test_duplicates_are_those_that_comparing_all_pairs_finds(tmp_path, monkeypatch, duplicates):
     rng = random.Random(7)
     words = ["to", "To", "t o", "be,", "be", "or", "5", "not"]
-    pairs = [
-        tuple(" ".join(rng.choices(words, k=rng.randint(1, 2))) + end for end in ("a", "b"))
-        for _ in range(700)
-    ]
+    text = lambda end: " ".join(rng.choices(words, k=rng.randint(1, 2))) + end  # noqa: E731
+    pairs = [(text("a"), text("b")) for _ in range(700)]
     # Chunks and parts of the hashes that cut the corpus in many places.
     monkeypatch.setattr(clean, "_PAIRS_AT_ONCE", 37)
     monkeypatch.setattr(clean, "_HASHES_AT_ONCE", 101)
@@ -194,16 +190,14 @@ SCORED = ["e\tf\t0.5", "g\th\t0.93"]
 AHEAD, BACK = ["a\tb\t4", "g\th\t1", "e\tf\t1"], ["b\ta\t2", "h\tg\t1.3333", "f\te\t1"]
 
 
-@pytest.mark.parametrize(
-    ("page", "mark", "files", "result"),
-    [
-        ("clean", "zcat", {"scored.tsv.gz": ["a b\tc d\t0.4", *SCORED]}, "bicleaner.tsv"),
-        ("clean", "paste opus", {"opus.en": "aeg", "opus.de": "cfh"}, "opusfilter.tsv"),
-        # Dual cross-entropies of 5, 1.5 and 1.
-        ("clean", "paste ahead", {"ahead.tsv": AHEAD, "back.tsv": BACK}, "best.tsv"),
-        ("synthesize", "paste", {"synthetic/mono.de.tsv": ["a\tc", *BEST]}, "best.tsv"),
-    ],
-)
+PROGRAMS = [("clean", "zcat", {"scored.tsv.gz": ["a b\tc d\t0.4", *SCORED]}, "bicleaner.tsv")]
+PROGRAMS += [("clean", "paste opus", {"opus.en": "aeg", "opus.de": "cfh"}, "opusfilter.tsv")]
+# Dual cross-entropies of 5, 1.5 and 1.
+PROGRAMS += [("clean", "paste ahead", {"ahead.tsv": AHEAD, "back.tsv": BACK}, "best.tsv")]
+PROGRAMS += [("synthesize", "paste", {"synthetic/mono.de.tsv": ["a\tc", *BEST]}, "best.tsv")]
+
+
+@pytest.mark.parametrize(("page", "mark", "files", "result"), PROGRAMS)
 def test_a_pages_program_reads_the_scores_of_others(tmp_path, page, mark, files, result):
     blocks = re.findall(r"```bash\n(.*?)```", (HOWTO / f"{page}.md").read_text(), re.DOTALL)
     (block,) = [code for code in blocks if code.startswith(mark)]

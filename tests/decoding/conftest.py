@@ -21,15 +21,9 @@ def compiled_search(varied):
             model = varied(variant)
 
             def run(source_ids):
-                return search(
-                    model,
-                    source_ids,
-                    beam_size,
-                    exponent,
-                    n_best or beam_size,
-                    oracles.MAX_LENGTH,
-                    allow_unknown=True,  # Id 3 is a word like the others here.
-                )
+                limits = n_best or beam_size, oracles.MAX_LENGTH
+                # Id 3 is a word like the others here.
+                return search(model, source_ids, beam_size, exponent, *limits, allow_unknown=True)
 
             # TensorFlow never frees a program of XLA: two variants are compiled, the others not.
             with_xla = variant in ("pre_norm", "untied")

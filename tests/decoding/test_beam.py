@@ -24,14 +24,9 @@ def run(model, limits, beam, capacity=CAPACITY, bias=None, **rules):
 
 
 def test_two_beams_find_what_one_passes_by():
-    model = HistoryModel.of_probabilities(
-        {
-            (): {3: 0.5, 4: 0.4, EOS: 0.1},
-            (3,): {EOS: 0.4, 4: 0.3, 3: 0.3},
-            (4,): {EOS: 0.9, 3: 0.1},
-        },
-        vocabulary=5,
-    )
+    first, after_3 = {3: 0.5, 4: 0.4, EOS: 0.1}, {EOS: 0.4, 4: 0.3, 3: 0.3}
+    probabilities = {(): first, (3,): after_3, (4,): {EOS: 0.9, 3: 0.1}}
+    model = HistoryModel.of_probabilities(probabilities, vocabulary=5)
     ranking = GNMTRanking(1.0)
     hypotheses = run(model, [3], Beam(2, ranking, 2, early_stopping=False), capacity=3)
     np.testing.assert_array_equal(hypotheses.ids, [[[4, EOS, 0], [3, EOS, 0]]])
@@ -91,9 +86,7 @@ def test_a_score_above_zero_is_best_while_it_is_short():
 
 
 @pytest.mark.parametrize(("vocabulary", "early_stopping"), [(512, True), (257, False)])
-def test_a_long_vocabulary_that_is_read_in_columns_or_blocks_gives_the_same(
-    rng, vocabulary, early_stopping
-):
+def test_a_vocabulary_read_in_columns_or_blocks_gives_the_same(rng, vocabulary, early_stopping):
     # 512 ids are eight pieces of 64: see `log_sums_and_maxima`. 257 is prime: three blocks of 128,
     # the last one padded: see `largest_of_rows`.
     model = HistoryModel.random(rng, 3, vocabulary, histories=101, scale=3.0, end=4.0)

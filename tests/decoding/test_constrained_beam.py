@@ -14,13 +14,12 @@ SENTENCES, PHRASES, LENGTH = 5, 3, 3
 
 def random_phrases(rng, vocabulary):
     """None to three phrases of few words for each sentence: they repeat, overlap and nest."""
-    return tuple(
-        tuple(
-            tuple(rng.integers(EOS + 1, vocabulary, size=rng.integers(1, LENGTH + 1)).tolist())
-            for _ in range(rng.integers(0, PHRASES + 1))
-        )
-        for _ in range(SENTENCES)
-    )
+
+    def phrases():
+        sizes = rng.integers(1, LENGTH + 1, size=rng.integers(0, PHRASES + 1))
+        return tuple(tuple(rng.integers(EOS + 1, vocabulary, size=n).tolist()) for n in sizes)
+
+    return tuple(phrases() for _ in range(SENTENCES))
 
 
 def program(graph, beam_size, vocabulary, capacity, n_best=3, **rules):

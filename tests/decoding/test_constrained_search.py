@@ -4,13 +4,7 @@ import functools
 
 import numpy as np
 import pytest
-from decoding_oracles import (
-    HistoryModel,
-    as_lists,
-    check_hypotheses,
-    many_seeds,
-    search_program,
-)
+from decoding_oracles import HistoryModel, as_lists, check_hypotheses, many_seeds, search_program
 from naive_search import EOS, PAD, Rules, exhaustive_search, naive_beam, naive_greedy
 
 from keras_transformer.decoding import Beam, GNMTRanking, Greedy, Sampling

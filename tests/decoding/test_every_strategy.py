@@ -1,15 +1,8 @@
 """Sampling and a beam with every constraint on a real Transformer; see test_search.py."""
 
+import decoding_oracles as oracles
 import numpy as np
 import pytest
-from decoding_oracles import (
-    VOCABULARY,
-    FullPass,
-    as_lists,
-    check_equal,
-    check_tokens,
-    varied_sources,
-)
 from naive_search import EOS, Rules, penalty
 
 from keras_transformer.decoding import DecodingOptions
@@ -31,7 +24,7 @@ PREFIXES = [(), (7, 9), (4,), (), (11, 4, 13), (), (), (8, 8, 8), (), (), (6,), 
 
 
 def bias():
-    values = np.linspace(-0.4, 0.6, VOCABULARY)
+    values = np.linspace(-0.4, 0.6, oracles.VOCABULARY)
     values[EOS] = 1.0
     values[list(BANNED)] = -np.inf
     return values
@@ -52,21 +45,19 @@ def strategy(request, varied):
         arguments = search_arguments(options, source_ids, LONGEST, seeds, prefixes, values)
         return Search(model, options, arguments).run(LONGEST)
 
-    return request.param, run, run(*inputs_of(varied_sources()))
+    return request.param, run, run(*inputs_of(oracles.varied_sources()))
 
 
 def test_scores_are_those_of_full_passes(varied, strategy):
     name, _, result = strategy
-    source, model = varied_sources(), varied("pre_norm")
-    check_tokens(result, FullPass(model, source, LONGEST))
+    source, model = oracles.varied_sources(), varied("pre_norm")
+    oracles.check_tokens(result, oracles.FullPass(model, source, LONGEST))
     rules = Rules(prefixes=PREFIXES, bias=tuple(bias()))
-    best = [hypotheses[0] for hypotheses in as_lists(result)]
+    best = [hypotheses[0] for hypotheses in oracles.as_lists(result)]
     # A logit bias is in the score of what ranks by it.
     forced, by_token = list(map(len, PREFIXES)), np.asarray(result.token_log_probabilities)[:, 0]
-    ranked = [
-        by_token[row, forced[row] :].sum() + (rules.bonus(row, ids) if name == "beam" else 0)
-        for row, (ids, *_) in enumerate(best)
-    ]
+    bonuses = [rules.bonus(row, ids) * (name == "beam") for row, (ids, *_) in enumerate(best)]
+    ranked = [by_token[row, forced[row] :].sum() + bonus for row, bonus in enumerate(bonuses)]
     expected = [
         total / penalty(len(ids) - count, 1.0)
         for total, count, (ids, *_) in zip(ranked, forced, best, strict=True)
@@ -76,17 +67,12 @@ def test_scores_are_those_of_full_passes(varied, strategy):
 
 def test_batch_mates_and_padding_change_nothing(strategy):
     _, run, result = strategy
-    source, prefixes, seeds = inputs_of(varied_sources())
-    together = as_lists(result)
+    source, prefixes, seeds = inputs_of(oracles.varied_sources())
+    together = oracles.as_lists(result)
     order = np.random.default_rng(3).permutation(len(source))
-    mixed = as_lists(
-        run(
-            np.pad(source[order], ((0, 2), (0, 12))),
-            np.pad(prefixes[order], ((0, 2), (0, 3))),
-            np.pad(seeds[order], (0, 2)),
-        )
-    )
-    check_equal(mixed[:-2], [together[row] for row in order], 1e-5)
+    wider = [np.pad(x[order], ((0, 2), (0, more))) for x, more in ((source, 12), (prefixes, 3))]
+    mixed = oracles.as_lists(run(*wider, np.pad(seeds[order], (0, 2))))
+    oracles.check_equal(mixed[:-2], [together[row] for row in order], 1e-5)
     assert {h.ids for ranked in mixed[-2:] for h in ranked} == {()}
     alone = run(source[4:5, :5], prefixes[4:5], seeds[4:5])
-    check_equal(alone, together[4:5], 1e-5)
+    oracles.check_equal(alone, together[4:5], 1e-5)

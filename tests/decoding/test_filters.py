@@ -109,4 +109,4 @@ def test_a_token_that_is_not_allowed_is_never_drawn(monkeypatch, temperature):
     monkeypatch.setattr(sampling, "uniform", lambda *_: ops.convert_to_tensor(numbers))
     logits = np.array([[[NEG_INF, -50.0, NEG_INF, -np.inf]]], "float32")
     seeds = np.zeros(1, "int32")
-    assert int(sample(logits, seeds, 0, temperature)[0, 0]) == 1
+    assert int(sample(logits, seeds, 0, temperature=temperature)[0, 0]) == 1

@@ -6,14 +6,7 @@ from decoding_oracles import HistoryModel, check_equal
 from keras import ops
 from naive_search import Rules, marian_beam
 
-from keras_transformer.decoding import (
-    Beam,
-    Constraints,
-    DecodingOptions,
-    LengthRanking,
-    MarianRanking,
-    decode,
-)
+from keras_transformer import decoding
 from keras_transformer.errors import InputError
 
 pytestmark = pytest.mark.tensorflow
@@ -23,8 +16,10 @@ SENTENCES, VOCABULARY, CAPACITY = 41, 7, 11
 
 def run(model, beam, limits, prefixes=None):
     limits = ops.convert_to_tensor(limits, "int32")
-    constraints = Constraints(limits, prefixes=prefixes)
-    return decode(model.step, model.start(beam.beams), beam, constraints, CAPACITY, model.reorder)
+    constraints = decoding.Constraints(limits, prefixes=prefixes)
+    return decoding.decode(
+        model.step, model.start(beam.beams), beam, constraints, CAPACITY, model.reorder
+    )
 
 
 # With fewer results than beams a sentence stops while others could still end: that must be right.
@@ -34,15 +29,13 @@ def run(model, beam, limits, prefixes=None):
     [(0.0, 0.0), (0.6, 0.0), (1.0, 0.3), (0.5, 0.7), (0.5, 2.0), (1.4, 0.2)],
 )
 @pytest.mark.parametrize("longest_prefix", [0, 3])
-def test_a_beam_shrinks_with_each_hypothesis_that_ends(
-    rng, beam_size, n_best, exponent, word_penalty, longest_prefix
-):
+def test_a_beam_shrinks_as_it_ends(rng, beam_size, n_best, exponent, word_penalty, longest_prefix):
     model = HistoryModel.random(rng, SENTENCES, VOCABULARY, end=0.5)
     limits = rng.integers(1, CAPACITY, SENTENCES)
     lengths = np.minimum(rng.integers(0, longest_prefix + 1, SENTENCES), limits - 1)
     rules = Rules(prefixes=[tuple(rng.integers(3, VOCABULARY, n).tolist()) for n in lengths])
     prefixes = rules.arrays(limits, VOCABULARY, longest_prefix)[2] if longest_prefix else None
-    beam = Beam(beam_size, MarianRanking(exponent, word_penalty), n_best, False)
+    beam = decoding.Beam(beam_size, decoding.MarianRanking(exponent, word_penalty), n_best, False)
     result = run(model, beam, limits, prefixes)
     expected = [
         marian_beam(model, row, limit, beam_size, exponent, word_penalty, rules)[:n_best]
@@ -58,7 +51,7 @@ def test_a_beam_shrinks_with_each_hypothesis_that_ends(
 
 def test_a_full_beam_ranks_by_the_length_alone(rng):
     model = HistoryModel.random(rng, SENTENCES, VOCABULARY, end=0.5)
-    result = run(model, Beam(3, LengthRanking(0.8), 3, False), [9] * SENTENCES)
+    result = run(model, decoding.Beam(3, decoding.LengthRanking(0.8), 3, False), [9] * SENTENCES)
     lengths = np.count_nonzero(np.asarray(result.ids), axis=2)
     expected = np.asarray(result.log_probabilities) / lengths**0.8
     np.testing.assert_allclose(result.scores, expected, rtol=1e-5)
@@ -67,4 +60,4 @@ def test_a_full_beam_ranks_by_the_length_alone(rng):
 
 def test_a_word_penalty_needs_marians_rule():
     with pytest.raises(InputError, match="`word_penalty` needs `length_normalization: marian`"):
-        DecodingOptions(word_penalty=0.3)
+        decoding.DecodingOptions(word_penalty=0.3)

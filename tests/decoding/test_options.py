@@ -17,28 +17,15 @@ from keras_transformer.errors import InputError
 FIELDS = [field.name for field in dataclasses.fields(DecodingOptions)]
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"beam_size": 2.0},
-        {"n_best": True},
-        {"top_k": -1},
-        {"min_length": -1},
-        {"max_length": 0},
-        {"no_repeat_ngram_size": 1.5},
-        {"length_penalty": math.nan},
-        {"length_penalty": math.inf},
-        {"length_penalty": "1"},
-        {"temperature": -1.0},
-        {"top_p": 0.0},
-        {"top_p": 1.1},
-        {"min_length_ratio": -1},
-        {"max_length_ratio": math.nan},
-        {"beam_size": 2, "n_best": 3},
-        {"seed": 1.5},
-        {"seed": 2**31},
-    ],
-)
+OUT_OF_RANGE = [{"beam_size": 2.0}, {"n_best": True}, {"top_k": -1}, {"min_length": -1}]
+OUT_OF_RANGE += [{"max_length": 0}, {"no_repeat_ngram_size": 1.5}, {"length_penalty": math.nan}]
+OUT_OF_RANGE += [{"length_penalty": math.inf}, {"length_penalty": "1"}, {"temperature": -1.0}]
+OUT_OF_RANGE += [{"top_p": 0.0}, {"top_p": 1.1}, {"min_length_ratio": -1}]
+OUT_OF_RANGE += [{"max_length_ratio": math.nan}, {"beam_size": 2, "n_best": 3}, {"seed": 1.5}]
+OUT_OF_RANGE += [{"seed": 2**31}]
+
+
+@pytest.mark.parametrize("options", OUT_OF_RANGE)
 def test_a_value_out_of_range_is_an_error_that_names_it(options):
     name = list(options)[-1]
     value = options[name]
@@ -86,14 +73,9 @@ def test_a_name_that_no_option_has_is_an_error_that_suggests_one():
 
 
 def test_numpy_numbers_are_numbers():
-    options = DecodingOptions(
-        beam_size=np.int64(3),
-        length_penalty=np.float32(0.5),
-        banned_ids=np.array([5, 7]),
-        logit_bias={np.int32(3): np.float32(2)},
-        sampling=True,
-        seed=[np.uint8(1)],
-    )
+    numbers = {"beam_size": np.int64(3), "length_penalty": np.float32(0.5), "seed": [np.uint8(1)]}
+    ids = {"banned_ids": np.array([5, 7]), "logit_bias": {np.int32(3): np.float32(2)}}
+    options = DecodingOptions(**numbers, **ids, sampling=True)
     options.check_ids(11)
     assert (options.beam_size, options.banned_ids, options.seed) == (3, (5, 7), (1,))
     assert type(options.beam_size) is int and options.logit_bias == ((3, 2.0),)

@@ -51,11 +51,9 @@ def test_a_batch_of_one_is_traced_as_such_and_all_others_together():
 
 
 def test_a_keyword_argument_is_static_and_has_a_program_and_kept_tensors_of_its_own():
-    run = Compiled(
-        None,
-        lambda values, offset, factor: factor * values + offset,
-        outer_arguments=lambda factor: (ops.convert_to_tensor(10.0 * factor),),
-    )
+    outer = lambda factor: (ops.convert_to_tensor(10.0 * factor),)  # noqa: E731
+    line = lambda values, offset, factor: factor * values + offset  # noqa: E731
+    run = Compiled(None, line, outer_arguments=outer)
     for factor in (2, 3, 2):
         result = run(np.ones(3, "float32"), factor=factor)
         np.testing.assert_array_equal(result, np.full(3, 11.0 * factor))

@@ -4,12 +4,7 @@ import collections
 
 import numpy as np
 import pytest
-from decoding_oracles import (
-    HistoryModel,
-    as_lists,
-    check_tokens,
-    search_program,
-)
+from decoding_oracles import HistoryModel, as_lists, check_tokens, search_program
 from keras import ops
 from naive_search import ANYTHING, EOS, Rules, penalty, sequence_probabilities
 
@@ -146,11 +141,9 @@ def test_each_sentence_may_have_its_own_options():
     chance = np.random.default_rng(7)
     logits = chance.normal(size=(5, 3, 17)).astype("float32")
     seeds = chance.integers(0, 2**31, 5).astype("int32")
-    options = {
-        "temperature": np.array([1.0, 0.5, 2.0, 1.5, 1.0], "float32"),
-        "top_k": np.array([0, 3, 0, 5, 1], "int32"),
-        "top_p": np.array([1.0, 1.0, 0.5, 0.75, 1.0], "float32"),
-    }
+    numbers = {"temperature": [1.0, 0.5, 2.0, 1.5, 1.0], "top_p": [1.0, 1.0, 0.5, 0.75, 1.0]}
+    options = {name: np.array(values, "float32") for name, values in numbers.items()}
+    options["top_k"] = np.array([0, 3, 0, 5, 1], "int32")
     tensors = {name: ops.convert_to_tensor(values) for name, values in options.items()}
     position = ops.convert_to_tensor(2, "int32")
     together = np.asarray(Sampling(seeds, 3, **tensors).pick(logits, position))

@@ -158,27 +158,16 @@ result = search(model, source, max_length=max_length, seeds=seeds, **options)
 np.savez(f"{folder}/{keras.backend.backend()}_samples.npz", *map(np.asarray, result))
 """
     root = os.path.dirname(os.path.dirname(sys.modules["keras_transformer"].__file__))
-    environment = {
-        **os.environ,
-        "KERAS_BACKEND": OTHER_BACKEND,
-        "PYTHONPATH": root,
-        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",  # Compiling is nearly all of its time.
-    }
-    subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path), str(MAX_LENGTH)],
-        env=environment,
-        check=True,
-        timeout=300,
-    )
+    environment = {**os.environ, "KERAS_BACKEND": OTHER_BACKEND, "PYTHONPATH": root}
+    environment["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # Compiling is nearly all of its time.
+    command = [sys.executable, "-c", program, str(tmp_path), str(MAX_LENGTH)]
+    subprocess.run(command, env=environment, check=True, timeout=300)
     options = dict(sampling=True, n_best=3, temperature=0.9)
     seeds = np.arange(len(source), dtype="int32")
     samples = search(varied("pre_norm"), source, max_length=MAX_LENGTH, seeds=seeds, **options)
     assert len({h.ids for drawn in as_lists(samples) for h in drawn}) > 30
-    for name, result in [
-        ("1", compiled_search("pre_norm", 1)(source)),
-        ("3", compiled_search("pre_norm", 3)(source)),
-        ("samples", samples),
-    ]:
+    results = {beams: compiled_search("pre_norm", beams)(source) for beams in (1, 3)}
+    for name, result in {**results, "samples": samples}.items():
         with np.load(tmp_path / f"{OTHER_BACKEND}_{name}.npz") as theirs:
             expected = as_lists([theirs[field] for field in theirs.files])
         check_equal(result, expected, 1e-5)
@@ -242,11 +231,8 @@ def test_loops_of_growing_capacity_find_what_one_finds(varied, compiled_search, 
         return tf.function(counted, autograph=False)
 
     options = dict(n_best=3, max_length=MAX_LENGTH, allow_unknown=True)
-    program = tf.function(
-        lambda ids: search(model, ids, 3, wrap_body=share, **options),
-        input_signature=[tf.TensorSpec((None, None), tf.int32)],
-        autograph=False,
-    )
+    run = lambda ids: search(model, ids, 3, wrap_body=share, **options)  # noqa: E731
+    program = tf.function(run, [tf.TensorSpec((None, None), tf.int32)], autograph=False)
     check_equal(program(varied_sources()), as_lists(expected), 1e-5)
     assert len(traced) == 1
     assert np.max(np.count_nonzero(expected.ids, axis=-1)) > 12  # tokens, of the third loop

@@ -60,11 +60,9 @@ def test_other_flags_or_another_processor_have_a_folder_of_their_own(enable, mon
 def test_a_processor_is_told_from_any_list_of_processors(text, monkeypatch):
     monkeypatch.setattr("builtins.open", lambda path, *_, **__: io.StringIO(text))
     told = module._processor()
-    names_the_processor = "model : 85" in text
-    assert ("model : 85" in told, platform.machine() in told) == (
-        names_the_processor,
-        not names_the_processor,
-    )
+    has_a_model = "model : 85" in text
+    names = "model : 85", platform.machine()
+    assert [name in told for name in names] == [has_a_model, not has_a_model]
     assert "model : 86" not in told
 
 

@@ -14,15 +14,7 @@ from naive_search import EOS
 from page_in_languages import PAGE
 
 from keras_transformer import Tokenizer
-from keras_transformer.engine.inputs import (
-    batch_rows,
-    bucket,
-    in_batches,
-    length_buckets,
-    prefix_ids,
-    row_count,
-    source_ids,
-)
+from keras_transformer.engine import inputs
 from keras_transformer.errors import InputError
 from keras_transformer.text.splitting import split_text
 
@@ -32,19 +24,15 @@ TOKENIZER = NumberTokenizer()
 TURN = 4
 
 
-@pytest.mark.parametrize(
-    ("limit", "expected"),
-    [
-        (9, [5, 6, TURN, 7, TURN, 8, 9, 10]),
-        (6, [7, TURN, 8, 9, 10]),
-        (4, [8, 9, 10]),
-        (3, [8, 9]),  # The last turn alone is too long: it is cut.
-    ],
-)
+CUT = [(9, [5, 6, TURN, 7, TURN, 8, 9, 10]), (6, [7, TURN, 8, 9, 10]), (4, [8, 9, 10])]
+CUT += [(3, [8, 9])]  # The last turn alone is too long: it is cut.
+
+
+@pytest.mark.parametrize(("limit", "expected"), CUT)
 def test_a_cut_conversation_loses_its_oldest_turns_and_never_the_last(limit, expected):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        result = source_ids(["5 6 4 7 4 8 9 10"], TOKENIZER, limit, "truncate", turn_id=TURN)
+        result = inputs.source_ids(["5 6 4 7 4 8 9 10"], TOKENIZER, limit, "truncate", turn_id=TURN)
     assert result == ([[*expected, EOS]], [[0]])
     said = f"1 of 1 texts are longer than {limit} tokens and were cut, the oldest turns first."
     assert [str(warning.message) for warning in caught] == [said] * (limit < 9)
@@ -52,13 +40,13 @@ def test_a_cut_conversation_loses_its_oldest_turns_and_never_the_last(limit, exp
 
 def test_a_separator_at_the_end_begins_no_turn():
     with pytest.warns(UserWarning, match="oldest turns first"):
-        sources, _ = source_ids(["5 4 6 7 4"], TOKENIZER, 4, "truncate", turn_id=TURN)
+        sources, _ = inputs.source_ids(["5 4 6 7 4"], TOKENIZER, 4, "truncate", turn_id=TURN)
     assert sources == [[6, 7, TURN, EOS]]
 
 
 def test_a_long_conversation_can_be_cut():
     with pytest.raises(InputError, match=r"can be cut \(`long_input=truncate`\). Received: 4 tok"):
-        source_ids(["5 4 6"], TOKENIZER, 3, "refuse", turn_id=TURN)
+        inputs.source_ids(["5 4 6"], TOKENIZER, 3, "refuse", turn_id=TURN)
 
 
 @pytest.fixture(scope="module")
@@ -72,23 +60,23 @@ BLANK = ["", " \t", *"\u200b\ufeff\u200e\x07\u2581\x85", "\u3000\u200b\x07 \u258
 
 @pytest.mark.tensorflow
 def test_a_text_without_tokens_is_blank(sentences):
-    sources, parts = source_ids([*BLANK, "a"], sentences, 3, "refuse")
+    sources, parts = inputs.source_ids([*BLANK, "a"], sentences, 3, "refuse")
     assert len(sources) == 1 and parts == [[]] * len(BLANK) + [[0]]
 
 
 @pytest.mark.tensorflow
 def test_a_part_without_tokens_is_left_out(sentences):
     with pytest.warns(UserWarning, match="split"):
-        sources, (parts,) = source_ids(["a dog. \u200b\n a man."], sentences, 8, "split")
+        sources, (parts,) = inputs.source_ids(["a dog. \u200b\n a man."], sentences, 8, "split")
     assert parts == [0, 1]
     assert [sentences.detokenize(ids)[:5] for ids in sources] == ["a dog", "a man"]
 
 
 @pytest.mark.tensorflow
 def test_characters_of_a_prefix_that_the_vocabulary_lacks_are_named(sentences):
-    assert prefix_ids(["a dog", "\u200b"], 2, sentences, 9)[1] == []
+    assert inputs.prefix_ids(["a dog", "\u200b"], 2, sentences, 9)[1] == []
     with pytest.raises(InputError) as caught:
-        prefix_ids(["a", "a xüx dog"], 2, sentences, 20)
+        inputs.prefix_ids(["a", "a xüx dog"], 2, sentences, 20)
     assert caught.value.message.endswith("Received: 'x', 'ü' in 'a xüx dog'.")
     assert caught.value.index == 1
 
@@ -96,7 +84,7 @@ def test_characters_of_a_prefix_that_the_vocabulary_lacks_are_named(sentences):
 @pytest.mark.tensorflow
 def test_with_bytes_no_character_is_unknown():
     tokenizer = Tokenizer.train_from_texts(["a man"] * 9, vocabulary_size=264, byte_fallback=True)
-    (ids,) = prefix_ids(["漢"], 1, tokenizer, 9)
+    (ids,) = inputs.prefix_ids(["漢"], 1, tokenizer, 9)
     assert tokenizer.detokenize(ids) == "漢"
 
 
@@ -117,13 +105,8 @@ def fewest_groups(lengths, limit):
     """Groups of neighbours, joined by one space, of at most `limit`: tries every last group."""
     fewest = [0]
     for end in range(1, len(lengths) + 1):
-        fewest.append(
-            min(
-                fewest[start] + 1
-                for start in range(end)
-                if sum(lengths[start:end]) + end - start - 1 <= limit
-            )
-        )
+        fits = lambda start, end=end: sum(lengths[start:end]) + end - start - 1 <= limit  # noqa: E731
+        fewest.append(min(fewest[start] + 1 for start in range(end) if fits(start)))
     return fewest[-1]
 
 
@@ -151,30 +134,24 @@ def test_there_are_as_few_pieces_as_possible(words, spare):
     assert len(pieces) == fewest_groups(lengths, limit)
 
 
-@pytest.mark.parametrize(
-    "expected",
-    [
-        ["One.", "Two!", "Three?", "Four…", "five"],
-        ["Really?!", "Wait...", "No."],
-        ['He said: "Stop."', "(Nobody did.)", "“It ended.”", "‘So?’", "[It did.]"],
-        ["„Nein.“", "»Doch!«", "So."],
-        ["«\u00a0Oui.\u00a0»", "Non."],
-        ["It is 3.14 or v1.2.x, and (a.b) too!", "e.g.this one.", "Next."],
-    ],
-)
+SENTENCES = [["One.", "Two!", "Three?", "Four…", "five"], ["Really?!", "Wait...", "No."]]
+SENTENCES += [['He said: "Stop."', "(Nobody did.)", "“It ended.”", "‘So?’", "[It did.]"]]
+SENTENCES += [["„Nein.“", "»Doch!«", "So."], ["«\u00a0Oui.\u00a0»", "Non."]]
+SENTENCES += [["It is 3.14 or v1.2.x, and (a.b) too!", "e.g.this one.", "Next."]]
+
+
+@pytest.mark.parametrize("expected", SENTENCES)
 @pytest.mark.parametrize("space", [" ", "\r\n\r\n", "\u2028"])
 def test_sentences_end_at_a_mark_before_a_space(expected, space):
     # Nothing longer is accepted, and nothing shorter either.
     assert split_text(space.join(expected), expected.__contains__) == expected
 
 
-@pytest.mark.parametrize(
-    "expected",
-    [
-        ["他说：“你好。”", "然后呢？", "真的！？」", "「はい。」", "そう\n", "終わり。"],
-        ["３．１４です．", "はい．"],  # a wide number is not cut at its point
-    ],
-)
+SPACELESS = [["他说：“你好。”", "然后呢？", "真的！？」", "「はい。」", "そう\n", "終わり。"]]
+SPACELESS += [["３．１４です．", "はい．"]]  # a wide number is not cut at its point
+
+
+@pytest.mark.parametrize("expected", SPACELESS)
 def test_chinese_and_japanese_sentences_end_without_a_space(expected):
     whole = [sentence.strip() for sentence in expected]
     assert split_text("".join(expected), whole.__contains__) == whole
@@ -203,11 +180,8 @@ def test_a_sentence_that_does_not_fit_is_split_between_its_words():
     text = "Short. This one goes  on and on. End. Fin."
     expected = ["Short.", "This one", "goes  on", "and on.", "End. Fin."]
     assert split_text(text, at_most(9)) == expected
-    assert split_text("Yes. A very long one. No.", at_most(12)) == [
-        "Yes.",
-        "A very long",
-        "one. No.",
-    ]
+    parts = split_text("Yes. A very long one. No.", at_most(12))
+    assert parts == ["Yes.", "A very long", "one. No."]
     # A word that does not fit is split too: no line ends a file.
     expected = ["See", "https://a", ".com/bcde", "fgh now."]
     assert split_text("See https://a.com/bcdefgh now.", at_most(9)) == expected
@@ -261,10 +235,10 @@ def test_long_rows_of_marks_are_no_trap(text):
 
 @pytest.mark.parametrize("longest", [2, 13, 16, 17, 100, 129, 512, 1023])
 def test_lengths_are_few_and_padding_is_at_most_half_as_much_again_from_32_tokens_on(longest):
-    buckets = length_buckets(longest)
+    buckets = inputs.length_buckets(longest)
     assert buckets[-1] == longest and buckets == sorted(set(buckets)) and len(buckets) <= 12
     for length in range(1, longest + 1):
-        padded = bucket(length, buckets)
+        padded = inputs.bucket(length, buckets)
         assert length <= padded
         assert padded <= max(16, 1.5 * length) or length < 32
 
@@ -276,9 +250,9 @@ def test_batches_hold_what_is_of_similar_length_and_results_keep_their_order():
         called.append(chosen)
         return [10 * index for index in chosen]
 
-    assert in_batches([3, 11, 5, 7, 2], 2, [call]) == [0, 10, 20, 30, 40]
+    assert inputs.in_batches([3, 11, 5, 7, 2], 2, [call]) == [0, 10, 20, 30, 40]
     assert called == [[1, 3], [2, 0], [4]]
-    assert in_batches([], 2, [call]) == [] and len(called) == 3
+    assert inputs.in_batches([], 2, [call]) == [] and len(called) == 3
 
 
 def test_each_call_has_a_batch_of_its_own_at_the_same_time():
@@ -290,7 +264,7 @@ def test_each_call_has_a_batch_of_its_own_at_the_same_time():
         return [(name, index) for index in chosen]
 
     calls = [functools.partial(call, name) for name in "ab"]
-    results = in_batches([9, 9, 8, 8, 2], 2, calls)
+    results = inputs.in_batches([9, 9, 8, 8, 2], 2, calls)
     assert [index for _, index in results] == [0, 1, 2, 3, 4]
     assert {results[0], results[2]} in ({("a", 0), ("b", 2)}, {("b", 0), ("a", 2)})
 
@@ -300,20 +274,12 @@ def test_what_one_of_several_calls_raises_is_raised():
         raise InputError(f"no {chosen}")
 
     with pytest.raises(InputError, match="no"):
-        in_batches([1, 2, 3], 1, [call, call])
+        inputs.in_batches([1, 2, 3], 1, [call, call])
 
 
 def test_rows_are_padded_to_a_power_of_two():
-    assert [row_count(n) for n in (1, np.int64(2), 3, 4, 5, 31, 32, 33)] == [
-        1,
-        2,
-        4,
-        4,
-        8,
-        32,
-        32,
-        64,
-    ]
+    counts = [inputs.row_count(n) for n in (1, np.int64(2), 3, 4, 5, 31, 32, 33)]
+    assert counts == [1, 2, 4, 4, 8, 32, 32, 64]
 
 
 @pytest.mark.parametrize("spaces", [("", " "), (" ", "  "), ("", ""), ("\u3000", "\u00a0")])
@@ -326,17 +292,17 @@ def test_each_part_of_a_split_text_has_the_tag_of_the_whole(tag, spaces):
     limit = len(tokenizer.tokenize(f"{tag} a man.", add_eos=True))
     with pytest.warns(UserWarning, match="split"):
         text = tag.join(spaces) + "a dog. a man."
-        sources, (parts,) = source_ids([text], tokenizer, limit, "split")
+        sources, (parts,) = inputs.source_ids([text], tokenizer, limit, "split")
     parts = tokenizer.detokenize([sources[part] for part in parts])
     assert parts == [f"{tag} a dog.", f"{tag} a man."]
     # A tag before a blank text is blank, and a part of a text that has nothing else is left out.
     blanks = [f"{tag} {blank}" for blank in ["", *BLANK]]
-    assert source_ids([tag, *blanks], tokenizer, limit, "refuse") == (
-        [],
-        [[]] * len([tag, *blanks]),
-    )
+    texts = [tag, *blanks]
+    assert inputs.source_ids(texts, tokenizer, limit, "refuse") == ([], [[]] * len(texts))
     with pytest.warns(UserWarning, match="split"):
-        _, (parts,) = source_ids([f"{tag} a dog. \u200b\n a man."], tokenizer, limit, "split")
+        _, (parts,) = inputs.source_ids(
+            [f"{tag} a dog. \u200b\n a man."], tokenizer, limit, "split"
+        )
     assert parts == [0, 1]
 
 
@@ -345,4 +311,4 @@ def test_each_part_of_a_split_text_has_the_tag_of_the_whole(tag, spaces):
     [(1000, 128, 4, 8), (32, 128, 1, 8), (1000, 128, 1, 16), (63, 1024, 4, 16), (1000, 512, 4, 32)],
 )
 def test_rows_per_batch_grow_with_the_width_and_in_greedy_search(count, width, beam_size, rows):
-    assert batch_rows(count, width, beam_size) == rows
+    assert inputs.batch_rows(count, width, beam_size) == rows

@@ -3,17 +3,13 @@
 Most tests search five sentences with the same strategy, so that few programs are compiled.
 """
 
+import itertools
 import sys
 
 import keras
 import numpy as np
 import pytest
-from decoding_oracles import (
-    VOCABULARY,
-    NumberTokenizer,
-    pad_to_few_shapes,
-    varied_transformer,
-)
+from decoding_oracles import VOCABULARY, NumberTokenizer, pad_to_few_shapes, varied_transformer
 from naive_search import BOS, EOS, penalty
 
 from keras_transformer.decoding.search import Search, score_targets, search
@@ -106,10 +102,8 @@ def test_given_targets_are_scored_in_their_order_with_their_end(engine):
     ],
 )
 def test_ids_that_are_no_sentence_are_refused_and_not_scored(engine, ids, message):
-    for name, sides in (
-        ("targets", (["5", "6"], [[7], ids])),
-        ("sources", ([[7], ids], ["5", "6"])),
-    ):
+    wrong = [[7], ids]
+    for name, sides in (("targets", (["5", "6"], wrong)), ("sources", (wrong, ["5", "6"]))):
         with pytest.raises(InputError, match=f"^Text 2: The ids of `{name}` must .*{message}"):
             engine.score(*sides)
     assert engine.target_tokenizer.vocabulary_size == 17
@@ -288,11 +282,8 @@ def test_a_long_text_is_split_and_has_its_prefix_once_and_alternatives_and_an_al
     assert [part.text for part in whole.parts] == [first.text, second.text]
     total = first.log_probability + second.log_probability
     assert whole.log_probability == pytest.approx(total, abs=1e-4)
-    sums = sorted(
-        a.score + b.score
-        for a in (first, *first.alternatives)
-        for b in (second, *second.alternatives)
-    )
+    scores = [[h.score for h in (best, *best.alternatives)] for best in (first, second)]
+    sums = sorted(map(sum, itertools.product(*scores)))
     assert whole.alternatives[0].score == pytest.approx(sums[-2], abs=1e-4)
     assert whole.alignment is None
     for part, expected in zip(whole.parts, (first, second), strict=True):
@@ -381,11 +372,8 @@ def test_cached_weights_give_the_same_through_all_loops(
     ids = pad_to_few_shapes(SentenceTokenizer().tokenize([*texts, "5"], add_eos=True))
     expected = search(model, ids, max_length=20, **options)
     calls, prepare = [], model.step_weights
-    monkeypatch.setattr(
-        model,
-        "step_weights",
-        lambda one_row, cached: calls.append((one_row, cached)) or prepare(one_row, cached),
-    )
+    record = lambda one_row, cached: calls.append((one_row, cached)) or prepare(one_row, cached)  # noqa: E731
+    monkeypatch.setattr(model, "step_weights", record)
     translations = frozen.translate(texts, **options)
     assert calls == [(together == beam_size == 1, True)]  # once for all loops
     assert frozen.compilations == 1  # with capacity for 10 and 20 tokens

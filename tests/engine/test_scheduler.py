@@ -1,5 +1,6 @@
 """Batches of few shapes, loops that give what one loop gives, kept programs."""
 
+import functools
 import gc
 import sys
 import weakref
@@ -44,15 +45,13 @@ def test_phrases_go_with_their_sentences_in_arrays_of_few_shapes():
     assert batch()[0].phrases is None
 
 
-@pytest.mark.parametrize(
-    "options, capacities",
-    [
-        ({}, (128, 64)),  # of 2 · 48 + 10 and 2 · 16 + 10 tokens
-        ({"max_length_ratio": 1.0, "max_length": 20}, (128, 64)),
-        ({"max_length_ratio": 3.0}, (150, 64)),
-        ({"max_length_ratio": float("inf")}, (150, 150)),
-    ],
-)
+CAPACITIES = [({}, (128, 64))]  # of 2 · 48 + 10 and 2 · 16 + 10 tokens
+CAPACITIES += [({"max_length_ratio": 1.0, "max_length": 20}, (128, 64))]
+CAPACITIES += [({"max_length_ratio": 3.0}, (150, 64))]
+CAPACITIES += [({"max_length_ratio": float("inf")}, (150, 150))]
+
+
+@pytest.mark.parametrize("options, capacities", CAPACITIES)
 def test_capacities_are_few_and_suffice_for_the_longest_translation(options, capacities):
     batches = (batch(jobs, max_lengths=(50, 150), **options) for jobs in (JOBS, SHORT_JOBS))
     assert tuple(capacity for _, capacity in batches) == capacities
@@ -147,12 +146,8 @@ def test_a_stream_grows_a_token_at_a_time_to_the_whole(varied):
 @pytest.mark.tensorflow
 def test_batches_that_are_decoded_at_once_change_nothing(varied):
     jobs, options = jobs_of(varied_sources(13)), DecodingOptions(beam_size=1)
-    alone, together = (
-        Scheduler(varied("post_norm"), (16, LONGEST), workers=workers, **IN_GRAPHS).search(
-            jobs, options, 3
-        )
-        for workers in (1, 3)
-    )
+    make = functools.partial(Scheduler, varied("post_norm"), (16, LONGEST), **IN_GRAPHS)
+    alone, together = (make(workers=workers).search(jobs, options, 3) for workers in (1, 3))
     for received, expected in zip(together, alone, strict=True):
         np.testing.assert_array_equal(received.ids, expected.ids)
         np.testing.assert_allclose(received.scores, expected.scores, atol=1e-5)
@@ -183,23 +178,12 @@ def tiny():
 
 def test_options_that_are_no_part_of_a_program_share_it(tiny):
     programs, plain = Scheduler(tiny, (16, 16)), DecodingOptions(beam_size=3)
-    for change in (
-        {"length_penalty": 1.3},
-        {"max_length": 7},
-        {"min_length": 2},
-        {"banned_ids": (5,)},
-        {"max_length_ratio": 1.1},
-    ):
+    changes = [{"length_penalty": 1.3}, {"max_length": 7}, {"min_length": 2}]
+    for change in [*changes, {"banned_ids": (5,)}, {"max_length_ratio": 1.1}]:
         same = DecodingOptions(beam_size=3, **change)
         assert programs.compiled(same) is programs.compiled(plain)
-    for change in (
-        {"beam_size": 2},
-        {"n_best": 2},
-        {"early_stopping": False},
-        {"allow_unknown": True},
-        {"no_repeat_ngram_size": 2},
-        {"beam_size": 1, "sampling": True},
-    ):
+    changes = [{"beam_size": 2}, {"n_best": 2}, {"early_stopping": False}, {"allow_unknown": True}]
+    for change in [*changes, {"no_repeat_ngram_size": 2}, {"beam_size": 1, "sampling": True}]:
         other = DecodingOptions(**{"beam_size": 3, **change})
         assert programs.compiled(other) is not programs.compiled(plain)
         assert programs.compiled(other) is programs.compiled(other)

@@ -36,6 +36,10 @@ def test_a_glossarys_option_without_a_glossary_is_an_error():
 def test_a_folder_that_is_neither_is_refused(tmp_path):
     with pytest.raises(InputError, match="no such run or export folder"):
         Translator.load(tmp_path / "nowhere")
+    for name, run in (("A/opus-en@refs/pr/1", "opus-en"), ("firefox:en-de/tiny", "en-de")):
+        command = f"keras-transformer import {name} --output runs/{run}$"
+        with pytest.raises(InputError, match=command):
+            Translator.load(name)
     with pytest.raises(InputError, match="neither a run folder"):
         Translator.load(tmp_path)
 
@@ -67,11 +71,8 @@ def test_threads_are_given_before_tensorflow_begins(tmp_path, monkeypatch, set_a
     with monkeypatch.context() as replaced:
         replaced.setattr(threading, "get_inter_op_parallelism_threads", lambda: set_already)
         for kind in ("intra", "inter"):
-            replaced.setattr(
-                threading,
-                f"set_{kind}_op_parallelism_threads",
-                lambda count, kind=kind: told.update({kind: count}),
-            )
+            name, tell = f"set_{kind}_op_parallelism_threads", lambda n, k=kind: told.update({k: n})
+            replaced.setattr(threading, name, tell)
         with pytest.raises(InputError, match="neither a run folder"):
             Translator.load(tmp_path, threads=3)
     assert told == {"intra": 3, "inter": set_already or 3}
@@ -135,11 +136,8 @@ def test_the_rest_of_the_engine_is_reached_with_the_defaults_that_it_takes():
     translator = Translator(FakeRun(), {"beam_size": 5, "length_penalty": 0.7})
     assert translator.score(["a"], ["b"]) == (["a"], ["b"], {"length_penalty": 0.7})
     assert list(translator.stream("a", seed=3)) == ["a", {"length_penalty": 0.7, "seed": 3}]
-    assert translator.warmup(batch_size=2, n_best=None) == {
-        "beam_size": 5,
-        "length_penalty": 0.7,
-        "batch_size": 2,
-    }
+    expected = {"beam_size": 5, "length_penalty": 0.7, "batch_size": 2}
+    assert translator.warmup(batch_size=2, n_best=None) == expected
     assert translator.compilations == 7
 
 

@@ -180,10 +180,8 @@ def served(signatures):
 
     def served(texts):
         result = signatures["serving_default"](text=tf.constant(texts, tf.string))
-        assert {name: tensor.dtype for name, tensor in result.items()} == {
-            "translation": tf.string,
-            "score": tf.float32,
-        }
+        dtypes = {name: tensor.dtype for name, tensor in result.items()}
+        assert dtypes == {"translation": tf.string, "score": tf.float32}
         translations = [text.decode("utf-8") for text in result["translation"].numpy().tolist()]
         return translations, result["score"].numpy().tolist()
 

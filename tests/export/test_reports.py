@@ -54,11 +54,9 @@ def test_the_folder_holds_what_its_manifest_says(report_of, format):
     for name, content in (("export", report.manifest), ("verification", report.verification)):
         expected = json.loads(json.dumps(content))
         assert json.loads((folder / f"{name}.json").read_text()) == expected
-    digests = {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+    paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
+    contents = {name: path.read_bytes() for name, path in paths.items() if path.is_file()}
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     for name in ("export.json", "README.md", "verification.json"):
         del digests[name]
     assert FILES[format] <= set(digests)
@@ -84,14 +82,12 @@ def test_links_are_read_once(tmp_path, monkeypatch):
     assert len(read) == 2
 
 
-@pytest.mark.parametrize(
-    ("format", "options", "name"),
-    [
-        ("saved_model", {"signatures": ["serving_default"]}, ""),
-        ("litert", {"source_lengths": [7], "beam_size": 1, "n_best": 1}, "/model.tflite"),
-        ("ctranslate2", {}, "/model.bin"),
-    ],
-)
+FULL_DISKS = [("saved_model", {"signatures": ["serving_default"]}, "")]
+FULL_DISKS += [("litert", {"source_lengths": [7], "beam_size": 1, "n_best": 1}, "/model.tflite")]
+FULL_DISKS += [("ctranslate2", {}, "/model.bin")]
+
+
+@pytest.mark.parametrize(("format", "options", "name"), FULL_DISKS)
 def test_a_full_disk_names_the_file(engine, texts, tmp_path, small_disk, format, options, name):
     with small_disk(3000), pytest.raises(OSError) as caught:
         exporter_of(format).export(engine, tmp_path / "new", texts, **options)
@@ -125,10 +121,8 @@ def test_a_spoiled_export_is_refused_and_nothing_is_left(engine, texts, tmp_path
 
 def test_float16_takes_half_and_is_verified(ctranslate2_report, two_sided_engine, texts, tmp_path):
     report = export_ctranslate2(two_sided_engine, tmp_path / "new", texts, quantize="float16")
-    half, whole = (
-        pathlib.Path(exported.folder, "model.bin").stat().st_size
-        for exported in (report, ctranslate2_report)
-    )
+    models = (pathlib.Path(x.folder, "model.bin") for x in (report, ctranslate2_report))
+    half, whole = (path.stat().st_size for path in models)
     assert half < 0.7 * whole
     result = report.verification
     assert 0 < result["mean_score_difference"] and 0 < result["mean_alignment_difference"] < 0.02

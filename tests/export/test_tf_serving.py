@@ -121,13 +121,11 @@ def test_the_grpc_client_translates_lines_and_tells_the_servers_error(broken, mo
         server.stop(None)
 
 
-@pytest.mark.parametrize(
-    ("program", "package", "command"),
-    [
-        ("tf_serving/grpc_client.py", "grpc", "grpcio tensorflow-serving-api"),
-        ("litert/translate.py", "ai_edge_litert", "ai-edge-litert sentencepiece"),
-    ],
-)
+NEEDED = [("tf_serving/grpc_client.py", "grpc", "grpcio tensorflow-serving-api")]
+NEEDED += [("litert/translate.py", "ai_edge_litert", "ai-edge-litert sentencepiece")]
+
+
+@pytest.mark.parametrize(("program", "package", "command"), NEEDED)
 def test_a_program_says_which_packages_to_install(monkeypatch, program, package, command):
     path = FOLDER.parent / program
     monkeypatch.setitem(sys.modules, package, None)

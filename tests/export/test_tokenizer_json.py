@@ -14,11 +14,7 @@ from small_corpus import PAIRS
 import keras_transformer
 from keras_transformer import Tokenizer
 from keras_transformer.errors import InputError
-from keras_transformer.export.tokenizer_json import (
-    needed_rules,
-    tokenizer_json,
-    without_needless_rules,
-)
+from keras_transformer.export import tokenizer_json as module
 from keras_transformer.reading import read_lines
 
 STATIC = pathlib.Path(keras_transformer.__file__).parent / "export" / "web" / "static"
@@ -59,7 +55,7 @@ def in_javascript(request, tmp_path):
     (tmp_path / "main.js").write_text(SCRIPT)
 
     def in_javascript(tokenizer, texts, ids):
-        cases = {"content": tokenizer_json(tokenizer), "texts": texts, "ids": ids}
+        cases = {"content": module.tokenizer_json(tokenizer), "texts": texts, "ids": ids}
         (tmp_path / "cases.json").write_text(json.dumps(cases))
         done = subprocess.run(["node", "main.js"], cwd=tmp_path, capture_output=True, timeout=300)
         assert done.returncode == 0, done.stderr
@@ -70,7 +66,7 @@ def in_javascript(request, tmp_path):
 
 def in_python(tokenizer, texts, ids):
     tokenizers = pytest.importorskip("tokenizers", reason="comes with the extra [test]")
-    theirs = tokenizers.Tokenizer.from_str(json.dumps(tokenizer_json(tokenizer)))
+    theirs = tokenizers.Tokenizer.from_str(json.dumps(module.tokenizer_json(tokenizer)))
     # Of several spaces at the beginning SentencePiece takes all, they take one.
     decoded = [text.lstrip() for text in theirs.decode_batch(ids)]
     return [encoding.ids for encoding in theirs.encode_batch(texts)], decoded
@@ -136,7 +132,7 @@ def same_ids(model_bytes, smaller, texts):
 @pytest.mark.tensorflow
 def test_all_texts_keep_their_ids_with_a_hundredth_of_the_rules(tokenizer, texts):
     rules = sentencepiece.SentencePieceNormalizer(model_proto=tokenizer.model_bytes).Decompile()
-    smaller = without_needless_rules(tokenizer.model_bytes)
+    smaller = module.without_needless_rules(tokenizer.model_bytes)
     assert len(rules) > 200_000
     assert len(tokenizer.model_bytes) - len(smaller) > 200_000
     sources = [source for source, _ in rules]
@@ -161,22 +157,22 @@ def test_a_tokenizer_without_rules_stays_as_it_is(texts):
     model_bytes = Tokenizer.train_from_texts(
         texts, vocabulary_size=53, normalization="identity"
     ).model_bytes
-    assert without_needless_rules(model_bytes) == model_bytes
+    assert module.without_needless_rules(model_bytes) == model_bytes
 
 
 def test_an_old_sentencepiece_is_named(tokenizer, monkeypatch):
     monkeypatch.delattr(sentencepiece.SentencePieceNormalizer, "Decompile")
     with pytest.raises(InputError, match=r"newer SentencePiece.* pip install .*sentencepiece<"):
-        without_needless_rules(tokenizer.model_bytes)
+        module.without_needless_rules(tokenizer.model_bytes)
 
 
 def test_a_rule_is_needed_if_a_known_character_or_nothing_is_on_a_side():
     needed = [("Ａ", "a"), ("b", "ｂ"), ("ab\u0308", "x")]
     needed += [("\u00ad", "")]  # Gone, instead of a piece for the unknown.
-    assert needed_rules([*needed, ("ｶ", "カ"), ("ｶﾞ", "ガ")], {"a", "b"}) == needed
+    assert module.needed_rules([*needed, ("ｶ", "カ"), ("ｶﾞ", "ガ")], {"a", "b"}) == needed
 
 
 def test_a_rule_that_hides_a_needed_one_is_needed():
     # Without "xy", the "y" would become "a"; without "zxy" the same, from its second character on.
     rules = [("y", "a"), ("xy", "ξ"), ("zxw", "ζ"), ("qv", "ω"), ("v", "ν")]
-    assert needed_rules(rules, {"a"}) == [("y", "a"), ("xy", "ξ"), ("zxw", "ζ")]
+    assert module.needed_rules(rules, {"a"}) == [("y", "a"), ("xy", "ξ"), ("zxw", "ζ")]

@@ -1,6 +1,7 @@
 """Models of Marian and Hugging Face against an independent NumPy reference and their own scores."""
 
 import errno
+import hashlib
 import json
 import os
 import pathlib
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import sentencepiece
 import yaml
+from model_servers import FileServer, make_tar, make_zip
 
 from keras_transformer import Translator
 from keras_transformer.cli.main import run
@@ -342,8 +344,8 @@ def test_normalize_is_0_without_the_option_and_1_without_a_value(tmp_path, norma
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        # A pickle is not read, and the message says how to convert it.
-        ({}, "is a pickle.*save_pretrained.*copy OTHER/model.safetensors into FOLDER"),
+        ({}, "pytorch_model.bin: cannot be read as weights of PyTorch: File is not a zip file"),
+        ({"model_type": "m2m_100"}, "only Marian's models are imported. Received: 'm2m_100'"),
         ({"d_model": None}, "`d_model` must be an integer of at least 0. Received: None"),
         ({"encoder_layers": "two"}, "`encoder_layers` must be an integer"),
         ({"pad_token_id": -1}, "`pad_token_id` must be an integer of at least 0"),
@@ -513,6 +515,28 @@ def test_the_command_makes_a_run_that_translates_as_the_model_does(tmp_path, cap
     assert "exists already. Give --overwrite to replace it, or another --output." in message
 
 
+@pytest.mark.parametrize(("toy", "make"), [("opus", make_zip), ("student", make_tar)])
+def test_a_model_behind_a_url_becomes_a_run_that_names_it(tmp_path, capsys, toy, make):
+    pytest.importorskip("httpx2", reason="comes with the extra [import]")
+    members = {f"{toy}/{path.name}": path.read_bytes() for path in (TOYS / toy).iterdir()}
+    members[f"{toy}/README.md"] = b"---\nlicense: cc-by-4.0\n---\n"
+    members[f"{toy}/lex.s2t.bin"] = b"words"
+    content = make(tmp_path / "archive", members).read_bytes()
+    with FileServer().running() as server:
+        server.files["/models/toy?key=secret"] = content
+        url = f"{server.url}/models/toy"
+        assert run(["import", f"{url}?key=secret", "--output", str(tmp_path / "run")]) == 0
+    digest = hashlib.sha256(content).hexdigest()
+    assert f"{url.rpartition('/')[2]}: sha256 {digest}" in capsys.readouterr().err.splitlines()
+    files, expected = RunFiles(tmp_path / "run"), import_model(TOYS / toy).model
+    origin = {"name": url, "revision": None, "licence": "cc-by-4.0", "files": {"toy": digest}}
+    assert vars(files.origin()) == origin
+    for weight, known in zip(files.model().weights, expected.weights, strict=True):
+        np.testing.assert_array_equal(weight, known)
+    assert files.shortlist_file.read_bytes() == b"words"
+    assert import_run(TOYS / toy, tmp_path / "run", overwrite=True)  # The shortlist is the run's.
+
+
 @pytest.mark.parametrize("function", ["RunFiles.write_sections", "save_model"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(errno.ENOSPC, "No space left")])
 def test_an_import_that_fails_leaves_what_was_there(tmp_path, monkeypatch, function, error):
@@ -573,6 +597,7 @@ def test_a_training_starts_from_the_run_with_nothing_but_a_corpus(tmp_path):
     table = folder.model().target_embedding.embeddings
     assert not np.any(table[BOS_ID]) and np.all(np.any(table[EOS_ID:], axis=1))
     assert folder.decoding() == RunFiles(origin).decoding()
+    assert folder.origin() == RunFiles(origin).origin() and folder.origin().name
 
 
 def test_a_training_from_a_recipe_without_files_is_one_line(tmp_path):

@@ -93,9 +93,7 @@ def test_without_the_causal_mask_the_first_position_sees_the_last(sequences, ran
     [("float32", False), ("mixed_bfloat16", True), ("mixed_float16", False)],
 )
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])
-def test_padding_and_batch_mates_change_nothing(
-    rng, sequences, randomize, kind, normalize_first, policy
-):
+def test_batch_mates_change_nothing(rng, sequences, randomize, kind, normalize_first, policy):
     block = built(randomize, kind, normalize_first=normalize_first, dropout=0.3, dtype=policy)
     inputs, real = sequences(kind), (3, 4)
     expected = float64(block(*(x[:1, :n] for x, n in zip(inputs, real, strict=False))))
@@ -131,9 +129,7 @@ def embedded(kind, embedding, **arguments):
     ids=["of_keras", "of_tokens"],
 )
 @pytest.mark.filterwarnings("error:.*mask:UserWarning")
-def test_masks_of_embeddings_hide_padding_and_travel_on(
-    rng, kind, policy, normalize_first, embedding
-):
+def test_masks_of_embeddings_hide_padding_and_go_on(rng, kind, policy, normalize_first, embedding):
     made = embedded(kind, embedding, normalize_first=normalize_first, dtype=policy)
     block, model, ids, embeddings = made
     before, pooled = (float64(x) for x in model(ids))
@@ -168,9 +164,7 @@ def test_explicit_and_implicit_masks_are_combined(rng):
 
 
 @pairwise(kind=DECODERS, normalize_first=[False, True], policy=POLICIES)
-def test_steps_through_the_cache_equal_one_call(
-    sequences, randomize, kind, normalize_first, policy
-):
+def test_steps_with_the_cache_equal_one_call(sequences, randomize, kind, normalize_first, policy):
     block = built(randomize, kind, normalize_first=normalize_first, dtype=policy)
     target, *source = (ops.cast(sequence, block.compute_dtype) for sequence in sequences(kind))
     expected = float64(block(target, *source))
@@ -180,11 +174,8 @@ def test_steps_through_the_cache_equal_one_call(
         mask = np.arange(LENGTH + 2) <= np.arange(begin, end)[:, None]
         past = Past(begin, mask[None, None])
         outputs, state, _ = block.step(target[:, begin:end], state, past, memory)
-        np.testing.assert_allclose(
-            float64(outputs),
-            expected[:, begin:end],
-            atol=TOLERANCE[policy] * np.abs(expected).max(),
-        )
+        atol = TOLERANCE[policy] * np.abs(expected).max()
+        np.testing.assert_allclose(float64(outputs), expected[:, begin:end], atol=atol)
         begin = end
 
 
@@ -198,19 +189,13 @@ def test_an_encoder_sequence_may_not_come_and_go(sequences, randomize, kind):
 
 @BLOCKS
 @pytest.mark.parametrize("normalize_first", [False, True])
-def test_dropout_falls_on_the_sublayers_and_never_on_the_residual(
-    rng, block_class, normalize_first
-):
+def test_dropout_falls_on_sublayers_and_never_on_the_residual(rng, block_class, normalize_first):
     block = block_class(INNER, HEADS, dropout=0.5, normalize_first=normalize_first)
     inputs = rng.normal(size=(BATCH, LENGTH, WIDTH)).astype("float32")
     block.build(inputs.shape)
     # Sublayers whose last projection is zero give nothing that could be dropped.
-    block.set_weights(
-        [
-            np.zeros(w.shape) if "attention_output" in w.path or "outer" in w.path else w.numpy()
-            for w in block.weights
-        ]
-    )
+    is_last = lambda w: "attention_output" in w.path or "outer" in w.path  # noqa: E731
+    block.set_weights([w.numpy() * (not is_last(w)) for w in block.weights])
     unit = {"gamma": 1.0, "beta": 0.0}
     expected = inputs
     if not normalize_first:
@@ -248,9 +233,7 @@ def test_epsilon_and_activation_reach_the_sublayers(rng, block_class):
 
 @BLOCKS
 @pytest.mark.parametrize("normalize_first", [False, True])
-def test_the_attention_scores_are_those_of_the_sublayers(
-    rng, randomize, block_class, normalize_first
-):
+def test_attention_scores_are_those_of_the_sublayers(rng, randomize, block_class, normalize_first):
     block = block_class(INNER, HEADS, normalize_first=normalize_first)
     shapes = [(BATCH, LENGTH, WIDTH), (BATCH, 7, 17)][: 1 + (block_class is DecoderBlock)]
     inputs = [rng.normal(size=shape).astype("float32") for shape in shapes]
@@ -278,12 +261,9 @@ def test_the_attention_scores_are_those_of_the_sublayers(
 
 @BLOCKS
 def test_weights_of_all_projections_are_made_as_the_arguments_say(block_class):
-    arguments = dict(
-        kernel_initializer=keras.initializers.RandomNormal(stddev=0.25),
-        bias_initializer="ones",
-        kernel_regularizer="l2",
-        kernel_constraint="non_neg",
-    )
+    kernels = keras.initializers.RandomNormal(stddev=0.25)
+    arguments = dict(kernel_initializer=kernels, bias_initializer="ones")
+    arguments |= dict(kernel_regularizer="l2", kernel_constraint="non_neg")
     block = block_class.from_config(block_class(INNER, HEADS, **arguments).get_config())
     block.build(*[(None, None, WIDTH)] * (1 + (block_class is DecoderBlock)))
     parts = [block.self_attention, getattr(block, "cross_attention", None), block.feed_forward]

@@ -24,31 +24,25 @@ BATCH, QUERY, KEY, WIDTH, OTHER = 2, 5, 7, 12, 17
 BLOCK = {"intermediate_dim": 13, "num_heads": 3, "dropout": 0.1}
 ONE, TWO = (BATCH, QUERY, WIDTH), (BATCH, KEY, OTHER)
 NORM, FEED, ATTENTION = 2, 4, 8  # weights of a part
+DECODER = 2 * ATTENTION + FEED + 3 * NORM
+HEADS = {"num_heads": 3, "key_dim": 11, "dropout": 0.1}
+SIDES = {"decoder_sequence_shape": ONE, "encoder_sequence_shape": TWO}
+FIXED = {"positions": SinusoidalPositionalEncoding()}
 # A layer, its arguments, the shapes of its inputs, its weights and generators of random numbers.
 LAYERS = {
     "attention": (
         MultiHeadAttention,
-        {"num_heads": 3, "key_dim": 11, "dropout": 0.1},
-        {"query_shape": ONE, "value_shape": TWO},
+        HEADS,
+        dict(query_shape=ONE, value_shape=TWO),
         (ATTENTION, 1),
     ),
     "encoder_block": (EncoderBlock, BLOCK, ONE, (ATTENTION + FEED + 2 * NORM, 1)),
-    "decoder_block": (
-        DecoderBlock,
-        BLOCK,
-        {"decoder_sequence_shape": ONE, "encoder_sequence_shape": TWO},
-        (2 * ATTENTION + FEED + 3 * NORM, 1),
-    ),
+    "decoder_block": (DecoderBlock, BLOCK, SIDES, (DECODER, 1)),
     "decoder_only": (DecoderBlock, BLOCK, ONE, (ATTENTION + FEED + 2 * NORM, 1)),
     "feed_forward": (FeedForward, {"intermediate_dim": 13, "dropout": 0.1}, ONE, (FEED, 1)),
     "learned": (LearnedPositionalEmbedding, {"max_length": 11}, ONE, (1, 0)),
     "sinusoidal": (SinusoidalPositionalEncoding, {"max_wavelength": 37}, ONE, (0, 0)),
-    "concatenated": (
-        ConcatenatedPositions,
-        {"positions": SinusoidalPositionalEncoding()},
-        ONE,
-        (1, 0),
-    ),
+    "concatenated": (ConcatenatedPositions, FIXED, ONE, (1, 0)),
     "embedding": (TokenEmbedding, {"vocabulary_size": 23, "model_dim": WIDTH}, (2, 5), (1, 0)),
 }
 
@@ -63,35 +57,21 @@ def test_keras_own_layer_checks_pass(name):
     assert tuple(layer(**arguments).compute_output_shape(*by_position)) == ONE
     if name == "concatenated":
         options["run_mixed_precision_check"] = False
-    testing.TestCase().run_layer_test(
-        layer,
-        init_kwargs=arguments,
-        input_shape=shapes,
-        expected_output_shape=ONE,
-        expected_num_trainable_weights=weights,
-        expected_num_non_trainable_weights=0,
-        expected_num_seed_generators=generators,
-        supports_masking=True,
-        **options,
-    )
+    options |= dict(expected_num_trainable_weights=weights, expected_num_non_trainable_weights=0)
+    options |= dict(expected_num_seed_generators=generators, supports_masking=True)
+    test = testing.TestCase().run_layer_test
+    test(layer, arguments, input_shape=shapes, expected_output_shape=ONE, **options)
 
 
+ATTENTION_ARGUMENTS = dict(num_heads=3, key_dim=11, value_dim=13, dropout=0.25, use_bias=False)
+ATTENTION_ARGUMENTS |= dict(num_kv_heads=1, sliding_window=3, positions="relative", max_distance=5)
+BLOCK_ARGUMENTS = dict(intermediate_dim=13, num_heads=3, dropout=0.1, normalize_first=True)
+BLOCK_ARGUMENTS |= dict(attention_dropout=0.2, feed_forward_dropout=0.3, layer_norm_epsilon=1e-3)
+BLOCK_ARGUMENTS |= dict(activation=keras.activations.gelu, key_dim=10, num_kv_heads=1)
+BLOCK_ARGUMENTS |= dict(sliding_window=3, positions="rotary")
 CONFIGURED = [
-    (
-        MultiHeadAttention,
-        dict(num_heads=3, key_dim=11, value_dim=13, dropout=0.25, use_bias=False)
-        | dict(num_kv_heads=1, sliding_window=3, positions="relative", max_distance=5, seed=7),
-    ),
-    *(
-        (
-            block,
-            dict(intermediate_dim=13, num_heads=3, dropout=0.1, normalize_first=True)
-            | dict(attention_dropout=0.2, feed_forward_dropout=0.3, layer_norm_epsilon=1e-3)
-            | dict(activation=keras.activations.gelu)
-            | dict(key_dim=10, num_kv_heads=1, sliding_window=3, positions="rotary"),
-        )
-        for block in (EncoderBlock, DecoderBlock)
-    ),
+    (MultiHeadAttention, ATTENTION_ARGUMENTS | dict(relative_values=True, seed=7)),
+    *((block, BLOCK_ARGUMENTS) for block in (EncoderBlock, DecoderBlock)),
     (FeedForward, dict(intermediate_dim=13, dropout=0.25, activation=keras.activations.gelu)),
     (LearnedPositionalEmbedding, dict(max_length=11)),
     (SinusoidalPositionalEncoding, dict(max_wavelength=37)),
@@ -116,34 +96,27 @@ REQUIRED = {
     FeedForward: {"intermediate_dim": 13},
     TokenEmbedding: {"vocabulary_size": 23, "model_dim": 7},
 }
-BAD = [
-    (EncoderBlock, "intermediate_dim", 0, INTEGER),
-    (EncoderBlock, "num_heads", -1, INTEGER),
-    (EncoderBlock, "key_dim", 0, INTEGER),
-    (EncoderBlock, "dropout", 1.5, RATE),
-    (EncoderBlock, "attention_dropout", 1, RATE),
-    (EncoderBlock, "feed_forward_dropout", -1, RATE),
-    (DecoderBlock, "num_cross_heads", 0, INTEGER),
-    (MultiHeadAttention, "num_heads", "2", INTEGER),
-    (MultiHeadAttention, "num_heads", 2.0, INTEGER),
-    (MultiHeadAttention, "key_dim", -1, INTEGER),
-    (MultiHeadAttention, "value_dim", 0, INTEGER),
-    (MultiHeadAttention, "num_kv_heads", 0, INTEGER),
+NO_INTEGERS = {
+    EncoderBlock: {"intermediate_dim": 0, "num_heads": -1, "key_dim": 0},
+    DecoderBlock: {"num_cross_heads": 0, "num_heads": "2"},
+    MultiHeadAttention: {"num_heads": 2.0, "key_dim": -1, "value_dim": 0, "num_kv_heads": 0}
+    | {"sliding_window": True, "max_distance": -1},
+    FeedForward: {"intermediate_dim": 0},
+    LearnedPositionalEmbedding: {"max_length": 0},
+    TokenEmbedding: {"vocabulary_size": 0, "model_dim": -1},
+}
+BAD = [(kind, *item, INTEGER) for kind, values in NO_INTEGERS.items() for item in values.items()]
+NO_RATES = {"dropout": 1.5, "attention_dropout": 1, "feed_forward_dropout": -1}
+BAD += [(EncoderBlock, name, value, RATE) for name, value in NO_RATES.items()]
+BAD += [(kind, "dropout", 1.0, RATE) for kind in (MultiHeadAttention, FeedForward)]
+BAD += [
     (MultiHeadAttention, "num_kv_heads", 2, "must divide `num_heads`. Received: num_heads=3, "),
-    (MultiHeadAttention, "sliding_window", True, INTEGER),
-    (MultiHeadAttention, "max_distance", -1, INTEGER),
     (MultiHeadAttention, "positions", "absolute", "must be one of rotary, relative. Received: "),
-    (MultiHeadAttention, "dropout", 1.0, RATE),
     (MultiHeadAttention, "use_gate", True, "must be False: there is no gate. Received: "),
     (MultiHeadAttention, "attention_axes", (1, 2), AXES),
     (MultiHeadAttention, "flash_attention", True, "must be None or False. Received: "),
-    (FeedForward, "intermediate_dim", 0, INTEGER),
-    (FeedForward, "dropout", 1, RATE),
-    (LearnedPositionalEmbedding, "max_length", 0, INTEGER),
     (SinusoidalPositionalEncoding, "max_wavelength", 0, "must be a positive number. Received: "),
     (SinusoidalPositionalEncoding, "layout", "x", "must be one of interleaved, halves. Received: "),
-    (TokenEmbedding, "vocabulary_size", 0, INTEGER),
-    (TokenEmbedding, "model_dim", -1, INTEGER),
 ]
 
 
@@ -160,15 +133,11 @@ def test_rotary_positions_need_pairs_of_features():
         MultiHeadAttention(3, 11, positions="rotary")
 
 
-@pytest.mark.parametrize(
-    "layer",
-    [
-        LearnedPositionalEmbedding(11),
-        SinusoidalPositionalEncoding(),
-        ConcatenatedPositions(SinusoidalPositionalEncoding()),
-    ],
-    ids=repr,
-)
+POSITIONS = [LearnedPositionalEmbedding(11), SinusoidalPositionalEncoding()]
+POSITIONS += [ConcatenatedPositions(SinusoidalPositionalEncoding())]
+
+
+@pytest.mark.parametrize("layer", POSITIONS, ids=repr)
 def test_the_mask_of_an_embedding_travels_through_positions(layer):
     ids = keras.Input((3,), dtype="int32")
     encoded = layer(keras.layers.Embedding(17, 7, mask_zero=True)(ids))
@@ -179,23 +148,21 @@ def test_the_mask_of_an_embedding_travels_through_positions(layer):
 
 # A layer, its padding masks and its attention masks, with the lengths of queries and keys.
 SELF, CROSS = (QUERY, QUERY), (QUERY, KEY)
+DECODER_MASKS = [
+    {"decoder_padding_mask": QUERY, "encoder_padding_mask": KEY},
+    {"decoder_attention_mask": SELF, "encoder_attention_mask": CROSS},
+]
 MASKED = {
     MultiHeadAttention(3, 4): ({"value_mask": KEY, "key_mask": KEY}, {"attention_mask": CROSS}),
     Attention("additive"): ({"value_mask": KEY, "key_mask": KEY}, {"attention_mask": CROSS}),
     EncoderBlock(13, 3): ({"padding_mask": QUERY}, {"attention_mask": SELF}),
-    **dict.fromkeys(
-        (DecoderBlock(13, 3), DecoderBlock(13, 3, mixer=SSRU())),
-        (
-            {"decoder_padding_mask": QUERY, "encoder_padding_mask": KEY},
-            {"decoder_attention_mask": SELF, "encoder_attention_mask": CROSS},
-        ),
-    ),
+    **dict.fromkeys((DecoderBlock(13, 3), DecoderBlock(13, 3, mixer=SSRU())), DECODER_MASKS),
     MaskedPooling(): (dict.fromkeys(("padding_mask", "mask", "inputs_mask"), QUERY), {}),
 }
 
 
 @pytest.mark.parametrize("layer", MASKED, ids=lambda layer: type(layer).__name__)
-def test_a_mask_of_another_shape_is_named_with_the_shape_that_it_must_have(rng, layer):
+def test_a_mask_of_another_shape_is_named_with_the_shape_it_needs(rng, layer):
     padding_masks, attention_masks = MASKED[layer]
     takes_two = not isinstance(layer, (EncoderBlock, MaskedPooling))
     shapes = [(BATCH, QUERY, WIDTH), (BATCH, KEY, WIDTH)][: 1 + takes_two]

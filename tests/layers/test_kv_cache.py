@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.layers.kv_cache import KeyValue
+from keras_transformer.layers.kv_cache import KeyValue, of_parents
 
 BATCH, HEADS, POSITIONS, KEY_DIM, VALUE_DIM = 2, 3, 7, 11, 13
 
@@ -26,3 +26,10 @@ def test_entries_stand_at_their_position_and_nothing_else_moves(rng, position, n
     expected = np.array(cache.value)
     expected[:, :, indices] = np.asarray(entries.value)
     np.testing.assert_array_equal(np.asarray(written.value), expected)
+
+
+@pytest.mark.parametrize("axes", [(), (5,), (5, 7)])
+def test_a_state_of_any_axes_follows_its_hypothesis(rng, axes):
+    state, parents = rng.normal(size=(2, 3, *axes)), np.array([[2, 0, 2], [1, 1, 0]])
+    expected = np.stack([row[order] for row, order in zip(state, parents, strict=True)])
+    np.testing.assert_array_equal(of_parents(ops.convert_to_tensor(state), parents), expected)

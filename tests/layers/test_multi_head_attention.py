@@ -203,10 +203,8 @@ def test_a_query_that_sees_nothing_gives_zeros_and_no_gradient(rng, randomize, p
     np.testing.assert_array_equal(row_sums[0], 0.0)
     np.testing.assert_array_equal(row_sums[1, :, 3], 0.0)
     np.testing.assert_allclose(row_sums[1][:, [0, 1, 2, 4]], 1.0, atol=0.02)
-    for moved, function in (
-        (query, lambda x: layer(x, value, attention_mask=mask)),
-        (value, lambda x: layer(query, x, attention_mask=mask)),
-    ):
+    of_query = query, lambda x: layer(x, value, attention_mask=mask)
+    for moved, function in (of_query, (value, lambda x: layer(query, x, attention_mask=mask))):
         outputs, pull = pull_back(function, moved)
         gradient = pull(rng.normal(size=outputs.shape))
         assert np.isfinite(gradient).all()
@@ -247,19 +245,15 @@ def test_keys_windows_and_positions_equal_the_oracle(
     options = dict(
         num_kv_heads=num_kv_heads, positions=positions, sliding_window=window, max_distance=2
     )
+    options["relative_values"] = window != 1
     shape = inputs.shape
     layer = attention(randomize, shape, shape, num_heads=6, key_dim=10, **options)
     mask = random_mask(rng, 4, 7)[:, :1, :1]
     call = dict(attention_mask=mask, use_causal_mask=True, return_attention_scores=True)
     output, scores = layer(inputs, inputs, **call)
-    expected, expected_scores = reference.attention(
-        reference.weights_of(layer),
-        float64(inputs),
-        float64(inputs),
-        mask=mask & np.tri(7, dtype=bool),
-        rotary=positions == "rotary",
-        window=window,
-    )
+    weights, x = reference.weights_of(layer), float64(inputs)
+    options = dict(mask=mask & np.tri(7, dtype=bool), rotary=positions == "rotary", window=window)
+    expected, expected_scores = reference.attention(weights, x, x, **options)
     np.testing.assert_allclose(float64(output), expected, atol=2e-5)
     np.testing.assert_allclose(float64(scores), expected_scores, atol=2e-6)
 
@@ -324,25 +318,19 @@ def test_initial_kernels_are_glorot_uniform_over_the_flattened_matrix():
 
 def test_the_projections_are_made_as_keras_makes_its_own():
     """Initializers, regularizers and constraints reach all four, in the same way."""
-    arguments = dict(
-        kernel_initializer="he_normal",
-        bias_initializer=keras.initializers.RandomNormal(stddev=0.5),
-        kernel_regularizer="l2",
-        bias_regularizer=keras.regularizers.L1(0.25),
-        activity_regularizer=keras.regularizers.L2(0.125),
-        kernel_constraint="non_neg",
-        bias_constraint=keras.constraints.MaxNorm(3),
-    )
+    normal, max_norm = keras.initializers.RandomNormal(stddev=0.5), keras.constraints.MaxNorm(3)
+    regularizers = keras.regularizers.L1(0.25), keras.regularizers.L2(0.125)
+    kernels = ("kernel_initializer", "he_normal"), ("kernel_regularizer", "l2")
+    biases = ("bias_initializer", normal), ("bias_constraint", max_norm)
+    arguments = dict([*kernels, *biases, ("kernel_constraint", "non_neg")])
+    arguments |= zip(("bias_regularizer", "activity_regularizer"), regularizers, strict=True)
     ours = MultiHeadAttention(HEADS, KEY_DIM, **arguments)
     ours = MultiHeadAttention.from_config(ours.get_config())
     theirs = keras.layers.MultiHeadAttention(HEADS, KEY_DIM, **arguments)
     for layer in (ours, theirs):
         layer.build((None, None, QUERY_WIDTH), (None, None, VALUE_WIDTH))
-    for mine, other in zip(
-        ours.projections,
-        (theirs.query_dense, theirs.key_dense, theirs.value_dense, theirs.output_dense),
-        strict=True,
-    ):
+    others = theirs.query_dense, theirs.key_dense, theirs.value_dense, theirs.output_dense
+    for mine, other in zip(ours.projections, others, strict=True):
         mine, other = mine.get_config(), other.get_config()
         for name in arguments:
             assert mine[name] == other[name], name

@@ -9,17 +9,13 @@ import reference
 from keras import ops
 from reference import float64
 
-from keras_transformer.layers import (
-    ConcatenatedPositions,
-    LearnedPositionalEmbedding,
-    SinusoidalPositionalEncoding,
-)
+from keras_transformer import layers
 
 BATCH, LENGTH, WIDTH, MAX_LENGTH = 2, 5, 14, 11
 IDS = np.array([[3, 5, 7], [11, 13, 0]])
 LAYERS = {
-    "sinusoidal": SinusoidalPositionalEncoding,
-    "learned": lambda: LearnedPositionalEmbedding(MAX_LENGTH),
+    "sinusoidal": layers.SinusoidalPositionalEncoding,
+    "learned": lambda: layers.LearnedPositionalEmbedding(MAX_LENGTH),
 }
 EVERY_KIND = pytest.mark.parametrize("kind", LAYERS)
 
@@ -46,7 +42,7 @@ def test_each_position_gets_its_vector_in_every_sentence(rng, kind):
 @pytest.mark.parametrize("layout", ["interleaved", "halves"])
 @pytest.mark.parametrize("frequencies", ["paper", "marian"])
 def test_layouts_and_frequencies_are_those_of_their_formulas(width, layout, frequencies):
-    layer = SinusoidalPositionalEncoding(layout=layout, frequencies=frequencies)
+    layer = layers.SinusoidalPositionalEncoding(layout=layout, frequencies=frequencies)
     encoding = float64(layer(np.zeros((1, LENGTH, width), "float32")))[0]
     half = width // 2
     for position in range(LENGTH):
@@ -69,17 +65,15 @@ def test_start_index_may_be_a_tensor_inside_a_compiled_program(compiled, kind):
 
 
 def encoding_of(length, width, dtype="float32", max_wavelength=10000, **call):
-    layer = SinusoidalPositionalEncoding(max_wavelength, dtype=dtype)
+    layer = layers.SinusoidalPositionalEncoding(max_wavelength, dtype=dtype)
     return float64(layer(np.zeros((1, length, width), "float32"), **call))[0]
 
 
 @pytest.mark.parametrize(("width", "max_wavelength"), [(1, 10000), (2, 37), (13, 37), (14, 10000)])
 def test_equals_the_formula_at_even_and_odd_widths(width, max_wavelength):
-    np.testing.assert_allclose(
-        encoding_of(LENGTH, width, max_wavelength=max_wavelength),
-        reference.positional_encoding(LENGTH, width, max_wavelength=max_wavelength),
-        atol=1e-6,
-    )
+    makers = encoding_of, reference.positional_encoding
+    ours, expected = (make(LENGTH, width, max_wavelength=max_wavelength) for make in makers)
+    np.testing.assert_allclose(ours, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +113,7 @@ def test_past_the_table_a_length_that_only_the_program_knows_gives_no_number():
 
 
 def test_initial_rows_have_the_size_of_a_token_vector():
-    layer = LearnedPositionalEmbedding(211)
+    layer = layers.LearnedPositionalEmbedding(211)
     layer.build((None, None, 101))
     table = reference.weights_of(layer)["embeddings"]
     assert abs(table.std() * 101**0.5 - 1) < 0.03
@@ -128,7 +122,7 @@ def test_initial_rows_have_the_size_of_a_token_vector():
 @EVERY_KIND
 @pytest.mark.parametrize("start", [0, 5])
 def test_concatenated_is_the_product_of_both_side_by_side(rng, randomize, kind, start):
-    layer = ConcatenatedPositions(LAYERS[kind]())
+    layer = layers.ConcatenatedPositions(LAYERS[kind]())
     layer.build((None, None, WIDTH))
     weights = reference.weights_of(randomize(layer))
     inputs = rng.normal(size=(2, 5, WIDTH)).astype("float32")
@@ -145,8 +139,8 @@ def test_concatenated_is_the_product_of_both_side_by_side(rng, randomize, kind, 
 def test_a_model_is_saved_with_learned_positions_that_two_layers_share(tmp_path):
     ids = keras.Input((None,), dtype="int32")
     embedded = keras.layers.Embedding(29, WIDTH)(ids)
-    positions = LearnedPositionalEmbedding(11)
-    model = keras.Model(ids, [ConcatenatedPositions(positions)(embedded) for _ in range(2)])
+    positions = layers.LearnedPositionalEmbedding(11)
+    model = keras.Model(ids, [layers.ConcatenatedPositions(positions)(embedded) for _ in range(2)])
     assert len(model.weights) == 1 + 2 + 1  # tokens, projections, a table of positions
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")

@@ -6,28 +6,24 @@ import pytest
 from reference import float64
 
 from keras_transformer import layers
-from keras_transformer.models import model_of
-from keras_transformer.models.config import (
-    ClassifierConfig,
-    LanguageModelConfig,
-    RecurrentConfig,
-    TransformerConfig,
-)
+from keras_transformer.models import config, model_of
 
 VOCABULARY, WIDTH, LABELS = 23, 12, 3
 SIZES = dict(model_dim=WIDTH, num_heads=3, intermediate_dim=13)
 LAYERS = dict(num_encoder_layers=1, num_decoder_layers=1)
 TURNS = dict(turn_layers=1, turn_id=4, combine_positions="concatenate")
 CONFIGURATIONS = {
-    "transformer": TransformerConfig(VOCABULARY, **SIZES, **LAYERS),
-    "turns": TransformerConfig(VOCABULARY, **SIZES, **LAYERS, **TURNS, tie_embeddings="none"),
-    "recurrent": RecurrentConfig(
+    "transformer": config.TransformerConfig(VOCABULARY, **SIZES, **LAYERS),
+    "turns": config.TransformerConfig(
+        VOCABULARY, **SIZES, **LAYERS, **TURNS, tie_embeddings="none"
+    ),
+    "recurrent": config.RecurrentConfig(
         VOCABULARY, WIDTH, attention="luong", num_decoder_layers=2, tie_embeddings="none"
     ),
-    "classifier": ClassifierConfig(
+    "classifier": config.ClassifierConfig(
         VOCABULARY, **SIZES, target_vocabulary_size=LABELS, word_dropout=0.1
     ),
-    "language_model": LanguageModelConfig(VOCABULARY, **SIZES, num_decoder_layers=1),
+    "language_model": config.LanguageModelConfig(VOCABULARY, **SIZES, num_decoder_layers=1),
 }
 EVERY_KIND = pytest.mark.parametrize("kind", CONFIGURATIONS)
 NAMES = {"classifier": ["source_ids"], "language_model": ["target_ids"]}

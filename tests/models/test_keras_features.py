@@ -119,14 +119,9 @@ def test_a_layout_map_places_the_weights_by_their_paths():
 
 
 # Where files have always held what lies at a path of a weight.
-IN_THE_FILE = {
-    "query": "projections/projection",
-    "key": "projections/projection_1",
-    "value": "projections/projection_2",
-    "attention_output": "projections/projection_3",
-    "inner": "projections/dense",
-    "outer": "projections/dense_1",
-}
+IN_THE_FILE = {"query": "projections/projection", "key": "projections/projection_1"}
+IN_THE_FILE |= {"value": "projections/projection_2", "attention_output": "projections/projection_3"}
+IN_THE_FILE |= {"inner": "projections/dense", "outer": "projections/dense_1"}
 NUMBERS = {"kernel": "0", "gamma": "0", "embeddings": "0", "bias": "1", "beta": "1"}
 
 

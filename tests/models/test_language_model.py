@@ -107,10 +107,8 @@ PROMPTS = np.array([[5, 6, 4, 2], [4, 2, 0, 0], [6, 6, 4, 2]], "int32")
 def test_a_beam_as_wide_as_the_tree_finds_the_best_continuations():
     model, limit = small_model(), 5
     options = {"max_length_ratio": math.inf, "allow_unknown": True}
-    run = Compiled(
-        model,
-        lambda ids, prefix: search(model, ids, 5 * 4**3, 1.0, 5, limit, prefixes=prefix, **options),
-    )
+    options |= {"beam_size": 5 * 4**3, "length_penalty": 1.0, "n_best": 5, "max_length": limit}
+    run = Compiled(model, lambda ids, prefix: search(model, ids, prefixes=prefix, **options))
     prefixes = tuple(tuple(row[(row != 0) & (row != EOS)].tolist()) for row in PROMPTS)
     scorer = FullPass(model, PROMPTS, limit + 1)
     expected = exhaustive_search(scorer, [limit] * 3, 1.0, 5, Rules(prefixes=prefixes))

@@ -95,10 +95,8 @@ def test_gru_and_attention_equal_an_oracle_in_numpy():
     state = array(cache.states[0])[0, 0].astype("float64")
     value = array(cache.memory.value)[0].astype("float64")
     weights = {w.path.split("/", 1)[1]: array(w).astype("float64") for w in m.weights}
-    scores = np.tanh(
-        state @ weights["attention/query/kernel"] + value @ weights["attention/key/kernel"]
-    )
-    scores = np.exp(scores @ weights["attention/vector"])
+    query, key = (weights[f"attention/{name}/kernel"] for name in ("query", "key"))
+    scores = np.exp(np.tanh(state @ query + value @ key) @ weights["attention/vector"])
     context = scores / scores.sum() @ value
     embedded = weights["target_embedding/embeddings"][1] * 4  # the square root of 16
     inputs = np.concatenate([embedded, context]) @ weights["decoder_0/kernel"]
@@ -115,11 +113,8 @@ def test_gru_and_attention_equal_an_oracle_in_numpy():
 
 def test_it_learns_compiled():
     m = model(attention="luong", input_feeding=True)
-    m.compile(
-        keras.optimizers.Adam(0.02),
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        jit_compile=True,
-    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    m.compile(keras.optimizers.Adam(0.02), loss, jit_compile=True)
     expected = np.roll(TARGET, -1, axis=1)
     history = m.fit((SOURCE, TARGET), expected, epochs=30, verbose=0).history["loss"]
     assert history[-1] < 0.5 * history[0]

@@ -17,16 +17,13 @@ def test_every_block_is_made_as_the_configuration_says(stack_class):
             assert (keras.activations.serialize(made) if name == "activation" else made) == value
 
 
-@pytest.mark.parametrize(
-    ("stack_class", "name", "expected"),
-    [
-        (Encoder, "padding_mask", (2, 5)),
-        (Encoder, "attention_mask", "(5, 5), (2, 5, 5) or (2, 3, 5, 5)"),
-        (Decoder, "decoder_padding_mask", (2, 5)),
-        (Decoder, "encoder_padding_mask", (2, 7)),
-        (TurnEncoder, "padding_mask", (2, 5)),
-    ],
-)
+MASKS = [(Encoder, "padding_mask", (2, 5))]
+MASKS += [(Encoder, "attention_mask", "(5, 5), (2, 5, 5) or (2, 3, 5, 5)")]
+MASKS += [(Decoder, "decoder_padding_mask", (2, 5)), (Decoder, "encoder_padding_mask", (2, 7))]
+MASKS += [(TurnEncoder, "padding_mask", (2, 5))]
+
+
+@pytest.mark.parametrize(("stack_class", "name", "expected"), MASKS)
 def test_a_mask_of_another_shape_is_named_with_the_shape_it_needs(stack_class, name, expected):
     sizes = dict(model_dim=33, num_heads=3, intermediate_dim=13)
     layers = dict(num_encoder_layers=1, num_decoder_layers=1, turn_layers=1, turn_id=4)

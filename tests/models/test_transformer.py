@@ -22,6 +22,7 @@ VARIANTS = {
     "untied": dict(TWO, **LEARNED, tie_embeddings="none", normalize_first=True),
     "rotary": dict(positions="rotary", num_heads=6, model_dim=36, num_kv_heads=2),
     "relative": dict(positions="relative", max_distance=2, sliding_window=4),
+    "opennmt": dict(positions="relative", relative_values=True, max_distance=2, source_eos=False),
     "no_positions": dict(positions="none", num_kv_heads=1, sliding_window=2),
     "concatenated": dict(combine_positions="concatenate"),
 }
@@ -138,14 +139,12 @@ def test_decoding_past_the_learned_positions_is_refused():
         model.start_decoding(SOURCE_IDS, 12)
 
 
-@pytest.mark.parametrize(
-    ("variant", "tables"),
-    [
-        ("paper", {"target_embedding"}),
-        ("decoder_tied", {"source_embedding", "target_embedding"}),
-        ("untied", {"source_embedding", "target_embedding", "output"}),
-    ],
-)
+TABLES = [("paper", {"target_embedding"})]
+TABLES += [("decoder_tied", {"source_embedding", "target_embedding"})]
+TABLES += [("untied", {"source_embedding", "target_embedding", "output"})]
+
+
+@pytest.mark.parametrize(("variant", "tables"), TABLES)
 def test_tied_tables_are_one_weight(variant, tables):
     model = Transformer(config(variant))
     vocabularies = SOURCE_VOCABULARY, TARGET_VOCABULARY

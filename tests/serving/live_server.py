@@ -133,12 +133,9 @@ class Client:
             answer = connection.getresponse()
             content = answer.read()
             is_json = answer.headers["content-type"] == "application/json"
-            return types.SimpleNamespace(
-                status=answer.status,
-                headers=answer.headers,
-                body=content,
-                json=json.loads(content) if is_json and content else None,
-            )
+            parsed = json.loads(content) if is_json and content else None
+            fields = {"headers": answer.headers, "body": content, "json": parsed}
+            return types.SimpleNamespace(status=answer.status, **fields)
 
     def get(self, path):
         return self.request("GET", path)

@@ -16,14 +16,7 @@ from live_server import WORDS, processes_below, wait_for
 from keras_transformer import Translation, Translator
 from keras_transformer.errors import InputError
 from keras_transformer.files import locked_folder
-from keras_transformer.serving.bulk import (
-    _fingerprint,
-    _join,
-    _parts,
-    _Worker,
-    _write_job,
-    translate_corpus,
-)
+from keras_transformer.serving import bulk
 from keras_transformer.text.glossary import glossary_of
 
 pytestmark = pytest.mark.tensorflow
@@ -43,15 +36,15 @@ def test_a_job_is_another_one_when_a_file_that_decides_the_answer_changes(tmp_pa
     for name in f"{DECIDING} {LOGS}".split():
         write(model, name, "before")
     (tmp_path / "link").symlink_to(model)
-    fingerprints = [_fingerprint(str(model))]
+    fingerprints = [bulk._fingerprint(str(model))]
     for name in LOGS.split():
         write(model, name, "after")
-        assert _fingerprint(str(tmp_path / "link")) == fingerprints[0]
+        assert bulk._fingerprint(str(tmp_path / "link")) == fingerprints[0]
     for name in DECIDING.split():
         write(model, name, "after")
-        fingerprints.append(_fingerprint(str(model)))
+        fingerprints.append(bulk._fingerprint(str(model)))
     assert len(set(fingerprints)) == len(fingerprints)
-    assert _fingerprint(str(model / "saved_model.pb")) == fingerprints[-1]
+    assert bulk._fingerprint(str(model / "saved_model.pb")) == fingerprints[-1]
 
 
 def test_a_killed_worker_and_a_killed_command_lose_nothing(light, left_behind, tmp_path):
@@ -81,7 +74,7 @@ def test_a_killed_worker_and_a_killed_command_lose_nothing(light, left_behind, t
     wait(parts)
     # A second command may not translate into the folder.
     with pytest.raises(InputError, match=f"out: process {first.pid} writes to this folder"):
-        translate_corpus(light, inputs, output, chunk_lines=99)
+        bulk.translate_corpus(light, inputs, output, chunk_lines=99)
     os.kill(processes_below(first.pid, "ray::MapWorker")[0], signal.SIGKILL)
     done = parts()
     # Its chunk is done again by another worker, then the command itself is killed.
@@ -90,18 +83,18 @@ def test_a_killed_worker_and_a_killed_command_lose_nothing(light, left_behind, t
     first.kill()
     first.wait(timeout=600)
     assert len(left_behind) > 3 and not (output / "a.txt").exists()
-    second = translate_corpus(light, inputs, output, chunk_lines=99, with_ray=False)
+    second = bulk.translate_corpus(light, inputs, output, chunk_lines=99, with_ray=False)
     lines = sum(map(len, texts.values()))
     assert 0 < second["lines_translated"] <= lines - 99 * (done + 3)
     whole = tmp_path / "whole"
-    translate_corpus(light, inputs, whole, chunk_lines=99, with_ray=False)
+    bulk.translate_corpus(light, inputs, whole, chunk_lines=99, with_ray=False)
     for name in texts:
         assert (output / name).read_text() == (whole / name).read_text()
         pairs = zip(texts[name], (output / name).read_text().splitlines(), strict=True)
         assert not any(translation for text, translation in pairs if not text)
     assert len(set((output / "a.txt").read_text().splitlines())) > 9
     # A further run finds that all is there, and starts nothing.
-    again = translate_corpus(light, inputs, output, chunk_lines=99)
+    again = bulk.translate_corpus(light, inputs, output, chunk_lines=99)
     assert again["lines_translated"] == 0
 
 
@@ -130,7 +123,7 @@ def test_a_worker_says_which_lines_were_cut_and_which_text_is_at_fault(model_tha
         return [Translation(text.upper(), 0.0) for text in texts]
 
     model = str(model_that(translate))
-    worker, later_worker = (_Worker(model, _fingerprint(model), 1, {}) for _ in range(2))
+    worker, later_worker = (bulk._Worker(model, bulk._fingerprint(model), 1, {}) for _ in range(2))
     row = {"name": "a", "first": 1, "path": "a", "lines": ["x", "y"], "error": ""}
     done = worker(dict(row))
     assert done["lines"] == ["X", "Y"] and done["messages"] == ["a, lines 1 to 2: 1 text was cut."]
@@ -153,51 +146,49 @@ def test_a_job_reads_its_glossary_once(tmp_path, model_that):
     write(tmp_path, "terms.tsv", "dog\tHund\n")
     write(tmp_path, "text", "a dog\nthe dog\nno dog\n")
     options = {"glossary": tmp_path / "terms.tsv", "with_ray": False, "chunk_lines": 1}
-    translate_corpus(model_that(translate), [tmp_path / "text"], tmp_path / "out", **options)
+    bulk.translate_corpus(model_that(translate), [tmp_path / "text"], tmp_path / "out", **options)
     assert translations == ["Hund"] * 3
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"beamsize": 2}, "There is no option `beamsize`. Did you mean `beam_size`?"),
-        ({"records": "back", "n_best": 3, "beam_size": 2}, "`n_best` must be at most"),
-        ({"tag": "2de"}, "`tag` needs a model trained with tags"),
-        ({"markup": "xml"}, "`markup` must be one of placeholders, html"),
-        ({"long_input": "cut"}, "`long_input` must be one of"),
-        ({"glossary": {"a": "b"}}, "`glossary` needs a run folder"),
-        ({}, "in.txt, line 1: expected UTF-8 text."),
-    ],
-)
+WRONG_OPTIONS = [({"beamsize": 2}, "There is no option `beamsize`. Did you mean `beam_size`?")]
+WRONG_OPTIONS += [({"records": "back", "n_best": 3, "beam_size": 2}, "`n_best` must be at most")]
+WRONG_OPTIONS += [({"tag": "2de"}, "`tag` needs a model trained with tags")]
+WRONG_OPTIONS += [({"markup": "xml"}, "`markup` must be one of placeholders, html")]
+WRONG_OPTIONS += [({"long_input": "cut"}, "`long_input` must be one of")]
+WRONG_OPTIONS += [({"glossary": {"a": "b"}}, "`glossary` needs a run folder")]
+WRONG_OPTIONS += [({}, "in.txt, line 1: expected UTF-8 text.")]
+
+
+@pytest.mark.parametrize(("options", "says"), WRONG_OPTIONS)
 def test_a_wrong_option_leaves_no_folder_behind(light, tmp_path, options, says):
     source, output = tmp_path / "in.txt", tmp_path / "new" / "out"
     source.write_bytes(b"a man\n" if options else b"\xff\n")
     with pytest.raises(InputError) as caught:
-        translate_corpus(light, [source], output, with_ray=False, **options)
+        bulk.translate_corpus(light, [source], output, with_ray=False, **options)
     assert str(caught.value).removeprefix(f"{tmp_path}/").startswith(says)
     assert list(tmp_path.iterdir()) == [source]
     source.write_text("a man\n")
     records = options.get("records", "text")
-    report = translate_corpus(light, [source], output, records, with_ray=False)
+    report = bulk.translate_corpus(light, [source], output, records, with_ray=False)
     assert report["lines_translated"] == 1
 
 
 def test_parts_become_a_file_in_order_and_a_damaged_one_is_none(tmp_path):
     for first, texts in (1, "A\nB\n"), (11, "D\n"), (3, "C\n"):
         write(tmp_path, f".parts/in.txt/{first}.txt", texts)
-    assert sorted(zip(*_parts(tmp_path, "in.txt"), strict=True)) == [(1, 2), (3, 1), (11, 1)]
-    _join(tmp_path, "in.txt")
+    assert sorted(zip(*bulk._parts(tmp_path, "in.txt"), strict=True)) == [(1, 2), (3, 1), (11, 1)]
+    bulk._join(tmp_path, "in.txt")
     assert (tmp_path / "in.txt").read_text() == "A\nB\nC\nD\n"
     for damaged in (b"", b"A\nB", b"\0\0\0\0"):
         (tmp_path / ".parts" / "in.txt" / "1.txt").write_bytes(damaged)
-        assert sorted(_parts(tmp_path, "in.txt")[0]) == [3, 11]
+        assert sorted(bulk._parts(tmp_path, "in.txt")[0]) == [3, 11]
 
 
 @pytest.mark.parametrize("name", ["bulk.json", "bulk.json.gz", ".parts", ".b.partial.txt", ".gz"])
 def test_an_input_named_as_the_folders_own_files_is_refused(tmp_path, name):
     (tmp_path / name).write_text("a\n")
     with pytest.raises(InputError, match="must not be bulk.json nor begin with a point"):
-        translate_corpus(tmp_path, [tmp_path / name], tmp_path / "out")
+        bulk.translate_corpus(tmp_path, [tmp_path / name], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -206,7 +197,7 @@ def test_another_job_does_not_mix_with_what_is_there(tmp_path):
     source.write_text("a\nb\nc\n")
 
     def start(*inputs, output=output, **options):
-        return translate_corpus(tmp_path / "model", inputs, output, **options)
+        return bulk.translate_corpus(tmp_path / "model", inputs, output, **options)
 
     write(tmp_path / "model", "export.json", "{}")
     # Killed before it had written its job: started again.
@@ -214,7 +205,7 @@ def test_another_job_does_not_mix_with_what_is_there(tmp_path):
     with locked_folder(output):
         with pytest.raises(InputError, match=f"out: process {os.getpid()} writes to this folder"):
             start(source)
-    _write_job(output, {})
+    bulk._write_job(output, {})
     with pytest.raises(InputError, match="another job"):
         start(source)
     glossary, copy = tmp_path / "terms.tsv", tmp_path / "copy.tsv"
@@ -238,7 +229,7 @@ def test_another_job_does_not_mix_with_what_is_there(tmp_path):
     with pytest.raises(InputError, match="`records` must be one of text, pairs, back. .*'Pairs'"):
         start(source, records="Pairs")
     with pytest.raises(InputError, match="`inputs` must be a list of paths. Received: '.*in.txt'"):
-        translate_corpus(tmp_path / "model", source, output)
+        bulk.translate_corpus(tmp_path / "model", source, output)
     with pytest.raises(InputError, match="in.txt twice"):
         start(source, f"{source}.gz")
     with pytest.raises(InputError, match="none: cannot be read"):

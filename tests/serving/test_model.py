@@ -76,16 +76,13 @@ def load(monkeypatch):
     return load
 
 
-@pytest.mark.parametrize(
-    ("name", "inputs", "options", "row"),
-    [
-        ("serving_default", {}, {}, {"translation": "A", "score": 0.1}),
-        ("greedy", {}, {"beam_size": 1}, NUMBERED),
-        ("beam", {}, {"n_best": 2}, BEAM),
-        ("align", {}, {"alignment": True}, ALIGNED),
-        ("sample", SAMPLING, {"sampling": True, **SAMPLING}, NUMBERED),
-    ],
-)
+SIGNATURES = [("serving_default", {}, {}, {"translation": "A", "score": 0.1})]
+SIGNATURES += [("greedy", {}, {"beam_size": 1}, NUMBERED), ("beam", {}, {"n_best": 2}, BEAM)]
+SIGNATURES += [("align", {}, {"alignment": True}, ALIGNED)]
+SIGNATURES += [("sample", SAMPLING, {"sampling": True, **SAMPLING}, NUMBERED)]
+
+
+@pytest.mark.parametrize(("name", "inputs", "options", "row"), SIGNATURES)
 def test_a_signature_is_an_option_of_the_engine(load, name, inputs, options, row):
     engine = Engine()
     assert load(engine).run(name, [{"text": "a", **inputs}]) == [row]
@@ -105,17 +102,12 @@ def test_a_beam_with_fewer_hypotheses_is_filled_with_empty_ones(load):
     assert row == {name: [value, fillers[name]] for name, value in NUMBERED.items()}
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "taken"),
-    [
-        ("temperature", math.nan, 1e-6),
-        ("temperature", math.inf, FLOAT32 / 2),
-        ("top_k", -3, 0),
-        ("top_p", math.nan, 1.0),
-        ("top_p", 7.0, 1.0),
-        ("top_p", 0.0, 1e-9),
-    ],
-)
+OUT_OF_RANGE = [("temperature", math.nan, 1e-6), ("temperature", math.inf, FLOAT32 / 2)]
+OUT_OF_RANGE += [("top_k", -3, 0), ("top_p", math.nan, 1.0), ("top_p", 7.0, 1.0)]
+OUT_OF_RANGE += [("top_p", 0.0, 1e-9)]
+
+
+@pytest.mark.parametrize(("option", "value", "taken"), OUT_OF_RANGE)
 def test_sampling_out_of_range_is_the_nearest_value_as_in_a_saved_model(load, option, value, taken):
     engine = Engine()
     load(engine).run("sample", [{"text": "a", **SAMPLING, option: value}])
@@ -187,13 +179,11 @@ def test_a_default_markup_is_warm_and_a_model_that_cannot_do_it_is_refused(load)
         load(engine, markup="html")
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "status", "says"),
-    [
-        ("serving_default", "bad", 400, "More."),
-        ("align", "a" * 500, 413, "An answer must have at most 1000 bytes"),
-    ],
-)
+AT_FAULT = [("serving_default", "bad", 400, "More.")]
+AT_FAULT += [("align", "a" * 500, 413, "An answer must have at most 1000 bytes")]
+
+
+@pytest.mark.parametrize(("name", "text", "status", "says"), AT_FAULT)
 def test_a_text_at_fault_is_a_rejection_of_one_line(load, name, text, status, says):
     with pytest.raises(Rejection, match=says) as caught:
         load(Engine()).run(name, [{"text": "a"}, {"text": text}])
@@ -226,16 +216,14 @@ def test_options_of_a_request_are_those_of_the_translator(load, text, options, s
     assert engine.calls[-1][1].get("alignment", False) == ("markup" in options)
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "says"),
-    [
-        ("score", {"markup": "html"}, "`markup` is an option of translations"),
-        ("score", {"glossary": (("a", "b"),)}, "`glossary` is an option of translations"),
-        ("greedy", {"tag": "2de"}, "must be '2fr'|2de"),
-        ("greedy", {"glossary": (("a", "b"),)}, "trained with `data.glossary`"),
-        ("greedy", {"glossary": (("a", " "),)}, "none of them blank"),
-    ],
-)
+REFUSED = [("score", {"markup": "html"}, "`markup` is an option of translations")]
+REFUSED += [("score", {"glossary": (("a", "b"),)}, "`glossary` is an option of translations")]
+REFUSED += [("greedy", {"tag": "2de"}, "must be '2fr'|2de")]
+REFUSED += [("greedy", {"glossary": (("a", "b"),)}, "trained with `data.glossary`")]
+REFUSED += [("greedy", {"glossary": (("a", " "),)}, "none of them blank")]
+
+
+@pytest.mark.parametrize(("name", "options", "says"), REFUSED)
 def test_options_that_a_model_cannot_take_are_rejections(load, name, options, says):
     row = {"source": "a", "target": "b"} if name == "score" else {"text": "a"}
     with pytest.raises(Rejection, match=says):

@@ -111,10 +111,8 @@ def test_an_answer_has_tensorflow_servings_form():
 def test_sentences_of_different_lengths_are_padded_to_the_longest_of_their_request():
     tokens, matrix = Tensor("string", (None,)), Tensor("float32", (None, None))
     signature = Signature({}, {"tokens": tokens, "alignment": matrix})
-    rows = [
-        {"tokens": ["a", "b"], "alignment": [[1.0, 0.5, 0.0]]},
-        {"tokens": ["c"], "alignment": [[2.0], [3.0]]},
-    ]
+    rows = [{"tokens": ["a", "b"], "alignment": [[1.0, 0.5, 0.0]]}]
+    rows += [{"tokens": ["c"], "alignment": [[2.0], [3.0]]}]
     assert json.loads(format_predict(rows, signature, False, 1000))["outputs"] == {
         "tokens": [["a", "b"], ["c", ""]],
         "alignment": [[[1, 0.5, 0], [0, 0, 0]], [[2, 0, 0], [3, 0, 0]]],

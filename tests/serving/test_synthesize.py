@@ -101,14 +101,12 @@ def test_lines_of_stdin_become_pairs_on_stdout(upper, monkeypatch, capsys):
         assert capsys.readouterr().out == pairs
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["--workers", "2"], "--workers needs --engine ray."),
-        (["--input", "mono.de"], "--input and --output need each other"),
-        (["--engine", "ray"], "--engine ray needs both."),
-    ],
-)
+MISTAKES = [(["--workers", "2"], "--workers needs --engine ray.")]
+MISTAKES += [(["--input", "mono.de"], "--input and --output need each other")]
+MISTAKES += [(["--engine", "ray"], "--engine ray needs both.")]
+
+
+@pytest.mark.parametrize(("arguments", "says"), MISTAKES)
 def test_a_mistake_is_one_line(upper, capsys, arguments, says):
     code, said = synthesize(capsys, *arguments)
     assert code == 2 and says in said and len(said.splitlines()) == 1

@@ -20,12 +20,9 @@ def foreign_model(sentences, **options):
     """A model straight from SentencePiece, as other projects train theirs."""
     ids = dict(pad_id=PAD_ID, bos_id=BOS_ID, eos_id=EOS_ID, unk_id=UNK_ID)
     model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(sentences),
-        model_writer=model,
-        minloglevel=2,
-        **{"vocab_size": 53, "model_type": "unigram", **ids, **options},
-    )
+    options = {"vocab_size": 53, "model_type": "unigram", "minloglevel": 2, **ids, **options}
+    train = sentencepiece.SentencePieceTrainer.train
+    train(sentence_iterator=iter(sentences), model_writer=model, **options)
     return model.getvalue()
 
 
@@ -242,10 +239,8 @@ def test_an_option_out_of_range_is_named(sentences, name, value):
 
 def test_split_digits_gives_each_digit_its_piece(sentences):
     years = [f"{year} dogs" for year in range(2010, 2020)] * 20
-    joined, split = (
-        Tokenizer.train_from_texts(sentences + years, 50, split_digits=choice)
-        for choice in (False, True)
-    )
+    train, texts = Tokenizer.train_from_texts, sentences + years
+    joined, split = (train(texts, 50, split_digits=choice) for choice in (False, True))
     assert joined.pieces("2016") != ["▁", "2", "0", "1", "6"] == split.pieces("2016")
 
 

@@ -11,6 +11,7 @@ from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import TrainingError
 from keras_transformer.training import RunFolder, callbacks, evaluate
 from keras_transformer.training.hosts import SINGLE_HOST
+from keras_transformer.training.loop import callbacks_of
 from keras_transformer.training.recipe import Recipe
 from keras_transformer.training.run import Run
 from keras_transformer.training.run_folder import MidEpochState, averaged_epochs
@@ -126,6 +127,12 @@ def test_each_validation_corpus_has_the_scores_of_its_pairs(make_run):
     run._validation_names = ["one", "two"]
     logs = text_scores(run, [ZH[0], "no"])
     assert (logs["val_bleu/one"], logs["val_bleu/two"]) == (pytest.approx(100), 0.0)
+    # Without translations only a validation set of several corpora, some empty, has more measures.
+    for corpora in ([], ["validation/one"]):
+        run = make_run(select_by="loss")
+        run.datasets = dict.fromkeys(["train", "validation", *corpora])
+        kinds = set(map(type, callbacks_of(run)))
+        assert (callbacks.TranslationMetrics in kinds) == bool(corpora)
 
 
 def test_a_bleu_that_says_nothing_is_doubted_once_a_run(make_run, capsys):

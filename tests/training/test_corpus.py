@@ -200,8 +200,8 @@ def test_training_options_that_need_written_text_are_refused_for_a_classifier(la
 def start(values, tmp_path, monkeypatch):
     """A function that starts a run, and returns how often it has opened each file of a corpus."""
     counts, run = collections.Counter(), RunFolder(tmp_path / "run")
-    opened = reading._opened
-    monkeypatch.setattr(reading, "_opened", lambda path: counts.update([path]) or opened(path))
+    opened = reading.opened
+    monkeypatch.setattr(reading, "opened", lambda path: counts.update([path]) or opened(path))
 
     def start(**changes):
         recipe = Recipe.from_dict({**values, **changes})
@@ -275,12 +275,8 @@ def test_several_corpora_have_tags_weights_and_reports_of_their_own(corpora, tmp
     assert tokenizers[0].tags == ("2de", "2en")
     for _ in range(1 + cached):
         datasets, reports = corpus.datasets(tokenizers)
-        assert str(reports["train"]).splitlines() == [
-            "47 of 48 pairs kept",
-            "there: 32 of 32 pairs kept",
-            "back: 15 of 16 pairs kept",
-            "  1 dropped, empty side: line 16",
-        ]
+        kept = ["47 of 48 pairs kept", "there: 32 of 32 pairs kept", "back: 15 of 16 pairs kept"]
+        assert str(reports["train"]).splitlines() == [*kept, "  1 dropped, empty side: line 16"]
         train, validation = datasets["train"], datasets["validation"]
         assert train.pairs.corpora == {"there": 32, "back": 15}
         sources = tokenizers[0].detokenize([train.pairs.source(i) for i in range(47)])

@@ -24,14 +24,11 @@ def test_several_hosts_on_tensorflow_or_an_index_without_hosts_are_refused(capsy
     assert "--host-index needs --hosts" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("hosts", "index", "expected"),
-    [
-        ("a:1,b", 0, "Received: 'b'"),
-        ("a:1,b:2", 2, "must be 0 to 1, .* Received: 2"),
-        ("a:1,b:2", None, "must be 0 to 1, .* Received: None"),
-    ],
-)
+WRONG_HOSTS = [("a:1,b", 0, "Received: 'b'"), ("a:1,b:2", 2, "must be 0 to 1, .* Received: 2")]
+WRONG_HOSTS += [("a:1,b:2", None, "must be 0 to 1, .* Received: None")]
+
+
+@pytest.mark.parametrize(("hosts", "index", "expected"), WRONG_HOSTS)
 def test_a_wrong_address_or_index_is_a_users_mistake(hosts, index, expected, monkeypatch):
     monkeypatch.setattr("keras.backend.backend", lambda: "jax")
     with pytest.raises(InputError, match=expected):

@@ -13,12 +13,8 @@ from keras_transformer.models import Classifier
 from keras_transformer.models.config import ClassifierConfig
 from keras_transformer.schedules import TransformerSchedule
 from keras_transformer.training import compile_model
+from keras_transformer.training import optimizer as module
 from keras_transformer.training.callbacks import AveragedValidation
-from keras_transformer.training.optimizer import (
-    AdamWithGradientNorm,
-    averaged_weights,
-    warmup_advice,
-)
 from keras_transformer.training.recipe import TrainingSection
 
 
@@ -45,7 +41,7 @@ def test_a_training_that_ends_in_its_warmup_is_told_values_that_fit(accumulation
 
     def advice(batches=8 * accumulation_steps, longest=40, **changes):
         dataset = types.SimpleNamespace(steps_per_epoch=batches, shapes=[(9, 5), (3, longest)])
-        return warmup_advice(TrainingSection(**{**options, **changes}), dataset)
+        return module.warmup_advice(TrainingSection(**{**options, **changes}), dataset)
 
     text = advice()
     assert text == (
@@ -114,7 +110,7 @@ def test_the_average_takes_the_weights_of_each_optimizer_step_once(pairs, accumu
                 self.expected = [momentum * old + (1 - momentum) * new for old, new in mixed]
                 moved.append(max(np.abs(b - w).max() for b, w in zip(before, weights, strict=True)))
             if len(optimizer_steps) > 1:
-                with averaged_weights(self.model):
+                with module.averaged_weights(self.model):
                     both = zip(self.model.get_weights(), self.expected, strict=True)
                     wrong.append(max(np.abs(one - other).max() for one, other in both))
 
@@ -153,7 +149,7 @@ def test_averages_take_the_place_of_weights_and_give_it_back_bit_for_bit(scaled)
     weights, averages = np.full((3, 2), 0.1, "float32"), np.full((3, 2), 3e8, "float32")
     model.set_weights([weights])
     optimizer._model_variables_moving_average[0].assign(averages)
-    with averaged_weights(model):
+    with module.averaged_weights(model):
         np.testing.assert_array_equal(model.get_weights()[0], averages)
     np.testing.assert_array_equal(model.get_weights()[0], weights)
     np.testing.assert_array_equal(optimizer._model_variables_moving_average[0], averages)
@@ -169,7 +165,7 @@ def test_averages_take_the_place_of_weights_and_give_it_back_bit_for_bit(scaled)
 def test_the_norm_is_that_of_the_gradient_before_it_is_clipped(accumulation_steps):
     weights = [keras.Variable([1.0, 2.0]), keras.Variable([[0.0]])]
     options = {"global_clipnorm": 0.1, "gradient_accumulation_steps": accumulation_steps}
-    optimizer = AdamWithGradientNorm(**options)
+    optimizer = module.AdamWithGradientNorm(**options)
     optimizer.build(weights)
     for gradients in ([[3.0, 0.0], [[4.0]]], [[1.0, 0.0], [[8.0]]]):
         optimizer.apply([keras.ops.convert_to_tensor(gradient) for gradient in gradients], weights)

@@ -218,7 +218,7 @@ KEYS = [(section, key) for section, keys in yaml.safe_load(REFERENCE).items() fo
 def test_any_value_of_any_key_gives_a_recipe_or_one_line(changes):
     values = recipe_values("corpus")
     for (section, key), value in changes.items():
-        values[section][key] = value
+        values.setdefault(section, {})[key] = value
     try:
         recipe = Recipe.from_dict(values)
     except InputError as error:
@@ -236,23 +236,21 @@ def test_any_text_after_set_gives_a_recipe_or_an_input_error(text, tmp_path_fact
             Recipe.load(path, [override])
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (None, r"r\.yaml: cannot read the recipe"),
-        (b"training: [", "not valid YAML"),
-        (b"\xff\xfe", "must be UTF-8"),
-        (b"just words", "must have sections"),
-        (b"", "must have sections"),
-        (b"!!python/object/apply:os.system ['true']", "not valid YAML"),
-        (b"training: [epochs]", "`training` must be a section with keys"),
-        (b"training: {start_from: nowhere}\nmodel: 5", "`model` must be a section with keys"),
-        (b"text: {joint: !!bool maybe}", "not valid YAML: a value does not fit its tag"),
-        (b"text: {joint: !!int ''}", "not valid YAML: a value does not fit its tag"),
-        (b"text: {joint: !!timestamp x}", "not valid YAML: a value does not fit its tag"),
-        (b"text: {}\nmodel: {}\ntext: {}", "line 3: not valid YAML: duplicate key 'text'"),
-    ],
-)
+NO_RECIPES = [(None, r"r\.yaml: cannot read the recipe"), (b"training: [", "not valid YAML")]
+NO_RECIPES += [(b"\xff\xfe", "must be UTF-8"), (b"just words", "must have sections")]
+NO_RECIPES += [(b"", "must have sections")]
+NO_RECIPES += [(b"!!python/object/apply:os.system ['true']", "not valid YAML")]
+NO_RECIPES += [(b"training: [epochs]", "`training` must be a section with keys")]
+NO_RECIPES += [
+    (b"training: {start_from: nowhere}\nmodel: 5", "`model` must be a section with keys")
+]
+NO_RECIPES += [(b"text: {joint: !!bool maybe}", "not valid YAML: a value does not fit its tag")]
+NO_RECIPES += [(b"text: {joint: !!int ''}", "not valid YAML: a value does not fit its tag")]
+NO_RECIPES += [(b"text: {joint: !!timestamp x}", "not valid YAML: a value does not fit its tag")]
+NO_RECIPES += [(b"text: {}\nmodel: {}\ntext: {}", "line 3: not valid YAML: duplicate key 'text'")]
+
+
+@pytest.mark.parametrize(("content", "expected"), NO_RECIPES)
 def test_a_file_that_is_no_recipe_is_refused(tmp_path, content, expected):
     path = tmp_path / "r.yaml"
     if content is not None:

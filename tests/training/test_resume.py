@@ -152,11 +152,8 @@ def test_at_any_moment_a_marker_means_that_all_before_it_is_whole(unbroken):
     models = {}  # contents of the best models, by epoch
     for moment in unbroken[1]:
         folder = RunFolder(moment)
-        models |= {
-            e: folder.candidate_file(e).read_bytes()
-            for e in range(1, 10)
-            if folder.candidate_file(e).exists()
-        }
+        files = {epoch: folder.candidate_file(epoch) for epoch in range(1, 10)}
+        models |= {epoch: file.read_bytes() for epoch, file in files.items() if file.exists()}
         check_markers(moment)
         if epochs := folder.checkpoint_epochs():
             rows = folder.history()[: epochs[-1]]

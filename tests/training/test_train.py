@@ -111,13 +111,11 @@ def test_the_attention_of_one_pair_is_in_tensorboard_every_few_epochs(events):
         assert min(image.width, image.height) > 100
 
 
-@pytest.mark.parametrize(
-    ("fields", "kinds"),
-    [
-        ({"positions": "learned", "max_length": 48}, {"encoder", "decoder", "cross"}),
-        ({"decoder": "ssru"}, {"encoder", "cross"}),
-    ],
-)
+IMAGES = [({"positions": "learned", "max_length": 48}, {"encoder", "decoder", "cross"})]
+IMAGES += [({"decoder": "ssru"}, {"encoder", "cross"})]
+
+
+@pytest.mark.parametrize(("fields", "kinds"), IMAGES)
 def test_images_show_the_attention_and_tokens_that_a_model_has(finished, tmp_path, fields, kinds):
     pytest.importorskip("matplotlib", reason="comes with the extra [plots]")
     values = recipe_values(tmp_path)
@@ -235,15 +233,13 @@ def test_a_resumed_run_keeps_its_recipe_and_its_texts(finished, tmp_path):
         assert finished.recipe_file.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("section", "changes", "message"),
-    [
-        ("training", {"start_from": "nowhere"}, "no such run folder"),
-        ("text", {"split_digits": True}, "its `text` is not that of the recipe"),
-        ("model", {"num_heads": 1}, "its model is not the one of the recipe"),
-        ("model", {"kind": "classifier"}, "its `kind` is not that of the recipe"),
-    ],
-)
+UNFIT = [("training", {"start_from": "nowhere"}, "no such run folder")]
+UNFIT += [("text", {"split_digits": True}, "its `text` is not that of the recipe")]
+UNFIT += [("model", {"num_heads": 1}, "its model is not the one of the recipe")]
+UNFIT += [("model", {"kind": "classifier"}, "its `kind` is not that of the recipe")]
+
+
+@pytest.mark.parametrize(("section", "changes", "message"), UNFIT)
 def test_a_start_from_an_unfit_run_is_refused(finished, tmp_path, section, changes, message):
     values = finished.recipe().to_dict()
     values["training"] |= {"start_from": str(finished.path), "attention_images": None}
@@ -281,6 +277,8 @@ def test_a_conversation_is_answered_in_training_as_by_the_run_in_half_precision(
     (translation,) = engine.translate([PAIRS[0][0]], beam_size=1)
     assert len(translation.ids) > 2 * len(translation.source_tokens) + 10
     assert f"  translation: {translation.text}\n" in folder.samples()
+    names = [line.partition(":")[0].strip() for line in folder.samples().splitlines()]
+    assert names == ["epoch 1", "source", "reference", "translation"]
     metrics = folder.metrics()
     assert metrics["best_validation_bleu"] == folder.history()[0]["val_bleu"]
     assert set(metrics["validation_signatures"]) == {"bleu", "chrf"}

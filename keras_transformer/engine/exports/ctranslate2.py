@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_transformer.decoding.options import SearchOptions
 from keras_transformer.engine.engine import Engine
 from keras_transformer.engine.exports.manifest import load_tokenizers, opened_export
 from keras_transformer.engine.translation import Translation
@@ -50,9 +51,6 @@ class CTranslate2Engine(Engine):
         compute_type: Arithmetic of CTranslate2: `"default"` is the file's, `"int8"` converts the
             weights while they are loaded.
 
-    Attributes:
-        manifest: Content of its `export.json`.
-
     Raises:
         InputError: The folder is missing, damaged or no CTranslate2 export, or CTranslate2 is not
             installed.
@@ -62,19 +60,15 @@ class CTranslate2Engine(Engine):
     capabilities = frozenset({"translate", "score", "sample", "align"})
     score_options = ("length_penalty",)
     free_options = (
-        "beam_size",
-        "length_penalty",
+        *SearchOptions.__dataclass_fields__,
         "n_best",
         "target_prefixes",
         "sampling",
         "temperature",
         "top_k",
         "top_p",
-        "length_normalization",
-        "word_penalty",
         "min_length",
         "max_length",
-        "max_length_ratio",
         "banned_ids",
         "allow_unknown",
         "no_repeat_ngram_size",
@@ -106,12 +100,30 @@ class CTranslate2Engine(Engine):
         return {**super().fixed_options, "early_stopping": False}
 
     def search(self, jobs, request):
-        results = self._results(jobs, request)
-        totals = self._log_probabilities(results, jobs, request)
-        return [
-            _ranked(self._hypotheses(*row, request.options), request.options)
-            for row in zip(results, totals, jobs, strict=True)
+        results, options = self._results(jobs, request), request.options
+        # Decided for each sentence, so that other sentences in a call change no result.
+        scored_again = [self._is_scored_again(job, options) for job in jobs]
+        ids = [
+            [tuple(self._target_ids[token] for token in tokens) for tokens in result.hypotheses]
+            for result in results
         ]
+        pairs = [
+            (job.source, row)
+            for job, rows, is_again in zip(jobs, ids, scored_again, strict=True)
+            for row in (rows if is_again else ())
+        ]
+        forced = iter(self.force(pairs, request) if pairs else ())
+        hypotheses_of_jobs = []
+        for job, result, rows, is_again in zip(jobs, results, ids, scored_again, strict=True):
+            # CTranslate2 gives only the sum, which is enough without a prefix.
+            log_probabilities = [
+                next(forced).token_log_probabilities if is_again else (total,)
+                for total in result.scores
+            ]
+            scored = zip(rows, log_probabilities, strict=True)
+            hypotheses = [_hypothesis(*row, job, options) for row in scored]
+            hypotheses_of_jobs.append(_ranked(hypotheses, options))
+        return hypotheses_of_jobs
 
     def force(self, pairs, request):
         sides = zip(*pairs, strict=True)
@@ -148,10 +160,7 @@ class CTranslate2Engine(Engine):
         """Returns CTranslate2's result for each source."""
         search_options = request.options
         longest = search_options.resolve_max_length(self.max_target_length)
-        limits = [
-            int(min(longest, _length_limit(len(job.source), search_options) + len(job.prefix)))
-            for job in jobs
-        ]
+        limits = [_length_limit(job, search_options, longest) for job in jobs]
         pieces = [self._pieces(0, job.source) for job in jobs]
         forced = [[self._tokens[1][id] for id in job.prefix] for job in jobs]
         options = self._translator_options(search_options)
@@ -201,79 +210,54 @@ class CTranslate2Engine(Engine):
         if decoding_options.sampling:
             options["beam_size"] = 1
             options["sampling_topk"] = min(decoding_options.top_k, len(self._tokens[1]))
-            options["sampling_topp"] = min(decoding_options.top_p, 1.0)
+            options["sampling_topp"] = decoding_options.top_p
             options["sampling_temperature"] = decoding_options.temperature
         return options
 
-    def _log_probabilities(self, results, jobs, request):
-        """Returns the model's log-probabilities of each hypothesis, in all and after its prefix."""
-        search_options = request.options
-        is_changed = search_options.sampling or any(
-            getattr(search_options, name) for name in _CHANGES_LOGITS
-        )
-        is_changed |= len(self._tokens[1]) < _FEW_TOKENS
-        # Decided for each sentence, so that other sentences in a call change no result.
-        scored_again = [
-            is_changed
+    def _is_scored_again(self, job, options):
+        """Returns whether CTranslate2's sums are not the model's log-probabilities."""
+        return (
+            options.sampling
+            or any(getattr(options, name) for name in _CHANGES_LOGITS)
+            or len(self._tokens[1]) < _FEW_TOKENS
             or len(job.prefix) > 0
-            or (UNK_ID in job.source and not search_options.allow_unknown)
-            for job in jobs
-        ]
-        pairs = [
-            (job.source, [self._target_ids[token] for token in tokens])
-            for result, job, is_scored_again in zip(results, jobs, scored_again, strict=True)
-            for tokens in (result.hypotheses if is_scored_again else ())
-        ]
-        forced = iter(self.force(pairs, request) if pairs else ())
-        totals = []
-        for result, job, is_scored_again in zip(results, jobs, scored_again, strict=True):
-            if not is_scored_again:
-                totals.append([(total, total) for total in result.scores])
-                continue
-            rows = [next(forced).token_log_probabilities for _ in result.hypotheses]
-            totals.append([(sum(row), sum(row[len(job.prefix) :])) for row in rows])
-        return totals
-
-    def _hypotheses(self, result, totals, job, search_options):
-        """Returns the hypotheses of one sentence with their scores."""
-        hypotheses = []
-        for tokens, (total, following) in zip(result.hypotheses, totals, strict=True):
-            ids = tuple(self._target_ids[token] for token in tokens)
-            length = len(ids) - len(job.prefix)
-            hypotheses.append(
-                Translation(
-                    "",
-                    search_options.ranking.score(following, length),
-                    total,
-                    ids=ids,
-                    continuation_log_probability=following if job.prefix else None,
-                    continuation_length=length if job.prefix else None,
-                )
-            )
-        return hypotheses
+            or (UNK_ID in job.source and not options.allow_unknown)
+        )
 
     def _pieces(self, side, ids):
         return [self._tokens[side][id] for id in ids if id != EOS_ID]
 
 
-def _ranked(hypotheses, search_options):
+def _hypothesis(ids, log_probabilities, job, options):
+    """Makes a hypothesis from the log-probabilities of its tokens, or from their sum."""
+    following, length = sum(log_probabilities[len(job.prefix) :]), len(ids) - len(job.prefix)
+    return Translation(
+        "",
+        options.ranking.score(following, length),
+        sum(log_probabilities),
+        ids=ids,
+        continuation_log_probability=following if job.prefix else None,
+        continuation_length=length if job.prefix else None,
+    )
+
+
+def _ranked(hypotheses, options):
     """Returns the best `n_best` hypotheses, or the samples in order."""
-    if not search_options.sampling:
+    if not options.sampling:
         # Hypotheses that end come first. A hypothesis without an end has reached its limit.
-        ends_at_limit = search_options.ranking.ends_at_limit
+        ends_at_limit = options.ranking.ends_at_limit
         hypotheses.sort(
             key=lambda row: (not ends_at_limit and row.ids[-1:] != (EOS_ID,), -row.score)
         )
-    return hypotheses[: search_options.n_best]
+    return hypotheses[: options.n_best]
 
 
-def _length_limit(source_length, options):
-    """Returns the maximum number of tokens of a translation, EOS included.
-
-    See `DecodingOptions.max_length_ratio`.
-    """
+def _length_limit(job, options, longest):
+    """Returns the maximum number of tokens of a translation, EOS included."""
     ratio = options.max_length_ratio
-    return math.inf if ratio == math.inf else int(ratio * source_length) + options.length_margin
+    if ratio == math.inf:
+        return longest
+    return min(longest, int(ratio * len(job.source)) + options.length_margin + len(job.prefix))
 
 
 def _batches(request):

@@ -1,7 +1,6 @@
 """Translating with an exported LiteRT file."""
 
 import dataclasses
-import functools
 import os
 import threading
 from pathlib import Path
@@ -39,9 +38,6 @@ class LiteRTEngine(Engine):
         path: Path of `model.tflite`, with the tokenizers next to it, or its directory; or the
             directory of a web export.
         threads: Default number of threads of `translate`.
-
-    Attributes:
-        manifest: The content of its `export.json`.
 
     Raises:
         InputError: The file is missing, damaged or not the file that its `export.json` describes,
@@ -101,19 +97,18 @@ class LiteRTEngine(Engine):
         )
 
     def search(self, jobs, request):
-        sources = [job.source for job in jobs]
-
-        def call(interpreter, indices):
-            return self._run(interpreter, request, [sources[index] for index in indices])
+        def call_with(interpreter):
+            return lambda indices: self._run(interpreter, request, [jobs[i] for i in indices])
 
         # Two halves of a batch, each on one thread, take less time than one batch on two threads.
-        at_once = max(1, min(request.threads, len(sources) // _LEAST_ROWS))
-        batch_size = min([request.batch_size, *self._batch_sizes[-1:], -(-len(sources) // at_once)])
+        at_once = max(1, min(request.threads, len(jobs) // _LEAST_ROWS))
+        batch_size = min([request.batch_size, *self._batch_sizes[-1:], -(-len(jobs) // at_once)])
         interpreters = self._interpreters_of(at_once, request.threads // at_once)
-        calls = [functools.partial(call, interpreter) for interpreter in interpreters]
-        return in_batches([len(row) for row in sources], batch_size, calls)
+        calls = [call_with(interpreter) for interpreter in interpreters]
+        return in_batches([len(job.source) for job in jobs], batch_size, calls)
 
-    def _run(self, interpreter, request, sources):
+    def _run(self, interpreter, request, jobs):
+        sources = [job.source for job in jobs]
         columns = bucket(max(map(len, sources)), self.manifest["source_lengths"])
         rows, shape = len(sources), f"{columns}"
         if self._batch_sizes:
@@ -129,10 +124,10 @@ class LiteRTEngine(Engine):
         )
         # The batch may have more rows than there are sentences.
         for index in range(len(sources)):
-            columns = ids[index].tolist(), scores[index], sums[index]
+            hypotheses = zip(ids[index].tolist(), scores[index], sums[index], strict=True)
             yield [
                 Translation("", score, total, ids=tuple(id for id in row if id != PAD_ID))
-                for row, score, total in zip(*columns, strict=True)
+                for row, score, total in hypotheses
             ]
 
     def align(self, pairs, request):

@@ -23,7 +23,7 @@ IDS = "ids"
 """The subfolder with the SavedModel from ids to ids."""
 
 
-SAMPLING_INPUTS = {"seed": "int32", **FILTERS}
+SAMPLING_INPUTS = {"seed": "int32", **{name: filter.dtype for name, filter in FILTERS.items()}}
 """Types of the inputs of `sample` in addition to the text."""
 
 
@@ -59,9 +59,6 @@ _FIELDS = {
 
 class SavedModelEngine(Engine):
     """Translates with a folder that `export_saved_model` wrote, without model code.
-
-    Attributes:
-        manifest: The content of its `export.json`.
 
     Raises:
         InputError: The folder is missing, incomplete, damaged or no SavedModel export.

@@ -93,7 +93,7 @@ def convert_to_ctranslate2(
 ) -> None:
     """Writes a CTranslate2 model folder with the model's weights.
 
-    The source's EOS is added by CTranslate2 (`add_source_eos`).
+    CTranslate2 adds the source's EOS (`add_source_eos`), if the model reads it.
 
     Args:
         source_tokens: The token of each source id.
@@ -111,7 +111,7 @@ def convert_to_ctranslate2(
     spec = _empty_spec(config, ctranslate2.specs)
     # CTranslate2 adds this epsilon in every normalization.
     spec.config.layer_norm_epsilon = config.layer_norm_epsilon
-    spec.config.add_source_eos = True
+    spec.config.add_source_eos = config.source_eos
     spec.register_source_vocabulary(list(source_tokens))
     spec.register_target_vocabulary(list(target_tokens))
     _fill_ends(spec, model, max_positions)

@@ -25,7 +25,7 @@ HIDDEN = -1e9
 
 
 def array(variable) -> np.ndarray:
-    """A weight as a float32 array, also while a graph is traced."""
+    """Returns a weight as a float32 array, also while a graph is traced."""
     with tf.init_scope():
         return np.asarray(ops.convert_to_numpy(variable), "float32")
 
@@ -124,7 +124,7 @@ def pre_norm(block, norm, rows):
 
 
 def add(block, norm, rows, outputs):
-    """Adds a sublayer's outputs to the rows that it got."""
+    """Adds a sublayer's outputs to its inputs."""
     rows = rows + outputs
     return rows if block.normalize_first else normalize(norm, rows)
 

@@ -40,18 +40,27 @@ from keras_transformer.layers.positions import position_table
 _BLOCK = 8
 
 
-class SearchState(NamedTuple):
-    """State of the inner loop.
+class BlockState(NamedTuple):
+    """State of the outer loop, between two blocks of steps.
 
     Entries of the past and of the recent steps are those of `mixers.AttentionSteps`.
     """
 
     position: tf.Tensor  # int32 []: number of tokens written so far
+    choice: Any  # `GreedyState` or `BeamState`
+    pasts: list[Any]  # for each decoder block the past of its mixer
+    past_bias: tf.Tensor  # [batch, beams, past entries]: hides other hypotheses' entries
+
+
+class StepState(NamedTuple):
+    """State of the inner loop, for which the pasts are constants."""
+
+    position: tf.Tensor
     index: tf.Tensor  # int32 []: number of steps of this block
-    choice: dict[str, tf.Tensor]  # state of the strategy
+    choice: Any
     mixed: list[Any]  # for each decoder block the state of its mixer that a step changes
-    recent_bias: tf.Tensor  # [batch, beams, recent entries]: hides other hypotheses' entries
-    past_bias: tf.Tensor  # [batch, beams, past entries]
+    recent_bias: tf.Tensor  # [batch, beams, recent entries], like `past_bias`
+    past_bias: tf.Tensor
 
 
 class LiteRTSearch:
@@ -99,42 +108,38 @@ class LiteRTSearch:
             for block in self.model.decoder.blocks
         ]
         pasts, past_shapes = zip(*(mixer.start() for mixer in mixers), strict=True)
-        state = tf.zeros((), tf.int32), strategy.begin(zero), list(pasts), hidden[:, :, :beams]
+        choice, past_bias = strategy.begin(zero), hidden[:, :, :beams]
+        state = BlockState(tf.zeros((), tf.int32), choice, list(pasts), past_bias)
 
-        def unfinished(position, choice, *_):
-            return tf.reduce_any(choice["running"]) & (position < self.options.max_length)
+        def unfinished(state):
+            return tf.reduce_any(state.choice.running) & (state.position < self.options.max_length)
 
-        def block(position, choice, pasts, past_bias):
+        def block(outer):
+            first, pasts = tf.zeros((), tf.int32), outer.pasts
             mixed = [mixer.begin_block(past) for mixer, past in zip(mixers, pasts, strict=True)]
-            inner = SearchState(position, tf.zeros((), tf.int32), choice, mixed, hidden, past_bias)
-            inner = tf.while_loop(
-                lambda position, index, choice, *_: unfinished(position, choice) & (index < _BLOCK),
-                lambda *fields: tuple(
-                    self._advance(strategy, mixers, pasts, source, SearchState(*fields))
-                ),
-                tuple(inner),
-                parallel_iterations=1,
+            start = StepState(outer.position, first, outer.choice, mixed, hidden, outer.past_bias)
+            inner = _while(
+                lambda inner: unfinished(inner) & (inner.index < _BLOCK),
+                lambda inner: self._advance(strategy, mixers, pasts, source, inner),
+                start,
             )
-            inner = SearchState(*inner)
             ends = zip(mixers, pasts, inner.mixed, strict=True)
-            pasts = [mixer.end_block(past, mixed) for mixer, past, mixed in ends]
+            next_pasts = [mixer.end_block(past, mixed) for mixer, past, mixed in ends]
             past_bias = tf.concat([inner.past_bias, inner.recent_bias], axis=2)
-            return inner.position, inner.choice, pasts, past_bias
+            return BlockState(inner.position, inner.choice, next_pasts, past_bias)
 
-        shapes = tf.nest.map_structure(lambda tensor: tensor.shape, state[:2])
-        bias_shape = tf.TensorShape((limits.shape[0], beams, None))
-        return tf.while_loop(
-            unfinished,
-            block,
-            state,
-            shape_invariants=(*shapes, list(past_shapes), bias_shape),
-            parallel_iterations=1,
-        )[1]
+        shapes = BlockState(
+            state.position.shape,
+            tf.nest.map_structure(lambda tensor: tensor.shape, choice),
+            list(past_shapes),
+            tf.TensorShape((limits.shape[0], beams, None)),
+        )
+        return _while(unfinished, block, state, shapes).choice
 
-    def _advance(self, strategy, mixers, pasts, source, state: SearchState) -> SearchState:
+    def _advance(self, strategy, mixers, pasts, source, state: StepState) -> StepState:
         """Runs the body of the inner loop: one step of all blocks, and the choice of tokens."""
         beams, position = self.options.beam_size, state.position
-        rows = embed(self.model.target_embedding, state.choice["newest"])
+        rows = embed(self.model.target_embedding, state.choice.newest)
         # --> [batch * beams, model_dim]
         rows = rows + tf.gather(self.target_positions, tf.reshape(position, (1,)))
         slot = state.index * beams
@@ -160,13 +165,13 @@ class LiteRTSearch:
                 tf.gather(bias, parents, batch_dims=1) for bias in (recent_bias, past_bias)
             )
             mixed = [mixer.reorder(x, parents) for mixer, x in zip(mixers, mixed, strict=True)]
-        return SearchState(position + 1, state.index + 1, choice, mixed, recent_bias, past_bias)
+        return StepState(position + 1, state.index + 1, choice, mixed, recent_bias, past_bias)
 
     def _with_newest(self, recent_bias, slot):
         """Lets each hypothesis see its own entry of a step, which is written at `slot`."""
         beams = self.options.beam_size
         bias = np.where(np.eye(beams, dtype=bool), 0.0, HIDDEN).astype("float32")[None]
-        # Gives it the batch's size: every value of `recent_bias` is at least HIDDEN.
+        # Gives the bias the batch's size: every value of `recent_bias` is at least HIDDEN.
         bias = tf.maximum(tf.minimum(recent_bias[:, :, :beams], HIDDEN), bias)
         return write(recent_bias, bias, (0, 0, slot))
 
@@ -204,50 +209,87 @@ class LiteRTSearch:
         return allowed_logits, forbidden_logits + output_bias[forbidden_ids]
 
 
+def _while(condition, body, state, shapes=None):
+    """Returns the last state of `tf.while_loop`; the state is one structure of tensors."""
+    return tf.while_loop(
+        condition,
+        lambda state: (body(state),),
+        (state,),
+        shape_invariants=None if shapes is None else (shapes,),
+        parallel_iterations=1,
+    )[0]
+
+
+class GreedyState(NamedTuple):
+    newest: tf.Tensor  # int32 [batch, 1], like `lengths`
+    running: tf.Tensor  # bool [batch, 1]
+    ids: tf.Tensor  # int32 [batch, 1, max_length]
+    totals: tf.Tensor  # float32 [batch, 1]: log-probabilities
+    lengths: tf.Tensor
+
+
 class LiteRTGreedy:
     """Greedy search: takes the most probable token at each step.
 
-    Both strategies have three methods. `begin` returns the first state, a dict with `newest` and
-    `running`. `choose` returns the next state and the hypothesis that each hypothesis continues.
-    `result` returns the hypotheses. `limits`, int32 `(batch, 1)`, are the maximum numbers of
-    tokens of the translations.
+    Both strategies have three methods. `begin` returns the first state, a named tuple with `newest`
+    and `running`. `choose` returns the next state and the hypothesis that each hypothesis
+    continues. `result` returns the hypotheses. `limits`, int32 `(batch, 1)`, are the maximum
+    numbers of tokens of the translations.
     """
 
     def __init__(self, options, limits):
         self.options, self.limits = options, limits
 
-    def begin(self, zero):
+    def begin(self, zero) -> GreedyState:
         zeros = tf.cast(zero, tf.int32)
-        return {
-            "newest": zeros + BOS_ID,
-            "running": self.limits > 0,
-            "ids": tf.expand_dims(zeros, 2) + tf.zeros((1, 1, self.options.max_length), tf.int32),
-            "total": zero,
-            "length": zeros,
-        }
+        ids = tf.expand_dims(zeros, 2) + tf.zeros((1, 1, self.options.max_length), tf.int32)
+        return GreedyState(zeros + BOS_ID, self.limits > 0, ids, zero, zeros)
 
     def choose(self, position, state, logits, forbidden_logits):
         tokens = tf.argmax(logits, axis=-1, output_type=tf.int32)[:, None]  # --> [batch, 1]
         largest = tf.reduce_max(logits, axis=-1, keepdims=True)
-        step_log_probability = tf.where(
-            state["running"], largest - _log_sum(logits, forbidden_logits, largest), 0.0
+        log_probabilities = largest - _log_sum(logits, forbidden_logits, largest)
+        tokens = tf.where(state.running, tokens, PAD_ID)
+        next_state = GreedyState(
+            tokens,
+            state.running & (tokens != EOS_ID) & (position + 1 < self.limits),
+            write(state.ids, tf.expand_dims(tokens, 2), (0, 0, position)),
+            state.totals + tf.where(state.running, log_probabilities, 0.0),
+            state.lengths + tf.cast(state.running, tf.int32),
         )
-        tokens = tf.where(state["running"], tokens, PAD_ID)
-        return {
-            "newest": tokens,
-            "running": state["running"] & (tokens != EOS_ID) & (position + 1 < self.limits),
-            "ids": write(state["ids"], tf.expand_dims(tokens, 2), (0, 0, position)),
-            "total": state["total"] + step_log_probability,
-            "length": state["length"] + tf.cast(state["running"], tf.int32),
-        }, None
+        return next_state, None
 
     def result(self, state):
-        score = self.options.ranking.score(state["total"], state["length"])
+        scores = self.options.ranking.score(state.totals, state.lengths)
         return {
-            "ids": state["ids"][:, 0],
-            "score": score[:, 0],
-            "log_probability": state["total"][:, 0],
+            "ids": state.ids[:, 0],
+            "score": scores[:, 0],
+            "log_probability": state.totals[:, 0],
         }
+
+
+class Finished(NamedTuple):
+    ids: tf.Tensor  # int32 [batch, beams, max_length]
+    totals: tf.Tensor  # float32 [batch, beams]: log-probabilities
+    scores: tf.Tensor  # float32 [batch, beams], best first; NEG_INF = an empty place
+
+    @property
+    def exist(self):
+        return self.scores > NEG_INF / 2
+
+    def best_with(self, additional, rank, count):
+        """Returns the `count` highest by `rank`, `[batch, candidates]`, over both lists."""
+        indices = tf.math.top_k(rank, count)[1]
+        both = zip(self, additional, strict=True)
+        return Finished(*(_pick(tf.concat(lists, axis=1), indices) for lists in both))
+
+
+class BeamState(NamedTuple):
+    newest: tf.Tensor  # int32 [batch, beams]
+    running: tf.Tensor  # bool [batch, 1]
+    live_ids: tf.Tensor  # int32 [batch, beams, max_length]
+    live_totals: tf.Tensor  # float32 [batch, beams]
+    finished: Finished
 
 
 class Extensions(NamedTuple):
@@ -261,6 +303,9 @@ class Extensions(NamedTuple):
     def exist(self):
         return self.totals > NEG_INF / 2
 
+    def first(self, count):
+        return Extensions(*(values[:, :count] for values in self))
+
 
 class LiteRTBeam:
     """Beam search as in `decoding.beam.Beam`: live hypotheses, and a list of finished ones."""
@@ -268,69 +313,59 @@ class LiteRTBeam:
     def __init__(self, options, limits):
         self.options, self.limits, self.ranking = options, limits, options.ranking
 
-    def begin(self, zero):
+    def begin(self, zero) -> BeamState:
         beams = self.options.beam_size
         zeros = tf.cast(zero, tf.int32) + tf.zeros((1, beams), tf.int32)
         empty = tf.expand_dims(zeros, 2) + tf.zeros((1, 1, self.options.max_length), tf.int32)
-        return {
-            "newest": zeros + BOS_ID,
-            "running": self.limits > 0,
-            "ids": empty,
-            # All hypotheses begin alike: only the first may be extended.
-            "live_totals": zero + np.array([[0.0] + [NEG_INF] * (beams - 1)], "float32"),
-            "finished_ids": empty,
-            "finished_totals": tf.cast(zeros, tf.float32),
-            "finished_scores": tf.cast(zeros, tf.float32) + NEG_INF,
-        }
+        # All hypotheses begin alike: only the first may be extended.
+        live_totals = zero + np.array([[0.0] + [NEG_INF] * (beams - 1)], "float32")
+        totals = tf.cast(zeros, tf.float32)
+        finished = Finished(empty, totals, totals + NEG_INF)
+        return BeamState(zeros + BOS_ID, self.limits > 0, empty, live_totals, finished)
 
     def choose(self, position, state, logits, forbidden_logits):
-        running, length = state["running"], position + 1
+        running, length = state.running, position + 1
         extensions = self._extend(state, logits, forbidden_logits)  # --> [batch, 2 * beams]
         finished = self._collect_finished(position, state, extensions)
         live = self._continue(extensions)  # --> [batch, beams]
-        can_win = self._can_win(live.totals, finished["finished_scores"], length)  # --> [batch]
+        can_win = self._can_win(live.totals, finished, length)  # --> [batch]
         # Ended sentences stay as they were.
         unmoved = np.arange(self.options.beam_size, dtype="int32")[None]
         parents = tf.where(running, live.parents, unmoved)
         tokens = tf.where(running, live.tokens, PAD_ID)
-        return {
-            "newest": tokens,
-            "running": running & (length < self.limits) & tf.expand_dims(can_win, 1),
-            "ids": _extended(state["ids"], parents, tokens, position),
-            "live_totals": tf.where(running, live.totals, state["live_totals"]),
-            **finished,
-        }, parents
+        next_state = BeamState(
+            tokens,
+            running & (length < self.limits) & tf.expand_dims(can_win, 1),
+            _extended(state.live_ids, parents, tokens, position),
+            tf.where(running, live.totals, state.live_totals),
+            finished,
+        )
+        return next_state, parents
 
     def _extend(self, state, logits, forbidden_logits) -> Extensions:
         """Returns the best extensions of each sentence that have a place, `[batch, 2 * beams]`."""
         beams = self.options.beam_size
-        best = self._extensions(logits, forbidden_logits, state["live_totals"])
-        has_ended = tf.cast(state["finished_scores"] > NEG_INF / 2, tf.int32)
-        num_finished = tf.reduce_sum(has_ended, axis=1, keepdims=True)
+        best = self._extensions(logits, forbidden_logits, state.live_totals)
+        has_ended = tf.cast(state.finished.exist, tf.int32)
+        num_finished = tf.reduce_sum(has_ended, axis=1, keepdims=True)  # --> [batch, 1]
         num_places = self.ranking.num_places(beams, num_finished)
         has_place = np.arange(2 * beams, dtype="int32")[None] < num_places
         return best._replace(totals=tf.where(has_place, best.totals, NEG_INF))
 
-    def _collect_finished(self, position, state, extensions):
-        """Returns the finished hypotheses including new ones, `[batch, beams, …]`."""
+    def _collect_finished(self, position, state, extensions) -> Finished:
+        """Returns the finished hypotheses including new ones, `[batch, beams]`."""
         beams = self.options.beam_size
         # An end counts if it is among the best `beams`.
-        ends_now = state["running"] & extensions.exist & (extensions.tokens == EOS_ID)
-        tokens, parents, totals = (values[:, :beams] for values in extensions)
-        ids = _extended(state["ids"], parents, tokens, position)
-        scores = self.ranking.score(totals, position + 1)
-        scores = tf.where(ends_now[:, :beams], scores, NEG_INF)
-        finished_scores, finished_ids, finished_totals = _best_of(
-            tf.concat([state["finished_scores"], scores], axis=1),
-            beams,
-            tf.concat([state["finished_ids"], ids], axis=1),
-            tf.concat([state["finished_totals"], totals], axis=1),
+        ends_now = state.running & extensions.exist & (extensions.tokens == EOS_ID)
+        best = extensions.first(beams)  # --> [batch, beams]
+        scores = self.ranking.score(best.totals, position + 1)
+        new = Finished(
+            _extended(state.live_ids, best.parents, best.tokens, position),
+            best.totals,
+            tf.where(ends_now[:, :beams], scores, NEG_INF),
         )
-        return {
-            "finished_ids": finished_ids,
-            "finished_totals": finished_totals,
-            "finished_scores": finished_scores,
-        }
+        scores = tf.concat([state.finished.scores, new.scores], axis=1)  # --> [batch, 2 * beams]
+        return state.finished.best_with(new, scores, beams)
 
     def _continue(self, extensions) -> Extensions:
         """Returns the first extensions that do not end, in their order, `[batch, beams]`."""
@@ -342,14 +377,14 @@ class LiteRTBeam:
         live = Extensions(*(_pick(values, indices) for values in extensions))
         return live._replace(totals=tf.where(_pick(is_live, indices), live.totals, NEG_INF))
 
-    def _can_win(self, live_totals, finished_scores, length):
+    def _can_win(self, live_totals, finished, length):
         """Returns whether a live hypothesis can still become a result, bool `[batch]`."""
         best = tf.reduce_max(live_totals, axis=1)
         best_possible = self.ranking.best_possible(best, length + 1, self.limits[:, 0])
         best_possible = tf.where(best > NEG_INF / 2, best_possible, NEG_INF)
-        can_win = best_possible > finished_scores[:, self.options.n_best - 1]
+        can_win = best_possible > finished.scores[:, self.options.n_best - 1]
         if self.options.early_stopping:  # A place for a finished one is empty.
-            can_win &= finished_scores[:, -1] < NEG_INF / 2
+            can_win &= finished.scores[:, -1] < NEG_INF / 2
         return can_win
 
     def _extensions(self, logits, forbidden_logits, totals):
@@ -377,25 +412,21 @@ class LiteRTBeam:
 
     def result(self, state):
         beams, count = self.options.beam_size, self.options.n_best
-        lengths = tf.reduce_sum(tf.cast(state["ids"] != PAD_ID, tf.int32), axis=2)
-        live_totals = state["live_totals"]
-        scores = self.ranking.score(live_totals, lengths)
-        scores = tf.where(live_totals > NEG_INF / 2, scores, NEG_INF)
-        scores, ids, totals, lengths = _best_of(scores, beams, state["ids"], live_totals, lengths)
+        lengths = tf.reduce_sum(tf.cast(state.live_ids != PAD_ID, tf.int32), axis=2)
+        scores = self.ranking.score(state.live_totals, lengths)  # --> [batch, beams]
+        scores = tf.where(state.live_totals > NEG_INF / 2, scores, NEG_INF)
+        live_scores, order = tf.math.top_k(scores, beams)
+        live = Finished(_pick(state.live_ids, order), _pick(state.live_totals, order), live_scores)
         # Finished hypotheses first, then live ones, then empty places; except where the limit is an
         # end.
-        ends = self.ranking.ends_at_limit & (lengths >= self.limits)
-        rank = tf.where(ends, scores, NEG_INF / 2)
-        rank = tf.concat([state["finished_scores"], rank], axis=1)  # --> [batch, 2 * beams]
-        _, order = tf.math.top_k(rank, count)
-        scores = _pick(tf.concat([state["finished_scores"], scores], axis=1), order)
-        exists = scores > NEG_INF / 2
-        ids = _pick(tf.concat([state["finished_ids"], ids], axis=1), order)
-        totals = _pick(tf.concat([state["finished_totals"], totals], axis=1), order)
+        ends = self.ranking.ends_at_limit & (_pick(lengths, order) >= self.limits)
+        live_rank = tf.where(ends, live_scores, NEG_INF / 2)
+        rank = tf.concat([state.finished.scores, live_rank], axis=1)  # --> [batch, 2 * beams]
+        best = state.finished.best_with(live, rank, count)  # --> [batch, n_best]
         return {
-            "ids": tf.where(tf.expand_dims(exists, 2), ids, PAD_ID),
-            "score": tf.where(exists, scores, -np.inf),
-            "log_probability": tf.where(exists, totals, 0.0),
+            "ids": tf.where(tf.expand_dims(best.exist, 2), best.ids, PAD_ID),
+            "score": tf.where(best.exist, best.scores, -np.inf),
+            "log_probability": tf.where(best.exist, best.totals, 0.0),
         }
 
 
@@ -411,18 +442,12 @@ def _blocks(logits, rows):
 
 
 def _pick(values, indices):
-    """`values[b, indices[b, i]]`."""
+    """Returns `values[b, indices[b, i]]`."""
     return tf.gather(values, indices, batch_dims=1, axis=1)
 
 
 def _extended(ids, parents, tokens, position):
     return write(_pick(ids, parents), tf.expand_dims(tokens, 2), (0, 0, position))
-
-
-def _best_of(scores, count, *tensors):
-    """Returns the largest `count` scores, and the entries of `tensors` at their indices."""
-    scores, indices = tf.math.top_k(scores, count)
-    return (scores, *(_pick(tensor, indices) for tensor in tensors))
 
 
 def _log_sum(logits, forbidden_logits, largest):

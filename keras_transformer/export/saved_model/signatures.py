@@ -253,9 +253,10 @@ class Signatures:
             message = f"`{name}` must have a value for each text."
             tf.debugging.assert_equal(tf.size(sampling_inputs[name]), tf.size(text), message)
         # Values out of range and NaN become the nearest allowed value; 0 is greedy search.
-        temperature, top_p = sampling_inputs["temperature"], sampling_inputs["top_p"]
-        sampling_inputs["temperature"] = tf.where(temperature > 1e-6, temperature, 1e-6)
-        sampling_inputs["top_p"] = tf.where(top_p < 1.0, tf.maximum(top_p, 1e-9), 1.0)
+        for name, filter in FILTERS.items():
+            value = sampling_inputs[name]
+            nearest = tf.clip_by_value(value, filter.lowest, filter.highest)
+            sampling_inputs[name] = tf.where(value == value, nearest, filter.nan)
         return self._best(text, self._compiled.sample, **sampling_inputs)
 
     def score(self, source, target):

@@ -100,39 +100,13 @@ class Joiner:
         right = gap[-1]
         pairs = list(itertools.pairwise((left, *gap)))
         in_source = [self._space_in_source(*pair) for pair in pairs]
-        is_wanted = left is not None and right is not None and right.unit.has_space
-        if None not in in_source:  # All of it is as it was.
-            is_wanted = any(in_source)
-        elif is_wanted and self._touch(left, right):
-            is_wanted = False
-        text = left.text if left is not None else ""
         next_text = right.text if right is not None else ""
-        spaces: list[bool | None] = []
-        text_before = []  # for each element, the text of the word or item before it
-        is_owed = False  # a space in an element before its end, which follows the element instead
-        for (before, after), known in zip(pairs, in_source, strict=True):
-            space = known if _is_atom(before) or _is_atom(after) else None
-            if space is None and _is_atom(before) and before.unit is None:
-                space = self._space_after(before, next_text)
-            if known is None and _is_atom(after) and after.unit is None:
-                space = bool(space) or self._space_before(after, text)
-            if after is None or (before is None and not spaces):
-                space = False
-            elif before is not None and before.is_begin:
-                if space:  # A space in an element at its beginning is before the element instead.
-                    first = len(spaces) - 1
-                    while first > 0 and gap[first - 1].is_begin:
-                        first -= 1
-                    spaces[first] = pairs[first][0] is not None
-                space = False
-            elif after.is_end:
-                is_owed, space = is_owed or bool(space), False
-            elif is_owed:
-                is_owed, space = False, True
-            spaces.append(space)
-            text_before.append(text)
-            if _is_atom(after) and self._pieces[after.piece].is_item:
-                text = after.text
+        text_before = self._texts_before(left, gap)
+        spaces = [
+            self._space_between(*pair, known, text, next_text)
+            for pair, known, text in zip(pairs, in_source, text_before, strict=True)
+        ]
+        _move_out_of_elements(spaces, pairs)
         # An item is a word too: it has its own space before it and after it.
         items = [i for i, element in enumerate(gap) if _is_item(element, self._pieces)]
         for first, last in itertools.pairwise([-1, *items, len(gap) - 1]):
@@ -140,9 +114,41 @@ class Joiner:
             is_missing |= last in items and self._space_before(gap[last], text_before[last])
             if is_missing and None in in_source[first + 1 : last + 1]:
                 self._add_space(spaces, gap, left, range(first + 1, last + 1))
+        is_wanted = self._is_space_wanted(left, right, in_source)
         if is_wanted and not any(map(self._is_separator, gap)):
             self._add_space(spaces, gap, left, range(len(gap)))
         return [bool(space) for space in spaces]
+
+    def _texts_before(self, left, gap):
+        """Returns for each element of a gap the text of the word or item before it."""
+        texts = [left.text if left is not None else ""]
+        for element in gap[:-1]:
+            texts.append(element.text if _is_item(element, self._pieces) else texts[-1])
+        return texts
+
+    def _space_between(self, before, after, known, text, next_text):
+        """Returns whether a space is between two elements, None if nothing says it.
+
+        Args:
+            before: The first element, None at the beginning.
+            after: The second element, None at the end.
+            known: Whether they have a space between them in the source, or None.
+            text: Text of the word or item before `after`.
+            next_text: Text of the unit after the gap.
+        """
+        space = known if _is_atom(before) or _is_atom(after) else None
+        if space is None and _is_atom(before) and before.unit is None:
+            space = self._space_after(before, next_text)
+        if known is None and _is_atom(after) and after.unit is None:
+            space = bool(space) or self._space_before(after, text)
+        return space
+
+    def _is_space_wanted(self, left, right, in_source):
+        """Returns whether a space is somewhere between two units."""
+        if None not in in_source:  # All of it is as it was.
+            return any(in_source)
+        is_wanted = left is not None and right is not None and right.unit.has_space
+        return is_wanted and not self._touch(left, right)
 
     @staticmethod
     def _add_space(spaces, gap, left, positions):
@@ -221,3 +227,27 @@ class Joiner:
         # Some languages have a space before the sign at an end, as in `{name} !`.
         following = self._text[stop + len(text) :][:1]
         return bool(_WITHOUT_SPACE.match(text)) or bool(following.strip())
+
+
+def _move_out_of_elements(spaces, pairs):
+    """Moves a space at the beginning of an element before it, and a space at its end behind it.
+
+    Args:
+        spaces: Whether a space is between the elements of each pair; changed.
+        pairs: Pairs of neighbours, None at both ends of the text.
+    """
+    is_owed = False  # a space before an end, which follows the element instead
+    for index, (before, after) in enumerate(pairs):
+        if before is None or after is None:
+            spaces[index] = False
+        elif before.is_begin:
+            if spaces[index]:
+                first = index - 1
+                while first > 0 and pairs[first][0].is_begin:
+                    first -= 1
+                spaces[first] = pairs[first][0] is not None
+            spaces[index] = False
+        elif after.is_end:
+            is_owed, spaces[index] = is_owed or bool(spaces[index]), False
+        elif is_owed:
+            is_owed, spaces[index] = False, True

@@ -112,19 +112,7 @@ class _Spans:
     def _siblings(self, marks, lower, upper, depth):
         """Returns the spans of sibling marks, in order, without overlaps."""
         marks = [mark for mark in marks if mark.first not in self._written_pieces]
-        if not marks:
-            return []
-        ranges: dict[int, tuple[int, int]] = {}  # by the index of the mark
-        begin, end, first, last = lower, upper, marks[0], marks[-1]
-        min_words = sum(mark.min_words for mark in marks)
-        if first.is_element and first.first is None:  # began in an earlier text
-            min_words -= first.min_words
-            begin = self._boundary(first.stop, begin, end, first.min_words, min_words)
-            ranges[0] = (lower, begin)
-        if last.is_element and last.last is None:  # ends in a later text
-            min_words -= last.min_words
-            end = self._boundary(last.start, begin, end, min_words, last.min_words)
-            ranges[len(marks) - 1] = (end, upper)
+        ranges, begin, end = self._open_ranges(marks, lower, upper)
         elements = {
             index: mark
             for index, mark in enumerate(marks)
@@ -134,19 +122,45 @@ class _Spans:
         }
         if elements and begin < end:
             ranges |= self._ranges(elements, begin, end)
-        is_inside = np.zeros(end - begin + 1, bool)
-        for start, stop in ranges.values():
-            is_inside[max(start - begin + 1, 0) : max(stop - begin, 0)] = True
-        for index, mark in enumerate(marks):
-            if index not in ranges:
-                position = self._before[mark.start]
-                unit = self._alignment.units_at_cuts.get(position, -1)
-                if not begin <= unit <= end or is_inside[unit - begin]:
-                    gains = np.where(is_inside, -np.inf, self._gains_before(position, begin, end))
-                    unit = begin + int(np.argmax(gains))
-                ranges[index] = (unit, unit)
+        ranges |= self._points(marks, ranges, begin, end)
         order = sorted(ranges, key=lambda index: (ranges[index], index))
         return [_Span(marks[index], *ranges[index], depth) for index in order]
+
+    def _open_ranges(self, marks, lower, upper):
+        """Returns the ranges of elements that began or end in another text, and the units between.
+
+        Returns:
+            Ranges by the index of the mark, and the first unit and the end of the rest.
+        """
+        ranges: dict[int, tuple[int, int]] = {}
+        begin, end = lower, upper
+        min_words = sum(mark.min_words for mark in marks)
+        if marks and (first := marks[0]).is_element and first.first is None:
+            min_words -= first.min_words
+            begin = self._boundary(first.stop, begin, end, first.min_words, min_words)
+            ranges[0] = (lower, begin)
+        if marks and (last := marks[-1]).is_element and last.last is None:
+            min_words -= last.min_words
+            end = self._boundary(last.start, begin, end, min_words, last.min_words)
+            ranges[len(marks) - 1] = (end, upper)
+        return ranges, begin, end
+
+    def _points(self, marks, ranges, lower, upper):
+        """Returns empty ranges, outside all `ranges`, for the marks that have none there."""
+        is_inside = np.zeros(upper - lower + 1, bool)
+        for start, stop in ranges.values():
+            is_inside[max(start - lower + 1, 0) : max(stop - lower, 0)] = True
+        points = {}
+        for index, mark in enumerate(marks):
+            if index in ranges:
+                continue
+            position = self._before[mark.start]
+            unit = self._alignment.units_at_cuts.get(position, -1)
+            if not lower <= unit <= upper or is_inside[unit - lower]:
+                gains = np.where(is_inside, -np.inf, self._gains_before(position, lower, upper))
+                unit = lower + int(np.argmax(gains))
+            points[index] = (unit, unit)
+        return points
 
     def _boundary(self, offset, lower, upper, min_words, min_words_after):
         """Returns the unit that begins best at an offset of the source.

@@ -18,18 +18,10 @@ import sentencepiece
 
 HERE = pathlib.Path(__file__).parent
 WIDTH, HEADS, INNER, LAYERS = 16, 2, 24, 2
-SOURCE = [
-    "the old child sees a small house",
-    "a happy cat likes the red stone",
-    "the river moves and the tree moves",
-    "yes, the cats find 1 tree",
-]
-TARGET = [
-    "la maljuna infano vidas malgrandan domon",
-    "felica kato sxatas la rugan sxtonon",
-    "la rivero movas kaj la arbo movas",
-    "jes, la katoj trovas 1 arbon",
-]
+SOURCE = ["the old child sees a small house", "a happy cat likes the red stone"]
+SOURCE += ["the river moves and the tree moves", "yes, the cats find 1 tree"]
+TARGET = ["la maljuna infano vidas malgrandan domon", "felica kato sxatas la rugan sxtonon"]
+TARGET += ["la rivero movas kaj la arbo movas", "jes, la katoj trovas 1 arbon"]
 OPTIONS = """\
 type: transformer
 dim-emb: {width}
@@ -160,22 +152,24 @@ def binary(items):
     return head + struct.pack("<Q", gap) + bytes(gap) + b"".join(contents)
 
 
-def make_opus(folder, incomplete=("source", "target"), **kind):
-    """Writes an OPUS-MT model, whose vocabulary lacks pieces of the `incomplete` sides."""
-    folder.mkdir(exist_ok=True)
+def write_sides(folder):
+    """Writes a SentencePiece model for each side; returns their pieces without special tokens."""
     pieces = {}
     for side, lines in (("source", SOURCE), ("target", TARGET)):
         model = sentencepiece_model(lines, 40)
         (folder / f"{side}.spm").write_bytes(model)
         processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         pieces[side] = [processor.id_to_piece(i) for i in range(3, len(processor))]
+    return pieces
+
+
+def make_opus(folder, incomplete=("source", "target"), **kind):
+    """Writes an OPUS-MT model, whose vocabulary lacks pieces of the `incomplete` sides."""
+    folder.mkdir(exist_ok=True)
     # Each fifth piece of a side is missing, as where a corpus had it nowhere.
-    listed = [
-        piece
-        for side, names in pieces.items()
-        for i, piece in enumerate(names)
-        if i % 5 or side not in incomplete
-    ]
+    listed = []
+    for side, names in write_sides(folder).items():
+        listed += [piece for i, piece in enumerate(names) if i % 5 or side not in incomplete]
     # Names that YAML takes for other types.
     names = ["</s>", "<unk>", ">>epo<<", "yes", "1", "<<", *dict.fromkeys(listed)]
     names = list(dict.fromkeys(names))
@@ -235,13 +229,8 @@ def make_hugging_face(folder, added=()):
     """
     from safetensors.numpy import save_file
 
-    pieces = {}
-    for side, lines in (("source", SOURCE), ("target", TARGET)):
-        model = sentencepiece_model(lines, 40)
-        (folder / f"{side}.spm").write_bytes(model)
-        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-        pieces |= dict.fromkeys(processor.id_to_piece(i) for i in range(3, len(processor)))
-    names = ["</s>", "<unk>", *pieces, "<pad>"]
+    source, target = write_sides(folder).values()
+    names = ["</s>", "<unk>", *dict.fromkeys(source + target), "<pad>"]
     ids = {name: id for id, name in enumerate(names)}
     (folder / "vocab.json").write_text(json.dumps(ids), encoding="utf-8")
     more = {name: id for id, name in enumerate(added, len(ids))}

@@ -25,14 +25,12 @@ def test_a_prefix_of_another_sentence_changes_no_score(translator, monkeypatch):
         assert (received.text, received.score) == (expected.text, expected.score)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"sampling": True, "n_best": 3, "temperature": 2.0, "top_k": 7},
-        {"no_repeat_ngram_size": 2, "beam_size": 3, "n_best": 3},
-        {"banned_ids": (7, 9), "min_length": 5, "beam_size": 3},
-    ],
-)
+CONSTRAINED = [{"sampling": True, "n_best": 3, "temperature": 2.0, "top_k": 7}]
+CONSTRAINED += [{"no_repeat_ngram_size": 2, "beam_size": 3, "n_best": 3}]
+CONSTRAINED += [{"banned_ids": (7, 9), "min_length": 5, "beam_size": 3}]
+
+
+@pytest.mark.parametrize("options", CONSTRAINED)
 def test_constrained_log_probabilities_are_the_models_own(two_sided_engine, translator, options):
     pairs = [
         (text, hypothesis)
@@ -40,11 +38,9 @@ def test_constrained_log_probabilities_are_the_models_own(two_sided_engine, tran
         for hypothesis in (best, *best.alternatives)
     ]
     expected = two_sided_engine.score([text for text, _ in pairs], [h.ids for _, h in pairs])
-    np.testing.assert_allclose(
-        [hypothesis.log_probability for _, hypothesis in pairs],
-        [translation.log_probability for translation in expected],
-        atol=1e-3,
-    )
+    sides = [hypothesis for _, hypothesis in pairs], expected
+    received, scored = ([t.log_probability for t in side] for side in sides)
+    np.testing.assert_allclose(received, scored, atol=1e-3)
     for _, hypothesis in pairs:
         assert not {7, 9} & set(hypothesis.ids) or "banned_ids" not in options
         assert len(hypothesis.ids) >= options.get("min_length", 1)
@@ -52,14 +48,11 @@ def test_constrained_log_probabilities_are_the_models_own(two_sided_engine, tran
         assert len(set(bigrams)) == len(bigrams) or "no_repeat_ngram_size" not in options
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"min_length": 24},
-        {"min_length": 40},
-        {"max_length_ratio": 0.2, "length_normalization": "marian"},
-    ],
-)
+LIMITS = [{"min_length": 24}, {"min_length": 40}]
+LIMITS += [{"max_length_ratio": 0.2, "length_normalization": "marian"}]
+
+
+@pytest.mark.parametrize("options", LIMITS)
 def test_limits_that_it_refuses_are_the_trained_models(two_sided_engine, translator, options):
     options = {**options, "beam_size": 1, "alignment": True}
     expected = two_sided_engine.translate(TEXTS, **options)

@@ -81,12 +81,9 @@ def test_it_finds_the_same_translations(tmp_path, rng, randomize, engine_of_thei
     read = np.pad(targets, ((0, 0), (1, 0)), constant_values=BOS_ID)
     expected = np.pad(targets, ((0, 0), (0, 1)), constant_values=EOS_ID)
     log_probabilities = log_softmax(model((ids, read)))
-    np.testing.assert_allclose(
-        [result.log_probs for result in scored],
-        np.take_along_axis(log_probabilities, expected[..., None], -1)[..., 0],
-        rtol=1e-4,
-        atol=1e-4,
-    )
+    by_token = np.take_along_axis(log_probabilities, expected[..., None], -1)[..., 0]
+    received = [result.log_probs for result in scored]
+    np.testing.assert_allclose(received, by_token, rtol=1e-4, atol=1e-4)
 
 
 def test_each_unknown_word_is_one_token_there(tmp_path, randomize, engine_of_theirs):

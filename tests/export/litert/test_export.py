@@ -31,11 +31,8 @@ def test_signatures_have_the_names_and_shapes_of_the_contract(litert_report):
         for name in ("greedy_7", "greedy_13", "beam_7", "beam_13")
     }
     result = interpreter.get_signature_runner("beam_7")(source_ids=np.full((5, 7), 4, "int32"))
-    assert {name: array.shape for name, array in result.items()} == {
-        "ids": (5, 2, 17),
-        "score": (5, 2),
-        "log_probability": (5, 2),
-    }
+    shapes = {name: array.shape for name, array in result.items()}
+    assert shapes == {"ids": (5, 2, 17), "score": (5, 2), "log_probability": (5, 2)}
 
 
 def test_embeddings_are_stored_once(litert_report, engine):

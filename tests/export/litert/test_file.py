@@ -72,10 +72,8 @@ def test_signatures_share_their_arrays_which_begin_where_litert_wants_them(parts
 def test_operations_that_litert_does_not_bring_are_not_converted(parts):
     import tensorflow as tf
 
-    function = traced(
-        lambda text: {"number": tf.strings.to_hash_bucket_fast(text, 7)},
-        tf.TensorSpec((None,), tf.string, name="text"),
-    )
+    hashed = lambda text: {"number": tf.strings.to_hash_bucket_fast(text, 7)}  # noqa: E731
+    function = traced(hashed, tf.TensorSpec((None,), tf.string, name="text"))
     assert custom_operations(join(parts)) == []
     with pytest.raises(VerificationError, match="exit status 1"):
         convert([("hash", function)])

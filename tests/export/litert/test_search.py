@@ -36,7 +36,7 @@ def run(model, limits, beam_size, alpha=0.6, n_best=1, early_stopping=True, **ra
         hidden = np.zeros(model.logits.shape[2], "float32")
         hidden[[PAD, BOS]] = HIDDEN
         for position in range(ROOM):
-            logits, memory = model.step(state["newest"], memory)
+            logits, memory = model.step(state.newest, memory)
             rows = tf.reshape(logits, (-1, hidden.size))
             forbidden = tf.gather(rows, [PAD, BOS], axis=1)
             state, parents = strategy.choose(position, state, rows + hidden, forbidden)
@@ -64,15 +64,12 @@ def test_greedy_equals_the_naive_search(rng):
     check_equal(as_lists(run(model, limits, 1)), expected)
 
 
-@pytest.mark.parametrize(
-    ("beam_size", "alpha", "n_best", "vocabulary"),
-    [
-        (3, 0.0, 1, VOCABULARY),
-        (4, 2.0, 3, VOCABULARY),
-        pytest.param(4, 0.6, 2, 7, id="fewer-tokens-than-twice-the-beams"),
-        pytest.param(3, 0.6, 2, 167, id="two-blocks-of-a-row-and-padding"),
-    ],
-)
+BEAMS = [(3, 0.0, 1, VOCABULARY), (4, 2.0, 3, VOCABULARY)]
+BEAMS += [pytest.param(4, 0.6, 2, 7, id="fewer-tokens-than-twice-the-beams")]
+BEAMS += [pytest.param(3, 0.6, 2, 167, id="two-blocks-of-a-row-and-padding")]
+
+
+@pytest.mark.parametrize(("beam_size", "alpha", "n_best", "vocabulary"), BEAMS)
 @pytest.mark.parametrize("early_stopping", [True, False])
 def test_beam_equals_the_naive_search(rng, beam_size, alpha, n_best, vocabulary, early_stopping):
     model = HistoryModel.random(rng, SENTENCES, vocabulary, end=1.0)
@@ -144,25 +141,16 @@ PRUNED = {"normalize_first": True, "encoder_heads": [2]}
 PRUNED |= {"decoder_heads": [3, 1], "cross_heads": [1, 2]}
 
 
-@pytest.mark.parametrize(
-    ("fields", "beam_size", "n_best", "length_penalty"),
-    [
-        ({"normalize_first": True}, 1, 1, 0.6),
-        (PRUNED, 3, 3, 0.9),
-        (UNTIED, 4, 2, 0.0),
-        (NEAR, 3, 1, 0.6),
-        (SSRU, 1, 1, 0.6),
-        ({**SSRU, "ssru_projection": True}, 3, 2, 0.6),
-    ],
-)
+SEARCHES = [({"normalize_first": True}, 1, 1, 0.6), (PRUNED, 3, 3, 0.9), (UNTIED, 4, 2, 0.0)]
+SEARCHES += [(NEAR, 3, 1, 0.6), (SSRU, 1, 1, 0.6), ({**SSRU, "ssru_projection": True}, 3, 2, 0.6)]
+
+
+@pytest.mark.parametrize(("fields", "beam_size", "n_best", "length_penalty"), SEARCHES)
 def test_it_finds_what_the_models_own_search_finds(rng, fields, beam_size, n_best, length_penalty):
     model, ids = make_model(rng, **fields), source_ids(rng)
     options = {"beam_size": beam_size, "n_best": n_best, "max_length": LIMIT}
-    live = traced(
-        lambda ids: search(
-            model, ids, length_penalty=length_penalty, max_length_ratio=3.0, **options
-        )
-    )(ids)
+    rule = {"length_penalty": length_penalty, "max_length_ratio": 3.0}
+    live = traced(lambda ids: search(model, ids, **rule, **options))(ids)
     run = LiteRTSearch(
         model, options_of(beam_size, length_penalty, n_best, LIMIT, max_length_ratio=3.0), LENGTH
     )

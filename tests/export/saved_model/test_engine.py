@@ -42,11 +42,8 @@ def test_an_export_with_fewer_signatures_says_what_it_lacks(exported):
     fewer._signatures, fewer.capabilities = ("serving_default",), frozenset({"translate"})
     (best,) = fewer.translate(["a man"])
     assert best.text == exported.translate(["a man"])[0].text and math.isnan(best.log_probability)
-    for options, name in (
-        ({"n_best": 2}, "beam"),
-        ({"sampling": True}, "sample"),
-        ({"alignment": True}, "align"),
-    ):
+    needed = {"beam": {"n_best": 2}, "sample": {"sampling": True}, "align": {"alignment": True}}
+    for name, options in needed.items():
         with pytest.raises(InputError, match=f"needs the signature `{name}`"):
             fewer.translate(["a man"], **options)
     with pytest.raises(InputError, match="`score` needs the signature `score`"):

@@ -93,10 +93,8 @@ def call(signatures):
         tensors = {key: tf.constant(value, specs[key].dtype) for key, value in inputs.items()}
         arrays = {key: tensor.numpy() for key, tensor in signatures[name](**tensors).items()}
         decode = np.vectorize(lambda text: text.decode(), otypes=[object])
-        return {
-            key: decode(array) if array.dtype == object and array.size else array
-            for key, array in arrays.items()
-        }
+        is_text = {key: array.dtype == object and array.size for key, array in arrays.items()}
+        return {key: decode(x) if is_text[key] else x for key, x in arrays.items()}
 
     return call
 

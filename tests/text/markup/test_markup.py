@@ -129,23 +129,16 @@ def test_a_tag_inside_a_word_stands_in_its_copy_or_around_its_translation(source
     assert translated(source, say) == expected
 
 
+TOUCHING = [("%s%s", "placeholders"), ("{first}{last}", "placeholders")]
+TOUCHING += [("Page %d/%d", "placeholders")]
+TOUCHING += [("({h}:{m}) v{x} #{id}, {n}px {a}, {b}.", "placeholders"), ("<b>{name}</b>", "html")]
+TOUCHING += [("Hi <b>{name}</b>. Hi <i>{name}</i>", "html"), ("<img><img>", "html")]
+TOUCHING += [("a <img><img> b", "html"), ("a<br>b<img> c <hr/>", "html")]
+TOUCHING += [("a<br>{x}<b>%s</b><i>%d</i> c", "html"), ("<b>a</b><br><i>b</i><!-- c --> d", "html")]
+
+
 @pytest.mark.parametrize("placeholders", [EIGHT, Placeholders()])
-@pytest.mark.parametrize(
-    ("source", "markup"),
-    [
-        ("%s%s", "placeholders"),
-        ("{first}{last}", "placeholders"),
-        ("Page %d/%d", "placeholders"),
-        ("({h}:{m}) v{x} #{id}, {n}px {a}, {b}.", "placeholders"),
-        ("<b>{name}</b>", "html"),
-        ("Hi <b>{name}</b>. Hi <i>{name}</i>", "html"),
-        ("<img><img>", "html"),
-        ("a <img><img> b", "html"),
-        ("a<br>b<img> c <hr/>", "html"),
-        ("a<br>{x}<b>%s</b><i>%d</i> c", "html"),
-        ("<b>a</b><br><i>b</i><!-- c --> d", "html"),
-    ],
-)
+@pytest.mark.parametrize(("source", "markup"), TOUCHING)
 def test_what_touched_touches_again(source, markup, placeholders):
     # This model writes a space before each placeholder and after it.
     def say(words):
@@ -218,17 +211,12 @@ def test_markup_and_white_space_between_blocks_stays_as_it_is(source, texts, exp
     assert translation.text == expected
 
 
-@pytest.mark.parametrize(
-    "element",
-    [
-        '<span translate="no">New &amp; old, {x}</span>',
-        "<code TRANSLATE=no>a <b>b</b></code>",
-        "<b class='x notranslate y'><b>b</b> c</b>",
-        "<i translate = 'no'>a</i>",
-        '<p translate="no">a<p>',
-        "<div class=notranslate><p>a</p>\n<p>b</div>",
-    ],
-)
+COPIED = ['<span translate="no">New &amp; old, {x}</span>', "<code TRANSLATE=no>a <b>b</b></code>"]
+COPIED += ["<b class='x notranslate y'><b>b</b> c</b>", "<i translate = 'no'>a</i>"]
+COPIED += ['<p translate="no">a<p>', "<div class=notranslate><p>a</p>\n<p>b</div>"]
+
+
+@pytest.mark.parametrize("element", COPIED)
 @pytest.mark.parametrize("placeholders", [EIGHT, Placeholders()])
 def test_an_element_that_is_not_translated_is_copied_as_it_is(element, placeholders):
     translation = translated(f"one {element} <i>two</i>", unchanged, "html", placeholders)
@@ -532,18 +520,13 @@ def test_a_text_is_read_once_for_its_items(text):
     assert time.process_time() - begin < 0.2
 
 
-@pytest.mark.parametrize(
-    ("text", "items"),
-    [
-        ("100 %d, 20\u00a0%s", []),
-        ("20 % der Leute, 5%", []),
-        ("%d of %1$s, %-5.2f: %(name)s", ["%d", "%1$s", "%-5.2f", "%(name)s"]),
-        ("共%d个，%s的", ["%d", "%s"]),
-        ("请写信给a@b.org。", ["a@b.org"]),
-        ("%dort", []),
-        ("他买了3本书，a4 4b 12:30, 1999", ["3", "12:30", "1999"]),
-    ],
-)
+FIELDS = [("100 %d, 20\u00a0%s", []), ("20 % der Leute, 5%", [])]
+FIELDS += [("%d of %1$s, %-5.2f: %(name)s", ["%d", "%1$s", "%-5.2f", "%(name)s"])]
+FIELDS += [("共%d个，%s的", ["%d", "%s"]), ("请写信给a@b.org。", ["a@b.org"]), ("%dort", [])]
+FIELDS += [("他买了3本书，a4 4b 12:30, 1999", ["3", "12:30", "1999"])]
+
+
+@pytest.mark.parametrize(("text", "items"), FIELDS)
 def test_a_field_is_no_percentage_and_may_stand_beside_words_without_spaces(text, items):
     placeholders = Placeholders(8, numbers="3" in text)
     (protected,) = protect(text, "placeholders", placeholders)

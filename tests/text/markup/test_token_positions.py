@@ -17,13 +17,12 @@ ODD = [
 
 @pytest.fixture(scope="module", params=["unigram", "bytes", "lower", "identity"])
 def any_tokenizer(request, sentences):
-    options = {
-        "unigram": {"vocabulary_size": 53},
-        "bytes": {"vocabulary_size": 309, "byte_fallback": True},
-        "lower": {"vocabulary_size": 50, "normalization": "nmt_nfkc_cf"},
-        "identity": {"vocabulary_size": 53, "normalization": "identity"},
-    }
-    return Tokenizer.train_from_texts(sentences, **options[request.param])
+    options = {"unigram": {}, "bytes": {"vocabulary_size": 309, "byte_fallback": True}}
+    options["lower"] = {"vocabulary_size": 50, "normalization": "nmt_nfkc_cf"}
+    options["identity"] = {"normalization": "identity"}
+    return Tokenizer.train_from_texts(
+        sentences, **{"vocabulary_size": 53, **options[request.param]}
+    )
 
 
 def spans_of_sentencepiece(tokenizer, text):
@@ -69,18 +68,16 @@ def test_tokens_of_odd_texts_are_where_sentencepiece_read_them(any_tokenizer, se
     assert wrong < 0.004 * total
 
 
-@pytest.mark.parametrize(
-    ("tokens", "text", "expected"),
-    [
-        ("▁ <unk> ▁one ▁two", "😀😀😀😀 one two", [(0, 0), (0, 4), (4, 7), (7, 10)]),
-        # A word-level vocabulary, and one without a part of its pieces.
-        ("<unk> <unk> ▁one <unk>", "aa bb one cc", [(0, 2), (2, 4), (4, 7), (7, 9)]),
-        ("<0xF0> <0x9F> <0x98> <0x80> x", "😀x", [(0, 1)] * 4 + [(1, 2)]),
-        ("▁fi ne", "ﬁne", [(0, 1), (1, 3)]),
-        ("▁a ▁b ▁c", "a\u00ad b\u200bc", [(0, 1), (2, 3), (4, 5)]),
-        ("▁c ▁d", "a b c d", [(2, 3), (3, 4)]),
-    ],
-)
+MATCHED = [("▁ <unk> ▁one ▁two", "😀😀😀😀 one two", [(0, 0), (0, 4), (4, 7), (7, 10)])]
+# A word-level vocabulary, and one without a part of its pieces.
+MATCHED += [("<unk> <unk> ▁one <unk>", "aa bb one cc", [(0, 2), (2, 4), (4, 7), (7, 9)])]
+MATCHED += [("<0xF0> <0x9F> <0x98> <0x80> x", "😀x", [(0, 1)] * 4 + [(1, 2)])]
+MATCHED += [("▁fi ne", "ﬁne", [(0, 1), (1, 3)])]
+MATCHED += [("▁a ▁b ▁c", "a\u00ad b\u200bc", [(0, 1), (2, 3), (4, 5)])]
+MATCHED += [("▁c ▁d", "a b c d", [(2, 3), (3, 4)])]
+
+
+@pytest.mark.parametrize(("tokens", "text", "expected"), MATCHED)
 def test_each_token_is_matched_with_its_characters(tokens, text, expected):
     begins, ends = token_spans(tokens.split(), text)
     assert list(zip(begins.tolist(), ends.tolist(), strict=True)) == expected

@@ -72,18 +72,18 @@ export class Engine {
     const order = [...texts.keys()].sort((a, b) => sources[a].length - sources[b].length);
     const results = [];
     for (let start = 0; start < order.length; start += largestBatch) {
-      const places = order.slice(start, start + largestBatch);
-      const batch = places.map((place) => sources[place]);
+      const indices = order.slice(start, start + largestBatch);
+      const batch = indices.map((index) => sources[index]);
       const rows = smallest(this.about.batch_sizes, batch.length);
       const columns = smallest(this.about.source_lengths, batch.at(-1).length);
       const inputs = { source_ids: [padded(batch, rows, columns), [rows, columns]] };
       const outputs = await this.run(`${search}_${rows}x${columns}`, inputs);
-      places.forEach((place, row) => {
+      indices.forEach((index, row) => {
         const length = this.about.max_target_length;
         const ids = [...outputs.ids.subarray(row * length, (row + 1) * length)].filter((id) => id);
         const score = outputs.score[row];
         const text = this.target.decode(ids);
-        results[place] = { source: texts[place], text, words: this.words(ids), ids, score };
+        results[index] = { source: texts[index], text, words: this.words(ids), ids, score };
       });
     }
     return results;
@@ -91,7 +91,7 @@ export class Engine {
 
   words(ids) {
     const wordIds = ids.filter((id) => id !== EOS);
-    const decode = (places) => this.target.decode(places.map((place) => wordIds[place]));
+    const decode = (indices) => this.target.decode(indices.map((index) => wordIds[index]));
     return this.target.words(wordIds).map(decode);
   }
 
@@ -113,13 +113,13 @@ export class Engine {
     const target = this.target.words(ids.filter((id) => id !== EOS));
     const source = this.source.words(textIds);
     const weights = target.map((rows) =>
-      source.map((places) => {
+      source.map((indices) => {
         let sum = 0;
-        for (const row of rows) for (const column of places) sum += alignment[row * columns + column] ?? 0;
+        for (const row of rows) for (const column of indices) sum += alignment[row * columns + column] ?? 0;
         return sum / rows.length;
       }),
     );
-    const words = source.map((places) => this.source.decode(places.map((place) => textIds[place])));
+    const words = source.map((indices) => this.source.decode(indices.map((index) => textIds[index])));
     return { source: words, target: this.words(ids), weights };
   }
 
@@ -143,7 +143,7 @@ const smallest = (sizes, least) => sizes.find((size) => size >= least);
 
 function padded(rows, count, columns) {
   const values = new Int32Array(count * columns);
-  rows.forEach((row, place) => values.set(row, place * columns));
+  rows.forEach((row, index) => values.set(row, index * columns));
   return values;
 }
 

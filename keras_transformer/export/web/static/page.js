@@ -25,8 +25,8 @@ function show(lines) {
   shown = lines;
   const paragraphs = lines.map(({ parts }) => {
     const line = element("p", "", { dir: "auto" });
-    parts.forEach((part, place) => {
-      if (place) line.append(" ");
+    parts.forEach((part, index) => {
+      if (index) line.append(" ");
       let rest = part.text; // Keeps the spaces of the translation between its words.
       part.words.forEach((word, number) => {
         const start = rest.indexOf(word);
@@ -59,8 +59,8 @@ async function attend(button, part, number) {
     const { source: words, target, weights } = await translator.align(part);
     if (button.getAttribute("aria-pressed") !== "true") return; // Another word was clicked.
     at("word").textContent = target[number];
-    const marks = words.flatMap((word, place) => {
-      const weight = weights[number][place];
+    const marks = words.flatMap((word, index) => {
+      const weight = weights[number][index];
       const mark = element("mark", word, { className: `w${Math.min(4, Math.ceil(weight * 6 - 0.3))}` });
       if (weight >= 0.05) mark.append(element("b", `${Math.round(100 * weight)}%`));
       return [mark, " "];

@@ -5,7 +5,7 @@ const UNK = 3;
 const SPACE = "\u2581";
 
 /**
- * The model's own normalization: at each place the longest matching rule. The library applies NFKC
+ * The model's own normalization: at each index the longest matching rule. The library applies NFKC
  * instead, which is similar but not equal.
  */
 class Rules {
@@ -21,31 +21,31 @@ class Rules {
   normalize(text) {
     const bytes = new TextEncoder().encode(text);
     const normalized = [];
-    for (let place = 0; place < bytes.length; ) {
-      const [length, start] = this.longest(bytes, place);
+    for (let index = 0; index < bytes.length; ) {
+      const [length, start] = this.longest(bytes, index);
       if (length) {
         for (let i = start; this.texts[i]; i++) normalized.push(this.texts[i]);
-        place += length;
+        index += length;
       } else {
-        do normalized.push(bytes[place++]);
-        while ((bytes[place] & 0xc0) === 0x80); // The rest of a character.
+        do normalized.push(bytes[index++]);
+        while ((bytes[index] & 0xc0) === 0x80); // The rest of a character.
       }
     }
     return new TextDecoder("utf-8", { ignoreBOM: true }).decode(new Uint8Array(normalized));
   }
 
-  /** Length in bytes of the longest rule at a place, 0 for none, and where its replacement begins. */
-  longest(bytes, place) {
+  /** Length in bytes of the longest rule at an index, 0 for none, and where its replacement begins. */
+  longest(bytes, index) {
     const { units } = this;
     const offset = (unit) => (unit >>> 10) << ((unit & 0x200) >>> 6);
     let best = [0, 0];
     let node = offset(units[0]);
-    for (let i = place; i < bytes.length; i++) {
+    for (let i = index; i < bytes.length; i++) {
       node ^= bytes[i];
       const unit = units[node];
       if (unit === undefined || (unit & 0x800000ff) >>> 0 !== bytes[i]) break;
       node ^= offset(unit);
-      if ((unit >>> 8) & 1) best = [i + 1 - place, units[node] & 0x7fffffff];
+      if ((unit >>> 8) & 1) best = [i + 1 - index, units[node] & 0x7fffffff];
     }
     return best;
   }
@@ -100,10 +100,10 @@ export class SentencePiece {
    */
   words(ids) {
     const words = [];
-    ids.forEach((id, place) => {
+    ids.forEach((id, index) => {
       if (!words.length || this.piece(id).startsWith(SPACE)) words.push([]);
-      words.at(-1).push(place);
+      words.at(-1).push(index);
     });
-    return words.length > 1 ? words : ids.map((_, place) => [place]);
+    return words.length > 1 ? words : ids.map((_, index) => [index]);
   }
 }
