@@ -20,7 +20,7 @@ from keras_transformer.export.options import HuggingFaceOptions
 from keras_transformer.export.verification import TOLERANCES, verify
 from keras_transformer.files import replaced_file, write_whole
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from keras_transformer.importing.hugging_face import LAYERS
+from keras_transformer.importing.hugging_face import LAYERS, NORM
 from keras_transformer.importing.weights import named_weights
 from keras_transformer.layers.positions import position_table
 from keras_transformer.models.config import check_portable, check_transformer
@@ -35,7 +35,8 @@ _VALUES: dict[str, tuple[Any, ...]] = {
     "decoder": ("attention",),
     **dict.fromkeys(("num_kv_heads", "sliding_window"), (None,)),
     **dict.fromkeys(("encoder_heads", "decoder_heads", "cross_heads"), (None,)),
-    "whole_words": (False,),
+    **dict.fromkeys(("relative_values", "whole_words"), (False,)),
+    "source_eos": (True,),
 }
 _CLASSES = {
     False: ("marian", "MarianMTModel"),
@@ -44,11 +45,10 @@ _CLASSES = {
 # Matrices that read the residual stream; the others write it. Biases that are not added to it.
 _READERS, _INNER_BIASES = ("Wq", "Wk", "Wv", "W1"), ("bq", "bk", "bv", "b1")
 _LANGUAGE = re.compile(f"^{SPACE}(>>.+<<)$")
-_NORM = {"ln_scale": "weight", "ln_bias": "bias"}
 _LAYER_NAMES = {
     name: (layer, kind)
     for layer, names in LAYERS.items()
-    for name, kind in zip(names, ("weight", "bias"), strict=True)
+    for name, kind in zip(names, NORM, strict=True)
 }
 
 
@@ -273,6 +273,7 @@ def _name(marian_name):
     name = marian_name.removesuffix("_pre")
     side, block, rest = name.split("_", 2)
     if block == "top":
-        return f"model.{side}.layer_norm.{_NORM[rest]}"
+        kinds = {name: kind for kind, name in NORM.items()}
+        return f"model.{side}.layer_norm.{kinds[rest]}"
     layer, kind = _LAYER_NAMES[rest]
     return f"model.{side}.layers.{int(block[1:]) - 1}.{layer}.{kind}"

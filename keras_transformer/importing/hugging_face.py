@@ -26,6 +26,8 @@ LAYERS = {
     "encoder_attn_layer_norm": ("context_Wo_ln_scale", "context_Wo_ln_bias"),
     "final_layer_norm": ("ffn_ffn_ln_scale", "ffn_ffn_ln_bias"),
 }
+NORM = {"weight": "ln_scale", "bias": "ln_bias"}
+_KINDS = ("marian", "pegasus")  # Pegasus' class has the layers of a pre-norm model.
 _SIZES_OF_SIDES = ("layers", "attention_heads", "ffn_dim")
 _NUMBERS = [f"{side}_{name}" for side in ("encoder", "decoder") for name in _SIZES_OF_SIDES]
 _NUMBERS += ["d_model", "pad_token_id", "decoder_start_token_id"]
@@ -126,8 +128,9 @@ def _limits(options, file):
 
 def _check_supported(config, path):
     """Raises `InputError` for options that a `Transformer` cannot have."""
-    if (kind := config.get("model_type")) != "marian":
-        raise InputError(f"{path}: only Marian's models are imported. Received: {kind!r}.")
+    if (kind := config.get("model_type")) not in _KINDS:
+        rule = "only Marian's models, and those that an export writes for Pegasus, are imported"
+        raise InputError(f"{path}: {rule}. Received: {kind!r}.")
     config |= {name: number(config, name, path) for name in _NUMBERS}
     heads, width = config["encoder_attention_heads"], config["d_model"]
     is_multiple = heads and width % 2 == width % heads == 0
@@ -151,6 +154,7 @@ def _fields(config, tensors):
         "num_encoder_layers": config["encoder_layers"],
         "num_decoder_layers": config["decoder_layers"],
         "activation": _ACTIVATIONS[config.get("activation_function", "gelu")],
+        "normalize_first": config["model_type"] == "pegasus",
         "layer_norm_epsilon": 1e-5,
         "tie_embeddings": tensors.tied_embeddings,
         "output_bias": True,
@@ -188,15 +192,18 @@ def _names(config):
     is_tied = config.get("tie_word_embeddings", True)
     is_shared = config.get("share_encoder_decoder_embeddings", True)
     names = {"shared.weight": "Wemb", "final_logits_bias": "decoder_ff_logit_out_b"}
+    suffix = "_pre" if config["model_type"] == "pegasus" else ""
     names["lm_head.weight"] = None if is_tied else "decoder_ff_logit_out_Wt"
     for side in ("encoder", "decoder"):
         names[f"{side}.embed_positions.weight"] = f"{side}_Wpos"
         names[f"{side}.embed_tokens.weight"] = None if is_shared else f"{side}_Wemb"
+        for kind, name in NORM.items() if suffix else ():
+            names[f"{side}.layer_norm.{kind}"] = f"{side}_top_{name}"
         for i in range(config[f"{side}_layers"]):
-            for layer, (weight, bias) in LAYERS.items():
-                name, block = f"{side}.layers.{i}.{layer}", f"{side}_l{i + 1}"
-                names[f"{name}.weight"] = f"{block}_{weight}"
-                names[f"{name}.bias"] = f"{block}_{bias}"
+            for layer, layer_names in LAYERS.items():
+                end = suffix if layer.endswith("_norm") else ""
+                for kind, name in zip(NORM, layer_names, strict=True):
+                    names[f"{side}.layers.{i}.{layer}.{kind}"] = f"{side}_l{i + 1}_{name}{end}"
     return names
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_transformer.ids import PAD_ID, UNK_ID
+from keras_transformer.ids import EOS_ID, PAD_ID, UNK_ID
 
 HIDDEN = -1e9
 """Added to the score of a key or token that may not be attended to or chosen."""
@@ -143,13 +143,17 @@ def encode(model, source_ids, positions):
 def encoded_rows(model, source_ids, positions):
     """Returns the encoder's output as rows, and the bias that hides padding.
 
-    The bias is `(batch, 1, 1, source)`. `positions` has as many rows as the longest search needs.
+    The bias is `(batch, 1, 1, source)`; it also hides EOS from a model that reads sources without
+    it. `positions` has as many rows as the longest search needs.
     """
     config, length = model.config, _length(source_ids)
     # Pieces that an imported vocabulary lacks have larger ids.
     source_ids = tf.where(source_ids < config.vocabulary_size, source_ids, UNK_ID)
     rows = embed_sequences(model.source_embedding, source_ids, positions)
-    bias = tf.cast(source_ids == PAD_ID, tf.float32) * HIDDEN
+    is_hidden = source_ids == PAD_ID
+    if not config.source_eos:
+        is_hidden |= source_ids == EOS_ID
+    bias = tf.cast(is_hidden, tf.float32) * HIDDEN
     bias = tf.reshape(bias, (-1, 1, 1, length))
     indices = tf.range(length)
     window_bias = within_window(config, bias, indices, indices)

@@ -134,7 +134,7 @@ def traced(function):
 
 
 UNTIED = {"target_vocabulary_size": 43, "tie_embeddings": "none", "num_decoder_layers": 1}
-UNTIED |= {"positions": "learned", "max_length": LIMIT, "activation": "gelu"}
+UNTIED |= {"positions": "learned", "max_length": LIMIT, "activation": "gelu", "source_eos": False}
 SSRU = {"decoder": "ssru", "position_layout": "halves", "output_bias": True}
 NEAR = {"positions": "none", "num_kv_heads": 1, "sliding_window": 3}
 PRUNED = {"normalize_first": True, "encoder_heads": [2]}
