@@ -123,6 +123,8 @@ def source_ids(rng):
     ids = rng.integers(3, 41, (5, LENGTH)).astype("int32")
     for row, length in enumerate((LENGTH, 7, 1, 0, 5)):
         ids[row, length:] = 0
+        if length > 1:
+            ids[row, length - 1] = EOS
     return ids
 
 
