@@ -3,13 +3,15 @@
 import os
 import pathlib
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from keras_transformer.engine.engine import Engine
 from keras_transformer.engine.exports.manifest import has_labels
 from keras_transformer.errors import InputError
 from keras_transformer.imports import import_keras, import_tensorflow
 from keras_transformer.options import check_positive
+
+if TYPE_CHECKING:
+    from keras_transformer.engine.engine import Engine
 
 # A name of `keras-transformer import`: of a list, or of Hugging Face.
 _NAME_OF_A_MODEL = re.compile(
@@ -19,7 +21,7 @@ _NAME_OF_A_MODEL = re.compile(
 
 def open_engine(
     path: str | os.PathLike, threads: int | None = None
-) -> tuple[Engine, dict[str, Any]]:
+) -> "tuple[Engine, dict[str, Any]]":
     """Returns the engine of a run folder or an export, and default options of `translate`.
 
     Takes the arguments and raises the errors of `Translator.load`.
