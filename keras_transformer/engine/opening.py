@@ -5,7 +5,6 @@ import pathlib
 import re
 from typing import TYPE_CHECKING, Any
 
-from keras_transformer.engine.exports.manifest import has_labels
 from keras_transformer.errors import InputError
 from keras_transformer.imports import import_keras, import_tensorflow
 from keras_transformer.options import check_positive
@@ -85,6 +84,7 @@ def _open_saved_model(path, threads):
     import_tensorflow()
     if threads is not None:
         give_tensorflow(threads)
+    from keras_transformer.engine.exports.manifest import has_labels
     from keras_transformer.engine.exports.saved_model import ExportedClassifier, SavedModelEngine
 
     return ExportedClassifier(path) if has_labels(path) else SavedModelEngine(path)
