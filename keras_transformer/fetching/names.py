@@ -51,6 +51,17 @@ class LocalModel(NamedTuple):
         return {"name": self.name, "revision": self.revision, "licence": licence, "files": files}
 
 
+def check_name(name: str | os.PathLike) -> None:
+    """Raises `InputError` for a text that can be no name of a model; see `local_model`."""
+    text = os.fspath(name)
+    registry, _, listed_name = text.partition(":")
+    is_listed = registry in registries.REGISTRIES and listed_name
+    is_url = text.startswith(("http://", "https://"))
+    if not (is_listed or is_url or _HUB_ID.fullmatch(text) or os.path.exists(text)):
+        rule = "give a path, a URL, ORGANIZATION/NAME of Hugging Face, firefox:en-de or argos:en-de"
+        raise InputError(f"{text}: no such folder or archive; {rule}.")
+
+
 @contextlib.contextmanager
 def local_model(
     name: str | os.PathLike, output: str | os.PathLike | None, check: Callable[[Path], None]
@@ -69,6 +80,7 @@ def local_model(
     Raises:
         InputError: There is no such model, or it cannot be downloaded or unpacked.
     """
+    check_name(name)
     text, path = os.fspath(name), Path(name)
     if path.is_dir():
         yield LocalModel(path, text)
@@ -108,11 +120,9 @@ def _fetched(text, path, temporary, check):
         folder, checksums = registries.fetch(model, temporary / "model")
         _show(checksums)
         return LocalModel(folder, f"{registry}:{model.name}", model.version, checksums)
-    if match := _HUB_ID.fullmatch(text):
-        folder = hub.fetch(match[1], match[2], check)
-        return LocalModel(folder, match[1], folder.name)
-    rule = "give a path, a URL, ORGANIZATION/NAME of Hugging Face, firefox:en-de or argos:en-de"
-    raise InputError(f"{text}: no such folder or archive; {rule}.")
+    repository, revision = _HUB_ID.fullmatch(text).groups()
+    folder = hub.fetch(repository, revision, check)
+    return LocalModel(folder, repository, folder.name)
 
 
 def _show(checksums):
