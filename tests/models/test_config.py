@@ -119,12 +119,15 @@ def test_round_trip_through_json_keeps_every_field():
     config = TransformerConfig(vocabulary_size=23, layer_norm_epsilon=1e-3, **fields)
     # Heads are either shared or pruned; a recurrent decoder has none.
     shared = TransformerConfig(1, num_kv_heads=2, decoder="ssru", ssru_projection=True)
+    opennmt = TransformerConfig(1, positions="relative", relative_values=True, source_eos=False)
     default = TransformerConfig(1)
     for field in dataclasses.fields(TransformerConfig):
         is_other = field.name in ("num_kv_heads", "decoder", "ssru_projection")
         changed = shared if is_other else config
+        if field.name in ("relative_values", "source_eos"):
+            changed = opennmt
         assert getattr(changed, field.name) != getattr(default, field.name), field.name
-    for c in (config, shared):
+    for c in (config, shared, opennmt):
         assert TransformerConfig.from_dict(json.loads(json.dumps(c.to_dict()))) == c
 
 
