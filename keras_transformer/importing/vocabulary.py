@@ -63,7 +63,7 @@ class Vocabulary(NamedTuple):
 
         An added token has a second id at the end, which is used within a word.
         """
-        known = {self.end, self.unknown, self.pad}
+        known = {self.start, self.end, self.unknown, self.pad}
         words = (id for id in range(len(self.names)) if id not in known)
         added = map(self.names.index, self.added)
         return [self.pad, self.start, self.end, self.unknown, *words, *added]
@@ -79,7 +79,11 @@ class Vocabulary(NamedTuple):
     def bias(self, values: np.ndarray, file: Any) -> np.ndarray:
         """Reorders a bias to this package's ids, with `BANNED` for ids that no text may have."""
         bias = self.table(values.reshape(-1), file, missing=BANNED)
-        bias[[BOS_ID, *range(len(bias) - len(self.added), len(bias))]] = BANNED
+        # Second copies of ids of the file would count twice.
+        copies = list(range(len(bias) - len(self.added), len(bias)))
+        if self.start in (None, self.pad, self.end, self.unknown):
+            copies.append(BOS_ID)
+        bias[copies] = BANNED
         return bias
 
 

@@ -345,7 +345,7 @@ def test_normalize_is_0_without_the_option_and_1_without_a_value(tmp_path, norma
     ("changes", "message"),
     [
         ({}, "pytorch_model.bin: cannot be read as weights of PyTorch: File is not a zip file"),
-        ({"model_type": "m2m_100"}, "only Marian's models are imported. Received: 'm2m_100'"),
+        ({"model_type": "m2m_100"}, "for Pegasus, are imported. Received: 'm2m_100'"),
         ({"d_model": None}, "`d_model` must be an integer of at least 0. Received: None"),
         ({"encoder_layers": "two"}, "`encoder_layers` must be an integer"),
         ({"pad_token_id": -1}, "`pad_token_id` must be an integer of at least 0"),
