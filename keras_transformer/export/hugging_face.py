@@ -105,12 +105,12 @@ def _show_other_search(values):
     lacking = {}
     if search.beam_size > 1 and search.length_normalization != "length":
         lacking["length_normalization"] = search.length_normalization
-    if search.word_penalty:
-        lacking["word_penalty"] = search.word_penalty
+    for name in ("word_penalty", "max_length_ratio"):
+        if values.get(name):
+            lacking[name] = values[name]
     if lacking:
         names = ", ".join(f"{name}={value!r}" for name, value in lacking.items())
-        rule = "transformers divides by length^length_penalty, so its texts may differ"
-        show(f"{rule}. Received: {names}.")
+        show(f"The search of transformers lacks these options, so its texts may differ: {names}")
 
 
 class _Layout:
