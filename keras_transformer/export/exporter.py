@@ -34,6 +34,7 @@ _NOUNS = {
 _TRANSLATE = "keras-transformer translate --model {folder} < in.txt"
 _NEXT = {
     "web": "python -m http.server --bind 127.0.0.1 --directory {folder} 8000",
+    "hugging_face": "keras-transformer import {folder} --output RUN",
 }
 _FILE_OPTION = re.compile("--(config|model) ")
 

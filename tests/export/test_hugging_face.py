@@ -141,7 +141,8 @@ def test_the_export_is_verified(make_engine, tmp_path):
     report = HuggingFaceExporter().export(engine, tmp_path / "out", TEXTS, **SEARCH)
     assert report.verification["equal"] == report.verification["texts"] > 0
     assert "AutoModelForSeq2SeqLM.from_pretrained" in (tmp_path / "out" / "README.md").read_text()
-    assert "model for transformers" in report.summary()
+    command = f"Next: keras-transformer import {tmp_path / 'out'} --output RUN"
+    assert "model for transformers" in report.summary() and command in report.summary()
 
 
 @pytest.mark.parametrize(
