@@ -128,7 +128,9 @@ NEEDED += [("litert/translate.py", "ai_edge_litert", "ai-edge-litert sentencepie
 @pytest.mark.parametrize(("program", "package", "command"), NEEDED)
 def test_a_program_says_which_packages_to_install(monkeypatch, program, package, command):
     path = FOLDER.parent / program
-    monkeypatch.setitem(sys.modules, package, None)
+    imported = [name for name in sys.modules if name.startswith(f"{package}.")]
+    for name in (package, *imported):
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(path), run_name="__main__")
     assert re.fullmatch(f"{path.stem}: [^\n]+: pip install {re.escape(command)}", ended.value.code)
