@@ -13,7 +13,7 @@ from keras_transformer.files import OwnedFolder
 from keras_transformer.training import Recipe, RunFolder
 from keras_transformer.training.loop import train
 
-# As small as the task lets it be. Compiling a shape takes half as long as an epoch.
+# The smallest model that learns the task. Compiling a shape takes half as long as an epoch.
 _RECIPE = {
     "text": {"vocabulary_size": 500, "split_digits": True},
     "model": {

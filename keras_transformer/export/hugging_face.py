@@ -6,7 +6,7 @@ so its dimensions are permuted, in each tensor that reads or writes it: an exact
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,29 +14,23 @@ import numpy as np
 
 from keras_transformer.decoding.options import DecodingOptions, exported_search_options
 from keras_transformer.errors import InputError, require, show
-from keras_transformer.export.child_process import imported_process
-from keras_transformer.export.exporter import Exporter, log_step
+from keras_transformer.export.exporter import log_step
+from keras_transformer.export.foreign import ForeignExporter
 from keras_transformer.export.options import HuggingFaceOptions
-from keras_transformer.export.verification import TOLERANCES, verify
 from keras_transformer.files import replaced_file, write_whole
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.importing.hugging_face import LAYERS, NORM
 from keras_transformer.importing.weights import named_weights
 from keras_transformer.layers.positions import position_table
-from keras_transformer.models.config import check_portable, check_transformer
 from keras_transformer.text.vocabulary import SPACE
 
 _ACTIVATIONS = {"relu": "relu", "silu": "swish", "gelu": "gelu"}
-_VALUES: dict[str, tuple[Any, ...]] = {
+_VALUES = {
     "positions": ("sinusoidal",),
     "position_frequencies": ("paper",),
     "layer_norm_epsilon": (1e-5,),
     "activation": tuple(_ACTIVATIONS),
     "decoder": ("attention",),
-    **dict.fromkeys(("num_kv_heads", "sliding_window"), (None,)),
-    **dict.fromkeys(("encoder_heads", "decoder_heads", "cross_heads"), (None,)),
-    **dict.fromkeys(("relative_values", "whole_words"), (False,)),
-    "source_eos": (True,),
 }
 _CLASSES = {
     False: ("marian", "MarianMTModel"),
@@ -52,29 +46,24 @@ _LAYER_NAMES = {
 }
 
 
-class HuggingFaceExporter(Exporter):
+class HuggingFaceExporter(ForeignExporter):
     """The format `hugging_face`: a folder for `AutoModelForSeq2SeqLM` and `AutoTokenizer`."""
 
     name = "hugging_face"
     template = "hugging_face.md"
     options = HuggingFaceOptions
+    purpose = "An export to Hugging Face"
+    rule = "transformers has no class for this model: it needs"
+    values = _VALUES
 
     def resolve_export_options(self, engine: Any, options: HuggingFaceOptions) -> dict[str, Any]:
-        config, values = engine.model.config, vars(options)
-        check_transformer(config, "An export to Hugging Face")
-        check_portable(config, "An export to Hugging Face")
+        resolved, config = super().resolve_export_options(engine, options), engine.model.config
         require("safetensors.numpy", "safetensors, which writes the model,", "import")
-        received = vars(config) | {"whole_words": engine.source_tokenizer.whole_words}
-        for name, allowed in _VALUES.items():
-            if received[name] not in allowed:
-                rule = "transformers has no class for this model: it needs"
-                choices = " or ".join(map(repr, allowed))
-                raise InputError(f"{rule} `{name}` {choices}. Received: {received[name]!r}.")
         if config.normalize_first and config.tie_embeddings != "all":
             rule = "A pre-norm model becomes Pegasus, which has one table of embeddings"
             raise InputError(f"{rule}: `tie_embeddings: all`. Received: {config.tie_embeddings!r}.")
-        _show_other_search(values)
-        return dict(values)
+        _show_other_search(resolved)
+        return resolved
 
     def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
         log_step("writing the weights and vocabularies")
@@ -89,14 +78,6 @@ class HuggingFaceExporter(Exporter):
         for side, tokenizer in layout.tokenizers.items():
             write_whole(folder / f"{side}.spm", tokenizer.model_bytes)
         return dict(options)
-
-    def verify(
-        self, engine: Any, folder: Path, manifest: dict, texts: Sequence[str] | None
-    ) -> dict[str, Any]:
-        dtype = engine.model.compute_dtype
-        tolerance = TOLERANCES["none" if dtype == "float32" else "bfloat16"]
-        with imported_process(folder, engine.max_source_length, engine.max_target_length) as child:
-            return verify(child, engine, texts, tolerance, **exported_search_options(manifest))
 
 
 def _show_other_search(values):

@@ -1,64 +1,53 @@
 """Export as a model of Marian: an npz, vocabularies, and the options of its decoder."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from keras_transformer.decoding.options import DecodingOptions, exported_search_options
-from keras_transformer.errors import InputError, show
-from keras_transformer.export.child_process import imported_process
-from keras_transformer.export.exporter import Exporter, log_step, read_template
+from keras_transformer.errors import show
+from keras_transformer.export.exporter import log_step, read_template
+from keras_transformer.export.foreign import ForeignExporter
 from keras_transformer.export.options import MarianOptions
-from keras_transformer.export.verification import TOLERANCES, verify
 from keras_transformer.files import replaced_file, write_whole
 from keras_transformer.ids import BOS_ID, EOS_ID
 from keras_transformer.importing.marian import ACTIVATIONS, OPTIONS
 from keras_transformer.importing.weights import named_weights
-from keras_transformer.models.config import check_portable, check_transformer
 from keras_transformer.text.vocabulary import parsed
 
 _ACTIVATIONS = {name: marian_name for marian_name, name in ACTIVATIONS.items()}
-_VALUES: dict[str, tuple[Any, ...]] = {
+_VALUES = {
     "positions": ("sinusoidal", "none"),
     "position_layout": ("halves",),
     "position_frequencies": ("marian",),
     "layer_norm_epsilon": (1e-6,),
     "activation": tuple(_ACTIVATIONS),
     "decoder": ("attention", "ssru"),
-    "source_eos": (True,),
-    **dict.fromkeys(("num_kv_heads", "sliding_window"), (None,)),
-    **dict.fromkeys(("encoder_heads", "decoder_heads", "cross_heads"), (None,)),
-    "whole_words": (False,),
     "length_normalization": ("marian",),
 }
 _COMMAND = "marian-decoder --config decoder.yml"
 
 
-class MarianExporter(Exporter):
+class MarianExporter(ForeignExporter):
     """The format `marian`: a folder for `marian-decoder`, which `import_model` verifies."""
 
     name = "marian"
     template = "marian.md"
     options = MarianOptions
+    purpose = "An export to Marian"
+    rule = "A model of Marian has"
+    advice = " Export a model that was imported from Marian or trained in its form."
+    values = _VALUES
 
     def resolve_export_options(self, engine: Any, options: MarianOptions) -> dict[str, Any]:
-        config, values = engine.model.config, vars(options)
-        check_transformer(config, "An export to Marian")
-        check_portable(config, "An export to Marian")
-        received = vars(config) | values | {"whole_words": engine.source_tokenizer.whole_words}
-        for name, allowed in _VALUES.items():
-            if received[name] not in allowed:
-                rule = f"A model of Marian has `{name}` {' or '.join(map(repr, allowed))}"
-                advice = "Export a model that was imported from Marian or trained in its form."
-                raise InputError(f"{rule}. Received: {received[name]!r}. {advice}")
+        resolved, config = super().resolve_export_options(engine, options), engine.model.config
         if np.any(np.asarray(engine.model.target_embedding.embeddings)[BOS_ID]):
             show("Marian's decoder begins with zeros, not with a trained vector: texts may differ.")
         if config.normalize_first and config.decoder != "ssru":  # Keys are normalized once only.
             show("Marian's decoder, unlike its scorer, computes this pre-norm model otherwise.")
-        return dict(values)
+        return resolved
 
     def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
         log_step("writing the weights and vocabularies")
@@ -77,14 +66,6 @@ class MarianExporter(Exporter):
         }
         _write_yaml(folder / "decoder.yml", decoder)
         return {**options, "command": command}
-
-    def verify(
-        self, engine: Any, folder: Path, manifest: dict, texts: Sequence[str] | None
-    ) -> dict[str, Any]:
-        dtype = engine.model.compute_dtype
-        tolerance = TOLERANCES["none" if dtype == "float32" else "bfloat16"]
-        with imported_process(folder, engine.max_source_length, engine.max_target_length) as child:
-            return verify(child, engine, texts, tolerance, **exported_search_options(manifest))
 
 
 def tensors_of(model: Any) -> dict[str, np.ndarray]:

@@ -84,7 +84,7 @@ def _receive(client, url, file, bar):
 
 
 def _begin(response, url, file, bar):
-    """Checks a response, moves in the file to where its bytes belong, and returns this place."""
+    """Checks a response, moves to the position of its bytes in the file, and returns it."""
     if url.startswith("https:") and response.url.scheme != "https":
         raise InputError(f"{shown_url(url)}: leads to an address without https.")
     if response.status_code == 206 and file.tell():

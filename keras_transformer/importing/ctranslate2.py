@@ -49,15 +49,21 @@ _LAYERS = {
 }
 _NORMS = {"self_attention": "self_Wo", "attention": "context_Wo", "ffn": "ffn_ffn"}
 # Attributes that change nothing here, and the values of others that mean "without it".
-_IGNORED = {"alignment_layer", "alignment_heads", "alibi_use_positive_positions", "scale_alibi"}
-_IGNORED |= {"with_relative_position"}
-_ZERO: tuple[str, ...] = (
+_IGNORED = (
+    "alignment_layer",
+    "alignment_heads",
+    "alibi_use_positive_positions",
+    "scale_alibi",
+    "with_relative_position",
+)
+_ZERO = (
     "embeddings_merge",
     "alibi",
     "layernorm_embedding",
     "multi_query_attention",
+    "user_decoder_start_tokens",
+    "with_source_bos",
 )
-_ZERO += ("user_decoder_start_tokens", "with_source_bos")
 # Tokens of M2M-100 and NLLB, which a caller gives as the beginning of a translation.
 _LANGUAGE, _MANY_LANGUAGES = re.compile(r"__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}"), 20
 _ENDINGS = ("*.spm", "*.model")
@@ -179,7 +185,7 @@ class _Model:
 
     def is_same(self, name, other_name):
         """Returns whether two names stand for equal arrays; version 2 has no aliases."""
-        names = [self.aliases.get(each, each) for each in (name, other_name)]
+        names = [self.aliases.get(alias, alias) for alias in (name, other_name)]
         return names[0] == names[1] or np.array_equal(*map(self.get, names))
 
     def unused(self):

@@ -178,7 +178,7 @@ class _Machine:
     """Runs the opcodes of one pickle on a stack of plain values, storages and tensors.
 
     Attributes:
-        position: Place of the next byte; after `load`, that of the byte after the pickle.
+        position: Position of the next byte; after `load`, that of the byte after the pickle.
         storages: Storages that the pickle names, by their keys.
     """
 

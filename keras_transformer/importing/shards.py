@@ -14,7 +14,7 @@ from keras_transformer.options import received
 from keras_transformer.reading import check_file
 
 _INDEX = ".index.json"
-# As transformers chooses: the first that a folder has.
+# The first that a folder has, in transformers' order.
 _FILES = ("model.safetensors", "pytorch_model.bin")
 NAMES = tuple(name + ending for name in _FILES for ending in ("", _INDEX))
 """Names of the files of which a folder has one."""

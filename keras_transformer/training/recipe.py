@@ -83,7 +83,7 @@ class Files:
 
     @property
     def has_files(self) -> bool:
-        """Whether there is a file to read."""
+        """True if there is a file to read."""
         return bool(self.source or self.tmx)
 
 

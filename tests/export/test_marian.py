@@ -13,7 +13,7 @@ import yaml
 from keras_transformer.cli.main import run
 from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
-from keras_transformer.export import marian as export_marian
+from keras_transformer.export import foreign
 from keras_transformer.export.marian import MarianExporter
 from keras_transformer.export.options import MarianOptions
 from keras_transformer.export.verification import TOLERANCES
@@ -146,8 +146,8 @@ def test_the_command_writes_a_folder_that_translates_as_the_run(tmp_path, capsys
 
 
 def test_the_tolerance_of_bfloat16_is_wider_as_an_import_computes_in_float32(monkeypatch):
-    monkeypatch.setattr(export_marian, "imported_process", lambda *_: contextlib.nullcontext())
-    monkeypatch.setattr(export_marian, "verify", lambda *arguments: arguments[3])
+    monkeypatch.setattr(foreign, "imported_process", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(foreign, "verify", lambda *arguments: arguments[3])
     for dtype, name in (("float32", "none"), ("bfloat16", "bfloat16")):
         engine = mock.Mock(**{"model.compute_dtype": dtype})
         assert MarianExporter().verify(engine, None, {}, None) is TOLERANCES[name]
