@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import fcntl
+import functools
 import gc
 import importlib.util
 import os
@@ -17,6 +18,7 @@ import pytest
 from keras import ops
 
 from keras_transformer.engine.compilation_cache import enable_compilation_cache
+from keras_transformer.errors import InputError
 
 BACKEND = keras.backend.backend()
 
@@ -159,6 +161,29 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("tensorflow"):
             item.add_marker(pytest.mark.skip(reason="needs Keras' TensorFlow backend"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup():
+    """A test that needs tensorflow-text is skipped where it is missing or made for another
+    TensorFlow: with the package's own message."""
+    try:
+        return (yield)
+    except (ImportError, InputError) as error:
+        if "need tensorflow-text" in str(error) and not has_tensorflow_text():
+            pytest.skip(str(error))
+        raise
+
+
+pytest_pyfunc_call = pytest_fixture_setup  # for a fixture and for the test itself
+
+
+@functools.cache
+def has_tensorflow_text():
+    from keras_transformer.text.graph import load_operations
+
+    with contextlib.suppress(InputError):
+        return bool(load_operations())
 
 
 @pytest.fixture(autouse=True)

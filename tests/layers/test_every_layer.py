@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from keras.src import testing
+from keras.src.backend import get_keras_mask
 from reference import float64
 
 from keras_transformer.layers import (
@@ -61,6 +62,23 @@ def test_keras_own_layer_checks_pass(name):
     options |= dict(expected_num_seed_generators=generators, supports_masking=True)
     test = testing.TestCase().run_layer_test
     test(layer, arguments, input_shape=shapes, expected_output_shape=ONE, **options)
+
+
+@pytest.mark.parametrize("name", sorted(set(LAYERS) - {"embedding"}))
+def test_a_cast_to_the_compute_dtype_keeps_the_mask_of_the_inputs(name, rng):
+    layer_class, arguments, shapes, _ = LAYERS[name]
+    shapes = list(shapes.values()) if isinstance(shapes, dict) else [shapes]
+    layer = layer_class(**arguments, dtype="mixed_float16")
+    embedding = TokenEmbedding(23, shapes[0][2])
+    ids = np.array([[3, 5, 7, 0, 0], [11, 0, 0, 0, 0]])
+    others = [rng.normal(size=shape).astype("float32") for shape in shapes[1:]]
+    outputs = layer(embedding(ids), *others)
+    assert outputs.dtype == "float16"
+    mask = embedding.compute_mask(ids)
+    np.testing.assert_array_equal(get_keras_mask(outputs), mask)
+    if name == "encoder_block":
+        explicit = layer(float64(embedding(ids)), padding_mask=mask)
+        np.testing.assert_array_equal(float64(outputs)[ids > 0], float64(explicit)[ids > 0])
 
 
 ATTENTION_ARGUMENTS = dict(num_heads=3, key_dim=11, value_dim=13, dropout=0.25, use_bias=False)

@@ -42,6 +42,7 @@ class CTranslate2Exporter(Exporter):
     name = "ctranslate2"
     version = 3
     packages = ("ctranslate2",)
+    reading_packages = ("ctranslate2",)
     template = "ctranslate2.md"
     options = CTranslate2Options
 
