@@ -10,7 +10,8 @@ INIT = (ROOT / "keras_transformer" / "__init__.py").read_text(encoding="utf-8")
 
 JAX = ["jax>=0.8.0"]
 # 2.0 registers a class that TensorFlow 2.20 has registered.
-LITERT = ["ai-edge-litert>=2.1.0", "flatbuffers>=25.2.10", "sentencepiece>=0.2.0"]
+# SentencePiece lists the rules of a model since 0.2.2.
+LITERT = ["ai-edge-litert>=2.1.0", "flatbuffers>=25.2.10", "sentencepiece>=0.2.2"]
 # Reads `tokenizer.json` back.
 TOKENIZERS = ["tokenizers>=0.21.0"]
 # 4.6.2 knows no width of a head.

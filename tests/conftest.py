@@ -5,6 +5,7 @@ import ctypes
 import fcntl
 import functools
 import gc
+import importlib.metadata
 import importlib.util
 import os
 import pathlib
@@ -16,6 +17,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+from packaging.version import Version
 
 from keras_transformer.engine.compilation_cache import enable_compilation_cache
 from keras_transformer.errors import InputError
@@ -29,7 +31,9 @@ sys.path.append(str(pathlib.Path(__file__).parents[1]))
 # of the time of the tests that compile, and so does emitting each fusion through MLIR instead of as
 # LLVM code at once. XLA's own passes stay as they are; the demo runs with neither. Read when XLA is
 # first used, also by the processes that tests start.
-FLAGS = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+FLAGS = "--xla_backend_optimization_level=0"
+if Version(importlib.metadata.version("tensorflow")).release < (2, 22):  # which knows MLIR alone
+    FLAGS += " --xla_cpu_use_fusion_emitters=false"
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}"
 enable_compilation_cache()
 
