@@ -73,6 +73,8 @@ TEST = [
     *TOKENIZERS,
     # Reads saved weights back.
     "h5py>=3.11.0",
+    # A client of LibreTranslate's API.
+    "libretranslatepy>=2.1.4",
     # Drives the browser that the pages are tested in.
     "websockets>=17.4,<18",
     # Runs the tests of the backend-neutral modules on Keras' second backend.

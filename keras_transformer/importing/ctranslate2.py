@@ -71,6 +71,11 @@ _SIDES = ("source|src", "target|tgt|trg")
 _PADDING = ("<pad>", "<blank>")  # of fairseq and this package, and of OpenNMT
 _LEAST_SHARE = 0.2  # of pieces in a vocabulary: one of both sides has half of each
 _OPTION = "the right files with --sentencepiece"
+# Of CTranslate2 itself. No translation is empty: EOS is never the first token.
+_SEARCH = {"beam_size": 2, "length_penalty": 1.0, "length_normalization": "length"}
+_SEARCH |= {"early_stopping": True, "min_length": 2}
+ARGOS_SEARCH = {**_SEARCH, "beam_size": 4, "length_penalty": 0.2}
+"""Search options of Argos Translate."""
 
 
 def is_model(folder: Path) -> bool:
@@ -96,10 +101,7 @@ def read(folder: Path, sentencepiece: Sequence[str | os.PathLike] = ()) -> Forei
     fields = _fields(model, options)
     tensors = _tensors(model, fields)
     vocabularies = _read_vocabularies(folder, options, tensors, sentencepiece)
-    # The defaults of CTranslate2 itself. No translation is empty: EOS is never the first token.
-    decoding = {"beam_size": 2, "length_penalty": 1.0, "length_normalization": "length"}
-    decoding |= {"early_stopping": True, "min_length": 2}
-    return ForeignModel(fields, tensors, vocabularies, decoding)
+    return ForeignModel(fields, tensors, vocabularies, _SEARCH)
 
 
 def read_argos(folder: Path, sentencepiece: Sequence[str | os.PathLike] = ()) -> ForeignModel:
@@ -113,7 +115,7 @@ def read_argos(folder: Path, sentencepiece: Sequence[str | os.PathLike] = ()) ->
     names = " to ".join(str(metadata.get(f"{side}_name")) for side in ("from", "to"))
     show(f"{folder}: an Argos package that translates {names}")
     model = read(folder / "model", sentencepiece)
-    return model._replace(decoding=model.decoding | {"beam_size": 4, "length_penalty": 0.2})
+    return model._replace(decoding=ARGOS_SEARCH)
 
 
 class _Model:
