@@ -14,10 +14,10 @@ TOOL = """#!/usr/bin/env bash
 name="$(basename "$0")"
 { printf '>>> %s %s\\n' "$name" "$*"; env; } >>"$CALLS"
 case "$name $*" in
-  python*" -m venv "*)
-    mkdir -p "$3/bin"
+  python*" -m venv "* | "uv venv "*)
+    mkdir -p "${!#}/bin"
     for program in python pip uv pytest keras-transformer ruff mypy hadolint; do
-      ln -s "$TOOL" "$3/bin/$program"
+      ln -sf "$TOOL" "${!#}/bin/$program"
     done ;;
   "python -c import sys;"*) printf '3.12\\n' ;;
   "uv "*"--prerelease allow"*" .[test]") [[ -z "${NO_WHEEL:-}" ]] ;;
@@ -90,18 +90,20 @@ def test_other_pythons_are_tested_with_the_lowest_and_with_coming_versions(run, 
     python.symlink_to(run.tool)
     said, calls = run()
     assert "python3.1" not in said.partition("ci: skipped")[2]
-    assert len(re.findall(r">>> python3.1[134] -m venv ", calls)) == 3
-    for folder, option in (
-        ("lowest", "--resolution lowest-direct "),
-        ("3.13", ""),
-        ("3.14", "--prerelease allow "),
-    ):
-        command = (
-            rf">>> uv pip install --quiet {option}--python \S+/{folder}/bin/python \.\[test\]\n"
+    for folder, option in {
+        "lowest": "resolution lowest-direct",
+        "3.14": "prerelease allow",
+    }.items():
+        environment = rf">>> uv venv --quiet --python \S+ \S+/{folder}\n"
+        install = (
+            rf">>> uv pip install --quiet --{option} --python \S+/{folder}/bin/python \.\[test\]\n"
         )
-        assert len(re.findall(command, calls)) == 1, folder
-    assert len(re.findall(r">>> pytest -q -n 2 -m not slow tests/layers tests/text ", calls)) == 3
-    assert len(re.findall(r">>> pytest .* tests/export/ctranslate2 tests/importing", calls)) == 2
+        assert len(re.findall(environment, calls)) == len(re.findall(install, calls)) == 1
+        assert len(re.findall(rf"\nOTHER_PYTHON=\S+/{folder}/bin/python\n", calls)) == 1
+    tests = r">>> pytest -q -n 2 -m not slow tests/layers tests/text .*"
+    assert [name.endswith("tests/importing") for name in re.findall(tests, calls)] == [
+        *(True, False, True)
+    ]
 
     said, calls = run(NO_WHEEL="true")
     assert "ci: skipped: Python 3.14 and TensorFlow's release candidate: a package has" in said

@@ -146,7 +146,7 @@ def _missing_tensorflow_text():
     return (
         "Texts in a SavedModel need tensorflow-text with TensorFlow's minor version. "
         f"Received: TensorFlow {tf.__version__}, tensorflow-text {_version('tensorflow-text')}. "
-        f'Run pip install "tensorflow-text=={minor_version}.*", or export to tflite or ctranslate2.'
+        f'Run pip install "tensorflow-text=={minor_version}.*", or export to litert or ctranslate2.'
     )
 
 

@@ -82,7 +82,7 @@ def test_an_error_about_tensorflow_text_names_versions(tokenizer, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_text", None)
     message = (
         rf"minor version. Received: TensorFlow {re.escape(tf.__version__)}, tensorflow-text 2.*"
-        r'Run pip install "tensorflow-text==[\d.]+\*", or export to tflite or ctranslate2\.$'
+        r'Run pip install "tensorflow-text==[\d.]+\*", or export to litert or ctranslate2\.$'
     )
     with pytest.raises(ImportError, match=message):
         graph.GraphTokenizer(tokenizer)
