@@ -124,9 +124,15 @@ def keep_zero_start(model: keras.Model) -> None:
     table = getattr(getattr(model, "target_embedding", None), "embeddings", None)
     if table is None or np.any(ops.convert_to_numpy(table)[BOS_ID]):
         return
-    factors = np.ones((table.shape[0], 1))
-    factors[BOS_ID] = 0
-    table.constraint = lambda values: values * ops.cast(factors, values.dtype)
+    table.constraint = _ZeroStart()
+
+
+class _ZeroStart(keras.constraints.Constraint):
+    """Sets the row of BOS to zero."""
+
+    def __call__(self, w):
+        is_other_row = ops.arange(ops.shape(w)[0]) != BOS_ID
+        return w * ops.cast(is_other_row, w.dtype)[:, None]
 
 
 def inner_optimizer(model: keras.Model) -> keras.optimizers.Optimizer:

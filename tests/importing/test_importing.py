@@ -408,7 +408,7 @@ class TestHuggingFace:
     """A folder with tokens that were added, and with more options of a search than are here."""
 
     GENERATION = {"num_beams": 2, "max_length": 40, "min_length": 3, "no_repeat_ngram_size": 4}
-    GENERATION |= {"bad_words_ids": [[53], [7], [8, 9]], "repetition_penalty": 1.3, "top_k": 50}
+    GENERATION |= {"bad_words_ids": [["<pad>"], [7], [8, 9]], "repetition_penalty": 1.3, "top_k": 50}
 
     @pytest.fixture
     def folder(self, tmp_path, make_toy):
@@ -430,7 +430,7 @@ class TestHuggingFace:
         assert "".join(translator.stream(SOURCES[0])) and translator.defaults["min_length"] == 3
 
     def test_nothing_is_named_where_nothing_is_lost(self, tmp_path, make_toy, capsys):
-        folder = make_toy(tmp_path, "hugging_face", {"bad_words_ids": [[53]], "num_beams": 4})
+        folder = make_toy(tmp_path, "hugging_face", {"bad_words_ids": [["<pad>"]], "num_beams": 4})
         assert import_model(folder).decoding.keys().isdisjoint(("banned_ids", "min_length"))
         assert "lacks" not in capsys.readouterr().err
 
@@ -479,8 +479,9 @@ def make_toy(load_program):
         folder.mkdir()
         load_program(TOYS / "make.py").make_hugging_face(folder, added=["<x>"])
         contents = {"generation_config.json": generation or {}, "tokenizer_config.json": {}}
+        pad = json.loads((folder / "config.json").read_text("utf-8"))["pad_token_id"]
         for file, content in contents.items():
-            (folder / file).write_text(json.dumps(content), "utf-8")
+            (folder / file).write_text(json.dumps(content).replace('"<pad>"', str(pad)), "utf-8")
         return folder
 
     return make_toy
