@@ -46,7 +46,7 @@ IMPORT = [
     *ZSTD,
 ]
 # Rules for corpora, and the picture of what they dropped.
-CLEAN = ["ftfy>=6.2.0", "py3langid>=0.3.0", *PLOTS]
+CLEAN = ["ftfy>=6.2.0", "py3langid>=0.4.0", *PLOTS]
 # TensorFlow Serving's messages and gRPC stubs: warm-up requests of SavedModels, and
 # export/tf_serving/grpc_client.py.
 SERVING_API = ["tensorflow-serving-api>=2.20.0", "grpcio>=1.68.0"]

@@ -77,7 +77,12 @@ def test_keras_exports_to_litert(make, kind, tmp_path):
         shapes = {name: ids.shape for name, ids in examples[0].items()}
         specs = [keras.InputSpec("int32", shape, name=name) for name, shape in shapes.items()]
         options["input_signature"] = [dict(zip(shapes, specs, strict=True))]
-    model.export(tmp_path / "model.tflite", format="litert", verbose=False, **options)
+    try:
+        model.export(tmp_path / "model.tflite", format="litert", verbose=False, **options)
+    except ValueError as error:
+        if "Unrecognized format" not in str(error):
+            raise
+        pytest.skip(f"Keras {keras.__version__} does not export to LiteRT")
     run = litert.Interpreter(str(tmp_path / "model.tflite")).get_signature_runner()
     assert sorted(run.get_input_details()) == NAMES.get(kind, ["source_ids", "target_ids"])
     for inputs in examples:
