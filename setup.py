@@ -8,7 +8,8 @@ from setuptools import find_packages, setup
 ROOT = Path(__file__).parent
 INIT = (ROOT / "keras_transformer" / "__init__.py").read_text(encoding="utf-8")
 
-JAX = ["jax>=0.8.0"]
+# 0.8 has no setting that leaves SIGTERM to the program.
+JAX = ["jax>=0.9.0"]
 # 2.0 registers a class that TensorFlow 2.20 has registered.
 # SentencePiece lists the rules of a model since 0.2.2.
 LITERT = ["ai-edge-litert>=2.1.0", "flatbuffers>=25.2.10", "sentencepiece>=0.2.2,<0.2.3"]
@@ -131,7 +132,7 @@ setup(
         "protobuf>=5.28.3",
         # 0.2.3 does not load beside a protobuf older than 7.36.
         "sentencepiece>=0.2.0,<0.2.3",
-        "sacrebleu>=2.4.0",
+        "sacrebleu>=2.6.0",
         # Unicode's scripts, letters with their marks, and sentence ends, which `re` does not know.
         "regex>=2024.11.6",
         "packaging>=24.2",  # versions in the messages about missing packages

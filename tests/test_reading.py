@@ -69,7 +69,7 @@ def test_a_zstandard_file_has_frames_without_text_and_needs_a_package(tmp_path, 
     path.write_bytes(skippable + compressed(b"one\n", ".zst") + skippable)
     assert read_lines(path) == ["one"]
     monkeypatch.setitem(sys.modules, "zstandard", None)
-    message = r"Zstandard, for .*text.zst, .*package zstandard.* pip install .zstandard<"
+    message = r"Zstandard, for .*text.zst, .*package zstandard.* pip install .zstandard>="
     with pytest.raises(InputError, match=message):
         read_lines(path)
 

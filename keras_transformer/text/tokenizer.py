@@ -57,7 +57,7 @@ class Tokenizer:
 
     Example:
 
-    >>> tokenizer = Tokenizer.train_from_texts(["a man and a dog"] * 9, vocabulary_size=14)
+    >>> tokenizer = Tokenizer.train_from_texts(["a man and a dog"] * 9, vocabulary_size=13)
     >>> tokenizer.detokenize(tokenizer.tokenize("a dog", add_eos=True))
     'a dog'
     """

@@ -266,6 +266,7 @@ def _explain(message, vocabulary_size):
             "`vocabulary_size` is too small for the characters of this text: it needs at least "
             f"{match[1]}, or a lower `character_coverage`. " + received
         )
-    if "sentences_.empty()" in message or "all_chars_count" in message:
+    without_text = ("sentences_.empty()", "all_chars_count", "required_chars_.empty()")
+    if any(condition in message for condition in without_text):
         return "A vocabulary needs some text. Received: only characters that cannot be tokens."
     return f"SentencePiece cannot train on this text: {' '.join(message.split())}"

@@ -114,7 +114,8 @@ def test_an_epoch_has_its_share_of_noise_as_many_batches_and_can_be_repeated(tok
         # A few do not fit into their shapes.
         assert 48 <= capitals <= 70 and 96 <= changed <= 140
         seen |= {text for text in texts if text[6:].isupper()}
-    assert seen == {f"<2de> {source[6:].upper()}" for source in SOURCES}
+    capitals = {f"<2de> {source[6:].upper()}" for source in SOURCES}
+    assert seen <= capitals and len(seen) >= len(capitals) - 1  # The longest may not fit.
 
 
 def test_equally_short_pairs_leave_room_for_noise(tokenizer):

@@ -408,7 +408,11 @@ class TestHuggingFace:
     """A folder with tokens that were added, and with more options of a search than are here."""
 
     GENERATION = {"num_beams": 2, "max_length": 40, "min_length": 3, "no_repeat_ngram_size": 4}
-    GENERATION |= {"bad_words_ids": [["<pad>"], [7], [8, 9]], "repetition_penalty": 1.3, "top_k": 50}
+    GENERATION |= {
+        "bad_words_ids": [["<pad>"], [7], [8, 9]],
+        "repetition_penalty": 1.3,
+        "top_k": 50,
+    }
 
     @pytest.fixture
     def folder(self, tmp_path, make_toy):

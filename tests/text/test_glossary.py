@@ -125,9 +125,9 @@ def test_symbols_that_a_text_or_a_glossary_spells_are_none():
 
 def test_annotations_are_single_tokens_around_the_tokens_of_the_words():
     texts = ["a rack of steel", "ein Gestell aus Stahl"] * 9
-    tokenizer = Tokenizer.train_from_texts(texts, 29, tags=("2de",), terms=True)
+    tokenizer = Tokenizer.train_from_texts(texts, 28, tags=("2de",), terms=True)
     assert tokenizer.annotates_terms and tokenizer.tags == ("2de",)
-    assert not Tokenizer.train_from_texts(texts, 25).annotates_terms
+    assert not Tokenizer.train_from_texts(texts, 24).annotates_terms
     glossary = module.Glossary([("rack", "Gestell")])
     pieces = tokenizer.pieces(module.annotate("a rack of", glossary.matches("a rack of")))
     words = [tokenizer.pieces(word) for word in ("a", "rack", "Gestell", "of")]
