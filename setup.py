@@ -121,6 +121,7 @@ setup(
         "keras>=3.15.1,<3.16",
         "tensorboard>=2.21.0,<2.22",
         "numpy>=2.4.6,<3",
+        "ml_dtypes>=0.6.0,<1",  # bfloat16 for NumPy, which Keras needs too
         "protobuf>=7.36.2,<8",
         "sentencepiece>=0.2.3,<0.3",
         "sacrebleu>=2.6.0,<3",

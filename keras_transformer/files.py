@@ -39,7 +39,9 @@ FilePath = str | os.PathLike
 MANIFEST = "export.json"  # the marker of an export
 _UNLISTED = (MANIFEST, "README.md", "verification.json")  # files that no manifest lists
 _PROCESS = r"\d+-[0-9a-f]{8}"
-_TEMPORARY = re.compile(rf"(^|/)\.([^/]+)\.(?:lock|partial-{_PROCESS}(?:/.*)?|partial(\.[^/]*)?)$")
+_TEMPORARY = re.compile(
+    rf"(^|/)\.([^/]+)\.(?:lock|partial-{_PROCESS}(?:/.*)?|partial(\.[^/.]*)?(?:\.parts/.*)?)$"
+)
 _ATTEMPTS = 100
 
 
@@ -78,6 +80,30 @@ def replaced_file(path: FilePath) -> Iterator[Path]:
             rename_durably(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def parts_folder(temporary: FilePath) -> Iterator[Path]:
+    """Gives a path next to a temporary file of `replaced_file`, for a folder of its parts."""
+    folder = Path(f"{os.fspath(temporary)}.parts")
+    shutil.rmtree(folder, ignore_errors=True)  # as a kill left it
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def check_space(path: FilePath, size: int) -> None:
+    """Raises the `OSError` of a full disk unless a file could have `size` bytes; empties it."""
+    with open(path, "wb") as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, size)
+        except AttributeError:  # a system without it
+            return
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):  # a file system without it
+                raise
+        file.truncate()
 
 
 def write_whole(path: FilePath, content: str | bytes) -> None:

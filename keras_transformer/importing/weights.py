@@ -1,101 +1,21 @@
 """Marian's tensors as the weights of a `Transformer`."""
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from keras_transformer.errors import InputError
+from keras_transformer.importing.foreign_model import Tensors
 from keras_transformer.importing.vocabulary import Vocabulary
 
 if TYPE_CHECKING:  # Keras takes seconds, and a reader needs none.
     from keras_transformer.models import Transformer
 
-BFLOAT16 = np.dtype([("bfloat16", "<u2")])
-"""Type of numbers that NumPy lacks: the first halves of float32 numbers."""
 # Values of weights that a file may lack.
 _MISSING = {"bias": 0.0, "gamma": 1.0, "beta": 0.0}
 # Axis of the inner units; a bias of a file is `(1, units)`.
 _INNER_AXIS = {"ffn_W1": -1, "ffn_b1": -1, "ffn_W2": 0}
-
-
-def mapped_array(path: Path, dtype: np.dtype, offset: int, shape: Sequence[int]) -> np.ndarray:
-    """Returns numbers of a file, which are read when they are used."""
-    if not math.prod(shape):
-        return np.zeros(shape, dtype)
-    return np.memmap(path, dtype, "r", offset, tuple(shape))
-
-
-def as_float32(array: np.ndarray) -> np.ndarray:
-    """Converts numbers of a file, also of the dtype `BFLOAT16`."""
-    if array.dtype == BFLOAT16:
-        return (array["bfloat16"].astype("uint32") << 16).view("float32")
-    return np.asarray(array, "float32")
-
-
-class Tensors:
-    """Tensors of a file by name; each must be used exactly once.
-
-    Args:
-        arrays: Arrays by their names in Marian; matrices `(inputs, outputs)`.
-        file: The file, for errors.
-    """
-
-    def __init__(self, arrays: Mapping[str, np.ndarray], file: Any):
-        self.arrays, self.file = dict(arrays), file
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.arrays
-
-    def get(self, name: str, default: np.ndarray | None = None) -> np.ndarray:
-        """Removes a tensor and returns it as float32; raises `InputError` for a missing one."""
-        array = self.arrays.pop(name, default)
-        if array is None:
-            raise InputError(f"{self.file}: the model has no tensor {name}.")
-        try:
-            return as_float32(array)
-        except (ValueError, TypeError):
-            rule = f"{self.file}: a tensor must have numbers"
-            raise InputError(f"{rule}. Received: {name} of the type {array.dtype}.") from None
-
-    @property
-    def tied_embeddings(self) -> str:
-        """The value of `tie_embeddings` for a model with these tensors."""
-        if {"decoder_ff_logit_out_W", "decoder_ff_logit_out_Wt"} & set(self.arrays):
-            return "none"
-        return "all" if "Wemb" in self.arrays else "decoder"
-
-    def rows(self, side: str) -> int:
-        """Returns the number of rows of the embeddings of a side, `"encoder"` or `"decoder"`."""
-        name = "Wemb" if "Wemb" in self.arrays else f"{side}_Wemb"
-        if name not in self.arrays:
-            raise InputError(f"{self.file}: the model has no tensor {name}.")
-        return len(np.atleast_1d(self.arrays[name]))
-
-    def check_all_used(self) -> None:
-        """Raises `InputError` for a tensor that no layer of this package has."""
-        for name in sorted(self.arrays):
-            raise InputError(f"{self.file}: a `Transformer` has no weight for the tensor {name}.")
-
-
-class ForeignModel(NamedTuple):
-    """Model of another program, read from its folder.
-
-    Attributes:
-        fields: Fields of the `TransformerConfig`, without the vocabularies' sizes.
-        tensors: Weights by Marian's names.
-        vocabularies: Vocabularies of the source and of the target.
-        decoding: Options of `Translator.translate`.
-        limits: Options of the engine that limit lengths.
-    """
-
-    fields: dict[str, Any]
-    tensors: Tensors
-    vocabularies: list[Vocabulary]
-    decoding: dict[str, Any]
-    limits: dict[str, int] = {}
 
 
 def named_weights(model: "Transformer") -> Iterator[tuple[str, Any]]:
