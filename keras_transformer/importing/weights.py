@@ -79,12 +79,16 @@ def fill(model: "Transformer", tensors: Tensors, vocabularies: Sequence[Vocabula
 
 
 def _fill_tables(model, tensors, source, target):
-    names = ["Wemb"] if "Wemb" in tensors else ["encoder_Wemb", "decoder_Wemb"]
-    tables, file = [tensors.get(name) for name in names], tensors.file
+    file, shared = tensors.file, tensors.arrays.get("Wemb")
+    names = ["encoder_Wemb", "decoder_Wemb"] if shared is None else ["Wemb", "Wemb"]
     if model.source_embedding is not model.target_embedding:
-        _assign(model.source_embedding.embeddings, source.table(tables[0], file), file)
-    # `pop` frees each table after its copy in this package's order.
-    _assign(model.target_embedding.embeddings, target.table(tables.pop(), file), file)
+        table = source.table(tensors.get(names[0]), file)
+        _assign(model.source_embedding.embeddings, table, file)
+        del table
+        tensors.arrays |= {} if shared is None else {"Wemb": shared}
+    table = target.table(tensors.get(names[1]), file)
+    _assign(model.target_embedding.embeddings, table, file)
+    del table
     if model.output_projection is not None:
         name = "decoder_ff_logit_out_W"
         output = tensors.get(name).T if name in tensors else tensors.get(f"{name}t")
