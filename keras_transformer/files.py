@@ -4,6 +4,7 @@ Four ideas keep what a user has made whole after a kill, a loss of power or on a
 
 - A temporary sibling. A file is written as `.NAME.partial.SUFFIX` next to its place, a folder as
   `.NAME.partial-PROCESS-LETTERS/new`. All of it is synced to the disk before it gets its name.
+  A file that is joined from parts has them in the folder `.NAME.partial.SUFFIX.parts`.
 - A rename. It gives a file its name; two renames exchange a folder (`OwnedFolder.replaced`).
 - A lock, `.NAME.lock` next to an output: one process at a time writes there (`locked_folder`). The
   operating system holds it, and releases it when the process ends. So a process with the lock knows
@@ -40,7 +41,7 @@ MANIFEST = "export.json"  # the marker of an export
 _UNLISTED = (MANIFEST, "README.md", "verification.json")  # files that no manifest lists
 _PROCESS = r"\d+-[0-9a-f]{8}"
 _TEMPORARY = re.compile(
-    rf"(^|/)\.([^/]+)\.(?:lock|partial-{_PROCESS}(?:/.*)?|partial(\.[^/.]*)?(?:\.parts/.*)?)$"
+    rf"(^|/)\.([^/]+)\.(?:lock|partial-{_PROCESS}(?:/.*)?|partial(\.[^/.]*)?(?:\.parts(?:/.*)?)?)$"
 )
 _ATTEMPTS = 100
 

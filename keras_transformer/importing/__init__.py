@@ -107,7 +107,9 @@ def _import_with_limits(local: LocalModel, sentencepiece):
         source = target  # Use the target tokenizer for both sides: their vocabularies are equal.
     else:
         source = tokenizer_of(source_vocabulary, is_target=False)
-    fields = {"dropout": 0.1, "vocabulary_size": source.vocabulary_size, **foreign_model.fields}
+    fields = {"dropout": 0.1, "output_bias": True, **foreign_model.fields}
+    fields |= {"vocabulary_size": source.vocabulary_size}
+    fields["tie_embeddings"] = foreign_model.tensors.tied_embeddings
     if source != target:
         fields["target_vocabulary_size"] = target.vocabulary_size
     import_keras()

@@ -18,7 +18,7 @@ from keras_transformer.importing.foreign_model import (
     check_heads,
 )
 from keras_transformer.importing.model_bin import read_variables
-from keras_transformer.importing.positions import position_fields, sinusoids
+from keras_transformer.importing.positions import NAMES, position_fields, sinusoids
 from keras_transformer.importing.settings import number, read_json
 from keras_transformer.importing.vocabulary import Vocabulary, check_rows, files_of_sides
 from keras_transformer.options import received
@@ -206,7 +206,7 @@ def _fields(variables, options):
         options["decoder_start_token"] = None
     heads = {"num_heads": variables.take_equal("num_heads", 8)}
     fields = {
-        "model_dim": variables.get("decoder/embeddings/weight").shape[-1],
+        "model_dim": variables.get("decoder/projection/weight").shape[-1],
         "num_heads": number(heads, "num_heads", variables.path),
         "intermediate_dim": max(inner),
         "num_encoder_layers": counts["encoder"],
@@ -214,7 +214,6 @@ def _fields(variables, options):
         "activation": _ACTIVATIONS[activation],
         "normalize_first": bool(variables.take_equal("pre_norm", 1)),
         "layer_norm_epsilon": options["epsilon"],
-        "output_bias": True,
         "source_eos": starts_with_zeros or options["add_source_eos"] is True,
     }
     check_heads(fields["model_dim"], fields["num_heads"], variables.path)
@@ -289,7 +288,6 @@ def _tie(arrays, fields, factors):
     output = arrays.pop("decoder_ff_logit_out_W", None)
     is_joint = _is_same(*tables) and factors[0] == factors[1]
     is_tied = _is_same(tables[1], output)
-    fields["tie_embeddings"] = ("all" if is_joint else "decoder") if is_tied else "none"
     for side, factor in zip(_SIDES, factors, strict=True):
         if factor != 1 and f"{side}_Wemb" in arrays:
             multiply = functools.partial(np.multiply, np.float32(factor))
@@ -324,13 +322,12 @@ def _describe_positions(arrays, fields):
         fields |= {"positions": "relative", "max_distance": count // 2}
         fields["relative_values"] = distances.replace("keys", "values") in arrays
         return
-    # CTranslate2 computes positions from 1.
-    computed = np.arange(1, _COMPUTED_POSITIONS + 1)
-    computed = sinusoids(computed, fields["model_dim"], "halves", "marian").astype("float32")
-    tables = {f"{side}_Wpos": arrays.pop(f"{side}_Wpos", computed) for side in _SIDES}
-    fields |= position_fields(tables)
-    if fields.get("positions") == "learned":
-        arrays |= tables
+    for name in NAMES:
+        if name not in arrays:  # CTranslate2 computes positions from 1.
+            computed = np.arange(1, _COMPUTED_POSITIONS + 1)
+            computed = sinusoids(computed, fields["model_dim"], "halves", "marian")
+            arrays[name] = computed.astype("float32")
+    fields |= position_fields(arrays)
 
 
 def _read_vocabularies(folder, options, tensors, sentencepiece):

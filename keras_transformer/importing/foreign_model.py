@@ -94,7 +94,7 @@ class ForeignModel(NamedTuple):
     """Model of another program, read from its folder.
 
     Attributes:
-        fields: Fields of the `TransformerConfig`, without the vocabularies' sizes.
+        fields: Fields of the `TransformerConfig`, without sizes and tying of vocabularies.
         tensors: Weights by Marian's names.
         vocabularies: Vocabularies of the source and of the target.
         decoding: Options of `Translator.translate`.

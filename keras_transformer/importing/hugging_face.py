@@ -8,8 +8,8 @@ import numpy as np
 from keras_transformer.decoding.options import DecodingOptions
 from keras_transformer.errors import InputError
 from keras_transformer.ids import UNK_ID
+from keras_transformer.importing import positions
 from keras_transformer.importing.foreign_model import ForeignModel, Tensors, check_heads
-from keras_transformer.importing.positions import position_fields
 from keras_transformer.importing.settings import number, read_json
 from keras_transformer.importing.shards import read_tensors
 from keras_transformer.importing.vocabulary import Vocabulary, of_names
@@ -151,8 +151,6 @@ def _fields(config, tensors):
         "activation": _ACTIVATIONS[config.get("activation_function", "gelu")],
         "normalize_first": config["model_type"] == "pegasus",
         "layer_norm_epsilon": 1e-5,
-        "tie_embeddings": tensors.tied_embeddings,
-        "output_bias": True,
         **_positions(tensors),
     }
 
@@ -171,13 +169,11 @@ def _read_tensors(folder, config):
 
 
 def _positions(tensors):
-    """Returns the fields of the positions; removes the tables that are computed here."""
-    names = [f"{side}_Wpos" for side in ("encoder", "decoder")]
-    tables = {name: tensors.arrays.pop(name) for name in names if name in tensors}
-    fields = position_fields(tables) if len(tables) == 2 else {"position_layout": "halves"}
-    if fields.get("positions") == "learned":
-        tensors.arrays |= tables
-    return fields
+    if all(name in tensors for name in positions.NAMES):
+        return positions.position_fields(tensors.arrays)
+    for name in positions.NAMES:
+        tensors.arrays.pop(name, None)
+    return {"position_layout": "halves"}
 
 
 def _names(config):

@@ -81,7 +81,7 @@ def read(folder: Path) -> ForeignModel:
         "max_length_ratio": number(decoder, "max-length-factor", file, 3, float),
     }
     vocabularies = _read_vocabularies(folder, decoder.get("vocabs"), file, tensors)
-    return ForeignModel(_fields(options, tensors), tensors, vocabularies, decoding)
+    return ForeignModel(_fields(options), tensors, vocabularies, decoding)
 
 
 def model_file(folder: Path) -> Path:
@@ -177,7 +177,7 @@ def _version(options):
     return tuple(int(part) for part in match[1].split(".") if part) if match else (0,)
 
 
-def _fields(options, tensors):
+def _fields(options):
     widths = options["transformer-dim-ffn"], options["transformer-decoder-dim-ffn"]
     fields = {
         "model_dim": options["dim-emb"],
@@ -188,8 +188,6 @@ def _fields(options, tensors):
         "activation": ACTIVATIONS[options["transformer-ffn-activation"]],
         "normalize_first": "n" in options["transformer-preprocess"],
         "layer_norm_epsilon": 1e-6,
-        "tie_embeddings": tensors.tied_embeddings,
-        "output_bias": True,
         "position_layout": "halves",
         "position_frequencies": "marian",
     }
