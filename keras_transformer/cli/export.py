@@ -23,7 +23,7 @@ def add_command(commands: argparse._SubParsersAction) -> None:
     """Adds `export` to the subparsers of the command line."""
     command = commands.add_parser(
         "export",
-        help="export a SavedModel, a LiteRT, a CTranslate2 or a Marian model, or a web page",
+        help="export a SavedModel, a web page, or a model for LiteRT, CTranslate2 or others",
         description="Exports a run folder and verifies the export against the model.",
         options=_add_options,
     )
@@ -50,6 +50,7 @@ def _add_options(command):
     for name, formats_of_group in formats.items():
         groups.setdefault(tuple(formats_of_group), []).append(name)
     kinds = {
+        "languages": (str, "CODES"),
         "quantize": (QUANTIZATIONS, None),
         "source_lengths": ([int], "N"),
         "signatures": ([str], "NAME"),
@@ -57,6 +58,8 @@ def _add_options(command):
     defaults = {**dict.fromkeys(RUN_DEFAULTS, "the run's"), "signatures": "all"}
     for formats_of_group, names in groups.items():
         title = ", ".join(name for name in formats_of_group if name != "litert")
+        if len(formats_of_group) == len(FORMATS):
+            title = "all formats"
         group = command.add_argument_group(title)
         add_declared(group, FORMATS[formats_of_group[0]], {}, names, kinds, defaults)
 

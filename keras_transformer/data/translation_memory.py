@@ -14,6 +14,7 @@ from xml.parsers import expat
 
 from keras_transformer.errors import InputError
 from keras_transformer.reading import one_line, open_decompressed, without_compression
+from keras_transformer.text.languages import language_pair
 
 InlineTags = Literal["drop", "keep"]
 
@@ -53,7 +54,7 @@ class TranslationMemory:
 
     def __post_init__(self):
         codes = self._codes
-        if len(codes) != 2 or not all(codes) or any(map(_includes, codes, reversed(codes))):
+        if any(map(_includes, codes, reversed(codes))):
             rule = "`languages` must be two codes that differ, such as en-de or en-GB,pt-BR"
             raise InputError(f"{rule}. Received: {self.languages!r}.")
         if self.inline_tags not in get_args(InlineTags):
@@ -62,8 +63,7 @@ class TranslationMemory:
 
     @property
     def _codes(self):
-        separator = "," if "," in self.languages else "-"
-        return [_normalized(code) for code in self.languages.split(separator)]
+        return [_normalized(code) for code in language_pair(self.languages)]
 
     def __fspath__(self) -> str:
         return os.fspath(self.path)

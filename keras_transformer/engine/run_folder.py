@@ -117,6 +117,7 @@ class RunFiles:
         self.checkpoints = self.path / "checkpoints"
         self.sample_pairs_file = self.path / "samples.tsv"
         self.digests_file = self.path / "data.json"
+        self.metrics_file = self.path / "metrics.json"
         self.shortlist_file = self.path / "lex.bin"
 
     @classmethod
@@ -170,6 +171,39 @@ class RunFiles:
     def origin(self) -> OriginSection:
         """Returns where an imported model, or the model that training started from, comes from."""
         return parse_options(OriginSection, self._section("origin"), f"{self.recipe_file}: ")
+
+    def metrics(self) -> dict[str, Any]:
+        """Returns the content of `metrics.json`, or an empty dict without this file."""
+        try:
+            return json.loads(self.metrics_file.read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return {}
+
+    def training_summary(self) -> dict[str, Any]:
+        """Returns what a model card says: training texts, and BLEU if training measured it.
+
+        The texts have their names in the recipe, without folders of this machine.
+        """
+        data = self._section("data")
+        corpora = data.get("train") or ()
+        folder = pathlib.Path(str(data.get("folder") or "")).name
+        names = []
+        for corpus in corpora if isinstance(corpora, (list, tuple)) else [corpora]:
+            paths = [corpus.get(key) for key in ("source", "target", "tmx")]
+            files = [pathlib.Path(path) for path in paths if path]
+            names += [
+                pathlib.Path(folder, file).as_posix() if file.name == str(file) else file.name
+                for file in files
+            ]
+        metrics, measure = self.metrics(), {}
+        average = metrics.get("average") or {}
+        bleu = metrics.get("best_validation_bleu")
+        if average.get("is_the_best_model"):
+            bleu = average.get("val_bleu", bleu)
+        if bleu is not None:
+            signature = metrics.get("validation_signatures", {}).get("bleu")
+            measure = {"validation_bleu": round(bleu, 2), "bleu_signature": signature}
+        return {"training_texts": names, **measure}
 
     def turns(self) -> Turns | None:
         """Returns the rule that joins the turns of a source, where sources are conversations."""

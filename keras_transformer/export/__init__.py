@@ -3,8 +3,8 @@
 A format is a folder with an `Exporter`, its options in `options.py`, and an engine in
 `engine/exports/`.
 Keras and TensorFlow are imported by the functions that need them, not with the package.
-`export_saved_model`, `export_litert`, `export_ctranslate2`, `export_web`, `export_marian` and
-`export_hugging_face` are `Exporter.export` of a format.
+`export_saved_model`, `export_litert`, `export_ctranslate2`, `export_web`, `export_marian`,
+`export_hugging_face` and `export_argos` are `Exporter.export` of a format.
 """
 
 import dataclasses
@@ -32,8 +32,9 @@ _EXPORTERS = {
     "ctranslate2": "ctranslate2.export:CTranslate2Exporter",
     "marian": "marian:MarianExporter",
     "hugging_face": "hugging_face:HuggingFaceExporter",
+    "argos": "argos:ArgosExporter",
 }
-_NAMES = ("saved_model", "litert", "ctranslate2", "web", "marian", "hugging_face")
+_NAMES = tuple(name for name in _EXPORTERS if name != "tflite")
 _FUNCTIONS = {f"export_{name}": name for name in _NAMES}
 __all__ = [*_MODULES, *_FUNCTIONS, "FORMATS", "VerificationError", "export_run", "exporter_of"]
 
@@ -99,5 +100,5 @@ def export_run(
         if lacking := defaults.keys() - names - {"early_stopping"}:
             values = ", ".join(f"{name}={defaults[name]!r}" for name in sorted(lacking))
             show(f"The export searches without options of the run, so texts may differ: {values}")
-    origin = str(folder.origin())
-    return exporter.export(engine, output, texts, overwrite, origin, **{**search, **options})
+    about = str(folder.origin()), folder.training_summary()
+    return exporter.export(engine, output, texts, overwrite, *about, **{**search, **options})

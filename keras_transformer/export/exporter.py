@@ -10,7 +10,7 @@ import os
 import re
 import string
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,13 @@ _NOUNS = {
     "web": "page for browsers",
     "marian": "model of Marian",
     "hugging_face": "model for transformers",
+    "argos": "package for Argos Translate",
 }
 _TRANSLATE = "keras-transformer translate --model {folder} < in.txt"
 _NEXT = {
     "web": "python -m http.server --bind 127.0.0.1 --directory {folder} 8000",
     "hugging_face": "keras-transformer import {folder} --output RUN",
+    "argos": "keras-transformer import {folder}/{package} --output RUN",
 }
 _FILE_OPTION = re.compile("--(config|model) ")
 
@@ -70,7 +72,8 @@ class ExportReport:
         format = self.manifest["format"].partition(".")[2]
         equal, texts = (self.verification[name] for name in ("equal", "texts"))
         noun = "labels" if "labels" in self.manifest else "translations"
-        next_command = _NEXT.get(format, _TRANSLATE).format(folder=self.folder)
+        names = {"folder": self.folder, "package": self.manifest.get("package")}
+        next_command = _NEXT.get(format, _TRANSLATE).format(**names)
         if "command" in self.manifest:  # Marian's, whose files are in the folder.
             next_command = _FILE_OPTION.sub(
                 lambda match: match[0] + os.path.join(self.folder, ""), self.manifest["command"]
@@ -93,6 +96,7 @@ class Exporter(abc.ABC):
             manifest's fields and `readme_fields`.
         options: Declared class of the format's options.
         has_quantized_layers: Whether the format takes a model after Keras' `quantize`.
+        has_model_card: Whether the README tells how the model was trained.
     """
 
     name: str
@@ -101,6 +105,7 @@ class Exporter(abc.ABC):
     template: str
     options: type
     has_quantized_layers = False
+    has_model_card = False
 
     @abc.abstractmethod
     def resolve_export_options(self, engine: Engine, options: Any) -> dict[str, Any]:
@@ -113,7 +118,10 @@ class Exporter(abc.ABC):
 
     @abc.abstractmethod
     def write(self, engine: Engine, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
-        """Writes all files except the manifest and the README; returns fields of the manifest."""
+        """Writes all files except the manifest and the README; returns fields of the manifest.
+
+        `options` are the result of `resolve_export_options`, and `origin` if it is known.
+        """
 
     @abc.abstractmethod
     def verify(
@@ -152,6 +160,7 @@ class Exporter(abc.ABC):
         verification_texts: Sequence[str] | None = None,
         overwrite: bool = False,
         origin: str = "",
+        training: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> ExportReport:
         """Writes a verified folder, or nothing. The folder gets its name when it is complete.
@@ -163,6 +172,7 @@ class Exporter(abc.ABC):
                 `samples.tsv`; built-in English ones by default.
             overwrite: Whether an earlier export of that name is replaced.
             origin: Where an imported model comes from, for the README; empty for other models.
+            training: Fields of the manifest about the training, for a model card.
             **options: Fields of the class `options`.
 
         Raises:
@@ -176,13 +186,16 @@ class Exporter(abc.ABC):
             for name in options:
                 raise InputError(f"The export of a classifier has no `{name}`.")
         self._check_quantization(engine)
-        resolved = self.resolve_export_options(engine, self.options(**options))
+        checked = self.options(**options)
+        resolved = self.resolve_export_options(engine, checked)
+        common = {**self._common_fields(engine), "languages": checked.languages}
+        if self.has_model_card:
+            common |= training or {}
+        if origin:
+            common["origin"] = resolved["origin"] = origin
         with OwnedFolder(output).staged(overwrite) as folder:
             fields = self.write(engine, folder, resolved)
-            name = Path(output).resolve().name
-            manifest = {**self._common_fields(engine), "name": name, **fields}
-            if origin:
-                manifest["origin"] = origin
+            manifest = {**common, "name": Path(output).resolve().name, **fields}
             manifest.setdefault("files", file_digests(folder))
             _write_json(folder / MANIFEST, manifest)
             write_whole(folder / "README.md", self.readme(manifest))

@@ -22,6 +22,7 @@ from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.importing.hugging_face import LAYERS, NORM
 from keras_transformer.importing.weights import named_weights
 from keras_transformer.layers.positions import position_table
+from keras_transformer.text.languages import language_name
 from keras_transformer.text.vocabulary import SPACE
 
 _ACTIVATIONS = {"relu": "relu", "silu": "swish", "gelu": "gelu"}
@@ -55,6 +56,7 @@ class HuggingFaceExporter(ForeignExporter):
     purpose = "An export to Hugging Face"
     rule = "transformers has no class for this model: it needs"
     values = _VALUES
+    has_model_card = True
 
     def resolve_export_options(self, engine: Any, options: HuggingFaceOptions) -> dict[str, Any]:
         resolved, config = super().resolve_export_options(engine, options), engine.model.config
@@ -78,6 +80,26 @@ class HuggingFaceExporter(ForeignExporter):
         for side, tokenizer in layout.tokenizers.items():
             write_whole(folder / f"{side}.spm", tokenizer.model_bytes)
         return dict(options)
+
+    def readme_fields(self, manifest: dict) -> dict[str, str]:
+        codes = manifest["languages"] or ()
+        languages = "".join(f"- {code}\n" for code in dict.fromkeys(codes))
+        sentences = []
+        if texts := manifest.get("training_texts"):
+            sentences.append(
+                f"The model was trained on {', '.join(f'`{text}`' for text in texts)}."
+            )
+        if (bleu := manifest.get("validation_bleu")) is not None:
+            signature = f" (`{manifest['bleu_signature']}`)"
+            sentences.append(
+                f"Greedy translations of the validation text have BLEU {bleu}{signature}."
+            )
+        return {
+            "language_field": f"language:\n{languages}" if languages else "",
+            "direction": f" from {' to '.join(map(language_name, codes))}" if codes else "",
+            "training": "\n".join(["## Training", "", *sentences, "", ""]) if sentences else "",
+            "missing": "the data" if languages else "the languages and the data",
+        }
 
 
 def _show_other_search(values):

@@ -18,6 +18,13 @@ _Length = Annotated[int, pydantic.Field(strict=True, ge=2, lt=INT32)]
 
 @options_base
 class _Format:
+    languages: tuple[str, str] | None = option(
+        None,
+        "Codes of the source and the target language, en-de or en-GB,pt-BR, for programs and "
+        "people that read export.json.",
+        "two codes, or null",
+    )
+
     @pydantic.field_validator("*", mode="before")
     @classmethod
     def _to_plain(cls, value: Any) -> Any:
@@ -25,6 +32,16 @@ class _Format:
         if isinstance(value, (list, set, frozenset)):
             return tuple(value)
         return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+    @pydantic.field_validator("languages", mode="before")
+    @classmethod
+    def _to_pair(cls, value: Any) -> Any:
+        # Late, because the tokenizers' packages take half a second.
+        from keras_transformer.text.languages import language_pair
+
+        if isinstance(value, (list, tuple)):
+            value = ",".join(map(str, value))
+        return language_pair(value) if isinstance(value, str) else value
 
 
 @options_class
@@ -67,6 +84,23 @@ class CTranslate2Options(_Quantized, SearchOptions):
     """Options of `ctranslate2`; the search is the engine's default."""
 
 
+@options_class
+class ArgosOptions(_Quantized):
+    """Options of `argos`, which needs `languages`; Argos Translate has a search of its own."""
+
+    package_version: str = option(
+        "1.0",
+        "Version of the package; Argos Translate updates an older one.",
+        "numbers with dots between, such as 1.0",
+        pattern=r"^[0-9]+(\.[0-9]+)*$",
+    )
+    sentence_splitter: str | None = option(
+        None,
+        "Folder named minisbd, stanza or spacy, with the model that splits texts into sentences; "
+        "by default Argos Translate downloads one.",
+    )
+
+
 @options_base
 class _OfLengths(_Quantized):
     source_lengths: tuple[_Length, ...] | None = option(
@@ -106,5 +140,6 @@ FORMATS: dict[str, type] = {
     "ctranslate2": CTranslate2Options,
     "marian": MarianOptions,
     "hugging_face": HuggingFaceOptions,
+    "argos": ArgosOptions,
 }
 """The formats on the command line with their options; `litert` is another name of `tflite`."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # Keras takes seconds, and a reader needs none.
 _MISSING = {"bias": 0.0, "gamma": 1.0, "beta": 0.0}
 # Axis of the inner units; a bias of a file is `(1, units)`.
 _INNER_AXIS = {"ffn_W1": -1, "ffn_b1": -1, "ffn_W2": 0}
+_BLOCK_BYTES = 8 << 20
 
 
 def named_weights(model: "Transformer") -> Iterator[tuple[str, Any]]:
@@ -110,6 +111,20 @@ def _assign(variable, values, file, inner_axis=None):
     if values.size != np.prod(shape):
         rule = f"{file}: the shape of {variable.path} must be {shape}"
         raise InputError(f"{rule}. Received: {values.shape}.")
-    from keras import ops
+    _assign_in_blocks(variable, values.reshape(shape))
 
-    variable.assign(ops.convert_to_tensor(values.reshape(shape)))
+
+def _assign_in_blocks(variable, values):
+    """Assigns rows a few at a time: TensorFlow makes three copies of what is assigned at once."""
+    from keras import backend, ops
+
+    if backend.backend() != "tensorflow":
+        variable.assign(ops.convert_to_tensor(values))
+        return
+    import tensorflow as tf
+
+    rows = max(1, _BLOCK_BYTES * len(values) // max(1, values.nbytes))
+    for start in range(0, len(values), rows):
+        block = tf.cast(values[start : start + rows], variable.value.dtype)
+        indices = tf.range(start, start + len(block))
+        variable.value.scatter_update(tf.IndexedSlices(block, indices))

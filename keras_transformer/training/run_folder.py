@@ -80,7 +80,6 @@ class RunFolder(RunFiles):
         self.checkpoint_suffix = ".keras"
         self.history_file = self.path / "history.csv"
         self.samples_file = self.path / "samples.txt"
-        self.metrics_file = self.path / "metrics.json"
         self.bad_batch_file = self.path / "bad_batch.json"
         self.tensorboard = self.path / "tensorboard"
 
@@ -213,13 +212,6 @@ class RunFolder(RunFiles):
             ]
         # An integer, so that it can be written again unchanged.
         return [row | {"epoch": int(row["epoch"])} for row in rows]
-
-    def metrics(self) -> dict:
-        """Returns the content of `metrics.json`, or an empty dict without this file."""
-        try:
-            return json.loads(self.metrics_file.read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
-            return {}
 
     def write_metrics(self, metrics: dict) -> None:
         """Writes `metrics.json`."""

@@ -38,6 +38,7 @@ REPORT = ExportReport("new", MANIFEST, {"texts": 64, "equal": 63}, 71.234)
         ("ctranslate2 --overwrite --verify-with f", {"overwrite": True, "verify_with": "f"}),
         ("tflite --n-best 2 --source-lengths 7 9", {"n_best": 2, "source_lengths": [7, 9]}),
         ("web --quantize int8 --npm d", {"quantize": "int8", "npm": "d"}),
+        ("argos --languages en-de", {"languages": "en-de"}),
     ],
 )
 def test_options_of_a_format_reach_the_library(asked, arguments, expected, capsys):
@@ -112,7 +113,7 @@ def test_sigterm_ends_the_command_and_nothing_half_done_is_left(monkeypatch, tmp
 
 @pytest.mark.parametrize(
     ("format", "option"),
-    [("ctranslate2", "--n-best"), ("ctranslate2", "--signatures"), ("saved_model", "--npm")],
+    [("ctranslate2", "--n-best"), ("argos", "--beam-size"), ("saved_model", "--npm")],
 )
 def test_options_of_other_formats_are_refused(asked, format, option, capsys):
     assert run([*EXPORT, "--format", format, option, "1"]) == 2

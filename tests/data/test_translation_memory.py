@@ -121,7 +121,7 @@ def test_a_wrong_file_is_one_line_that_names_its_line(read, text, message):
 
 @pytest.mark.parametrize("languages", ["en", "en-en-GB", "en,EN_gb", "en-", ""])
 def test_languages_are_two_codes_that_differ(languages):
-    with pytest.raises(InputError, match="`languages` must be two codes that differ, such as"):
+    with pytest.raises(InputError, match="`languages` must be two codes"):
         TranslationMemory("a.tmx", languages)
 
 
@@ -156,7 +156,7 @@ def test_a_memory_trains_as_the_two_files_that_it_was_made_from(tmp_path, part):
     ("files", "message"),
     [
         ({"tmx": "a.tmx"}, "`tmx` needs `languages`, such as en-de."),
-        ({"tmx": "a.tmx", "languages": "en"}, "`languages` must be two codes that differ"),
+        ({"tmx": "a.tmx", "languages": "en"}, "`languages` must be two codes"),
         ({"tmx": "a", "languages": "en-de", "source": "b"}, "it needs no `source` and no `target`"),
         ({"source": "a", "languages": "en-de"}, "`languages` and `inline_tags` belong to a memory"),
     ],

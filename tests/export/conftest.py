@@ -119,6 +119,22 @@ def ctranslate2_report(two_sided_engine, texts, exported_once):
 
 
 @pytest.fixture(scope="session")
+def argos_report(engine, texts, exported_once, made_once):
+    """The `ExportReport` of `engine` for Argos Translate, with a folder that splits sentences."""
+    pytest.importorskip("ctranslate2", reason="comes with the extra [ctranslate2]")
+    from keras_transformer.export import export_argos
+
+    def make(folder):
+        (folder / "stanza" / "de").mkdir(parents=True)
+        for name in ("resources.json", "de/model.pt"):
+            (folder / "stanza" / name).write_text(name)
+
+    options = {"languages": "en-GB,de", "package_version": "1.10"}
+    options |= {"sentence_splitter": made_once("splitter", make) / "stanza"}
+    return exported_once("argos", export_argos, engine, texts[:20], **options)
+
+
+@pytest.fixture(scope="session")
 def npm(made_once):
     """A folder with LiteRT.js, found as the export finds it or installed."""
     from keras_transformer.export.web.export import PACKAGES, find_packages

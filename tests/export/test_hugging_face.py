@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.engine import ModelEngine
+from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
 from keras_transformer.export.hugging_face import HuggingFaceExporter
 from keras_transformer.export.options import HuggingFaceOptions
@@ -137,12 +138,35 @@ def test_the_search_goes_along_and_what_transformers_lacks_is_named(make_engine,
 
 
 def test_the_export_is_verified(make_engine, tmp_path):
-    engine = make_engine(normalize_first=True)
-    report = HuggingFaceExporter().export(engine, tmp_path / "out", TEXTS, **SEARCH)
+    engine, training = make_engine(normalize_first=True), {"training_texts": ["a/b.en", "b.de"]}
+    training |= {"validation_bleu": 31.25, "bleu_signature": "nrefs:1"}
+    options = {"languages": "en-de", "training": training, **SEARCH}
+    report = HuggingFaceExporter().export(engine, tmp_path / "out", TEXTS, **options)
     assert report.verification["equal"] == report.verification["texts"] > 0
-    assert "AutoModelForSeq2SeqLM.from_pretrained" in (tmp_path / "out" / "README.md").read_text()
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "AutoModelForSeq2SeqLM.from_pretrained" in card
+    assert "license: other\nlanguage:\n- en\n- de\n---\n" in card
+    assert "# Translation model from English to German\n" in card
+    assert "trained on `a/b.en`, `b.de`." in card and "have BLEU 31.25 (`nrefs:1`)." in card
     command = f"Next: keras-transformer import {tmp_path / 'out'} --output RUN"
     assert "model for transformers" in report.summary() and command in report.summary()
+
+
+def test_a_run_tells_its_texts_and_the_bleu_of_its_best_model(tmp_path):
+    run = RunFiles(tmp_path)
+    train = [{"source": "a.en", "target": "/home/me/a.de"}, {"source": "", "tmx": "../m.tmx"}]
+    run.write_sections({"data": {"folder": "/home/me/texts", "train": train}})
+    texts = {"training_texts": ["texts/a.en", "a.de", "m.tmx"]}
+    assert run.training_summary() == texts
+    metrics = {"best_validation_bleu": 31.246, "validation_signatures": {"bleu": "nrefs:1"}}
+    metrics["average"] = {"is_the_best_model": False, "val_bleu": 29.5}
+    for is_best, bleu in ((False, 31.25), (True, 29.5)):
+        metrics["average"]["is_the_best_model"] = is_best
+        run.metrics_file.write_text(json.dumps(metrics))
+        measured = {"validation_bleu": bleu, "bleu_signature": "nrefs:1"}
+        assert run.training_summary() == texts | measured
+    run.write_sections({"data": {"folder": ".", "train": train[0]}})
+    assert run.training_summary()["training_texts"] == ["a.en", "a.de"]
 
 
 @pytest.mark.parametrize(

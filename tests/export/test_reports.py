@@ -27,6 +27,7 @@ FILES = {
     "litert": {"model.tflite", "tokenizer.json", "tokenizer.model"},
     "ctranslate2": {"model.bin", "source_tokenizer.model", "target_tokenizer.model"},
     "web": {"model.tflite", "index.html", "tokenizer.json", "tokenizer.model"},
+    "argos": {"translate-en-GB_de-1_10.argosmodel"},
 }
 every_format = pytest.mark.parametrize("format", FILES)
 
@@ -41,9 +42,11 @@ def report_of(request):
 @every_format
 def test_texts_scores_and_alignments_were_compared(report_of, format):
     result = report_of(format).verification
-    share, limit = (0.5, 0.02) if format == "ctranslate2" else (0.95, 1e-3)
+    # Argos' package gives no probability to three of 53 tokens.
+    share, limit = {"ctranslate2": (0.5, 0.02), "argos": (0.5, 0.05)}.get(format, (0.95, 1e-3))
     assert result["equal"] >= share * result["texts"] > 0 and result["tolerance"]["equal"] == share
-    for name in ("score", "log_probability", *["alignment"] * (format != "litert")):
+    lacking = {"litert": {"alignment"}, "argos": {"alignment", "log_probability"}}
+    for name in {"score", "log_probability", "alignment"} - lacking.get(format, set()):
         assert result[f"mean_{name}_difference"] < limit
 
 
@@ -95,7 +98,7 @@ def test_a_full_disk_names_the_file(engine, texts, tmp_path, small_disk, format,
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("format", ["saved_model", "litert", "ctranslate2"])
+@pytest.mark.parametrize("format", ["saved_model", "litert", "ctranslate2", "argos"])
 def test_another_model_is_refused(report_of, make_engine, other_tokenizer, texts, format):
     sides = {"target_tokenizer": other_tokenizer, "tie_embeddings": "decoder"}
     other = make_engine(seed=2, normalize_first=True, **sides if format == "ctranslate2" else {})

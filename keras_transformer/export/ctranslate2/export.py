@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH", "swish": "SWISH"}
 _LEAST_POSITIONS = 1024
+_BANNED = -1e4  # logit: float16 has no larger numbers than 65504
 _ADVICE = "Train the model longer: CTranslate2 searches differently where a model is unsure."
 # CTranslate2 searches without a length penalty: of 1,000 sentences of Multi30k 2, 5 and 28 get
 # another translation with penalties of 0, 0.6 and 1.2. With a large vocabulary it normalizes
 # probabilities again, without padding and BOS: up to 0.2% off in trained models.
 _CLOSE = Tolerance(0.5, 0.02, 0.02, _ADVICE)
 _INT8 = dataclasses.replace(TOLERANCES["int8"], equal=0.2)
-_TOLERANCES = {"none": _CLOSE, "float16": _CLOSE, "int8": _INT8}
 
 
 class CTranslate2Exporter(Exporter):
@@ -37,15 +37,21 @@ class CTranslate2Exporter(Exporter):
     `Translator.load` searches by default with the export's `beam_size` and `length_penalty`. With
     int8 weights CTranslate2 also computes in int8. The verification runs in a process without
     TensorFlow.
+
+    Attributes:
+        banned_ids: Ids that no search may choose, where the format's program does not exclude them.
+        tolerances: Limits of the verification by `quantize`.
     """
 
     name = "ctranslate2"
     version = 3
     packages = ("ctranslate2",)
     template = "ctranslate2.md"
-    options = CTranslate2Options
+    options: type = CTranslate2Options
+    banned_ids: tuple[int, ...] = ()
+    tolerances: Mapping[str, Tolerance] = {"none": _CLOSE, "float16": _CLOSE, "int8": _INT8}
 
-    def resolve_export_options(self, engine: Any, options: CTranslate2Options) -> dict[str, Any]:
+    def resolve_export_options(self, engine: Any, options: Any) -> dict[str, Any]:
         check_convertible(engine.model.config)
         search = DecodingOptions(**exported_search_options(vars(options)))
         if search.ranking_class is MarianRanking and search.beam_size > 1:
@@ -66,6 +72,7 @@ class CTranslate2Exporter(Exporter):
             folder,
             max_positions=max(_LEAST_POSITIONS, engine.max_source_length, engine.max_target_length),
             quantize=options["quantize"],
+            banned_ids=self.banned_ids,
         )
         return {**options, **write_tokenizers(engine, folder)}
 
@@ -74,7 +81,7 @@ class CTranslate2Exporter(Exporter):
     ) -> dict[str, Any]:
         options = exported_search_options(manifest)
         with engine_process(folder) as child:
-            tolerance = _TOLERANCES[manifest["quantize"]]
+            tolerance = self.tolerances[manifest["quantize"]]
             # CTranslate2 continues until the best hypothesis of a step has ended. With a small beam
             # its texts are those of the exact stop rule; `early_stopping` may end sooner.
             exact = {"early_stopping": False}
@@ -90,6 +97,7 @@ def convert_to_ctranslate2(
     output: str | os.PathLike,
     max_positions: int = 1024,
     quantize: str = "none",
+    banned_ids: Sequence[int] = (),
 ) -> None:
     """Writes a CTranslate2 model folder with the model's weights.
 
@@ -101,6 +109,7 @@ def convert_to_ctranslate2(
         output: Path of the folder to make.
         max_positions: Length of CTranslate2's table of sinusoids, in tokens.
         quantize: Storage of the weights: "none", "float16" or "int8".
+        banned_ids: Target ids whose logits become so small that no search chooses them.
 
     Raises `InputError` as `check_convertible`.
     """
@@ -115,6 +124,11 @@ def convert_to_ctranslate2(
     spec.register_source_vocabulary(list(source_tokens))
     spec.register_target_vocabulary(list(target_tokens))
     _fill_ends(spec, model, max_positions)
+    if banned_ids:
+        model_bias = 0 if model.output_bias is None else _array(model.output_bias)
+        bias = np.zeros(len(target_tokens), "float32") + model_bias
+        bias[list(banned_ids)] = _BANNED
+        spec.decoder.projection.bias = bias
     for layer, block in zip(spec.encoder.layer, model.encoder.blocks, strict=True):
         _fill_self_attention(layer, block, spec.encoder.num_heads)
         _fill_feed_forward(layer, block)
