@@ -4,6 +4,7 @@ Marian has `</s>` and `<unk>`, but no padding. Nearly always these two have the 
 `i` of the file becomes `i + 2`.
 """
 
+import dataclasses
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -64,23 +65,47 @@ class Vocabulary(NamedTuple):
         added = map(self.names.index, self.added)
         return [self.pad, self.start, self.end, self.unknown, *words, *added]
 
-    def table(self, values: np.ndarray, file: Any, missing: float = 0.0) -> np.ndarray:
-        """Reorders an array `(file's ids, …)` to this package's ids; missing rows are `missing`."""
+    def table(self, values: np.ndarray, file: Any) -> "Table":
+        """Returns an array `(file's ids, …)` in the order of this package's ids."""
         check_rows(len(self.names), len(values), file)
-        ids = np.array([-1 if id is None else id for id in self.rows])
-        table = values[ids]
-        table[ids < 0] = missing
-        return table
+        return Table(values, np.array([-1 if id is None else id for id in self.rows]))
 
     def bias(self, values: np.ndarray, file: Any) -> np.ndarray:
         """Reorders a bias to this package's ids, with `BANNED` for ids that no text may have."""
-        bias = self.table(values.reshape(-1), file, missing=BANNED)
+        table = self.table(values.reshape(-1), file)
+        bias = table[:]
+        bias[table.ids < 0] = BANNED
         # Second copies of ids of the file would count twice.
         copies = list(range(len(bias) - len(self.added), len(bias)))
         if self.start in (None, self.pad, self.end, self.unknown):
             copies.append(BOS_ID)
         bias[copies] = BANNED
         return bias
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Rows of an array in another order, which are copied where they are read.
+
+    Attributes:
+        values: The array.
+        ids: Index of each row; -1 for a row of zeros.
+    """
+
+    values: np.ndarray
+    ids: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of all rows."""
+        return (len(self.ids), *self.values.shape[1:])
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        """Returns some rows."""
+        ids = self.ids[rows]
+        block = self.values[ids]
+        block[ids < 0] = 0
+        return block
 
 
 def check_rows(ids: int, rows: int, where: str | os.PathLike, advice: str = "") -> None:

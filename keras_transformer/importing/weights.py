@@ -1,5 +1,6 @@
 """Marian's tensors as the weights of a `Transformer`."""
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -7,7 +8,7 @@ import numpy as np
 
 from keras_transformer.errors import InputError
 from keras_transformer.importing.foreign_model import Tensors
-from keras_transformer.importing.vocabulary import Vocabulary
+from keras_transformer.importing.vocabulary import Table, Vocabulary
 
 if TYPE_CHECKING:  # Keras takes seconds, and a reader needs none.
     from keras_transformer.models import Transformer
@@ -16,7 +17,7 @@ if TYPE_CHECKING:  # Keras takes seconds, and a reader needs none.
 _MISSING = {"bias": 0.0, "gamma": 1.0, "beta": 0.0}
 # Axis of the inner units; a bias of a file is `(1, units)`.
 _INNER_AXIS = {"ffn_W1": -1, "ffn_b1": -1, "ffn_W2": 0}
-_BLOCK_BYTES = 8 << 20
+_BLOCK = 1 << 21  # numbers
 
 
 def named_weights(model: "Transformer") -> Iterator[tuple[str, Any]]:
@@ -93,7 +94,7 @@ def _fill_tables(model, tensors, source, target):
     if model.output_projection is not None:
         name = "decoder_ff_logit_out_W"
         output = tensors.get(name).T if name in tensors else tensors.get(f"{name}t")
-        _assign(model.output_projection.kernel, target.table(output, file).T, file)
+        _assign(model.output_projection.kernel, target.table(output, file)[:].T, file)
     bias = tensors.get("decoder_ff_logit_out_b", np.zeros(len(target.names)))
     _assign(model.output_bias, target.bias(bias, file), file)
 
@@ -108,23 +109,30 @@ def _assign(variable, values, file, inner_axis=None):
         padding = np.zeros((values.ndim, 2), int)
         padding[inner_axis, 1] = max(0, shape[inner_axis] - values.shape[inner_axis])
         values = np.pad(values, padding)
-    if values.size != np.prod(shape):
+    if math.prod(values.shape) != math.prod(shape):
         rule = f"{file}: the shape of {variable.path} must be {shape}"
         raise InputError(f"{rule}. Received: {values.shape}.")
-    _assign_in_blocks(variable, values.reshape(shape))
+    _assign_in_blocks(variable, values if isinstance(values, Table) else values.reshape(shape))
 
 
 def _assign_in_blocks(variable, values):
-    """Assigns rows a few at a time: TensorFlow makes three copies of what is assigned at once."""
+    """Assigns a few rows at a time: TensorFlow makes three copies of what is assigned at once."""
     from keras import backend, ops
 
     if backend.backend() != "tensorflow":
-        variable.assign(ops.convert_to_tensor(values))
+        variable.assign(ops.convert_to_tensor(values[:]))
         return
     import tensorflow as tf
 
-    rows = max(1, _BLOCK_BYTES * len(values) // max(1, values.nbytes))
-    for start in range(0, len(values), rows):
+    count, *sizes = variable.shape
+    rows = max(1, _BLOCK // max(1, math.prod(sizes)))
+    for start in range(0, count, rows):
         block = tf.cast(values[start : start + rows], variable.value.dtype)
-        indices = tf.range(start, start + len(block))
-        variable.value.scatter_update(tf.IndexedSlices(block, indices))
+        # `scatter_update` would make each later read of the variable a copy.
+        tf.raw_ops.ResourceStridedSliceAssign(
+            ref=variable.value.handle,
+            begin=[start],
+            end=[start + len(block)],
+            strides=[1],
+            value=block,
+        )
