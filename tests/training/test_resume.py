@@ -113,6 +113,7 @@ def unbroken(trainer, tmp_path_factory):
 
     def keep():
         files = [p for p in (base / "run").rglob("*.*") if "tfevents" not in p.name]
+        files = [p for p in files if ".partial" not in str(p.relative_to(base))]
         now = {(p, p.stat().st_ino, p.stat().st_mtime_ns) for p in files}
         changed = frozenset(re.sub(r"\d+", "N", path.name) for path, *_ in now ^ seen[-1])
         if now and changed:
