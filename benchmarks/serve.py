@@ -1,6 +1,7 @@
 """A server under load, and its cold start.
 
 python -m benchmarks.serve load --url http://127.0.0.1:8501/v1/models/NAME --text FILE
+python -m benchmarks.serve routes --url URL --text FILE
 python -m benchmarks.serve load --url URL --text FILE --rate 400 --seconds 600 --memory-of 4321
 python -m benchmarks.serve cold-start SAVED_MODEL LITERT CTRANSLATE2
 """
@@ -13,14 +14,15 @@ import math
 import pathlib
 import random
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, NamedTuple, get_args
 
 import psutil
 
@@ -31,6 +33,38 @@ from keras_transformer.errors import InputError
 _OUTSTANDING = 10_000  # requests without an answer
 _MEMORY_EVERY_SECONDS = 10.0
 _SERVE = [sys.executable, "-m", "keras_transformer", "serve"]
+
+Route = Literal["predict", "translate"]
+
+
+class _Requests(NamedTuple):
+    """Requests of a route: their address, the body of some texts, the translations of an answer."""
+
+    url: str
+    body: Callable[[list[str]], dict[str, Any]]
+    columns: Callable[[dict[str, Any]], Iterable[Sequence]]
+
+
+def _requests_of(url, route, signature):
+    if route == "predict":
+
+        def outputs_of(answer):
+            outputs = answer["outputs"]
+            return outputs.values() if isinstance(outputs, dict) else [outputs]
+
+        return _Requests(
+            f"{url}:predict",
+            lambda texts: {"signature_name": signature, "inputs": {"text": texts}},
+            outputs_of,
+        )
+    server = url.partition("/v1/")[0]
+    with urllib.request.urlopen(f"{server}/languages") as answer:
+        source, target = json.load(answer)[0]["targets"]
+    return _Requests(
+        f"{server}/translate",
+        lambda texts: {"q": texts, "source": source, "target": target},
+        lambda answer: [answer["translatedText"]],
+    )
 
 
 async def _watch_memory(process, samples):
@@ -51,6 +85,7 @@ async def _watch_memory(process, samples):
 def load(
     url: str,
     text: pathlib.Path,
+    route: Route = "predict",
     signature: str = "serving_default",
     clients: int = 32,
     rate: float | None = None,
@@ -69,7 +104,8 @@ def load(
     Args:
         url: http://HOST:PORT/v1/models/NAME.
         text: Sentences to send, in random order.
-        signature: Signature to call.
+        route: predict asks as a client of TensorFlow Serving, translate of LibreTranslate.
+        signature: Signature to call with the route predict.
         clients: Number of clients.
         rate: Requests per second, instead of clients.
         seconds: Time in which requests are sent.
@@ -87,6 +123,7 @@ def load(
     lines = [line for line in text.read_text(encoding="utf-8").split("\n") if line.strip()]
     random.Random(1).shuffle(lines)
     texts = itertools.cycle(lines)
+    asked = _requests_of(url, route, signature)
     statuses: collections.Counter[str] = collections.Counter()
     answered: list[float] = []
     memory: list[list[int]] = []
@@ -94,18 +131,16 @@ def load(
 
     async def send(session, due):
         nonlocal incomplete
-        inputs = {"text": list(itertools.islice(texts, sentences))}
-        body = {"signature_name": signature, "inputs": inputs}
+        body = asked.body(list(itertools.islice(texts, sentences)))
         try:
-            async with session.post(f"{url}:predict", json=body) as answer:
+            async with session.post(asked.url, json=body) as answer:
                 status, content = answer.status, await answer.read()
         except (aiohttp.ClientError, TimeoutError) as error:
             status = type(error).__name__
         statuses[str(status)] += 1
         if status == 200:
             answered.append(time.monotonic() - due)
-            outputs = json.loads(content)["outputs"]
-            columns = outputs.values() if isinstance(outputs, dict) else [outputs]
+            columns = asked.columns(json.loads(content))
             incomplete += any(len(column) != sentences for column in columns)
 
     async def closed_loop(session, deadline):
@@ -147,6 +182,7 @@ def load(
     shares = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("max", 1.0))
     figures: dict[str, Any] = {
         **({"rate": rate} if rate else {"clients": clients}),
+        "route": route,
         "signature": signature,
         "sentences_per_request": sentences,
         "seconds": round(elapsed, 1),
@@ -163,6 +199,31 @@ def load(
     row = {f"{name} ms": value for name, value in figures["milliseconds"].items()}
     row = {"sentences/s": figures["sentences_per_second"], **row, **figures["statuses"]}
     return Report(figures, markdown([row]))
+
+
+def routes(
+    url: str, text: pathlib.Path, clients: int = 32, seconds: float = 10.0, rounds: int = 5
+) -> Report:
+    """Throughput of both protocols of a running server, interleaved.
+
+    Args:
+        url: http://HOST:PORT/v1/models/NAME.
+        text: Sentences to send, in random order.
+        clients: Number of clients.
+        seconds: Time in which the requests of a round are sent.
+        rounds: Number of rounds, of which every other one begins with the second route.
+    """
+    rates: dict[Route, list[float]] = {route: [] for route in get_args(Route)}
+    for number in range(rounds):
+        for route in list(rates)[:: -1 if number % 2 else 1]:
+            figures = load(url, text, route, clients=clients, seconds=seconds).figures
+            if list(figures["statuses"]) != ["200"] or figures["incomplete_answers"]:
+                raise InputError(f"All requests must be answered. Received: {figures['statuses']}.")
+            rates[route].append(figures["sentences_per_second"])
+    ratios = [translate / predict for predict, translate in zip(*rates.values(), strict=True)]
+    ratio = round(statistics.median(ratios), 3)
+    rows = [{"route": route, "requests/s": statistics.median(rates[route])} for route in rates]
+    return Report({"requests_per_second": rates, "ratio": ratio}, markdown(rows))
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -213,7 +274,7 @@ def _is_ready(log_text):
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    command_line.run(load, cold_start, arguments=arguments)
+    command_line.run(load, routes, cold_start, arguments=arguments)
 
 
 if __name__ == "__main__":

@@ -89,6 +89,9 @@ def options_base(fields: _Class) -> _Class:
     """
     config = pydantic.ConfigDict(**STRICT, defer_build=True)
     base: Any = pydantic.dataclasses.dataclass(fields, frozen=True, config=config)
+    # The fields themselves are enough; pydantic 2.9 would move these defaults to a subclass' end.
+    for name in {field.name for field in dataclasses.fields(base)} & vars(base).keys():
+        delattr(base, name)
     return base
 
 
@@ -167,12 +170,17 @@ def expected(schema: Schema) -> str:
     if schema.get("type") == "integer" and schema.get("minimum") == 1:
         kind, schema = "a positive integer", {**schema, "minimum": None}
     limits = " and ".join(
-        f"{words} {_POWERS.get(schema[key], schema[key])}"
+        f"{words} {_number(schema[key])}"
         for key, words in _LIMITS.items()
         if schema.get(key) is not None
     )
     preposition = "of " if limits.startswith("at") else ""
     return f"{kind} {preposition}{limits}".rstrip()
+
+
+def _number(limit):
+    whole = int(limit)  # 0.0 to pydantic 2.9 is 0 to later ones.
+    return _POWERS.get(limit, whole if whole == limit else limit)
 
 
 def check_keys(values: Iterable[str], known_keys: Iterable[str], section: str) -> None:

@@ -3,7 +3,9 @@
 import contextlib
 import ctypes
 import fcntl
+import functools
 import gc
+import importlib.metadata
 import importlib.util
 import os
 import pathlib
@@ -15,8 +17,10 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+from packaging.version import Version
 
 from keras_transformer.engine.compilation_cache import enable_compilation_cache
+from keras_transformer.errors import InputError
 
 BACKEND = keras.backend.backend()
 
@@ -27,7 +31,9 @@ sys.path.append(str(pathlib.Path(__file__).parents[1]))
 # of the time of the tests that compile, and so does emitting each fusion through MLIR instead of as
 # LLVM code at once. XLA's own passes stay as they are; the demo runs with neither. Read when XLA is
 # first used, also by the processes that tests start.
-FLAGS = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+FLAGS = "--xla_backend_optimization_level=0"
+if Version(importlib.metadata.version("tensorflow")).release < (2, 22):  # which knows MLIR alone
+    FLAGS += " --xla_cpu_use_fusion_emitters=false"
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}"
 enable_compilation_cache()
 
@@ -159,6 +165,29 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("tensorflow"):
             item.add_marker(pytest.mark.skip(reason="needs Keras' TensorFlow backend"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup():
+    """A test that needs tensorflow-text is skipped where it is missing or made for another
+    TensorFlow: with the package's own message."""
+    try:
+        return (yield)
+    except (ImportError, InputError) as error:
+        if "need tensorflow-text" in str(error) and not has_tensorflow_text():
+            pytest.skip(str(error))
+        raise
+
+
+pytest_pyfunc_call = pytest_fixture_setup  # for a fixture and for the test itself
+
+
+@functools.cache
+def has_tensorflow_text():
+    from keras_transformer.text.graph import load_operations
+
+    with contextlib.suppress(InputError):
+        return bool(load_operations())
 
 
 @pytest.fixture(autouse=True)

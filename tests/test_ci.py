@@ -14,13 +14,13 @@ TOOL = """#!/usr/bin/env bash
 name="$(basename "$0")"
 { printf '>>> %s %s\\n' "$name" "$*"; env; } >>"$CALLS"
 case "$name $*" in
-  python*" -m venv "*)
-    mkdir -p "$3/bin"
-    for program in python pip pytest keras-transformer ruff mypy hadolint; do
-      ln -s "$TOOL" "$3/bin/$program"
+  python*" -m venv "* | "uv venv "*)
+    mkdir -p "${!#}/bin"
+    for program in python pip uv pytest keras-transformer ruff mypy hadolint; do
+      ln -sf "$TOOL" "${!#}/bin/$program"
     done ;;
-  *" --constraint "*) cat "${@:$#-1:1}" >>"$CALLS" ;;
-  "python -c "*) printf '3.11\\n' ;;
+  "python -c import sys;"*) printf '3.12\\n' ;;
+  "uv "*"--prerelease allow"*" .[test]") [[ -z "${NO_WHEEL:-}" ]] ;;
 esac
 """
 
@@ -58,9 +58,9 @@ def test_what_is_not_there_is_neither_installed_nor_left_out_in_silence(run):
     said, calls = run()
     assert "apt-get" not in calls
     assert "ci: skipped: the pages of the server and of the web export in a browser" in said
-    for version in ("3.12", "3.13"):
-        assert f"ci: skipped: layers and text on Python {version}: no python{version}" in said
-    assert "text on Python 3.11" not in said
+    assert "ci: skipped: the lowest versions: no python3.11 or python3.12" in said
+    assert "ci: skipped: Python 3.13: no python3.13" in said
+    assert "release candidate: no python3.14" in said
     assert "ci: skipped: building the container" in said
     assert ">>> hadolint export/container/Dockerfile\n" in calls
 
@@ -79,19 +79,45 @@ def test_a_machine_that_is_cis_own_gets_a_browser_and_no_setting_of_the_callers_
     assert "=callers" not in calls
 
 
-def test_other_pythons_that_start_are_tested_with_the_oldest_dependencies(run, tmp_path):
-    (run.bin / "python3.13").symlink_to(run.tool)
-    shim = run.bin / "python3.12"  # One of pyenv's, of a version that is not chosen.
+def test_other_pythons_are_tested_with_the_lowest_and_with_coming_versions(run, tmp_path):
+    for version in ("3.13", "3.14"):
+        (run.bin / f"python{version}").symlink_to(run.tool)
+    shim = run.bin / "python3.11"  # One of pyenv's, of a version that is not chosen.
     shim.write_text("#!/usr/bin/env bash\nexit 127\n")
     shim.chmod(0o755)
-    python = tmp_path / ".pyenv" / "versions" / "3.12.1" / "bin" / "python3.12"
+    python = tmp_path / ".pyenv" / "versions" / "3.11.7" / "bin" / "python3.11"
     python.parent.mkdir(parents=True)
     python.symlink_to(run.tool)
     said, calls = run()
-    assert "text on" not in said
-    assert len(re.findall(r">>> python3.1[23] -m venv ", calls)) == 2
-    assert len(re.findall(r">>> pytest .* tests/layers tests/text\n", calls)) == 2
-    setup = (ROOT / "setup.py").read_text(encoding="utf-8")
-    for name in ("numpy", "ray", "tensorflow-text"):
-        (bound,) = re.findall(rf'"{name}(?:\[[\w,]+\])?>=([\d.]+)', setup)
-        assert calls.count(f"\n{name}=={bound}\n") == 2
+    assert "python3.1" not in said.partition("ci: skipped")[2]
+    for folder, option in {
+        "lowest": "resolution lowest-direct",
+        "3.14": "prerelease allow",
+    }.items():
+        environment = rf">>> uv venv --quiet --python \S+ \S+/{folder}\n"
+        install = (
+            rf">>> uv pip install --quiet --{option} --python \S+/{folder}/bin/python \.\[test\]\n"
+        )
+        assert len(re.findall(environment, calls)) == len(re.findall(install, calls)) == 1
+        assert len(re.findall(rf"\nOTHER_PYTHON=\S+/{folder}/bin/python\n", calls)) == 1
+    tests = r">>> pytest -q -n 2 -m not slow tests/layers tests/text .*"
+    assert [name.endswith("tests/importing") for name in re.findall(tests, calls)] == [
+        *(True, False, True)
+    ]
+
+    said, calls = run(NO_WHEEL="true")
+    assert "ci: skipped: Python 3.14 and TensorFlow's release candidate: a package has" in said
+    assert "/3.14/bin/pytest" not in calls
+
+
+def test_every_extra_is_installed_alone(run):
+    _, calls = run()
+    installed = re.findall(
+        r">>> uv pip install --quiet --python \S+/extra/bin/python \.\[(.*)\]", calls
+    )
+    extras = re.findall(
+        r'^        "([\w-]+)": [A-Z]', (ROOT / "setup.py").read_text(), re.MULTILINE
+    )
+    # The environment of the README's test command has `test` and then `docs`. `peers` is for
+    # benchmarks, and brings gigabytes of CUDA.
+    assert {*installed, "test", "docs", "peers"} == set(extras)

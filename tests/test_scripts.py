@@ -1,6 +1,7 @@
 """The short scripts of `training/` and `export/`, called as a reader calls them."""
 
 import contextlib
+import functools
 import http.server
 import io
 import itertools
@@ -11,10 +12,12 @@ import runpy
 import sys
 import threading
 
+import keras
 import pytest
 
 from keras_transformer.data import plan
 from keras_transformer.data.dates import date_corpus
+from keras_transformer.engine import ModelEngine
 from keras_transformer.models import config
 
 pytestmark = pytest.mark.tensorflow
@@ -36,6 +39,12 @@ def call(script, *arguments):
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
         # Each shape would be compiled.
         patch.setattr(plan, "choose_shapes", lambda lengths, tokens, _: choose(lengths, tokens, 1))
+        without_xla = functools.partialmethod(ModelEngine.__init__, with_xla=False)
+        patch.setattr(ModelEngine, "__init__", without_xla)  # nor each search
+        compile = keras.Model.compile
+        patch.setattr(
+            keras.Model, "compile", lambda *a, **k: compile(*a, **{**k, "jit_compile": False})
+        )
         patch.setattr(sys, "argv", [script, *map(str, arguments)])
         runpy.run_path(str(ROOT / script), run_name="__main__")
     return printed.getvalue()

@@ -1,7 +1,14 @@
-"""Whether two engines have found the same translations."""
+"""Whether two engines have found the same translations, and what SentencePiece says of a text."""
 
 import numpy as np
 import pytest
+from sentencepiece import sentencepiece_pb2
+
+
+def sentencepiece_pieces(tokenizer, text):
+    """SentencePiece's own pieces, each with its id and its place in the bytes of the text."""
+    content = tokenizer._processor.encode(text, out_type="serialized_proto")
+    return sentencepiece_pb2.SentencePieceText.FromString(content).pieces
 
 
 def check_same(expected, received, *names):

@@ -112,7 +112,7 @@ class PairRules:
         for name in ("source_language", "target_language"):
             language = getattr(self, name)
             if "language" not in self.without and language is not None:
-                check_choice(name, language, tuple(_identifier().labels))
+                check_choice(name, language, tuple(language_identifier().labels))
 
     def broken(self, source: str, target: str) -> Rule | None:
         """Returns the name of the first rule that a pair breaks, or None."""
@@ -257,15 +257,20 @@ def _letters_of(scripts: tuple[str, ...]):
 
 def _language(options, *sides):
     return any(
-        dict(_identifier().rank(side))[language] < options.min_language_probability
+        dict(language_identifier().rank(side))[language] < options.min_language_probability
         for side, language in _named("language", options, map(_without_addresses, sides))
         if len(_LETTER.findall(side)) >= _LANGUAGE_NEEDS_LETTERS
     )
 
 
 @functools.cache
-def _identifier():
-    langid = require("py3langid.langid", "py3langid, for the rule language,", "clean")
+def language_identifier(purpose: str = "for the rule language,") -> Any:
+    """Returns py3langid's identifier, whose `rank` gives languages with their probabilities.
+
+    Raises:
+        InputError: py3langid is not installed; the message names the purpose.
+    """
+    langid = require("py3langid.langid", f"py3langid, {purpose}", "clean")
     return langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)
 
 

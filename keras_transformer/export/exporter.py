@@ -9,13 +9,16 @@ import logging
 import os
 import re
 import string
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from packaging.requirements import Requirement
+
 from keras_transformer.engine.engine import Engine
-from keras_transformer.errors import InputError
+from keras_transformer.errors import DISTRIBUTION, InputError
 from keras_transformer.files import MANIFEST, OwnedFolder, write_whole
 from keras_transformer.reading import file_digests
 from keras_transformer.text.tokenizer import tag_tokens
@@ -92,6 +95,8 @@ class Exporter(abc.ABC):
         name: Name of the format in `export.json`.
         version: Number of the manifest's layout.
         packages: Packages whose versions the manifest names.
+        reading_packages: Packages that open the export; the manifest names the oldest versions that
+            the tests open it with.
         template: Path of the README's template in this package, for `string.Template`: the
             manifest's fields and `readme_fields`.
         options: Declared class of the format's options.
@@ -102,6 +107,7 @@ class Exporter(abc.ABC):
     name: str
     version = 1
     packages: tuple[str, ...] = ()
+    reading_packages: tuple[str, ...] = ()
     template: str
     options: type
     has_quantized_layers = False
@@ -140,7 +146,9 @@ class Exporter(abc.ABC):
 
     def readme(self, manifest: dict) -> str:
         """Returns the README of an export."""
-        versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
+        versions = _listed(manifest["versions"])
+        if manifest["oldest_versions"]:
+            versions += f"; opens with {_listed(manifest['oldest_versions'])} and later"
         fields = {**manifest, "versions": versions}
         if "labels" in manifest:
             fields["labels"] = ", ".join(f"`{label}`" for label in manifest["labels"])
@@ -237,9 +245,35 @@ class Exporter(abc.ABC):
             **({"whole_words": True} if engine.source_tokenizer.whole_words else {}),
             "versions": {
                 "keras_transformer": keras_transformer.__version__,
-                **{name: importlib.metadata.version(name) for name in self.packages},
+                **{name: _version(name) for name in self.packages},
             },
+            "oldest_versions": oldest_versions(self.reading_packages),
         }
+
+
+def _listed(versions):
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+def _version(name):
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:  # a package of another name: keras-nightly
+        return sys.modules[name].__version__
+
+
+def oldest_versions(packages: Sequence[str]) -> dict[str, str]:
+    """Returns the lower bounds of packages in the metadata of this package, if it is installed."""
+    try:
+        requirements = map(Requirement, importlib.metadata.requires(DISTRIBUTION) or ())
+    except importlib.metadata.PackageNotFoundError:  # a folder of the code alone
+        return {}
+    return {
+        requirement.name: specifier.version
+        for requirement in requirements
+        for specifier in requirement.specifier
+        if requirement.name in packages and specifier.operator == ">="
+    }
 
 
 def check_tensorflow(noun: str) -> None:

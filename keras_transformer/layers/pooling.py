@@ -6,13 +6,14 @@ import keras
 from keras import ops
 
 from keras_transformer.layers import masks
+from keras_transformer.layers.masked_layer import MaskedLayer
 from keras_transformer.options import check_choice
 
 POOLINGS = ("mean", "max", "attention")
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class MaskedPooling(keras.layers.Layer):
+class MaskedPooling(MaskedLayer):
     """The mean, the largest, or a learned weighted sum of the vectors of real tokens.
 
     Args:

@@ -8,12 +8,13 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer.layers.masked_layer import MaskedLayer
 from keras_transformer.layers.projection import Projection
 from keras_transformer.options import check, check_choice, check_positive
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class SinusoidalPositionalEncoding(keras.layers.Layer):
+class SinusoidalPositionalEncoding(MaskedLayer):
     """Adds `sin(p / w^(2i/d))` to feature `2i` and `cos(p / w^(2i/d))` to feature `2i + 1`.
 
     `p` is the position, `d` the width, `w` the `max_wavelength`. Marian has other frequencies and
@@ -100,7 +101,7 @@ class SinusoidalPositionalEncoding(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class LearnedPositionalEmbedding(keras.layers.Layer):
+class LearnedPositionalEmbedding(MaskedLayer):
     """Adds one trained vector for each position.
 
     Args:
@@ -165,7 +166,7 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class ConcatenatedPositions(keras.layers.Layer):
+class ConcatenatedPositions(MaskedLayer):
     """Concatenates the features of a token and of its position, and projects both to the width.
 
     Args:

@@ -1,10 +1,17 @@
 """Projections, and the base of the layers that are made of them."""
 
+import functools
 import math
 from collections.abc import Sequence
 
 import keras
 from keras import ops
+from packaging.version import Version
+
+from keras_transformer.layers.masked_layer import MaskedLayer
+
+_KERAS_SCALES_BY_LAST_AXES = Version(keras.__version__).release < (3, 14)
+"""Whether Keras scales a kernel's initial values by its last two axes, as if it had no others."""
 
 
 class Projection(keras.layers.EinsumDense):
@@ -18,9 +25,24 @@ class Projection(keras.layers.EinsumDense):
         super().__init__(*args, **kwargs)
         self.supports_masking = True
 
+    def build(self, input_shape):
+        initializer = self.kernel_initializer
+        is_scaled = isinstance(initializer, keras.initializers.VarianceScaling)
+        if _KERAS_SCALES_BY_LAST_AXES and is_scaled:
+            self.kernel_initializer = functools.partial(_values_of_matrix, initializer, self._width)
+        super().build(input_shape)
+        self.kernel_initializer = initializer
+
+    @property
+    def _width(self):
+        return math.prod(self.partial_output_shape[1:])
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:2], *self.partial_output_shape[1:])
+
     def call(self, inputs, training=None):
         output_axes = self.partial_output_shape[1:]
-        width = math.prod(output_axes)
+        width = self._width
         matrix = ops.reshape(self.kernel, (-1, width))
         outputs = ops.matmul(ops.reshape(inputs, (-1, matrix.shape[0])), matrix)
         if self.bias is not None:
@@ -32,7 +54,7 @@ class Projection(keras.layers.EinsumDense):
         super().quantize(mode, type_check=False, config=config)
 
 
-class LayerOfProjections(keras.layers.Layer):
+class LayerOfProjections(MaskedLayer):
     """Takes Keras' arguments for the weights of projections, and hands them to each one.
 
     An initializer, a regularizer or a constraint is an object or its name in Keras; each projection
@@ -98,6 +120,12 @@ class LayerOfProjections(keras.layers.Layer):
         if "activation" in arguments:
             arguments["activation"] = keras.activations.serialize(self.activation)
         return {**super().get_config(), **options, **arguments}
+
+
+def _values_of_matrix(initializer, width, shape, dtype=None):
+    """Calls an initializer with the matrix that a kernel is, as Keras does since version 3.14."""
+    values = initializer((math.prod(shape) // width, width), dtype=dtype)
+    return ops.reshape(values, shape)
 
 
 def _initializer(identifier):

@@ -17,6 +17,7 @@ from keras_transformer.layers import (
 )
 from keras_transformer.layers.blocks import StepSublayers
 from keras_transformer.layers.kv_cache import KeyValue, Past
+from keras_transformer.layers.masked_layer import MaskedLayer
 from keras_transformer.models.config import (
     CONFIGURATIONS,
     BlockConfig,
@@ -39,7 +40,7 @@ DECODER_BLOCKS: dict[str, Callable] = {
 """Makes a block of each kind of decoder; a new `Mixer` is `DecoderBlock(mixer=…, **options)`."""
 
 
-class LayerOfConfig(keras.layers.Layer):
+class LayerOfConfig(MaskedLayer):
     """A layer of a configuration of a kind that is made of a Transformer's blocks."""
 
     def __init__(self, config: BlockConfig, **kwargs: Any):

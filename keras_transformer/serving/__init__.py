@@ -1,7 +1,8 @@
 """Serving an export over HTTP: an application of Ray Serve (extra `serve`).
 
-`app.py` is an application of one deployment: HTTP (`protocol.py`), batches (`batcher.py`) and
-the engine (`model.py`) in one process. `local.py` starts Ray on this machine and deploys it there.
+`app.py` is an application of one deployment: HTTP (TensorFlow Serving's `protocol.py`, and
+`libretranslate.py`), batches (`batcher.py`) and the engine (`model.py`) in one process. `local.py`
+starts Ray on this machine and deploys it there.
 """
 
 from typing import TYPE_CHECKING

@@ -22,11 +22,13 @@ from keras_transformer.decoding.options import FILTERS
 from keras_transformer.errors import InputError
 from keras_transformer.reading import digest_of
 from keras_transformer.serving.batcher import Batcher
+from keras_transformer.serving.libretranslate import LibreTranslate, fields_of
 from keras_transformer.serving.model import Model
 from keras_transformer.serving.options import ServedExport, ServerOptions, served_export
 from keras_transformer.serving.protocol import (
     Parser,
     Rejection,
+    check_content_type,
     check_same_site,
     format_predict,
     shown,
@@ -40,6 +42,7 @@ _PAGE_HEADERS = {
     "script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'",
     "x-content-type-options": "nosniff",
 }
+_LONG_BYTES = 4096  # of a request that is read in a thread, so that other clients do not wait
 _RETRY_SECONDS = 5  # after which clients try again while the model is being loaded
 _METRIC = "keras_transformer_"
 _SECONDS = [0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 2, 3, 5, 10, 30, 60]
@@ -94,6 +97,7 @@ class _Api:
         self._page = page.replace('"MODEL_NAME"', json.dumps(export.name).replace("<", "\\u003c"))
         limits = options.max_sentences, options.max_text_bytes
         self._parser = Parser(self._model.signatures, *limits, self._model.default_options)
+        self._libretranslate = LibreTranslate(self._model, options)
         self._pool = concurrent.futures.ThreadPoolExecutor(options.threads)
         self._hung: Rejection | None = None
         # A SavedModel would divide a larger batch into chunks.
@@ -177,12 +181,20 @@ class _Api:
 
     async def predict(self, request: Request) -> Response:
         """Returns translations."""
-        options = self._options
-        body = await _body(request, options.max_body_bytes)
+        check_content_type(request.headers)
+        body = await _body(request, self._options.max_body_bytes)
         self._check_version(request)
+        prediction = self._parser.parse(body)
+        results = await self._results(prediction)
+        signature = self._model.signatures[prediction.signature]
+        max_bytes = self._options.max_answer_bytes
+        answer = format_predict(results, signature, prediction.by_row, max_bytes)
+        return Response(answer, media_type="application/json")
+
+    async def _results(self, prediction):
+        """Runs the sentences of a request in batches; returns the outputs of each sentence."""
         if self._hung is not None:
             raise self._hung
-        prediction = self._parser.parse(body)
         # All sentences of a batch have the same signature and options.
         shared = prediction.signature, prediction.options
         rows = [
@@ -190,14 +202,49 @@ class _Api:
             for row in prediction.rows
         ]
         try:
-            async with asyncio.timeout(options.request_timeout):
-                results = await self._batcher.submit(rows)
+            async with asyncio.timeout(self._options.request_timeout):
+                return await self._batcher.submit(rows)
         except TimeoutError:
-            message = f"No answer within {options.request_timeout:g} seconds"
+            message = f"No answer within {self._options.request_timeout:g} seconds"
             raise Rejection(504, message) from None
-        signature = self._model.signatures[prediction.signature]
-        answer = format_predict(results, signature, prediction.by_row, options.max_answer_bytes)
+
+    async def _fields(self, request):
+        """Returns the parameters of a request of LibreTranslate's API, and its number of bytes."""
+        body = await _body(request, self._options.max_body_bytes)
+        kind, query = request.headers.get("content-type", ""), request.url.query
+        return fields_of(kind, query, body), len(body) + len(query)
+
+    async def translate(self, request: Request) -> Response:
+        """Returns translations, as LibreTranslate."""
+        fields, size = await self._fields(request)
+        read = self._libretranslate.read
+        # The first detection reads a model.
+        is_fast = size <= _LONG_BYTES and fields.get("source") != "auto"
+        read_request = read(fields) if is_fast else await asyncio.to_thread(read, fields)
+        results = await self._results(read_request.prediction)
+        answer = self._libretranslate.answer(read_request, results)
         return Response(answer, media_type="application/json")
+
+    async def detect(self, request: Request) -> Response:
+        """Returns the most probable languages of a text, as LibreTranslate."""
+        fields, _ = await self._fields(request)
+        return JSONResponse(await asyncio.to_thread(self._libretranslate.detect, fields))
+
+    async def languages(self, request: Request) -> Response:
+        """Returns the languages, as LibreTranslate."""
+        return JSONResponse(self._libretranslate.languages())
+
+    async def frontend_settings(self, request: Request) -> Response:
+        """Returns limits and abilities, as LibreTranslate."""
+        return JSONResponse(self._libretranslate.settings())
+
+    async def libretranslate_health(self, request: Request) -> Response:
+        """Answers while this process lives, as LibreTranslate."""
+        return JSONResponse({"status": "ok"})
+
+    async def disabled(self, request: Request) -> Response:
+        """Refuses what LibreTranslate can switch off."""
+        raise Rejection(403, f"{request.url.path} is disabled on this server")
 
 
 async def _body(request, max_bytes):
@@ -217,6 +264,10 @@ def _route(path, answer, method="GET"):
         return await answer(server, request)
 
     return Route(path, endpoint, methods=[method])
+
+
+async def _allow_post(request):
+    return Response(headers={"allow": "OPTIONS, POST"})
 
 
 async def _rejected(request, error):
@@ -244,6 +295,19 @@ def _http():
             _route(f"{path}/metadata", _Api.metadata),
             _route(path, _Api.status),
         ]
+    posts = {
+        "/translate": _Api.translate,
+        "/detect": _Api.detect,
+        "/suggest": _Api.disabled,
+        "/translate_file": _Api.disabled,
+    }
+    for path, answer in posts.items():
+        routes += [_route(path, answer, "POST"), Route(path, _allow_post, methods=["OPTIONS"])]
+    routes += [
+        _route("/languages", _Api.languages),
+        _route("/frontend/settings", _Api.frontend_settings),
+        _route("/health", _Api.libretranslate_health),
+    ]
     app = Starlette(
         routes=routes,
         exception_handlers={Rejection: _rejected, HTTPException: _no_such_address},

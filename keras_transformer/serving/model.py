@@ -1,11 +1,13 @@
 """Runs batches of rows of a signature with an export's engine."""
 
 import concurrent.futures
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from keras_transformer.decoding.options import FILTERS
+from keras_transformer.engine.engine import long_input_of_commands
 from keras_transformer.errors import InputError
 from keras_transformer.serving.options import ServerOptions
 from keras_transformer.serving.protocol import (
@@ -15,6 +17,8 @@ from keras_transformer.serving.protocol import (
     Tensor,
     answer_too_long,
 )
+from keras_transformer.text.placeholders import ITEM
+from keras_transformer.text.splitting import split_text
 
 # `tf.errors.InvalidArgumentError.error_code`.
 _INVALID_ARGUMENT = 3
@@ -148,6 +152,29 @@ class Model:
         if _BYTES_OF_A_NUMBER * numbers > self._max_answer_bytes:
             raise answer_too_long(self._max_answer_bytes)
         return [_row(result, signature.outputs) for result in results]
+
+    def parts_of(self, text: str) -> list[str]:
+        """Splits a text of too many tokens at the ends of its sentences, where the engine can.
+
+        Raises:
+            Rejection: 400, the text cannot be split.
+        """
+        # A token has a byte at least; the end of the text is one too, and its first space.
+        limit = getattr(self.engine, "max_source_length", math.inf)
+        is_short = len(text.encode("utf-8")) + 2 <= limit
+        if is_short or long_input_of_commands(self.engine) != "split":
+            return [text]
+        tokenizer = self.engine.source_tokenizer
+
+        def fits(part):
+            # A long URL is one placeholder, if this server preserves some.
+            part = ITEM.sub("", part) if self.default_options[DEFAULT] else part
+            return len(tokenizer.tokenize([part], add_eos=True)[0]) <= limit
+
+        try:
+            return split_text(text, fits)
+        except InputError as error:
+            raise Rejection(400, str(error)) from None
 
     def warm_up(
         self, options: ServerOptions, tell: Callable[[str], None] = lambda text: None

@@ -12,6 +12,15 @@ from keras_transformer.options import as_input_error, option
 from keras_transformer.reading import expanded_path
 
 
+def _checked_languages(languages):
+    if languages is not None:
+        # Late: the command's options need no tokenizer.
+        from keras_transformer.text.languages import language_pair
+
+        language_pair(languages)
+    return languages
+
+
 def _number(default, meaning, minimum, maximum=None):
     # Not strict, because `serve run … threads=4` passes text.
     return option(default, meaning, ge=minimum, le=maximum, strict=None)
@@ -81,6 +90,11 @@ class ServerOptions(_Options):
         "default only localhost and numeric addresses",
     )
 
+    languages: Annotated[str | None, pydantic.AfterValidator(_checked_languages)] = option(
+        None,
+        "codes of the source and the target, such as en-de or en-GB,pt-BR, for clients of "
+        "LibreTranslate; by default those of the export",
+    )
     markup: Literal["none", "placeholders", "html"] = option(
         "none",
         "what requests without a field `markup` preserve, where their signature can do it: "

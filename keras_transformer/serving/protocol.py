@@ -21,8 +21,8 @@ from keras_transformer.options import Int32
 from keras_transformer.text.markup import count_blocks
 
 DEFAULT = "serving_default"
-# Content type of any body that `curl -d` sends.
-_FORM = "application/x-www-form-urlencoded"
+FORM = "application/x-www-form-urlencoded"
+"""Content type of a form, and of any body that `curl -d` sends."""
 # Values that pad an output of sentences that have fewer values than others in the request.
 _FILLERS = {"string": "", "float32": 0.0}
 _DATA_TYPES = {"float32": "FLOAT"}
@@ -297,6 +297,11 @@ def format_predict(
     if len(outputs) == 1:  # TensorFlow Serving omits the name of a single output.
         (answer,) = outputs.values()
     answer = {"predictions" if by_row else "outputs": answer}
+    return as_json(answer, max_bytes)
+
+
+def as_json(answer: Any, max_bytes: int) -> bytes:
+    """Returns the JSON of an answer, UTF-8; raises `Rejection` (413) for more than `max_bytes`."""
     body = json.dumps(answer, ensure_ascii=False).encode("utf-8")
     if len(body) > max_bytes:
         raise answer_too_long(max_bytes)
@@ -338,13 +343,20 @@ def check_same_site(method: str, headers: Any, hosts: set[str] | None) -> None:
     # A browser sends forms and plain text without a preflight request, but tells the page's origin.
     site, origin = headers.get("sec-fetch-site", ""), headers.get("origin", "")
     # Behind a proxy the host may differ, but then a browser sends `Sec-Fetch-Site`.
-    is_foreign = not site and origin and origin.partition(":")[2] != f"//{host}"
+    scheme, _, address = origin.partition(":")
+    # No page has the scheme of an extension, which the user has installed.
+    is_own = address == f"//{host}" or scheme.endswith("-extension")
+    is_foreign = not site and origin and not is_own
     if site not in ("", "same-origin", "none") or is_foreign:
         raise Rejection(403, "Sent by a page of another site")
-    kind = ",".join(headers.getlist("content-type"))
-    if kind.partition(";")[0].strip().lower() not in ("", "application/json", _FORM):
-        rule = f"Expected content-type: application/json, none, or {_FORM} as `curl -d` sends it."
-        raise Rejection(415, f"{rule} Received: {shown(kind)}")
     if "upgrade" in headers:
         # Ray's proxy loses the body of such a request.
         raise Rejection(400, "Expected a request without an Upgrade header")
+
+
+def check_content_type(headers: Any) -> None:
+    """Raises `Rejection` (415) for a body of TensorFlow Serving's protocol that is not JSON."""
+    kind = ",".join(headers.getlist("content-type"))
+    if kind.partition(";")[0].strip().lower() not in ("", "application/json", FORM):
+        rule = f"Expected content-type: application/json, none, or {FORM} as `curl -d` sends it."
+        raise Rejection(415, f"{rule} Received: {shown(kind)}")

@@ -1,11 +1,14 @@
 """Tokenizer in TensorFlow operations, so that an exported graph takes and returns text."""
 
 import hashlib
+import importlib.machinery
 import importlib.metadata
+import os
 import re
 
 import tensorflow as tf
 
+from keras_transformer.errors import InputError
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.text.tokenizer import Tokenizer
 
@@ -108,17 +111,43 @@ def one_per_word(ids: tf.RaggedTensor) -> tf.RaggedTensor:
     return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
 
 
+def load_operations() -> str:
+    """Loads tensorflow-text's operations of SentencePiece; returns the path of their shared object.
+
+    `import tensorflow_text` would import Keras, which takes seconds.
+
+    Raises:
+        InputError: tensorflow-text is missing, or was compiled for another TensorFlow.
+    """
+    package = importlib.machinery.PathFinder.find_spec("tensorflow_text")
+    if package is None or not package.submodule_search_locations:
+        raise InputError(_missing_tensorflow_text())
+    folder = os.path.join(package.submodule_search_locations[0], "python", "ops")
+    path = os.path.join(folder, "_sentencepiece_tokenizer.so")
+    try:
+        tf.load_op_library(path)
+    except tf.errors.OpError as error:  # an undefined symbol
+        raise InputError(_missing_tensorflow_text()) from error
+    return path
+
+
 def _import_tensorflow_text():
     try:
         import tensorflow_text
     # A build for another TensorFlow can import its Python files but not load its operations.
     except (ImportError, tf.errors.OpError) as error:
-        versions = [f"{name} {_version(name)}" for name in ("tensorflow", "tensorflow-text")]
-        raise ImportError(
-            "A tokenizer in the graph needs tensorflow-text with TensorFlow's minor version "
-            f"({'.'.join(tf.__version__.split('.')[:2])}). Received: {', '.join(versions)}."
-        ) from error
+        raise ImportError(_missing_tensorflow_text()) from error
     return tensorflow_text
+
+
+def _missing_tensorflow_text():
+    """Returns the message of a tensorflow-text that is missing or made for another TensorFlow."""
+    minor_version = ".".join(tf.__version__.split(".")[:2])
+    return (
+        "Texts in a SavedModel need tensorflow-text with TensorFlow's minor version. "
+        f"Received: TensorFlow {tf.__version__}, tensorflow-text {_version('tensorflow-text')}. "
+        f'Run pip install "tensorflow-text=={minor_version}.*", or export to litert or ctranslate2.'
+    )
 
 
 def _version(distribution):

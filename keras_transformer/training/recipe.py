@@ -121,6 +121,7 @@ def _tag_of(value):
 _OneFile = Annotated[Files, pydantic.Tag("object")]
 _Training = Annotated[tuple[WeightedFiles, ...], pydantic.Tag("array")]
 _Validation = Annotated[tuple[NamedFiles, ...], pydantic.Tag("array")]
+_BY_TAG = pydantic.Discriminator(_tag_of)
 
 
 @options_class
@@ -133,8 +134,9 @@ class DataSection(PairChecks):
         "and $HOME (or another variable) are replaced.",
         **_NO_NULL,
     )
-    train: Annotated[_OneFile | _Training, pydantic.Discriminator(_tag_of)] = pydantic.Field(
+    train: _OneFile | _Training = pydantic.Field(
         Files(),
+        discriminator=_BY_TAG,
         description="Two aligned files, one sentence per line, UTF-8, plain or compressed (.gz, "
         ".xz, .bz2, .zst); or one TSV with two columns: {source: pairs.tsv}; a classifier's TSV "
         "has the label first. Or a translation memory: {tmx: memory.tmx, languages: en-de}. Or "
@@ -142,7 +144,7 @@ class DataSection(PairChecks):
         "weight: 2, tag: 2de}, …]. Both parts are "
         "required, except with `hold_out_every`.",
     )
-    validation: Annotated[_OneFile | _Validation, pydantic.Discriminator(_tag_of)] = Files()
+    validation: _OneFile | _Validation = pydantic.Field(Files(), discriminator=_BY_TAG)
     temperature: float = option(
         1.0,
         "Evens out the sizes of several corpora: an epoch takes pairs of each corpus in proportion "

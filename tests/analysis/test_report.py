@@ -107,7 +107,7 @@ def test_learned_positions_that_are_concatenated_end_where_their_table_does():
 def test_without_matplotlib_the_page_and_the_tables_are_written(inspection, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.warns(
-        UserWarning, match=r"pip install .*matplotlib<.* the page and the tables are written"
+        UserWarning, match=r"pip install .*matplotlib>=.* the page and the tables are written"
     ):
         report = write_report(tmp_path, inspection, 8)
     names = "attention.html alignment.txt attention.npz report.json"

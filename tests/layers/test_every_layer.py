@@ -63,6 +63,32 @@ def test_keras_own_layer_checks_pass(name):
     test(layer, arguments, input_shape=shapes, expected_output_shape=ONE, **options)
 
 
+class MaskReader(keras.layers.Layer):
+    """Keeps the mask that Keras hands to it."""
+
+    def call(self, inputs, mask=None):
+        self.mask = mask
+        return inputs
+
+
+@pytest.mark.parametrize("name", sorted(set(LAYERS) - {"embedding"}))
+def test_a_cast_to_the_compute_dtype_keeps_the_mask_of_the_inputs(name, rng):
+    layer_class, arguments, shapes, _ = LAYERS[name]
+    shapes = list(shapes.values()) if isinstance(shapes, dict) else [shapes]
+    layer = layer_class(**arguments, dtype="mixed_float16")
+    embedding = TokenEmbedding(23, shapes[0][2])
+    ids = np.array([[3, 5, 7, 0, 0], [11, 0, 0, 0, 0]])
+    others = [rng.normal(size=shape).astype("float32") for shape in shapes[1:]]
+    outputs = layer(embedding(ids), *others)
+    assert outputs.dtype == "float16"
+    mask, reader = embedding.compute_mask(ids), MaskReader(dtype="float16")
+    reader(outputs)
+    np.testing.assert_array_equal(reader.mask, mask)
+    if name == "encoder_block":
+        explicit = layer(float64(embedding(ids)), padding_mask=mask)
+        np.testing.assert_array_equal(float64(outputs)[ids > 0], float64(explicit)[ids > 0])
+
+
 ATTENTION_ARGUMENTS = dict(num_heads=3, key_dim=11, value_dim=13, dropout=0.25, use_bias=False)
 ATTENTION_ARGUMENTS |= dict(num_kv_heads=1, sliding_window=3, positions="relative", max_distance=5)
 BLOCK_ARGUMENTS = dict(intermediate_dim=13, num_heads=3, dropout=0.1, normalize_first=True)

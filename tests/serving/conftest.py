@@ -3,6 +3,9 @@
 import pytest
 from live_server import LIMITS, WORDS, Server, save_model, wait_for
 
+from keras_transformer import Translator
+from keras_transformer.serving.model import Model
+
 
 @pytest.fixture(scope="session")
 def toy(tmp_path_factory):
@@ -23,6 +26,17 @@ def server(toy, tmp_path_factory):
     running.wait(lambda: running.is_ready() and len(running.replicas()) == 1)
     yield running
     running.stop()
+
+
+@pytest.fixture
+def load(monkeypatch):
+    """`load(engine)`: has `Translator.load` return it; gives a `Model`."""
+
+    def load(engine, threads=1, **options):
+        monkeypatch.setattr(Translator, "load", lambda folder, threads: Translator(engine))
+        return Model("folder", threads, 1000, **options)
+
+    return load
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,7 @@ _BUSY_STEPS = 100_000  # about a second
 WORDS = "a man ran rat mat sat tram start stars arms".split()  # of `light`, a model of few letters
 LIMITS = {"max-body-bytes": 200_000, "max-sentences": 50, "max-text-bytes": 2000}
 LIMITS |= {"max-answer-bytes": 200_000, "max-ongoing": 24, "max-queue": 10, "max-batch-size": 8}
+LIMITS |= {"languages": "en-fr"}
 LIMITS |= {"batch-timeout": 6, "request-timeout": 30, "warm-up-tokens": 3}
 
 
@@ -140,10 +141,22 @@ class Client:
     def get(self, path):
         return self.request("GET", path)
 
-    def predict(self, body, path=""):
-        if not isinstance(body, bytes):
+    def predict(self, body, path="", headers=()):
+        """Asks as a client of TensorFlow Serving: of a list of texts, or of another body."""
+        if isinstance(body, list):
+            body = {"inputs": {"text": body}}
+        if isinstance(body, dict):
             body = json.dumps(body).encode("utf-8")
-        return self.request("POST", f"{self.url}{path}:predict", body)
+        return self.request("POST", f"{self.url}{path}:predict", body, headers)
+
+    def libretranslate(self, body, headers=()):
+        """Asks as a client of LibreTranslate: of a list of texts, or of another body."""
+        if isinstance(body, list):
+            body = {"q": body, "source": "en", "target": "fr"}
+        if isinstance(body, dict):
+            body = json.dumps(body).encode("utf-8")
+        headers = {"content-type": "application/json", **dict(headers)}
+        return self.request("POST", "/translate", body, headers)
 
     def is_ready(self):
         with contextlib.suppress(OSError):
@@ -152,7 +165,7 @@ class Client:
 
     def translate(self, *texts):
         """The translations of texts; an error is an assertion's."""
-        answer = self.predict({"inputs": {"text": texts}})
+        answer = self.predict([*texts])
         assert answer.status == 200, answer.body
         return answer.json["outputs"]["translation"]
 

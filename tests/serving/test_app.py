@@ -27,7 +27,9 @@ from keras_transformer.serving.local import serve_here
 psutil = pytest.importorskip("psutil", reason="comes with the extra [serve]")
 pytestmark = pytest.mark.tensorflow
 
-PREDICT = "/v1/models/toy:predict"
+PREDICT, TRANSLATE = "/v1/models/toy:predict", "/translate"
+JSON, FORM = "application/json", "application/x-www-form-urlencoded"
+both_routes = pytest.mark.parametrize("route", ["predict", "libretranslate"])
 EXAMPLES = pathlib.Path(__file__).parents[2] / "export" / "ray_serve"
 
 
@@ -37,6 +39,13 @@ def error_of(answer, status):
     assert set(answer.json) == {"error"}
     assert "\n" not in answer.json["error"]
     return answer.json["error"]
+
+
+def translations_of(answer):
+    """The translations of a list of texts, in either protocol."""
+    if "translatedText" in answer.json:
+        return answer.json["translatedText"]
+    return answer.json["outputs"]["translation"]
 
 
 def test_rows_and_columns_are_answered_as_tensorflow_serving_does(server):
@@ -89,41 +98,96 @@ def test_other_addresses_are_errors_of_one_line(server):
     assert server.request("HEAD", "/").status == 200
 
 
-def test_too_large_a_request_is_refused_at_once(server):
-    error_of(server.predict(b'{"inputs": ["' + b"a" * 1_000_000 + b'"]}'), 413)
-    assert "50" in error_of(server.predict({"inputs": ["a"] * 51}), 413)
-    assert "2000" in error_of(server.predict({"inputs": ["a" * 2001]}), 413)
+@pytest.mark.parametrize(("route", "status"), [("predict", 413), ("libretranslate", 400)])
+def test_too_large_a_request_is_refused_at_once(server, route, status):
+    ask = getattr(server, route)
+    error_of(ask(b"a" * 1_000_000), 413)
+    assert "50" in error_of(ask(["a"] * 51), status)
+    assert "2000" in error_of(ask(["a" * 2001]), status)
+    error_of(ask(b"a" * 10_000 for _ in range(100)), 413)  # Chunked: its length is not said.
+
+
+FIELDS = {"q": "two dogs", "source": "en", "target": "fr"}
+PARTS = "".join(
+    f'--X\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
+    for name, value in FIELDS.items()
+)
+CLIENTS = {
+    "Weblate": ("", JSON, json.dumps({**FIELDS, "q": ["two", "dogs"], "api_key": ""})),
+    "Weblate, older": ("", FORM, "api_key=&q=two+dogs&source=en&target=fr"),
+    "kiss-translator": (
+        "",
+        JSON,
+        json.dumps({**FIELDS, "source": "auto", "format": "text", "alternatives": 3}),
+    ),
+    "Linguist": ("", "multipart/form-data; boundary=X", f"{PARTS}--X--\r\n"),
+    "Subtitle Edit": ("", JSON, json.dumps({**FIELDS, "q": "two<br />dogs"})),
+    "deep-translator": ("?q=two+dogs&source=en&target=fr&format=text&api_key=x", None, None),
+}
+ANSWERS = {"Weblate": ["TWO", "DOGS"], "Subtitle Edit": "TWO<br />DOGS"}
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_clients_of_libretranslate_are_answered(server, name):
+    query, kind, body = CLIENTS[name]
+    headers = {"content-type": kind} if kind else {}
+    answer = server.request("POST", f"/translate{query}", body, headers)
+    assert answer.status == 200, answer.body
+    assert answer.json["translatedText"] == ANSWERS.get(name, "TWO DOGS")
+    if name == "kiss-translator":  # The second hypothesis of this model is missing.
+        assert answer.json["alternatives"] == [] and answer.json["detectedLanguage"]
+
+
+def test_the_client_of_the_registry_is_answered(server):
+    clients = pytest.importorskip("libretranslatepy", reason="comes with the extra [test]")
+    client = clients.LibreTranslateAPI(f"http://127.0.0.1:{server.port}", api_key="any")
+    assert client.translate("two dogs", "en", "fr") == "TWO DOGS"
+    assert [language["code"] for language in client.languages()] == ["en", "fr"]
+    assert client.detect("How are you today, my good friend?")[0]["language"] == "en"
+
+
+def test_too_large_an_answer_is_refused(server):
     long = {"signature_name": "align", "inputs": {"text": ["a " * 900]}}
     assert "answer" in error_of(server.predict(long), 413)
-    parts = (b"a" * 10_000 for _ in range(100))
-    error_of(server.request("POST", PREDICT, parts), 413)  # Chunked: its length is not said.
 
 
 HEADERS = [({"host": "localhost:1"}, 200), ({"host": "evil.example"}, 403)]
 HEADERS += [({"host": "[evil"}, 403), ({"origin": "http://evil.example"}, 403)]
 HEADERS += [({"sec-fetch-site": "cross-site"}, 403)]
 HEADERS += [({"sec-fetch-site": "same-origin", "origin": "http://own.example"}, 200)]
-HEADERS += [({"content-type": "text/plain"}, 415)]
-HEADERS += [({"content-type": "application/x-www-form-urlencoded"}, 200)]
+# Chromium sends no `sec-fetch-site` to another machine without TLS.
+HEADERS += [({"origin": "chrome-extension://abc"}, 200)]
+HEADERS += [({"sec-fetch-site": "cross-site", "origin": "moz-extension://abc"}, 403)]
 
 
+@both_routes
 @pytest.mark.parametrize(("headers", "status"), HEADERS)
-def test_pages_of_other_sites_get_nothing(server, headers, status):
-    assert server.request("POST", PREDICT, b'{"inputs": ["a"]}', headers).status == status
+def test_pages_of_other_sites_get_nothing(server, route, headers, status):
+    assert getattr(server, route)(["a"], headers=headers).status == status
 
 
-def test_an_upgrade_to_http2_is_refused_and_never_loses_its_body_silently(server):
+KINDS = [("predict", "text/plain", 415), ("predict", FORM, 200)]
+KINDS += [("libretranslate", "text/plain", 400), ("libretranslate", FORM, 400)]
+
+
+@pytest.mark.parametrize(("route", "kind", "status"), KINDS)
+def test_a_content_type_is_that_of_the_protocol(server, route, kind, status):
+    assert getattr(server, route)(["a"], headers={"content-type": kind}).status == status
+
+
+@both_routes
+def test_an_upgrade_to_http2_is_refused_and_never_loses_its_body_silently(server, route):
     headers = {"upgrade": "h2c", "connection": "Upgrade, HTTP2-Settings", "http2-settings": "A"}
-    answer = server.request("POST", PREDICT, b'{"inputs": ["a"]}', headers)
+    answer = getattr(server, route)(["a"], headers=headers)
     # Ray's proxy refuses a body that it reads after the headers, this package one that it drops.
     refused_by_ray = answer.status == 400 and b"Invalid HTTP request" in answer.body
     assert refused_by_ray or "Upgrade" in error_of(answer, 400)
     assert server.translate("a") == ["A"]
 
 
-def send_trailers(port):
+def send_trailers(port, path):
     """Sends a chunked request with 40 MB of trailers, or as many as are taken."""
-    head = f"POST {PREDICT} HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
+    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
     with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
         with contextlib.suppress(OSError):  # Closed, or not read any more.
             connection.sendall(head.encode() + b"2\r\n{}\r\n0\r\n")
@@ -163,7 +227,8 @@ def test_the_documented_proxy_serves_and_bounds_what_strangers_send(server, ngin
         return client.request("POST", PREDICT, *arguments)
 
     wait_for(client.is_ready, 30)
-    assert ask(body, {"host": "any.example"}).json["outputs"]["translation"] == ["A"]
+    assert translations_of(ask(body, {"host": "any.example"})) == ["A"]
+    assert translations_of(client.libretranslate(["a"], {"host": "any.example"})) == ["A"]
     assert ask(body, {"upgrade": "h2c", "connection": "Upgrade"}).status == 200
     assert ask(b"a" * 1_100_000).status == 413
     assert ask(body, {"x": "y" * 40_000}).status == 400
@@ -172,7 +237,7 @@ def test_the_documented_proxy_serves_and_bounds_what_strangers_send(server, ngin
     watched += processes_below(os.getpid(), "nginx")
     before = memory_of(watched)
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
-        list(pool.map(send_trailers, [nginx] * 3))
+        list(pool.map(send_trailers, [nginx] * 3, [PREDICT, TRANSLATE, TRANSLATE]))
     assert memory_of(watched) < before + 60
     assert server.translate("a") == ["A"]
 
@@ -180,13 +245,14 @@ def test_the_documented_proxy_serves_and_bounds_what_strangers_send(server, ngin
 def test_a_full_queue_rejects_at_once_and_loses_nothing(server):
     with concurrent.futures.ThreadPoolExecutor(60) as pool:
         held = hold(server, pool)
-        asked = [pool.submit(server.predict, {"inputs": [f"{i} a", f"{i} b"]}) for i in range(58)]
+        asks = [server.predict, server.libretranslate] * 29
+        asked = [pool.submit(ask, [f"{i} a", f"{i} b"]) for i, ask in enumerate(asks)]
         answers = [future.result() for future in asked]
         assert [future.result().status for future in held] == [200, 200]
     assert {answer.status for answer in answers} == {200, 503}
     for i, answer in enumerate(answers):
         if answer.status == 200:
-            assert answer.json["outputs"]["translation"] == [f"{i} A", f"{i} B"]
+            assert translations_of(answer) == [f"{i} A", f"{i} B"]
 
 
 def hold(server, pool, text="busy"):
@@ -201,7 +267,10 @@ def hold(server, pool, text="busy"):
 
 
 def test_a_legal_mebibyte_stops_no_other_client(server):
-    body = b'{"inputs": [' + b",".join([b"[]"] * 66_000) + b"]}"
+    items = b"[" + b",".join([b"[]"] * 66_000) + b"]}"
+    requests = [lambda: server.predict(b'{"inputs": ' + items)]
+    requests += [lambda: server.libretranslate(b'{"q": ' + items)]
+    requests += [lambda: server.libretranslate(b"q=a&" * 49_000, {"content-type": FORM})]
     waits, stop = [], threading.Event()
 
     def ask():
@@ -212,8 +281,8 @@ def test_a_legal_mebibyte_stops_no_other_client(server):
 
     asking = threading.Thread(target=ask)
     asking.start()
-    for _ in range(10):
-        error_of(server.predict(body), 413)
+    for request in requests * 4:
+        assert request().status in (400, 413)
     stop.set()
     asking.join()
     # Once or twice another program may have had the cores.
@@ -250,7 +319,9 @@ def test_the_metrics_are_on_rays_prometheus_endpoint(server):
     assert any_size == small
 
 
-@pytest.mark.parametrize("loop", [["--clients=7"], ["--rate=50"]])
+@pytest.mark.parametrize(
+    "loop", [["--clients=7"], ["--rate=50"], ["--clients=7", "--route=translate"]]
+)
 def test_the_load_test_counts_every_answer(server, tmp_path, loop):
     (tmp_path / "text").write_text("one\n\ntwo two\nfail\n")
     command = [sys.executable, "-m", "benchmarks.serve", "load", *loop]
@@ -271,7 +342,8 @@ def test_hung_batches_are_504_and_their_process_is_replaced(server):
     (replica,) = server.replicas()
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         held = hold(server, pool, "endless")
-        waiting = [pool.submit(server.predict, {"inputs": [f"a{i}"]}) for i in range(5)]
+        asks = [server.predict, server.libretranslate] * 2
+        waiting = [pool.submit(ask, [f"a{i}"]) for i, ask in enumerate(asks)]
         server.wait(lambda: server.get("/readyz").status == 503)
         for future in held:
             assert "has not ended within 6 seconds" in error_of(future.result(), 504)

@@ -3,16 +3,15 @@
 import dataclasses
 import math
 
-import numpy as np
 import pytest
+from upper_case import Engine
 
-from keras_transformer import Translation, Translator
 from keras_transformer.decoding import DecodingOptions
 from keras_transformer.engine.exports.saved_model import SavedModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.options import FLOAT32
 from keras_transformer.serving import ServerOptions
-from keras_transformer.serving.model import Model, signatures_of
+from keras_transformer.serving.model import signatures_of
 from keras_transformer.serving.protocol import Rejection
 
 NUMBERED = {"translation": "A", "score": 0.1, "log_probability": 0.0}
@@ -25,55 +24,6 @@ ALIGNED = {
     "alignment": [[0.1], [0.9]],  # Not 0.10000000149011612.
 }
 SAMPLING = {"temperature": 0.5, "top_k": 3, "top_p": 0.25}
-
-
-class Engine:
-    """An engine that notes its calls: upper case, the word "bad" fails."""
-
-    labels = turns = None
-    noun = "this export"
-    reads_sources = True
-    source_tokenizer = None
-    capabilities = frozenset({"translate", "score", "sample", "align"})
-
-    def __init__(self, format="ctranslate2", **manifest):
-        self.manifest = {"format": f"keras_transformer.{format}", "beam_size": 2, **manifest}
-        self.calls = []
-
-    def request(self, **options):
-        if options.get("alignment") and "align" not in self.capabilities:
-            raise InputError("no alignments")
-
-    def translate(self, texts, **options):
-        self.calls.append((list(texts), options))
-        if "bad" in texts:
-            raise InputError("text 1 is bad.\nMore.")
-        if "bug" in texts:
-            raise RuntimeError("a bug")
-        second = Translation("", -math.inf)
-        fields = {"alternatives": (second,) * (options.get("n_best", 1) - 1)}
-        translations = []
-        for text in texts:
-            if options.get("alignment"):
-                fields["alignment"] = np.float32([[0.1], [0.9]] * len(text))
-            fields |= {"tokens": (text, "</s>"), "source_tokens": (text,)}
-            upper = text.upper().replace("<PH_", "<ph_")
-            translations.append(Translation(upper, 0.1, **fields))
-        return translations
-
-    def score(self, sources, targets):
-        return [Translation(target, -0.5, -1.5) for target in targets]
-
-
-@pytest.fixture
-def load(monkeypatch):
-    """`load(engine)`: has `Translator.load` return it; gives a `Model`."""
-
-    def load(engine, threads=1, **options):
-        monkeypatch.setattr(Translator, "load", lambda folder, threads: Translator(engine))
-        return Model("folder", threads, 1000, **options)
-
-    return load
 
 
 SIGNATURES = [("serving_default", {}, {}, {"translation": "A", "score": 0.1})]

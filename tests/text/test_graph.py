@@ -1,7 +1,9 @@
+import re
 import sys
 
 import pytest
 
+from keras_transformer.errors import InputError
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 tf = pytest.importorskip("tensorflow")
@@ -78,5 +80,13 @@ def test_setting_a_seed_breaks_nothing(both):
 
 def test_an_error_about_tensorflow_text_names_versions(tokenizer, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_text", None)
-    with pytest.raises(ImportError, match="minor version .*tensorflow .*, tensorflow-text "):
+    message = (
+        rf"minor version. Received: TensorFlow {re.escape(tf.__version__)}, tensorflow-text 2.*"
+        r'Run pip install "tensorflow-text==[\d.]+\*", or export to litert or ctranslate2\.$'
+    )
+    with pytest.raises(ImportError, match=message):
         graph.GraphTokenizer(tokenizer)
+    # As an operation library of another TensorFlow fails.
+    monkeypatch.setattr(tf, "load_op_library", lambda path: tf.io.read_file("").numpy())
+    with pytest.raises(InputError, match=message):
+        graph.load_operations()

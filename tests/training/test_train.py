@@ -135,7 +135,7 @@ def test_images_show_the_attention_and_tokens_that_a_model_has(finished, tmp_pat
 def test_images_without_matplotlib_name_the_extra_before_any_work(tmp_path, corpus, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(
-        InputError, match=r"attention_images`, is needed .*pip install .*matplotlib<"
+        InputError, match=r"attention_images`, is needed .*pip install .*matplotlib>="
     ):
         train(recipe(corpus, attention_images=1), tmp_path / "run")
     assert not (tmp_path / "run").exists()

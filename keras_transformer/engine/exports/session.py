@@ -1,7 +1,6 @@
 """Loads what computes an export: the graph of a SavedModel, the interpreter of a LiteRT file."""
 
 import contextlib
-import importlib.machinery
 import os
 import threading
 from collections.abc import Callable
@@ -21,12 +20,13 @@ def load_saved_model(folder: str | os.PathLike) -> tuple[Callable, tuple]:
         `call(signature, inputs)`, and the tokenizers of `tokenizers_of` its graph.
 
     Raises:
-        InputError: The folder is incomplete or damaged.
+        InputError: The folder is incomplete or damaged, or tensorflow-text is missing.
     """
-    import tensorflow as tf
     from tensorflow.python.framework import op_def_registry
 
-    tf.load_op_library(operations_library())
+    from keras_transformer.text.graph import load_operations
+
+    load_operations()
     unknown = []
     try:
         graph = graph_in(folder)
@@ -118,18 +118,6 @@ def operations_of(graph) -> set[str]:
         *(node for function in library for node in function.node_def),
     ]
     return {node.op for node in nodes} - functions
-
-
-def operations_library() -> str:
-    """Returns the path of the shared object with tensorflow-text's operations of SentencePiece.
-
-    `import tensorflow_text` would import Keras, which takes seconds.
-    """
-    package = importlib.machinery.PathFinder.find_spec("tensorflow_text")
-    if package is None or not package.submodule_search_locations:
-        raise InputError("A SavedModel needs the package tensorflow-text, which is not installed.")
-    folder = os.path.join(package.submodule_search_locations[0], "python", "ops")
-    return os.path.join(folder, "_sentencepiece_tokenizer.so")
 
 
 class SharedInterpreter:

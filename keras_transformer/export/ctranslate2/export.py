@@ -46,6 +46,7 @@ class CTranslate2Exporter(Exporter):
     name = "ctranslate2"
     version = 3
     packages = ("ctranslate2",)
+    reading_packages = ("ctranslate2",)
     template = "ctranslate2.md"
     options: type = CTranslate2Options
     banned_ids: tuple[int, ...] = ()

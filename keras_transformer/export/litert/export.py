@@ -34,6 +34,7 @@ class LiteRTExporter(Exporter):
 
     name = "litert"
     packages = ("ai-edge-litert", "tensorflow", "keras")
+    reading_packages = ("ai-edge-litert",)
     template = "litert.md"
     options = LiteRTOptions
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from keras_transformer.decoding.options import exported_search_options
 from keras_transformer.engine.exports.saved_model import IDS, read_translations
-from keras_transformer.engine.exports.session import graph_in, operations_library, operations_of
+from keras_transformer.engine.exports.session import graph_in, operations_of
 from keras_transformer.errors import InputError, VerificationError, writing
 from keras_transformer.export.child_process import KERAS, ChildProcess
 from keras_transformer.export.exporter import (
@@ -48,12 +48,16 @@ class SavedModelExporter(Exporter):
     name = "saved_model"
     version = 2
     packages = ("tensorflow", "tensorflow-text", "keras")
+    reading_packages = ("tensorflow", "tensorflow-text")
     template = "saved_model.md"
     options = SavedModelOptions
     has_quantized_layers = True
 
     def resolve_export_options(self, engine: Any, options: SavedModelOptions) -> dict[str, Any]:
         check_tensorflow("SavedModel")
+        from keras_transformer.text.graph import load_operations
+
+        load_operations()  # Without them the export would fail after minutes.
         if engine.labels is not None:
             return {"signatures": ["serving_default"]}
         names = list(options.signatures)
@@ -82,6 +86,8 @@ class SavedModelExporter(Exporter):
         self, engine: Any, folder: Path, manifest: dict, texts: Sequence[str] | None
     ) -> dict[str, Any]:
 
+        from keras_transformer.text.graph import load_operations
+
         # A user may have only TensorFlow and tensorflow-text's operations, so the process does.
         hidden = (*KERAS, "keras_transformer")
         dtype = engine.model.compute_dtype
@@ -91,7 +97,7 @@ class SavedModelExporter(Exporter):
             options = exported_search_options(manifest)
             options["alignment"] = "align" in manifest["signatures"]
         with ChildProcess(
-            "saved_model", hidden, folder=os.fspath(folder), library=operations_library()
+            "saved_model", hidden, folder=os.fspath(folder), library=load_operations()
         ) as child:
             to_translations = functools.partial(read_translations, labels=engine.labels)
             return verify(child, engine, texts, tolerance, to_translations, **options)

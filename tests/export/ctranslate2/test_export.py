@@ -115,6 +115,6 @@ def test_its_readme_scores_as_the_run(ctranslate2_report, two_sided_engine, monk
 
 def test_without_the_extra_one_line_names_it_and_nothing_is_left(engine, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    with pytest.raises(InputError, match=r"pip install .ctranslate2<5"):
+    with pytest.raises(InputError, match=r"pip install .ctranslate2>="):
         export_ctranslate2(engine, tmp_path / "new")
     assert list(tmp_path.iterdir()) == []

@@ -68,6 +68,7 @@ def test_the_manifest_says_what_is_in_it(report):
     assert {"StatelessIf", "While", "StatelessWhile"} & set(manifest["core_ops"])
     assert not set(manifest["core_ops"]) & set(operations)
     assert manifest["versions"]["keras"] == keras.__version__
+    assert set(manifest["oldest_versions"]) == {"tensorflow", "tensorflow-text"}
     weights = "variables/variables.data-00000-of-00001"
     assert os.path.samefile(folder / weights, folder / "ids" / weights)
     # The place where it was made is nobody's business, and not needed to load it.

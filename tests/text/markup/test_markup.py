@@ -11,6 +11,7 @@ import types
 
 import numpy as np
 import pytest
+from translations import sentencepiece_pieces
 
 from keras_transformer import Translation, Translator
 from keras_transformer.engine import Engine
@@ -474,7 +475,7 @@ class TokenEngine(FakeEngine):
         return list(map(self.translation, texts))
 
     def translation(self, text):
-        pieces = self.tokenizer._processor.encode(text, return_type="proto").pieces[: self.limit]
+        pieces = sentencepiece_pieces(self.tokenizer, text)[: self.limit]
         data, owners = text.encode(), []
         words = [match.span() for match in re.finditer(r"\S+", text)]
         for piece in pieces:

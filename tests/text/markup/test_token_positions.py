@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from translations import sentencepiece_pieces
 
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.markup.token_positions import token_spans
@@ -27,7 +28,7 @@ def any_tokenizer(request, sentences):
 
 def spans_of_sentencepiece(tokenizer, text):
     """SentencePiece's own places of the tokens, counted in characters without spaces."""
-    pieces = tokenizer._processor.encode(text, return_type="proto").pieces
+    pieces = sentencepiece_pieces(tokenizer, text)
     data = text.encode()
 
     def position(byte):

@@ -1,0 +1,358 @@
+"""LibreTranslate's HTTP API: converts its requests to rows of a signature, and outputs to JSON.
+
+Parameters, answers and errors follow its documentation, https://docs.libretranslate.com.
+"""
+
+import html
+import re
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pydantic_core
+
+from keras_transformer.data.rules import language_identifier
+from keras_transformer.errors import InputError
+from keras_transformer.serving.model import Model
+from keras_transformer.serving.options import ServerOptions
+from keras_transformer.serving.protocol import (
+    DEFAULT,
+    FORM,
+    Predict,
+    Rejection,
+    as_json,
+    shown,
+)
+from keras_transformer.text.languages import language_name, language_pair
+from keras_transformer.text.markup import count_blocks
+
+_MULTIPART = "multipart/form-data"
+_BOUNDARY = re.compile(r'boundary="?([^";,]+)', re.IGNORECASE)
+_PART_NAME = re.compile(rb'\bname="([^"]*)"')
+_MAX_FIELDS = 100
+# Codes of Argos that LibreTranslate takes, and the codes that it shows.
+_SHOWN_CODES = {"zh": "zh-Hans", "zt": "zh-Hant", "pb": "pt-BR"}
+_AUTO = {"code": "auto", "name": "Auto Detect"}
+_BEAM = "beam"
+_MOST_DETECTED = 3
+_FRONTEND_TIMEOUT = 500  # milliseconds that LibreTranslate's page waits for the end of the typing
+# Subtitle Edit sends `<br />` for a line break.
+_LINE_BREAK = re.compile(r"([\r\n\v\f\x85\u2028\u2029]+|<br ?/?>)")
+
+
+class Request(NamedTuple):
+    """A checked request for translations.
+
+    Attributes:
+        prediction: The sentences to translate.
+        texts: Parts of each text: strings that are not translated, and indices of sentences.
+        is_list: Whether the request had a list of texts.
+        alternatives: Maximum number of alternatives per text.
+        detected: Field `detectedLanguage` of the answer per text; None if the source was given.
+        has_entities: Whether the outputs are HTML, but the answer is not.
+    """
+
+    prediction: Predict
+    texts: list[list[str | int]]
+    is_list: bool
+    alternatives: int
+    detected: dict[str, Any] | None
+    has_entities: bool
+
+
+def fields_of(content_type: str, query: str, body: bytes) -> dict[str, Any]:
+    """Returns the parameters of a request: of JSON, or of a form and the query string.
+
+    Raises:
+        Rejection: 400, the request is malformed.
+    """
+    kind = content_type.partition(";")[0].strip().lower()
+    try:
+        if re.fullmatch(r"application/([^/]*\+)?json", kind):
+            fields = pydantic_core.from_json(body)
+            if not isinstance(fields, dict):
+                raise Rejection(400, "Invalid JSON format")
+            return fields
+        pairs = _form(query)
+        if kind == FORM:
+            pairs += _form(body.decode("utf-8"))
+        elif kind == _MULTIPART:
+            pairs += _parts(content_type, body)
+    except ValueError as error:
+        raise Rejection(400, f"Malformed request: {error}") from None
+    # The first value of a name counts. Browsers send line breaks of forms as CRLF.
+    return {name: value.replace("\r\n", "\n") for name, value in reversed(pairs)}
+
+
+def _form(text):
+    options: dict[str, Any] = {"keep_blank_values": True, "errors": "strict"}
+    return urllib.parse.parse_qsl(text, max_num_fields=_MAX_FIELDS, **options)
+
+
+def _parts(content_type, body):
+    """Returns names and values of the parts of a form with a boundary."""
+    boundary = _BOUNDARY.search(content_type)
+    if boundary is None:
+        raise ValueError("a form of several parts needs a boundary")
+    parts = body.split(b"--" + boundary[1].strip().encode("latin-1"), _MAX_FIELDS + 2)
+    if len(parts) > _MAX_FIELDS + 2:
+        raise ValueError(f"a form must have at most {_MAX_FIELDS} parts")
+    pairs = []
+    for part in parts[1:-1]:
+        head, _, value = part.partition(b"\r\n\r\n")
+        if name := _PART_NAME.search(head):
+            pairs.append((name[1].decode("utf-8"), value.removesuffix(b"\r\n").decode("utf-8")))
+    return pairs
+
+
+class LibreTranslate:
+    """Reads requests and writes answers of LibreTranslate's API for one model.
+
+    Args:
+        model: The model.
+        options: Options of the server.
+
+    Raises:
+        InputError: The export's languages are not two codes.
+    """
+
+    def __init__(self, model: Model, options: ServerOptions):
+        self._model, self._limits = model, options
+        languages = options.languages or ",".join(model.engine.manifest.get("languages") or ())
+        self._pair = language_pair(languages) if languages else None
+
+    @property
+    def _languages(self) -> tuple[str, str]:
+        if self._pair is None:
+            rule = "The languages of this model are unknown"
+            raise Rejection(501, f"{rule}: start the server with --languages, such as en-de")
+        source, target = map(_shown_code, self._pair)
+        return source, target
+
+    def languages(self) -> list[dict[str, Any]]:
+        """Returns the answer of `/languages`: a text in the target language remains as it is."""
+        source, target = self._languages
+        return [
+            {"code": code, "name": language_name(code), "targets": targets}
+            for code, targets in ((source, [source, target]), (target, [target]))
+        ]
+
+    def settings(self) -> dict[str, Any]:
+        """Returns the answer of `/frontend/settings`."""
+        target = self._languages[1]
+        return {
+            "apiKeys": False,
+            "charLimit": self._limits.max_text_bytes,
+            "filesTranslation": False,
+            "frontendTimeout": _FRONTEND_TIMEOUT,
+            "keyRequired": False,
+            "language": {
+                "source": _AUTO,
+                "target": {"code": target, "name": language_name(target)},
+            },
+            "suggestions": False,
+            "supportedFilesFormat": [],
+        }
+
+    def detect(self, fields: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Returns the answer of `/detect`: the most probable languages of all texts together.
+
+        Raises:
+            Rejection: 400 for an invalid request, 501 without the package that detects.
+        """
+        texts = self._texts(_required(fields, "q"))
+        try:
+            shares = _language_shares(texts)
+        except InputError as error:
+            raise Rejection(501, str(error)) from None
+        best = [_detection(*share) for share in shares[:_MOST_DETECTED]]
+        return [best[0], *(detection for detection in best[1:] if detection["confidence"])]
+
+    def read(self, fields: Mapping[str, Any]) -> Request:
+        """Reads the parameters of `/translate`; it takes a while for long texts.
+
+        Raises:
+            Rejection: 400 for an invalid request.
+        """
+        source, target = self._languages
+        texts = self._texts(_required(fields, "q"))
+        codes = [self._code(_required(fields, name), name) for name in ("source", "target")]
+        if codes[0] != codes[1] and codes not in ([source, target], ["auto", target]):
+            name, name_of_target = map(_full_name, codes)
+            rule = f"{name_of_target} is not available as a target language from {name}"
+            raise Rejection(400, rule)
+        format = fields.get("format") or "text"
+        if format not in ("text", "html"):
+            raise Rejection(400, f"{shown(format)} format is not supported")
+        count = _number_of_alternatives(fields.get("alternatives", 0))
+        signature, options = self._search(format == "html", count)
+        is_html = options.get("markup") == "html"
+        parts, rows = self._parts(texts, is_html, codes[0] == codes[1])
+        return Request(
+            Predict(signature, [{"text": row} for row in rows], False, tuple(options.items())),
+            parts,
+            isinstance(fields["q"], list),
+            count,
+            self._detected(texts) if codes[0] == "auto" else None,
+            is_html and format == "text",
+        )
+
+    def _texts(self, value):
+        """Returns the texts of a parameter `q`, within the limits."""
+        texts = value if isinstance(value, list) else [value]
+        if len(texts) > (limit := self._limits.max_sentences):
+            raise _too_large(len(texts), "texts", limit)
+        for text in texts:
+            if not isinstance(text, str):
+                rule = "Invalid request: q must be a text or a list of texts"
+                raise Rejection(400, f"{rule}. Received: {shown(text)}")
+            size = len(text.encode("utf-8"))
+            if size > (limit := self._limits.max_text_bytes):
+                raise _too_large(size, "bytes", limit)
+        return texts
+
+    def _code(self, value, name):
+        """Returns a language of the server, or `auto` for the source."""
+        known_codes = [*self._languages, *(["auto"] if name == "source" else [])]
+        if isinstance(value, str):
+            code = _shown_code(value.strip().replace("_", "-")).lower()
+            for known_code in known_codes:
+                if code == known_code.lower():
+                    return known_code
+        raise Rejection(400, f"{shown(value)} is not supported. Known: {', '.join(known_codes)}")
+
+    def _search(self, is_html, alternatives):
+        """Returns the name of the signature, and the options of the request."""
+        defaults = self._model.default_options
+        if is_html:
+            return DEFAULT, {"markup": "html"}
+        # A signature that cannot preserve the markup of this server has no alternatives.
+        has_alternatives = alternatives and defaults.get(_BEAM) == defaults[DEFAULT]
+        return _BEAM if has_alternatives else DEFAULT, defaults[DEFAULT]
+
+    def _parts(self, texts, is_html, is_copied):
+        """Returns the parts of all texts as in `Request`, and the sentences."""
+        limit = self._limits.max_sentences
+        if is_html and (count := sum(map(count_blocks, texts))) > limit:
+            raise _too_large(count, "blocks", limit)
+        rows: list[str] = []
+        parts_of_texts = []
+        for text in texts:
+            parts: list[str | int] = []
+            for piece in [text] if is_html or is_copied else _LINE_BREAK.split(text):
+                sentence = piece.strip()
+                # A line of emoji, without letters and digits, remains as it is.
+                if is_copied or not _has_words(sentence) or _LINE_BREAK.match(sentence):
+                    parts.append(piece)
+                    continue
+                start = piece.index(sentence)
+                parts.append(piece[:start])
+                for part in [sentence] if is_html else self._model.parts_of(sentence):
+                    parts += [len(rows), " "]
+                    rows.append(part)
+                parts[-1] = piece[start + len(sentence) :]
+                if len(rows) > limit:
+                    raise _too_large(len(rows), "sentences", limit)
+            parts_of_texts.append(parts)
+        return parts_of_texts, rows
+
+    def _detected(self, texts):
+        """Returns the more probable of the server's languages, or the source if nothing tells."""
+        try:
+            shares = dict(_language_shares(texts))
+        except InputError:
+            shares = {}
+        own_shares = {code: shares.get(code.partition("-")[0], 0.0) for code in self._languages}
+        code = max(own_shares, key=lambda code: own_shares[code])
+        return _detection(code, own_shares[code] / (sum(own_shares.values()) or 1.0))
+
+    def answer(self, request: Request, results: Sequence[Mapping[str, Any]]) -> bytes:
+        """Returns the JSON of an answer of `/translate`, UTF-8.
+
+        Args:
+            request: The request.
+            results: Outputs of each sentence of its prediction.
+
+        Raises:
+            Rejection: 413, the answer is too long.
+        """
+        hypotheses = list(map(_hypotheses, results))
+        translations, alternatives = [], []
+        for parts in request.texts:
+            best, *others = _joined(parts, hypotheses, request.has_entities)
+            translations.append(best)
+            alternatives.append(others[: request.alternatives])
+        answer: dict[str, Any] = {"translatedText": translations}
+        if request.alternatives:
+            answer["alternatives"] = alternatives
+        if request.detected is not None:
+            answer["detectedLanguage"] = [request.detected] * len(translations)
+        if not request.is_list:
+            answer = {name: value for name, (value,) in answer.items()}
+        return as_json(answer, self._limits.max_answer_bytes)
+
+
+def _shown_code(code):
+    return _SHOWN_CODES.get(code.lower(), code)
+
+
+def _full_name(code):
+    return f"{language_name(code)} ({code})"
+
+
+def _required(fields, name):
+    if not (value := fields.get(name)):
+        raise Rejection(400, f"Invalid request: missing {name} parameter")
+    return value
+
+
+def _too_large(count, unit, limit):
+    rule = f"Invalid request: request ({count} {unit}) exceeds text limit ({limit})"
+    return Rejection(400, rule)
+
+
+def _number_of_alternatives(value):
+    try:
+        return max(int(value), 0)
+    except (TypeError, ValueError, OverflowError):
+        rule = "Invalid request: alternatives parameter is not a number"
+        raise Rejection(400, f"{rule}. Received: {shown(value)}") from None
+
+
+def _language_shares(texts):
+    """Returns languages and their probabilities, the most probable first.
+
+    Raises:
+        InputError: The package that detects is not installed.
+    """
+    identifier = language_identifier("for detection,")
+    if not any(map(_has_words, texts)):
+        return [("en", 0.0)]
+    return identifier.rank("\n".join(texts))
+
+
+def _has_words(text):
+    return any(map(str.isalnum, text))
+
+
+def _detection(code, share):
+    # Whole numbers, because some clients read no others.
+    return {"confidence": float(round(100 * share)), "language": _shown_code(code)}
+
+
+def _hypotheses(outputs):
+    """Returns the translations of a sentence, the best first."""
+    if isinstance(outputs["translation"], str):
+        return [outputs["translation"]]
+    best, *others = zip(outputs["translation"], outputs["score"], strict=True)
+    return [best[0], *(text for text, score in others if score > float("-inf"))]
+
+
+def _joined(parts, hypotheses, has_entities):
+    """Returns the different translations of a text: the n-th joins the n-th of its sentences."""
+    columns = [[part] if isinstance(part, str) else hypotheses[part] for part in parts]
+    texts = [
+        "".join(column[: rank + 1][-1] for column in columns)  # the last one for higher ranks
+        for rank in range(max(map(len, columns)))
+    ]
+    return list(dict.fromkeys(map(html.unescape, texts) if has_entities else texts))

@@ -1,0 +1,268 @@
+"""LibreTranslate's API: its recorded exchanges, parts of texts, languages, invalid requests."""
+
+import json
+import pathlib
+import sys
+import types
+
+import pytest
+from upper_case import Engine
+
+from keras_transformer.errors import InputError
+from keras_transformer.files import MANIFEST
+from keras_transformer.reading import digest_of
+from keras_transformer.serving import ServerOptions, libretranslate
+from keras_transformer.serving.libretranslate import LibreTranslate, fields_of
+from keras_transformer.serving.options import served_export
+from keras_transformer.serving.protocol import Rejection
+
+SHARED = pathlib.Path(__file__).parents[3] / "shared" / "data" / "doors" / "libretranslate"
+JSON, FORM = "application/json", "application/x-www-form-urlencoded"
+FIELDS = {"source": "en", "target": "de"}
+
+
+@pytest.fixture
+def make(load):
+    """`make(**options)`: LibreTranslate's API for an engine that writes upper case."""
+
+    def make(engine=None, markup="none", **options):
+        options = {"languages": "en-de", "max_sentences": 5, "max_text_bytes": 40, **options}
+        model = load(engine or Engine(), markup=markup)
+        return LibreTranslate(model, ServerOptions(model="m", markup=markup, **options))
+
+    return make
+
+
+def answer_of(api, hypotheses=(), **fields):
+    """The answer of a request whose sentences have these hypotheses after the best."""
+    request = api.read({**FIELDS, **fields})
+    results = []
+    for row in request.prediction.rows:
+        texts = [row["text"].upper(), *hypotheses]
+        scores = [-rank if text else float("-inf") for rank, text in enumerate(texts)]
+        is_beam = request.prediction.signature == "beam"
+        results.append(
+            {"translation": texts, "score": scores} if is_beam else {"translation": texts[0]}
+        )
+    return json.loads(api.answer(request, results))
+
+
+def keys_of(value):
+    """The structure of an answer: keys of objects, and lists with the first object of each."""
+    if isinstance(value, dict):
+        return {name: keys_of(entry) for name, entry in value.items()}
+    is_list = isinstance(value, list)
+    return [keys_of(entry) for entry in value[:1] if isinstance(entry, dict)] if is_list else None
+
+
+# What this server does otherwise: a proxy checks keys and rates, and a mistake is never a 500.
+LEFT_TO_A_PROXY = ("--api-keys --under-attack", "--req-limit 1", "--alternatives-limit 1")
+LIMITS = {"--char-limit 5": {"max_text_bytes": 5}, "--batch-limit 2": {"max_sentences": 2}}
+LIMITS["--char-limit 5 --disable-files-translation"] = LIMITS["--char-limit 5"]
+TARGETS = {"PT-br": "en,pt-BR", "zh-Hans": "en,zh"}
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason=f"needs LibreTranslate's exchanges in {SHARED}")
+@pytest.mark.tensorflow
+def test_recorded_exchanges_are_answered_with_equal_status_and_keys(load, tmp_path, monkeypatch):
+    app = pytest.importorskip("keras_transformer.serving.app", reason="needs Ray")
+    testclient = pytest.importorskip("starlette.testclient")
+    (tmp_path / MANIFEST).write_text("{}")
+    load(Engine())
+    context = types.SimpleNamespace()
+    monkeypatch.setattr(app.serve, "get_replica_context", lambda: context)
+
+    def answer_to(exchange):
+        body, limits = exchange["body"], LIMITS.get(exchange["options"], {})
+        fields = body if isinstance(body, dict) else {}
+        languages = TARGETS.get(fields.get("target"), "en-es")
+        options = ServerOptions(model=str(tmp_path), languages=languages, **limits)
+        context.servable_object = app._Api(served_export(options), digest_of(tmp_path), options)
+        content = json.dumps(body) if isinstance(body, dict) else body
+        headers = {"content-type": exchange["content_type"]} if exchange["content_type"] else {}
+        with testclient.TestClient(app._http(), "http://localhost") as client:
+            method, path = exchange["method"], exchange["path"]
+            return client.request(method, path, content=content, headers=headers)
+
+    exchanges = json.loads((SHARED / "exchanges.json").read_text("utf-8"))
+    assert len(exchanges) == 65
+    for exchange in exchanges:
+        answer = answer_to(exchange)
+        status = 400 if exchange["status"] == 500 else exchange["status"]
+        if exchange["options"] in LEFT_TO_A_PROXY:
+            assert answer.status_code == 200, exchange
+        else:
+            assert answer.status_code == status, (exchange, answer.text)
+            if exchange["answer_type"] == JSON:
+                assert keys_of(answer.json()) == keys_of(exchange["answer"]), exchange
+
+
+PART = b'--X\r\nContent-Disposition: form-data; name="%s"\r\n\r\n%s\r\n'
+BODIES = [(JSON, "", b'{"q": "a\\r\\nb", "n": "1"}', {"q": "a\r\nb", "n": "1"})]
+BODIES += [("application/ld+json; charset=utf-8", "", b'{"q": 5}', {"q": 5})]
+BODIES += [(FORM, "n=1", b"q=a%0D%0Ab&q=c", {"q": "a\nb", "n": "1"})]
+BODIES += [(FORM, "", "q=ä&n=".encode(), {"q": "ä", "n": ""})]
+BODIES += [("", "q=%C3%A4+b", b"ignored", {"q": "ä b"}), ("text/plain", "", b'{"q": "a"}', {})]
+PARTS = PART % (b"q", "ä\r\nb--X".encode()[:-3]) + PART % (b"n", b"1") + b"--X--\r\n"
+BODIES += [('multipart/form-data; boundary="X"', "", PARTS, {"q": "ä\nb", "n": "1"})]
+
+
+@pytest.mark.parametrize(("kind", "query", "body", "fields"), BODIES)
+def test_parameters_come_from_json_or_a_form_or_the_query(kind, query, body, fields):
+    assert fields_of(kind, query, body) == fields
+
+
+MALFORMED = [(JSON, "", b"{", "EOF"), (JSON, "", b"[]", "Invalid JSON format")]
+MALFORMED += [(JSON, "", b"[" * 100_000, "recursion"), (JSON, "", b'{"q": "\\ud800"}', "escape")]
+MALFORMED += [(FORM, "", b"q=\xff", "utf-8"), (FORM, "", b"q=%FF", "utf-8")]
+MALFORMED += [(FORM, "", b"q=a&" * 101, "fields"), ("", "q=%FF", b"", "utf-8")]
+MALFORMED += [("multipart/form-data", "", PARTS, "boundary")]
+MALFORMED += [("multipart/form-data; boundary=X", "", PART % (b"q", b"a") * 102, "100 parts")]
+MALFORMED += [("multipart/form-data; boundary=X", "", PART % (b"q", b"\xff") + b"--X", "utf-8")]
+
+
+@pytest.mark.parametrize(("kind", "query", "body", "says"), MALFORMED)
+def test_a_malformed_request_is_400_of_one_line(kind, query, body, says):
+    with pytest.raises(Rejection, match=says) as caught:
+        fields_of(kind, query, body)
+    assert caught.value.status == 400 and "\n" not in str(caught.value)
+
+
+INVALID = [({"q": 5}, "q must be a text"), ({"q": ["a", {}]}, "q must be a text or a list")]
+INVALID += [({"source": "xx\n"}, r'"xx\\n" is not supported. Known: en, de, auto')]
+INVALID += [({"target": 5}, "5 is not supported"), ({"target": "auto"}, "Known: en, de$")]
+INVALID += [({"source": "de", "target": "en"}, r"English \(en\) is not available as a target")]
+INVALID += [({"source": "auto", "target": "en"}, "is not available as a target")]
+INVALID += [({"format": "xml"}, '"xml" format is not supported')]
+INVALID += [({"alternatives": value}, "is not a number") for value in ("x", None, [], 1e999)]
+INVALID += [({"alternatives": "9" * 5000}, "is not a number")]
+INVALID += [({"q": ["a"] * 6}, r"\(6 texts\) exceeds text limit \(5\)")]
+INVALID += [({"q": "ä" * 21}, r"\(42 bytes\) exceeds text limit \(40\)")]
+INVALID += [({"q": "a\n" * 6}, r"\(6 sentences\) exceeds")]
+INVALID += [({"q": "<p>a" * 6, "format": "html"}, r"\(6 blocks\) exceeds")]
+INVALID += [({name: empty}, f"missing {name} p") for name in ("q", "source") for empty in ("", [])]
+
+
+@pytest.mark.parametrize(("fields", "says"), INVALID)
+def test_an_invalid_request_is_400_of_one_line(make, fields, says):
+    with pytest.raises(Rejection, match=says) as caught:
+        make().read({"q": "a", **FIELDS, **fields})
+    assert caught.value.status == 400 and "\n" not in str(caught.value)
+
+
+TEXTS = [("ab", ["ab"], "AB"), (" a\r\n\n  b\tc ", ["a", "b\tc"], " A\r\n\n  B\tC ")]
+TEXTS += [("a<br />b<br>c", ["a", "b", "c"], "A<br />B<br>C"), ("😀\nä", ["ä"], "😀\nÄ")]
+TEXTS += [("", [], ""), (" \n", [], " \n"), ("...", [], "..."), ("1", ["1"], "1")]
+
+
+@pytest.mark.parametrize(("text", "sentences", "translation"), TEXTS)
+def test_lines_are_sentences_and_what_is_no_text_remains(make, text, sentences, translation):
+    api = make()
+    request = api.read({"q": [text], **FIELDS})
+    assert [row["text"] for row in request.prediction.rows] == sentences
+    assert answer_of(api, q=[text]) == {"translatedText": [translation]}
+
+
+def test_a_text_in_the_target_language_remains_as_it_is(make):
+    for code in ("en", "DE"):
+        answer = answer_of(make(), q="Ab\n<b>", source=code, target=code)
+        assert answer == {"translatedText": "Ab\n<b>"}
+
+
+def test_a_text_of_too_many_tokens_is_split_at_the_ends_of_its_sentences(make):
+    class Words(Engine):
+        """Has one token per word, and the end."""
+
+        max_source_length = 4
+        long_inputs = ("refuse", "split", "truncate")
+        source_tokenizer = types.SimpleNamespace(
+            tokenize=lambda texts, add_eos: [[*text.split(), "</s>"] for text in texts]
+        )
+
+    text = "a b. c d e f g! h"
+    request = make(Words()).read({"q": text, **FIELDS})
+    parts = [row["text"] for row in request.prediction.rows]
+    assert parts == ["a b.", "c d e", "f g! h"]
+    assert answer_of(make(Words()), q=f" {text} ")["translatedText"] == f" {text.upper()} "
+    Words.long_inputs = ("truncate",)
+    assert len(make(Words()).read({"q": text, **FIELDS}).prediction.rows) == 1
+
+
+def test_alternatives_are_the_other_hypotheses_without_doubles(make):
+    answer = answer_of(make(), ["X", "A", "", "Y"], q="a", alternatives=2)
+    assert answer == {"translatedText": "A", "alternatives": ["X", "Y"]}
+    lines = answer_of(make(), ["X"], q=["a\nb", "c"], alternatives="5")
+    assert lines["alternatives"] == [["X\nX"], ["X"]]
+    assert answer_of(make(), q="a", alternatives=-1) == {"translatedText": "A"}
+    # HTML has none, as in LibreTranslate, and an export whose searches give one hypothesis.
+    assert answer_of(make(), q="a", alternatives=1, format="html")["alternatives"] == []
+    signatures = {"serving_default": {}}
+    single = Engine(signatures=signatures)
+    assert answer_of(make(single), q="a", alternatives=1)["alternatives"] == []
+
+
+def test_the_markup_of_a_request_is_its_format_or_that_of_the_server(make):
+    def options_of(markup, **fields):
+        return make(markup=markup).read({"q": "<p>a &amp; b</p>", **FIELDS, **fields}).prediction
+
+    html = (("markup", "html"),)
+    assert options_of("none", format="html").options == html
+    assert options_of("none", format="text").options == options_of("none").options == ()
+    assert options_of("placeholders").options == (("markup", "placeholders"),)
+    assert [row["text"] for row in options_of("html").rows] == ["<p>a &amp; b</p>"]
+    # An answer that is no HTML has no character references.
+    assert answer_of(make(markup="html"), q="a &lt; b") == {"translatedText": "A < B"}
+
+
+def test_languages_are_those_of_the_option_or_of_the_export(make):
+    exported = Engine(languages=["zh", "pt-BR"])
+    codes = [language["code"] for language in make(exported, languages=None).languages()]
+    assert codes == ["zh-Hans", "pt-BR"]
+    for code in ("ZH", "zh-hans", "zh_Hans", "auto"):
+        make(exported, languages=None).read({"q": "a", "source": code, "target": "pb"})
+    assert make(exported).languages() == [
+        {"code": "en", "name": "English", "targets": ["en", "de"]},
+        {"code": "de", "name": "German", "targets": ["de"]},
+    ]
+    with pytest.raises(InputError, match="`languages` must be two codes"):
+        make(languages="en")
+
+
+@pytest.mark.parametrize("ask", ["languages", "settings", "read"])
+def test_unknown_languages_are_501_of_one_line(make, ask):
+    with pytest.raises(Rejection, match="start the server with --languages") as caught:
+        getattr(make(languages=None), ask)(*[{"q": "a"}][: ask == "read"])
+    assert caught.value.status == 501
+
+
+def test_detection_gives_three_languages_and_auto_one_of_the_servers(make, monkeypatch):
+    shares = [("fr", 0.6), ("zh", 0.2), ("de", 0.1), ("en", 0.05), ("it", 0.004)]
+    identifier = types.SimpleNamespace(rank=lambda text: shares)
+    monkeypatch.setattr(libretranslate, "language_identifier", lambda purpose: identifier)
+    detected = [(row["language"], row["confidence"]) for row in make().detect({"q": ["a", "b"]})]
+    assert detected == [("fr", 60), ("zh-Hans", 20), ("de", 10)]
+    answer = answer_of(make(), q=["a", "b"], source="auto")
+    assert answer["detectedLanguage"] == [{"confidence": 67, "language": "de"}] * 2
+    assert answer["translatedText"] == ["A", "B"]
+    emoji = {"confidence": 0, "language": "en"}
+    assert make().detect({"q": "😀"}) == [emoji]
+    assert answer_of(make(), q="😀", source="auto")["detectedLanguage"] == emoji
+
+
+def test_without_a_package_detection_is_501_and_auto_is_the_source(make, monkeypatch):
+    monkeypatch.setitem(sys.modules, "py3langid", None)
+    monkeypatch.setitem(sys.modules, "py3langid.langid", None)
+    libretranslate.language_identifier.cache_clear()
+    with pytest.raises(Rejection, match=r"package py3langid\): pip install [^\n]+$") as caught:
+        make().detect({"q": "a"})
+    assert caught.value.status == 501
+    answer = answer_of(make(), q="a", source="auto")
+    assert answer["detectedLanguage"] == {"confidence": 0, "language": "en"}
+
+
+def test_an_answer_that_is_too_long_is_413(make):
+    api = make(max_answer_bytes=30)
+    assert answer_of(api, q="ab") == {"translatedText": "AB"}
+    with pytest.raises(Rejection, match="at most 30 bytes") as caught:
+        answer_of(api, q="a" * 30)
+    assert caught.value.status == 413
