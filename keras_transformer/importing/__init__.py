@@ -118,7 +118,8 @@ def _import_with_limits(local: LocalModel, sentencepiece):
     model = Transformer(TransformerConfig(**fields))
     show(f"{local.name}: {model.count_params():,} parameters")
     fill(model, foreign_model.tensors, foreign_model.vocabularies)
-    return ImportedModel(model, source, target, foreign_model.decoding), foreign_model.limits
+    decoding = dict(foreign_model.decoding)
+    return ImportedModel(model, source, target, decoding), foreign_model.limits
 
 
 def import_run(
