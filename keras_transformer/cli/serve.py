@@ -18,8 +18,9 @@ def add_command(commands: argparse._SubParsersAction) -> None:
     command = commands.add_parser(
         "serve",
         help="serve an export over HTTP",
-        description="Serves an export with TensorFlow Serving's REST protocol, on its own Ray "
-        "Serve. On a cluster: serve run keras_transformer.serving:build_app model=DIR",
+        description="Serves an export with TensorFlow Serving's REST protocol and LibreTranslate's "
+        "API, on its own Ray Serve. On a cluster: serve run keras_transformer.serving:build_app "
+        "model=DIR",
         options=_add_options,
     )
     command.set_defaults(command=_serve)
