@@ -186,15 +186,15 @@ class LibreTranslate:
             raise Rejection(400, f"{shown(format)} format is not supported")
         count = _number_of_alternatives(fields.get("alternatives", 0))
         signature, options = self._search(format == "html", count)
-        is_html = options.get("markup") == "html"
-        parts, rows = self._parts(texts, is_html, codes[0] == codes[1])
+        is_html, is_copied = options.get("markup") == "html", codes[0] == codes[1]
+        parts, rows = self._parts(texts, is_html, is_copied)
         return Request(
             Predict(signature, [{"text": row} for row in rows], False, tuple(options.items())),
             parts,
             isinstance(fields["q"], list),
             count,
             self._detected(texts) if codes[0] == "auto" else None,
-            is_html and format == "text",
+            is_html and format == "text" and not is_copied,
         )
 
     def _texts(self, value):

@@ -163,10 +163,11 @@ def test_lines_are_sentences_and_what_is_no_text_remains(make, text, sentences, 
     assert answer_of(api, q=[text]) == {"translatedText": [translation]}
 
 
-def test_a_text_in_the_target_language_remains_as_it_is(make):
+@pytest.mark.parametrize("markup", ["none", "html"])
+def test_a_text_in_the_target_language_remains_as_it_is(make, markup):
     for code in ("en", "DE"):
-        answer = answer_of(make(), q="Ab\n<b>", source=code, target=code)
-        assert answer == {"translatedText": "Ab\n<b>"}
+        answer = answer_of(make(markup=markup), q="Ab\n&lt;<b>", source=code, target=code)
+        assert answer == {"translatedText": "Ab\n&lt;<b>"}
 
 
 def test_a_text_of_too_many_tokens_is_split_at_the_ends_of_its_sentences(make):
