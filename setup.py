@@ -129,6 +129,7 @@ setup(
         "keras>=3.12.0",
         "tensorboard>=2.20.0",
         "numpy>=2.0.2",
+        "ml_dtypes>=0.5.1",  # bfloat16 for NumPy; TensorFlow and Keras need it too
         "protobuf>=5.28.3",
         # 0.2.3 does not load beside a protobuf older than 7.36.
         "sentencepiece>=0.2.0,<0.2.3",

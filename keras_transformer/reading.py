@@ -203,6 +203,26 @@ def check_file(path: str | os.PathLike) -> None:
         raise InputError(f"{path}: {rule}. Run `git lfs pull` there, or download the file.")
 
 
+@contextlib.contextmanager
+def readable(path: str | os.PathLike, noun: str) -> Iterator[None]:
+    """Turns any exception while a file of a model is read into one line.
+
+    Any byte of a damaged file may be wrong, so libraries and readers raise many kinds.
+
+    Args:
+        path: Path of the file; errors of `check_file` come first.
+        noun: Content that the file should have.
+    """
+    check_file(path)
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        reason = f"{first_line(error):.200}"
+        raise InputError(f"{os.fspath(path)}: cannot be read as {noun}: {reason}.") from None
+
+
 def read_checked(path: str | os.PathLike) -> bytes:
     """Returns the content of a file of a model; raises the errors of `check_file`."""
     check_file(path)

@@ -428,6 +428,8 @@ def test_a_kill_while_an_empty_folder_is_filled_leaves_it_empty_to_the_next_call
         (".run.partial-12-0123abcd/new/.history.partial.csv", "run"),
         ("checkpoints/.step-0001-00000003.partial.json", "checkpoints/step-0001-00000003.json"),
         (".terms.partial", "terms"),
+        (".model.partial.keras.parts/config.json", "model.keras"),
+        (".model.partial.keras.parts", "model.keras"),
         ("run.lock", "run.lock"),
         ("a/.run.lock/b", "a/.run.lock/b"),
         (".run.partial-12-0123abcdef", ".run.partial-12-0123abcdef"),

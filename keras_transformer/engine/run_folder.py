@@ -21,18 +21,32 @@ Readers need no other files: `model.keras` holds its configuration, and the reci
 import contextlib
 import itertools
 import json
+import math
 import os
 import pathlib
 import re
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from keras_transformer.decoding.options import RunSearchOptions, run_search_options
 from keras_transformer.engine.upgrade import upgraded_sections
-from keras_transformer.errors import InputError, first_line
-from keras_transformer.files import OwnedFolder, replaced_file, write_whole
+from keras_transformer.errors import InputError
+from keras_transformer.files import (
+    OwnedFolder,
+    check_space,
+    parts_folder,
+    replaced_file,
+    write_whole,
+)
 from keras_transformer.options import option, options_class, parse_options, received
-from keras_transformer.reading import check_file, escape_field, iterate_lines, unescape_field
+from keras_transformer.reading import (
+    check_file,
+    escape_field,
+    iterate_lines,
+    readable,
+    unescape_field,
+)
 from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.text.dialog import Turns, turns_of
 
@@ -52,6 +66,7 @@ _FILES = (
     r"|tensorboard/(train|validation|attention)/events\.out\.tfevents\.[^/]*"
 )
 _MARKER = "*tokenizer.model"
+_MAX_ITEM_BYTES, _FREE_BYTES = 4, 1 << 20
 
 
 @options_class
@@ -385,16 +400,13 @@ def load_model(path: str | os.PathLike, compile: bool):
     path = pathlib.Path(path)
     if not path.is_file():
         raise InputError(f"{path}: no such model file.")
-    check_file(path)
+    check_file(path)  # Before Keras, which takes seconds.
     import keras
 
     from keras_transformer.models import KINDS
 
-    try:
+    with readable(path, "a Keras model"):
         model = keras.saving.load_model(path, compile=compile, safe_mode=True)
-    except Exception as error:  # Keras and h5py raise many kinds for a damaged file.
-        reason = f"{first_line(error):.200}"
-        raise InputError(f"{path}: cannot be read as a Keras model: {reason}") from None
     if not isinstance(model, tuple(KINDS.values())):
         names = ", ".join(kind.__name__ for kind in KINDS.values())
         raise InputError(f"{path}: expected one of {names}. Received: {type(model).__name__}.")
@@ -402,6 +414,16 @@ def load_model(path: str | os.PathLike, compile: bool):
 
 
 def save_model(model, path: str | os.PathLike) -> None:
-    """Saves a model under a temporary name, then renames it: `path` is never half a file."""
-    with replaced_file(path) as temporary:
-        model.save(temporary)
+    """Saves a model under a temporary name, then renames it: `path` is never half a file.
+
+    Keras would build the file in memory. It writes the file's parts to a folder instead.
+    """
+    variables = [*model.variables, *getattr(getattr(model, "optimizer", None), "variables", ())]
+    size = sum(math.prod(variable.shape) for variable in variables) * _MAX_ITEM_BYTES
+    with replaced_file(path) as temporary, parts_folder(temporary) as folder:
+        # For the parts and the file: HDF5 crashes on a full disk.
+        check_space(temporary, 2 * (size + _FREE_BYTES))
+        model.save(folder, zipped=False)
+        with zipfile.ZipFile(temporary, "w") as archive:
+            for part in filter(pathlib.Path.is_file, sorted(folder.rglob("*"))):
+                archive.write(part, part.relative_to(folder))

@@ -26,6 +26,8 @@ from keras_transformer.text.tokenizer import tag_tokens
 _logger = logging.getLogger(__name__)  # The command line shows its messages.
 
 
+NO_LOGIT = -1e3
+"""Bias of a token that a search must not choose. A larger number would spoil a loss with it."""
 _NOUNS = {
     "saved_model": "SavedModel",
     "litert": "LiteRT model",

@@ -14,7 +14,7 @@ import numpy as np
 
 from keras_transformer.decoding.options import DecodingOptions, exported_search_options
 from keras_transformer.errors import InputError, require, show
-from keras_transformer.export.exporter import log_step
+from keras_transformer.export.exporter import NO_LOGIT, log_step
 from keras_transformer.export.foreign import ForeignExporter
 from keras_transformer.export.options import HuggingFaceOptions
 from keras_transformer.files import replaced_file, write_whole
@@ -23,7 +23,7 @@ from keras_transformer.importing.hugging_face import LAYERS, NORM
 from keras_transformer.importing.weights import named_weights
 from keras_transformer.layers.positions import position_table
 from keras_transformer.text.languages import language_name
-from keras_transformer.text.vocabulary import SPACE
+from keras_transformer.text.vocabulary import SPACE, parsed
 
 _ACTIVATIONS = {"relu": "relu", "silu": "swish", "gelu": "gelu"}
 _VALUES = {
@@ -78,7 +78,7 @@ class HuggingFaceExporter(ForeignExporter):
         for name, content in layout.json_files(options).items():
             write_whole(folder / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
         for side, tokenizer in layout.tokenizers.items():
-            write_whole(folder / f"{side}.spm", tokenizer.model_bytes)
+            write_whole(folder / f"{side}.spm", _with_text(tokenizer.model_bytes))
         return dict(options)
 
     def readme_fields(self, manifest: dict) -> dict[str, str]:
@@ -129,6 +129,8 @@ class _Layout:
         self.tokenizers = {"source": engine.source_tokenizer, "target": engine.target_tokenizer}
         table = np.asarray(self._model.target_embedding.embeddings, "float32")
         self._starts_with_padding = np.array_equal(table[BOS_ID], table[PAD_ID])
+        # CTranslate2's converter of Pegasus starts with padding, whose row is masked elsewhere.
+        self._has_start_twice = self._config.normalize_first and not self._starts_with_padding
         self._names = {side: _names(tokenizer) for side, tokenizer in self.tokenizers.items()}
         self._is_joint = self._names["source"] == self._names["target"]
         self._ids = {side: self._ordered(names) for side, names in self._names.items()}
@@ -163,6 +165,9 @@ class _Layout:
         bias = np.zeros(len(self._names["target"]), "float32")
         if model.output_bias is not None:
             bias = np.asarray(model.output_bias, "float32")
+        if self._has_start_twice:
+            bias = bias.copy()
+            bias[PAD_ID] = NO_LOGIT
         yield "final_logits_bias", bias[self._ids["target"]][None]
         if self._config.normalize_first:  # Marian's class computes them.
             table = self._positions()
@@ -181,7 +186,10 @@ class _Layout:
         return table[:, self._dimensions]
 
     def _table(self, table, side):
-        return np.asarray(table, "float32")[self._ids[side]][:, self._dimensions]
+        rows = np.array(table, "float32")
+        if self._has_start_twice:
+            rows[PAD_ID] = rows[BOS_ID]
+        return rows[self._ids[side]][:, self._dimensions]
 
     def _block_tensor(self, name, array):
         """Returns a tensor of a block as `(outputs, inputs)`, with permuted dimensions."""
@@ -228,6 +236,10 @@ class _Layout:
                 "scale_embedding": True,
                 "share_encoder_decoder_embeddings": config.tie_embeddings == "all",
                 "tie_word_embeddings": config.tie_embeddings != "none",
+                # As the models on the hub have them: converters read them.
+                "normalize_before": config.normalize_first,
+                "add_final_layer_norm": config.normalize_first,
+                "normalize_embedding": False,
                 "static_position_embeddings": True,
                 "max_position_embeddings": self._max_positions,
                 "dropout": config.dropout,
@@ -260,6 +272,26 @@ class _Layout:
             "early_stopping": search.stops_early,
             "bad_words_ids": [[id] for id in sorted(set(banned))],
         }
+
+
+def _with_text(model_bytes):
+    """Returns a SentencePiece model without control pieces, which it would decode to nothing.
+
+    In an import these are pieces of the other side, and transformers decodes with `source.spm`.
+    """
+    model = parsed(model_bytes)
+    pieces = [
+        piece
+        for id, piece in enumerate(model.pieces)
+        if id <= UNK_ID or piece.type != piece.CONTROL
+    ]
+    if len(pieces) == len(model.pieces):
+        return model_bytes
+    new_model = type(model)()
+    new_model.CopyFrom(model)
+    del new_model.pieces[:]
+    new_model.pieces.extend(pieces)
+    return new_model.SerializeToString()
 
 
 def _names(tokenizer):

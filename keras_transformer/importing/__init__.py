@@ -19,11 +19,12 @@ from keras_transformer.engine.run_folder import (
     save_model,
 )
 from keras_transformer.errors import InputError, show
-from keras_transformer.fetching import local_model
+from keras_transformer.fetching import LocalModel, local_model
 from keras_transformer.files import write_whole
 from keras_transformer.importing import ctranslate2, hugging_face, marian
+from keras_transformer.importing.foreign_model import ForeignModel
 from keras_transformer.importing.vocabulary import tokenizer_of
-from keras_transformer.importing.weights import ForeignModel, fill
+from keras_transformer.importing.weights import fill
 from keras_transformer.imports import import_keras
 from keras_transformer.models.config import TransformerConfig
 from keras_transformer.options import parse_options
@@ -68,7 +69,7 @@ def import_model(
         InputError: There is no such model, or it is a model that a `Transformer` cannot be.
     """
     with local_model(folder, None, check_config) as local:
-        return _import_with_limits(local.folder, sentencepiece)[0]
+        return _import_with_limits(local, sentencepiece)[0]
 
 
 def check_config(folder: Path) -> None:
@@ -79,7 +80,6 @@ def check_config(folder: Path) -> None:
 
 def read_model(folder: Path, sentencepiece: Sequence[str | os.PathLike] = ()) -> ForeignModel:
     """Reads a folder of any supported layout, without Keras; see `import_model`."""
-    show(f"{folder}: reading the model")
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder.")
     if len(paths := list(folder.iterdir())) == 1 and paths[0].is_dir():
@@ -95,26 +95,31 @@ def read_model(folder: Path, sentencepiece: Sequence[str | os.PathLike] = ()) ->
     return reader.read(folder)
 
 
-def _import_with_limits(folder, sentencepiece=()):
+def _import_with_limits(local: LocalModel, sentencepiece):
     """Reads a model as `import_model` does; also returns options of its engine."""
-    foreign_model = read_model(folder, sentencepiece)
-    show(f"{folder}: making the tokenizers")
+    show(f"{local.name}: reading the model")
+    foreign_model = read_model(local.folder, sentencepiece)
+    for note in (*foreign_model.notes, "making the tokenizers"):
+        show(f"{local.name}: {note}")
     source_vocabulary, target_vocabulary = foreign_model.vocabularies
     target = tokenizer_of(target_vocabulary, is_target=True)
     if source_vocabulary == target_vocabulary:
         source = target  # Use the target tokenizer for both sides: their vocabularies are equal.
     else:
         source = tokenizer_of(source_vocabulary, is_target=False)
-    fields = {"dropout": 0.1, "vocabulary_size": source.vocabulary_size, **foreign_model.fields}
+    fields = {"dropout": 0.1, "output_bias": True, **foreign_model.fields}
+    fields |= {"vocabulary_size": source.vocabulary_size}
+    fields["tie_embeddings"] = foreign_model.tensors.tied_embeddings
     if source != target:
         fields["target_vocabulary_size"] = target.vocabulary_size
     import_keras()
     from keras_transformer.models import Transformer
 
     model = Transformer(TransformerConfig(**fields))
-    show(f"{folder}: {model.count_params():,} parameters")
+    show(f"{local.name}: {model.count_params():,} parameters")
     fill(model, foreign_model.tensors, foreign_model.vocabularies)
-    return ImportedModel(model, source, target, foreign_model.decoding), foreign_model.limits
+    decoding = dict(foreign_model.decoding)
+    return ImportedModel(model, source, target, decoding), foreign_model.limits
 
 
 def import_run(
@@ -149,7 +154,7 @@ def import_run(
         check()
         texts = SENTENCES if samples is None else read_lines(samples)[:SAMPLE_PAIRS]
         with local_model(folder, output, check_config) as local:
-            imported, limits = _import_with_limits(local.folder, sentencepiece)
+            imported, limits = _import_with_limits(local, sentencepiece)
             origin = parse_options(OriginSection, local.origin(), f"{folder}: ")
             shortlist = next((path.read_bytes() for path in local.folder.glob("lex*.bin")), None)
         model, source_tokenizer, target_tokenizer, decoding = imported

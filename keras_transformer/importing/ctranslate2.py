@@ -1,73 +1,77 @@
 """CTranslate2's Transformers, as OpenNMT-py, OpenNMT-tf, fairseq and Argos publish them."""
 
+import functools
 import math
-import mmap
 import os
 import re
-import struct
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from keras_transformer.errors import InputError, first_line, show
-from keras_transformer.importing.positions import position_fields, sinusoids
-from keras_transformer.importing.vocabulary import (
-    Vocabulary,
-    check_rows,
-    number,
-    read_json,
-)
-from keras_transformer.importing.weights import (
-    BFLOAT16,
+from keras_transformer.errors import InputError
+from keras_transformer.importing.foreign_model import (
+    FileArray,
     ForeignModel,
     Tensors,
-    as_float32,
-    mapped_array,
+    check_heads,
 )
+from keras_transformer.importing.model_bin import read_variables
+from keras_transformer.importing.positions import NAMES, position_fields, sinusoids
+from keras_transformer.importing.settings import number, read_json
+from keras_transformer.importing.vocabulary import Vocabulary, check_rows, files_of_sides
 from keras_transformer.options import received
-from keras_transformer.reading import check_file, decode_text, read_checked
+from keras_transformer.reading import decode_text, read_checked
 from keras_transformer.text.vocabulary import read_sentencepiece
 
 MODEL, METADATA = "model.bin", "metadata.json"
-_VERSIONS = range(2, 7)
-_TYPES = tuple(map(np.dtype, ("<f4", "i1", "<i2", "<i4", "<f2"))) + (BFLOAT16,)
-_TYPES_BY_SIZE = {4: _TYPES[0], 2: _TYPES[2], 1: _TYPES[1]}  # up to version 3
+_SIDES = ("encoder", "decoder")
 _ACTIVATIONS = {0: "relu", 2: "silu", 3: "gelu", 5: "tanh", 6: "sigmoid"}
 _LACKING = {1: "gelu with tanh", 4: "gelu with a sigmoid"}
 # Positions that CTranslate2 computes where a file has none; here they become a table.
 _COMPUTED_POSITIONS = 1024
-# Kind and letters in Marian's names; a variable has the rows of one matrix for each letter.
-_LAYERS = {
-    "self_attention/linear_0": ("self", "qkv"),
-    "self_attention/linear_1": ("self", "o"),
-    "attention/linear_0": ("context", "q"),
-    "attention/linear_1": ("context", "kv"),
-    "attention/linear_2": ("context", "o"),
-    "ffn/linear_0": ("ffn", "1"),
-    "ffn/linear_1": ("ffn", "2"),
+# Marian's names of the tensors of a part, without side and block. A variable has the rows of one
+# matrix for each name. The kind of the variable takes the place of the braces.
+_PARTS = {
+    "embeddings": ("Wemb",),  # before binary version 5
+    "embeddings_0": ("Wemb",),
+    "position_encodings": ("Wpos",),
+    "projection": ("ff_logit_out_{}",),
+    "layer_norm": ("top_{}",),
+    "self_attention": ("self_{}",),
+    "self_attention/linear_0": ("self_{}q", "self_{}k", "self_{}v"),
+    "self_attention/linear_1": ("self_{}o",),
+    "self_attention/layer_norm": ("self_Wo_{}",),
+    "attention/linear_0": ("context_{}q",),
+    "attention/linear_1": ("context_{}k", "context_{}v"),
+    "attention/linear_2": ("context_{}o",),
+    "attention/layer_norm": ("context_Wo_{}",),
+    "ffn/linear_0": ("ffn_{}1",),
+    "ffn/linear_1": ("ffn_{}2",),
+    "ffn/layer_norm": ("ffn_ffn_{}",),
 }
-_NORMS = {"self_attention": "self_Wo", "attention": "context_Wo", "ffn": "ffn_ffn"}
-# Attributes that change nothing here, and the values of others that mean "without it".
+_NORM = {"gamma": "ln_scale", "beta": "ln_bias"}
+_KINDS = {
+    **_NORM,
+    "weight": "W",
+    "bias": "b",
+    "encodings": "",
+    "relative_position_keys": "distance_keys",
+    "relative_position_values": "distance_values",
+}
+# Attributes that change nothing here, and others with the value that means "without it".
 _IGNORED = (
-    "alignment_layer",
-    "alignment_heads",
-    "alibi_use_positive_positions",
-    "scale_alibi",
-    "with_relative_position",
+    "alignment_layer alignment_heads alibi_use_positive_positions scale_alibi "
+    "with_relative_position"
 )
 _ZERO = (
-    "embeddings_merge",
-    "alibi",
-    "layernorm_embedding",
-    "multi_query_attention",
-    "user_decoder_start_tokens",
-    "with_source_bos",
+    "embeddings_merge alibi layernorm_embedding multi_query_attention user_decoder_start_tokens "
+    "with_source_bos"
 )
 # Tokens of M2M-100 and NLLB, which a caller gives as the beginning of a translation.
 _LANGUAGE, _MANY_LANGUAGES = re.compile(r"__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}"), 20
 _ENDINGS = ("*.spm", "*.model")
-_SIDES = ("source|src", "target|tgt|trg")
 _PADDING = ("<pad>", "<blank>")  # of fairseq and this package, and of OpenNMT
 _LEAST_SHARE = 0.2  # of pieces in a vocabulary: one of both sides has half of each
 _OPTION = "the right files with --sentencepiece"
@@ -95,11 +99,10 @@ def read(folder: Path, sentencepiece: Sequence[str | os.PathLike] = ()) -> Forei
         sentencepiece: Paths of the SentencePiece file of both sides, or of each side. By default
             these are files of the folder, or of the folder that holds it.
     """
-    path = folder / MODEL
-    model = _Model(path)
-    options = _read_options(folder, model)
-    fields = _fields(model, options)
-    tensors = _tensors(model, fields)
+    variables = _Variables(folder / MODEL)
+    options = _read_options(folder, variables)
+    fields = _fields(variables, options)
+    tensors = _tensors(variables, fields)
     vocabularies = _read_vocabularies(folder, options, tensors, sentencepiece)
     return ForeignModel(fields, tensors, vocabularies, _SEARCH)
 
@@ -113,132 +116,62 @@ def read_argos(folder: Path, sentencepiece: Sequence[str | os.PathLike] = ()) ->
             rule = f"only packages with `{name}` {neutral!r} are imported"
             raise InputError(f"{path}: {rule}. Received: {received(value)}.")
     names = " to ".join(str(metadata.get(f"{side}_name")) for side in ("from", "to"))
-    show(f"{folder}: an Argos package that translates {names}")
     model = read(folder / "model", sentencepiece)
-    return model._replace(decoding=ARGOS_SEARCH)
+    return model._replace(decoding=ARGOS_SEARCH, notes=(f"an Argos package, {names}",))
 
 
-class _Model:
-    """Variables of a `model.bin`; each must be used exactly once.
+class _Variables:
+    """Variables of a model; those that are numbers or texts are its attributes.
 
     Attributes:
-        arrays: Arrays by their names, without those that only scale another one.
-        aliases: Names of the arrays that other names stand for.
+        path: Path of the file.
+        arrays: Arrays by their names, without the attributes that were taken.
     """
 
     def __init__(self, path: Path):
-        self.path, self.arrays, self.aliases, self._used = path, {}, {}, set()
-        check_file(path)
-        try:
-            with open(path, "rb") as file:
-                with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                    self._read(data)
-        except InputError:
-            raise
-        except Exception as error:  # Any byte of a damaged file may be wrong.
-            reason = f"{first_line(error):.200}"
-            raise InputError(f"{path}: cannot be read as CTranslate2's model: {reason}.") from None
+        self.path, self.arrays = path, read_variables(path)
 
-    def _read(self, data):
-        self._data, self._position = data, 0
-        version = self._number("I")
-        if version not in _VERSIONS:
-            rule = f"expected a binary version from {_VERSIONS[0]} to {_VERSIONS[-1]}"
-            raise InputError(f"{self.path}: {rule}. Received: {version}.")
-        if (kind := self._text()) != "TransformerSpec":
-            rule = "only CTranslate2's encoder-decoder Transformers are imported"
-            raise InputError(f"{self.path}: {rule}. Received: {received(kind)}.")
-        self._number("I")  # the revision, which the names show
-        for _ in range(self._number("I")):
-            name = self._text()
-            self.arrays[name] = self._variable(version)
-        if version > 2:
-            for _ in range(self._number("I")):
-                alias = self._text()
-                self.aliases[alias] = self._text()
-        self._data = None  # The arrays are views of the file of their own.
-        scales = {f"{name}_scale" for name in self.arrays} & {*self.arrays, *self.aliases}
-        self._scales = {name: self.arrays.pop(name) for name in scales if name in self.arrays}
-        self.aliases = {name: of for name, of in self.aliases.items() if of in self.arrays}
+    def get(self, name: str) -> FileArray:
+        """Returns a matrix; raises `InputError` for a missing one."""
+        if name not in self.arrays or len(self.arrays[name].shape) != 2:
+            raise InputError(f"{self.path}: the model has no matrix {name}.")
+        return self.arrays[name]
 
-    def _number(self, form):
-        (value,) = struct.unpack_from("<" + form, self._data, self._position)
-        self._position += struct.calcsize("<" + form)
-        return value
+    def take(self, name: str, default: Any = None) -> Any:
+        """Removes an attribute and returns its value."""
+        if name not in self.arrays:
+            return default
+        value = np.asarray(self.arrays.pop(name))
+        return value.item() if not value.ndim else value.tobytes().decode("utf-8", "replace")
 
-    def _text(self):
-        start, size = self._position + 2, self._number("H")
-        self._position = start + size
-        if self._position > len(self._data):
-            raise ValueError("the file ends too early")
-        return self._data[start : start + size].rstrip(b"\0").decode()
-
-    def _variable(self, version):
-        shape = [self._number("I") for _ in range(self._number("B"))]
-        kind, size = self._number("B"), self._number("I")
-        dtype = _TYPES_BY_SIZE[kind] if version < 4 else _TYPES[kind]
-        size *= dtype.itemsize if version < 4 else 1
-        start, self._position = self._position, self._position + size
-        if size != math.prod(shape) * dtype.itemsize or self._position > len(self._data):
-            raise ValueError("a variable has another size than its numbers")
-        if size < 1 << 12:  # bytes: a mapping of its own would not pay
-            return np.frombuffer(self._data[start : self._position], dtype).reshape(shape)
-        return mapped_array(self.path, dtype, start, shape)
-
-    def is_same(self, name, other_name):
-        """Returns whether two names stand for equal arrays; version 2 has no aliases."""
-        names = [self.aliases.get(alias, alias) for alias in (name, other_name)]
-        return names[0] == names[1] or np.array_equal(*map(self.get, names))
-
-    def unused(self):
-        """Returns names of arrays that were never got."""
-        return self.arrays.keys() - self._used
-
-    def __contains__(self, name):
-        return name in self.arrays or name in self.aliases
-
-    def attribute(self, name, default):
-        """Removes a number or a text at the root or of both sides, which must be equal."""
-        names = [name, f"encoder/{name}", f"decoder/{name}"]
-        values = [_plain(self.arrays.pop(name)) for name in names if name in self.arrays]
+    def take_equal(self, name: str, default: Any) -> Any:
+        """Removes an attribute of the root or of both sides, which must be equal."""
+        names = [name, *(f"{side}/{name}" for side in _SIDES)]
+        values = [self.take(name) for name in names if name in self.arrays]
         if any(value != values[0] for value in values):
             rule = f"`{name}` must be equal in the encoder and the decoder"
             raise InputError(f"{self.path}: {rule}. Received: {received(values)}.")
         return values[0] if values else default
 
-    def get(self, name):
-        """Returns an array, dequantized; raises `InputError` for a missing one."""
-        name = self.aliases.get(name, name)
-        if name not in self.arrays:
-            raise InputError(f"{self.path}: the model has no variable {name}.")
-        self._used.add(name)
-        array, scale = self.arrays[name], self._scales.get(f"{name}_scale")
-        if scale is None:
-            return array
-        scale = np.asarray(scale, "float32")
-        return array / (scale[:, None] if scale.ndim and scale.size > 1 else scale)
+    def refuse(self, name, value, reason=""):
+        rule = f"a model with `{name}` is not imported"
+        raise InputError(f"{self.path}: {rule}. Received: {received(value)}{reason}.")
 
 
-def _plain(array):
-    return array.item() if not array.ndim else array.tobytes().decode("utf-8", "replace")
-
-
-def _read_options(folder, model):
+def _read_options(folder, variables):
     """Returns the options of `config.json`, or those that older files have among the variables."""
     path = folder / "config.json"
-    attributes = {
-        name: model.attribute(name, default)
+    options = {
+        name: variables.take_equal(name, default)
         for name, default in (
             ("unk_token", "<unk>"),
             ("bos_token", "<s>"),
             ("eos_token", "</s>"),
-            ("with_source_eos", 0),
-            ("with_target_bos", 1),
             ("layer_norm_epsilon", None),
         )
     }
-    options = {"add_source_eos": bool(attributes.pop("with_source_eos")), **attributes}
-    starts_with_bos = options.pop("with_target_bos")
+    options["add_source_eos"] = bool(variables.take_equal("with_source_eos", 0))
+    starts_with_bos = variables.take_equal("with_target_bos", 1)
     options["decoder_start_token"] = options["bos_token" if starts_with_bos else "eos_token"]
     if path.is_file():
         options |= read_json(path)
@@ -253,160 +186,155 @@ def _read_options(folder, model):
     return options
 
 
-def _fields(model, options):
-    """Returns fields of the configuration; removes the attributes from the model's arrays."""
-
-    def refuse(name, value, reason=""):
-        rule = f"a model with `{name}` is not imported"
-        raise InputError(f"{model.path}: {rule}. Received: {received(value)}{reason}.")
-
-    for name in _IGNORED:
+def _fields(variables, options):
+    """Returns fields of the configuration; takes the attributes from the variables."""
+    for name in _IGNORED.split():
         for scope in ("", "encoder/", "decoder/"):
-            model.arrays.pop(scope + name, None)
-    for name in _ZERO:
-        if value := model.attribute(name, 0):
-            refuse(name, value)
-    activation = model.attribute("activation", 0)
+            variables.take(scope + name)
+    for name in _ZERO.split():
+        if value := variables.take_equal(name, 0):
+            variables.refuse(name, value)
+    activation = variables.take_equal("activation", 0)
     if activation not in _ACTIVATIONS:
-        refuse("activation", activation, f", {_LACKING.get(activation, 'an unknown one')}")
-    counts = {side: _count(model, rf"{side}/layer_(\d+)/") for side in ("encoder", "decoder")}
-    inner = [len(model.get(f"{side}/layer_0/ffn/linear_0/weight")) for side in counts]
-    table = model.get("decoder/embeddings/weight")
+        reason = f", {_LACKING.get(activation, 'an unknown one')}"
+        variables.refuse("activation", activation, reason)
+    counts = {side: _count_layers(variables, side) for side in _SIDES}
+    inner = [variables.get(f"{side}/layer_0/ffn/linear_0/weight").shape[0] for side in _SIDES]
     # Marian's models end each source with EOS, which only their tokenizers write.
-    starts_with_zeros = bool(model.attribute("start_from_zero_embedding", 0))
+    starts_with_zeros = bool(variables.take_equal("start_from_zero_embedding", 0))
     if starts_with_zeros:
         options["decoder_start_token"] = None
+    heads = {"num_heads": variables.take_equal("num_heads", 8)}
     fields = {
-        "model_dim": table.shape[-1],
-        "num_heads": model.attribute("num_heads", 8),
+        "model_dim": variables.get("decoder/projection/weight").shape[-1],
+        "num_heads": number(heads, "num_heads", variables.path),
         "intermediate_dim": max(inner),
         "num_encoder_layers": counts["encoder"],
         "num_decoder_layers": counts["decoder"],
         "activation": _ACTIVATIONS[activation],
-        "normalize_first": bool(model.attribute("pre_norm", 1)),
+        "normalize_first": bool(variables.take_equal("pre_norm", 1)),
         "layer_norm_epsilon": options["epsilon"],
-        "output_bias": True,
         "source_eos": starts_with_zeros or options["add_source_eos"] is True,
     }
-    width, heads = fields["model_dim"], fields["num_heads"]
-    if width % 2 or heads < 1 or width % heads:
-        rule = f"the width must be even, and a multiple of the {heads} heads"
-        raise InputError(f"{model.path}: {rule}. Received: {width}.")
-    for name in [name for name in model.arrays if name.endswith("/head_dim")]:
-        if (head_dim := _plain(model.arrays.pop(name))) * heads != width:
-            refuse(name, head_dim)
+    check_heads(fields["model_dim"], fields["num_heads"], variables.path)
+    for name in [name for name in variables.arrays if name.endswith("/head_dim")]:
+        if (head_dim := variables.take(name)) * fields["num_heads"] != fields["model_dim"]:
+            variables.refuse(name, head_dim)
     return fields
 
 
-def _count(model, pattern):
-    names = (re.match(pattern, name) for name in (*model.arrays, *model.aliases))
+def _count_layers(variables, side):
+    names = (re.match(rf"{side}/layer_(\d+)/", name) for name in variables.arrays)
     return max((int(match[1]) + 1 for match in names if match), default=0)
 
 
-def _tensors(model, fields):
+def _tensors(variables, fields):
     """Returns the tensors by Marian's names; adds the fields that depend on them."""
-    tensors = _tables(model, fields)
-    suffix = "_pre" if fields["normalize_first"] else ""
-    for side in ("encoder", "decoder"):
-        for i in range(fields[f"num_{side}_layers"]):
-            layer, block = f"{side}/layer_{i}", f"{side}_l{i + 1}"
-            for part, (kind, letters) in _LAYERS.items():
-                for variable, letter_of_kind in (("weight", "W"), ("bias", "b")):
-                    if (name := f"{layer}/{part}/{variable}") in model:
-                        parts = np.split(model.get(name), len(letters))
-                        for letter, rows in zip(letters, parts, strict=True):
-                            tensors[f"{block}_{kind}_{letter_of_kind}{letter}"] = rows.T
-            for part, name in _NORMS.items():
-                _take_norm(model, tensors, f"{layer}/{part}", f"{block}_{name}", suffix)
-            for name in ("keys", "values"):
-                if (table := f"{layer}/self_attention/relative_position_{name}") in model:
-                    tensors[f"{block}_self_distance_{name}"] = model.get(table)
-        _take_norm(model, tensors, side, f"{side}_top", "")
-    _scale_output(tensors, fields)
-    tables = [name for name in tensors if name.endswith("_distance_keys")]
-    if tables:
-        fields |= {"positions": "relative", "max_distance": len(tensors[tables[0]]) // 2}
-        fields["relative_values"] = tables[0].replace("keys", "values") in tensors
-    else:
-        _take_positions(model, tensors, fields)
-    for name in sorted(model.unused()):
-        raise InputError(f"{model.path}: a `Transformer` has no weight for the variable {name}.")
-    return Tensors(tensors, model.path)
+    factors = [_embedding_factor(variables, side, fields["model_dim"]) for side in _SIDES]
+    arrays = {}
+    for name, array in variables.arrays.items():
+        arrays |= _renamed(name, array, "_pre" if fields["normalize_first"] else "")
+    for name in sorted(arrays.keys() & variables.arrays.keys()):
+        rule = "a `Transformer` has no weight for the variable"
+        raise InputError(f"{variables.path}: {rule} {name}.")
+    for name in sorted(variables.arrays):
+        norm = name.removesuffix("gamma")
+        if norm != name and f"{norm}beta" not in variables.arrays:
+            rule = "a model with RMS normalization is not imported"
+            raise InputError(f"{variables.path}: {rule}. Received: {name} without {norm}beta.")
+    _tie(arrays, fields, factors)
+    _describe_positions(arrays, fields)
+    return Tensors(arrays, variables.path)
 
 
-def _take_norm(model, tensors, name, new_name, suffix):
-    for variable, new_variable in (("gamma", "scale"), ("beta", "bias")):
-        if (path := f"{name}/layer_norm/{variable}") in model:
-            tensors[f"{new_name}_ln_{new_variable}{suffix}"] = model.get(path)
-    if f"{new_name}_ln_scale{suffix}" in tensors and f"{new_name}_ln_bias{suffix}" not in tensors:
-        rule = "a model with RMS normalization is not imported"
-        raise InputError(f"{model.path}: {rule}. Received: {name}/layer_norm without beta.")
+def _renamed(name, array, suffix):
+    """Returns the tensors of a variable by Marian's names, or the variable by its own name."""
+    match = re.fullmatch(r"(encoder|decoder)/(?:layer_(\d{1,4})/)?(.+)/(\w+)", name)
+    side, index, part, kind = match.groups() if match else (None,) * 4
+    names = _PARTS.get(part, ())
+    if not names or kind not in _KINDS:
+        return {name: array}
+    prefix = side if index is None else f"{side}_l{int(index) + 1}"
+    suffix = suffix if index is not None and kind in _NORM else ""
 
+    def rows(numbers, i):
+        return np.array_split(numbers, len(names))[i].T  # A matrix is `(outputs, inputs)`.
 
-def _tables(model, fields):
-    """Returns embeddings and the output projection; this package scales embeddings by √width."""
-    names = ["encoder/embeddings_0/weight", "decoder/embeddings/weight"]
-    if names[0] not in model:
-        names[0] = "encoder/embeddings/weight"
-    root = math.sqrt(fields["model_dim"])
-    factors = [_factor(model, side, root) / root for side in ("encoder", "decoder")]
-    # A factor of float32 is as near to the root as it can be.
-    factors = [1.0 if math.isclose(factor, 1, rel_tol=1e-6) else factor for factor in factors]
-    output = "decoder/projection/weight"
-    is_joint = model.is_same(*names) and factors[0] == factors[1]
-    is_tied = model.is_same(names[1], output)
-    new_names = ["Wemb"] if is_joint else ["encoder_Wemb", "decoder_Wemb"]
-    tensors = {
-        new_name: model.get(name) if factor == 1 else model.get(name) * np.float32(factor)
-        for new_name, name, factor in zip(new_names, names, factors, strict=False)
+    return {
+        f"{prefix}_{new_name.format(_KINDS[kind])}{suffix}": (
+            array.changed(functools.partial(rows, i=i))
+            if index is not None and kind in ("weight", "bias")
+            else array
+        )
+        for i, new_name in enumerate(names)
     }
-    model.get(names[1])
-    fields["tie_embeddings"] = ("all" if is_joint else "decoder") if is_tied else "none"
-    if is_tied:
-        fields["_output_divisor"] = factors[1]
-        model.get(output)
-    else:
-        tensors["decoder_ff_logit_out_Wt"] = model.get(output)
-    if "decoder/projection/bias" in model:
-        tensors["decoder_ff_logit_out_b"] = model.get("decoder/projection/bias")
-    return tensors
 
 
-def _factor(model, side, root):
-    """Returns the factor of a side's embeddings: a number, or 0 or 1 for none and the root."""
+def _embedding_factor(variables, side, width):
+    """Returns a side's factor of embeddings over √width, by which this package scales them."""
+    root = math.sqrt(width)
     for name in ("scale_embeddings", "embeddings/multiply_by_sqrt_depth"):
-        if (array := model.arrays.pop(f"{side}/{name}", None)) is not None:
-            is_number = array.dtype.kind == "f" or array.dtype == BFLOAT16
-            return float(as_float32(array)) if is_number else (root if array.item() else 1.0)
-    return root
+        value = variables.take(f"{side}/{name}")
+        if value is not None:  # A factor, or an integer: whether the factor is √width.
+            factor = value if isinstance(value, float) else (root if value else 1.0)
+            # A factor of float32 is as near to the root as it can be.
+            return 1.0 if math.isclose(factor, root, rel_tol=1e-6) else factor / root
+    return 1.0
 
 
-def _scale_output(tensors, fields):
-    """Divides the decoder's output where it meets a scaled table: its last normalization."""
-    divisor = fields.pop("_output_divisor", 1.0)
-    name = f"decoder_l{fields['num_decoder_layers']}_ffn_ffn"
-    name = "decoder_top" if fields["normalize_first"] else name
-    for variable in ("scale", "bias") if divisor != 1 else ():
-        tensors[f"{name}_ln_{variable}"] = tensors[f"{name}_ln_{variable}"] / np.float32(divisor)
+def _tie(arrays, fields, factors):
+    """Joins equal tables, and scales embeddings as this package needs them."""
+    tables = [arrays.get(f"{side}_Wemb") for side in _SIDES]
+    output = arrays.pop("decoder_ff_logit_out_W", None)
+    is_joint = _is_same(*tables) and factors[0] == factors[1]
+    is_tied = _is_same(tables[1], output)
+    for side, factor in zip(_SIDES, factors, strict=True):
+        if factor != 1 and f"{side}_Wemb" in arrays:
+            multiply = functools.partial(np.multiply, np.float32(factor))
+            arrays[f"{side}_Wemb"] = arrays[f"{side}_Wemb"].changed(multiply)
+    if is_joint:
+        del arrays["encoder_Wemb"]
+        arrays["Wemb"] = arrays.pop("decoder_Wemb")
+    if output is not None and not is_tied:
+        arrays["decoder_ff_logit_out_Wt"] = output
+    if is_tied and factors[1] != 1:
+        # The output meets a scaled table: the last normalization is divided by the factor.
+        name = f"decoder_l{fields['num_decoder_layers']}_ffn_ffn"
+        name = "decoder_top" if fields["normalize_first"] else name
+        for kind in _NORM.values():
+            arrays[f"{name}_{kind}"] = arrays[f"{name}_{kind}"].changed(
+                lambda numbers: numbers / np.float32(factors[1])
+            )
 
 
-def _take_positions(model, tensors, fields):
-    names = {side: f"{side}/position_encodings/encodings" for side in ("encoder", "decoder")}
-    tables = {side: model.get(name) for side, name in names.items() if name in model}
-    if len(tables) < 2:  # CTranslate2 computes positions from 1.
-        positions = np.arange(1, _COMPUTED_POSITIONS + 1)
-        computed = sinusoids(positions, fields["model_dim"], "halves", "marian").astype("float32")
-        tables = {side: tables.get(side, computed) for side in names}
-    fields |= position_fields(tables)
-    if fields.get("positions") == "learned":
-        tensors |= {f"{side}_Wpos": table for side, table in tables.items()}
+def _is_same(array, other_array):
+    """Returns whether two variables are equal; binary version 2 has no aliases."""
+    if array is None or other_array is None or array.shape != other_array.shape:
+        return False
+    return array is other_array or np.array_equal(array, other_array)
+
+
+def _describe_positions(arrays, fields):
+    """Adds the fields of the positions; removes the tables that are computed here."""
+    distances = next((name for name in arrays if name.endswith("_distance_keys")), None)
+    if distances:
+        count = len(np.asarray(arrays[distances]))
+        fields |= {"positions": "relative", "max_distance": count // 2}
+        fields["relative_values"] = distances.replace("keys", "values") in arrays
+        return
+    for name in NAMES:
+        if name not in arrays:  # CTranslate2 computes positions from 1.
+            computed = np.arange(1, _COMPUTED_POSITIONS + 1)
+            computed = sinusoids(computed, fields["model_dim"], "halves", "marian")
+            arrays[name] = computed.astype("float32")
+    fields |= position_fields(arrays)
 
 
 def _read_vocabularies(folder, options, tensors, sentencepiece):
     names = [_read_names(folder, side, options) for side in ("source", "target")]
     pieces = _piece_files(folder, sentencepiece)
     vocabularies = []
-    for tokens, file, side in zip(names, pieces, ("encoder", "decoder"), strict=True):
+    for tokens, file, side in zip(names, pieces, _SIDES, strict=True):
         check_rows(len(tokens), tensors.rows(side), folder)
         ids = {token: id for id, token in reversed(list(enumerate(tokens)))}
         special = {
@@ -456,16 +384,9 @@ def _piece_files(folder, sentencepiece):
     files = [Path(file) for file in sentencepiece]
     for directory in (folder, folder.parent):
         files = files or sorted(file for ending in _ENDINGS for file in directory.glob(ending))
-    sides = [[file for file in files if re.search(side, file.name)] for side in _SIDES]
-    if sentencepiece and len(files) <= 2 or len(files) == 1:
-        is_other = len(files) == 1 and files[0].name == "bpe.model"
-        files = [] if is_other else [files[0], files[-1]]
-    elif len(files) == 2 and all(len(side) == 1 for side in sides) and sides[0] != sides[1]:
-        files = [sides[0][0], sides[1][0]]
-    else:
-        files = []
-    if not files:
+    pair = files_of_sides(files, bool(sentencepiece))
+    if not pair or pair[0].name == "bpe.model":  # of Moses and subword-nmt
         rule = "expected one SentencePiece file, or source.* and target.*, in the folder or above"
         names = ", ".join(path.name for path in sorted(folder.parent.glob("*.model"))) or "none"
         raise InputError(f"{folder}: {rule}. Received: {names}. Give {_OPTION}.")
-    return files
+    return pair

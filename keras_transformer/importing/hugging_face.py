@@ -3,13 +3,16 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from keras_transformer.decoding.options import DecodingOptions
-from keras_transformer.errors import InputError, show
+from keras_transformer.errors import InputError
 from keras_transformer.ids import UNK_ID
-from keras_transformer.importing.positions import position_fields
+from keras_transformer.importing import positions
+from keras_transformer.importing.foreign_model import ForeignModel, Tensors, check_heads
+from keras_transformer.importing.settings import number, read_json
 from keras_transformer.importing.shards import read_tensors
-from keras_transformer.importing.vocabulary import Vocabulary, number, of_names, read_json
-from keras_transformer.importing.weights import ForeignModel, Tensors
+from keras_transformer.importing.vocabulary import Vocabulary, of_names
 from keras_transformer.options import received
 
 CONFIG = "config.json"
@@ -31,16 +34,16 @@ _KINDS = ("marian", "pegasus")  # Pegasus' class has the layers of a pre-norm mo
 _SIZES_OF_SIDES = ("layers", "attention_heads", "ffn_dim")
 _NUMBERS = [f"{side}_{name}" for side in ("encoder", "decoder") for name in _SIZES_OF_SIDES]
 _NUMBERS += ["d_model", "pad_token_id", "decoder_start_token_id"]
-# Search options that this package lacks, with the values that have no effect.
-_NEUTRAL: dict[str, tuple[Any, ...]] = {
-    **dict.fromkeys(("repetition_penalty", "encoder_repetition_penalty"), (1.0,)),
-    **dict.fromkeys(("encoder_no_repeat_ngram_size", "diversity_penalty"), (0,)),
-    **dict.fromkeys(("num_beam_groups", "num_return_sequences"), (1,)),
-    **dict.fromkeys(("do_sample", "renormalize_logits"), (False,)),
-    **dict.fromkeys(("exponential_decay_length_penalty", "forced_bos_token_id"), ()),
-    **dict.fromkeys(("forced_decoder_ids", "begin_suppress_tokens", "sequence_bias"), ()),
-    **dict.fromkeys(("constraints", "force_words_ids", "penalty_alpha", "guidance_scale"), ()),
-    **dict.fromkeys(("stop_strings", "max_time", "watermarking_config"), ()),
+# Search options that this package lacks, with the value that has no effect.
+_NEUTRAL: dict[str, Any] = {
+    **dict.fromkeys(("repetition_penalty", "encoder_repetition_penalty", "num_beam_groups"), 1),
+    **dict.fromkeys(("num_return_sequences",), 1),
+    **dict.fromkeys(("encoder_no_repeat_ngram_size", "diversity_penalty", "do_sample"), 0),
+    **dict.fromkeys(("renormalize_logits",), 0),
+    **dict.fromkeys(("exponential_decay_length_penalty", "forced_bos_token_id", "max_time")),
+    **dict.fromkeys(("forced_decoder_ids", "begin_suppress_tokens", "sequence_bias")),
+    **dict.fromkeys(("constraints", "force_words_ids", "penalty_alpha", "guidance_scale")),
+    **dict.fromkeys(("stop_strings", "watermarking_config")),
 }
 
 
@@ -54,13 +57,9 @@ def read(folder: Path) -> ForeignModel:
     # transformers reads search options from the model's file only if there is no other file.
     file = folder / "generation_config.json"
     options, file = (read_json(file), file) if file.is_file() else (config, path)
-    return ForeignModel(
-        _fields(config, tensors),
-        tensors,
-        vocabularies,
-        _decoding(options, file, vocabularies[1]),
-        _limits(options, file),
-    )
+    decoding, notes = _decoding(options, file, vocabularies[1])
+    fields, limits = _fields(config, tensors), _limits(options, file)
+    return ForeignModel(fields, tensors, vocabularies, decoding, limits, notes)
 
 
 def check_config(path: Path) -> None:
@@ -70,7 +69,7 @@ def check_config(path: Path) -> None:
 
 
 def _decoding(options, file, vocabulary):
-    """Returns decoding options; a message names the options that this package lacks."""
+    """Returns decoding options, and notes that name the options that this package lacks."""
     banned_ids, longer = _banned_ids(options, file, vocabulary)
     shortest = "min_length" if options.get("min_new_tokens") is None else "min_new_tokens"
     decoding = {
@@ -82,22 +81,19 @@ def _decoding(options, file, vocabulary):
         "no_repeat_ngram_size": number(options, "no_repeat_ngram_size", file, 0),
         "banned_ids": banned_ids,
     }
-    lacking = {
-        name: value
-        for name, neutral in _NEUTRAL.items()
-        if (value := options.get(name)) is not None and value not in neutral
-    }
-    if longer:
-        lacking["bad_words_ids"] = longer
-    if lacking:
-        values = ", ".join(f"{name}={received(value)}" for name, value in lacking.items())
-        problem = "keras_transformer lacks these search options, so translations may differ"
-        show(f"{file}: {problem}: {values}")
-    return {
+    decoding = {
         name: value
         for name, value in decoding.items()
         if name not in _CONSTRAINTS or value != getattr(DecodingOptions, name)
     }
+    lacking = {name: options.get(name) for name in _NEUTRAL} | {"bad_words_ids": longer or None}
+    values = ", ".join(
+        f"{name}={received(value)}"
+        for name, value in lacking.items()
+        if value not in (None, _NEUTRAL.get(name))
+    )
+    problem = "keras_transformer lacks these search options, so translations may differ"
+    return decoding, (f"{problem}: {values}",) if values else ()
 
 
 def _banned_ids(options, file, vocabulary: Vocabulary):
@@ -132,12 +128,11 @@ def _check_supported(config, path):
         rule = "only Marian's models, and those that an export writes for Pegasus, are imported"
         raise InputError(f"{path}: {rule}. Received: {kind!r}.")
     config |= {name: number(config, name, path) for name in _NUMBERS}
-    heads, width = config["encoder_attention_heads"], config["d_model"]
-    is_multiple = heads and width % 2 == width % heads == 0
+    heads = config["encoder_attention_heads"]
+    check_heads(config["d_model"], heads, path)
     activation = str(config.get("activation_function", "gelu"))
     for name, is_fine, rule in (
         ("decoder_attention_heads", config["decoder_attention_heads"] == heads, f"must be {heads}"),
-        ("d_model", is_multiple, f"must be even, and a multiple of {heads}"),
         ("activation_function", activation in _ACTIVATIONS, "must be relu, silu or gelu"),
         ("scale_embedding", config.get("scale_embedding", False), "must be true"),
     ):
@@ -156,8 +151,6 @@ def _fields(config, tensors):
         "activation": _ACTIVATIONS[config.get("activation_function", "gelu")],
         "normalize_first": config["model_type"] == "pegasus",
         "layer_norm_epsilon": 1e-5,
-        "tie_embeddings": tensors.tied_embeddings,
-        "output_bias": True,
         **_positions(tensors),
     }
 
@@ -170,21 +163,17 @@ def _read_tensors(folder, config):
         name = name.removeprefix("model.")
         # Tensors without a counterpart raise an error that names them.
         if (marian_name := names.get(name, name)) is not None:
-            renamed[marian_name] = array.T if ".layers." in name else array
+            is_in_block = ".layers." in name
+            renamed[marian_name] = array.changed(np.transpose) if is_in_block else array
     return Tensors(renamed, path)
 
 
 def _positions(tensors):
-    """Returns the fields of the positions, and keeps the tables that are not sinusoids."""
-    names = {side: f"{side}_Wpos" for side in ("encoder", "decoder")}
-    tables = {side: tensors.arrays[name] for side, name in names.items() if name in tensors}
-    fields = {"position_layout": "halves"}
-    if len(tables) == 2:
-        fields = position_fields(tables)
-    if fields.get("positions") != "learned":
-        for name in names.values():
-            tensors.arrays.pop(name, None)
-    return fields
+    if all(name in tensors for name in positions.NAMES):
+        return positions.position_fields(tensors.arrays)
+    for name in positions.NAMES:
+        tensors.arrays.pop(name, None)
+    return {"position_layout": "halves"}
 
 
 def _names(config):

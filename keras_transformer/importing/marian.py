@@ -6,16 +6,16 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_transformer.errors import InputError, first_line
+from keras_transformer.errors import InputError
+from keras_transformer.importing.foreign_model import ForeignModel, Tensors, check_heads
+from keras_transformer.importing.settings import number, read_yaml
 from keras_transformer.importing.vocabulary import (
     check_rows,
-    number,
+    files_of_sides,
     of_names,
     of_sentencepiece,
-    read_yaml,
 )
-from keras_transformer.importing.weights import ForeignModel, Tensors
-from keras_transformer.reading import read_arrays, read_checked
+from keras_transformer.reading import read_arrays, read_checked, readable
 from keras_transformer.text.vocabulary import read_sentencepiece
 
 OPTIONS = "special:model.yml"
@@ -81,7 +81,7 @@ def read(folder: Path) -> ForeignModel:
         "max_length_ratio": number(decoder, "max-length-factor", file, 3, float),
     }
     vocabularies = _read_vocabularies(folder, decoder.get("vocabs"), file, tensors)
-    return ForeignModel(_fields(options, tensors), tensors, vocabularies, decoding)
+    return ForeignModel(_fields(options), tensors, vocabularies, decoding)
 
 
 def model_file(folder: Path) -> Path:
@@ -98,14 +98,8 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
     """Reads the tensors of a file; int8 tensors become float32."""
     if path.suffix != ".bin":
         return read_arrays(path)
-    content = read_checked(path)
-    try:
-        return dict(_binary_tensors(content, path))
-    except InputError:
-        raise
-    except Exception as error:  # Any number in a damaged file may be wrong.
-        reason = f"{first_line(error):.200}"
-        raise InputError(f"{path}: cannot be read as a model of Marian: {reason}.") from None
+    with readable(path, "a model of Marian"):
+        return dict(_binary_tensors(path.read_bytes(), path))
 
 
 def _binary_tensors(data, path):
@@ -166,9 +160,7 @@ def _check_supported(options, path):
     layers = options.get("transformer-tied-layers") or []
     if list(layers) != [str(i + 1) for i in range(len(layers))]:
         refuse("transformer-tied-layers", "layers that share weights are not imported")
-    width, heads = options["dim-emb"], options["transformer-heads"]
-    if width % 2 or not heads or width % heads:
-        refuse("dim-emb", f"the width must be even, and a multiple of the {heads} heads")
+    check_heads(options["dim-emb"], options["transformer-heads"], path)
     is_pre = "n" in options["transformer-preprocess"]
     is_post = "n" in options["transformer-postprocess"]
     if is_pre == is_post or is_pre != ("n" in options["transformer-postprocess-top"]):
@@ -185,7 +177,7 @@ def _version(options):
     return tuple(int(part) for part in match[1].split(".") if part) if match else (0,)
 
 
-def _fields(options, tensors):
+def _fields(options):
     widths = options["transformer-dim-ffn"], options["transformer-decoder-dim-ffn"]
     fields = {
         "model_dim": options["dim-emb"],
@@ -196,8 +188,6 @@ def _fields(options, tensors):
         "activation": ACTIVATIONS[options["transformer-ffn-activation"]],
         "normalize_first": "n" in options["transformer-preprocess"],
         "layer_norm_epsilon": 1e-6,
-        "tie_embeddings": tensors.tied_embeddings,
-        "output_bias": True,
         "position_layout": "halves",
         "position_frequencies": "marian",
     }
@@ -217,14 +207,12 @@ def _read_vocabularies(folder, names, where, tensors):
     for name in [file.name for file in files if not file.is_file()]:
         raise InputError(f"{where}: `vocabs` must name files in {folder}. Received: {name!r}.")
     files = files or _vocabulary_files(folder)
-    file_names = " ".join(file.name for file in files)
-    sides = [re.search(pattern, file_names) for pattern in ("src|source", "trg|tgt|target")]
-    is_ordered = has_names or all(sides) and sides[0].start() < sides[1].start()
-    is_half = len(files) == 1 and not has_names and sum(map(bool, sides)) == 1
-    if len(files) > 2 or len(files) == 2 and not is_ordered or is_half:
+    pair = files_of_sides(files, has_names)
+    if not pair:
         rule = "expected one vocabulary, names with source and target, or `vocabs` in decoder.yml"
-        raise InputError(f"{folder}: {rule}. Received: {file_names}.")
-    files, rows = [files[0], files[-1]], [tensors.rows(side) for side in ("encoder", "decoder")]
+        names = " ".join(file.name for file in files)
+        raise InputError(f"{folder}: {rule}. Received: {names}.")
+    files, rows = pair, [tensors.rows(side) for side in ("encoder", "decoder")]
     if all(file.suffix == ".spm" for file in files):
         return [_of_pieces(*side, not has_names) for side in zip(files, rows, strict=True)]
     pieces = [folder / name for name in _PIECES]

@@ -5,37 +5,27 @@ other opcode or name is an error. Only the numbers of a tensor that lies within 
 read, so that memory is bounded by the size of the file.
 """
 
+import io
 import math
-import mmap
 import pickletools
 import struct
+import types
 import zipfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 
-from keras_transformer.errors import InputError, first_line
-from keras_transformer.importing.weights import BFLOAT16, mapped_array
+from keras_transformer.errors import InputError
+from keras_transformer.importing.foreign_model import FileArray
 from keras_transformer.options import received
-from keras_transformer.reading import check_file
+from keras_transformer.reading import readable
 
 _MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 _LEGACY_START = b"\x80\x02\x8a\x0a" + _MAGIC.to_bytes(10, "little")
 _MAX_PICKLE = 1 << 22  # bytes; 300 tensors take 60,000
 _BLOCK = 1 << 20
-_DTYPES = {
-    "Float": np.dtype("<f4"),
-    "Double": np.dtype("<f8"),
-    "Half": np.dtype("<f2"),
-    "BFloat16": BFLOAT16,
-    "Long": np.dtype("<i8"),
-    "Int": np.dtype("<i4"),
-    "Char": np.dtype("i1"),
-    "Byte": np.dtype("u1"),
-    "Bool": np.dtype("?"),
-}
 
 
 class _Storage(NamedTuple):
@@ -45,56 +35,58 @@ class _Storage(NamedTuple):
     key: str
     size: int
 
+    @property
+    def bytes(self):
+        return self.size * self.dtype.itemsize
+
 
 class _Tensor(NamedTuple):
-    """A view of a storage; the offset and the strides are counted in numbers."""
+    """A view of a storage; the offset, the strides and the span are counted in numbers."""
 
     storage: _Storage
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    span: int
+
+    def read(self, path, start):
+        """Reads the numbers from the first to the last of the tensor."""
+        dtype = self.storage.dtype
+        numbers = np.fromfile(path, dtype, self.span, offset=start + self.offset * dtype.itemsize)
+        # A stride of an axis with one number may be any number.
+        sizes = zip(self.shape, self.strides, strict=True)
+        steps = [stride * dtype.itemsize if size > 1 else 0 for size, stride in sizes]
+        return np.ndarray(self.shape, dtype, numbers, 0, steps)
 
 
-def read_state(path: Path) -> dict[str, np.ndarray]:
+def read_state(path: Path) -> dict[str, FileArray]:
     """Reads the tensors of a file of `torch.save`, in the zip layout or the legacy stream.
-
-    Arrays are views of the file. Numbers of the type bfloat16 have the dtype `BFLOAT16`.
 
     Raises:
         InputError: The file is missing, damaged, or holds anything but tensors by their names.
     """
-    check_file(path)
-    try:
-        with open(path, "rb") as file:
-            is_legacy = file.read(len(_LEGACY_START)) == _LEGACY_START
-        state, storages = _read_legacy(path) if is_legacy else _read_zip(path)
+    with readable(path, "weights of PyTorch"), open(path, "rb") as file:
+        is_legacy = file.read(len(_LEGACY_START)) == _LEGACY_START
+        state, starts = (_read_legacy if is_legacy else _read_zip)(path, file)
         for name in ("model", "state_dict"):  # as checkpoints of a training have it
             if isinstance(state, dict) and isinstance(state.get(name), dict):
                 state = state[name]
         if not isinstance(state, dict) or not state:
             raise ValueError("expected a dict of names to tensors")
-        return {name: _array(name, tensor, storages) for name, tensor in state.items()}
-    except InputError:
-        raise
-    except Exception as error:  # Any byte of a damaged file may be wrong.
-        reason = f"{first_line(error):.200}"
-        raise InputError(f"{path}: cannot be read as weights of PyTorch: {reason}.") from None
+        return {name: _array(name, tensor, path, starts) for name, tensor in state.items()}
 
 
-def _array(name, tensor, storages: Mapping[str, np.ndarray]):
-    """Returns a tensor as a view of its storage's numbers."""
+def _array(name, tensor, path, starts: dict[str, int]):
     if not isinstance(name, str) or not isinstance(tensor, _Tensor):
         kind = type(tensor).__name__
         raise ValueError(f"expected names with tensors, not {received(name)} with a {kind}")
-    numbers = storages[tensor.storage.key]
-    offset, *steps = (number * numbers.itemsize for number in (tensor.offset, *tensor.strides))
-    return np.ndarray(tensor.shape, numbers.dtype, numbers, offset, steps)
+    start = starts[tensor.storage.key]
+    return FileArray(tensor.shape, lambda: tensor.read(path, start))
 
 
-def _read_zip(path):
-    """Returns the state and the storages of a zip archive."""
-    size = path.stat().st_size
-    with zipfile.ZipFile(path) as archive, open(path, "rb") as file:
+def _read_zip(path, file):
+    """Returns the state of a zip archive, and where each storage starts in the file."""
+    with zipfile.ZipFile(file) as archive:
         entries = {entry.filename: entry for entry in archive.infolist()}
         pickles = [name for name in entries if name.endswith("/data.pkl")]
         if len(pickles) != 1:
@@ -108,150 +100,124 @@ def _read_zip(path):
         order = root + "byteorder"
         if order in entries and (entries[order].file_size, archive.read(order)) != (6, b"little"):
             raise ValueError("the numbers are not little-endian")
-        machine = _Machine(archive.read(pickles[0]), 0, path)
-        state, storages = machine.load(), {}
-        _check_sizes(machine.storages, size)
+        machine = _Machine(path)
+        state, starts = machine.load(io.BytesIO(archive.read(pickles[0]))), {}
+        _check_sizes(machine.storages, path.stat().st_size)
         for key, storage in machine.storages.items():
             entry = entries.get(f"{root}data/{key}")
-            if entry is None or entry.file_size != storage.size * storage.dtype.itemsize:
+            if entry is None or entry.file_size != storage.bytes:
                 raise ValueError(f"the storage {key:.80} has another size than its entry")
             with archive.open(entry) as content:
                 while content.read(_BLOCK):  # The module compares the checksum.
                     pass
             file.seek(entry.header_offset + 26)
-            start = entry.header_offset + 30 + sum(struct.unpack("<HH", file.read(4)))
-            storages[key] = mapped_array(path, storage.dtype, start, (storage.size,))
-        return state, storages
+            starts[key] = entry.header_offset + 30 + sum(struct.unpack("<HH", file.read(4)))
+        return state, starts
 
 
-def _read_legacy(path):
-    """Returns the state and the storages of a legacy stream: five pickles, then the numbers."""
-    storages = {}
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        values, position = [], 0
-        for _ in range(5):
-            machine = _Machine(data, position, path)
-            values.append(machine.load())
-            position = machine.position
-            if len(values) == 4:
-                records = machine.storages
-        magic, protocol, system, state, keys = values
-        if magic != _MAGIC or protocol != _PROTOCOL or system.get("little_endian") is not True:
-            raise ValueError(f"expected the protocol {_PROTOCOL} with little-endian numbers")
-        _check_sizes(records, len(data) - position)
-        if not isinstance(keys, list) or any(type(key) is not str for key in keys):
-            raise ValueError("expected a list of storages")
-        if sorted(keys) != sorted(records):
-            raise ValueError("the list of storages has other storages than the state")
-        for key in keys:
-            dtype, _, count = records[key]
-            if struct.unpack_from("<q", data, position) != (count,):
-                raise ValueError(f"the storage {key:.80} has another size than its record")
-            storages[key] = mapped_array(path, dtype, position + 8, (count,))
-            position += 8 + count * dtype.itemsize
-        if position > len(data):
-            raise ValueError("the file ends too early")
-    return state, storages
+def _read_legacy(path, file):
+    """Returns what `_read_zip` does, of a legacy stream: five pickles, then the numbers."""
+    values, position, size = [], 0, path.stat().st_size
+    storages, starts = {}, {}
+    for _ in range(5):
+        file.seek(position)
+        machine, content = _Machine(path), io.BytesIO(file.read(_MAX_PICKLE))
+        values.append(machine.load(content))
+        position += content.tell()
+        storages |= machine.storages  # Only the state, which is the fourth, has storages.
+    magic, protocol, system, state, keys = values
+    if magic != _MAGIC or protocol != _PROTOCOL or system.get("little_endian") is not True:
+        raise ValueError(f"expected the protocol {_PROTOCOL} with little-endian numbers")
+    _check_sizes(storages, size - position)
+    if not isinstance(keys, list) or any(type(key) is not str for key in keys):
+        raise ValueError("expected a list of storages")
+    if sorted(keys) != sorted(storages):
+        raise ValueError("the list of storages has other storages than the state")
+    for key in keys:
+        file.seek(position)
+        if struct.unpack("<q", file.read(8)) != (storages[key].size,):
+            raise ValueError(f"the storage {key:.80} has another size than its record")
+        starts[key] = position + 8
+        position += 8 + storages[key].bytes
+    if position > size:
+        raise ValueError("the file ends too early")
+    return state, starts
 
 
 def _check_sizes(storages, size):
-    if sum(count * dtype.itemsize for dtype, _, count in storages.values()) > size:
+    if sum(storage.bytes for storage in storages.values()) > size:
         raise ValueError("the storages are larger than the file")
 
 
-# Opcodes by their byte. Protocol 2 of Python's module `pickletools` describes each.
-_VALUES: dict[int, Any] = {
-    ord("N"): lambda: None,
-    0x88: lambda: True,
-    0x89: lambda: False,
-    ord("}"): dict,
-    ord("]"): list,
-    ord(")"): tuple,
-}
-_NUMBERS = {ord("J"): "<i", ord("K"): "<B", ord("M"): "<H", ord("G"): ">d"}
-_TUPLES = {0x85: 1, 0x86: 2, 0x87: 3}
-_PUT = {ord("q"): "<B", ord("r"): "<I"}
-_GET = {ord("h"): "<B", ord("j"): "<I"}
+_EMPTY: dict[str, type] = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}
+_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+_ARGUMENTS = ("BINUNICODE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT")
+_TUPLES = {"TUPLE": None, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 
 
 class _Machine:
     """Runs the opcodes of one pickle on a stack of plain values, storages and tensors.
 
     Attributes:
-        position: Position of the next byte; after `load`, that of the byte after the pickle.
         storages: Storages that the pickle names, by their keys.
     """
 
-    def __init__(self, data: Any, position: int, path: Path):
-        self.position, self.storages = position, {}
-        self._data, self._path = data, path
-        self._end = min(len(data), position + _MAX_PICKLE)
+    def __init__(self, path: Path):
+        self.storages: dict[str, _Storage] = {}
+        self._path = path
         self._stack: list[Any] = []
         self._marks: list[int] = []
         self._memo: dict[int, Any] = {}  # A dict: an index of any size takes one entry.
 
-    def load(self) -> Any:
-        """Returns the value of the pickle."""
-        while (code := self._take(1)[0]) != ord("."):
-            self._run(code)
+    def load(self, content: io.BytesIO) -> Any:
+        """Returns the value of the pickle, and moves to its end."""
+        for opcode, argument, _ in pickletools.genops(content):
+            self._run(opcode.name, argument)
         (value,) = self._stack
         return value
 
-    def _run(self, code):
+    def _run(self, opcode, argument):
         stack, memo = self._stack, self._memo
-        if code in _VALUES:
-            stack.append(_VALUES[code]())
-        elif code in _NUMBERS:
-            stack.append(self._number(_NUMBERS[code]))
-        elif code == ord("X"):
-            stack.append(self._take(self._number("<I")).decode())
-        elif code == 0x8A:
-            stack.append(int.from_bytes(self._take(self._number("<B")), "little", signed=True))
-        elif code in _PUT:
-            memo[self._number(_PUT[code])] = stack[-1]
-        elif code in _GET:
-            stack.append(memo[self._number(_GET[code])])
-        elif code == ord("("):
+        if opcode in _EMPTY:
+            stack.append(_EMPTY[opcode]())
+        elif opcode in _CONSTANTS:
+            stack.append(_CONSTANTS[opcode])
+        elif opcode in _ARGUMENTS:
+            stack.append(argument)
+        elif opcode in ("BINPUT", "LONG_BINPUT"):
+            memo[argument] = stack[-1]
+        elif opcode in ("BINGET", "LONG_BINGET"):
+            stack.append(memo[argument])
+        elif opcode == "MARK":
             self._marks.append(len(stack))
-        elif code == ord("t") or code in _TUPLES:
-            stack.append(tuple(self._pop(_TUPLES.get(code))))
-        elif code in b"su":
-            self._set_items(self._pop(2 if code == ord("s") else None))
-        elif code in b"ae":
-            values = self._pop(1 if code == ord("a") else None)
+        elif opcode in _TUPLES:
+            stack.append(tuple(self._pop(_TUPLES[opcode])))
+        elif opcode in ("SETITEM", "SETITEMS"):
+            self._set_items(self._pop(2 if opcode == "SETITEM" else None))
+        elif opcode in ("APPEND", "APPENDS"):
+            values = self._pop(1 if opcode == "APPEND" else None)
             self._top(list).extend(values)
-        elif code == ord("c"):
-            stack.append(self._name(f"{self._line()}.{self._line()}"))
-        elif code == ord("R"):
+        elif opcode == "GLOBAL":
+            if argument not in _NAMES:
+                self._refuse(f"the name {argument.replace(' ', '.')!r:.200}")
+            stack.append(_NAMES[argument])
+        elif opcode == "REDUCE":
             function, arguments = self._pop(2)
-            stack.append(self._called(function, arguments))
-        elif code == ord("Q"):
+            # Only `_NAMES` has functions.
+            if not isinstance(function, types.FunctionType):
+                self._refuse("a call of something else than a function of PyTorch's tensors")
+            stack.append(function(*arguments))
+        elif opcode == "BINPERSID":
             stack.append(self._storage(*self._pop(1)))
-        elif code == ord("b"):  # The attributes of a dict or of a parameter mean nothing here.
+        elif opcode == "BUILD":  # The attributes of a dict or of a parameter mean nothing here.
             self._pop(1)
             self._top(dict, _Tensor)
-        elif code != 0x80 or self._number("<B") != 2:
-            opcode = pickletools.code2op.get(chr(code))
-            self._refuse(f"the opcode {opcode.name if opcode else hex(code)}")
+        elif (opcode, argument) not in (("PROTO", 2), ("STOP", None)):
+            self._refuse(f"the opcode {opcode}")
 
     def _refuse(self, thing):
         rule = "a pickle may hold only tensors, and may run any code, so that it is not opened"
         raise InputError(f"{self._path}: {rule}. Received: {thing}.")
-
-    def _take(self, count):
-        start, self.position = self.position, self.position + count
-        if self.position > self._end:
-            raise EOFError("the pickle ends too early")
-        return self._data[start : self.position]
-
-    def _number(self, form):
-        return struct.unpack(form, self._take(struct.calcsize(form)))[0]
-
-    def _line(self):
-        end = self._data.find(b"\n", self.position, min(self._end, self.position + 200))
-        if end < 0:
-            raise ValueError("a name in the pickle has no end")
-        return self._take(end + 1 - self.position)[:-1].decode()
 
     def _pop(self, count):
         """Removes the last values; `count` is None for those after the last mark."""
@@ -276,19 +242,6 @@ class _Machine:
             raise ValueError("the pickle has keys that are not names")
         self._top(dict).update(pairs)
 
-    def _name(self, name):
-        kind = name.removeprefix("torch.").removesuffix("Storage")
-        if name == f"torch.{kind}Storage" and kind in _DTYPES:
-            return _DTYPES[kind]
-        if name == "torch.Tensor" or name in _FUNCTIONS:
-            return _Name(name)
-        return self._refuse(f"the name {name!r:.200}")
-
-    def _called(self, function, arguments):
-        if not isinstance(function, _Name) or function.name not in _FUNCTIONS:
-            self._refuse("a call of something else than a function of PyTorch's tensors")
-        return _FUNCTIONS[function.name](*arguments)
-
     def _storage(self, record):
         kind, dtype, key, _, count, *views = record
         texts_are_right = kind == "storage" and type(key) is str
@@ -302,12 +255,6 @@ class _Machine:
         return storage
 
 
-class _Name(NamedTuple):
-    """A name of `_FUNCTIONS`, or that of PyTorch's class of tensors."""
-
-    name: str
-
-
 def _tensor(storage, offset, shape, strides, *_):
     """Makes a tensor that lies within its storage and has no more numbers than the storage."""
     sizes_are_tuples = type(shape) is type(strides) is tuple and len(shape) == len(strides) <= 8
@@ -316,11 +263,10 @@ def _tensor(storage, offset, shape, strides, *_):
     if any(type(number) is not int or number < 0 for number in (offset, *shape, *strides)):
         raise ValueError("a tensor has a wrong size or stride")
     steps = ((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
-    count = math.prod(shape)
-    last = offset + sum(steps) if count else offset - 1
-    if count > storage.size or last >= storage.size:
+    span = 1 + sum(steps) if math.prod(shape) else 0
+    if math.prod(shape) > storage.size or offset + span > storage.size:
         raise ValueError("a tensor is larger than its storage")
-    return _Tensor(storage, offset, shape, strides)
+    return _Tensor(storage, offset, shape, strides, span)
 
 
 def _only_tensor(tensor, *_):
@@ -330,16 +276,26 @@ def _only_tensor(tensor, *_):
 
 
 def _of_type(function, _, arguments, *__):
-    if function != _Name("torch._utils._rebuild_tensor_v2"):
+    if function is not _tensor:
         raise ValueError("expected a tensor of a known function")
     return _tensor(*arguments)
 
 
-# Functions of this module for the names that PyTorch writes; each only makes a record.
-_FUNCTIONS: dict[str, Any] = {
-    "collections.OrderedDict": lambda: {},
-    "torch._utils._rebuild_tensor_v2": _tensor,
-    "torch._utils._rebuild_parameter": _only_tensor,
-    "torch._utils._rebuild_parameter_with_state": _only_tensor,
-    "torch._tensor._rebuild_from_type_v2": _of_type,
+# What a name of a pickle stands for: the type of a storage, or a function that makes a record.
+_NAMES: dict[str, Any] = {
+    "torch FloatStorage": np.dtype("<f4"),
+    "torch DoubleStorage": np.dtype("<f8"),
+    "torch HalfStorage": np.dtype("<f2"),
+    "torch BFloat16Storage": np.dtype(ml_dtypes.bfloat16),
+    "torch LongStorage": np.dtype("<i8"),
+    "torch IntStorage": np.dtype("<i4"),
+    "torch CharStorage": np.dtype("i1"),
+    "torch ByteStorage": np.dtype("u1"),
+    "torch BoolStorage": np.dtype("?"),
+    "torch Tensor": None,
+    "collections OrderedDict": lambda: {},
+    "torch._utils _rebuild_tensor_v2": _tensor,
+    "torch._utils _rebuild_parameter": _only_tensor,
+    "torch._utils _rebuild_parameter_with_state": _only_tensor,
+    "torch._tensor _rebuild_from_type_v2": _of_type,
 }

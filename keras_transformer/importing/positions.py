@@ -1,29 +1,32 @@
 """Tables of positions in a file, as positions of a `Transformer`."""
 
 import itertools
-from collections.abc import Mapping
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
-from keras_transformer.importing.weights import BFLOAT16, as_float32
-
 # Error of a sinusoid in a table, and of its angle per position where it is computed in float32.
-_ERRORS = {np.dtype("float16"): 1e-3, BFLOAT16: 1e-2}
+_ERRORS = {np.dtype("float16"): 1e-3, np.dtype(ml_dtypes.bfloat16): 1e-2}
 _ERROR, _ANGLE_ERROR = 1e-5, 2e-6
+NAMES = ("encoder_Wpos", "decoder_Wpos")
+"""Names of the tables in Marian."""
 
 
-def position_fields(tables: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def position_fields(arrays: dict[str, Any]) -> dict[str, Any]:
     """Returns the fields of a `TransformerConfig` that describe the positions of its sides.
 
     Args:
-        tables: Tables `(positions, width)` of the encoder and the decoder. Tables of sinusoids
-            need no weights. Other tables are learned positions.
+        arrays: Tensors with the tables `(positions, width)` of the encoder and the decoder. Tables
+            of sinusoids need no weights and are removed. Other tables are learned positions.
     """
+    tables = [np.asarray(arrays[name]) for name in NAMES]
     for layout, frequencies in itertools.product(("halves", "interleaved"), ("paper", "marian")):
-        if all(_is_sinusoidal(table, layout, frequencies) for table in tables.values()):
+        if all(_is_sinusoidal(table, layout, frequencies) for table in tables):
+            for name in NAMES:
+                del arrays[name]
             return {"position_layout": layout, "position_frequencies": frequencies}
-    return {"positions": "learned", "max_length": min(map(len, tables.values()))}
+    return {"positions": "learned", "max_length": min(map(len, tables))}
 
 
 def sinusoids(positions: np.ndarray, width: int, layout: str, frequencies: str) -> np.ndarray:
@@ -41,4 +44,4 @@ def _is_sinusoidal(table, layout, frequencies):
         return False
     expected = sinusoids(positions, table.shape[1], layout, frequencies)
     error = _ERRORS.get(table.dtype, _ERROR) + positions[:, None] * _ANGLE_ERROR
-    return bool(np.all(np.abs(as_float32(table) - expected) <= error))
+    return bool(np.all(np.abs(np.asarray(table, "float32") - expected) <= error))

@@ -4,8 +4,7 @@ Marian has `</s>` and `<unk>`, but no padding. Nearly always these two have the 
 `i` of the file becomes `i + 2`.
 """
 
-import contextlib
-import json
+import dataclasses
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -17,21 +16,19 @@ import numpy as np
 
 from keras_transformer.errors import InputError
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from keras_transformer.options import INT32, received
+from keras_transformer.importing.settings import read_json, yaml_loader
+from keras_transformer.options import received
 from keras_transformer.reading import decode_text, read_checked
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.vocabulary import OF_FIRST_IDS, SPACE, read_sentencepiece
 
 BANNED = -100.0
 """Bias of an id that no search may choose: 0 after a softmax, and small in label smoothing."""
+_SIDES = ("source|src", "target|trg|tgt")  # in names of files
 _LANGUAGE = re.compile(r">>.+<<")
 _SPECIAL = {PAD_ID: "<pad>", BOS_ID: "<s>", EOS_ID: "</s>", UNK_ID: "<unk>"}
 # Score of a piece that no segmentation uses if other pieces can spell the text.
 _NEVER = -1000.0
-# Characters that yaml-cpp writes without escapes. YAML 1.1 refuses them or ends a line at them.
-_RAW = "\x7f\x85\u2028\u2029\ufffe\uffff"
-# Characters that libyaml refuses without escapes; yaml-cpp escapes them.
-_UNREADABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x80-\x84\x86-\x9f\ufeff]")
 # In quotes, yaml-cpp before 0.6.3 writes two characters with one byte too many.
 _OVERLONG = {b"\xc1\xbf": b"\x7f", b"\xe0\x9f\xbf": b"\xdf\xbf"}
 
@@ -68,23 +65,47 @@ class Vocabulary(NamedTuple):
         added = map(self.names.index, self.added)
         return [self.pad, self.start, self.end, self.unknown, *words, *added]
 
-    def table(self, values: np.ndarray, file: Any, missing: float = 0.0) -> np.ndarray:
-        """Reorders an array `(file's ids, …)` to this package's ids; missing rows are `missing`."""
+    def table(self, values: np.ndarray, file: Any) -> "Table":
+        """Returns an array `(file's ids, …)` in the order of this package's ids."""
         check_rows(len(self.names), len(values), file)
-        ids = np.array([-1 if id is None else id for id in self.rows])
-        table = values[ids]
-        table[ids < 0] = missing
-        return table
+        return Table(values, np.array([-1 if id is None else id for id in self.rows]))
 
     def bias(self, values: np.ndarray, file: Any) -> np.ndarray:
         """Reorders a bias to this package's ids, with `BANNED` for ids that no text may have."""
-        bias = self.table(values.reshape(-1), file, missing=BANNED)
+        table = self.table(values.reshape(-1), file)
+        bias = table[:]
+        bias[table.ids < 0] = BANNED
         # Second copies of ids of the file would count twice.
         copies = list(range(len(bias) - len(self.added), len(bias)))
         if self.start in (None, self.pad, self.end, self.unknown):
             copies.append(BOS_ID)
         bias[copies] = BANNED
         return bias
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Rows of an array in another order, which are copied where they are read.
+
+    Attributes:
+        values: The array.
+        ids: Index of each row; -1 for a row of zeros.
+    """
+
+    values: np.ndarray
+    ids: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of all rows."""
+        return (len(self.ids), *self.values.shape[1:])
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        """Returns some rows."""
+        ids = self.ids[rows]
+        block = self.values[ids]
+        block[ids < 0] = 0
+        return block
 
 
 def check_rows(ids: int, rows: int, where: str | os.PathLike, advice: str = "") -> None:
@@ -95,75 +116,20 @@ def check_rows(ids: int, rows: int, where: str | os.PathLike, advice: str = "") 
         raise InputError(f"{where}: {rule}. Received: {sizes}.{advice}")
 
 
-def read_yaml(text: str, where: str | os.PathLike) -> dict[str, Any]:
-    """Reads a YAML mapping whose values are texts, lists or mappings of them.
+def files_of_sides(files: Sequence[Path], are_named: bool) -> list[Path]:
+    """Returns the files of the source and of the target; an empty list if that is not clear.
 
-    Raises:
-        InputError: The text is not such a mapping; the message names the line.
+    Args:
+        files: One file of both sides, or two files whose names have the sides.
+        are_named: Whether a user or a file names them in this order, so that any name is right.
     """
-    with _yaml_loader(text, where) as loader:
-        value = loader.get_single_data()
-    if not isinstance(value, dict):
-        raise InputError(f"{where}: expected names and values as YAML.")
-    return value
-
-
-@contextlib.contextmanager
-def _yaml_loader(text, where):
-    """Yields a loader of the YAML that Marian's library writes; errors name the line.
-
-    The library writes some characters without escapes, although YAML 1.1 refuses them or ends a
-    line at them. The loader replaces them by unused characters while it reads.
-    """
-    import yaml
-
-    if unreadable := _UNREADABLE.search(text):
-        before, _, line_start = text[: unreadable.start()].rpartition("\n")
-        line = before.count("\n") + 1 + ("\n" in text[: unreadable.start()])
-        character = f"U+{ord(unreadable[0]):04X} at column {len(line_start) + 1}"
-        rule = "a control character must be an escape in quotes"
-        raise InputError(f"{where}, line {line}: {rule}. Received: {character}.")
-    unused = (code for code in range(0xF0000, 0x110000) if chr(code) not in text)
-    stand_ins = dict(zip(map(ord, _RAW), unused, strict=False))
-    originals = {stand_in: code for code, stand_in in stand_ins.items()}
-    base: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
-
-    class Loader(base):  # BaseLoader: `yes` and `1` are texts, and `<<` is no merge key.
-        def construct_scalar(self, node):
-            return super().construct_scalar(node).translate(originals)
-
-    try:
-        yield Loader(text.translate(stand_ins))
-    except (yaml.YAMLError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "cannot be read"
-        raise InputError(f"{where}{line}: not valid YAML: {problem}.") from None
-
-
-def read_json(path: Path, kind: type = dict) -> Any:
-    """Reads a JSON object as a `kind`, a dict or a tuple of pairs; or a JSON list as a list."""
-    rule = f"{path}: expected a JSON {'list' if kind is list else 'object'}"
-    text = decode_text(read_checked(path), path)
-    try:
-        value = json.loads(text, object_pairs_hook=dict if kind is list else kind)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{rule}. Received: {error}.") from None
-    if not isinstance(value, kind):
-        raise InputError(f"{rule}. Received: {received(value)}.")
-    return value
-
-
-def number(
-    options: Mapping[str, Any], name: str, where: Any, default: Any = None, kind: type = int
-) -> Any:
-    """Returns an option as a number, `default` for none; raises `InputError` for other values."""
-    value = default if options.get(name) in (None, "") else options[name]
-    with contextlib.suppress(TypeError, ValueError, OverflowError):
-        if 0 <= kind(value) < INT32:  # Neither NaN nor infinity.
-            return kind(value)
-    rule = f"{'an integer' if kind is int else 'a finite number'} of at least 0"
-    raise InputError(f"{where}: `{name}` must be {rule}. Received: {received(value)}.")
+    sides = [[file for file in files if re.search(side, file.name)] for side in _SIDES]
+    if len(files) == 1 and (are_named or len(sides[0]) == len(sides[1])):
+        return [files[0], files[0]]
+    if len(files) == 2 and are_named:
+        return list(files)
+    is_clear = len(files) == 2 and len(sides[0]) == len(sides[1]) == 1 and sides[0] != sides[1]
+    return [sides[0][0], sides[1][0]] if is_clear else []
 
 
 def of_sentencepiece(model: Any, file: Any = "the SentencePiece model") -> Vocabulary:
@@ -227,7 +193,7 @@ def _named_ids(path):
     content = read_checked(path)
     for overlong, right in _OVERLONG.items():
         content = content.replace(overlong, right)
-    with _yaml_loader(decode_text(content, path), path) as loader:
+    with yaml_loader(decode_text(content, path), path) as loader:
         root = loader.get_single_node()
         if getattr(root, "id", None) != "mapping":
             raise InputError(f"{path}: expected names with their ids.")

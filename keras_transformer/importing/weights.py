@@ -1,101 +1,23 @@
 """Marian's tensors as the weights of a `Transformer`."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from keras_transformer.errors import InputError
-from keras_transformer.importing.vocabulary import Vocabulary
+from keras_transformer.importing.foreign_model import Tensors
+from keras_transformer.importing.vocabulary import Table, Vocabulary
 
 if TYPE_CHECKING:  # Keras takes seconds, and a reader needs none.
     from keras_transformer.models import Transformer
 
-BFLOAT16 = np.dtype([("bfloat16", "<u2")])
-"""Type of numbers that NumPy lacks: the first halves of float32 numbers."""
 # Values of weights that a file may lack.
 _MISSING = {"bias": 0.0, "gamma": 1.0, "beta": 0.0}
 # Axis of the inner units; a bias of a file is `(1, units)`.
 _INNER_AXIS = {"ffn_W1": -1, "ffn_b1": -1, "ffn_W2": 0}
-
-
-def mapped_array(path: Path, dtype: np.dtype, offset: int, shape: Sequence[int]) -> np.ndarray:
-    """Returns numbers of a file, which are read when they are used."""
-    if not math.prod(shape):
-        return np.zeros(shape, dtype)
-    return np.memmap(path, dtype, "r", offset, tuple(shape))
-
-
-def as_float32(array: np.ndarray) -> np.ndarray:
-    """Converts numbers of a file, also of the dtype `BFLOAT16`."""
-    if array.dtype == BFLOAT16:
-        return (array["bfloat16"].astype("uint32") << 16).view("float32")
-    return np.asarray(array, "float32")
-
-
-class Tensors:
-    """Tensors of a file by name; each must be used exactly once.
-
-    Args:
-        arrays: Arrays by their names in Marian; matrices `(inputs, outputs)`.
-        file: The file, for errors.
-    """
-
-    def __init__(self, arrays: Mapping[str, np.ndarray], file: Any):
-        self.arrays, self.file = dict(arrays), file
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.arrays
-
-    def get(self, name: str, default: np.ndarray | None = None) -> np.ndarray:
-        """Removes a tensor and returns it as float32; raises `InputError` for a missing one."""
-        array = self.arrays.pop(name, default)
-        if array is None:
-            raise InputError(f"{self.file}: the model has no tensor {name}.")
-        try:
-            return as_float32(array)
-        except (ValueError, TypeError):
-            rule = f"{self.file}: a tensor must have numbers"
-            raise InputError(f"{rule}. Received: {name} of the type {array.dtype}.") from None
-
-    @property
-    def tied_embeddings(self) -> str:
-        """The value of `tie_embeddings` for a model with these tensors."""
-        if {"decoder_ff_logit_out_W", "decoder_ff_logit_out_Wt"} & set(self.arrays):
-            return "none"
-        return "all" if "Wemb" in self.arrays else "decoder"
-
-    def rows(self, side: str) -> int:
-        """Returns the number of rows of the embeddings of a side, `"encoder"` or `"decoder"`."""
-        name = "Wemb" if "Wemb" in self.arrays else f"{side}_Wemb"
-        if name not in self.arrays:
-            raise InputError(f"{self.file}: the model has no tensor {name}.")
-        return len(np.atleast_1d(self.arrays[name]))
-
-    def check_all_used(self) -> None:
-        """Raises `InputError` for a tensor that no layer of this package has."""
-        for name in sorted(self.arrays):
-            raise InputError(f"{self.file}: a `Transformer` has no weight for the tensor {name}.")
-
-
-class ForeignModel(NamedTuple):
-    """Model of another program, read from its folder.
-
-    Attributes:
-        fields: Fields of the `TransformerConfig`, without the vocabularies' sizes.
-        tensors: Weights by Marian's names.
-        vocabularies: Vocabularies of the source and of the target.
-        decoding: Options of `Translator.translate`.
-        limits: Options of the engine that limit lengths.
-    """
-
-    fields: dict[str, Any]
-    tensors: Tensors
-    vocabularies: list[Vocabulary]
-    decoding: dict[str, Any]
-    limits: dict[str, int] = {}
+_BLOCK = 1 << 21  # numbers
 
 
 def named_weights(model: "Transformer") -> Iterator[tuple[str, Any]]:
@@ -159,16 +81,20 @@ def fill(model: "Transformer", tensors: Tensors, vocabularies: Sequence[Vocabula
 
 
 def _fill_tables(model, tensors, source, target):
-    names = ["Wemb"] if "Wemb" in tensors else ["encoder_Wemb", "decoder_Wemb"]
-    tables, file = [tensors.get(name) for name in names], tensors.file
+    file, shared = tensors.file, tensors.arrays.get("Wemb")
+    names = ["encoder_Wemb", "decoder_Wemb"] if shared is None else ["Wemb", "Wemb"]
     if model.source_embedding is not model.target_embedding:
-        _assign(model.source_embedding.embeddings, source.table(tables[0], file), file)
-    # `pop` frees each table after its copy in this package's order.
-    _assign(model.target_embedding.embeddings, target.table(tables.pop(), file), file)
+        table = source.table(tensors.get(names[0]), file)
+        _assign(model.source_embedding.embeddings, table, file)
+        del table
+        tensors.arrays |= {} if shared is None else {"Wemb": shared}
+    table = target.table(tensors.get(names[1]), file)
+    _assign(model.target_embedding.embeddings, table, file)
+    del table
     if model.output_projection is not None:
         name = "decoder_ff_logit_out_W"
         output = tensors.get(name).T if name in tensors else tensors.get(f"{name}t")
-        _assign(model.output_projection.kernel, target.table(output, file).T, file)
+        _assign(model.output_projection.kernel, target.table(output, file)[:].T, file)
     bias = tensors.get("decoder_ff_logit_out_b", np.zeros(len(target.names)))
     _assign(model.output_bias, target.bias(bias, file), file)
 
@@ -183,9 +109,30 @@ def _assign(variable, values, file, inner_axis=None):
         padding = np.zeros((values.ndim, 2), int)
         padding[inner_axis, 1] = max(0, shape[inner_axis] - values.shape[inner_axis])
         values = np.pad(values, padding)
-    if values.size != np.prod(shape):
+    if math.prod(values.shape) != math.prod(shape):
         rule = f"{file}: the shape of {variable.path} must be {shape}"
         raise InputError(f"{rule}. Received: {values.shape}.")
-    from keras import ops
+    _assign_in_blocks(variable, values if isinstance(values, Table) else values.reshape(shape))
 
-    variable.assign(ops.convert_to_tensor(values.reshape(shape)))
+
+def _assign_in_blocks(variable, values):
+    """Assigns a few rows at a time: TensorFlow makes three copies of what is assigned at once."""
+    from keras import backend, ops
+
+    if backend.backend() != "tensorflow":
+        variable.assign(ops.convert_to_tensor(values[:]))
+        return
+    import tensorflow as tf
+
+    count, *sizes = variable.shape
+    rows = max(1, _BLOCK // max(1, math.prod(sizes)))
+    for start in range(0, count, rows):
+        block = tf.cast(values[start : start + rows], variable.value.dtype)
+        # `scatter_update` would make each later read of the variable a copy.
+        tf.raw_ops.ResourceStridedSliceAssign(
+            ref=variable.value.handle,
+            begin=[start],
+            end=[start + len(block)],
+            strides=[1],
+            value=block,
+        )

@@ -71,6 +71,14 @@ class TokenEmbedding(keras.layers.Layer):
                 name="output_bias", shape=(self.vocabulary_size,), initializer="zeros"
             )
 
+    def save_own_variables(self, store: dict[str, Any]) -> None:
+        variables: dict[str, Any] = {}
+        super().save_own_variables(variables)
+        for name, variable in variables.items():
+            # TensorFlow's tensor shares the memory of its variable, which Keras would copy twice.
+            value = variable.value
+            store[name] = value.value() if hasattr(value, "value") else value
+
     def call(self, inputs: keras.KerasTensor) -> keras.KerasTensor:
         table = ops.convert_to_tensor(self.embeddings)
         vectors = ops.take(table, ops.cast(inputs, "int32"), axis=0)

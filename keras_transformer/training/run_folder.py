@@ -132,9 +132,9 @@ class RunFolder(RunFiles):
     def remove_partial_files(self) -> None:
         """Removes the temporary files of a killed process, which no later process overwrites."""
         owned = self.owned()
-        for file in self.path.rglob(".*.partial*"):
-            if owned.is_mine(file.relative_to(self.path).as_posix()):
-                file.unlink()
+        for path in list(self.path.rglob(".*.partial*")):
+            if owned.is_mine(path.relative_to(self.path).as_posix()):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def candidate_file(self, epoch: int) -> pathlib.Path:
         """Returns the path of an epoch's model that may become the best or part of an average."""

@@ -80,13 +80,16 @@ def test_a_name_becomes_the_files_that_are_needed_or_one_line(ask, tmp_path):
         results = ask(hub.url, *names, "a/gated")
         paths = [path for method, path, _ in hub.requests if method == "GET"]
         hub.requests.clear()
-        cached = ask(hub.url, "a/safe", "a/no")
+        cached = ask(hub.url, "a/no", "a/safe")
         assert not [path for method, path, _ in hub.requests if method == "GET" and "/res" in path]
     files, origin = results["a/safe"]
     assert files == ["README.md", "config.json", "model.safetensors", "source.spm", "vocab.json"]
     assert (origin["name"], origin["licence"]) == ("a/safe", "cc-by-4.0")
     assert origin["revision"] == COMMITS["main"] and len(origin["files"]["model.safetensors"]) == 64
     assert cached["a/safe"] == results["a/safe"]
+    reading, error = cached["lines"]  # They name no folder of the cache.
+    assert reading == "a/safe: reading the model"
+    assert error.startswith("keras-transformer: a/safe/model.safetensors: cannot be read as safet")
     assert "pytorch_model.bin" in results["a/old"][0]
     revised = results["a/old@refs/pr/1"]
     assert "model.safetensors" in revised[0] and revised[1]["revision"] == COMMITS["refs/pr/1"]

@@ -221,7 +221,7 @@ def changed(tmp_path, name="opus", parts=None, files=None, missing=(), **options
         ({"transformer_postprocess_emb": "nd"}, "`transformer-postprocess-emb`"),
         ({"transformer_decoder_autoreg": "average-attention"}, "`transformer-decoder-autoreg`"),
         ({"transformer_alibi_shift": "true"}, "`transformer-alibi-shift` must be 'false'"),
-        ({"dim_emb": "15"}, "the width must be even"),
+        ({"dim_emb": "15"}, "the width must be even, .* 2 heads. Received: 15"),
         ({"transformer_preprocess": "n"}, "normalizations must be all before or all after"),
         ({**PRE_NORM, "version": "v1.10.4 1234"}, "pre-norm models of Marian before 1.11"),
         ({"transformer_ffn_activation": "gelu", "version": "v1.12.0"}, "gelu of Marian before"),
@@ -349,7 +349,10 @@ def test_normalize_is_0_without_the_option_and_1_without_a_value(tmp_path, norma
         ({"d_model": None}, "`d_model` must be an integer of at least 0. Received: None"),
         ({"encoder_layers": "two"}, "`encoder_layers` must be an integer"),
         ({"pad_token_id": -1}, "`pad_token_id` must be an integer of at least 0"),
-        (dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 0), "multiple of 0"),
+        (
+            dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 0),
+            "multiple of the 0",
+        ),
     ],
 )
 def test_a_folder_of_hugging_face_that_cannot_be_read_is_one_line(tmp_path, changes, message):
@@ -532,7 +535,8 @@ def test_a_model_behind_a_url_becomes_a_run_that_names_it(tmp_path, capsys, toy,
         url = f"{server.url}/models/toy"
         assert run(["import", f"{url}?key=secret", "--output", str(tmp_path / "run")]) == 0
     digest = hashlib.sha256(content).hexdigest()
-    assert f"{url.rpartition('/')[2]}: sha256 {digest}" in capsys.readouterr().err.splitlines()
+    lines = capsys.readouterr().err.splitlines()
+    assert {f"{url.rpartition('/')[2]}: sha256 {digest}", f"{url}: reading the model"} <= {*lines}
     files, expected = RunFiles(tmp_path / "run"), import_model(TOYS / toy).model
     origin = {"name": url, "revision": None, "licence": "cc-by-4.0", "files": {"toy": digest}}
     assert vars(files.origin()) == origin
@@ -560,7 +564,7 @@ def test_a_kill_while_the_earlier_run_is_removed_leaves_a_replaceable_run(tmp_pa
     output, remove = import_run(TOYS / "opus", tmp_path / "run"), shutil.rmtree
 
     def killed(path, *arguments, **options):
-        if pathlib.Path(path).is_relative_to(tmp_path):
+        if pathlib.Path(path).parent == tmp_path:
             raise KeyboardInterrupt
         remove(path, *arguments, **options)
 
@@ -681,22 +685,35 @@ def test_bergamots_binary_file_gives_the_scores_of_the_npz(imported, tmp_path):
     assert np.abs(scores - exact).mean() < 0.1
 
 
-@with_shared_toys
-def test_hugging_faces_logits_and_texts(imported):
+HUGGING_FACE = [SHARED / "hf" / "tied"] + [
+    SHARED.parent / "doors" / "hf_marian" / name
+    for name in ("zip", "legacy", "fp16", "sharded", "sharded_safetensors", "views")
+]
+
+
+@pytest.mark.parametrize("folder", HUGGING_FACE, ids=lambda folder: folder.name)
+def test_hugging_faces_logits_and_texts(folder):
+    if not folder.is_dir():
+        pytest.skip(f"needs the models of Hugging Face in {folder}")
     pytest.importorskip("safetensors")
-    folder = SHARED / "hf" / "tied"
-    toy = imported(folder)
+    toy = import_model(folder)
     known = json.loads((folder / "expected.json").read_text("utf-8"))
     arrays = np.load(folder / "expected.npz")
+    # Ours of the file's ids; the file's last id is padding, which no search may choose.
     pad = json.loads((folder / "config.json").read_text())["pad_token_id"]
-    ours = [2, 3, *range(4, pad + 2), 0]  # The file's ids in ours: its padding is the last.
+    ours = [2, 3, *range(4, pad + 2), 0]
     for number, text in enumerate(known["sources"]):
         source = [ours[id] for id in arrays[f"source{number}"]]
         target = [ours[id] for id in arrays[f"target{number}"]]
         assert toy.source_tokenizer.tokenize(text, add_eos=True) == source
         logits = np.asarray(toy.model((np.array([source]), np.array([[1, *target[:-1]]]))))[0]
-        np.testing.assert_allclose(logits[:, ours], arrays[f"logits{number}"], atol=1e-4)
+        expected = arrays[f"logits{number}"][:, :pad]
+        np.testing.assert_allclose(logits[:, ours[:pad]], expected, atol=1e-4)
     engine = ModelEngine(toy.model, toy.source_tokenizer, toy.target_tokenizer, with_xla=False)
     options = {**toy.decoding, "beam_size": 4, "max_length": 39, "max_length_ratio": float("inf")}
     texts = [translation.text for translation in engine.translate(known["sources"], **options)]
-    assert texts == [text for text, *_ in known["beam4"]]
+    # At 40 tokens transformers forces the end.
+    pairs = zip(texts, known["beam4"], strict=True)
+    pairs = [(received, text) for received, (text, ids, _) in pairs if len(ids) < 40]
+    assert len(pairs) >= len(texts) - 2
+    assert [received for received, _ in pairs] == [text for _, text in pairs]

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from keras_transformer.errors import InputError
+from keras_transformer.importing import read_model
 from keras_transformer.importing.pickles import read_state
 from keras_transformer.importing.shards import read_tensors
-from keras_transformer.importing.weights import as_float32
 
 FOLDER = pathlib.Path(__file__).parents[1] / "data" / "pickles"
 LAYOUTS = ("zip", "legacy")
@@ -34,7 +34,7 @@ FUZZ_SECONDS = float(os.environ.get("FUZZ_SECONDS", 1.5))
 def check_equal(tensors):
     assert tensors.keys() == EXPECTED.keys()
     for name, tensor in tensors.items():
-        np.testing.assert_array_equal(as_float32(tensor), EXPECTED[name])
+        np.testing.assert_array_equal(np.asarray(tensor, "float32"), EXPECTED[name])
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -92,8 +92,8 @@ WRONG = {
     "nested lists": (NESTED, "a dict of names to tensors"),
     "a key that takes long": (b"\x80\x02})" + b"\x86q\x00h\x00" * 60 + b"Ns.", "."),
     "a number": (pickle.dumps({"w": 1}, 2), "'w' with a int"),
-    "a truncated pickle": (tensor()[:60], "has no end|ends too early"),
-    "nothing": (b"", "the pickle ends too early"),
+    "a truncated pickle": (tensor()[:60], "no newline found"),
+    "nothing": (b"", "pickle exhausted before"),
 }
 
 
@@ -113,6 +113,21 @@ def test_a_pickle_of_anything_else_is_one_line_and_runs_nothing(tmp_path, monkey
         if layout == "zip":
             assert caught.match(message)
     assert not pathlib.Path("pickle_was_run").exists()
+
+
+HOSTILE = pathlib.Path(__file__).parents[3] / "shared" / "data" / "doors" / "hostile"
+HOSTILE_NAMES = ["bomb_legacy", "bomb_storage", "bomb_stride", "index_escapes", "system_legacy"]
+HOSTILE_NAMES += ["system_zip", "truncated_pickle", "truncated_zip"]
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_a_hostile_folder_is_one_line_and_runs_nothing(tmp_path, monkeypatch, name):
+    if not HOSTILE.is_dir():
+        pytest.skip(f"needs the folders in {HOSTILE}")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=f"{name}/pytorch_model.bin") as caught:
+        read_model(HOSTILE / name)
+    assert "\n" not in str(caught.value) and os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -154,7 +169,7 @@ def test_a_damaged_file_is_an_error_or_has_the_right_tensors(tmp_path, layout):
             continue
         if layout == "zip":
             check_equal(tensors)
-        assert all(array.size <= 20 for array in tensors.values())
+        assert all(np.asarray(array).size <= 20 for array in tensors.values())
         assert len(tensors) <= len(shapes) + 1
     assert count > 20
 

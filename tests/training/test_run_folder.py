@@ -104,9 +104,14 @@ def test_a_damaged_file_is_one_line_and_runs_no_code(run, name, damage, message)
 
 
 def test_a_failed_save_leaves_the_old_model(run, monkeypatch):
+    def failing(self, path, **options):
+        path.mkdir()
+        (path / "config.json").write_bytes(b"half")
+        raise ZeroDivisionError
+
     before = run.model_file.read_bytes()
     model = small_model()
-    monkeypatch.setattr(type(model), "save", lambda self, path: (path.write_bytes(b"half"), 1 / 0))
+    monkeypatch.setattr(type(model), "save", failing)
     with pytest.raises(ZeroDivisionError):
         save_model(model, run.model_file)
     assert run.model_file.read_bytes() == before
@@ -127,7 +132,7 @@ def test_checkpoints_are_found_by_number(run):
 def test_only_files_of_a_run_are_replaced(run):
     made = "data.json history.csv samples.txt samples.tsv metrics.json".split()
     made += [".metrics.partial.json", "checkpoints/epoch-0001.keras"]
-    made += ["checkpoints/.best-10000.partial.keras"]
+    made += ["checkpoints/.best-10000.partial.keras", "checkpoints/.best-1.partial.keras.parts/x"]
     made += [f"tensorboard/{part}/events.out.tfevents.1.host" for part in ("train", "attention")]
     made += ["tensorboard/validation/x"]
     for name in made:

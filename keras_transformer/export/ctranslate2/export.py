@@ -12,7 +12,7 @@ from keras_transformer.decoding.options import DecodingOptions, exported_search_
 from keras_transformer.decoding.ranking import MarianRanking
 from keras_transformer.errors import InputError, require, show, writing
 from keras_transformer.export.child_process import engine_process
-from keras_transformer.export.exporter import Exporter, log_step, write_tokenizers
+from keras_transformer.export.exporter import NO_LOGIT, Exporter, log_step, write_tokenizers
 from keras_transformer.export.options import CTranslate2Options
 from keras_transformer.export.verification import TOLERANCES, Tolerance, verify
 from keras_transformer.models.config import check_portable, check_transformer
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH", "swish": "SWISH"}
 _LEAST_POSITIONS = 1024
-_BANNED = -1e4  # logit: float16 has no larger numbers than 65504
 _ADVICE = "Train the model longer: CTranslate2 searches differently where a model is unsure."
 # CTranslate2 searches without a length penalty: of 1,000 sentences of Multi30k 2, 5 and 28 get
 # another translation with penalties of 0, 0.6 and 1.2. With a large vocabulary it normalizes
@@ -128,7 +127,7 @@ def convert_to_ctranslate2(
     if banned_ids:
         model_bias = 0 if model.output_bias is None else _array(model.output_bias)
         bias = np.zeros(len(target_tokens), "float32") + model_bias
-        bias[list(banned_ids)] = _BANNED
+        bias[list(banned_ids)] = NO_LOGIT
         spec.decoder.projection.bias = bias
     for layer, block in zip(spec.encoder.layer, model.encoder.blocks, strict=True):
         _fill_self_attention(layer, block, spec.encoder.num_heads)

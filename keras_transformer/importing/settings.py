@@ -1,0 +1,89 @@
+"""Reads the YAML and JSON files of other programs, and the numbers in them."""
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from keras_transformer.errors import InputError
+from keras_transformer.options import INT32, received
+from keras_transformer.reading import decode_text, read_checked
+
+# Characters that yaml-cpp writes without escapes. YAML 1.1 refuses them or ends a line at them.
+_RAW = "\x7f\x85\u2028\u2029\ufffe\uffff"
+# Characters that libyaml refuses without escapes; yaml-cpp escapes them.
+_UNREADABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x80-\x84\x86-\x9f\ufeff]")
+
+
+def read_yaml(text: str, where: str | os.PathLike) -> dict[str, Any]:
+    """Reads a YAML mapping whose values are texts, lists or mappings of them.
+
+    Raises:
+        InputError: The text is not such a mapping; the message names the line.
+    """
+    with yaml_loader(text, where) as loader:
+        value = loader.get_single_data()
+    if not isinstance(value, dict):
+        raise InputError(f"{where}: expected names and values as YAML.")
+    return value
+
+
+@contextlib.contextmanager
+def yaml_loader(text: str, where: str | os.PathLike) -> Iterator[Any]:
+    """Yields a loader of the YAML that Marian's library writes; errors name the line.
+
+    The library writes some characters without escapes, although YAML 1.1 refuses them or ends a
+    line at them. The loader replaces them by unused characters while it reads.
+    """
+    import yaml
+
+    if unreadable := _UNREADABLE.search(text):
+        before, _, line_start = text[: unreadable.start()].rpartition("\n")
+        line = before.count("\n") + 1 + ("\n" in text[: unreadable.start()])
+        character = f"U+{ord(unreadable[0]):04X} at column {len(line_start) + 1}"
+        rule = "a control character must be an escape in quotes"
+        raise InputError(f"{where}, line {line}: {rule}. Received: {character}.")
+    unused = (code for code in range(0xF0000, 0x110000) if chr(code) not in text)
+    stand_ins = dict(zip(map(ord, _RAW), unused, strict=False))
+    originals = {stand_in: code for code, stand_in in stand_ins.items()}
+    base: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+
+    class Loader(base):  # BaseLoader: `yes` and `1` are texts, and `<<` is no merge key.
+        def construct_scalar(self, node):
+            return super().construct_scalar(node).translate(originals)
+
+    try:
+        yield Loader(text.translate(stand_ins))
+    except (yaml.YAMLError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f", line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "cannot be read"
+        raise InputError(f"{where}{place}: not valid YAML: {problem}.") from None
+
+
+def read_json(path: Path, kind: type = dict) -> Any:
+    """Reads a JSON object as a `kind`, a dict or a tuple of pairs; or a JSON list as a list."""
+    rule = f"{path}: expected a JSON {'list' if kind is list else 'object'}"
+    text = decode_text(read_checked(path), path)
+    try:
+        value = json.loads(text, object_pairs_hook=dict if kind is list else kind)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{rule}. Received: {error}.") from None
+    if not isinstance(value, kind):
+        raise InputError(f"{rule}. Received: {received(value)}.")
+    return value
+
+
+def number(
+    options: Mapping[str, Any], name: str, where: Any, default: Any = None, kind: type = int
+) -> Any:
+    """Returns an option as a number, `default` for none; raises `InputError` for other values."""
+    value = default if options.get(name) in (None, "") else options[name]
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
+        if 0 <= kind(value) < INT32:  # Neither NaN nor infinity.
+            return kind(value)
+    rule = f"{'an integer' if kind is int else 'a finite number'} of at least 0"
+    raise InputError(f"{where}: `{name}` must be {rule}. Received: {received(value)}.")
