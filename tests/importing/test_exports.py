@@ -31,7 +31,7 @@ def test_an_export_gives_the_runs_texts_and_scores(runs, tmp_path, name, format,
         pytest.importorskip("ai_edge_litert", reason="comes with the extra [litert]")
     # What it compares in another process is compared below.
     monkeypatch.setattr(type(exporter_of(format)), "verify", lambda *_: {})
-    search, options = {}, {"source_lengths": [16]} if format == "litert" else {}
+    search, options = {}, {"source_lengths": [48]} if format == "litert" else {}
     if format == "saved_model":
         search, options = {"beam_size": 3, "word_penalty": 0.2}, {"signatures": ["score"]}
     report = export_run(runs[name], tmp_path / "export", format, **search, **options)
