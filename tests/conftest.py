@@ -110,7 +110,7 @@ tests/cli/test_main.py tests/cli/test_demo.py
 
 # TensorFlow frees no program that XLA has compiled: a process that has grown so large gets no more
 # tests, and a new one takes its place.
-MOST_MEGABYTES = 2000
+MOST_MEGABYTES = 1500
 
 
 def index_of(nodeid):
