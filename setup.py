@@ -12,7 +12,7 @@ INIT = (ROOT / "keras_transformer" / "__init__.py").read_text(encoding="utf-8")
 JAX = ["jax>=0.9.0"]
 # 2.0 registers a class that TensorFlow 2.20 has registered.
 # SentencePiece lists the rules of a model since 0.2.2.
-LITERT = ["ai-edge-litert>=2.1.0", "flatbuffers>=25.2.10", "sentencepiece>=0.2.2,<0.2.3"]
+LITERT = ["ai-edge-litert>=2.1.0", "flatbuffers>=25.2.10", "sentencepiece>=0.2.2"]
 # Reads `tokenizer.json` back.
 TOKENIZERS = ["tokenizers>=0.21.0"]
 # 4.6.2 knows no width of a head.
@@ -131,8 +131,7 @@ setup(
         "numpy>=2.0.2",
         "ml_dtypes>=0.5.1",  # bfloat16 for NumPy; TensorFlow and Keras need it too
         "protobuf>=5.28.3",
-        # 0.2.3 does not load beside a protobuf older than 7.36.
-        "sentencepiece>=0.2.0,<0.2.3",
+        "sentencepiece>=0.2.0",  # 0.2.3 needs protobuf 7.36.
         "sacrebleu>=2.6.0",
         # Unicode's scripts, letters with their marks, and sentence ends, which `re` does not know.
         "regex>=2024.11.6",

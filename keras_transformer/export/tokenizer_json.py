@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import sentencepiece
-from sentencepiece import sentencepiece_model_pb2 as schema
 
 from keras_transformer.engine.engine import Engine
 from keras_transformer.errors import InputError, installation
@@ -16,7 +15,7 @@ from keras_transformer.files import write_whole
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.imports import stderr_kept_back
 from keras_transformer.text.tokenizer import Tokenizer
-from keras_transformer.text.vocabulary import SPACE, parsed
+from keras_transformer.text.vocabulary import SPACE, parsed, sentencepiece_schema
 
 # Characters that SentencePiece turns into `SPACE` after all rules.
 _WHITE = " \t\r\n"
@@ -141,6 +140,7 @@ def without_needless_rules(model_bytes: bytes) -> bytes:
     if not hasattr(sentencepiece.SentencePieceNormalizer, "Decompile"):
         raise InputError(f"A newer SentencePiece is needed: {installation('litert')}.")
     rules = sentencepiece.SentencePieceNormalizer(model_proto=model_bytes).Decompile()
+    schema = sentencepiece_schema()
     kinds = schema.ModelProto.SentencePiece
     pieces = (
         piece.piece for piece in model.pieces if piece.type in (kinds.NORMAL, kinds.USER_DEFINED)

@@ -105,10 +105,24 @@ def known_ids(model: Any) -> int:
 
 def parsed(model_bytes: bytes) -> Any:
     """Parses the `ModelProto` of a serialized SentencePiece model."""
-    from sentencepiece import sentencepiece_model_pb2
+    return sentencepiece_schema().ModelProto.FromString(model_bytes)
 
-    schema: Any = sentencepiece_model_pb2  # Its classes are made at import.
-    return schema.ModelProto.FromString(model_bytes)
+
+def sentencepiece_schema() -> Any:
+    """Returns SentencePiece's module of messages, whose classes are made when it is imported."""
+    import google.protobuf
+    import sentencepiece
+
+    try:
+        from sentencepiece import sentencepiece_model_pb2
+    # It checks the version of protobuf, which the package's metadata does not name.
+    except Exception as error:
+        raise InputError(
+            "SentencePiece was made for a newer protobuf. Received: SentencePiece "
+            f"{sentencepiece.__version__}, protobuf {google.protobuf.__version__}. "
+            'Run pip install "protobuf>=7.36", or pip install "sentencepiece<0.2.3".'
+        ) from error
+    return sentencepiece_model_pb2
 
 
 def read_sentencepiece(path: str | os.PathLike) -> Any:

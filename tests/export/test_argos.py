@@ -84,7 +84,7 @@ def test_a_model_without_a_package_is_one_line(kind, options, message, make_engi
         other = {"words": {"whole_words": True}, "tags": {"tags": ["2de"]}}[kind]
         engine = make_engine()
         engine.source_tokenizer = engine.target_tokenizer = Tokenizer.train_from_texts(
-            texts, vocabulary_size=14 if kind == "words" else 24, **other
+            texts, vocabulary_size=14 if kind == "words" else 23, **other
         )
     with pytest.raises(InputError, match=message):
         exporter_of("argos").resolve_export_options(engine, ArgosOptions(**options))

@@ -4,6 +4,7 @@ import gzip
 import io
 import itertools
 import os
+import sys
 import unicodedata
 import warnings
 
@@ -179,6 +180,13 @@ def test_a_size_that_an_error_names_works_with_names_of_special_tokens(options, 
     for size in (least, largest):
         tokenizer = Tokenizer.train_from_texts(texts, size, **options)
         assert tokenizer.vocabulary_size == size and UNK_ID not in tokenizer.tokenize(texts[0])
+
+
+def test_a_protobuf_that_is_too_old_for_sentencepiece_is_one_line(tokenizer, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sentencepiece.sentencepiece_model_pb2", None)
+    monkeypatch.delattr("sentencepiece.sentencepiece_model_pb2", raising=False)
+    with pytest.raises(InputError, match=r"newer protobuf. Received: SentencePiece \d.*protobuf"):
+        Tokenizer(tokenizer.model_bytes)
 
 
 @pytest.mark.parametrize("texts", [[], [""], ["  ", "\t"], ["▁▁"], ["▅ ▅"]])
