@@ -9,6 +9,7 @@ import pytest
 from keras_transformer.data import EncodedPairs, ParallelDataset
 from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import TrainingError
+from keras_transformer.files import write_whole
 from keras_transformer.training import RunFolder, callbacks, evaluate
 from keras_transformer.training.hosts import SINGLE_HOST
 from keras_transformer.training.loop import callbacks_of
@@ -38,8 +39,12 @@ class FakeModel:
     def set_weights(self, content):
         self.content = content
 
-    def save(self, path):
-        path.write_text(self.content)
+
+@pytest.fixture(autouse=True)
+def texts_as_models(monkeypatch):
+    """A `FakeModel` is saved as its text."""
+    save = lambda model, path: write_whole(path, model.content)  # noqa: E731
+    monkeypatch.setattr("keras_transformer.training.run_folder.save_model", save)
 
 
 @pytest.fixture
