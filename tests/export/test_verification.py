@@ -25,7 +25,7 @@ from keras_transformer.export.verification import (
 )
 
 TEXTS = [f"text {i}" for i in range(50)]
-EVERY_TOLERANCE = {**TOLERANCES, "ctranslate2": ctranslate2._TOLERANCES["none"]}
+EVERY_TOLERANCE = {**TOLERANCES, "ctranslate2": ctranslate2.CTranslate2Exporter.tolerances["none"]}
 ALIGNMENT = np.array([[0.75, 0.25], [0.5, 0.5], [0.0, 1.0]], "float32")
 
 
