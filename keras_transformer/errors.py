@@ -133,11 +133,7 @@ def installation(extra: str) -> str:
     The command does not name this distribution: its name is not on the registry, where a stranger
     could register it. If no package is missing, the command names all of the extra.
     """
-    from packaging.requirements import Requirement
-
-    try:
-        requirements = map(Requirement, importlib.metadata.requires(DISTRIBUTION) or ())
-    except importlib.metadata.PackageNotFoundError:  # a folder of the code alone
+    if not (requirements := declared_requirements()):
         return f'pip install ".[{extra}]" in a checkout'
     needed = [
         requirement
@@ -150,6 +146,16 @@ def installation(extra: str) -> str:
     for requirement in needed:
         requirement.marker = None
     return " ".join(["pip install", *(f'"{requirement}"' for requirement in absent or needed)])
+
+
+def declared_requirements() -> list[Any]:
+    """Returns the requirements of this package's metadata; none for code that is not installed."""
+    from packaging.requirements import Requirement
+
+    try:
+        return list(map(Requirement, importlib.metadata.requires(DISTRIBUTION) or ()))
+    except importlib.metadata.PackageNotFoundError:
+        return []
 
 
 def _is_installed(requirement):

@@ -15,10 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from packaging.requirements import Requirement
-
 from keras_transformer.engine.engine import Engine
-from keras_transformer.errors import DISTRIBUTION, InputError
+from keras_transformer.errors import InputError, declared_requirements
 from keras_transformer.files import MANIFEST, OwnedFolder, write_whole
 from keras_transformer.reading import file_digests
 from keras_transformer.text.tokenizer import tag_tokens
@@ -266,13 +264,9 @@ def _version(name):
 
 def oldest_versions(packages: Sequence[str]) -> dict[str, str]:
     """Returns the lower bounds of packages in the metadata of this package, if it is installed."""
-    try:
-        requirements = map(Requirement, importlib.metadata.requires(DISTRIBUTION) or ())
-    except importlib.metadata.PackageNotFoundError:  # a folder of the code alone
-        return {}
     return {
         requirement.name: specifier.version
-        for requirement in requirements
+        for requirement in declared_requirements()
         for specifier in requirement.specifier
         if requirement.name in packages and specifier.operator == ">="
     }

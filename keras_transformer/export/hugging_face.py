@@ -236,7 +236,7 @@ class _Layout:
                 "scale_embedding": True,
                 "share_encoder_decoder_embeddings": config.tie_embeddings == "all",
                 "tie_word_embeddings": config.tie_embeddings != "none",
-                # As the models on the hub have them: converters read them.
+                # Converters read these fields of the models on the hub.
                 "normalize_before": config.normalize_first,
                 "add_final_layer_norm": config.normalize_first,
                 "normalize_embedding": False,

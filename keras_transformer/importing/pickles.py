@@ -281,7 +281,7 @@ def _of_type(function, _, arguments, *__):
     return _tensor(*arguments)
 
 
-# What a name of a pickle stands for: the type of a storage, or a function that makes a record.
+# Meaning of the names in a pickle: the type of a storage, or a function that makes a record.
 _NAMES: dict[str, Any] = {
     "torch FloatStorage": np.dtype("<f4"),
     "torch DoubleStorage": np.dtype("<f8"),

@@ -59,9 +59,9 @@ def yaml_loader(text: str, where: str | os.PathLike) -> Iterator[Any]:
         yield Loader(text.translate(stand_ins))
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
-        place = f", line {mark.line + 1}" if mark else ""
+        line_name = f", line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "cannot be read"
-        raise InputError(f"{where}{place}: not valid YAML: {problem}.") from None
+        raise InputError(f"{where}{line_name}: not valid YAML: {problem}.") from None
 
 
 def read_json(path: Path, kind: type = dict) -> Any:

@@ -3,8 +3,9 @@
 import keras
 from packaging.version import Version
 
-_KERAS_LOSES_MASKS = Version(keras.__version__).release < (3, 14)
-"""Whether Keras loses the mask of a tensor that a layer casts to its compute dtype."""
+IS_EARLY_KERAS = Version(keras.__version__).release < (3, 14)
+"""True for a Keras that loses the mask of a tensor that a layer casts to its compute dtype. It also
+scales a kernel's initial values by its last two axes, as if it had no others."""
 
 
 class MaskedLayer(keras.layers.Layer):
@@ -15,7 +16,7 @@ class MaskedLayer(keras.layers.Layer):
     """
 
     def __call__(self, *args, **kwargs):
-        if _KERAS_LOSES_MASKS:
+        if IS_EARLY_KERAS:
             args, kwargs = keras.tree.map_structure(self._cast_with_mask, (args, kwargs))
         return super().__call__(*args, **kwargs)
 

@@ -6,12 +6,8 @@ from collections.abc import Sequence
 
 import keras
 from keras import ops
-from packaging.version import Version
 
-from keras_transformer.layers.masked_layer import MaskedLayer
-
-_KERAS_SCALES_BY_LAST_AXES = Version(keras.__version__).release < (3, 14)
-"""Whether Keras scales a kernel's initial values by its last two axes, as if it had no others."""
+from keras_transformer.layers.masked_layer import IS_EARLY_KERAS, MaskedLayer
 
 
 class Projection(keras.layers.EinsumDense):
@@ -28,7 +24,7 @@ class Projection(keras.layers.EinsumDense):
     def build(self, input_shape):
         initializer = self.kernel_initializer
         is_scaled = isinstance(initializer, keras.initializers.VarianceScaling)
-        if _KERAS_SCALES_BY_LAST_AXES and is_scaled:
+        if IS_EARLY_KERAS and is_scaled:
             self.kernel_initializer = functools.partial(_values_of_matrix, initializer, self._width)
         super().build(input_shape)
         self.kernel_initializer = initializer

@@ -279,9 +279,9 @@ class LibreTranslate:
         hypotheses = list(map(_hypotheses, results))
         translations, alternatives = [], []
         for parts in request.texts:
-            best, *others = _joined(parts, hypotheses, request.has_entities)
+            best, *rest = _joined(parts, hypotheses, request.has_entities)
             translations.append(best)
-            alternatives.append(others[: request.alternatives])
+            alternatives.append(rest[: request.alternatives])
         answer: dict[str, Any] = {"translatedText": translations}
         if request.alternatives:
             answer["alternatives"] = alternatives
@@ -336,7 +336,7 @@ def _has_words(text):
 
 
 def _detection(code, share):
-    # Whole numbers, because some clients read no others.
+    # Whole numbers, because some clients read no fractions.
     return {"confidence": float(round(100 * share)), "language": _shown_code(code)}
 
 
@@ -344,8 +344,8 @@ def _hypotheses(outputs):
     """Returns the translations of a sentence, the best first."""
     if isinstance(outputs["translation"], str):
         return [outputs["translation"]]
-    best, *others = zip(outputs["translation"], outputs["score"], strict=True)
-    return [best[0], *(text for text, score in others if score > float("-inf"))]
+    best, *rest = zip(outputs["translation"], outputs["score"], strict=True)
+    return [best[0], *(text for text, score in rest if score > float("-inf"))]
 
 
 def _joined(parts, hypotheses, has_entities):

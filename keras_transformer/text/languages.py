@@ -32,8 +32,8 @@ def language_pair(languages: str) -> tuple[str, str]:
 
 def _with_usual_letters(code):
     """Returns a code with its region in upper case, and its script in title case."""
-    first, *others = code.lower().split("-")
-    usual = [{2: part.upper(), 4: part.title()}.get(len(part), part) for part in others]
+    first, *subtags = code.lower().split("-")
+    usual = [{2: part.upper(), 4: part.title()}.get(len(part), part) for part in subtags]
     return "-".join([first, *usual])
 
 
@@ -45,8 +45,8 @@ def language_name(code: str) -> str:
     """
     from babel import Locale
 
-    names, (first, _, others) = Locale("en").languages, code.partition("-")
+    names, (first, _, subtags) = Locale("en").languages, code.partition("-")
     name = names.get(code.replace("-", "_"))
     if name is None and first in names:
-        name = f"{names[first]} ({others})"
+        name = f"{names[first]} ({subtags})"
     return name or code
