@@ -1,9 +1,9 @@
 """Shortlist: the target tokens that each source token is likely to become.
 
 With a shortlist a search computes the logits of these tokens only, instead of the vocabulary's.
-The file is one array of NumPy's format, so that programs without this package can read it: F, S, S
-counts, F ids of tokens that are candidates of every sentence, and then the candidates of source id
-0, of source id 1, and so on, in rising order.
+The file is one array of NumPy's format, so that programs without this package can read it. It has
+two sizes F and S, S counts, and F ids of candidates of every sentence. The candidates of source id
+0, of source id 1, and so on, follow in rising order.
 
 References: Devlin 2017, section 5.3 (D17-1300); Junczys-Dowmunt et al. 2018 (W18-2716).
 """
@@ -30,7 +30,7 @@ class Shortlist:
         candidates: For each source id the ids of target tokens.
     """
 
-    def __init__(self, frequent: Iterable[int], candidates: Sequence[Sequence[int]]):
+    def __init__(self, frequent: Iterable[int], candidates: Sequence[Sequence[int] | np.ndarray]):
         self.frequent = np.unique([*_ALWAYS, *frequent]).astype("int32")
         rows = [np.asarray(ids, "int64") for ids in candidates]
         sources = np.repeat(np.arange(len(rows)), [len(ids) for ids in rows])
@@ -86,4 +86,4 @@ class Shortlist:
             counts, frequent, ids = np.split(values[2:], np.cumsum([num_sources, num_frequent]))
             if len(counts) != num_sources or len(ids) != counts.sum():
                 raise ValueError(f"{counts.sum()} candidates are counted, {len(ids)} are there")
-            return cls(frequent, np.split(ids, np.cumsum(counts)[:-1]) if len(counts) else [])
+            return cls(frequent, np.split(ids, np.cumsum(counts))[:-1])
