@@ -35,14 +35,14 @@ def finished(tmp_path_factory):
     base = tmp_path_factory.mktemp("finished")
     corpus = write_corpus(base / "corpus")
     options = dict(epochs=3, ema_momentum=0.9, keep_checkpoints=2, sample_translations=2)
-    options["jit_compile"] = False
+    options |= {"jit_compile": False, "shortlist": True}
     options["attention_images"] = 2 if importlib.util.find_spec("matplotlib") else None
     return train(recipe(corpus, **options), base / "run")
 
 
 def test_a_run_folder_holds_the_files_of_the_readme(finished):
     names = "recipe.yaml tokenizer.model data.json model.keras checkpoints history.csv metrics.json"
-    names += " samples.tsv samples.txt tensorboard"
+    names += " samples.tsv samples.txt shortlist.npy tensorboard"
     assert {file.name for file in finished.path.iterdir()} == set(names.split())
     assert finished.checkpoint_epochs() == [2, 3] and len(finished.history()) == 3
     assert Recipe.load(finished.recipe_file) == finished.recipe()
