@@ -1,4 +1,4 @@
-"""IBM's Model 1: how probable a token of one side makes each token of the other side.
+"""IBM's Model 1: probabilities that a token of one side becomes each token of the other side.
 
 Each source token links to all target tokens of its sentences. Links are made in blocks of source
 tokens whenever they are needed, because a million sentences have half a billion links.
@@ -17,7 +17,7 @@ _BLOCK_LINKS = 1_000_000
 # Number of zeros per link that an array for all pairs of a block's tokens may have. Above it, the
 # pairs are sorted, which takes longer.
 _SPARSE = 4
-_LEAST = 1e-6  # Smaller probabilities become 0, to save memory.
+_LEAST = 1e-5  # Smaller probabilities become 0, to save memory.
 
 
 class Sentences(NamedTuple):
@@ -76,17 +76,18 @@ def model_1(
     links = _Links(sources, targets)
     # At first all links of a target token have one probability.
     totals = np.repeat(sources.lengths, targets.lengths).astype("float64")
-    tables: list[tuple[np.ndarray, np.ndarray]] = []
+    tables: list[tuple[np.ndarray, np.ndarray]] = []  # kinds of a block and their probabilities
     for iteration in range(_ITERATIONS):
         is_last = iteration == _ITERATIONS - 1
-        new_totals, new_tables = np.zeros(0 if is_last else len(totals)), []
+        new_totals = np.zeros(0 if is_last else len(totals))
         for number, (start, stop) in enumerate(links.blocks):
             block = links.between(start, stop)
-            if tables:
+            if iteration:
                 weights = np.zeros(block.size, "float32")
                 weights[tables[number][0]] = tables[number][1]
             else:
                 weights = np.ones(block.size, "float32")
+                tables.append((np.zeros(0), np.zeros(0)))
             # A total is 0 where all probabilities were too small.
             shares = weights[block.kinds] / np.maximum(totals[block.positions], 1e-30)
             expected = np.bincount(block.kinds, shares, block.size)
@@ -94,13 +95,13 @@ def model_1(
             if is_last:
                 yield block.translations(probabilities)
             else:
-                is_large = np.flatnonzero(probabilities > _LEAST)
-                new_tables.append((is_large.astype("int32"), probabilities[is_large].astype("f4")))
+                kept = np.flatnonzero(probabilities > _LEAST).astype("int32")
+                tables[number] = kept, probabilities[kept].astype("float32")
                 weights[:] = 0
-                weights[is_large] = new_tables[-1][1]
-                np.add.at(new_totals, block.positions, weights[block.kinds].astype("f8"))
+                weights[kept] = tables[number][1]
+                np.add.at(new_totals, block.positions, weights[block.kinds].astype("float64"))
             progress(len(block.kinds) / max(links.count, 1) / _ITERATIONS)
-        totals, tables = new_totals, new_tables
+        totals = new_totals
 
 
 class _Links:
@@ -112,14 +113,17 @@ class _Links:
     """
 
     def __init__(self, sources: Sentences, targets: Sentences):
-        order = np.argsort(sources.ids, kind="stable")
-        sentences = np.repeat(np.arange(len(sources.lengths)), sources.lengths)[order]
-        self._tokens, self._targets = sources.ids[order].astype("int64"), targets.ids
-        self._starts, self._counts = targets.offsets[sentences], targets.lengths[sentences]
+        # int32: there is a number of each occurrence of a token.
+        order = np.argsort(sources.ids, kind="stable").astype("int32")
+        sentences = np.repeat(np.arange(len(sources.lengths), dtype="int32"), sources.lengths)
+        sentences = sentences[order]
+        self._tokens, self._targets = sources.ids[order], targets.ids
+        self._starts = targets.offsets.astype("int32")[sentences]
+        self._counts = targets.lengths.astype("int32")[sentences]
         self._num_targets = int(targets.ids.max(initial=0)) + 1
         # Few links are of rare tokens, whose pairs are sorted, so all of them are remembered.
         self._sorted: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        ends = np.cumsum(self._counts)
+        ends = np.cumsum(self._counts, dtype="int64")
         self.count = int(ends[-1]) if len(ends) else 0
         firsts = np.flatnonzero(np.diff(self._tokens, prepend=-1))  # occurrences of each token
         number = (ends - self._counts)[firsts] // _BLOCK_LINKS
@@ -130,10 +134,12 @@ class _Links:
         """Makes the links of some occurrences."""
         counts = self._counts[start:stop]
         ends = np.cumsum(counts)
-        shifts = self._starts[start:stop] - (ends - counts)
-        positions = np.repeat(shifts, counts) + np.arange(ends[-1])
+        shifts = (self._starts[start:stop] - (ends - counts)).astype("int32")
+        positions = np.repeat(shifts, counts)
+        positions += np.arange(ends[-1], dtype="int32")
         first = int(self._tokens[start])
-        kinds = np.repeat((self._tokens[start:stop] - first) * self._num_targets, counts)
+        rows = (self._tokens[start:stop] - first).astype("int64") * self._num_targets
+        kinds = np.repeat(rows, counts)
         kinds += self._targets[positions]
         size = (int(self._tokens[stop - 1]) - first + 1) * self._num_targets
         if size <= _SPARSE * len(kinds):

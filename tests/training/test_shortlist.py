@@ -58,6 +58,7 @@ def test_symbols_are_candidates_of_all_and_spellings_of_their_own(tokenizers):
 
 def test_more_pairs_than_needed_are_taken_at_equal_distances(tokenizers, monkeypatch):
     monkeypatch.setattr(module, "MAX_PAIRS", 10)
+    monkeypatch.setattr(module, "MAX_LINKS", 20)
     monkeypatch.setattr(module, "NUM_FREQUENT", 0)
     for count, expected in ((10, 10), (11, 6), (79, 10), (80, 10), (81, 6)):
         sample = module._sampled((str(i), "") for i in range(count))
@@ -65,7 +66,7 @@ def test_more_pairs_than_needed_are_taken_at_equal_distances(tokenizers, monkeyp
         assert len(numbers) == expected and len({*np.diff(numbers)}) == 1 and not numbers[0]
     rows = [[270 + i % 2, 2] for i in range(20)], [[20 + i % 2] for i in range(20)]
     shortlist = module.learn_shortlist(EncodedPairs.from_lists(*rows), *tokenizers)
-    # Only pairs at even places are taken.
+    # Forty links are too many: only pairs at even places are taken.
     assert 20 in shortlist.of([270]) and 21 not in shortlist.of([271])
 
 

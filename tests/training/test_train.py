@@ -243,6 +243,7 @@ UNFIT += [("model", {"kind": "classifier"}, "its `kind` is not that of the recip
 def test_a_start_from_an_unfit_run_is_refused(finished, tmp_path, section, changes, message):
     values = finished.recipe().to_dict()
     values["training"] |= {"start_from": str(finished.path), "attention_images": None}
+    values["training"]["shortlist"] = False
     values[section] = changes if "kind" in changes else {**values[section], **changes}
     with pytest.raises(InputError, match=message):
         train(Recipe.from_dict(values), tmp_path / "run")
