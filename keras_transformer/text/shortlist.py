@@ -32,9 +32,8 @@ class Shortlist:
 
     def __init__(self, frequent: Iterable[int], candidates: Sequence[Sequence[int]]):
         self.frequent = np.unique([*_ALWAYS, *frequent]).astype("int32")
-        counts = [len(ids) for ids in candidates]
-        self._ends = np.cumsum([0, *counts])
         rows = [np.unique(np.asarray(ids, "int32")) for ids in candidates]
+        self._ends = np.cumsum([0, *map(len, rows)])
         self._ids = np.concatenate([np.zeros(0, "int32"), *rows])
 
     @property
