@@ -20,7 +20,6 @@ from keras_transformer.engine.run_folder import (
 )
 from keras_transformer.errors import InputError, show
 from keras_transformer.fetching import LocalModel, local_model
-from keras_transformer.files import write_whole
 from keras_transformer.importing import ctranslate2, hugging_face, marian
 from keras_transformer.importing.foreign_model import ForeignModel
 from keras_transformer.importing.vocabulary import tokenizer_of
@@ -156,7 +155,6 @@ def import_run(
         with local_model(folder, output, check_config) as local:
             imported, limits = _import_with_limits(local, sentencepiece)
             origin = parse_options(OriginSection, local.origin(), f"{folder}: ")
-            shortlist = next((path.read_bytes() for path in local.folder.glob("lex*.bin")), None)
         model, source_tokenizer, target_tokenizer, decoding = imported
         fields = model.config.to_dict()
         is_joint = source_tokenizer == target_tokenizer or fields["tie_embeddings"] == "all"
@@ -174,7 +172,5 @@ def import_run(
         with run.replaced(check) as new_run:
             new_run.write_start(sections, (source_tokenizer, target_tokenizer), {})
             new_run.write_sample_pairs((text, "") for text in texts)
-            if shortlist is not None:
-                write_whole(new_run.shortlist_file, shortlist)
             save_model(model, new_run.model_file)
     return str(output)
