@@ -12,9 +12,6 @@ from keras import KerasTensor, ops
 
 from keras_transformer.decoding.results import NEG_INF, Hypotheses
 
-LIST_SIZES = (256, 512, 1024, 2048)
-"""Sizes that lists are padded to; longer lists are padded to a power of two."""
-
 
 class Candidates(NamedTuple):
     """Candidates of the sentences of a batch.
@@ -27,22 +24,6 @@ class Candidates(NamedTuple):
 
     ids: np.ndarray | KerasTensor
     mask: np.ndarray | KerasTensor
-
-    @classmethod
-    def of_sentences(cls, lists, rows: int, vocabulary_size: int) -> "Candidates":
-        """Makes arrays of the candidates of each sentence, int32 in rising order.
-
-        Args:
-            lists: An array for each sentence.
-            rows: Number of rows of the batch; further rows have no candidates.
-            vocabulary_size: Size of the largest list.
-        """
-        union = np.unique(np.concatenate(lists))
-        count = min(padded_size(len(union)), vocabulary_size)
-        mask = np.zeros((rows, count), "bool")
-        for row, ids in enumerate(lists):
-            mask[row, np.searchsorted(union, ids)] = True
-        return cls(np.pad(union, (0, count - len(union))).astype("int32"), mask)
 
     def of_size(self, count: int) -> "Candidates":
         """Returns the candidates with a static size, which a traced function does not know."""
@@ -87,11 +68,6 @@ class Candidates(NamedTuple):
     def hypotheses(self, hypotheses: Hypotheses) -> Hypotheses:
         """Returns hypotheses with ids instead of indices."""
         return hypotheses._replace(ids=self.at(hypotheses.ids))
-
-
-def padded_size(count: int) -> int:
-    """Returns the number of candidates that a list of `count` is padded to."""
-    return max(LIST_SIZES[0], 1 << (count - 1).bit_length())
 
 
 def step_over(step, candidates):

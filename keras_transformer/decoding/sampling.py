@@ -74,8 +74,8 @@ class Sampling(Greedy):
         num_samples: Number of samples per sentence.
         temperature: As in `DecodingOptions`, like `top_k` and `top_p`.
         ranking: As in `Greedy`.
-        ids: Int32 `(vocabulary,)`, ids of the tokens; by default their indices. Random numbers belong
-            to ids.
+        ids: Int32 `(vocabulary,)`, ids of the tokens, which random numbers belong to; by default
+            their indices.
 
     Reference: Holtzman et al. 2020 (arXiv:1904.09751), top-p.
     """
@@ -181,10 +181,10 @@ def uniform(seeds, num_samples: int, position, ids):
     """Computes uniform random numbers for each sample of each sentence at one position.
 
     Number i of sample s comes from Threefry-2x32 with the key (seed, s) and the counter
-    (position, i); i is one of `ids`, int32 `(count,)`, or below a number `ids`. The 23 top bits n of its first word become (n + 1/2) / 2^23. So a number depends
-    neither on other sentences in the batch nor on `num_samples` or other ids. Seeds are int32 or
-    uint32 `(batch,)`; a negative seed counts modulo 2^32. Returns float32
-    `(batch, num_samples, count)`, from 2^-24 to 1 - 2^-24.
+    (position, i). `ids` are the values of i, int32 `(count,)`, or their number. The 23 top bits n
+    of its first word become (n + 1/2) / 2^23. So a number depends neither on other sentences in the
+    batch nor on `num_samples` or other ids. Seeds are int32 or uint32 `(batch,)`; a negative seed
+    counts modulo 2^32. Returns float32 `(batch, num_samples, count)`, from 2^-24 to 1 - 2^-24.
     """
     seeds = ops.reshape(ops.cast(seeds, "uint32"), (-1, 1, 1))
     samples = ops.reshape(_count_up(num_samples), (1, -1, 1))

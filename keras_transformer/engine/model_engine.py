@@ -21,7 +21,7 @@ from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError
 from keras_transformer.ids import EOS_ID, UNK_ID
 from keras_transformer.text.dialog import Turns
-from keras_transformer.text.shortlist import Shortlist
+from keras_transformer.text.shortlist import LIST_SIZES, Shortlist
 
 
 class ModelEngine(Engine):
@@ -163,7 +163,8 @@ class ModelEngine(Engine):
             source = [UNK_ID] * (columns - 1) + [EOS_ID]
             prefix = longest_prefix if self.reads_sources else prompt_of(source)
             jobs = [Job(source, 0, prefix)] * batch_size
-            self._scheduler.search(jobs, one_token_options, batch_size)
+            for size in LIST_SIZES if search_options.shortlist else (0,):
+                self._scheduler.search(jobs, one_token_options, batch_size, size)
             for target in targets:
                 pairs = [(source, [UNK_ID] * target)] * (batch_size * search_options.n_best)
                 self._scheduler.score(pairs, batch_size, alignment=True)

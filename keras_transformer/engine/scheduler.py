@@ -30,6 +30,7 @@ from keras_transformer.engine.inputs import (
     row_count,
 )
 from keras_transformer.errors import InputError
+from keras_transformer.text.shortlist import joined
 
 # Maximum number of sets of options whose compiled functions stay in memory. Each batch shape of a
 # set takes 30 MB, even for a tiny model.
@@ -80,29 +81,36 @@ class Scheduler:
         return self._freed + sum(program.compilations for program in programs)
 
     def search(
-        self, jobs: Sequence[Job], options: DecodingOptions, batch_size: int
+        self,
+        jobs: Sequence[Job],
+        options: DecodingOptions,
+        batch_size: int,
+        least_candidates: int = 0,
     ) -> list[Hypotheses]:
         """Returns the `Hypotheses` of each job, arrays without the batch's axis.
 
-        Sentences with phrases need another strategy, and so separate batches: other sentences in a
-        batch change no result.
+        A list of candidates has room for at least `least_candidates`. Sentences with phrases need
+        another strategy, and so separate batches: other sentences in a batch change no result.
         """
         results: dict[int, Hypotheses] = {}
         for with_phrases in (False, True):
             indices = [i for i, job in enumerate(jobs) if bool(job.phrases) == with_phrases]
             if indices:
-                hypotheses = self._search_batches([jobs[i] for i in indices], options, batch_size)
+                hypotheses = self._search_batches(
+                    [jobs[i] for i in indices], options, batch_size, least_candidates
+                )
                 results |= zip(indices, hypotheses, strict=True)
         return [results[index] for index in range(len(jobs))]
 
-    def _search_batches(self, jobs, options, batch_size):
+    def _search_batches(self, jobs, options, batch_size, least_candidates):
         """Returns the `Hypotheses` of jobs that have the same strategy."""
         compiled, rows = self.compiled(options), row_count(min(len(jobs), batch_size))
         longest_prefix = max((len(job.prefix) for job in jobs), default=0)
 
         def run(indices):
             batch_jobs = [jobs[index] for index in indices]
-            arguments, capacity = self.batch(batch_jobs, options, rows, longest_prefix)
+            longest_and_least = longest_prefix, least_candidates
+            arguments, capacity = self.batch(batch_jobs, options, rows, *longest_and_least)
             sizes = {"capacity": capacity, "num_candidates": _num_candidates(arguments)}
             one_row = rows == 1 and options.beams == 1
             results = compiled(arguments, method=Search.run, one_row=one_row, **sizes)
@@ -152,7 +160,12 @@ class Scheduler:
         return in_batches(lengths, batch_size, [run])
 
     def batch(
-        self, jobs: Sequence[Job], options: DecodingOptions, rows: int, longest_prefix: int = 0
+        self,
+        jobs: Sequence[Job],
+        options: DecodingOptions,
+        rows: int,
+        longest_prefix: int = 0,
+        least_candidates: int = 0,
     ) -> tuple[SearchArguments, int]:
         """Pads jobs to `rows`, and their ids to few lengths.
 
@@ -163,7 +176,9 @@ class Scheduler:
         columns = bucket(max(len(job.source) for job in jobs), self._buckets[0])
         prefix_columns = -(-longest_prefix // _PREFIX_MULTIPLE) * _PREFIX_MULTIPLE
         sources, seeds, prefixes, phrases = zip(*jobs, strict=True)
-        longest = self._max_lengths[1]
+        longest, candidates = self._max_lengths[1], None
+        if options.shortlist:
+            candidates = self._candidates(jobs, options, rows, least_candidates)
         arguments = search_arguments(
             options,
             pad(sources, rows, columns),
@@ -172,7 +187,7 @@ class Scheduler:
             prefixes=pad(prefixes, rows, prefix_columns) if prefix_columns else None,
             logit_bias=bias_of(options, self._model),
             phrases=_pad_phrases(phrases, rows) if any(phrases) else None,
-            candidates=self._candidates(jobs, options, rows) if options.shortlist else None,
+            candidates=candidates,
         )
         # Few capacities, because each needs a compiled function. So smaller limits than the default
         # do not make the capacity smaller.
@@ -182,14 +197,14 @@ class Scheduler:
         capacity = FIRST_CAPACITY * row_count(-(-capacity // FIRST_CAPACITY))
         return arguments, min(capacity, longest)
 
-    def _candidates(self, jobs, options, rows):
-        biased_ids = [id for id, _ in options.logit_bias]
+    def _candidates(self, jobs, options, rows, least):
+        biased_ids = [*dict(options.logit_bias), *options.banned_ids]
         lists = []
         for job in jobs:
             forced_ids = itertools.chain(job.prefix, *job.phrases, biased_ids)
             lists.append(self._shortlist.of(job.source, forced_ids))
         size = self._model.config.output_vocabulary_size
-        return Candidates.of_sentences(lists, rows, size)
+        return Candidates(*joined(lists, rows, size, least))
 
     def compiled(self, options: DecodingOptions) -> Compiled:
         """Returns the methods of `Search` with these options, compiled by shape and capacity."""

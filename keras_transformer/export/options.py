@@ -44,6 +44,15 @@ class _Format:
         return language_pair(value) if isinstance(value, str) else value
 
 
+@options_base
+class _WithShortlist(_Format):
+    shortlist: bool = option(
+        False,
+        "Search among the candidates of the run's shortlist; true by default for an imported model "
+        "that has one.",
+    )
+
+
 @options_class
 class SavedModelOptions(_Format, StoppingSearchOptions):
     """Options of `saved_model`; the search is fixed in the export."""
@@ -102,7 +111,7 @@ class ArgosOptions(_Quantized):
 
 
 @options_base
-class _OfLengths(_Quantized):
+class _OfLengths(_Quantized, _WithShortlist):
     source_lengths: tuple[_Length, ...] | None = option(
         None,
         "Numbers of source tokens, EOS included, of the signatures from ids; the largest is the "

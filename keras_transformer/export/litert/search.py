@@ -70,7 +70,8 @@ class LiteRTSearch:
         model: `Transformer` with float32 weights.
         options: The search uses `beam_size`, `n_best`, `length_penalty`, `length_normalization`,
             `word_penalty`, `early_stopping`, `max_length`, `max_length_ratio`, `banned_ids` and
-            `allow_unknown`, and ignores the other options.
+            `allow_unknown`, and ignores the other options. With `shortlist` a call also takes the
+            candidates of a batch.
         source_length: Maximum number of columns of the source ids of any search in the file.
     """
 
@@ -87,14 +88,25 @@ class LiteRTSearch:
         self.source_positions = position_table(model.source_positions, *sizes)
         self.target_positions = position_table(model.target_positions, *sizes)
 
-    def __call__(self, source_ids):
-        """Searches; `source_ids` int32 `(batch, source)`, padded with 0."""
+    def __call__(self, source_ids, candidates=None, candidate_bias=None):
+        """Searches.
+
+        Args:
+            source_ids: Int32 `(batch, source)`, padded with 0.
+            candidates: Int32 `(count,)`: ids that a sentence of the batch may choose.
+            candidate_bias: Float32 `(batch, count)`: 0 for the candidates of a sentence, -1e9 for
+                those of other sentences.
+        """
         source = encode(self.model, source_ids, self.source_positions)
         lengths = tf.reduce_sum(tf.cast(source_ids != PAD_ID, tf.int32), axis=1)
         options = self.options
         bounds = options.max_length_ratio, options.length_margin, options.max_length
         limits = tf.expand_dims(length_limits(lengths, *bounds), 1)
-        strategy = (LiteRTGreedy if options.beam_size == 1 else LiteRTBeam)(options, limits)
+        logits = AllLogits(self.model, self.output_matrix, self.forbidden_ids)
+        if candidates is not None:
+            sentences = _sentences(limits, options.beam_size)
+            logits = CandidateLogits(logits, candidates, candidate_bias, sentences)
+        strategy = (LiteRTGreedy if options.beam_size == 1 else LiteRTBeam)(options, limits, logits)
         return strategy.result(self._loop(strategy, source))
 
     def _loop(self, strategy, source):
@@ -158,7 +170,7 @@ class LiteRTSearch:
             rows = add(block, norm, rows, outputs)
             rows = read_source(block, rows, beams, keys_values, source_bias)
             rows = feed_forward(block, rows)
-        choice, parents = strategy.choose(position, state.choice, *self._logits(rows))
+        choice, parents = strategy.choose(position, state.choice, *self._logits(strategy, rows))
         past_bias = state.past_bias
         if parents is not None:
             recent_bias, past_bias = (
@@ -187,26 +199,117 @@ class LiteRTSearch:
             for bias, entry_steps in ((recent_bias, recent_steps), (state.past_bias, past_steps))
         ]
 
-    def _logits(self, rows):
+    def _logits(self, strategy, rows):
         """Returns logits of allowed ids, and of forbidden ids, which count in the softmax's sum."""
         if self.model.config.normalize_first:
             rows = normalize(self.model.decoder.final_norm, rows)
         # The converter would multiply the last normalization into the output matrix. The file would
         # then hold this matrix in addition to the table of embeddings. `maximum` prevents it.
         rows = tf.maximum(rows, -3e38)
-        forbidden_ids, output_bias = self.forbidden_ids, self.model.output_bias
-        output_bias = (
-            np.zeros(len(self.output_matrix), "float32")
-            if output_bias is None
-            else array(output_bias)
+        return strategy.logits(rows), strategy.logits.of_forbidden(rows)
+
+
+class AllLogits:
+    """Logits of the whole vocabulary, from rows of the decoder; forbidden ids get `HIDDEN`.
+
+    Args:
+        model: `Transformer`.
+        matrix: Float32 `[vocabulary, model_dim]`.
+        forbidden_ids: Ids that no translation contains.
+    """
+
+    def __init__(self, model, matrix, forbidden_ids):
+        output_bias = model.output_bias
+        bias = np.zeros(len(matrix), "float32") if output_bias is None else array(output_bias)
+        self.matrix, self.bias = matrix, bias.copy()
+        self.bias[forbidden_ids] = HIDDEN
+        self._forbidden_matrix, self._forbidden_bias = matrix[forbidden_ids], bias[forbidden_ids]
+
+    def __call__(self, rows):
+        return tf.matmul(rows, tf.constant(self.matrix), transpose_b=True) + self.bias
+
+    def of_forbidden(self, rows):
+        logits = tf.matmul(rows, tf.constant(self._forbidden_matrix), transpose_b=True)
+        return logits + self._forbidden_bias
+
+    def to_ids(self, tokens):
+        """Returns the ids at indices of logits."""
+        return tokens
+
+    def extensions(self, logits, forbidden_logits, totals):
+        """Returns the `2 · beams` best extensions of each sentence.
+
+        Args:
+            logits: Float32 `(batch * beams, vocabulary)`.
+            forbidden_logits: Float32 `(batch * beams, forbidden)`.
+            totals: Float32 `(batch, beams)`.
+
+        Returns:
+            Their totals in falling order, the hypotheses that they extend and their tokens, all
+            `(batch, 2 * beams)`.
+        """
+        beams = totals.shape[1]
+        # `TOPK_V2` is slow on long rows: it gets only the blocks with the largest maxima.
+        blocks = _blocks(logits, beams)  # --> [batch, beams * number, size]
+        size, number = blocks.shape[2], blocks.shape[1] // beams
+        maxima = tf.reduce_max(blocks, axis=2)
+        largest = tf.reduce_max(tf.reshape(maxima, (-1, number)), axis=1, keepdims=True)
+        offsets = totals - tf.reshape(_log_sum(logits, forbidden_logits, largest), (-1, beams))
+        maxima = tf.reshape(maxima, (-1, beams, number)) + tf.expand_dims(offsets, 2)
+        maxima = tf.reshape(maxima, (-1, beams * number))
+        _, block_indices = tf.math.top_k(maxima, min(2, number) * beams)
+        # Sorted by index, so that the first of equal values wins.
+        block_indices = -tf.math.top_k(-block_indices, block_indices.shape[1])[0]
+        values = _pick(blocks, block_indices) + tf.expand_dims(
+            _pick(offsets, block_indices // number), 2
         )
-        bias = output_bias.copy()
-        bias[forbidden_ids] = HIDDEN
-        allowed_logits = tf.matmul(rows, tf.constant(self.output_matrix), transpose_b=True) + bias
-        forbidden_logits = tf.matmul(
-            rows, tf.constant(self.output_matrix[forbidden_ids]), transpose_b=True
-        )
-        return allowed_logits, forbidden_logits + output_bias[forbidden_ids]
+        values = tf.reshape(values, (-1, block_indices.shape[1] * size))
+        values, indices = tf.math.top_k(values, 2 * beams)  # --> [batch, 2 * beams]
+        block_indices = _pick(block_indices, indices // size)
+        return values, block_indices // number, block_indices % number * size + indices % size
+
+
+class CandidateLogits:
+    """Logits of the candidates of a batch, of any number, instead of `AllLogits`.
+
+    Args:
+        all_logits: `AllLogits`.
+        candidates: Int32 `(count,)`.
+        bias: Float32 `(batch, count)`, added to the logits of a sentence.
+        sentences: Int32 `(batch * beams,)`, the sentence of each hypothesis.
+    """
+
+    def __init__(self, all_logits, candidates, bias, sentences):
+        self._all, self._candidates = all_logits, candidates
+        self._bias = tf.gather(bias, sentences) + tf.gather(all_logits.bias, candidates)
+        self.of_forbidden = all_logits.of_forbidden
+
+    def __call__(self, rows):
+        # Inside the loop, where `GraphQuantizer` sees the product. Copying int8 rows takes a tenth
+        # of its time.
+        matrix = tf.gather(tf.constant(self._all.matrix), self._candidates)
+        return tf.matmul(rows, matrix, transpose_b=True) + self._bias
+
+    def to_ids(self, tokens):
+        return tf.gather(self._candidates, tokens)
+
+    def extensions(self, logits, forbidden_logits, totals):
+        beams = totals.shape[1]
+        largest = tf.reduce_max(logits, axis=1, keepdims=True)
+        offsets = totals - tf.reshape(_log_sum(logits, forbidden_logits, largest), (-1, beams))
+        # A row is short here, and its length is unknown.
+        values, tokens = tf.math.top_k(logits, 2 * beams)  # --> [batch * beams, 2 * beams]
+        values = tf.reshape(values, (-1, beams, 2 * beams)) + tf.expand_dims(offsets, 2)
+        values, indices = tf.math.top_k(tf.reshape(values, (-1, 2 * beams * beams)), 2 * beams)
+        tokens = _pick(tf.reshape(tokens, (-1, 2 * beams * beams)), indices)
+        return values, indices // (2 * beams), self.to_ids(tokens)
+
+
+def _sentences(limits, beams):
+    """Returns the sentence of each hypothesis, int32 `(batch * beams,)`; limits `(batch, 1)`."""
+    # The number of rows comes from a tensor: sizes computed from shapes would be dynamic.
+    ones = tf.minimum(tf.maximum(limits, 1), 1) + tf.zeros((1, beams), tf.int32)
+    return (tf.cumsum(tf.reshape(ones, (-1,))) - 1) // beams
 
 
 def _while(condition, body, state, shapes=None):
@@ -237,8 +340,8 @@ class LiteRTGreedy:
     numbers of tokens of the translations.
     """
 
-    def __init__(self, options, limits):
-        self.options, self.limits = options, limits
+    def __init__(self, options, limits, logits):
+        self.options, self.limits, self.logits = options, limits, logits
 
     def begin(self, zero) -> GreedyState:
         zeros = tf.cast(zero, tf.int32)
@@ -246,7 +349,8 @@ class LiteRTGreedy:
         return GreedyState(zeros + BOS_ID, self.limits > 0, ids, zero, zeros)
 
     def choose(self, position, state, logits, forbidden_logits):
-        tokens = tf.argmax(logits, axis=-1, output_type=tf.int32)[:, None]  # --> [batch, 1]
+        tokens = tf.argmax(logits, axis=-1, output_type=tf.int32)
+        tokens = tf.expand_dims(self.logits.to_ids(tokens), 1)  # --> [batch, 1]
         largest = tf.reduce_max(logits, axis=-1, keepdims=True)
         log_probabilities = largest - _log_sum(logits, forbidden_logits, largest)
         tokens = tf.where(state.running, tokens, PAD_ID)
@@ -310,8 +414,9 @@ class Extensions(NamedTuple):
 class LiteRTBeam:
     """Beam search as in `decoding.beam.Beam`: live hypotheses, and a list of finished ones."""
 
-    def __init__(self, options, limits):
-        self.options, self.limits, self.ranking = options, limits, options.ranking
+    def __init__(self, options, limits, logits):
+        self.options, self.limits, self.logits = options, limits, logits
+        self.ranking = options.ranking
 
     def begin(self, zero) -> BeamState:
         beams = self.options.beam_size
@@ -389,26 +494,8 @@ class LiteRTBeam:
 
     def _extensions(self, logits, forbidden_logits, totals):
         """Returns the `2 · beams` best extensions of each sentence."""
-        beams = self.options.beam_size
-        # `TOPK_V2` is slow on long rows: it gets only the blocks with the largest maxima.
-        blocks = _blocks(logits, beams)  # --> [batch, beams * number, size]
-        size, number = blocks.shape[2], blocks.shape[1] // beams
-        maxima = tf.reduce_max(blocks, axis=2)
-        largest = tf.reduce_max(tf.reshape(maxima, (-1, number)), axis=1, keepdims=True)
-        offsets = totals - tf.reshape(_log_sum(logits, forbidden_logits, largest), (-1, beams))
-        maxima = tf.reshape(maxima, (-1, beams, number)) + tf.expand_dims(offsets, 2)
-        maxima = tf.reshape(maxima, (-1, beams * number))
-        _, block_indices = tf.math.top_k(maxima, min(2, number) * beams)
-        # Sorted by index, so that the first of equal values wins.
-        block_indices = -tf.math.top_k(-block_indices, block_indices.shape[1])[0]
-        values = _pick(blocks, block_indices) + tf.expand_dims(
-            _pick(offsets, block_indices // number), 2
-        )
-        values = tf.reshape(values, (-1, block_indices.shape[1] * size))
-        values, indices = tf.math.top_k(values, 2 * beams)  # --> [batch, 2 * beams]
-        block_indices = _pick(block_indices, indices // size)
-        tokens = block_indices % number * size + indices % size
-        return Extensions(tokens, block_indices // number, tf.maximum(values, NEG_INF))
+        values, parents, tokens = self.logits.extensions(logits, forbidden_logits, totals)
+        return Extensions(tokens, parents, tf.maximum(values, NEG_INF))
 
     def result(self, state):
         beams, count = self.options.beam_size, self.options.n_best
