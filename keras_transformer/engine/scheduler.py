@@ -30,7 +30,7 @@ from keras_transformer.engine.inputs import (
     row_count,
 )
 from keras_transformer.errors import InputError
-from keras_transformer.text.shortlist import joined
+from keras_transformer.text.shortlist import few_sizes, joined
 
 # Maximum number of sets of options whose compiled functions stay in memory. Each batch shape of a
 # set takes 30 MB, even for a tiny model.
@@ -203,8 +203,8 @@ class Scheduler:
         for job in jobs:
             forced_ids = itertools.chain(job.prefix, *job.phrases, biased_ids)
             lists.append(self._shortlist.of(job.source, forced_ids))
-        size = self._model.config.output_vocabulary_size
-        return Candidates(*joined(lists, rows, size, least))
+        vocabulary_size = self._model.config.output_vocabulary_size
+        return Candidates(*joined(lists, rows, lambda n: few_sizes(n, vocabulary_size, least)))
 
     def compiled(self, options: DecodingOptions) -> Compiled:
         """Returns the methods of `Search` with these options, compiled by shape and capacity."""

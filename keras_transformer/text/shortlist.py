@@ -11,7 +11,7 @@ References: Devlin 2017, section 5.3 (D17-1300); Junczys-Dowmunt et al. 2018 (W1
 import io
 import os
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -99,24 +99,28 @@ class Shortlist:
 
 
 def joined(
-    lists: Sequence[np.ndarray], rows: int, vocabulary_size: int, least: int = LIST_SIZES[0]
+    lists: Sequence[np.ndarray], rows: int, padded_size: Callable[[int], int]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Joins the candidates of the sentences of a batch.
 
     Args:
         lists: For each sentence ids, int32 in rising order.
         rows: Number of rows of the batch; further rows have no candidates.
-        vocabulary_size: Size of the largest result.
-        least: Size of the smallest result.
+        padded_size: Function from the number of ids to the size that they are padded to.
 
     Returns:
-        The union, int32 `(count,)` in rising order, padded with 0 to one of few sizes; and bool
-        `(rows, count)`, True for the candidates of a sentence.
+        The union, int32 `(count,)` in rising order, padded with 0; and bool `(rows, count)`, True
+        for the candidates of a sentence.
     """
     union = np.unique(np.concatenate(lists))
-    size = 1 << (max(least, len(union)) - 1).bit_length()
-    count = min(max(size, LIST_SIZES[0]), vocabulary_size)
+    count = padded_size(len(union))
     mask = np.zeros((rows, count), "bool")
     for row, ids in enumerate(lists):
         mask[row, np.searchsorted(union, ids)] = True
     return np.pad(union, (0, count - len(union))).astype("int32"), mask
+
+
+def few_sizes(count: int, vocabulary_size: int, least: int = LIST_SIZES[0]) -> int:
+    """Returns the size of a list of `count` candidates for programs that are compiled by size."""
+    size = 1 << (max(count, least, LIST_SIZES[0]) - 1).bit_length()
+    return min(size, vocabulary_size)

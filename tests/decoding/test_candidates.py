@@ -64,7 +64,7 @@ def run(model, lists, options, rows=slice(None), size=None):
     }
     if lists is not None:
         lists = [np.array(ids, "int32") for ids in lists[rows]]
-        candidates = Candidates(*joined(lists, len(lists), size or oracles.VOCABULARY))
+        candidates = Candidates(*joined(lists, len(lists), lambda _: size or oracles.VOCABULARY))
         arguments["candidates"] = candidates
     return oracles.as_lists(search(model, sources(rows), max_length=9, **arguments))
 

@@ -22,6 +22,8 @@ from keras_transformer.text.shortlist import SHORTLIST_FILE, Shortlist, joined
 MODEL_FILE = "model.tflite"
 HIDDEN = -1e9
 """Added to the score of a key or token that may not be attended to or chosen."""
+_LIST_MULTIPLE = 128  # Fewer sizes need fewer plans of memory.
+_ROWS_WITH_SHORTLIST = 4  # The list of a batch grows with its sentences.
 _LEAST_ROWS = 4  # A thread of its own pays from this number of rows on.
 _FIELDS = {
     "searches": list,
@@ -73,6 +75,7 @@ class LiteRTEngine(Engine):
         if self.manifest.get("shortlist"):
             content = read_files(folder, self.manifest, [SHORTLIST_FILE])[SHORTLIST_FILE]
             self.shortlist = Shortlist.from_bytes(content)
+            self.batch_size = _ROWS_WITH_SHORTLIST
         # Later interpreters are made of the same bytes, because the file may be another by then.
         self._content = contents[self.path.name]
         self._interpreters: dict[int, list[SharedInterpreter]] = {}  # by their number of threads
@@ -141,8 +144,8 @@ class LiteRTEngine(Engine):
             ]
 
     def _candidates(self, sources, rows):
-        lists, size = map(self.shortlist.of, sources), self.target_tokenizer.vocabulary_size
-        ids, mask = joined(list(lists), rows, size)
+        lists = [self.shortlist.of(source) for source in sources]
+        ids, mask = joined(lists, rows, lambda count: -(-count // _LIST_MULTIPLE) * _LIST_MULTIPLE)
         return {"candidates": ids, "candidate_bias": np.where(mask, 0, HIDDEN).astype("float32")}
 
     def align(self, pairs, request):

@@ -83,6 +83,11 @@ class LiteRTSearch:
         if projection is not None:
             table = np.ascontiguousarray(array(projection.kernel).T)
         self.output_matrix = table  # [vocabulary, model_dim]
+        self.output_bias = np.zeros(len(table), "float32")
+        if model.output_bias is not None:
+            self.output_bias = array(model.output_bias)
+        self.bias = self.output_bias.copy()
+        self.bias[self.forbidden_ids] = HIDDEN
         # Both sides have the same number of rows, so that equal sinusoidal tables are stored once.
         sizes = max(source_length, options.max_length), model.config.model_dim
         self.source_positions = position_table(model.source_positions, *sizes)
@@ -102,14 +107,14 @@ class LiteRTSearch:
         options = self.options
         bounds = options.max_length_ratio, options.length_margin, options.max_length
         limits = tf.expand_dims(length_limits(lengths, *bounds), 1)
-        logits = AllLogits(self.model, self.output_matrix, self.forbidden_ids)
+        tokens, logits = AllTokens(), self._logits_of_all
         if candidates is not None:
-            sentences = _sentences(limits, options.beam_size)
-            logits = CandidateLogits(logits, candidates, candidate_bias, sentences)
-        strategy = (LiteRTGreedy if options.beam_size == 1 else LiteRTBeam)(options, limits, logits)
-        return strategy.result(self._loop(strategy, source))
+            bias = tf.gather(candidate_bias, _sentences(limits, options.beam_size))
+            tokens, logits = CandidateTokens(candidates), self._logits_of(candidates, bias)
+        strategy = (LiteRTGreedy if options.beam_size == 1 else LiteRTBeam)(options, limits, tokens)
+        return strategy.result(self._loop(strategy, logits, source))
 
-    def _loop(self, strategy, source):
+    def _loop(self, strategy, logits, source):
         """Runs the outer loop: blocks of steps, with a past that each block makes longer."""
         beams, limits = self.options.beam_size, strategy.limits
         # The batch's size comes from an input: sizes computed from shapes would be dynamic.
@@ -132,7 +137,7 @@ class LiteRTSearch:
             start = StepState(outer.position, first, outer.choice, mixed, hidden, outer.past_bias)
             inner = _while(
                 lambda inner: unfinished(inner) & (inner.index < _BLOCK),
-                lambda inner: self._advance(strategy, mixers, pasts, source, inner),
+                lambda inner: self._advance(strategy, logits, mixers, pasts, source, inner),
                 start,
             )
             ends = zip(mixers, pasts, inner.mixed, strict=True)
@@ -148,7 +153,7 @@ class LiteRTSearch:
         )
         return _while(unfinished, block, state, shapes).choice
 
-    def _advance(self, strategy, mixers, pasts, source, state: StepState) -> StepState:
+    def _advance(self, strategy, logits, mixers, pasts, source, state: StepState) -> StepState:
         """Runs the body of the inner loop: one step of all blocks, and the choice of tokens."""
         beams, position = self.options.beam_size, state.position
         rows = embed(self.model.target_embedding, state.choice.newest)
@@ -170,7 +175,9 @@ class LiteRTSearch:
             rows = add(block, norm, rows, outputs)
             rows = read_source(block, rows, beams, keys_values, source_bias)
             rows = feed_forward(block, rows)
-        choice, parents = strategy.choose(position, state.choice, *self._logits(strategy, rows))
+        rows = self._final_rows(rows)
+        forbidden_logits = self._logits_of_forbidden(rows)
+        choice, parents = strategy.choose(position, state.choice, logits(rows), forbidden_logits)
         past_bias = state.past_bias
         if parents is not None:
             recent_bias, past_bias = (
@@ -199,38 +206,37 @@ class LiteRTSearch:
             for bias, entry_steps in ((recent_bias, recent_steps), (state.past_bias, past_steps))
         ]
 
-    def _logits(self, strategy, rows):
-        """Returns logits of allowed ids, and of forbidden ids, which count in the softmax's sum."""
+    def _final_rows(self, rows):
         if self.model.config.normalize_first:
             rows = normalize(self.model.decoder.final_norm, rows)
         # The converter would multiply the last normalization into the output matrix. The file would
         # then hold this matrix in addition to the table of embeddings. `maximum` prevents it.
-        rows = tf.maximum(rows, -3e38)
-        return strategy.logits(rows), strategy.logits.of_forbidden(rows)
+        return tf.maximum(rows, -3e38)
+
+    def _logits_of_all(self, rows):
+        """Returns the logits of the vocabulary; forbidden ids get `HIDDEN`."""
+        return tf.matmul(rows, tf.constant(self.output_matrix), transpose_b=True) + self.bias
+
+    def _logits_of(self, candidates, candidate_bias):
+        """Returns the function from rows to the logits of candidates, `(batch * beams, count)`."""
+        bias = candidate_bias + tf.gather(self.bias, candidates)
+
+        def logits(rows):
+            # Inside the loop, where `GraphQuantizer` sees the product. Copying int8 rows takes a
+            # tenth of its time.
+            matrix = tf.gather(tf.constant(self.output_matrix), candidates)
+            return tf.matmul(rows, matrix, transpose_b=True) + bias
+
+        return logits
+
+    def _logits_of_forbidden(self, rows):
+        """Returns logits that count in the softmax's sum."""
+        matrix = tf.constant(self.output_matrix[self.forbidden_ids])
+        return tf.matmul(rows, matrix, transpose_b=True) + self.output_bias[self.forbidden_ids]
 
 
-class AllLogits:
-    """Logits of the whole vocabulary, from rows of the decoder; forbidden ids get `HIDDEN`.
-
-    Args:
-        model: `Transformer`.
-        matrix: Float32 `[vocabulary, model_dim]`.
-        forbidden_ids: Ids that no translation contains.
-    """
-
-    def __init__(self, model, matrix, forbidden_ids):
-        output_bias = model.output_bias
-        bias = np.zeros(len(matrix), "float32") if output_bias is None else array(output_bias)
-        self.matrix, self.bias = matrix, bias.copy()
-        self.bias[forbidden_ids] = HIDDEN
-        self._forbidden_matrix, self._forbidden_bias = matrix[forbidden_ids], bias[forbidden_ids]
-
-    def __call__(self, rows):
-        return tf.matmul(rows, tf.constant(self.matrix), transpose_b=True) + self.bias
-
-    def of_forbidden(self, rows):
-        logits = tf.matmul(rows, tf.constant(self._forbidden_matrix), transpose_b=True)
-        return logits + self._forbidden_bias
+class AllTokens:
+    """Tokens that logits are for: the vocabulary's."""
 
     def to_ids(self, tokens):
         """Returns the ids at indices of logits."""
@@ -269,26 +275,11 @@ class AllLogits:
         return values, block_indices // number, block_indices % number * size + indices % size
 
 
-class CandidateLogits:
-    """Logits of the candidates of a batch, of any number, instead of `AllLogits`.
+class CandidateTokens:
+    """Tokens that logits are for: candidates, int32 `(count,)`."""
 
-    Args:
-        all_logits: `AllLogits`.
-        candidates: Int32 `(count,)`.
-        bias: Float32 `(batch, count)`, added to the logits of a sentence.
-        sentences: Int32 `(batch * beams,)`, the sentence of each hypothesis.
-    """
-
-    def __init__(self, all_logits, candidates, bias, sentences):
-        self._all, self._candidates = all_logits, candidates
-        self._bias = tf.gather(bias, sentences) + tf.gather(all_logits.bias, candidates)
-        self.of_forbidden = all_logits.of_forbidden
-
-    def __call__(self, rows):
-        # Inside the loop, where `GraphQuantizer` sees the product. Copying int8 rows takes a tenth
-        # of its time.
-        matrix = tf.gather(tf.constant(self._all.matrix), self._candidates)
-        return tf.matmul(rows, matrix, transpose_b=True) + self._bias
+    def __init__(self, candidates):
+        self._candidates = candidates
 
     def to_ids(self, tokens):
         return tf.gather(self._candidates, tokens)
@@ -299,6 +290,7 @@ class CandidateLogits:
         offsets = totals - tf.reshape(_log_sum(logits, forbidden_logits, largest), (-1, beams))
         # A row is short here, and its length is unknown.
         values, tokens = tf.math.top_k(logits, 2 * beams)  # --> [batch * beams, 2 * beams]
+        values = tf.where(values > HIDDEN / 2, values, NEG_INF)  # A sentence may have very few.
         values = tf.reshape(values, (-1, beams, 2 * beams)) + tf.expand_dims(offsets, 2)
         values, indices = tf.math.top_k(tf.reshape(values, (-1, 2 * beams * beams)), 2 * beams)
         tokens = _pick(tf.reshape(tokens, (-1, 2 * beams * beams)), indices)
@@ -340,8 +332,8 @@ class LiteRTGreedy:
     numbers of tokens of the translations.
     """
 
-    def __init__(self, options, limits, logits):
-        self.options, self.limits, self.logits = options, limits, logits
+    def __init__(self, options, limits, tokens=None):
+        self.options, self.limits, self.tokens = options, limits, tokens or AllTokens()
 
     def begin(self, zero) -> GreedyState:
         zeros = tf.cast(zero, tf.int32)
@@ -350,7 +342,7 @@ class LiteRTGreedy:
 
     def choose(self, position, state, logits, forbidden_logits):
         tokens = tf.argmax(logits, axis=-1, output_type=tf.int32)
-        tokens = tf.expand_dims(self.logits.to_ids(tokens), 1)  # --> [batch, 1]
+        tokens = tf.expand_dims(self.tokens.to_ids(tokens), 1)  # --> [batch, 1]
         largest = tf.reduce_max(logits, axis=-1, keepdims=True)
         log_probabilities = largest - _log_sum(logits, forbidden_logits, largest)
         tokens = tf.where(state.running, tokens, PAD_ID)
@@ -414,8 +406,8 @@ class Extensions(NamedTuple):
 class LiteRTBeam:
     """Beam search as in `decoding.beam.Beam`: live hypotheses, and a list of finished ones."""
 
-    def __init__(self, options, limits, logits):
-        self.options, self.limits, self.logits = options, limits, logits
+    def __init__(self, options, limits, tokens=None):
+        self.options, self.limits, self.tokens = options, limits, tokens or AllTokens()
         self.ranking = options.ranking
 
     def begin(self, zero) -> BeamState:
@@ -494,7 +486,7 @@ class LiteRTBeam:
 
     def _extensions(self, logits, forbidden_logits, totals):
         """Returns the `2 · beams` best extensions of each sentence."""
-        values, parents, tokens = self.logits.extensions(logits, forbidden_logits, totals)
+        values, parents, tokens = self.tokens.extensions(logits, forbidden_logits, totals)
         return Extensions(tokens, parents, tf.maximum(values, NEG_INF))
 
     def result(self, state):
