@@ -103,6 +103,7 @@ def test_only_inputs_and_outputs_have_unknown_sizes(all_parts):
     unknown = {i for i, tensor in enumerate(tensors) if tensor.ShapeSignatureLength()}
     sides = graph.InputsAsNumpy().tolist() + graph.OutputsAsNumpy().tolist()
     assert unknown == {*sides}
+    assert all(tensor.Quantization() is None for tensor in tensors)  # The converter's are empty.
     for rows in (2, 3):
         values = np.arange(5.0 * rows, dtype="float32").reshape(rows, 5)
         result = run(content, "largest", values=values)
