@@ -68,13 +68,3 @@ class Candidates(NamedTuple):
     def hypotheses(self, hypotheses: Hypotheses) -> Hypotheses:
         """Returns hypotheses with ids instead of indices."""
         return hypotheses._replace(ids=self.at(hypotheses.ids))
-
-
-def step_over(step, candidates):
-    """Returns a step whose logits are those of candidates, int32 `(count,)`."""
-
-    def step_of_candidates(ids, cache):
-        logits, cache = step(ids, cache)
-        return ops.take(logits, candidates, axis=-1), cache
-
-    return step_of_candidates

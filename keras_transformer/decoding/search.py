@@ -9,7 +9,7 @@ from keras import KerasTensor, ops
 
 from keras_transformer.decoding import loop
 from keras_transformer.decoding.beam import Beam
-from keras_transformer.decoding.candidates import Candidates, step_over
+from keras_transformer.decoding.candidates import Candidates
 from keras_transformer.decoding.constrained_beam import ConstrainedBeam
 from keras_transformer.decoding.constraints import Constraints, length_limits, to_count
 from keras_transformer.decoding.loop import DecodingState, StepBody, pad_tokens
@@ -139,7 +139,14 @@ class SearchModel:
 
         With `candidates`, int32 `(count,)`, a step returns the logits of these ids.
         """
-        return self.step if candidates is None else step_over(self.step, candidates)
+        if candidates is None:
+            return self.step
+
+        def step_of_candidates(ids, cache):
+            logits, cache = self.step(ids, cache)
+            return ops.take(logits, candidates, axis=-1), cache
+
+        return step_of_candidates
 
 
 class Search:

@@ -7,7 +7,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.decoding.candidates import step_over
 from keras_transformer.ids import EOS_ID
 from keras_transformer.layers import (
     ConcatenatedPositions,
@@ -217,7 +216,14 @@ class SequenceModel(keras.Model):
         self, weights: StepWeights | None = None, candidates: keras.KerasTensor | None = None
     ) -> Callable[..., tuple]:
         """Returns `step` for a loop; its logits are those of `candidates`, if they are given."""
-        return self.step if candidates is None else step_over(self.step, candidates)
+        if candidates is None:
+            return self.step
+
+        def step_of_candidates(ids, cache):
+            logits, cache = self.step(ids, cache)
+            return ops.take(logits, candidates, axis=-1), cache
+
+        return step_of_candidates
 
     def reorder(self, cache: Any, parents: keras.KerasTensor) -> Any:
         """Lets each hypothesis continue the one of `parents`; see `DecodingCache.reorder`."""
