@@ -243,13 +243,15 @@ class RunFiles:
         return section_of(self.sections(), name, self.recipe_file)
 
     def engine_options(self) -> dict[str, Any]:
-        """Returns arguments of the model's engine: limits of lengths, and the rule for turns."""
-        decoding, turns = self.decoding(), self.turns()
-        limits: dict[str, Any] = {
+        """Returns arguments of the model's engine: limits, the rule for turns, the shortlist."""
+        decoding = self.decoding()
+        options: dict[str, Any] = {
             "max_source_length": decoding.max_source_length,
             "max_target_length": decoding.max_target_length,
+            "turns": self.turns(),
+            "shortlist": self.shortlist(),
         }
-        return limits if turns is None else {**limits, "turns": turns}
+        return {name: value for name, value in options.items() if value is not None}
 
     def engine(self):
         """Returns the engine with the run's model, tokenizers and limits."""

@@ -8,8 +8,10 @@ two sizes F and S, S counts, and F ids of candidates of every sentence. The cand
 References: Devlin 2017, section 5.3 (D17-1300); Junczys-Dowmunt et al. 2018 (W18-2716).
 """
 
+import io
 import os
-from collections.abc import Iterable, Sequence
+import pathlib
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -18,6 +20,8 @@ from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.reading import readable
 
 SHORTLIST_FILE = "shortlist.npy"
+LIST_SIZES = (256, 512, 1024, 2048)
+"""Sizes that the candidates of a batch are padded to; larger ones to further powers of two."""
 _ALWAYS = (PAD_ID, BOS_ID, EOS_ID, UNK_ID)
 
 
@@ -76,14 +80,47 @@ class Shortlist:
     def load(cls, path: str | os.PathLike) -> "Shortlist":
         """Reads a file; raises `InputError` if it is missing or not a shortlist."""
         with readable(path, "a shortlist, one array of integers"):
-            values = np.load(path, allow_pickle=False)
-            if values.dtype.kind not in "iu" or values.ndim != 1:
-                raise ValueError(f"the array has the shape {values.shape} and is {values.dtype}")
-            if values.min() < 0 or values.max() >= 1 << 31:
-                raise ValueError("an integer is negative or above 2,147,483,647")
-            values = values.astype("int64")
-            num_frequent, num_sources = values[:2]
-            counts, frequent, ids = np.split(values[2:], np.cumsum([num_sources, num_frequent]))
-            if len(counts) != num_sources or len(ids) != counts.sum():
-                raise ValueError(f"{counts.sum()} candidates are counted, {len(ids)} are there")
-            return cls(frequent, np.split(ids, np.cumsum(counts))[:-1])
+            return cls.from_bytes(pathlib.Path(path).read_bytes())
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> "Shortlist":
+        """Reads the content of a file; raises `ValueError` or NumPy's errors if it is another."""
+        values = np.load(io.BytesIO(content), allow_pickle=False)
+        if values.dtype.kind not in "iu" or values.ndim != 1:
+            raise ValueError(f"the array has the shape {values.shape} and is {values.dtype}")
+        if values.min() < 0 or values.max() >= 1 << 31:
+            raise ValueError("an integer is negative or above 2,147,483,647")
+        values = values.astype("int64")
+        num_frequent, num_sources = values[:2]
+        counts, frequent, ids = np.split(values[2:], np.cumsum([num_sources, num_frequent]))
+        if len(counts) != num_sources or len(ids) != counts.sum():
+            raise ValueError(f"{counts.sum()} candidates are counted, {len(ids)} are there")
+        return cls(frequent, np.split(ids, np.cumsum(counts))[:-1])
+
+
+def joined(
+    lists: Sequence[np.ndarray], rows: int, padded_size: Callable[[int], int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Joins the candidates of the sentences of a batch.
+
+    Args:
+        lists: For each sentence ids, int32 in rising order.
+        rows: Number of rows of the batch; further rows have no candidates.
+        padded_size: Function from the number of ids to the size that they are padded to.
+
+    Returns:
+        The union, int32 `(count,)` in rising order, padded with 0; and bool `(rows, count)`, True
+        for the candidates of a sentence.
+    """
+    union = np.unique(np.concatenate(lists))
+    count = padded_size(len(union))
+    mask = np.zeros((rows, count), "bool")
+    for row, ids in enumerate(lists):
+        mask[row, np.searchsorted(union, ids)] = True
+    return np.pad(union, (0, count - len(union))).astype("int32"), mask
+
+
+def few_sizes(count: int, vocabulary_size: int, least: int = LIST_SIZES[0]) -> int:
+    """Returns the size of a list of `count` candidates for programs that are compiled by size."""
+    size = 1 << (max(count, least, LIST_SIZES[0]) - 1).bit_length()
+    return min(size, vocabulary_size)

@@ -6,7 +6,7 @@ import pytest
 from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
 from keras_transformer.text import Tokenizer
-from keras_transformer.text.shortlist import Shortlist
+from keras_transformer.text.shortlist import Shortlist, few_sizes, joined
 
 CANDIDATES = [[], [], [], [], [7, 5, 7], [], [11, 4]]
 
@@ -66,3 +66,13 @@ def test_a_run_reads_only_a_shortlist_of_its_vocabularies(tmp_path, frequent, ca
     Shortlist(frequent, candidates).save(run.shortlist_file)
     with pytest.raises(InputError, match="of the run's 13 and 13 token ids. Received: "):
         run.shortlist()
+
+
+def test_lists_have_few_sizes():
+    sizes = [7, 256, 257, 2049, 4097, 7999]
+    lists = [np.arange(size, dtype="int32") for size in sizes]
+    padded = [joined([ids], 2, lambda count: few_sizes(count, 8000)) for ids in lists]
+    assert [len(ids) for ids, _ in padded] == [256, 256, 512, 4096, 8000, 8000]
+    for (ids, mask), size in zip(padded, sizes, strict=True):
+        assert mask.sum(axis=1).tolist() == [size, 0]
+        assert not ids[size:].any()
