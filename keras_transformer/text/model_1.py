@@ -17,7 +17,7 @@ _BLOCK_LINKS = 1_000_000
 # Number of zeros per link that an array for all pairs of a block's tokens may have. Above it, the
 # pairs are sorted, which takes longer.
 _SPARSE = 4
-_LEAST = 1e-5  # Smaller probabilities become 0, to save memory.
+_LEAST = 1e-6  # Smaller probabilities become 0, to save memory.
 
 
 class Sentences(NamedTuple):

@@ -23,8 +23,8 @@ Progress = Callable[[str, float], None]
 MAX_PAIRS = 1_000_000
 MAX_LINKS = 200_000_000  # of a source token to a target token; about a minute and 1.5 GB
 NUM_FREQUENT = 100
-NUM_CANDIDATES = 50
-MIN_PROBABILITY = 1e-4
+NUM_CANDIDATES = 75  # So the file of 32,000 source tokens has at most 5 MB.
+MIN_PROBABILITY = 1e-5
 
 
 def make_shortlist(
@@ -96,7 +96,7 @@ def learn_shortlist(
 ) -> Shortlist:
     """Learns a shortlist.
 
-    A source token gets its 50 most probable translations, and itself if the target has it too. The
+    A source token gets its 75 most probable translations, and itself if the target has it too. The
     100 most frequent target tokens, and symbols such as tags and placeholders, are candidates of
     every sentence. A byte is translated by any byte.
 
