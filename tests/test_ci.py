@@ -73,7 +73,8 @@ def test_a_container_tool_that_runs_builds_the_image(run):
 
 
 def test_a_machine_that_is_cis_own_gets_a_browser_and_no_setting_of_the_callers_comes_through(run):
-    settings = dict.fromkeys(("RAY_ADDRESS", "XDG_CACHE_HOME", "KERAS_BACKEND"), "callers")
+    names = "RAY_ADDRESS", "XDG_CACHE_HOME", "KERAS_BACKEND", "PYTHONDONTWRITEBYTECODE"
+    settings = dict.fromkeys(names, "callers")
     _, calls = run(CI="true", **settings)
     assert ">>> apt-get install --yes --no-install-recommends chromium\n" in calls
     assert "=callers" not in calls

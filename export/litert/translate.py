@@ -39,11 +39,29 @@ def load(folder, threads=2):
             ]
         return rows
 
-    return encode, target, interpreter, manifest["source_lengths"]
+    shortlist = read_shortlist(folder / "shortlist.npy") if manifest.get("shortlist") else None
+    return encode, target, interpreter, manifest["source_lengths"], shortlist
+
+
+def read_shortlist(file):
+    """Returns the ids that every translation may contain, and those of each source id."""
+    numbers = np.load(file).astype(int)
+    num_frequent, num_sources = numbers[:2]
+    counts, frequent, rest = np.split(numbers[2:], np.cumsum([num_sources, num_frequent]))
+    return frequent, np.split(rest, np.cumsum(counts)[:-1])
+
+
+def candidates_of(shortlist, sources):
+    """Returns the inputs that let each translation of a batch have its own candidates only."""
+    frequent, lists = shortlist
+    rows = [np.concatenate([frequent, *(lists[id] for id in source)]) for source in sources]
+    candidates = np.unique(np.concatenate(rows)).astype("int32")
+    bias = [np.where(np.isin(candidates, row), 0, -1e9) for row in rows]
+    return {"candidates": candidates, "candidate_bias": np.array(bias, "float32")}
 
 
 def translate(model, lines, search="greedy", batch_size=8):
-    encode, target, interpreter, lengths = model
+    encode, target, interpreter, lengths, shortlist = model
     sources = [ids[: lengths[-1] - 1] + [END_ID] for ids in encode(lines)]
     order = sorted(range(len(lines)), key=lambda index: len(sources[index]))
     translations = [""] * len(lines)  # A blank line stays one.
@@ -56,7 +74,10 @@ def translate(model, lines, search="greedy", batch_size=8):
         for row, index in zip(source_ids, chosen, strict=True):
             row[: len(sources[index])] = sources[index]
         runner = interpreter.get_signature_runner(f"{search}_{length}")
-        ids = runner(source_ids=source_ids)["ids"]
+        inputs = {"source_ids": source_ids}
+        if shortlist is not None:
+            inputs |= candidates_of(shortlist, [sources[index] for index in chosen])
+        ids = runner(**inputs)["ids"]
         best = ids.reshape(len(chosen), -1, ids.shape[-1])[:, 0].tolist()
         for index, row in zip(chosen, best, strict=True):
             translations[index] = target.decode([id for id in row if id > END_ID])

@@ -64,9 +64,9 @@ def add_declared(
             continue
         (member_schema, *_) = schema.get("anyOf", [schema])
         kind, metavar = kinds.get(name) or _SCHEMA_KINDS[member_schema["type"]]
-        if kind is None and schema["default"] is True:
-            kind = bool
         shown_default = defaults.get(name, schema["default"])
+        if kind is None and shown_default is not False:
+            kind = bool
         end = (
             ""
             if shown_default is None or shown_default is False or shown_default == []

@@ -113,6 +113,11 @@ class RunSearchOptions(StoppingSearchOptions):
     banned_ids: tuple[Int32, ...] = option(
         (), "Ids that are never chosen.", "a list of integers", strict=None
     )
+    shortlist: bool = option(
+        False,
+        "Choose among the tokens of the run's shortlist for each sentence, which takes less time; "
+        "scores are over these tokens.",
+    )
 
 
 @options_class
@@ -253,7 +258,7 @@ RUN_DEFAULTS = _names(RunSearchOptions)
 
 def exported_search_options(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the search options in an export's options or manifest; null means the default."""
-    names = _names(StoppingSearchOptions)
+    names = (*_names(StoppingSearchOptions), "shortlist")
     return {name: values[name] for name in names if values.get(name) is not None}
 
 

@@ -74,6 +74,8 @@ class Sampling(Greedy):
         num_samples: Number of samples per sentence.
         temperature: As in `DecodingOptions`, like `top_k` and `top_p`.
         ranking: As in `Greedy`.
+        ids: Int32 `(vocabulary,)`, ids of the tokens, which random numbers belong to; by default
+            their indices.
 
     Reference: Holtzman et al. 2020 (arXiv:1904.09751), top-p.
     """
@@ -86,9 +88,10 @@ class Sampling(Greedy):
         top_k: int | KerasTensor = DecodingOptions.top_k,
         top_p: float | KerasTensor = DecodingOptions.top_p,
         ranking: Ranking | None = None,
+        ids: KerasTensor | None = None,
     ):
         super().__init__(ranking)
-        self.seeds, self.beams = seeds, num_samples
+        self.seeds, self.beams, self._ids = seeds, num_samples, ids
         filters = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
         # A value for each sentence broadcasts over its samples and the vocabulary.
         self.filters = {
@@ -97,7 +100,7 @@ class Sampling(Greedy):
         }
 
     def pick(self, allowed, position):
-        return sample(allowed, self.seeds, position, **self.filters)
+        return sample(allowed, self.seeds, position, self._ids, **self.filters)
 
 
 def _value_at(values, ids):
@@ -108,7 +111,7 @@ def _write(values, column, position):
     return ops.slice_update(values, (0, 0, position), ops.expand_dims(column, 2))
 
 
-def sample(logits, seeds, position, **filters):
+def sample(logits, seeds, position, ids=None, **filters):
     """Samples a token for each row of `(batch, samples, vocabulary)`, int32 `(batch, samples)`.
 
     It is the token with the largest sum of a logit after `filter_logits` and Gumbel noise. The
@@ -118,7 +121,8 @@ def sample(logits, seeds, position, **filters):
     """
     # --> [batch, samples, vocabulary]
     gaps = filter_logits(logits, **filters)
-    noise = -ops.log(-ops.log(uniform(seeds, logits.shape[1], position, logits.shape[2])))
+    ids = logits.shape[2] if ids is None else ids
+    noise = -ops.log(-ops.log(uniform(seeds, logits.shape[1], position, ids)))
     return first_argmax(noise - gaps)
 
 
@@ -173,18 +177,19 @@ def _keep_nearest(gaps, weights, target_weight, keep_all):
     return ops.where(bits <= low, gaps, -NEG_INF)
 
 
-def uniform(seeds, num_samples: int, position, count: int):
+def uniform(seeds, num_samples: int, position, ids):
     """Computes uniform random numbers for each sample of each sentence at one position.
 
     Number i of sample s comes from Threefry-2x32 with the key (seed, s) and the counter
-    (position, i). The 23 top bits n of its first word become (n + 1/2) / 2^23. So a number depends
-    neither on other sentences in the batch nor on `num_samples` or `count`. Seeds are int32 or
-    uint32 `(batch,)`; a negative seed counts modulo 2^32. Returns float32
-    `(batch, num_samples, count)`, from 2^-24 to 1 - 2^-24.
+    (position, i). `ids` are the values of i, int32 `(count,)`, or their number. The 23 top bits n
+    of its first word become (n + 1/2) / 2^23. So a number depends neither on other sentences in the
+    batch nor on `num_samples` or other ids. Seeds are int32 or uint32 `(batch,)`; a negative seed
+    counts modulo 2^32. Returns float32 `(batch, num_samples, count)`, from 2^-24 to 1 - 2^-24.
     """
     seeds = ops.reshape(ops.cast(seeds, "uint32"), (-1, 1, 1))
     samples = ops.reshape(_count_up(num_samples), (1, -1, 1))
-    indices = ops.reshape(_count_up(count), (1, 1, -1))
+    ids = _count_up(ids) if isinstance(ids, int) else ops.cast(ids, "uint32")
+    indices = ops.reshape(ids, (1, 1, -1))
     # Using the second word would halve the rounds, but on a CPU, XLA needs as much time to join the
     # two halves of a row.
     bits, _ = threefry_2x32((seeds, samples), (ops.cast(position, "uint32"), indices))

@@ -9,6 +9,7 @@ from keras import KerasTensor, ops
 
 from keras_transformer.decoding import loop
 from keras_transformer.decoding.beam import Beam
+from keras_transformer.decoding.candidates import Candidates
 from keras_transformer.decoding.constrained_beam import ConstrainedBeam
 from keras_transformer.decoding.constraints import Constraints, length_limits, to_count
 from keras_transformer.decoding.loop import DecodingState, StepBody, pad_tokens
@@ -38,6 +39,7 @@ class SearchArguments(NamedTuple):
     prefixes: Tensor | None  # int32 [batch, prefix]: target prefixes, padded
     logit_bias: Tensor | None  # float32 [vocabulary]
     phrases: Tensor | None  # int32 [batch, phrases, length]: required phrases, padded
+    candidates: Candidates | None  # None: all tokens of the vocabulary
     length_penalty: Tensor  # float32 [], like the next six
     word_penalty: Tensor
     temperature: Tensor
@@ -58,6 +60,7 @@ def search_arguments(
     prefixes: Tensor | None = None,
     logit_bias: Tensor | None = None,
     phrases: Tensor | None = None,
+    candidates: Candidates | None = None,
 ) -> SearchArguments:
     """Makes `SearchArguments` from options; `seeds` are by default the options' seed.
 
@@ -74,6 +77,7 @@ def search_arguments(
         prefixes,
         logit_bias,
         phrases,
+        candidates,
         length_penalty=np.float32(options.length_penalty),
         word_penalty=np.float32(options.word_penalty),
         temperature=np.float32(options.temperature),
@@ -130,9 +134,19 @@ class SearchModel:
         """
         return None
 
-    def step_function(self, weights: Any = None) -> loop.Step:
-        """Returns `step` for a loop, with the result of `step_weights`."""
-        return self.step
+    def step_function(self, weights: Any = None, candidates: Any = None) -> loop.Step:
+        """Returns `step` for a loop, with the result of `step_weights`.
+
+        With `candidates`, int32 `(count,)`, a step returns the logits of these ids.
+        """
+        if candidates is None:
+            return self.step
+
+        def step_of_candidates(ids, cache):
+            logits, cache = self.step(ids, cache)
+            return ops.take(logits, candidates, axis=-1), cache
+
+        return step_of_candidates
 
 
 class Search:
@@ -156,12 +170,17 @@ class Search:
         wrap_body: WrapBody | None = None,
     ):
         self._model, self._options, self._arguments = model, options, arguments
+        candidates = self._candidates = arguments.candidates
+        if candidates is not None:
+            arguments = _among(candidates, arguments, model.forbidden_ids)
         self._strategy = _strategy(options, arguments)
         self._constraints = _constraints(model, options, arguments)
         if weights is None:
             one_row = arguments.source_ids.shape[0] == 1 and options.beams == 1
             weights = model.step_weights(one_row)
         step = model.step_function(weights)
+        if candidates is not None:
+            step = candidates.step(model.step_function(weights, candidates.ids))
         step_body = loop.make_step_body(self._strategy, step, self._constraints, model.reorder)
         self._step_body = step_body if wrap_body is None else wrap_body(step_body)
 
@@ -196,14 +215,18 @@ class Search:
     ) -> tuple[DecodingState, Hypotheses]:
         """Decodes until all have ended or have `stop_at` tokens, at most the state's capacity."""
         state = loop.advance(self._step_body, state, stop_at)
-        return state, self._strategy.hypotheses(state, self._constraints)
+        return state, self._hypotheses(state)
+
+    def _hypotheses(self, state):
+        hypotheses = self._strategy.hypotheses(state, self._constraints)
+        return hypotheses if self._candidates is None else self._candidates.hypotheses(hypotheses)
 
     def _run_loops(self, state, sizes):
         size, *larger = sizes
         state = loop.advance(self._step_body, state, size)
 
         def padded_hypotheses():
-            hypotheses = self._strategy.hypotheses(state, self._constraints)
+            hypotheses = self._hypotheses(state)
             num_tokens = sizes[-1] - size
             return hypotheses._replace(
                 ids=pad_tokens(hypotheses.ids, num_tokens),  # --> [batch, n_best, capacity]
@@ -249,7 +272,7 @@ def search(
         max_length: Maximum number of tokens of a translation, whatever its source.
         wrap_body: As in `Search`.
         **options: Other fields of `DecodingOptions`; and fields of `SearchArguments` as tensors
-            (seeds, prefixes, phrases, temperatures…).
+            (seeds, prefixes, phrases, temperatures…), or `candidates`.
 
     Raises:
         ValueError: The translations could be longer than the model's learned positions; a prefix
@@ -261,6 +284,7 @@ def search(
         for name in SearchArguments._fields
         if name in options and hasattr(options[name], "shape")
     }
+    tensors["candidates"] = options.pop("candidates", None)
     options |= {"beam_size": beam_size, "length_penalty": length_penalty, "n_best": n_best}
     decoding_options = DecodingOptions(**options)
     bias = bias_of(decoding_options, model)
@@ -341,11 +365,22 @@ def _strategy(options, arguments):
         raise InputError("`phrases` are only for a beam search. Received: sampling=True.")
     if options.sampling:
         filters = {name: getattr(arguments, name) for name in FILTERS}
-        return Sampling(arguments.seeds, options.n_best, ranking=ranking, **filters)
+        ids = None if arguments.candidates is None else arguments.candidates.ids
+        return Sampling(arguments.seeds, options.n_best, ranking=ranking, ids=ids, **filters)
     if options.beam_size == 1 and not has_phrases:
         return Greedy(ranking)
     strategy_class = ConstrainedBeam if has_phrases else Beam
     return strategy_class(options.beam_size, ranking, options.n_best, options.stops_early)
+
+
+def _among(candidates, arguments, forbidden_ids):
+    """Returns the arguments of a search whose tokens are indices of candidates."""
+    prefixes, phrases = (
+        None if ids is None else candidates.indices(ids)
+        for ids in (arguments.prefixes, arguments.phrases)
+    )
+    bias = candidates.bias(arguments.logit_bias, forbidden_ids)
+    return arguments._replace(prefixes=prefixes, phrases=phrases, logit_bias=bias)
 
 
 def _constraints(model, options, arguments):
@@ -359,7 +394,8 @@ def _constraints(model, options, arguments):
     forbidden_ids = list(Constraints._field_defaults["forbidden_ids"])
     if not options.allow_unknown:
         forbidden_ids.append(UNK_ID)
-    forbidden_ids += model.forbidden_ids
+    if arguments.candidates is None:  # otherwise the bias forbids them
+        forbidden_ids += model.forbidden_ids
     return Constraints(
         length_limits(lengths, arguments.max_length_ratio, margin, arguments.max_length),
         ops.maximum(min_lengths, arguments.min_length),

@@ -17,6 +17,7 @@ from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError, did_you_mean
 from keras_transformer.options import check, check_choice, check_positive, received
 from keras_transformer.text.dialog import Turns
+from keras_transformer.text.shortlist import Shortlist
 
 Capability = Literal[
     "translate", "score", "stream", "sample", "align", "label", "warmup", "phrases"
@@ -64,6 +65,7 @@ class Engine:
         score_options: Names of options that `score` takes, likewise.
         defaults: Options that differ from the defaults of `DecodingOptions`.
         batch_size: Default of `batch_size`.
+        shortlist: `Shortlist` of the option `shortlist`, None without one.
         labels: Labels of a classifier in the order of their ids, None for a model that writes text.
         turns: Rule that joins the turns of a source, where sources are conversations.
         reads_sources: False for a language model, which continues the texts that it is given.
@@ -81,6 +83,7 @@ class Engine:
     free_options: Collection[str] | None = None
     score_options: Collection[str] = ()
     batch_size: int | None = None
+    shortlist: Shortlist | None = None
     labels: list[str] | None = None
     turns: Turns | None = None
     reads_sources = True

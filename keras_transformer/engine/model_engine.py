@@ -21,6 +21,7 @@ from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError
 from keras_transformer.ids import EOS_ID, UNK_ID
 from keras_transformer.text.dialog import Turns
+from keras_transformer.text.shortlist import LIST_SIZES, Shortlist
 
 
 class ModelEngine(Engine):
@@ -38,6 +39,7 @@ class ModelEngine(Engine):
         workers: Number of batches of a call that are decoded at once.
         turns: Rule that joins the turns of a source, where sources are conversations. The model
             reads as many turns as it was trained on.
+        shortlist: Candidates of each source token, for the option of this name.
         with_xla: Whether XLA compiles the searches. For a few sentences TensorFlow's ordinary
             graphs take less time; JAX always compiles.
     """
@@ -59,8 +61,9 @@ class ModelEngine(Engine):
         workers: int = 2,
         turns: Turns | None = None,
         with_xla: bool = True,
+        shortlist: Shortlist | None = None,
     ):
-        self.turns = turns
+        self.turns, self.shortlist = turns, shortlist
         if turns is not None:
             self.long_inputs = inputs.LONG_INPUT_FOR_DIALOG
         config, self.model = model.config, model
@@ -82,7 +85,7 @@ class ModelEngine(Engine):
         is_free = not self.reads_sources or turns is not None
         self.max_length_ratio = math.inf if is_free else DecodingOptions.max_length_ratio
         limit = MAX_PROGRAMS if with_xla or keras.backend.backend() == "jax" else 0
-        self._scheduler = Scheduler(model, lengths, frozen, workers, limit)
+        self._scheduler = Scheduler(model, lengths, frozen, workers, limit, shortlist)
 
     @property
     def compilations(self) -> int:
@@ -93,6 +96,15 @@ class ModelEngine(Engine):
     def defaults(self) -> dict[str, Any]:
         """Options that differ from the defaults of `DecodingOptions`."""
         return {"max_length_ratio": self.max_length_ratio}
+
+    def request(self, **options):
+        request = super().request(**options)
+        if request.options.shortlist and self.shortlist is None:
+            raise InputError(
+                "`shortlist` needs a run with a shortlist. Received: a run without one. "
+                "`keras-transformer shortlist` makes it of parallel texts."
+            )
+        return request
 
     def search(self, jobs, request):
         if not self.reads_sources:
@@ -151,7 +163,8 @@ class ModelEngine(Engine):
             source = [UNK_ID] * (columns - 1) + [EOS_ID]
             prefix = longest_prefix if self.reads_sources else prompt_of(source)
             jobs = [Job(source, 0, prefix)] * batch_size
-            self._scheduler.search(jobs, one_token_options, batch_size)
+            for size in LIST_SIZES if search_options.shortlist else (0,):
+                self._scheduler.search(jobs, one_token_options, batch_size, size)
             for target in targets:
                 pairs = [(source, [UNK_ID] * target)] * (batch_size * search_options.n_best)
                 self._scheduler.score(pairs, batch_size, alignment=True)

@@ -9,7 +9,7 @@ checkpoints/        the last epochs and steps, with the optimizer's state; model
 history.csv         one line per epoch
 samples.tsv         validation pairs that exports are verified with
 samples.txt         sample translations of each epoch
-lex.bin             the shortlist of an imported student, which this package does not use
+shortlist.npy       target tokens that each source token is likely to become, if it was made
 bad_batch.json      the batch whose loss was NaN or infinite, if there was one
 metrics.json        the best epoch, minutes, filter statistics of the data
 tensorboard/        event files
@@ -49,6 +49,7 @@ from keras_transformer.reading import (
 )
 from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.text.dialog import Turns, turns_of
+from keras_transformer.text.shortlist import SHORTLIST_FILE, Shortlist
 
 SAMPLE_PAIRS = 300
 """Maximum number of pairs in `samples.tsv`."""
@@ -58,10 +59,11 @@ _WHERE = ("again.", "today.", "with a friend.", "near the big river?", "and then
 SENTENCES = tuple(map(" ".join, itertools.product(_WHO, _DOES, _WHERE)))
 """Texts to verify an export with, where a run has no sample pairs."""
 
-# Paths of a run's files. A user may have a `recipe.yaml`, so a tokenizer marks a run.
+# Paths of a run's files, also those of earlier versions (lex.bin). A user may have a `recipe.yaml`,
+# so a tokenizer marks a run.
 _FILES = (
     r"recipe\.yaml|(source_|target_)?tokenizer\.model|labels\.json|data\.json|model\.keras|history\.csv"
-    r"|samples\.(tsv|txt)|lex\.bin|bad_batch\.json|metrics\.json|checkpoints/(epoch|best)-\d+\.(keras|npz)"
+    r"|samples\.(tsv|txt)|shortlist\.npy|lex\.bin|bad_batch\.json|metrics\.json|checkpoints/(epoch|best)-\d+\.(keras|npz)"
     r"|checkpoints/base\.keras|checkpoints/step-\d+-\d+\.(keras|npz|json)"
     r"|tensorboard/(train|validation|attention)/events\.out\.tfevents\.[^/]*"
 )
@@ -118,7 +120,7 @@ class RunFiles:
         self.sample_pairs_file = self.path / "samples.tsv"
         self.digests_file = self.path / "data.json"
         self.metrics_file = self.path / "metrics.json"
-        self.shortlist_file = self.path / "lex.bin"
+        self.shortlist_file = self.path / SHORTLIST_FILE
 
     @classmethod
     def existing(cls, path: str | os.PathLike) -> Self:
@@ -151,6 +153,25 @@ class RunFiles:
     @property
     def _labels_file(self):
         return self.path / "labels.json"
+
+    def shortlist(self) -> Shortlist | None:
+        """Returns the run's shortlist, or None if it has none.
+
+        Raises:
+            InputError: The file is damaged, or made for other vocabularies.
+        """
+        if not self.shortlist_file.is_file():
+            return None
+        shortlist = Shortlist.load(self.shortlist_file)
+        source_size, target_size = (side.vocabulary_size for side in self.tokenizers())
+        if shortlist.source_vocabulary_size > source_size or shortlist.largest_id >= target_size:
+            rule = f"the shortlist must be of the run's {source_size} and {target_size} token ids"
+            sizes = (
+                f"{shortlist.source_vocabulary_size} source ids, target id {shortlist.largest_id}"
+            )
+            advice = "Make another one with `keras-transformer shortlist`."
+            raise InputError(f"{self.shortlist_file}: {rule}. Received: {sizes}. {advice}")
+        return shortlist
 
     def model(self):
         """Returns the best model.
@@ -222,13 +243,15 @@ class RunFiles:
         return section_of(self.sections(), name, self.recipe_file)
 
     def engine_options(self) -> dict[str, Any]:
-        """Returns arguments of the model's engine: limits of lengths, and the rule for turns."""
-        decoding, turns = self.decoding(), self.turns()
-        limits: dict[str, Any] = {
+        """Returns arguments of the model's engine: limits, the rule for turns, the shortlist."""
+        decoding = self.decoding()
+        options: dict[str, Any] = {
             "max_source_length": decoding.max_source_length,
             "max_target_length": decoding.max_target_length,
+            "turns": self.turns(),
+            "shortlist": self.shortlist(),
         }
-        return limits if turns is None else {**limits, "turns": turns}
+        return {name: value for name, value in options.items() if value is not None}
 
     def engine(self):
         """Returns the engine with the run's model, tokenizers and limits."""

@@ -1,12 +1,14 @@
 """Searches many sentences with one model: batches of few shapes, and their compiled functions."""
 
 import functools
+import itertools
 import threading
 from collections.abc import Iterator, Sequence
 
 import keras
 import numpy as np
 
+from keras_transformer.decoding.candidates import Candidates
 from keras_transformer.decoding.options import DecodingOptions
 from keras_transformer.decoding.programs import Compiled
 from keras_transformer.decoding.results import Hypotheses
@@ -28,6 +30,7 @@ from keras_transformer.engine.inputs import (
     row_count,
 )
 from keras_transformer.errors import InputError
+from keras_transformer.text.shortlist import few_sizes, joined
 
 # Maximum number of sets of options whose compiled functions stay in memory. Each batch shape of a
 # set takes 30 MB, even for a tiny model.
@@ -50,12 +53,19 @@ class Scheduler:
             never frees what XLA has compiled (tensorflow#64170). So further sets run as its
             ordinary graphs, a few times as slow; the last few graphs stay in memory. JAX frees
             compiled functions, and the functions of the last `max_compiled` sets stay in memory.
+        shortlist: `Shortlist` of searches with this option.
     """
 
     def __init__(
-        self, model, max_lengths, frozen=False, workers=1, max_compiled: int = MAX_PROGRAMS
+        self,
+        model,
+        max_lengths,
+        frozen=False,
+        workers=1,
+        max_compiled: int = MAX_PROGRAMS,
+        shortlist=None,
     ):
-        self._model, self._max_lengths = model, max_lengths
+        self._model, self._max_lengths, self._shortlist = model, max_lengths, shortlist
         self._buckets = [
             length_buckets(max_length)
             for max_length in max_lengths  # of source and target
@@ -71,31 +81,39 @@ class Scheduler:
         return self._freed + sum(program.compilations for program in programs)
 
     def search(
-        self, jobs: Sequence[Job], options: DecodingOptions, batch_size: int
+        self,
+        jobs: Sequence[Job],
+        options: DecodingOptions,
+        batch_size: int,
+        least_candidates: int = 0,
     ) -> list[Hypotheses]:
         """Returns the `Hypotheses` of each job, arrays without the batch's axis.
 
-        Sentences with phrases need another strategy, and so separate batches: other sentences in a
-        batch change no result.
+        A list of candidates has room for at least `least_candidates`. Sentences with phrases need
+        another strategy, and so separate batches: other sentences in a batch change no result.
         """
         results: dict[int, Hypotheses] = {}
         for with_phrases in (False, True):
             indices = [i for i, job in enumerate(jobs) if bool(job.phrases) == with_phrases]
             if indices:
-                hypotheses = self._search_batches([jobs[i] for i in indices], options, batch_size)
+                hypotheses = self._search_batches(
+                    [jobs[i] for i in indices], options, batch_size, least_candidates
+                )
                 results |= zip(indices, hypotheses, strict=True)
         return [results[index] for index in range(len(jobs))]
 
-    def _search_batches(self, jobs, options, batch_size):
+    def _search_batches(self, jobs, options, batch_size, least_candidates):
         """Returns the `Hypotheses` of jobs that have the same strategy."""
         compiled, rows = self.compiled(options), row_count(min(len(jobs), batch_size))
         longest_prefix = max((len(job.prefix) for job in jobs), default=0)
 
         def run(indices):
             batch_jobs = [jobs[index] for index in indices]
-            arguments, capacity = self.batch(batch_jobs, options, rows, longest_prefix)
+            longest_and_least = longest_prefix, least_candidates
+            arguments, capacity = self.batch(batch_jobs, options, rows, *longest_and_least)
+            sizes = {"capacity": capacity, "num_candidates": _num_candidates(arguments)}
             one_row = rows == 1 and options.beams == 1
-            results = compiled(arguments, method=Search.run, one_row=one_row, capacity=capacity)
+            results = compiled(arguments, method=Search.run, one_row=one_row, **sizes)
             results = [np.asarray(array) for array in results]
             return [Hypotheses(*(array[row] for array in results)) for row in range(len(indices))]
 
@@ -104,7 +122,8 @@ class Scheduler:
     def stream(self, job: Job, options: DecodingOptions) -> Iterator[Hypotheses]:
         """Yields the `Hypotheses` of one job so far, `(1, …)`, after each token."""
         arguments, capacity = self.batch([job], options, 1, len(job.prefix))
-        run = functools.partial(self.compiled(options), arguments, one_row=options.beams == 1)
+        sizes = {"num_candidates": _num_candidates(arguments), "one_row": options.beams == 1}
+        run = functools.partial(self.compiled(options), arguments, **sizes)
         state = run(method=Search.begin, capacity=capacity)
         for tokens in range(1, capacity + 1):
             state, hypotheses = run(state, np.array(tokens, "int32"), method=Search.proceed)
@@ -141,7 +160,12 @@ class Scheduler:
         return in_batches(lengths, batch_size, [run])
 
     def batch(
-        self, jobs: Sequence[Job], options: DecodingOptions, rows: int, longest_prefix: int = 0
+        self,
+        jobs: Sequence[Job],
+        options: DecodingOptions,
+        rows: int,
+        longest_prefix: int = 0,
+        least_candidates: int = 0,
     ) -> tuple[SearchArguments, int]:
         """Pads jobs to `rows`, and their ids to few lengths.
 
@@ -152,7 +176,9 @@ class Scheduler:
         columns = bucket(max(len(job.source) for job in jobs), self._buckets[0])
         prefix_columns = -(-longest_prefix // _PREFIX_MULTIPLE) * _PREFIX_MULTIPLE
         sources, seeds, prefixes, phrases = zip(*jobs, strict=True)
-        longest = self._max_lengths[1]
+        longest, candidates = self._max_lengths[1], None
+        if options.shortlist:
+            candidates = self._candidates(jobs, options, rows, least_candidates)
         arguments = search_arguments(
             options,
             pad(sources, rows, columns),
@@ -161,6 +187,7 @@ class Scheduler:
             prefixes=pad(prefixes, rows, prefix_columns) if prefix_columns else None,
             logit_bias=bias_of(options, self._model),
             phrases=_pad_phrases(phrases, rows) if any(phrases) else None,
+            candidates=candidates,
         )
         # Few capacities, because each needs a compiled function. So smaller limits than the default
         # do not make the capacity smaller.
@@ -170,11 +197,23 @@ class Scheduler:
         capacity = FIRST_CAPACITY * row_count(-(-capacity // FIRST_CAPACITY))
         return arguments, min(capacity, longest)
 
+    def _candidates(self, jobs, options, rows, least):
+        biased_ids = [*dict(options.logit_bias), *options.banned_ids]
+        lists = []
+        for job in jobs:
+            forced_ids = itertools.chain(job.prefix, *job.phrases, biased_ids)
+            lists.append(self._shortlist.of(job.source, forced_ids))
+        vocabulary_size = self._model.config.output_vocabulary_size
+        return Candidates(*joined(lists, rows, lambda n: few_sizes(n, vocabulary_size, least)))
+
     def compiled(self, options: DecodingOptions) -> Compiled:
         """Returns the methods of `Search` with these options, compiled by shape and capacity."""
 
-        def function(arguments, *method_arguments, method, one_row, **static):
+        def function(arguments, *method_arguments, method, one_row, num_candidates, **static):
             *method_arguments, weights = method_arguments
+            if num_candidates is not None:
+                candidates = arguments.candidates.of_size(num_candidates)
+                arguments = arguments._replace(candidates=candidates)
             search = Search(self._model, options, arguments, weights)
             return method(search, *method_arguments, **static)
 
@@ -215,6 +254,10 @@ class Scheduler:
             prepare = Compiled(self._model, lambda: self._model.step_weights(one_row, True))
             self._weights[one_row] = prepare()
         return self._weights[one_row]
+
+
+def _num_candidates(arguments):
+    return None if arguments.candidates is None else len(arguments.candidates.ids)
 
 
 def _pad_phrases(phrases, rows):

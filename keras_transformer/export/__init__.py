@@ -96,6 +96,8 @@ def export_run(
         names = {field.name for field in dataclasses.fields(FORMATS[format])}
         defaults = without_excluded(decoding.search, options)
         search = {name: value for name, value in defaults.items() if name in names}
+        if "shortlist" in names and engine.shortlist is not None and folder.origin().name:
+            search["shortlist"] = True
         # Marian and CTranslate2 have stop rules of their own.
         if lacking := defaults.keys() - names - {"early_stopping"}:
             values = ", ".join(f"{name}={defaults[name]!r}" for name in sorted(lacking))

@@ -44,6 +44,15 @@ class _Format:
         return language_pair(value) if isinstance(value, str) else value
 
 
+@options_base
+class _WithShortlist(_Format):
+    shortlist: bool = option(
+        False,
+        "Search among the candidates of the run's shortlist; true by default for an imported model "
+        "that has one.",
+    )
+
+
 @options_class
 class SavedModelOptions(_Format, StoppingSearchOptions):
     """Options of `saved_model`; the search is fixed in the export."""
@@ -106,14 +115,14 @@ class _OfLengths(_Quantized):
     source_lengths: tuple[_Length, ...] | None = option(
         None,
         "Numbers of source tokens, EOS included, of the signatures from ids; the largest is the "
-        "maximum length of a text. By default 32, 64 and 128, in a browser 32 and 96.",
+        "maximum length of a text. By default 16, 32, 64 and 128, in a browser 32 and 96.",
         "integers of at least 2, or null",
         min_length=1,
     )
 
 
 @options_class
-class LiteRTOptions(_OfLengths, StoppingSearchOptions):
+class LiteRTOptions(_OfLengths, _WithShortlist, StoppingSearchOptions):
     """Options of `tflite`; the search is fixed in the export."""
 
     n_best: int | None = option(

@@ -119,7 +119,15 @@ def _trained_translations(engine, texts, alignment=False, **options):
     tokenizers = engine.source_tokenizer, engine.target_tokenizer
     limits = longest, engine.max_target_length
     with_xla = model.compute_dtype != "float32"  # XLA rounds bfloat16 differently from a graph.
-    trained = ModelEngine(model, *tokenizers, *limits, frozen=True, turns=turns, with_xla=with_xla)
+    trained = ModelEngine(
+        model,
+        *tokenizers,
+        *limits,
+        frozen=True,
+        turns=turns,
+        with_xla=with_xla,
+        shortlist=engine.shortlist,
+    )
     translations = trained.translate(texts, batch_size=NUM_TEXTS, **options)
     if not alignment:
         return translations

@@ -20,7 +20,6 @@ from keras_transformer.engine.run_folder import (
 )
 from keras_transformer.errors import InputError, show
 from keras_transformer.fetching import LocalModel, local_model
-from keras_transformer.files import write_whole
 from keras_transformer.importing import ctranslate2, hugging_face, marian
 from keras_transformer.importing.foreign_model import ForeignModel
 from keras_transformer.importing.vocabulary import tokenizer_of
@@ -69,7 +68,7 @@ def import_model(
         InputError: There is no such model, or it is a model that a `Transformer` cannot be.
     """
     with local_model(folder, None, check_config) as local:
-        return _import_with_limits(local, sentencepiece)[0]
+        return _import(local, sentencepiece)[0]
 
 
 def check_config(folder: Path) -> None:
@@ -95,8 +94,8 @@ def read_model(folder: Path, sentencepiece: Sequence[str | os.PathLike] = ()) ->
     return reader.read(folder)
 
 
-def _import_with_limits(local: LocalModel, sentencepiece):
-    """Reads a model as `import_model` does; also returns options of its engine."""
+def _import(local: LocalModel, sentencepiece):
+    """Reads a model as `import_model` does; also returns it as its folder has it."""
     show(f"{local.name}: reading the model")
     foreign_model = read_model(local.folder, sentencepiece)
     for note in (*foreign_model.notes, "making the tokenizers"):
@@ -119,7 +118,7 @@ def _import_with_limits(local: LocalModel, sentencepiece):
     show(f"{local.name}: {model.count_params():,} parameters")
     fill(model, foreign_model.tensors, foreign_model.vocabularies)
     decoding = dict(foreign_model.decoding)
-    return ImportedModel(model, source, target, decoding), foreign_model.limits
+    return ImportedModel(model, source, target, decoding), foreign_model
 
 
 def import_run(
@@ -154,13 +153,12 @@ def import_run(
         check()
         texts = SENTENCES if samples is None else read_lines(samples)[:SAMPLE_PAIRS]
         with local_model(folder, output, check_config) as local:
-            imported, limits = _import_with_limits(local, sentencepiece)
+            imported, foreign_model = _import(local, sentencepiece)
             origin = parse_options(OriginSection, local.origin(), f"{folder}: ")
-            shortlist = next((path.read_bytes() for path in local.folder.glob("lex*.bin")), None)
         model, source_tokenizer, target_tokenizer, decoding = imported
         fields = model.config.to_dict()
         is_joint = source_tokenizer == target_tokenizer or fields["tie_embeddings"] == "all"
-        defaults = parse_options(DecodingSection, decoding | limits, f"{folder}: ")
+        defaults = parse_options(DecodingSection, decoding | foreign_model.limits, f"{folder}: ")
         tokenizer_fields = ("vocabulary_size", "target_vocabulary_size", "turn_id")
         sections = {
             "text": {"vocabulary_size": source_tokenizer.vocabulary_size, "joint": is_joint},
@@ -174,7 +172,7 @@ def import_run(
         with run.replaced(check) as new_run:
             new_run.write_start(sections, (source_tokenizer, target_tokenizer), {})
             new_run.write_sample_pairs((text, "") for text in texts)
-            if shortlist is not None:
-                write_whole(new_run.shortlist_file, shortlist)
+            if foreign_model.shortlist is not None:
+                foreign_model.shortlist.save(new_run.shortlist_file)
             save_model(model, new_run.model_file)
     return str(output)

@@ -20,6 +20,7 @@ from keras_transformer.importing.foreign_model import (
 from keras_transformer.importing.model_bin import read_variables
 from keras_transformer.importing.positions import NAMES, position_fields, sinusoids
 from keras_transformer.importing.settings import number, read_json
+from keras_transformer.importing.shortlist import read_map
 from keras_transformer.importing.vocabulary import Vocabulary, check_rows, files_of_sides
 from keras_transformer.options import received
 from keras_transformer.reading import decode_text, read_checked
@@ -104,7 +105,8 @@ def read(folder: Path, sentencepiece: Sequence[str | os.PathLike] = ()) -> Forei
     fields = _fields(variables, options)
     tensors = _tensors(variables, fields)
     vocabularies = _read_vocabularies(folder, options, tensors, sentencepiece)
-    return ForeignModel(fields, tensors, vocabularies, _SEARCH)
+    shortlist = read_map(folder, vocabularies)
+    return ForeignModel(fields, tensors, vocabularies, _SEARCH, **shortlist)
 
 
 def read_argos(folder: Path, sentencepiece: Sequence[str | os.PathLike] = ()) -> ForeignModel:
@@ -117,7 +119,8 @@ def read_argos(folder: Path, sentencepiece: Sequence[str | os.PathLike] = ()) ->
             raise InputError(f"{path}: {rule}. Received: {received(value)}.")
     names = " to ".join(str(metadata.get(f"{side}_name")) for side in ("from", "to"))
     model = read(folder / "model", sentencepiece)
-    return model._replace(decoding=ARGOS_SEARCH, notes=(f"an Argos package, {names}",))
+    notes = (f"an Argos package, {names}", *model.notes)
+    return model._replace(decoding=ARGOS_SEARCH, notes=notes)
 
 
 class _Variables:

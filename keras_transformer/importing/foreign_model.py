@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_transformer.errors import InputError
 from keras_transformer.importing.vocabulary import Vocabulary
+from keras_transformer.text.shortlist import Shortlist
 
 
 class FileArray:
@@ -100,6 +101,7 @@ class ForeignModel(NamedTuple):
         decoding: Options of `Translator.translate`.
         limits: Options of the engine that limit lengths.
         notes: Lines for the user.
+        shortlist: Shortlist of this package's ids, or None.
     """
 
     fields: dict[str, Any]
@@ -108,3 +110,4 @@ class ForeignModel(NamedTuple):
     decoding: dict[str, Any]
     limits: dict[str, int] = {}
     notes: tuple[str, ...] = ()
+    shortlist: Shortlist | None = None

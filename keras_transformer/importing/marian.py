@@ -9,6 +9,7 @@ import numpy as np
 from keras_transformer.errors import InputError
 from keras_transformer.importing.foreign_model import ForeignModel, Tensors, check_heads
 from keras_transformer.importing.settings import number, read_yaml
+from keras_transformer.importing.shortlist import read_lexicon
 from keras_transformer.importing.vocabulary import (
     check_rows,
     files_of_sides,
@@ -81,7 +82,8 @@ def read(folder: Path) -> ForeignModel:
         "max_length_ratio": number(decoder, "max-length-factor", file, 3, float),
     }
     vocabularies = _read_vocabularies(folder, decoder.get("vocabs"), file, tensors)
-    return ForeignModel(_fields(options), tensors, vocabularies, decoding)
+    shortlist = read_lexicon(folder, vocabularies, decoder)
+    return ForeignModel(_fields(options), tensors, vocabularies, decoding, **shortlist)
 
 
 def model_file(folder: Path) -> Path:

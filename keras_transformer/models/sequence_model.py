@@ -21,6 +21,7 @@ from keras_transformer.models.stacks import Decoder, Encoder, same_turn, turn_nu
 from keras_transformer.models.step_weights import (
     StepWeights,
     prepare_step_weights,
+    projection_to,
     with_step_weights,
 )
 
@@ -211,9 +212,18 @@ class SequenceModel(keras.Model):
         """Prepares the weights for a loop of steps; None where the layers' own are used."""
         return None
 
-    def step_function(self, weights: StepWeights | None = None) -> Callable[..., tuple]:
-        """Returns `step` for a loop."""
-        return self.step
+    def step_function(
+        self, weights: StepWeights | None = None, candidates: keras.KerasTensor | None = None
+    ) -> Callable[..., tuple]:
+        """Returns `step` for a loop; its logits are those of `candidates`, if they are given."""
+        if candidates is None:
+            return self.step
+
+        def step_of_candidates(ids, cache):
+            logits, cache = self.step(ids, cache)
+            return ops.take(logits, candidates, axis=-1), cache
+
+        return step_of_candidates
 
     def reorder(self, cache: Any, parents: keras.KerasTensor) -> Any:
         """Lets each hypothesis continue the one of `parents`; see `DecodingCache.reorder`."""
@@ -323,16 +333,19 @@ class DecodingModel(SequenceModel):
         return prepare_step_weights(self, one_row, cached)
 
     def step_function(
-        self, weights: StepWeights | None = None
+        self, weights: StepWeights | None = None, candidates: keras.KerasTensor | None = None
     ) -> Callable[[keras.KerasTensor, DecodingCache], tuple[keras.KerasTensor, DecodingCache]]:
         """Returns `step` for a loop.
 
         Args:
             weights: Result of `step_weights`, made before the loop; by default the layers' weights.
+            candidates: Int32 `(count,)`, the ids whose logits a step returns; by default all ids.
         """
         sublayers, project = None, self._logits
         if weights is not None:
             sublayers, project = with_step_weights(self, weights)
+        if candidates is not None:
+            project = projection_to(self, candidates, project)
 
         def step(ids, cache):
             beams, width = cache.num_beams, self.config.model_dim

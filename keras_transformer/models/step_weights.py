@@ -131,6 +131,27 @@ def with_step_weights(model, weights: StepWeights):
     return sublayers, lambda hidden: _on_rows(weights.output, hidden)
 
 
+def projection_to(model, candidates, project):
+    """Returns the function from rows to the logits of candidates, int32 `(count,)`.
+
+    It has a copy of the rows of the output matrix. `project` computes all logits, and is used where
+    the layer is more than a product.
+    """
+    projection, dtype = model.output_projection, model.compute_dtype
+    if projection is not None and not _is_plain(projection, dtype):
+        return lambda hidden: ops.take(project(hidden), candidates, axis=-1)
+    if projection is None:
+        table, bias = model.target_embedding.embeddings, model.target_embedding.output_bias
+    else:
+        table, bias = ops.transpose(projection.kernel), projection.bias
+    rows, bias = (
+        values if values is None else ops.cast(ops.take(values, candidates, axis=0), dtype)
+        for values in (table, bias)
+    )
+    linear = TableLinear(rows, bias)
+    return lambda hidden: _on_rows(linear, hidden)
+
+
 def _on_rows(function, inputs):
     """Applies a function of `(rows, features)` to `(batch, new, features)`."""
     outputs = function(ops.reshape(inputs, (-1, inputs.shape[-1])))

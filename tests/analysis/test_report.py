@@ -142,6 +142,8 @@ def test_each_picture_draws_the_arrays_that_it_was_given(rng):
     _, hands = clock.axes[0].collections  # After the circles.
     hand = hands.get_segments()[3]  # Of the quickest pair, at position 3.
     np.testing.assert_allclose(np.diff(hand, axis=0), [[np.sin(3), np.cos(3)]])
+    labels = [label.get_text() for label in clock.axes[0].get_yticklabels()]
+    assert labels == ["pair 0\nonce in 6", "pair 1\nonce in 63"]  # 2 pi and 20 pi positions
     similarity = images(plots.plot_similarity(encoding, offset=3))
     np.testing.assert_allclose(similarity[0], encoding @ encoding.T)
     np.testing.assert_allclose(similarity[2], positions.rotation(8, 3))

@@ -53,7 +53,7 @@ def source(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_trained_run_is_measured_side_by_side(source, tmp_path):
+def test_a_trained_run_is_measured_side_by_side(source, tmp_path, unverified):
     """Of random weights, whose translations have at most 6 tokens."""
     values = recipe_values(write_corpus(tmp_path / "corpus"))
     values["decoding"] = {"length_penalty": 0.0, "max_source_length": 32, "max_target_length": 6}

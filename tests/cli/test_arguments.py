@@ -16,7 +16,7 @@ EVERY |= {"max_length_ratio": (["none"], math.inf), "banned_ids": (["5", "7"], [
 EVERY |= {"allow_unknown": ([], True), "logit_bias": (["5=-2.5", "7=1"], {5: -2.5, 7: 1.0})}
 EVERY |= {"no_repeat_ngram_size": (["3"], 3), "length_normalization": (["marian"], "marian")}
 EVERY |= {"word_penalty": (["0.25"], 0.25), "batch_size": (["16"], 16)}
-EVERY |= {"long_input": (["split"], "split")}
+EVERY |= {"long_input": (["split"], "split"), "shortlist": ([], True)}
 
 
 def parsed(*arguments):
@@ -38,7 +38,6 @@ def test_an_option_that_is_given_is_the_librarys(name):
 
 
 SWITCHED = [([], {})]  # The library has the defaults.
-SWITCHED += [(["--no-early-stopping"], {"early_stopping": False})]
 SWITCHED += [(["--banned-ids", "5", "--banned-ids", "7"], {"banned_ids": [5, 7]})]
 
 

@@ -17,6 +17,7 @@ from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.models import step_weights
 from keras_transformer.text.dialog import Turns
+from keras_transformer.text.shortlist import Shortlist
 
 TEXTS = ["5 7 11", "13", "4 4 8 15 16", "9 12", "6 5 14 10"]
 BEAM = dict(beam_size=2, n_best=2)
@@ -323,6 +324,29 @@ def test_what_cannot_be_streamed_is_refused_at_once(engine):
     with pytest.raises(InputError, match="at most 16 tokens"):
         engine.stream(" ".join(["5"] * 19))
     assert list(engine.stream(" ")) == []
+
+
+@pytest.mark.tensorflow
+def test_with_a_shortlist_only_candidates_are_written(varied):
+    shortlist = Shortlist([5, 6], [[]] * 4 + [[id, (3 * id) % VOCABULARY] for id in range(4, 17)])
+    model, tokenizer = varied("pre_norm"), NumberTokenizer()
+    engine = ModelEngine(model, tokenizer, max_target_length=20, shortlist=shortlist)
+    assert engine.warmup(lengths=(16,), batch_size=4, beam_size=2, shortlist=True) == 1
+    texts = ["7 9 4", "12", "5 5 14 16"]
+    options = dict(beam_size=2, shortlist=True)
+    together = engine.translate(texts, batch_size=4, **options)
+    assert engine.compilations == 1
+    for text, translation in zip(texts, together, strict=True):
+        (ids,) = tokenizer.tokenize([text], add_eos=True)
+        assert {*translation.ids} <= {*shortlist.of(ids).tolist()}
+        (alone,) = engine.translate([text], **options)
+        assert alone.ids == translation.ids
+        assert alone.score == pytest.approx(translation.score, abs=1e-5)
+    assert [row.ids for row in engine.translate(texts, beam_size=2)] != [t.ids for t in together]
+    *_, text = engine.stream("7 9 4", shortlist=True)
+    assert [text] == [row.text for row in engine.translate(["7 9 4"], beam_size=1, shortlist=True)]
+    with pytest.raises(InputError, match="`shortlist` needs a run with a shortlist"):
+        ModelEngine(model, tokenizer).translate(["7"], shortlist=True)
 
 
 def test_after_a_warmup_nothing_is_compiled(varied):

@@ -15,6 +15,7 @@ from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding import DecodingOptions, Hypotheses, SearchModel
 from keras_transformer.decoding.search import Search
 from keras_transformer.engine.scheduler import Job, Scheduler
+from keras_transformer.text.shortlist import Shortlist
 
 JOBS = [Job([7 + i] * length, 100 + i) for i, length in enumerate((40, 19, 17))]
 SHORT_JOBS = [Job([5, 2]), Job([6, 7, 2])]
@@ -55,6 +56,18 @@ CAPACITIES += [({"max_length_ratio": float("inf")}, (150, 150))]
 def test_capacities_are_few_and_suffice_for_the_longest_translation(options, capacities):
     batches = (batch(jobs, max_lengths=(50, 150), **options) for jobs in (JOBS, SHORT_JOBS))
     assert tuple(capacity for _, capacity in batches) == capacities
+
+
+def test_a_sentence_has_its_candidates_and_what_the_call_needs(varied):
+    shortlist = Shortlist([7], [[]] * 4 + [[9, 10], [11]])
+    scheduler = Scheduler(varied("pre_norm"), (16, 20), shortlist=shortlist)
+    jobs = [Job([4, 4, 2], prefix=[12]), Job([5, 2], phrases=[(13, 14)])]
+    options = DecodingOptions(shortlist=True, logit_bias={15: 0.5}, banned_ids=[16])
+    ids, mask = scheduler.batch(jobs, options, rows=4, longest_prefix=1)[0].candidates
+    always = [0, 1, 2, 3, 7, 15, 16]
+    lists = [[*always, 9, 10, 12], [*always, 11, 13, 14], [], []]
+    assert [ids[row].tolist() for row in mask] == list(map(sorted, lists))
+    assert scheduler.batch(jobs, DecodingOptions(), rows=4)[0].candidates is None
 
 
 class Ending(SearchModel):

@@ -104,7 +104,7 @@ def test_another_model_is_refused(report_of, make_engine, other_tokenizer, texts
     other = make_engine(seed=2, normalize_first=True, **sides if format == "ctranslate2" else {})
     report = report_of(format)
     with pytest.raises(VerificationError, match="translations are equal, expected at least"):
-        exporter_of(format).verify(other, report.folder, report.manifest, texts)
+        exporter_of(format).verify(other, report.folder, report.manifest, texts[:20])
 
 
 def test_a_spoiled_export_is_refused_and_nothing_is_left(engine, texts, tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ from translations import check_same
 from keras_transformer import Translator
 from keras_transformer.cli.main import run
 from keras_transformer.errors import InputError
-from keras_transformer.export import export_run, exporter_of
+from keras_transformer.export import export_run
 from keras_transformer.importing import import_run
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
@@ -26,11 +26,9 @@ def runs(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("name", "format"), [("student", "saved_model"), ("opus", "litert")])
-def test_an_export_gives_the_runs_texts_and_scores(runs, tmp_path, name, format, monkeypatch):
+def test_an_export_gives_the_runs_texts_and_scores(runs, tmp_path, name, format, unverified):
     if format == "litert":
         pytest.importorskip("ai_edge_litert", reason="comes with the extra [litert]")
-    # What it compares in another process is compared below.
-    monkeypatch.setattr(type(exporter_of(format)), "verify", lambda *_: {})
     search, options = {}, {"source_lengths": [48]} if format == "litert" else {}
     if format == "saved_model":
         search, options = {"beam_size": 3, "word_penalty": 0.2}, {"signatures": ["score"]}
@@ -53,7 +51,7 @@ def test_an_export_gives_the_runs_texts_and_scores(runs, tmp_path, name, format,
         theirs.translate(SOURCES, length_normalization="gnmt")
 
 
-def test_ctranslate2_ranks_as_marian_in_a_beam_of_its_own(runs, tmp_path, capsys):
+def test_ctranslate2_ranks_as_marian_in_a_beam_of_its_own(runs, tmp_path, capsys, unverified):
     pytest.importorskip("ctranslate2", reason="comes with the extra [ctranslate2]")
     command = ["export", "--model", runs["opus"], "--format", "ctranslate2"]
     assert run([*command, "--output", str(tmp_path / "export")]) == 0

@@ -528,7 +528,6 @@ def test_a_model_behind_a_url_becomes_a_run_that_names_it(tmp_path, capsys, toy,
     pytest.importorskip("httpx2", reason="comes with the extra [import]")
     members = {f"{toy}/{path.name}": path.read_bytes() for path in (TOYS / toy).iterdir()}
     members[f"{toy}/README.md"] = b"---\nlicense: cc-by-4.0\n---\n"
-    members[f"{toy}/lex.s2t.bin"] = b"words"
     content = make(tmp_path / "archive", members).read_bytes()
     with FileServer().running() as server:
         server.files["/models/toy?key=secret"] = content
@@ -542,8 +541,6 @@ def test_a_model_behind_a_url_becomes_a_run_that_names_it(tmp_path, capsys, toy,
     assert vars(files.origin()) == origin
     for weight, known in zip(files.model().weights, expected.weights, strict=True):
         np.testing.assert_array_equal(weight, known)
-    assert files.shortlist_file.read_bytes() == b"words"
-    assert import_run(TOYS / toy, tmp_path / "run", overwrite=True)  # The shortlist is the run's.
 
 
 @pytest.mark.parametrize("function", ["RunFiles.write_sections", "save_model"])

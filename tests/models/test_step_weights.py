@@ -25,6 +25,8 @@ def test_each_layout_gives_the_same_product(rng, monkeypatch, one_row, rows, out
         linear = linear.to_cached(one_row)
     kinds = {True: StackedLinear, False: SplitLinear if outputs > 1 else Linear, None: Linear}
     assert type(linear) is kinds[one_row]
+    if one_row:  # At most four blocks, of equally many columns.
+        assert linear.matrix.shape[0] == {1: 1, 6: 2, 7: 1, 8: 4}[outputs]
     expected = inputs @ matrix + (bias if with_bias else 0.0)
     np.testing.assert_allclose(np.asarray(linear(arrays[2])), expected, rtol=1e-5, atol=1e-5)
 

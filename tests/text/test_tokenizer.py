@@ -14,7 +14,7 @@ import sentencepiece
 
 from keras_transformer.errors import InputError
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from keras_transformer.text import Tokenizer
+from keras_transformer.text import Tokenizer, vocabulary
 
 
 def foreign_model(sentences, **options):
@@ -212,9 +212,11 @@ def size_of_characters(texts):
     return 5 + len(set("".join(texts)) - set(" ▅\0"))
 
 
-@pytest.mark.parametrize("end", ["", " é"])
-def test_the_whole_of_a_long_line_is_used(end):
-    lines = ["ab " * 30_000 + "xy" + end, "c" * 65_535 + "ü" * 40_000 + "ö" + end]
+# Words of 65,536 bytes take SentencePiece many seconds.
+@pytest.mark.parametrize(("limit", "end"), [(vocabulary._LONGEST_LINE_BYTES, ""), (999, " é")])
+def test_the_whole_of_a_long_line_is_used(limit, end, monkeypatch):
+    monkeypatch.setattr(vocabulary, "_LONGEST_LINE_BYTES", limit)
+    lines = ["ab " * (limit // 2) + "xy" + end, "c" * (limit - 1) + "ü" * (limit // 2) + "ö" + end]
     for line in lines:
         tokenizer = Tokenizer.train_from_texts([line], size_of_characters([line]))
         assert UNK_ID not in tokenizer.tokenize(line)

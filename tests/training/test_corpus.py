@@ -50,6 +50,14 @@ def test_training_pairs_have_the_placeholders_of_the_recipe(values, tmp_path, nu
         assert "<ph_1>" in side and "<ph_2>" in side and "@" not in side and "12" in side
 
 
+def test_a_target_of_two_turns_is_named_by_its_file_and_line(values, tmp_path):
+    (tmp_path / "train.en").write_text("Hi.\nHi. </s> Well?\nHi.\n", encoding="utf-8")
+    (tmp_path / "train.de").write_text("Ja.\nNein.\nJa. </s> Nein.\n", encoding="utf-8")
+    values["text"]["turn_separator"] = "</s>"
+    with pytest.raises(InputError, match=r"train.de, line 3: a target is one turn, .*: '</s>' in"):
+        next(Corpus(Recipe.from_dict(values)).lines(["train"]))
+
+
 def test_a_sample_is_of_lines_of_all_the_text_and_always_the_same(values):
     values["text"].update(vocabulary_size=60, sample_sentences=20)
     one, again = (Corpus(Recipe.from_dict(values)).tokenizers()[0] for _ in range(2))

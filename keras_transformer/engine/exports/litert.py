@@ -6,6 +6,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from keras_transformer.engine.engine import Engine, Request
 from keras_transformer.engine.exports.manifest import read_files, read_manifest, tokenizer_names
 from keras_transformer.engine.exports.session import SharedInterpreter
@@ -15,8 +17,13 @@ from keras_transformer.errors import InputError
 from keras_transformer.ids import PAD_ID
 from keras_transformer.options import check_positive
 from keras_transformer.text import Tokenizer
+from keras_transformer.text.shortlist import SHORTLIST_FILE, Shortlist, joined
 
 MODEL_FILE = "model.tflite"
+HIDDEN = -1e9
+"""Added to the score of a key or token that may not be attended to or chosen."""
+_LIST_MULTIPLE = 128  # Fewer sizes need fewer plans of memory.
+_ROWS_WITH_SHORTLIST = 4  # The list of a batch grows with its sentences.
 _LEAST_ROWS = 4  # A thread of its own pays from this number of rows on.
 _FIELDS = {
     "searches": list,
@@ -65,6 +72,10 @@ class LiteRTEngine(Engine):
         self.max_source_length = self.manifest["source_lengths"][-1]
         self._batch_sizes = self.manifest.get("batch_sizes", [])  # fixed in a file for browsers
         self.source_tokenizer, self.target_tokenizer = (Tokenizer(contents[name]) for name in names)
+        if self.manifest.get("shortlist"):
+            content = read_files(folder, self.manifest, [SHORTLIST_FILE])[SHORTLIST_FILE]
+            self.shortlist = Shortlist.from_bytes(content)
+            self.batch_size = _ROWS_WITH_SHORTLIST
         # Later interpreters are made of the same bytes, because the file may be another by then.
         self._content = contents[self.path.name]
         self._interpreters: dict[int, list[SharedInterpreter]] = {}  # by their number of threads
@@ -114,8 +125,10 @@ class LiteRTEngine(Engine):
         if self._batch_sizes:
             rows = bucket(rows, self._batch_sizes)
             shape = f"{rows}x{columns}"
-        ids = pad(sources, rows, columns)
-        outputs = interpreter.run(f"{request.signature}_{shape}", source_ids=ids)
+        inputs = {"source_ids": pad(sources, rows, columns)}
+        if self.shortlist is not None:
+            inputs |= self._candidates(sources, rows)
+        outputs = interpreter.run(f"{request.signature}_{shape}", **inputs)
         n_best = request.options.n_best
         ids = outputs["ids"].reshape(rows, -1, outputs["ids"].shape[-1])[:, :n_best]
         scores, sums = (
@@ -129,6 +142,11 @@ class LiteRTEngine(Engine):
                 Translation("", score, total, ids=tuple(id for id in row if id != PAD_ID))
                 for row, score, total in hypotheses
             ]
+
+    def _candidates(self, sources, rows):
+        lists = [self.shortlist.of(source) for source in sources]
+        ids, mask = joined(lists, rows, lambda count: -(-count // _LIST_MULTIPLE) * _LIST_MULTIPLE)
+        return {"candidates": ids, "candidate_bias": np.where(mask, 0, HIDDEN).astype("float32")}
 
     def align(self, pairs, request):
         (interpreter,) = self._interpreters_of(1, request.threads)

@@ -11,7 +11,7 @@ from keras_transformer.engine.engine import Engine
 from keras_transformer.engine.exports.litert import MODEL_FILE
 from keras_transformer.errors import InputError, require
 from keras_transformer.export.child_process import engine_process
-from keras_transformer.export.exporter import Exporter, check_tensorflow
+from keras_transformer.export.exporter import Exporter, check_tensorflow, read_template
 from keras_transformer.export.litert.file import convert, custom_operations, join, traced
 from keras_transformer.export.options import LiteRTOptions
 from keras_transformer.export.tokenizer_json import write_all_tokenizers
@@ -19,9 +19,22 @@ from keras_transformer.export.verification import TOLERANCES, verify
 from keras_transformer.files import write_whole
 from keras_transformer.models.config import check_portable, check_transformer
 from keras_transformer.reading import file_digests
+from keras_transformer.text.shortlist import SHORTLIST_FILE
 
-SOURCE_LENGTHS = (32, 64, 128)
+SOURCE_LENGTHS = (16, 32, 64, 128)
 """Numbers of source tokens that signatures are made for by default."""
+
+
+_LIST_PROGRAM = "litert_list.py.txt"
+_LIST_FIELDS = {
+    "list_inputs": ", candidates=candidates, candidate_bias=bias",
+    "list_arguments": ", `candidates` `[c]`, `candidate_bias` `[b, c]`",
+    "list_rule": """- `candidates` are ids that translations are made of: those that
+  `shortlist.npy` has for the source ids of the batch. `candidate_bias` is 0 for the candidates of
+  a sentence, and -1e9 for those of other sentences. Scores are over a sentence's candidates.
+""",
+}
+"""Parts of the README of an export with a shortlist."""
 
 
 class LiteRTExporter(Exporter):
@@ -46,6 +59,8 @@ class LiteRTExporter(Exporter):
         content = join(convert(ids_to_ids(engine, options)), options["quantize"])
         check_custom_ops(content)
         write_whole(folder / MODEL_FILE, content)
+        if options["shortlist"]:
+            engine.shortlist.save(folder / SHORTLIST_FILE)
         return {
             **options,
             "max_source_length": engine.max_source_length,
@@ -64,6 +79,8 @@ class LiteRTExporter(Exporter):
             "lengths": ", ".join(map(str, manifest["source_lengths"])),
             "length": manifest["source_lengths"][-1],
             "all_searches": " and ".join(f"`{name}`" for name in manifest["searches"]),
+            "list_program": read_template(_LIST_PROGRAM).template if manifest["shortlist"] else "",
+            **(_LIST_FIELDS if manifest["shortlist"] else dict.fromkeys(_LIST_FIELDS, "")),
         }
 
 
@@ -109,7 +126,7 @@ def with_limits(engine: Any, options: dict[str, Any]) -> Engine:
 
     tokenizers = engine.source_tokenizer, engine.target_tokenizer
     limits = options["source_lengths"][-1], engine.max_target_length
-    return ModelEngine(engine.model, *tokenizers, *limits)
+    return ModelEngine(engine.model, *tokenizers, *limits, shortlist=engine.shortlist)
 
 
 def check_exportable(engine: Any) -> None:
@@ -146,15 +163,19 @@ def ids_to_ids(
 ) -> Iterator[tuple]:
     """Yields `(name, concrete function)` of each signature from ids to ids.
 
-    `greedy_32` takes any number of sentences, `greedy_4x32` four: a batch size of None or 4.
+    With a shortlist they also take candidates; see `LiteRTSearch`. `greedy_32` takes any number of
+    sentences, `greedy_4x32` four: a batch size of None or 4.
     """
     import tensorflow as tf
 
     for name, search in _searches(engine, options):
         for rows, length in itertools.product(batch_sizes, options["source_lengths"]):
-            spec = tf.TensorSpec((rows, length), tf.int32, name="source_ids")
+            specs = [tf.TensorSpec((rows, length), tf.int32, name="source_ids")]
+            if options.get("shortlist"):
+                specs.append(tf.TensorSpec((None,), tf.int32, name="candidates"))
+                specs.append(tf.TensorSpec((rows, None), tf.float32, name="candidate_bias"))
             shape = f"{rows}x{length}" if rows else length
-            yield f"{name}_{shape}", traced(search.__call__, spec)
+            yield f"{name}_{shape}", traced(search.__call__, *specs)
 
 
 def described_files(folder: Path) -> dict[str, dict[str, Any]]:

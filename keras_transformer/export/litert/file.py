@@ -63,7 +63,7 @@ def convert(functions: Iterable[tuple]) -> list[Part]:
 
 def _request(name, function):
     inputs = [tensor.name for tensor in function.inputs]
-    if len(inputs) != len(function.structured_input_signature[0]):
+    if function.captured_inputs:
         raise ValueError(f"{name}: a function to convert must hold what it needs as constants.")
     graph = function.graph.as_graph_def().SerializeToString()
     return {

@@ -18,10 +18,8 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from keras_transformer.engine.exports.litert import HIDDEN as HIDDEN
 from keras_transformer.ids import EOS_ID, PAD_ID, UNK_ID
-
-HIDDEN = -1e9
-"""Added to the score of a key or token that may not be attended to or chosen."""
 
 
 def array(variable) -> np.ndarray:

@@ -7,6 +7,8 @@ still has 4.9 MB without the packing of `file.py`. `ai-edge-quantizer` also inst
 and pins `ai-edge-litert`.
 """
 
+import copy
+
 import numpy as np
 
 # Fewer bits do not pay for smaller arrays.
@@ -41,12 +43,18 @@ class GraphQuantizer:
     def run(self):
         codes = self.schema.BuiltinOperator
         operators, self.graph.operators = self.graph.operators, []
+        looked_up = {}  # by their output
         for operator in operators:
             code = self.model.operatorCodes[operator.opcodeIndex].builtinCode
             if code == codes.FULLY_CONNECTED and self._is_weight(operator.inputs[1]):
                 self._quantize_product(operator)
+            elif code == codes.FULLY_CONNECTED and operator.inputs[1] in looked_up:
+                self._quantize_product_with_rows(operator, looked_up[operator.inputs[1]])
             elif code == codes.GATHER and self._is_weight(operator.inputs[0]):
-                self._quantize_look_up(operator)
+                if self.kind == "int8" and operator.outputs[0] in self._matrices(operators):
+                    looked_up[operator.outputs[0]] = operator
+                else:
+                    self._quantize_look_up(operator)
             else:
                 self.graph.operators.append(operator)
 
@@ -86,6 +94,48 @@ class GraphQuantizer:
             operator.opcodeIndex = self._code("EMBEDDING_LOOKUP", 4)
             operator.builtinOptionsType, operator.builtinOptions = 0, None
 
+    def _matrices(self, operators):
+        """Returns the tensors that are matrices of products."""
+        code = self.schema.BuiltinOperator.FULLY_CONNECTED
+        codes = self.model.operatorCodes
+        return {
+            operator.inputs[1]
+            for operator in operators
+            if codes[operator.opcodeIndex].builtinCode == code
+        }
+
+    def _quantize_product_with_rows(self, product, look_up):
+        """Multiplies with int8 rows of a table, and the results with the scales of these rows."""
+        types = self.schema.TensorType
+        table, rows = look_up.inputs
+        quantized_table = self.graph.tensors[self._smaller(table)]
+        # A look-up has one scale for all rows.
+        look_up.inputs = [self._new(types.INT8, like=table), rows]
+        matrix = self._new(types.INT8, like=look_up.outputs[0])
+        self.graph.tensors[look_up.inputs[0]].buffer = quantized_table.buffer
+        for index in (look_up.inputs[0], matrix):
+            self.graph.tensors[index].quantization = self._quantization(np.ones(1, "float32"))
+        look_up.outputs, product.inputs[1] = [matrix], matrix
+        # LiteRT keeps sums of rows for asymmetric inputs, and does not see that the rows change.
+        product.builtinOptions.asymmetricQuantizeInputs = False
+        product.opcodeIndex = self._code("FULLY_CONNECTED", _DYNAMIC_RANGE_VERSION)
+        (outputs,) = product.outputs
+        product.outputs = [self._new(types.FLOAT32, like=outputs)]
+        scales = self._new(types.FLOAT32, like=rows)
+        all_scales = self._new(types.FLOAT32, like=rows)
+        values = np.asarray(quantized_table.quantization.scale, "float32")
+        self.graph.tensors[all_scales].shape = np.array(values.shape, "int32")
+        self.graph.tensors[all_scales].shapeSignature = None
+        self.graph.tensors[all_scales].buffer = self.stored.add(values)
+        look_up_scales = copy.copy(look_up)
+        look_up_scales.inputs, look_up_scales.outputs = [all_scales, rows], [scales]
+        scaling = self.schema.OperatorT()
+        scaling.opcodeIndex = self._code("MUL", 1)
+        scaling.inputs, scaling.outputs = [product.outputs[0], scales], [outputs]
+        scaling.builtinOptionsType = self.schema.BuiltinOptions.MulOptions
+        scaling.builtinOptions = self.schema.MulOptionsT()
+        self.graph.operators += [look_up, product, look_up_scales, scaling]
+
     def _smaller(self, index):
         """Returns the index of a tensor with the same values in fewer bits."""
         if index in self.quantized_indices:
@@ -104,13 +154,15 @@ class GraphQuantizer:
         return new
 
     def _set_int8(self, index, values, scales):
-        tensor = self.graph.tensors[index]
-        tensor.quantization = self.schema.QuantizationParametersT()
-        tensor.quantization.scale = scales
+        self.graph.tensors[index].quantization = self._quantization(scales)
+        self.graph.tensors[index].buffer = self.stored.add(values.astype("int8"))
+
+    def _quantization(self, scales):
+        quantization = self.schema.QuantizationParametersT()
         # LiteRT demands one zero point per scale.
-        tensor.quantization.zeroPoint = np.zeros(len(scales), "int64")
-        tensor.quantization.quantizedDimension = 0
-        tensor.buffer = self.stored.add(values.astype("int8"))
+        quantization.scale, quantization.zeroPoint = scales, np.zeros(len(scales), "int64")
+        quantization.quantizedDimension = 0
+        return quantization
 
     def _dequantize(self, half, float32):
         operator = self.schema.OperatorT()

@@ -70,7 +70,8 @@ class LiteRTSearch:
         model: `Transformer` with float32 weights.
         options: The search uses `beam_size`, `n_best`, `length_penalty`, `length_normalization`,
             `word_penalty`, `early_stopping`, `max_length`, `max_length_ratio`, `banned_ids` and
-            `allow_unknown`, and ignores the other options.
+            `allow_unknown`, and ignores the other options. With `shortlist` a call also takes the
+            candidates of a batch.
         source_length: Maximum number of columns of the source ids of any search in the file.
     """
 
@@ -82,22 +83,38 @@ class LiteRTSearch:
         if projection is not None:
             table = np.ascontiguousarray(array(projection.kernel).T)
         self.output_matrix = table  # [vocabulary, model_dim]
+        self.output_bias = np.zeros(len(table), "float32")
+        if model.output_bias is not None:
+            self.output_bias = array(model.output_bias)
+        self.bias = self.output_bias.copy()
+        self.bias[self.forbidden_ids] = HIDDEN
         # Both sides have the same number of rows, so that equal sinusoidal tables are stored once.
         sizes = max(source_length, options.max_length), model.config.model_dim
         self.source_positions = position_table(model.source_positions, *sizes)
         self.target_positions = position_table(model.target_positions, *sizes)
 
-    def __call__(self, source_ids):
-        """Searches; `source_ids` int32 `(batch, source)`, padded with 0."""
+    def __call__(self, source_ids, candidates=None, candidate_bias=None):
+        """Searches.
+
+        Args:
+            source_ids: Int32 `(batch, source)`, padded with 0.
+            candidates: Int32 `(count,)`: ids that a sentence of the batch may choose.
+            candidate_bias: Float32 `(batch, count)`: 0 for the candidates of a sentence, -1e9 for
+                those of other sentences.
+        """
         source = encode(self.model, source_ids, self.source_positions)
         lengths = tf.reduce_sum(tf.cast(source_ids != PAD_ID, tf.int32), axis=1)
         options = self.options
         bounds = options.max_length_ratio, options.length_margin, options.max_length
         limits = tf.expand_dims(length_limits(lengths, *bounds), 1)
-        strategy = (LiteRTGreedy if options.beam_size == 1 else LiteRTBeam)(options, limits)
-        return strategy.result(self._loop(strategy, source))
+        tokens, logits = AllTokens(), self._logits_of_all
+        if candidates is not None:
+            bias = tf.gather(candidate_bias, _sentences(limits, options.beam_size))
+            tokens, logits = CandidateTokens(candidates), self._logits_of(candidates, bias)
+        strategy = (LiteRTGreedy if options.beam_size == 1 else LiteRTBeam)(options, limits, tokens)
+        return strategy.result(self._loop(strategy, logits, source))
 
-    def _loop(self, strategy, source):
+    def _loop(self, strategy, logits, source):
         """Runs the outer loop: blocks of steps, with a past that each block makes longer."""
         beams, limits = self.options.beam_size, strategy.limits
         # The batch's size comes from an input: sizes computed from shapes would be dynamic.
@@ -120,7 +137,7 @@ class LiteRTSearch:
             start = StepState(outer.position, first, outer.choice, mixed, hidden, outer.past_bias)
             inner = _while(
                 lambda inner: unfinished(inner) & (inner.index < _BLOCK),
-                lambda inner: self._advance(strategy, mixers, pasts, source, inner),
+                lambda inner: self._advance(strategy, logits, mixers, pasts, source, inner),
                 start,
             )
             ends = zip(mixers, pasts, inner.mixed, strict=True)
@@ -136,7 +153,7 @@ class LiteRTSearch:
         )
         return _while(unfinished, block, state, shapes).choice
 
-    def _advance(self, strategy, mixers, pasts, source, state: StepState) -> StepState:
+    def _advance(self, strategy, logits, mixers, pasts, source, state: StepState) -> StepState:
         """Runs the body of the inner loop: one step of all blocks, and the choice of tokens."""
         beams, position = self.options.beam_size, state.position
         rows = embed(self.model.target_embedding, state.choice.newest)
@@ -158,7 +175,9 @@ class LiteRTSearch:
             rows = add(block, norm, rows, outputs)
             rows = read_source(block, rows, beams, keys_values, source_bias)
             rows = feed_forward(block, rows)
-        choice, parents = strategy.choose(position, state.choice, *self._logits(rows))
+        rows = self._final_rows(rows)
+        forbidden_logits = self._logits_of_forbidden(rows)
+        choice, parents = strategy.choose(position, state.choice, logits(rows), forbidden_logits)
         past_bias = state.past_bias
         if parents is not None:
             recent_bias, past_bias = (
@@ -187,26 +206,102 @@ class LiteRTSearch:
             for bias, entry_steps in ((recent_bias, recent_steps), (state.past_bias, past_steps))
         ]
 
-    def _logits(self, rows):
-        """Returns logits of allowed ids, and of forbidden ids, which count in the softmax's sum."""
+    def _final_rows(self, rows):
         if self.model.config.normalize_first:
             rows = normalize(self.model.decoder.final_norm, rows)
         # The converter would multiply the last normalization into the output matrix. The file would
         # then hold this matrix in addition to the table of embeddings. `maximum` prevents it.
-        rows = tf.maximum(rows, -3e38)
-        forbidden_ids, output_bias = self.forbidden_ids, self.model.output_bias
-        output_bias = (
-            np.zeros(len(self.output_matrix), "float32")
-            if output_bias is None
-            else array(output_bias)
+        return tf.maximum(rows, -3e38)
+
+    def _logits_of_all(self, rows):
+        """Returns the logits of the vocabulary; forbidden ids get `HIDDEN`."""
+        return tf.matmul(rows, tf.constant(self.output_matrix), transpose_b=True) + self.bias
+
+    def _logits_of(self, candidates, candidate_bias):
+        """Returns the function from rows to the logits of candidates, `(batch * beams, count)`."""
+        bias = candidate_bias + tf.gather(self.bias, candidates)
+
+        def logits(rows):
+            # Inside the loop, where `GraphQuantizer` sees the product. Copying int8 rows takes a
+            # tenth of its time.
+            matrix = tf.gather(tf.constant(self.output_matrix), candidates)
+            return tf.matmul(rows, matrix, transpose_b=True) + bias
+
+        return logits
+
+    def _logits_of_forbidden(self, rows):
+        """Returns logits that count in the softmax's sum."""
+        matrix = tf.constant(self.output_matrix[self.forbidden_ids])
+        return tf.matmul(rows, matrix, transpose_b=True) + self.output_bias[self.forbidden_ids]
+
+
+class AllTokens:
+    """Tokens that logits are for: the vocabulary's."""
+
+    def to_ids(self, tokens):
+        """Returns the ids at indices of logits."""
+        return tokens
+
+    def extensions(self, logits, forbidden_logits, totals):
+        """Returns the `2 · beams` best extensions of each sentence.
+
+        Args:
+            logits: Float32 `(batch * beams, vocabulary)`.
+            forbidden_logits: Float32 `(batch * beams, forbidden)`.
+            totals: Float32 `(batch, beams)`.
+
+        Returns:
+            Their totals in falling order, the hypotheses that they extend and their tokens, all
+            `(batch, 2 * beams)`.
+        """
+        beams = totals.shape[1]
+        # `TOPK_V2` is slow on long rows: it gets only the blocks with the largest maxima.
+        blocks = _blocks(logits, beams)  # --> [batch, beams * number, size]
+        size, number = blocks.shape[2], blocks.shape[1] // beams
+        maxima = tf.reduce_max(blocks, axis=2)
+        largest = tf.reduce_max(tf.reshape(maxima, (-1, number)), axis=1, keepdims=True)
+        offsets = totals - tf.reshape(_log_sum(logits, forbidden_logits, largest), (-1, beams))
+        maxima = tf.reshape(maxima, (-1, beams, number)) + tf.expand_dims(offsets, 2)
+        maxima = tf.reshape(maxima, (-1, beams * number))
+        _, block_indices = tf.math.top_k(maxima, min(2, number) * beams)
+        # Sorted by index, so that the first of equal values wins.
+        block_indices = -tf.math.top_k(-block_indices, block_indices.shape[1])[0]
+        values = _pick(blocks, block_indices) + tf.expand_dims(
+            _pick(offsets, block_indices // number), 2
         )
-        bias = output_bias.copy()
-        bias[forbidden_ids] = HIDDEN
-        allowed_logits = tf.matmul(rows, tf.constant(self.output_matrix), transpose_b=True) + bias
-        forbidden_logits = tf.matmul(
-            rows, tf.constant(self.output_matrix[forbidden_ids]), transpose_b=True
-        )
-        return allowed_logits, forbidden_logits + output_bias[forbidden_ids]
+        values = tf.reshape(values, (-1, block_indices.shape[1] * size))
+        values, indices = tf.math.top_k(values, 2 * beams)  # --> [batch, 2 * beams]
+        block_indices = _pick(block_indices, indices // size)
+        return values, block_indices // number, block_indices % number * size + indices % size
+
+
+class CandidateTokens:
+    """Tokens that logits are for: candidates, int32 `(count,)`."""
+
+    def __init__(self, candidates):
+        self._candidates = candidates
+
+    def to_ids(self, tokens):
+        return tf.gather(self._candidates, tokens)
+
+    def extensions(self, logits, forbidden_logits, totals):
+        beams = totals.shape[1]
+        largest = tf.reduce_max(logits, axis=1, keepdims=True)
+        offsets = totals - tf.reshape(_log_sum(logits, forbidden_logits, largest), (-1, beams))
+        # A row is short here, and its length is unknown.
+        values, tokens = tf.math.top_k(logits, 2 * beams)  # --> [batch * beams, 2 * beams]
+        values = tf.where(values > HIDDEN / 2, values, NEG_INF)  # A sentence may have very few.
+        values = tf.reshape(values, (-1, beams, 2 * beams)) + tf.expand_dims(offsets, 2)
+        values, indices = tf.math.top_k(tf.reshape(values, (-1, 2 * beams * beams)), 2 * beams)
+        tokens = _pick(tf.reshape(tokens, (-1, 2 * beams * beams)), indices)
+        return values, indices // (2 * beams), self.to_ids(tokens)
+
+
+def _sentences(limits, beams):
+    """Returns the sentence of each hypothesis, int32 `(batch * beams,)`; limits `(batch, 1)`."""
+    # The number of rows comes from a tensor: sizes computed from shapes would be dynamic.
+    ones = tf.minimum(tf.maximum(limits, 1), 1) + tf.zeros((1, beams), tf.int32)
+    return (tf.cumsum(tf.reshape(ones, (-1,))) - 1) // beams
 
 
 def _while(condition, body, state, shapes=None):
@@ -237,8 +332,8 @@ class LiteRTGreedy:
     numbers of tokens of the translations.
     """
 
-    def __init__(self, options, limits):
-        self.options, self.limits = options, limits
+    def __init__(self, options, limits, tokens=None):
+        self.options, self.limits, self.tokens = options, limits, tokens or AllTokens()
 
     def begin(self, zero) -> GreedyState:
         zeros = tf.cast(zero, tf.int32)
@@ -246,7 +341,8 @@ class LiteRTGreedy:
         return GreedyState(zeros + BOS_ID, self.limits > 0, ids, zero, zeros)
 
     def choose(self, position, state, logits, forbidden_logits):
-        tokens = tf.argmax(logits, axis=-1, output_type=tf.int32)[:, None]  # --> [batch, 1]
+        tokens = tf.argmax(logits, axis=-1, output_type=tf.int32)
+        tokens = tf.expand_dims(self.tokens.to_ids(tokens), 1)  # --> [batch, 1]
         largest = tf.reduce_max(logits, axis=-1, keepdims=True)
         log_probabilities = largest - _log_sum(logits, forbidden_logits, largest)
         tokens = tf.where(state.running, tokens, PAD_ID)
@@ -310,8 +406,9 @@ class Extensions(NamedTuple):
 class LiteRTBeam:
     """Beam search as in `decoding.beam.Beam`: live hypotheses, and a list of finished ones."""
 
-    def __init__(self, options, limits):
-        self.options, self.limits, self.ranking = options, limits, options.ranking
+    def __init__(self, options, limits, tokens=None):
+        self.options, self.limits, self.tokens = options, limits, tokens or AllTokens()
+        self.ranking = options.ranking
 
     def begin(self, zero) -> BeamState:
         beams = self.options.beam_size
@@ -389,26 +486,8 @@ class LiteRTBeam:
 
     def _extensions(self, logits, forbidden_logits, totals):
         """Returns the `2 · beams` best extensions of each sentence."""
-        beams = self.options.beam_size
-        # `TOPK_V2` is slow on long rows: it gets only the blocks with the largest maxima.
-        blocks = _blocks(logits, beams)  # --> [batch, beams * number, size]
-        size, number = blocks.shape[2], blocks.shape[1] // beams
-        maxima = tf.reduce_max(blocks, axis=2)
-        largest = tf.reduce_max(tf.reshape(maxima, (-1, number)), axis=1, keepdims=True)
-        offsets = totals - tf.reshape(_log_sum(logits, forbidden_logits, largest), (-1, beams))
-        maxima = tf.reshape(maxima, (-1, beams, number)) + tf.expand_dims(offsets, 2)
-        maxima = tf.reshape(maxima, (-1, beams * number))
-        _, block_indices = tf.math.top_k(maxima, min(2, number) * beams)
-        # Sorted by index, so that the first of equal values wins.
-        block_indices = -tf.math.top_k(-block_indices, block_indices.shape[1])[0]
-        values = _pick(blocks, block_indices) + tf.expand_dims(
-            _pick(offsets, block_indices // number), 2
-        )
-        values = tf.reshape(values, (-1, block_indices.shape[1] * size))
-        values, indices = tf.math.top_k(values, 2 * beams)  # --> [batch, 2 * beams]
-        block_indices = _pick(block_indices, indices // size)
-        tokens = block_indices % number * size + indices % size
-        return Extensions(tokens, block_indices // number, tf.maximum(values, NEG_INF))
+        values, parents, tokens = self.tokens.extensions(logits, forbidden_logits, totals)
+        return Extensions(tokens, parents, tf.maximum(values, NEG_INF))
 
     def result(self, state):
         beams, count = self.options.beam_size, self.options.n_best

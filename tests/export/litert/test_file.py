@@ -31,9 +31,15 @@ def all_parts(table):
         top, indices = tf.math.top_k(values * 2.0, 2)
         return {"found": top + 1.0, "places": indices}
 
+    def chosen(ids, values):
+        rows = tf.gather(tf.constant(table), ids)
+        return {"logits": tf.matmul(values, rows, transpose_b=True)}
+
     ids = tf.TensorSpec((None,), tf.int32, name="ids")
+    vectors = tf.TensorSpec((None, WIDTH), tf.float32, name="vectors")
     values = tf.TensorSpec((None, 5), tf.float32, name="values")
     functions = [(name, traced(function, ids)) for name in ("one", "two")]
+    functions.append(("chosen", traced(chosen, ids, vectors)))
     return convert([*functions, ("largest", traced(largest, values))])
 
 
@@ -97,6 +103,7 @@ def test_only_inputs_and_outputs_have_unknown_sizes(all_parts):
     unknown = {i for i, tensor in enumerate(tensors) if tensor.ShapeSignatureLength()}
     sides = graph.InputsAsNumpy().tolist() + graph.OutputsAsNumpy().tolist()
     assert unknown == {*sides}
+    assert all(tensor.Quantization() is None for tensor in tensors)  # The converter's are empty.
     for rows in (2, 3):
         values = np.arange(5.0 * rows, dtype="float32").reshape(rows, 5)
         result = run(content, "largest", values=values)
@@ -124,6 +131,20 @@ def test_int8_is_one_table_for_the_look_up_and_the_product(parts, table):
     error = np.abs(result["logits"] - exact)
     assert np.max(error) < 0.02 * np.abs(exact).max()
     assert np.max(error) > 0
+
+
+@pytest.mark.parametrize(("kind", "bound"), [("none", 1e-6), ("float16", 1e-3), ("int8", 0.02)])
+def test_a_product_with_rows_that_were_looked_up_has_each_rows_scale(all_parts, table, kind, bound):
+    content, chance = join(all_parts[:3], kind), np.random.default_rng(7)
+    sizes = [len(array) for array in constants(content) if len(array) >= ROWS * WIDTH]
+    assert len(sizes) == 1  # The same table as that of the other look-ups.
+    for count in (40, 23):  # Other rows each time: no sum of earlier ones may be used.
+        ids = chance.integers(0, ROWS, count).astype("int32")
+        vectors = chance.normal(1, 1, size=(3, WIDTH)).astype("float32")
+        expected = vectors @ table[ids].T
+        error = np.abs(run(content, "chosen", ids=ids, vectors=vectors)["logits"] - expected)
+        # Relative to a row's own size: one scale for the whole table would be far too coarse.
+        assert np.all(error <= bound * np.abs(vectors).max() * np.abs(table[ids]).sum(axis=1))
 
 
 def test_float16_halves_the_file(parts, table):

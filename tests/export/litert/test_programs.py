@@ -6,14 +6,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import sentencepiece
 from decoding_oracles import FullPass
 from naive_search import WITHOUT_UNKNOWN, naive_greedy, penalty
 
 from benchmarks import artifacts
-from keras_transformer import Tokenizer
+from keras_transformer import Tokenizer, Translator
+from keras_transformer.engine import ModelEngine
+from keras_transformer.errors import InputError
+from keras_transformer.export import export_litert
 from keras_transformer.export.litert.export import LiteRTExporter
+from keras_transformer.text.shortlist import Shortlist
 
 pytestmark = pytest.mark.tensorflow
 
@@ -116,3 +121,48 @@ def test_the_program_of_the_readme_translates_where_it_lies(litert_report, engin
     *words, score = printed.getvalue().split()
     assert words == translation.split() and len(words) > 0
     assert float(score) == pytest.approx(expected.score / penalty(len(expected.ids), 0.8), rel=1e-4)
+
+
+@pytest.fixture(scope="module")
+def listed_engine(engine):
+    size = engine.source_tokenizer.vocabulary_size
+    rows = np.random.default_rng(7).integers(4, size, (size, 3))
+    limits = engine.max_source_length, engine.max_target_length
+    shortlist = Shortlist([], [*rows])
+    tokenizer = engine.source_tokenizer
+    return ModelEngine(engine.model, tokenizer, None, *limits, with_xla=False, shortlist=shortlist)
+
+
+@pytest.fixture(scope="module")
+def listed_report(listed_engine, texts, exported_once):
+    pytest.importorskip("ai_edge_litert", reason="comes with the extra [litert]")
+    options = {"beam_size": 1, "source_lengths": [13], "shortlist": True}
+    return exported_once("litert_list", export_litert, listed_engine, texts, **options)
+
+
+def test_programs_search_among_the_candidates_of_an_export(
+    listed_report, listed_engine, engine, monkeypatch
+):
+    lines = ["a man", "two dogs", "a girl runs", "the old clerk"]
+    expected = [row.text for row in listed_engine.translate(lines, 1, shortlist=True)]
+    assert expected != [row.text for row in engine.translate(lines, 1)]
+    output = translated(listed_report.folder, "".join(line + "\n" for line in lines))
+    assert output.splitlines() == expected
+    translator = Translator.load(listed_report.folder)
+    assert [row.text for row in translator.translate(lines)] == expected
+    with pytest.raises(InputError, match="`shortlist` is fixed at True"):
+        translator.translate(lines, shortlist=False)
+    (program,) = programs_of((listed_report.folder / "README.md").read_text(encoding="utf-8"))
+    monkeypatch.chdir(listed_report.folder)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(program, {})
+    (translation,) = listed_engine.translate(["A text."], 1, shortlist=True)
+    *words, score = printed.getvalue().split()
+    assert words == translation.text.split()
+    assert float(score) == pytest.approx(translation.score, rel=1e-4)
+
+
+def test_a_list_is_exported_only_if_there_is_one(engine, tmp_path):
+    with pytest.raises(InputError, match="`shortlist` needs a run with a shortlist"):
+        export_litert(engine, tmp_path / "new", shortlist=True)

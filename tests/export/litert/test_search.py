@@ -7,10 +7,12 @@ from naive_search import BOS, EOS, PAD, UNK, marian_beam, naive_beam, naive_gree
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding import DecodingOptions
+from keras_transformer.decoding.candidates import Candidates
 from keras_transformer.decoding.search import score_targets, search
 from keras_transformer.export.litert.alignment import LiteRTAlignment
 from keras_transformer.export.litert.model import HIDDEN
 from keras_transformer.export.litert.search import LiteRTBeam, LiteRTGreedy, LiteRTSearch
+from keras_transformer.text.shortlist import Shortlist, joined
 
 pytestmark = pytest.mark.tensorflow
 
@@ -164,6 +166,25 @@ def test_it_finds_what_the_models_own_search_finds(rng, fields, beam_size, n_bes
     np.testing.assert_allclose(scores, np.asarray(live.scores), rtol=1e-4, atol=1e-4)
     sums = np.reshape(result["log_probability"], shape[:2])
     np.testing.assert_allclose(sums, np.asarray(live.log_probabilities), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("fields", "beam_size"), [(SSRU, 1), (PRUNED, 3)])
+def test_among_candidates_it_finds_what_the_models_own_search_finds(rng, fields, beam_size):
+    model, ids = make_model(rng, **fields), source_ids(rng)
+    shortlist = Shortlist([7], [rng.integers(4, 41, 3) for _ in range(41)])
+    lists = [shortlist.of(row[row > 0]) for row in ids]
+    listed, mask = joined(lists, len(ids), lambda count: count + 2)
+    options = {"beam_size": beam_size, "max_length": LIMIT, "n_best": beam_size}
+    candidates = Candidates(listed, mask)
+    live = traced(lambda ids: search(model, ids, candidates=candidates, **options))(ids)
+    run = LiteRTSearch(model, options_of(beam_size, 0.6, beam_size, LIMIT), LENGTH)
+    result = traced(run.__call__)(ids, listed, np.where(mask, 0, HIDDEN).astype("float32"))
+    shape = (len(ids), beam_size, LIMIT)
+    np.testing.assert_array_equal(np.reshape(result["ids"], shape), np.asarray(live.ids))
+    scores = np.maximum(np.reshape(result["score"], shape[:2]), -1e30)
+    np.testing.assert_allclose(scores, np.asarray(live.scores), rtol=1e-4, atol=1e-4)
+    for row, own in zip(np.asarray(live.ids), lists, strict=True):
+        assert np.isin(row, own).all()
 
 
 def test_the_alignment_of_a_model_with_ssru_is_the_models_own(rng):

@@ -102,7 +102,7 @@ def test_translations_are_those_of_litert_in_python(page, web_report, engine, te
 
 
 @pytest.mark.slow
-def test_the_page_of_an_imported_model_gives_the_runs_texts(browser, npm, tmp_path):
+def test_the_page_of_an_imported_model_gives_the_runs_texts(browser, npm, tmp_path, unverified):
     pytest.importorskip("ai_edge_litert", reason="comes with the extra [litert]")
     run = import_run(TOYS / "opus", tmp_path / "run")
     export_run(run, tmp_path / "page", "web", npm=npm, source_lengths=[24])

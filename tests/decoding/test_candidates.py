@@ -1,0 +1,90 @@
+"""A search among candidates is a search over the vocabulary without the other tokens."""
+
+import decoding_oracles as oracles
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer.decoding import SearchModel
+from keras_transformer.decoding.candidates import Candidates
+from keras_transformer.decoding.results import NEG_INF
+from keras_transformer.decoding.search import search
+from keras_transformer.engine.inputs import pad
+from keras_transformer.text.shortlist import joined
+
+PREFIXES, PHRASES = [(7, 9), (), (4,)], [[(7, 8)], [], [(5,)]]
+# Of each sentence: the special ids, its prefix and phrases, and some others.
+LISTS = [[0, 1, 2, 3, 7, 8, 9, 11], [0, 1, 2, 3, 5, 6, 10], [0, 1, 2, 3, 4, 5, 12, 13, 15]]
+WHOLE = [range(oracles.VOCABULARY)] * 3
+BIAS = np.linspace(-0.4, 0.6, oracles.VOCABULARY).astype("float32")
+SEARCHES = {
+    "greedy": {"beam_size": 1},
+    "beam": {"beam_size": 3, "n_best": 2, "no_repeat_ngram_size": 2, "early_stopping": False},
+    "forced": {"beam_size": 2, "prefixes": pad(PREFIXES, 3, 2), "min_length": 3},
+    "phrases": {
+        "beam_size": 4,
+        "phrases": np.stack([pad(phrases, 1, 2) for phrases in PHRASES]),
+        "logit_bias": BIAS,
+    },
+    "sampling": {
+        "sampling": True,
+        "n_best": 3,
+        "seeds": np.arange(3, dtype="int32"),
+        "top_p": np.array([0.5, 0.9, 1], "float32"),
+        "top_k": 6,
+    },
+}
+
+
+class Masked(SearchModel):
+    """A model whose logits of other tokens than a sentence's candidates are the lowest."""
+
+    forbidden_ids = (6,)
+
+    def __init__(self, model, lists):
+        self._model = model
+        self._mask = np.zeros((len(lists), 1, oracles.VOCABULARY), "bool")
+        for row, ids in enumerate(lists):
+            self._mask[row, 0, list(ids)] = True
+        self.start_decoding, self.reorder = model.start_decoding, model.reorder
+
+    def step(self, ids, cache):
+        logits, cache = self._model.step(ids, cache)
+        return ops.where(self._mask, logits, NEG_INF), cache
+
+
+def sources(rows=slice(None)):
+    return oracles.varied_sources()[3:6][rows]
+
+
+def run(model, lists, options, rows=slice(None), size=None):
+    arguments = {
+        name: value[rows] if np.ndim(value) and name != "logit_bias" else value
+        for name, value in options.items()
+    }
+    if lists is not None:
+        lists = [np.array(ids, "int32") for ids in lists[rows]]
+        candidates = Candidates(*joined(lists, len(lists), lambda _: size or oracles.VOCABULARY))
+        arguments["candidates"] = candidates
+    return oracles.as_lists(search(model, sources(rows), max_length=9, **arguments))
+
+
+@pytest.mark.parametrize("variant", ["pre_norm", "untied"])
+@pytest.mark.parametrize("options", SEARCHES.values(), ids=SEARCHES)
+def test_other_tokens_do_not_exist(varied, monkeypatch, variant, options):
+    model = varied(variant)
+    expected = run(Masked(model, LISTS), None, options)
+    monkeypatch.setattr(type(model), "forbidden_ids", (6,))
+    # The union has 16 of the 17 tokens.
+    together = run(model, LISTS, options, size=16)
+    oracles.check_equal(together, expected, 1e-5)
+    alone = [run(model, LISTS, options, slice(row, row + 1), size=9)[0] for row in range(3)]
+    oracles.check_equal(alone, together, 1e-5)
+    ids = {id for ranked in together for h in ranked for id in h.ids}
+    assert ids > {2} and 6 not in ids
+
+
+@pytest.mark.parametrize("options", SEARCHES.values(), ids=SEARCHES)
+def test_with_all_tokens_it_is_the_search_without_candidates(varied, options):
+    model = varied("pre_norm")
+    oracles.check_equal(run(model, WHOLE, options), run(model, None, options), 1e-6)

@@ -1,0 +1,78 @@
+"""Shortlists: candidates of sentences, and the file."""
+
+import numpy as np
+import pytest
+
+from keras_transformer.engine.run_folder import RunFiles
+from keras_transformer.errors import InputError
+from keras_transformer.text import Tokenizer
+from keras_transformer.text.shortlist import Shortlist, few_sizes, joined
+
+CANDIDATES = [[], [], [], [], [7, 5, 7], [], [11, 4]]
+
+
+def test_a_sentence_has_the_candidates_of_its_tokens_and_of_every_sentence(tmp_path):
+    shortlist = Shortlist([9], CANDIDATES)
+    shortlist.save(tmp_path / "list.npy")
+    for same in (shortlist, Shortlist.load(tmp_path / "list.npy")):
+        assert same.of([4, 5, 4]).tolist() == [0, 1, 2, 3, 5, 7, 9]
+        assert same.of([6, 100], additional=[8, 4]).tolist() == [0, 1, 2, 3, 4, 8, 9, 11]
+        assert same.of([]).tolist() == same.frequent.tolist() == [0, 1, 2, 3, 9]
+        assert (same.source_vocabulary_size, same.largest_id) == (7, 11)
+        assert same.of([4]).dtype == "int32"
+    assert Shortlist([], []).of([4]).tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("largest_id", "size"), [(31_999, 2), (70_000, 4)])
+def test_fifty_candidates_of_32000_tokens_need_few_bytes(tmp_path, largest_id, size):
+    rows = np.random.default_rng(5).integers(4, 32_000, (320, 50))
+    rows[0, 0] = largest_id
+    Shortlist(range(100), [*rows]).save(tmp_path / "list.npy")
+    bytes_per_row = (tmp_path / "list.npy").stat().st_size / 320
+    assert 51 * size * 0.95 < bytes_per_row < 51 * size * 1.05
+    assert 32_000 * 51 * 2 < 5e6
+
+
+HOSTILE = {
+    "another file": b"lex",
+    "no counts": np.zeros(1, "u2"),
+    "half of it": np.array([1, 2, 1, 1, 9], "u2"),
+    "more than is counted": np.array([0, 1, 1, 5, 5], "u2"),
+    "a negative count": np.array([0, 2, 3, -1, 5, 6], "i4"),
+    "a negative id": np.array([0, 1, 1, -5], "i4"),
+    "numbers with fractions": np.array([0.0, 1.0, 1.0, 5.5]),
+    "a table": np.zeros((2, 2), "u2"),
+    "a pickle": np.array([None]),
+    "sizes beyond the file": np.array([2**32 - 1, 2**32 - 1, 5], "u4"),
+}
+
+
+@pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
+def test_another_file_is_an_error_in_one_line(tmp_path, content):
+    path = tmp_path / "list.npy"
+    path.write_bytes(content) if isinstance(content, bytes) else np.save(path, content)
+    with pytest.raises(InputError, match=r"list.npy: cannot be read as a shortlist") as raised:
+        Shortlist.load(path)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(("frequent", "candidates"), [([23], []), ([], [[]] * 24), ([], [[23]])])
+def test_a_run_reads_only_a_shortlist_of_its_vocabularies(tmp_path, frequent, candidates):
+    run = RunFiles(tmp_path)
+    Tokenizer.train_from_texts(["a man and a dog"] * 9, 13).save(tmp_path / "tokenizer.model")
+    assert run.shortlist() is None
+    Shortlist([12], [[5]] * 13).save(run.shortlist_file)
+    assert run.shortlist().of([12]).tolist() == [0, 1, 2, 3, 5, 12]
+    Shortlist(frequent, candidates).save(run.shortlist_file)
+    with pytest.raises(InputError, match="of the run's 13 and 13 token ids. Received: "):
+        run.shortlist()
+
+
+def test_lists_have_few_sizes():
+    sizes = [7, 256, 257, 2049, 4097, 7999]
+    lists = [np.arange(size, dtype="int32") for size in sizes]
+    padded = [joined([ids], 2, lambda count: few_sizes(count, 8000)) for ids in lists]
+    assert [len(ids) for ids, _ in padded] == [256, 256, 512, 4096, 8000, 8000]
+    for (ids, mask), size in zip(padded, sizes, strict=True):
+        assert mask.sum(axis=1).tolist() == [size, 0]
+        assert not ids[size:].any()
