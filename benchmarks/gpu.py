@@ -319,7 +319,9 @@ def report_table(figures: Mapping[str, Any]) -> str:
     tables = [markdown(rows)] if rows else []
     if rows := figures["decoding"].get("rows", []):
         tables.append(
-            markdown([{**row, "seconds": statistics.median(row["seconds"])} for row in rows])
+            markdown(
+                [{**row, "seconds": round(statistics.median(row["seconds"]), 6)} for row in rows]
+            )
         )
     tests = figures["tests"]
     tables.append(f"{tests['passed']} tests passed; failed: {len(tests['failed'])}.")
