@@ -151,6 +151,8 @@ def everything(small: bool = False, output: pathlib.Path = OUTPUT) -> Report:
     """
     sizes, device = _sizes(small), _device(small)
     output = output.resolve()
+    # The process of a part does not survive this one.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
     output.mkdir(parents=True, exist_ok=True)
     results = Results(output)
     results.path.unlink(missing_ok=True)
