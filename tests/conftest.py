@@ -157,6 +157,12 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes():
+    # Without bytecode each process, and all that it starts, would compile thousands of modules.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node):
     node.gateway.exit()  # Its memory is free at once, not when all tests have ended.
 
