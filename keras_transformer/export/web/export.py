@@ -70,15 +70,14 @@ class WebExporter(Exporter):
     options = WebOptions
 
     def resolve_export_options(self, engine: Any, options: WebOptions) -> dict[str, Any]:
-        lengths, batch_sizes = SOURCE_LENGTHS, BATCH_SIZES
-        if options.shortlist:
-            lengths, batch_sizes = SOURCE_LENGTHS_WITH_SHORTLIST, BATCH_SIZES_WITH_SHORTLIST
+        listed = options.shortlist
+        lengths = SOURCE_LENGTHS_WITH_SHORTLIST if listed else SOURCE_LENGTHS
         resolved = resolve_search_options(engine, options, lengths, n_best=1)
-        if options.shortlist:
+        resolved["batch_sizes"] = [*(BATCH_SIZES_WITH_SHORTLIST if listed else BATCH_SIZES)]
+        if listed:
             resolved["list_sizes"] = _list_sizes(engine.shortlist, resolved["source_lengths"])
         modules, versions = find_packages(options.npm)
-        fixed = {"batch_sizes": [*batch_sizes], "npm": versions}
-        return {**resolved, **fixed, "modules": modules}
+        return {**resolved, "npm": versions, "modules": modules}
 
     def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
         options = dict(options)
