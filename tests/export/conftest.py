@@ -10,6 +10,7 @@ import pytest
 from keras_transformer import Tokenizer, Transformer, TransformerConfig
 from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
+from keras_transformer.text.shortlist import Shortlist
 
 WHO = "a man|a woman|two dogs|three children|the old clerk|a girl".split("|")
 DOES = "runs|is sleeping|sits|eats an apple|reads 12 books|läuft schnell".split("|")
@@ -65,6 +66,17 @@ def make_engine(tokenizer):
 @pytest.fixture(scope="session")
 def engine(make_engine):
     return make_engine(normalize_first=True)
+
+
+@pytest.fixture(scope="session")
+def listed_engine(engine):
+    """`engine` with a shortlist of three random tokens per source token."""
+    size = engine.source_tokenizer.vocabulary_size
+    rows = np.random.default_rng(7).integers(4, size, (size, 3))
+    limits = engine.max_source_length, engine.max_target_length
+    shortlist = Shortlist([], [*rows])
+    tokenizer = engine.source_tokenizer
+    return ModelEngine(engine.model, tokenizer, None, *limits, with_xla=False, shortlist=shortlist)
 
 
 @pytest.fixture(scope="session")
