@@ -117,7 +117,13 @@ def artifacts(
 def megabytes(path: pathlib.Path) -> float:
     """Size of the files that translating needs."""
     if (path / "recipe.yaml").exists() or (path / "model.tflite").exists():
-        patterns = ["model.keras", "model.tflite", "recipe.yaml", "*tokenizer.model"]
+        patterns = [
+            "model.keras",
+            "model.tflite",
+            "recipe.yaml",
+            "*tokenizer.model",
+            "shortlist.npy",
+        ]
     else:
         patterns = ["**/*"]
     files = [file for pattern in patterns for file in path.glob(pattern) if file.is_file()]

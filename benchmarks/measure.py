@@ -178,11 +178,10 @@ def choose(names: Iterable[str] | None, allowed: Mapping[str, Any], what: str) -
     return {name: allowed[name] for name in names}
 
 
-def _version(package):
-    """The installed version of a package, by the name under which it is imported."""
-    if package == "keras_transformer":  # its distribution has another name
-        return keras_transformer.__version__
-    return importlib.metadata.version(package)
+def versions(packages: Iterable[str]) -> dict[str, str]:
+    """Returns the installed version of each package, by the name under which it is imported."""
+    ours = {"keras_transformer": keras_transformer.__version__}  # its distribution has another name
+    return {name: ours.get(name) or importlib.metadata.version(name) for name in sorted(packages)}
 
 
 def environment_info(
@@ -198,7 +197,7 @@ def environment_info(
         "rounds": rounds,
         "threads": threads,
         "machine": machine(),
-        "versions": {name: _version(name) for name in sorted(packages)},
+        "versions": versions(packages),
         "reference": next(iter(chosen)),
         "notes": {name: engine.note for name, engine in chosen.items()},
     }

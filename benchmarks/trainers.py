@@ -6,7 +6,8 @@ suit it: 1 is a pipeline that pads all to one length; and
 
 - `settings()`: ways to train, keywords in its own words;
 - `steps(dataset, count, **setting)`: a function that trains on the first `count` batches of a
-  `ParallelDataset` and gives the loss of the last one.
+  `ParallelDataset` and gives the loss of the last one. Afterwards `parameters` of `ours` and
+  `torch` is the number of the model's parameters.
 """
 
 import itertools
@@ -34,6 +35,7 @@ class Trainer:
     package = "keras_transformer"
     precision = "float32"
     max_shapes = _SHAPES
+    parameters = 0
 
     def __init__(self, config: TransformerConfig):
         self.config = config
@@ -53,6 +55,8 @@ class Ours(Trainer):
     def steps(self, dataset: ParallelDataset, count: int, jit_compile: bool) -> Callable[[], float]:
         model = Transformer(self.config, dtype=self.precision)
         compile_model(model, TrainingSection(jit_compile=jit_compile))
+        model.build()
+        self.parameters = model.count_params()
         return _fit(model, dataset, count)
 
 
@@ -131,8 +135,13 @@ class KerasHub(Ours):
 def _fit(model, dataset, count):
     def train():
         dataset.epoch = 0
-        batches = dataset.to_tf_dataset().take(count)
-        return model.fit(batches, shuffle=False, verbose=0).history["loss"][-1]
+        if keras.backend.backend() == "tensorflow":
+            batches = dataset.to_tf_dataset().take(count)
+        else:
+            batches = dataset.to_py_dataset()
+        steps = min(count, dataset.steps_per_epoch)
+        history = model.fit(batches, steps_per_epoch=steps, shuffle=False, verbose=0).history
+        return history["loss"][-1]
 
     return train
 
@@ -141,6 +150,8 @@ class Torch(Trainer):
     """`torch.nn.Transformer`."""
 
     package = "torch"
+    device = "cpu"
+    compiler: str | None = None  # a backend of `torch.compile`
     note = "`nn.Transformer`, eager, tied embeddings, fused Adam, the batches of `ours`"
 
     def steps(self, dataset: ParallelDataset, count: int) -> Callable[[], float]:
@@ -149,16 +160,19 @@ class Torch(Trainer):
         torch.manual_seed(1)
         with warnings.catch_warnings():  # of what inference alone could do faster
             warnings.simplefilter("ignore")
-            model = _torch_model(self.config, dataset.shapes[-1][1])
+            model = _torch_model(self.config, dataset.shapes[-1][1]).to(self.device)
+        self.parameters = sum(parameter.numel() for parameter in model.parameters())
         optimizer = torch.optim.Adam(model.parameters(), _RATE, fused=True)
         is_half = self.precision != "float32"
+        forward = torch.compile(model, backend=self.compiler) if self.compiler else model
 
         def train():
             for (source_ids, target_in_ids), labels in itertools.islice(dataset.batches(0), count):
-                batch = (torch.from_numpy(ids).long() for ids in (source_ids, target_in_ids))
+                arrays = source_ids, target_in_ids, labels
+                batch = [torch.from_numpy(ids).to(self.device).long() for ids in arrays]
                 optimizer.zero_grad()
-                with torch.autocast("cpu", torch.bfloat16, enabled=is_half):
-                    loss = model(*batch, torch.from_numpy(labels).long())
+                with torch.autocast(self.device, torch.bfloat16, enabled=is_half):
+                    loss = forward(*batch)
                 loss.backward()
                 optimizer.step()
             return float(loss.detach())
@@ -167,7 +181,10 @@ class Torch(Trainer):
 
 
 def _torch_model(config, positions):
-    """A module of `(source_ids, target_in_ids, labels)` that gives the smoothed loss."""
+    """A module of `(source_ids, target_in_ids, labels)` that gives the smoothed loss.
+
+    It has the parameters and the dropouts of our model.
+    """
     import torch
     from torch import nn
 
@@ -184,6 +201,13 @@ def _torch_model(config, positions):
             sizes = config.model_dim, config.num_heads, *layers, config.intermediate_dim
             options = {"norm_first": config.normalize_first, "batch_first": True}
             self.body = nn.Transformer(*sizes, config.dropout, **options)
+            if not config.normalize_first:  # The last block has normalized its output.
+                self.body.encoder.norm = self.body.decoder.norm = None
+            for layer in (*self.body.encoder.layers, *self.body.decoder.layers):
+                layer.dropout.p = config.feed_forward_dropout
+            for module in self.body.modules():
+                if isinstance(module, nn.MultiheadAttention):
+                    module.dropout = config.attention_dropout
             encoding = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
             self.register_buffer("positions", torch.from_numpy(encoding).float())
             self.dropout = nn.Dropout(config.dropout)
@@ -197,11 +221,11 @@ def _torch_model(config, positions):
             length = target_in_ids.shape[1]
             padding = source_ids == PAD_ID
             # True is what may not be attended to. A padded target row attends to BOS alone.
-            future = torch.ones(length, length, dtype=torch.bool).triu(1)
+            future = torch.ones(length, length, dtype=torch.bool, device=padding.device)
             decoded = self.body(
                 self.embedded(source_ids),
                 self.embedded(target_in_ids),
-                tgt_mask=future,
+                tgt_mask=future.triu(1),
                 src_key_padding_mask=padding,
                 memory_key_padding_mask=padding,
                 tgt_is_causal=True,

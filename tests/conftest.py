@@ -32,9 +32,13 @@ sys.path.append(str(pathlib.Path(__file__).parents[1]))
 # LLVM code at once. XLA's own passes stay as they are; the demo runs with neither. Read when XLA is
 # first used, also by the processes that tests start.
 FLAGS = "--xla_backend_optimization_level=0"
-if Version(importlib.metadata.version("tensorflow")).release < (2, 22):  # which knows MLIR alone
-    FLAGS += " --xla_cpu_use_fusion_emitters=false"
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}"
+with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # JAX needs no TensorFlow
+    if Version(importlib.metadata.version("tensorflow")).release < (2, 22):  # then only MLIR
+        FLAGS += " --xla_cpu_use_fusion_emitters=false"
+# benchmarks/gpu.py sets it. XLA has no code for GPUs without optimizations.
+ON_GPU = "cuda" in os.environ.get("JAX_PLATFORMS", "")
+if not ON_GPU:
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}"
 enable_compilation_cache()
 
 if BACKEND == "tensorflow":
@@ -42,7 +46,7 @@ if BACKEND == "tensorflow":
 
     tf.config.threading.set_intra_op_parallelism_threads(2)
     tf.config.threading.set_inter_op_parallelism_threads(2)
-elif BACKEND == "jax":
+elif BACKEND == "jax" and not ON_GPU:
     import jax
 
     # Each test compiles many tiny programs once: compiling is nearly all of the time.
@@ -150,6 +154,12 @@ def pytest_xdist_make_scheduler(config, log):
 
     config.option.loadscopereorder = False  # not by the number of tests: in the order below
     return Scheduling(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes():
+    # Without bytecode each process, and all that it starts, would compile thousands of modules.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @pytest.hookimpl(optionalhook=True)

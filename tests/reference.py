@@ -250,3 +250,20 @@ def perplexity(labels, logits, ignore_id=0):
 def schedule(step, model_dim, warmup_steps, scale=1.0):
     """Equation 3 of Vaswani et al. 2017; `step` counts from 1."""
     return scale * model_dim**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
+
+
+def model_1(pairs, iterations=5):
+    """Brown et al.'s equations, word by word: {(source, target): t(target | source)}."""
+    words = [[{"", *source.split()}, {"", *target.split()}] for source, target in pairs]
+    table = {}
+    for _ in range(iterations):
+        counts, totals = {}, {}
+        for source, target in words:
+            for t in target:
+                whole = sum(table.get((s, t), 1.0) for s in source)
+                for s in source:
+                    share = table.get((s, t), 1.0) / whole
+                    counts[s, t] = counts.get((s, t), 0.0) + share
+                    totals[s] = totals.get(s, 0.0) + share
+        table = {(s, t): count / totals[s] for (s, t), count in counts.items()}
+    return table

@@ -308,6 +308,7 @@ def test_what_needs_two_sides_is_refused_of_a_language_model(tmp_path):
     for part in ("train", "validation"):
         values["data"][part] = {"source": "text.txt"}
     changes = [("text", "joint", False), ("training", "select_by", "bleu")]
+    changes += [("training", "shortlist", True)]
     for section, key, value in [*changes, ("data", "bleu_tokenizer", "zh")]:
         wrong = {**values, section: {**values[section], key: value}}
         with pytest.raises(InputError, match=f"`{section}.{key}.*` needs a source and a target"):

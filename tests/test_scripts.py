@@ -62,8 +62,9 @@ def fine_tuned(tmp_path_factory):
     """The directory that `fine_tune.py` writes, and what it prints."""
     folder = tmp_path_factory.mktemp("fine_tuned")
     domain = write_sides(folder, "domain", *zip(*PAIRS, strict=True))
-    general = ["the cats find 1 tree", "yes, the river moves", "a happy child", "the red stone"] * 5
-    general, _ = write_sides(folder, "general", general, general)
+    # As many lines as the domain has: searches then have batches of the same shapes.
+    general = ["the cats find 1 tree", "yes, the river moves", "a happy child", "the red stone"]
+    general, _ = write_sides(folder, "general", general * 25, general * 25)
     arguments = ["--domain", *domain, "--general", general, "--epochs", 1]
     printed = call("training/fine_tune.py", TOY, *arguments, "--output", folder / "output")
     return folder / "output", printed

@@ -1,4 +1,4 @@
-"""The commands `keras-transformer clean`, `synthesize` and `glossary`: corpora for training."""
+"""The commands `keras-transformer clean`, `synthesize`, `glossary` and `shortlist`: corpora."""
 
 import argparse
 import contextlib
@@ -21,6 +21,7 @@ from keras_transformer.cli.arguments import (
     option_values,
 )
 from keras_transformer.errors import InputError
+from keras_transformer.imports import import_keras
 from keras_transformer.reading import without_compression
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ _GROUPS = {
 
 
 def add_commands(commands: argparse._SubParsersAction) -> None:
-    """Adds `clean`, `synthesize` and `glossary` to the subparsers of the command line."""
+    """Adds the commands to the subparsers of the command line."""
     command = commands.add_parser(
         "clean",
         help="drop pairs that are no translations from parallel corpora, with a report",
@@ -62,15 +63,24 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     )
     command.set_defaults(command=_glossary)
 
-
-def _add_corpora(command):
-    command.add_argument(
-        "corpora",
-        nargs="+",
-        metavar="FILE",
-        help="a source and its target, or several pairs of files, plain or compressed (.gz, .xz, "
-        ".bz2, .zst); a .tsv file has both sides, and so has a translation memory, .tmx",
+    command = commands.add_parser(
+        "shortlist",
+        help="make a run's shortlist: the target tokens that a source token is likely to become",
+        description="Learns a run's shortlist from parallel corpora, such as its training texts, "
+        "with IBM's Model 1. `translate --shortlist` and `export --shortlist` use it.",
+        options=_add_shortlist_options,
     )
+    command.set_defaults(command=_shortlist)
+
+
+_CORPORA = (
+    "a source and its target, or several pairs of files, plain or compressed (.gz, .xz, .bz2, "
+    ".zst); a .tsv file has both sides, and so has a translation memory, .tmx"
+)
+
+
+def _add_corpora(command, name="corpora", **settings):
+    command.add_argument(name, nargs="+", metavar="FILE", help=_CORPORA, **settings)
     add_options(command, *MEMORY)
 
 
@@ -96,25 +106,33 @@ def _add_clean_options(command):
 
 
 def _clean(options):
-    from keras_transformer.cli.progress import describe, progress_bar
     from keras_transformer.data.cleaning import clean_corpora
-    from keras_transformer.errors import is_terminal
 
     values = option_values(options, "corpora", "output", "progress", *MEMORY_NAMES)
     corpora = _corpora_of(options)
-    shows_progress = is_terminal(sys.stderr) if options.progress is None else options.progress
+    with _two_passes(corpora, options.progress) as progress:
+        report = clean_corpora(corpora, options.output, progress=progress, **values)
+    print(json.dumps(report, indent=2, ensure_ascii=False))
+
+
+@contextlib.contextmanager
+def _two_passes(corpora, is_shown):
+    """Gives a function that shows a stage and bytes of text, each byte of the corpora twice."""
+    from keras_transformer.cli.progress import describe, progress_bar
+    from keras_transformer.errors import is_terminal
+
+    is_shown = is_terminal(sys.stderr) if is_shown is None else is_shown
     paths = [path for corpus in corpora for path in corpus if path is not None]
     total = None
     if all(os.path.isfile(path) and path == without_compression(path) for path in paths):
         total = sum(map(os.path.getsize, paths)) * 2
-    with progress_bar(total, shows_progress) as bar:
+    with progress_bar(total, is_shown) as bar:
 
         def progress(stage, size):
-            if shows_progress:
+            if is_shown:
                 describe(bar, stage, size)
 
-        report = clean_corpora(corpora, options.output, progress=progress, **values)
-    print(json.dumps(report, indent=2, ensure_ascii=False))
+        yield progress
 
 
 def _corpora_of(options):
@@ -224,3 +242,22 @@ def _glossary(options):
     pairs = (pair for corpus in _corpora_of(options) for pair in iterate_pairs(*corpus))
     for row in learn_terms(pairs, **option_values(options, "corpora", *MEMORY_NAMES)):
         print(*row, sep="\t")
+
+
+def _add_shortlist_options(command):
+    command.add_argument("run", metavar="RUN", help="the run folder")
+    _add_corpora(command, "--corpus", dest="corpora", required=True)
+    add_progress(command)
+
+
+def _shortlist(options):
+    from keras_transformer.data import iterate_pairs
+
+    corpora = _corpora_of(options)
+    pairs = (pair for corpus in corpora for pair in iterate_pairs(*corpus))
+    import_keras()
+    from keras_transformer.training.shortlist import make_shortlist
+
+    with _two_passes(corpora, options.progress) as progress:
+        path = make_shortlist(options.run, pairs, progress)
+    print(path)

@@ -12,6 +12,7 @@ import regex
 from keras_transformer.errors import InputError
 from keras_transformer.reading import iterate_lines
 from keras_transformer.text.folding import fold, fold_case
+from keras_transformer.text.model_1 import Sentences, Translations, model_1
 from keras_transformer.text.splitting import TERM_SYMBOLS, UNIT, are_whole_words
 from keras_transformer.text.steps import TextStep
 
@@ -24,8 +25,8 @@ _MAX_IN_TRAINING = 3  # annotated terms per pair
 _LONGEST_FORM = 1.5
 _WORD = regex.compile(r"[\p{L}\p{M}]+(?:-[\p{L}\p{M}]+)*")
 MIN_PAIRS, MIN_PROBABILITY = 2, 0.5
-_ITERATIONS = 5
-_MAX_LINKS = 50_000_000  # two gigabytes
+_MIN_FORWARD = 0.1
+_MAX_LINKS = 50_000_000
 
 
 class Match(NamedTuple):
@@ -223,49 +224,34 @@ def learn_terms(
     Reference: Brown et al. 1993 (J93-2003).
     """
     numbers: tuple[dict, dict] = {"": 0}, {"": 0}  # of words; "" is the origin of words without
-    links, starts, count = [np.zeros((4, 0), np.int32)], [0, 0], 0
+    sentences: tuple[list, list] = [], []
+    count = 0
     for pair in pairs:
-        words = [dict.fromkeys(["", *_WORD.findall(fold(text).text)]) for text in pair]
-        source_words, target_words = (
-            np.array([ids.setdefault(word, len(ids)) for word in side], np.int32)
-            for ids, side in zip(numbers, words, strict=True)
-        )
-        sides = (
-            (source_words, np.arange(len(source_words)) + starts[0]),
-            (target_words, np.arange(len(target_words)) + starts[1]),
-        )
-        grids = [np.repeat(column, len(target_words)) for column in sides[0]]
-        grids += [np.tile(column, len(source_words)) for column in sides[1]]
-        links.append(np.array(grids, np.int32))
-        starts = [starts[0] + len(source_words), starts[1] + len(target_words)]
-        if (count := count + len(source_words) * len(target_words)) > _MAX_LINKS:
+        for text, ids, side in zip(pair, numbers, sentences, strict=True):
+            words = dict.fromkeys(["", *_WORD.findall(fold(text).text)])
+            side.append([ids.setdefault(word, len(ids)) for word in words])
+        if (count := count + len(sentences[0][-1]) * len(sentences[1][-1])) > _MAX_LINKS:
             break
-    source, of_source, target, of_target = np.concatenate(links, axis=1)
-    keys = source.astype(np.int64) * len(numbers[1]) + target
-    keys, kind, counts = np.unique(keys, return_inverse=True, return_counts=True)
-    sources, targets = np.divmod(keys, len(numbers[1]))
-    forward = _model_1(kind, sources, of_target)
-    backward = _model_1(kind, targets, of_source)
-    is_kept = (counts >= min_pairs) & (forward >= 0.1) & (backward >= min_probability)
-    is_kept &= (sources > 0) & (targets > 0)
+    sources, targets = map(Sentences.of, sentences)
+    backward = _probable(model_1(targets, sources), min_probability)
+    likely = {
+        (source, target)
+        for target, source in zip(backward.sources.tolist(), backward.targets.tolist(), strict=True)
+    }
+    forward = _probable(model_1(sources, targets), _MIN_FORWARD)
     by_number: list[list[str]] = [[*side] for side in numbers]
-    for position in np.lexsort((-forward, sources)):
-        if is_kept[position]:
-            yield by_number[0][sources[position]], by_number[1][targets[position]]
+    for position in np.lexsort((-forward.probabilities, forward.sources)):
+        source, target = int(forward.sources[position]), int(forward.targets[position])
+        if forward.counts[position] < min_pairs or not source or not target:
+            continue
+        if (source, target) in likely:
+            yield by_number[0][source], by_number[1][target]
 
 
-def _model_1(kind: np.ndarray, conditions: np.ndarray, token: np.ndarray) -> np.ndarray:
-    """Estimates the probability of each kind of link, given the word on one side.
-
-    Args:
-        kind: Int `(links,)`, the kind of each link.
-        conditions: Int `(kinds,)`, the given word of each kind.
-        token: Int `(links,)`, the token that each link explains.
-    """
-    probability = np.ones(len(conditions))
-    for _ in range(_ITERATIONS):
-        share = probability[kind]
-        share /= np.bincount(token, share)[token]
-        expected = np.bincount(kind, share)
-        probability = expected / np.bincount(conditions, expected)[conditions]
-    return probability
+def _probable(blocks: Iterable[Translations], min_probability: float) -> Translations:
+    """Returns the pairs of words with at least a probability."""
+    parts = [Translations(*np.zeros((4, 0), int))]
+    for block in blocks:
+        is_probable = block.probabilities >= min_probability
+        parts.append(Translations(*(column[is_probable] for column in block)))
+    return Translations(*map(np.concatenate, zip(*parts, strict=True)))

@@ -288,6 +288,20 @@ class Tokenizer:
         """Ids of a text that has nothing except a tag."""
         return frozenset(itertools.chain(*self.tokenize(self.tag_tokens.values())))
 
+    @functools.cached_property
+    def symbol_ids(self) -> list[int]:
+        """Ids of tokens that are not learned: tags, placeholders, separators, marks of terms."""
+        return self._ids_of_type("USER_DEFINED")
+
+    @functools.cached_property
+    def byte_ids(self) -> list[int]:
+        """Ids of the bytes that spell characters without a token; empty without such tokens."""
+        return self._ids_of_type("BYTE")
+
+    def _ids_of_type(self, name):
+        pieces = parsed(self.model_bytes).pieces[: self.vocabulary_size]
+        return [id for id, piece in enumerate(pieces) if piece.type == piece.Type.Value(name)]
+
     @property
     def placeholders(self) -> Placeholders:
         """Placeholders for text that is not translated."""

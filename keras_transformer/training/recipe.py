@@ -357,6 +357,11 @@ class TrainingSection:
     jit_compile: bool = option(
         True, "Compile the training step with XLA, which is up to twice as fast on a CPU."
     )
+    shortlist: bool = option(
+        False,
+        "Make a shortlist from the training pairs before the first epoch: the target tokens that "
+        "each source token is likely to become, for fast translations.",
+    )
     seed: int = option(
         1, "Seed of weights, dropout and the order of the batches.", ge=0, le=2**32 - 1
     )
@@ -387,6 +392,7 @@ _NOT_OF_A_KIND = {
         "text.turn_separator": _NEEDS_TWO_TEXTS,
         "training.attention_images": _NEEDS_TWO_TEXTS,
         "data.bleu_tokenizer": _NEEDS_TWO_TEXTS,
+        "training.shortlist": _NEEDS_TWO_TEXTS,
         "training.select_by: bleu": _NEEDS_TWO_TEXTS,
         "training.select_by: chrf": _NEEDS_TWO_TEXTS,
     },
@@ -396,6 +402,7 @@ _NOT_OF_A_KIND = {
         "text.turn_separator": "needs a model that answers, which a classifier does not.",
         "training.attention_images": "needs cross-attention, which a classifier does not have.",
         "data.bleu_tokenizer": "needs a model that writes text.",
+        "training.shortlist": "needs a model that writes text.",
         "training.select_by: bleu": "needs a model that writes text: set loss or accuracy.",
         "training.select_by: chrf": "needs a model that writes text: set loss or accuracy.",
     },
@@ -521,6 +528,7 @@ class Recipe:
             "data.bleu_tokenizer": self.data.bleu_tokenizer is not None,
             "training.select_by: bleu": self.training.select_by == "bleu",
             "training.select_by: chrf": self.training.select_by == "chrf",
+            "training.shortlist": self.training.shortlist,
         }
         for name, reason in _NOT_OF_A_KIND.get(self.kind, {}).items():
             if is_set[name]:

@@ -27,6 +27,7 @@ from keras_transformer.training.run_folder import (
     last_checkpoint,
     save_without_optimizer,
 )
+from keras_transformer.training.shortlist import learn_shortlist
 
 _PROMPT_WORDS = 3
 _NAMED_MEASURES = "val_loss", "val_bleu", "val_chrf"
@@ -171,6 +172,10 @@ class Run:
             save_without_optimizer(self.model, folder.base_file)
         if not folder.sample_pairs_file.exists():
             folder.write_sample_pairs(self.validation[:SAMPLE_PAIRS])
+        if self.recipe.training.shortlist and not folder.shortlist_file.exists():
+            show("making the shortlist")
+            shortlist = learn_shortlist(self.datasets["train"].pairs, *self.tokenizers)
+            shortlist.save(folder.shortlist_file)
 
     def _model_and_start(self):
         checkpoint = last_checkpoint(self.folder, self._new_model) if self.is_resumed else None

@@ -34,6 +34,7 @@ _FREE = {
     "keep_checkpoints",
     "sample_translations",
     "attention_images",
+    "shortlist",
     # Texts are compared by their checksums, so that they may be moved.
     "folder",
     "cache",

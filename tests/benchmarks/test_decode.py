@@ -99,7 +99,7 @@ def test_a_student_is_imported_and_exported_once_and_compared(source, tmp_path, 
     monkeypatch.setattr(decode, "require", lambda *_: package)
     monkeypatch.setattr(importing, "import_run", make)
     monkeypatch.setattr(export, "export_run", make)
-    monkeypatch.setattr(Translator, "load", lambda folder: Upper())
+    monkeypatch.setattr(Translator, "load", lambda folder, **options: Upper())
     for _ in range(2):
         figures, table = decode.student(source, tmp_path / "made", "pt-en", 5, rounds=1)
     same = sum(len(text) <= 25 for text, _ in PAIRS[:5]) / 5

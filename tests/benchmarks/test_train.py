@@ -1,5 +1,7 @@
 """Each trainer trains, and what is counted is the real tokens of its batches."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from small_corpus import PAIRS, write_corpus
@@ -33,6 +35,16 @@ def test_repeated_batches_have_a_lower_loss(name, dataset):
     train = trainer(CONFIG).steps(dataset, 3, **setting)
     losses = [train() for _ in range(8)]
     assert all(np.isfinite(losses)) and losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("normalize_first", [True, False])
+def test_the_net_of_torch_has_as_many_parameters(normalize_first, dataset):
+    pytest.importorskip("torch", reason="comes with the extra [peers]")
+    config = dataclasses.replace(CONFIG, normalize_first=normalize_first)
+    trainers = [TRAINERS[name](config) for name in ("ours", "torch")]
+    for trainer in trainers:
+        trainer.steps(dataset, 1, **trainer.settings()[0])
+    assert trainers[0].parameters == trainers[1].parameters > 0
 
 
 class Fake:

@@ -35,14 +35,14 @@ def finished(tmp_path_factory):
     base = tmp_path_factory.mktemp("finished")
     corpus = write_corpus(base / "corpus")
     options = dict(epochs=3, ema_momentum=0.9, keep_checkpoints=2, sample_translations=2)
-    options["jit_compile"] = False
+    options |= {"jit_compile": False, "shortlist": True}
     options["attention_images"] = 2 if importlib.util.find_spec("matplotlib") else None
     return train(recipe(corpus, **options), base / "run")
 
 
 def test_a_run_folder_holds_the_files_of_the_readme(finished):
     names = "recipe.yaml tokenizer.model data.json model.keras checkpoints history.csv metrics.json"
-    names += " samples.tsv samples.txt tensorboard"
+    names += " samples.tsv samples.txt shortlist.npy tensorboard"
     assert {file.name for file in finished.path.iterdir()} == set(names.split())
     assert finished.checkpoint_epochs() == [2, 3] and len(finished.history()) == 3
     assert Recipe.load(finished.recipe_file) == finished.recipe()
@@ -243,6 +243,7 @@ UNFIT += [("model", {"kind": "classifier"}, "its `kind` is not that of the recip
 def test_a_start_from_an_unfit_run_is_refused(finished, tmp_path, section, changes, message):
     values = finished.recipe().to_dict()
     values["training"] |= {"start_from": str(finished.path), "attention_images": None}
+    values["training"]["shortlist"] = False
     values[section] = changes if "kind" in changes else {**values[section], **changes}
     with pytest.raises(InputError, match=message):
         train(Recipe.from_dict(values), tmp_path / "run")

@@ -1,0 +1,187 @@
+"""IBM's Model 1: probabilities that a token of one side becomes each token of the other side.
+
+Each source token links to all target tokens of its sentences. Links are made in blocks of source
+tokens whenever they are needed, because a million sentences have half a billion links.
+
+Reference: Brown et al. 1993 (J93-2003).
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+_ITERATIONS = 5
+_BLOCK_LINKS = 1_000_000
+# Number of zeros per link that an array for all pairs of a block's tokens may have. Above it, the
+# pairs are sorted, which takes longer.
+_SPARSE = 4
+_LEAST = 1e-6  # Smaller probabilities become 0, to save memory.
+
+
+class Sentences(NamedTuple):
+    """Sets of tokens: the sentences of one side, without repeated tokens.
+
+    Attributes:
+        ids: Int `(tokens,)`, all sentences concatenated.
+        offsets: Int `(sentences + 1,)`; sentence `i` is `ids[offsets[i] : offsets[i + 1]]`.
+    """
+
+    ids: np.ndarray
+    offsets: np.ndarray
+
+    @classmethod
+    def of(cls, sentences: Sequence[Sequence[int]]) -> "Sentences":
+        """Makes the sets of some lists of different tokens."""
+        offsets = np.cumsum([0, *map(len, sentences)])
+        ids = itertools.chain.from_iterable(sentences)
+        return cls(np.fromiter(ids, "int32", offsets[-1]), offsets)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Number of tokens of each sentence."""
+        return np.diff(self.offsets)
+
+
+class Translations(NamedTuple):
+    """Pairs of tokens, as arrays of one length, sorted by source and then by target.
+
+    Attributes:
+        sources: Source tokens.
+        targets: Target tokens.
+        probabilities: Probability of the target token, given the source token.
+        counts: Number of sentences that have both tokens.
+    """
+
+    sources: np.ndarray
+    targets: np.ndarray
+    probabilities: np.ndarray
+    counts: np.ndarray
+
+
+def model_1(
+    sources: Sentences,
+    targets: Sentences,
+    progress: Callable[[float], None] = lambda share: None,
+) -> Iterator[Translations]:
+    """Yields the pairs of tokens with a probability above 0, in rising order of source tokens.
+
+    Args:
+        sources: Source sentences. A token that all of them have explains target tokens without a
+            translation.
+        targets: The target sentences.
+        progress: Function that is called with each finished share of the work.
+    """
+    links = _Links(sources, targets)
+    # At first all links of a target token have one probability.
+    totals = np.repeat(sources.lengths, targets.lengths).astype("float64")
+    tables: list[tuple[np.ndarray, np.ndarray]] = []  # kinds of a block and their probabilities
+    for iteration in range(_ITERATIONS):
+        is_last = iteration == _ITERATIONS - 1
+        new_totals = np.zeros(0 if is_last else len(totals))
+        for number, (start, stop) in enumerate(links.blocks):
+            block = links.between(start, stop)
+            if iteration:
+                weights = np.zeros(block.size, "float32")
+                weights[tables[number][0]] = tables[number][1]
+            else:
+                weights = np.ones(block.size, "float32")
+                tables.append((np.zeros(0), np.zeros(0)))
+            # A total is 0 where all probabilities were too small.
+            shares = weights[block.kinds] / np.maximum(totals[block.positions], 1e-30)
+            expected = np.bincount(block.kinds, shares, block.size)
+            probabilities = expected / np.maximum(block.sums(expected), 1e-30)
+            if is_last:
+                yield block.translations(probabilities)
+            else:
+                kept = np.flatnonzero(probabilities > _LEAST).astype("int32")
+                tables[number] = kept, probabilities[kept].astype("float32")
+                weights[:] = 0
+                weights[kept] = tables[number][1]
+                np.add.at(new_totals, block.positions, weights[block.kinds].astype("float64"))
+            progress(len(block.kinds) / max(links.count, 1) / _ITERATIONS)
+        totals = new_totals
+
+
+class _Links:
+    """Links from each occurrence of a source token to the target tokens of its sentence.
+
+    Attributes:
+        blocks: First and last occurrence (excluded) of each block. Occurrences are sorted by token.
+        count: Number of links.
+    """
+
+    def __init__(self, sources: Sentences, targets: Sentences):
+        # int32: there is a number of each occurrence of a token.
+        order = np.argsort(sources.ids, kind="stable").astype("int32")
+        sentences = np.repeat(np.arange(len(sources.lengths), dtype="int32"), sources.lengths)
+        sentences = sentences[order]
+        self._tokens, self._targets = sources.ids[order], targets.ids
+        self._starts = targets.offsets.astype("int32")[sentences]
+        self._counts = targets.lengths.astype("int32")[sentences]
+        self._num_targets = int(targets.ids.max(initial=0)) + 1
+        # Few links are of rare tokens, whose pairs are sorted, so all of them are remembered.
+        self._sorted: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        ends = np.cumsum(self._counts, dtype="int64")
+        self.count = int(ends[-1]) if len(ends) else 0
+        firsts = np.flatnonzero(np.diff(self._tokens, prepend=-1))  # occurrences of each token
+        number = (ends - self._counts)[firsts] // _BLOCK_LINKS
+        firsts = firsts[np.flatnonzero(np.diff(number, prepend=-1))]
+        self.blocks = list(itertools.pairwise([*firsts.tolist(), len(self._tokens)]))
+
+    def between(self, start: int, stop: int) -> "_Block":
+        """Makes the links of some occurrences."""
+        counts = self._counts[start:stop]
+        ends = np.cumsum(counts)
+        shifts = (self._starts[start:stop] - (ends - counts)).astype("int32")
+        positions = np.repeat(shifts, counts)
+        positions += np.arange(ends[-1], dtype="int32")
+        first = int(self._tokens[start])
+        rows = (self._tokens[start:stop] - first).astype("int64") * self._num_targets
+        kinds = np.repeat(rows, counts)
+        kinds += self._targets[positions]
+        size = (int(self._tokens[stop - 1]) - first + 1) * self._num_targets
+        if size <= _SPARSE * len(kinds):
+            return _Block(first, self._num_targets, positions, kinds, None, size)
+        if start not in self._sorted:
+            keys, kinds = np.unique(kinds, return_inverse=True)
+            self._sorted[start] = keys, kinds.astype("int32")
+        keys, kinds = self._sorted[start]
+        return _Block(first, self._num_targets, positions, kinds, keys, len(keys))
+
+
+class _Block(NamedTuple):
+    """Links of some source tokens.
+
+    Attributes:
+        first: The first source token.
+        num_targets: Number of target tokens.
+        positions: Position of each link's target token among all target tokens.
+        kinds: Kind of each link: its pair of tokens.
+        keys: Source minus `first`, times `num_targets`, plus target, of each kind; None if all
+            pairs of tokens are kinds.
+        size: Number of kinds.
+    """
+
+    first: int
+    num_targets: int
+    positions: np.ndarray
+    kinds: np.ndarray
+    keys: np.ndarray | None
+    size: int
+
+    def sums(self, values: np.ndarray) -> np.ndarray:
+        """Returns for each kind the sum of the values of its source token."""
+        if self.keys is None:
+            return np.repeat(values.reshape(-1, self.num_targets).sum(1), self.num_targets)
+        sources = self.keys // self.num_targets
+        return np.bincount(sources, values)[sources]
+
+    def translations(self, probabilities: np.ndarray) -> Translations:
+        """Returns the kinds with a probability above 0."""
+        kinds = np.flatnonzero(probabilities)
+        keys = kinds if self.keys is None else self.keys[kinds]
+        sources, targets = np.divmod(keys, self.num_targets)
+        counts = np.bincount(self.kinds, minlength=self.size)[kinds]
+        return Translations(sources + self.first, targets, probabilities[kinds], counts)
