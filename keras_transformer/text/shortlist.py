@@ -72,6 +72,12 @@ class Shortlist:
         rows = [self._ids[ends[id] : ends[id + 1]] for id in known]
         return np.unique(np.concatenate([self.frequent, *rows, np.array([*additional], "int32")]))
 
+    def largest_size(self, num_tokens: int) -> int:
+        """Returns the largest number of candidates that a sentence of `num_tokens` may have."""
+        longest_first = np.sort(np.diff(self._ends))[::-1]
+        size = len(self.frequent) + int(longest_first[:num_tokens].sum())
+        return min(size, self.largest_id + 1)
+
     def save(self, path: str | os.PathLike) -> None:
         """Writes the file, of numbers of two bytes where they are enough."""
         counts = np.diff(self._ends)

@@ -70,12 +70,11 @@ def engine(make_engine):
 
 @pytest.fixture(scope="session")
 def listed_engine(engine):
-    """`engine` with a shortlist of three random tokens per source token."""
-    size = engine.source_tokenizer.vocabulary_size
-    rows = np.random.default_rng(7).integers(4, size, (size, 3))
-    limits = engine.max_source_length, engine.max_target_length
-    shortlist = Shortlist([], [*rows])
+    """`engine` with a shortlist, which lacks the last source ids."""
     tokenizer = engine.source_tokenizer
+    size = tokenizer.vocabulary_size
+    shortlist = Shortlist([], [*np.random.default_rng(7).integers(4, size, (size - 9, 3))])
+    limits = engine.max_source_length, engine.max_target_length
     return ModelEngine(engine.model, tokenizer, None, *limits, with_xla=False, shortlist=shortlist)
 
 
