@@ -55,6 +55,11 @@ class Shortlist:
         """The largest id of a target token."""
         return int(max(self.frequent.max(), self._ids.max(initial=0)))
 
+    @property
+    def rows(self) -> list[np.ndarray]:
+        """Candidates of each source id."""
+        return np.split(self._ids, self._ends[1:-1]) if self.source_vocabulary_size else []
+
     def of(self, source_ids: Iterable[int], additional: Iterable[int] = ()) -> np.ndarray:
         """Returns the candidates of a sentence, int32 in rising order without repetition.
 
