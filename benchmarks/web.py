@@ -2,6 +2,10 @@
 
 python -m benchmarks.web --artifact EXPORT --source FILE --sentences 200
 python -m benchmarks.web make --preset transformer_base --tokenizer FILE --folder DIR
+python -m benchmarks.web bergamot --artifact EXPORT --model DIR --npm DIR --source FILE
+
+`bergamot` compares the page with `@browsermt/bergamot-translator`, the WebAssembly engine that
+Firefox's translations come from, with the same model.
 """
 
 import base64
@@ -24,6 +28,7 @@ from benchmarks import command_line
 from keras_transformer.errors import InputError
 from keras_transformer.reading import read_lines
 
+_BERGAMOT = "@browsermt/bergamot-translator"
 _STEPS = 16  # about those of a sentence of Multi30k
 _SCRIPT = """(async () => {
   const { load } = await import(new URL("translator.js", location.href));
@@ -169,6 +174,161 @@ def visit(artifact: pathlib.Path, source: str, sentences: int = 200) -> dict[str
     return report
 
 
+_BOTH_SCRIPT = """(async () => {
+  const ways = {};
+  if (%(names)s.includes("page")) {
+    const translator = await (await import("/page/translator.js")).load();
+    ways.page = async (texts) =>
+      (await translator.translate(texts, { beamSize: 1 })).map(({ text }) => text);
+  }
+  if (%(names)s.includes("bergamot")) {
+    const { BatchTranslator } = await import("/bergamot/translator.js");
+    const options = { registryUrl: "/registry.json", batchSize: %(batch_size)d };
+    const translator = new BatchTranslator(options);
+    const request = { from: "en", to: "pt", html: false };
+    ways.bergamot = (texts) => Promise.all(
+      texts.map(async (text) => (await translator.translate({ ...request, text })).target.text));
+  }
+  const texts = %(texts)s;
+  const alone = async (translate) => {
+    for (const text of texts.slice(0, %(alone)d)) await translate([text]);
+  };
+  const answer = { texts: {}, together: {}, alone: {} };
+  for (const name in ways) {
+    answer.texts[name] = await ways[name](texts); // Both begin warm.
+    await alone(ways[name]);
+    answer.together[name] = [];
+    answer.alone[name] = [];
+  }
+  for (let round = 0; round < %(rounds)d; round++) {
+    for (const [kind, call] of [["together", (way) => way(texts)], ["alone", alone]]) {
+      for (const name in ways) {
+        const start = performance.now();
+        await call(ways[name]);
+        answer[kind][name].push(performance.now() - start);
+      }
+    }
+  }
+  return answer;
+})()"""
+
+
+def bergamot(
+    artifact: pathlib.Path,
+    model: pathlib.Path,
+    npm: pathlib.Path,
+    source: str,
+    sentences: int = 100,
+    alone: int = 30,
+    rounds: int = 7,
+    batch_size: int = 8,
+) -> dict[str, Any]:
+    """Translates with the page's module and Bergamot's, interleaved in one Chromium, both greedy.
+
+    Needs Chromium, `websockets` and `npm install @browsermt/bergamot-translator`.
+
+    Args:
+        artifact: Web export of the model, which was imported.
+        model: Directory of the model for Bergamot: `model*.bin`, `vocab*.spm` and `lex*.bin`.
+        npm: Directory where npm installed Bergamot, or its `node_modules`.
+        source: Text to translate.
+        sentences: Number of sentences that are translated in one call, the first of the text.
+        alone: Number of sentences that are also translated one by one.
+        rounds: Number of measurements.
+        batch_size: Number of sentences that Bergamot's module gives to its engine at once.
+    """
+    texts = read_lines(source)[:sentences]
+    words = [len(text.split()) for text in texts]
+    packages = [npm / "node_modules" / _BERGAMOT, npm / _BERGAMOT]
+    package = next((path for path in packages if path.is_dir()), None)
+    if package is None:
+        rule = f"`npm` must be a directory with {_BERGAMOT}"
+        raise InputError(f"{rule}. Received: {npm}. Run npm install {_BERGAMOT}.")
+    fields = {"texts": json.dumps(texts), "alone": alone, "batch_size": batch_size}
+    with tempfile.TemporaryDirectory() as root:
+        _lay_out(pathlib.Path(root), artifact, package, model)
+        figures = {
+            name: _alone_in_browser(root, _BOTH_SCRIPT % {**fields, "names": [name], "rounds": 0})
+            for name in ("page", "bergamot")
+        }
+        both = {**fields, "names": ["page", "bergamot"], "rounds": rounds}
+        answer = _in_browser(root, lambda browser, _: _run_script(browser, _BOTH_SCRIPT % both))
+    counts = {"together": sum(words), "alone": sum(words[:alone])}
+    for name, row in figures.items():
+        for kind, count in counts.items():
+            seconds = [milliseconds / 1000 for milliseconds in answer[kind][name]]
+            row[kind] = {
+                "seconds": [round(value, 3) for value in sorted(seconds)],
+                "words_per_second": round(count / statistics.median(seconds)),
+            }
+    texts_of = answer["texts"]
+    return {
+        **figures,
+        "ratio": {
+            kind: round(
+                statistics.median(answer[kind]["bergamot"])
+                / statistics.median(answer[kind]["page"]),
+                3,
+            )
+            for kind in counts
+        },
+        "sentences": len(texts),
+        "equal_texts": sum(map(str.__eq__, texts_of["page"], texts_of["bergamot"])),
+    }
+
+
+def _lay_out(root, artifact, package, model):
+    """Makes a site of the export, Bergamot's package and its model."""
+    (root / "page").symlink_to(artifact.resolve())
+    (root / "bergamot").symlink_to(package.resolve())
+    (root / "model").symlink_to(model.resolve())
+    (root / "index.html").write_text("<!doctype html><title>Both</title>")
+    files = {}
+    for name, pattern in {"model": "model*.bin", "vocab": "vocab*.spm", "lex": "lex*.bin"}.items():
+        paths = sorted(model.glob(pattern))
+        if len(paths) != 1:
+            rule = f"`model` must be a directory with one {pattern}."
+            raise InputError(f"{rule} Received: {len(paths)} in {model}.")
+        files[name] = {"name": f"/model/{paths[0].name}"}
+    (root / "registry.json").write_text(json.dumps({"enpt": files}))
+
+
+def _in_browser(root, function):
+    """Result of `function(browser, address)` with an empty page of a site's server open."""
+    sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests" / "serving"))
+    from browser import Browser, Static
+
+    server = Static(root)
+    with tempfile.TemporaryDirectory() as profile:
+        browser = Browser(profile)
+        try:
+            browser.open(server.url)
+            return function(browser, server)
+        finally:
+            browser.close()
+            server.stop()
+
+
+def _alone_in_browser(root, script):
+    """Bytes and memory of a first visit that translates the texts with one module."""
+
+    def visit(browser, server):
+        empty = _page_memory(browser)
+        start = time.perf_counter()
+        _run_script(browser, script)
+        seconds = time.perf_counter() - start
+        names = {path.lstrip("/") for path in server.asked} - {"", "favicon.ico", "registry.json"}
+        contents = [(pathlib.Path(root) / name).read_bytes() for name in names]
+        return {
+            "bytes": sum(map(len, contents)),
+            "bytes_gzipped": sum(len(gzip.compress(content, 9)) for content in contents),
+            "memory_megabytes": _page_memory(browser) - empty,
+            "first_visit_seconds": round(seconds, 2),
+        }
+
+    return _in_browser(root, visit)
+
+
 def make(preset: str, tokenizer: str, folder: str) -> dict[str, Any]:
     """Exports an untrained model in int8, whose translations all have 16 tokens.
 
@@ -189,7 +349,7 @@ def make(preset: str, tokenizer: str, folder: str) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    command_line.run(visit, make, arguments=arguments, default=visit)
+    command_line.run(visit, make, bergamot, arguments=arguments, default=visit)
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ class HuggingFaceOptions(_Format, StoppingSearchOptions):
 
 
 @options_class
-class CTranslate2Options(_Quantized, SearchOptions):
+class CTranslate2Options(_Quantized, _WithShortlist, SearchOptions):
     """Options of `ctranslate2`; the search is the engine's default."""
 
 
@@ -115,7 +115,8 @@ class _OfLengths(_Quantized):
     source_lengths: tuple[_Length, ...] | None = option(
         None,
         "Numbers of source tokens, EOS included, of the signatures from ids; the largest is the "
-        "maximum length of a text. By default 16, 32, 64 and 128, in a browser 32 and 96.",
+        "maximum length of a text. By default 16, 32, 64 and 128; in a browser 32 and 96, "
+        "with a shortlist 12, 16, 20, 24, 32, 48 and 96.",
         "integers of at least 2, or null",
         min_length=1,
     )
@@ -131,7 +132,7 @@ class LiteRTOptions(_OfLengths, _WithShortlist, StoppingSearchOptions):
 
 
 @options_class
-class WebOptions(_OfLengths, StoppingSearchOptions):
+class WebOptions(_OfLengths, _WithShortlist, StoppingSearchOptions):
     """Options of `web`; the search is fixed in the export."""
 
     npm: str | None = option(

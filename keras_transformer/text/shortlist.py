@@ -55,6 +55,11 @@ class Shortlist:
         """The largest id of a target token."""
         return int(max(self.frequent.max(), self._ids.max(initial=0)))
 
+    @property
+    def rows(self) -> list[np.ndarray]:
+        """Candidates of each source id."""
+        return np.split(self._ids, self._ends[1:-1]) if self.source_vocabulary_size else []
+
     def of(self, source_ids: Iterable[int], additional: Iterable[int] = ()) -> np.ndarray:
         """Returns the candidates of a sentence, int32 in rising order without repetition.
 
@@ -66,6 +71,12 @@ class Shortlist:
         known = {id for id in source_ids if id < self.source_vocabulary_size}
         rows = [self._ids[ends[id] : ends[id + 1]] for id in known]
         return np.unique(np.concatenate([self.frequent, *rows, np.array([*additional], "int32")]))
+
+    def largest_size(self, num_tokens: int) -> int:
+        """Returns the largest number of candidates that a sentence of `num_tokens` may have."""
+        longest_first = np.sort(np.diff(self._ends))[::-1]
+        size = len(self.frequent) + int(longest_first[:num_tokens].sum())
+        return min(size, self.largest_id + 1)
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the file, of numbers of two bytes where they are enough."""

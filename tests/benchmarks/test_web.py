@@ -1,4 +1,5 @@
 import json
+import types
 
 import pytest
 
@@ -37,3 +38,40 @@ def test_translations_in_the_browser_are_counted_beside_pythons(tmp_path, monkey
     # Seven words and eight tokens in half a second.
     assert row["words_per_second"]["browser"] == {"one by one": 14, "in fours": 28}
     assert (row["tokens_per_second"], row["ms_per_sentence"]) == (16, 125)
+
+
+def test_the_page_is_measured_beside_bergamots(tmp_path, monkeypatch, capsys):
+    (tmp_path / "source").write_text("one two\nthree\n")
+    for name in ("export/model.tflite", "model/model.bin", "model/vocab.spm", "model/lex.bin"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("seven b")
+    (tmp_path / "npm" / "node_modules" / web._BERGAMOT).mkdir(parents=True)
+    answer = {
+        "together": {"page": [500, 100, 200], "bergamot": [300, 400, 900]},
+        "alone": {"page": [50, 40, 80], "bergamot": [25, 25, 20]},
+        "texts": {"page": ["a", "b"], "bergamot": ["a", "c"]},
+    }
+    asked = ["/", "/page/model.tflite", "/model/lex.bin", "/registry.json", "/model/lex.bin"]
+    monkeypatch.setattr(web, "_run_script", lambda browser, script: answer)
+    monkeypatch.setattr(web, "_page_memory", lambda browser: next(memory))
+    memory = iter([100, 130, 100, 150])
+    server = types.SimpleNamespace(asked=asked)
+    monkeypatch.setattr(web, "_in_browser", lambda root, function: function(None, server))
+    folders = [f"--{name}={tmp_path / name}" for name in ("model", "npm", "source")]
+    web.main(["bergamot", "--artifact", str(tmp_path / "export"), "--alone", "1", *folders])
+    report = json.loads(capsys.readouterr().out)
+    # Medians: three words in 0.2 and 0.4 s, and two words in 0.05 and 0.025 s.
+    rates = [
+        report[name][kind]["words_per_second"]
+        for kind in ("together", "alone")
+        for name in ("page", "bergamot")
+    ]
+    assert rates == [15, 8, 40, 80]
+    assert report["ratio"] == {"together": 2, "alone": 0.5}
+    assert [report[name]["bytes"] for name in ("page", "bergamot")] == [14, 14]
+    assert [report[name]["memory_megabytes"] for name in ("page", "bergamot")] == [30, 50]
+    assert (report["sentences"], report["equal_texts"]) == (2, 1)
+    (tmp_path / "model" / "lex.2.bin").touch()
+    with pytest.raises(SystemExit):
+        web.main(["bergamot", "--artifact", str(tmp_path / "export"), *folders])
+    assert "one lex*.bin. Received: 2 in" in capsys.readouterr().err

@@ -10,6 +10,7 @@ import pytest
 from keras_transformer import Tokenizer, Transformer, TransformerConfig
 from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
+from keras_transformer.text.shortlist import Shortlist
 
 WHO = "a man|a woman|two dogs|three children|the old clerk|a girl".split("|")
 DOES = "runs|is sleeping|sits|eats an apple|reads 12 books|läuft schnell".split("|")
@@ -65,6 +66,16 @@ def make_engine(tokenizer):
 @pytest.fixture(scope="session")
 def engine(make_engine):
     return make_engine(normalize_first=True)
+
+
+@pytest.fixture(scope="session")
+def listed_engine(engine):
+    """`engine` with a shortlist, which lacks the last source ids."""
+    tokenizer = engine.source_tokenizer
+    size = tokenizer.vocabulary_size
+    shortlist = Shortlist([], [*np.random.default_rng(7).integers(4, size, (size - 9, 3))])
+    limits = engine.max_source_length, engine.max_target_length
+    return ModelEngine(engine.model, tokenizer, None, *limits, with_xla=False, shortlist=shortlist)
 
 
 @pytest.fixture(scope="session")

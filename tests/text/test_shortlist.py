@@ -20,6 +20,9 @@ def test_a_sentence_has_the_candidates_of_its_tokens_and_of_every_sentence(tmp_p
         assert same.of([]).tolist() == same.frequent.tolist() == [0, 1, 2, 3, 9]
         assert (same.source_vocabulary_size, same.largest_id) == (7, 11)
         assert same.of([4]).dtype == "int32"
+        # Of one token at most two candidates, and no more ids than 0 to 11.
+        sizes = [same.largest_size(count) for count in (0, 1, 2, 9)]
+        assert sizes == [5, 7, 9, 9]
     assert Shortlist([], []).of([4]).tolist() == [0, 1, 2, 3]
 
 

@@ -1,6 +1,7 @@
 """Translating with an exported CTranslate2 folder."""
 
 import collections
+import dataclasses
 import math
 import os
 import types
@@ -11,10 +12,15 @@ import numpy as np
 
 from keras_transformer.decoding.options import SearchOptions
 from keras_transformer.engine.engine import Engine
-from keras_transformer.engine.exports.manifest import load_tokenizers, opened_export
+from keras_transformer.engine.exports.manifest import (
+    load_tokenizers,
+    opened_export,
+    read_files,
+)
 from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError, first_line, require
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.text.shortlist import SHORTLIST_FILE, Shortlist
 
 BATCH_TOKENS = 512
 """Tokens of a batch where the caller gives no `batch_size`; larger batches are slower on a CPU."""
@@ -27,6 +33,7 @@ _FEW_TOKENS = 2000
 _CHANGES_LOGITS = ("min_length", "banned_ids", "no_repeat_ngram_size")
 # Result of a source whose limit is 0, which CTranslate2 refuses.
 _EMPTY = types.SimpleNamespace(hypotheses=[[]], scores=[0.0])
+_LOGIT_ROWS = 16  # pairs at once whose logits of all tokens are in memory
 _FIELDS = {
     "beam_size": int,
     "length_penalty": (int, float),
@@ -43,6 +50,11 @@ class CTranslate2Engine(Engine):
     CTranslate2 searches without a length penalty and returns all hypotheses of the beam. This class
     ranks them as the trained model's engine does, by `length_normalization`. Unlike Marian's beam,
     CTranslate2's does not shrink. Calls from several threads are safe.
+
+    With a shortlist CTranslate2 searches among the candidates of all sentences of a batch. So each
+    sentence is a batch by default. A `batch_size` takes less time, and then other sentences may
+    change a translation and its score. Sentences with a target prefix, and searches with banned
+    ids, have the whole vocabulary.
 
     Args:
         folder: Path of the export.
@@ -84,6 +96,10 @@ class CTranslate2Engine(Engine):
         noun = "a CTranslate2 model"
         with opened_export(folder, ("ctranslate2",), _FIELDS, noun) as self.manifest:
             sides = load_tokenizers(folder, self.manifest)
+            if self.manifest.get("shortlist"):
+                content = read_files(folder, self.manifest, [SHORTLIST_FILE])[SHORTLIST_FILE]
+                self.shortlist = Shortlist.from_bytes(content)
+                self.free_options = (*self.free_options, "shortlist")
             self._translator = _load(folder, threads or os.cpu_count() or 1, compute_type)
         self.max_source_length = self.manifest["max_source_length"]
         self.max_target_length = self.manifest["max_target_length"]
@@ -100,6 +116,22 @@ class CTranslate2Engine(Engine):
         return {**super().fixed_options, "early_stopping": False}
 
     def search(self, jobs, request):
+        options = request.options
+        if not options.shortlist:
+            return self._search(jobs, request)
+        # CTranslate2 4.8 keeps the places of tokens in earlier lists. It would force and ban other
+        # tokens, except for the special ones, which every list begins with.
+        whole = dataclasses.replace(options, shortlist=False)
+        is_whole = [bool(options.banned_ids or len(job.prefix)) for job in jobs]
+        results: dict[int, list[Translation]] = {}
+        for group_options, in_group in ((options, False), (whole, True)):
+            indices = [index for index, value in enumerate(is_whole) if value is in_group]
+            group_request = dataclasses.replace(request, options=group_options)
+            hypotheses = self._search([jobs[index] for index in indices], group_request)
+            results |= zip(indices, hypotheses, strict=True)
+        return [results[index] for index in range(len(jobs))]
+
+    def _search(self, jobs, request):
         results, options = self._results(jobs, request), request.options
         # Decided for each sentence, so that other sentences in a call change no result.
         scored_again = [self._is_scored_again(job, options) for job in jobs]
@@ -112,7 +144,8 @@ class CTranslate2Engine(Engine):
             for job, rows, is_again in zip(jobs, ids, scored_again, strict=True)
             for row in (rows if is_again else ())
         ]
-        forced = iter(self.force(pairs, request) if pairs else ())
+        force = self._force_among_candidates if options.shortlist else self.force
+        forced = iter(force(pairs, request) if pairs else ())
         hypotheses_of_jobs = []
         for job, result, rows, is_again in zip(jobs, results, ids, scored_again, strict=True):
             # CTranslate2 gives only the sum, which is enough without a prefix.
@@ -135,19 +168,29 @@ class CTranslate2Engine(Engine):
             for scores, (_, target) in zip(scored, pairs, strict=True)
         ]
 
+    def _force_among_candidates(self, pairs, request):
+        """Scores pairs as `force` does, but over the candidates of each source."""
+        translations = []
+        for start in range(0, len(pairs), _LOGIT_ROWS):
+            chunk = pairs[start : start + _LOGIT_ROWS]
+            logits = {"return_logits_vocab": True, "min_decoding_length": 0}
+            for result, pair in zip(
+                self._forced_pass(chunk, request, **logits), chunk, strict=True
+            ):
+                candidates = self.shortlist.of(*pair)
+                indices = np.searchsorted(candidates, pair[1])
+                # The row of a token: [1, vocabulary] --> [candidates]
+                rows = (np.ravel(row)[candidates] for row in result.logits[0])
+                log_probabilities = tuple(
+                    float(row[index] - np.logaddexp.reduce(row))
+                    for row, index in zip(rows, indices, strict=False)
+                )
+                translations.append(Translation("", 0.0, token_log_probabilities=log_probabilities))
+        return translations
+
     def align(self, pairs, request):
-        # By one more pass that forces the hypotheses: a beam search of CTranslate2 returns
-        # attention with a first row from another sentence.
-        forced = self._translator.translate_batch(
-            [self._pieces(0, source) for source, _ in pairs],
-            [[self._tokens[1][id] for id in target[:-1]] for _, target in pairs],
-            beam_size=1,
-            max_decoding_length=max(1, *(len(target) for _, target in pairs)),
-            max_input_length=0,
-            return_attention=True,
-            return_end_token=True,
-            **_batches(request),
-        )
+        # A beam search of CTranslate2 returns attention with a first row from another sentence.
+        forced = self._forced_pass(pairs, request, return_attention=True)
         alignments = []
         for result, (_, target) in zip(forced, pairs, strict=True):
             attention = np.asarray(result.attention[0], "float32")[: len(target)]
@@ -156,6 +199,19 @@ class CTranslate2Engine(Engine):
             alignments.append(np.concatenate([attention, end_weights], axis=1))
         return alignments
 
+    def _forced_pass(self, pairs, request, **options):
+        """Returns CTranslate2's result of one more pass that forces the hypotheses."""
+        return self._translator.translate_batch(
+            [self._pieces(0, source) for source, _ in pairs],
+            [[self._tokens[1][id] for id in target[:-1]] for _, target in pairs],
+            beam_size=1,
+            max_decoding_length=max(1, *(len(target) for _, target in pairs)),
+            max_input_length=0,
+            return_end_token=True,
+            **_batches(request),
+            **options,
+        )
+
     def _results(self, jobs, request):
         """Returns CTranslate2's result for each source."""
         search_options = request.options
@@ -163,35 +219,42 @@ class CTranslate2Engine(Engine):
         limits = [_length_limit(job, search_options, longest) for job in jobs]
         pieces = [self._pieces(0, job.source) for job in jobs]
         forced = [[self._tokens[1][id] for id in job.prefix] for job in jobs]
+        top_ks = [self._top_k(job, search_options) for job in jobs]
         options = self._translator_options(search_options)
+        batches = _batches(request)
+        if search_options.shortlist and request.batch_size is None:
+            batches = {"max_batch_size": 1}
         shortest = max(search_options.min_length - 1, 0)  # EOS does not count there
 
-        def search(indices, limit):
+        def search(indices, limit, top_k):
             return self._translator.translate_batch(
                 [pieces[index] for index in indices],
                 [forced[index] for index in indices] if any(forced) else None,
                 min_decoding_length=min(shortest, limit),
                 max_decoding_length=limit,
+                sampling_topk=top_k,
                 asynchronous=True,
-                **_batches(request),
+                **batches,
                 **options,
             )
 
         # CTranslate2 has one limit per call. Few translations exceed the limit of their own source.
         # They are searched again with their limits, in parallel to keep all threads busy.
         results: list[Any] = [_EMPTY] * len(jobs)
-        searched = [index for index, limit in enumerate(limits) if limit]
-        indices_by_limit = {max(limits): searched} if searched else {}
+        indices_by_limits = collections.defaultdict(list)
+        for index, limit in enumerate(limits):
+            if limit:
+                indices_by_limits[max(limits), top_ks[index]].append(index)
         for _ in range(2):
             searches = [
-                (indices, search(indices, limit)) for limit, indices in indices_by_limit.items()
+                (indices, search(indices, *key)) for key, indices in indices_by_limits.items()
             ]
-            indices_by_limit = collections.defaultdict(list)
+            indices_by_limits = collections.defaultdict(list)
             for indices, handles in searches:
                 for index, handle in zip(indices, handles, strict=True):
                     results[index] = handle.result()
                     if max(map(len, results[index].hypotheses)) > limits[index]:
-                        indices_by_limit[limits[index]].append(index)
+                        indices_by_limits[limits[index], top_ks[index]].append(index)
         return results
 
     def _translator_options(self, decoding_options):
@@ -204,15 +267,22 @@ class CTranslate2Engine(Engine):
             "disable_unk": not decoding_options.allow_unknown,
             "suppress_sequences": [[self._tokens[1][id]] for id in suppressed_ids],
             "max_input_length": 0,
+            "use_vmap": decoding_options.shortlist,
             "return_scores": True,
             "return_end_token": True,
         }
         if decoding_options.sampling:
             options["beam_size"] = 1
-            options["sampling_topk"] = min(decoding_options.top_k, len(self._tokens[1]))
             options["sampling_topp"] = decoding_options.top_p
             options["sampling_temperature"] = decoding_options.temperature
         return options
+
+    def _top_k(self, job, options):
+        """Returns the number of tokens to sample among, at most all."""
+        if not options.sampling:
+            return 1
+        tokens = self.shortlist.of(job.source) if options.shortlist else self._tokens[1]
+        return min(options.top_k, len(tokens))
 
     def _is_scored_again(self, job, options):
         """Returns whether CTranslate2's sums are not the model's log-probabilities."""

@@ -22,7 +22,8 @@ from keras_transformer.text.shortlist import SHORTLIST_FILE, Shortlist, joined
 MODEL_FILE = "model.tflite"
 HIDDEN = -1e9
 """Added to the score of a key or token that may not be attended to or chosen."""
-_LIST_MULTIPLE = 128  # Fewer sizes need fewer plans of memory.
+LIST_MULTIPLE = 128
+"""Sizes of lists are multiples of it: fewer sizes need fewer plans of memory."""
 _ROWS_WITH_SHORTLIST = 4  # The list of a batch grows with its sentences.
 _LEAST_ROWS = 4  # A thread of its own pays from this number of rows on.
 _FIELDS = {
@@ -70,7 +71,9 @@ class LiteRTEngine(Engine):
         if "align_lengths" in self.manifest:  # of a web export
             self.capabilities = frozenset({"translate", "align"})
         self.max_source_length = self.manifest["source_lengths"][-1]
-        self._batch_sizes = self.manifest.get("batch_sizes", [])  # fixed in a file for browsers
+        # These are fixed in a file for browsers.
+        self._batch_sizes = self.manifest.get("batch_sizes", [])
+        self._list_sizes = self.manifest.get("list_sizes", {})
         self.source_tokenizer, self.target_tokenizer = (Tokenizer(contents[name]) for name in names)
         if self.manifest.get("shortlist"):
             content = read_files(folder, self.manifest, [SHORTLIST_FILE])[SHORTLIST_FILE]
@@ -127,7 +130,7 @@ class LiteRTEngine(Engine):
             shape = f"{rows}x{columns}"
         inputs = {"source_ids": pad(sources, rows, columns)}
         if self.shortlist is not None:
-            inputs |= self._candidates(sources, rows)
+            inputs |= self._candidates(sources, rows, self._list_sizes.get(shape))
         outputs = interpreter.run(f"{request.signature}_{shape}", **inputs)
         n_best = request.options.n_best
         ids = outputs["ids"].reshape(rows, -1, outputs["ids"].shape[-1])[:, :n_best]
@@ -143,17 +146,21 @@ class LiteRTEngine(Engine):
                 for row, score, total in hypotheses
             ]
 
-    def _candidates(self, sources, rows):
+    def _candidates(self, sources, rows, list_size):
+        def padded_size(count):
+            return list_size or -(-count // LIST_MULTIPLE) * LIST_MULTIPLE
+
         lists = [self.shortlist.of(source) for source in sources]
-        ids, mask = joined(lists, rows, lambda count: -(-count // _LIST_MULTIPLE) * _LIST_MULTIPLE)
+        ids, mask = joined(lists, rows, padded_size)
         return {"candidates": ids, "candidate_bias": np.where(mask, 0, HIDDEN).astype("float32")}
 
     def align(self, pairs, request):
         (interpreter,) = self._interpreters_of(1, request.threads)
         alignments = []
         for source, target in pairs:
-            columns = bucket(len(source), self.manifest["source_lengths"])
-            steps = self.manifest["align_lengths"][str(columns)]
+            align_lengths = self.manifest["align_lengths"]
+            columns = bucket(len(source), sorted(map(int, align_lengths)))
+            steps = align_lengths[str(columns)]
             ids = {"source_ids": pad([source], 1, columns), "target_ids": pad([target], 1, steps)}
             alignment = interpreter.run(f"align_1x{columns}", **ids)["alignment"][0]
             alignments.append(alignment[: len(target), : len(source)])

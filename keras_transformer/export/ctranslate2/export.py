@@ -15,7 +15,10 @@ from keras_transformer.export.child_process import engine_process
 from keras_transformer.export.exporter import NO_LOGIT, Exporter, log_step, write_tokenizers
 from keras_transformer.export.options import CTranslate2Options
 from keras_transformer.export.verification import TOLERANCES, Tolerance, verify
+from keras_transformer.files import write_whole
+from keras_transformer.ids import EOS_ID
 from keras_transformer.models.config import check_portable, check_transformer
+from keras_transformer.text.shortlist import SHORTLIST_FILE
 
 if TYPE_CHECKING:
     from keras_transformer.models import Transformer
@@ -27,6 +30,16 @@ _ADVICE = "Train the model longer: CTranslate2 searches differently where a mode
 # another translation with penalties of 0, 0.6 and 1.2. With a large vocabulary it normalizes
 # probabilities again, without padding and BOS: up to 0.2% off in trained models.
 _CLOSE = Tolerance(0.5, 0.02, 0.02, _ADVICE)
+_LIST_ARGUMENTS = """
+    use_vmap=True,
+    max_batch_size=1,"""
+_LIST_RULE = """`vmap.txt` has the target tokens that each source token is likely to become. With
+`use_vmap=True` CTranslate2 searches among those of all sentences of a batch. With
+`max_batch_size=1` other sentences change no translation. Larger batches take less time. With
+`use_vmap` CTranslate2 4.8 may force other tokens than those of `target_prefix`.
+
+"""
+_SEPARATORS = set(" \t\r\n")
 _INT8 = dataclasses.replace(TOLERANCES["int8"], equal=0.2)
 
 
@@ -74,7 +87,17 @@ class CTranslate2Exporter(Exporter):
             quantize=options["quantize"],
             banned_ids=self.banned_ids,
         )
+        if options.get("shortlist"):
+            engine.shortlist.save(folder / SHORTLIST_FILE)
+            _write_vocabulary_map(engine, folder / "vmap.txt")
         return {**options, **write_tokenizers(engine, folder)}
+
+    def readme_fields(self, manifest: dict[str, Any]) -> dict[str, str]:
+        is_listed = manifest["shortlist"]
+        return {
+            "list_arguments": _LIST_ARGUMENTS if is_listed else "",
+            "list_rule": _LIST_RULE if is_listed else "",
+        }
 
     def verify(
         self, engine: Any, folder: Path, manifest: dict, texts: Sequence[str] | None
@@ -88,6 +111,28 @@ class CTranslate2Exporter(Exporter):
             return verify(
                 child, engine, texts, tolerance, only_trained=exact, alignment=True, **options
             )
+
+
+def _write_vocabulary_map(engine, path):
+    """Writes CTranslate2's shortlist, lines of a source token and its candidates."""
+    source_tokens, target_tokens = (
+        tokenizer.pieces_of(range(tokenizer.vocabulary_size))
+        for tokenizer in (engine.source_tokenizer, engine.target_tokenizer)
+    )
+    for token in (*source_tokens, *target_tokens):
+        if not _SEPARATORS.isdisjoint(token):
+            rule = "CTranslate2's file of a shortlist has no tokens with spaces, tabs or new lines"
+            raise InputError(f"{rule}. Received: {token!r}. Export with `shortlist=False`.")
+    rows = engine.shortlist.rows
+    always = engine.shortlist.of([EOS_ID])  # CTranslate2 looks up the tokens before EOS.
+
+    def line(source_token, ids):
+        return f"{source_token}\t{' '.join(target_tokens[id] for id in ids)}\n"
+
+    # An empty source has the candidates of every sentence.
+    lines = [line("", always)]
+    lines += [line(token, ids) for token, ids in zip(source_tokens, rows, strict=False) if len(ids)]
+    write_whole(path, "".join(lines))
 
 
 def convert_to_ctranslate2(

@@ -164,17 +164,19 @@ def ids_to_ids(
     """Yields `(name, concrete function)` of each signature from ids to ids.
 
     With a shortlist they also take candidates; see `LiteRTSearch`. `greedy_32` takes any number of
-    sentences, `greedy_4x32` four: a batch size of None or 4.
+    sentences, `greedy_4x32` four: a batch size of None or 4. The number of candidates is any, or
+    that of `list_sizes` in the options.
     """
     import tensorflow as tf
 
     for name, search in _searches(engine, options):
         for rows, length in itertools.product(batch_sizes, options["source_lengths"]):
-            specs = [tf.TensorSpec((rows, length), tf.int32, name="source_ids")]
-            if options.get("shortlist"):
-                specs.append(tf.TensorSpec((None,), tf.int32, name="candidates"))
-                specs.append(tf.TensorSpec((rows, None), tf.float32, name="candidate_bias"))
             shape = f"{rows}x{length}" if rows else length
+            specs = [tf.TensorSpec((rows, length), tf.int32, name="source_ids")]
+            if options["shortlist"]:
+                count = options["list_sizes"][shape] if rows else None
+                specs.append(tf.TensorSpec((count,), tf.int32, name="candidates"))
+                specs.append(tf.TensorSpec((rows, count), tf.float32, name="candidate_bias"))
             yield f"{name}_{shape}", traced(search.__call__, *specs)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.engine.exports.litert import MODEL_FILE
+from keras_transformer.engine.exports.litert import LIST_MULTIPLE, MODEL_FILE
 from keras_transformer.errors import InputError
 from keras_transformer.export.exporter import Exporter
 from keras_transformer.export.litert.export import (
@@ -25,6 +25,7 @@ from keras_transformer.export.options import WebOptions
 from keras_transformer.export.tokenizer_json import write_all_tokenizers
 from keras_transformer.files import write_whole
 from keras_transformer.reading import file_digests
+from keras_transformer.text.shortlist import SHORTLIST_FILE
 
 SOURCE_LENGTHS = (32, 96)
 """Numbers of source tokens that signatures are made for by default.
@@ -32,7 +33,13 @@ SOURCE_LENGTHS = (32, 96)
 They are few, because a browser prepares all signatures when it loads the page: 0.2 s and 15 MB per
 signature of a small model. A text longer than the last length is split.
 """
+SOURCE_LENGTHS_WITH_SHORTLIST = (12, 16, 20, 24, 32, 48, 96)
+"""The default with a shortlist, which needs no signatures for batches.
+
+Six more lengths take 35 MB and 0.4 s to load for a student of 17 M parameters.
+"""
 BATCH_SIZES = (1, 4)  # LiteRT.js takes no batch of variable size.
+BATCH_SIZES_WITH_SHORTLIST = (1,)  # A batch's list is longer: a sentence would take as long.
 PACKAGES = {
     "@litertjs/core": "2.5",
     "@litertjs/wasm-utils": "2.5",
@@ -66,7 +73,12 @@ class WebExporter(Exporter):
     options = WebOptions
 
     def resolve_export_options(self, engine: Any, options: WebOptions) -> dict[str, Any]:
-        resolved = resolve_search_options(engine, options, SOURCE_LENGTHS, n_best=1)
+        listed = options.shortlist
+        lengths = SOURCE_LENGTHS_WITH_SHORTLIST if listed else SOURCE_LENGTHS
+        resolved = resolve_search_options(engine, options, lengths, n_best=1)
+        resolved["batch_sizes"] = [*(BATCH_SIZES_WITH_SHORTLIST if listed else BATCH_SIZES)]
+        if listed:
+            resolved["list_sizes"] = _list_sizes(engine.shortlist, resolved["source_lengths"])
         modules, versions = find_packages(options.npm)
         return {**resolved, "npm": versions, "modules": modules}
 
@@ -74,6 +86,8 @@ class WebExporter(Exporter):
         options = dict(options)
         modules = options.pop("modules")
         engine = with_limits(engine, options)
+        if options["shortlist"]:
+            engine.shortlist.save(folder / SHORTLIST_FILE)
         content, steps = _model(engine, options)
         write_whole(folder / MODEL_FILE, content)
         tokenizers = write_all_tokenizers(engine, folder)
@@ -81,7 +95,6 @@ class WebExporter(Exporter):
         return {
             "max_source_length": engine.max_source_length,
             **options,
-            "batch_sizes": list(BATCH_SIZES),
             "align_lengths": steps,
             **tokenizers,
             "files": described_files(folder),
@@ -100,6 +113,7 @@ class WebExporter(Exporter):
             "files": "\n".join(f"| `{name}` | {entry['bytes']:,} |" for name, entry in large),
             "npm": npm,
             "length": manifest["source_lengths"][-1],
+            "tokens": "candidates of `shortlist.npy`" if manifest["shortlist"] else "all",
         }
 
 
@@ -132,31 +146,37 @@ def find_packages(npm: str | os.PathLike | None = None) -> tuple[Path, dict[str,
     return folder, versions
 
 
+def _list_sizes(shortlist, lengths):
+    """Returns the number of candidates by the shape of source ids, enough for any sentence."""
+    sizes = {f"1x{length}": shortlist.largest_size(length) for length in lengths}
+    return {shape: -(-size // LIST_MULTIPLE) * LIST_MULTIPLE for shape, size in sizes.items()}
+
+
 def _model(engine, options):
-    """Returns the model's file, and target lengths of `align` by source length."""
+    """Returns the model's file, and the target length of `align` by source length.
+
+    `align` has only the largest length, because each signature takes memory.
+    """
     import tensorflow as tf
 
     from keras_transformer.export.litert.alignment import LiteRTAlignment
 
-    longest, lengths = engine.max_target_length, options["source_lengths"]
+    longest, length = engine.max_target_length, options["source_lengths"][-1]
     search = search_options(engine, options)
+    # Maximum number of tokens of a translation.
+    steps = min(int(search.max_length_ratio * length) + search.length_margin, longest)
+    align = LiteRTAlignment(engine.model, max(length, longest))
 
-    def limit(length):  # Maximum number of tokens of a translation.
-        return min(int(search.max_length_ratio * length) + search.length_margin, longest)
+    def alignment():
+        shapes = {"source_ids": length, "target_ids": steps}
+        specs = [tf.TensorSpec((1, size), tf.int32, name=name) for name, size in shapes.items()]
+        yield f"align_1x{length}", traced(align.__call__, *specs)
 
-    steps = {length: limit(length) for length in lengths}
-    align = LiteRTAlignment(engine.model, max(lengths[-1], longest))
-
-    def alignments():
-        for length, target_length in steps.items():
-            shapes = {"source_ids": length, "target_ids": target_length}
-            specs = [tf.TensorSpec((1, size), tf.int32, name=name) for name, size in shapes.items()]
-            yield f"align_1x{length}", traced(align.__call__, *specs)
-
-    parts = convert(itertools.chain(ids_to_ids(engine, options, BATCH_SIZES), alignments()))
+    searches = ids_to_ids(engine, options, options["batch_sizes"])
+    parts = convert(itertools.chain(searches, alignment()))
     content = join(parts, options["quantize"])
     check_custom_ops(content)
-    return content, steps
+    return content, {length: steps}
 
 
 def _copy_files(folder, modules):

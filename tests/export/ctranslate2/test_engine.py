@@ -1,10 +1,15 @@
+from unittest import mock
+
 import numpy as np
 import pytest
 
 from keras_transformer import Translator
 from keras_transformer.engine.exports import ctranslate2 as engine_module
 from keras_transformer.errors import InputError
-from keras_transformer.ids import UNK_ID
+from keras_transformer.export import export_ctranslate2
+from keras_transformer.export.ctranslate2.export import _write_vocabulary_map
+from keras_transformer.ids import EOS_ID, UNK_ID
+from keras_transformer.text.shortlist import Shortlist
 
 pytestmark = pytest.mark.tensorflow
 
@@ -73,3 +78,54 @@ def test_the_unknown_token_is_chosen_only_where_it_is_allowed(translator):
     allowed = translator.translate(TEXTS * 20, allow_unknown=True, **options)
     assert any(UNK_ID in t.ids for t in allowed)
     assert not any(UNK_ID in t.ids for t in translator.translate(TEXTS * 20, **options))
+
+
+@pytest.fixture(scope="module")
+def with_shortlist(listed_engine, texts, exported_once):
+    export, options = export_ctranslate2, {"beam_size": 3, "shortlist": True}
+    report = exported_once("ctranslate2_list", export, listed_engine, texts[:20], **options)
+    return Translator.load(report.folder)
+
+
+AMONG_CANDIDATES = [{"beam_size": 3, "n_best": 2}, {"batch_size": 1}, {"shortlist": False}]
+AMONG_CANDIDATES += [{"no_repeat_ngram_size": 2, "min_length": 4}]
+# Of these the engine searches the whole vocabulary.
+IN_ALL_TOKENS = [{"target_prefixes": ["the river", "", "a", "", "in", ""]}]
+IN_ALL_TOKENS += [{"banned_ids": (9, 17), "target_prefixes": None}]
+
+
+@pytest.mark.parametrize("options", [*AMONG_CANDIDATES, *IN_ALL_TOKENS])
+def test_it_searches_among_the_candidates_of_each_sentence(with_shortlist, listed_engine, options):
+    options = {"beam_size": 1, "shortlist": True, "length_penalty": 0.0, **options}
+    received = with_shortlist.translate(TEXTS, alignment=True, **options)
+    expected = listed_engine.translate(TEXTS, early_stopping=False, **options)
+    if "target_prefixes" in options:
+        whole = {**options, "shortlist": False}
+        from_all_tokens = listed_engine.translate(TEXTS, early_stopping=False, **whole)
+        prefixes = options["target_prefixes"] or ["a"] * len(TEXTS)
+        rows = zip(prefixes, from_all_tokens, expected, strict=True)
+        expected = [from_all if prefix else listed for prefix, from_all, listed in rows]
+    for ours, theirs in zip(received, expected, strict=True):
+        for hypothesis, best in zip(
+            (ours, *ours.alternatives), (theirs, *theirs.alternatives), strict=True
+        ):
+            assert hypothesis.ids == best.ids
+            assert hypothesis.log_probability == pytest.approx(best.log_probability, abs=1e-4)
+    scored = with_shortlist.score(TEXTS, ["a river"] * len(TEXTS))
+    for ours, theirs in zip(scored, listed_engine.score(TEXTS, ["a river"] * 6), strict=True):
+        assert ours.log_probability == pytest.approx(theirs.log_probability, abs=1e-4)
+
+
+def test_samples_are_candidates(with_shortlist, listed_engine):
+    sampled = with_shortlist.translate(TEXTS, sampling=True, top_k=50, temperature=100.0)
+    sources = listed_engine.source_tokenizer.tokenize(TEXTS)
+    for source, translation in zip(sources, sampled, strict=True):
+        assert set(translation.ids) <= set(listed_engine.shortlist.of([*source, EOS_ID]))
+
+
+def test_tokens_that_the_map_of_candidates_cannot_hold_are_refused(make_engine, tmp_path):
+    engine = make_engine()
+    engine.shortlist, engine.target_tokenizer = Shortlist([], [[5]]), mock.MagicMock()
+    engine.target_tokenizer.pieces_of.return_value = ["a\tb"]
+    with pytest.raises(InputError, match=r"no tokens with spaces, tabs or new lines. Received"):
+        _write_vocabulary_map(engine, tmp_path / "vmap.txt")

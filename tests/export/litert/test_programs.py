@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import sentencepiece
 from decoding_oracles import FullPass
@@ -14,11 +13,9 @@ from naive_search import WITHOUT_UNKNOWN, naive_greedy, penalty
 
 from benchmarks import artifacts
 from keras_transformer import Tokenizer, Translator
-from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.export import export_litert
 from keras_transformer.export.litert.export import LiteRTExporter
-from keras_transformer.text.shortlist import Shortlist
 
 pytestmark = pytest.mark.tensorflow
 
@@ -121,16 +118,6 @@ def test_the_program_of_the_readme_translates_where_it_lies(litert_report, engin
     *words, score = printed.getvalue().split()
     assert words == translation.split() and len(words) > 0
     assert float(score) == pytest.approx(expected.score / penalty(len(expected.ids), 0.8), rel=1e-4)
-
-
-@pytest.fixture(scope="module")
-def listed_engine(engine):
-    size = engine.source_tokenizer.vocabulary_size
-    rows = np.random.default_rng(7).integers(4, size, (size, 3))
-    limits = engine.max_source_length, engine.max_target_length
-    shortlist = Shortlist([], [*rows])
-    tokenizer = engine.source_tokenizer
-    return ModelEngine(engine.model, tokenizer, None, *limits, with_xla=False, shortlist=shortlist)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from browser import Static, find_chromium
 from keras_transformer import Translator
 from keras_transformer.analysis.attention import merge_words, words_of
 from keras_transformer.decoding.search import score_targets
-from keras_transformer.export import export_run
+from keras_transformer.export import export_run, export_web
 from keras_transformer.importing import import_run
 
 pytestmark = [
@@ -99,6 +99,26 @@ def test_translations_are_those_of_litert_in_python(page, web_report, engine, te
     theirs = [(t["text"], sum(part["score"] for part in t["parts"])) for t in received]
     assert [text for text, _ in theirs] == [t.text for t in expected]
     assert [score for _, score in theirs] == pytest.approx([t.score for t in expected], 1e-3)
+
+
+def test_a_page_with_a_shortlist_translates_as_the_trained_model(
+    browser, npm, listed_engine, engine, texts, tmp_path
+):
+    options = {"beam_size": 1, "source_lengths": [13], "shortlist": True, "npm": npm}
+    report = export_web(listed_engine, tmp_path / "page", texts[:20], **options)
+    # Four ids of every sentence and 13 times three, the next multiple of 128.
+    assert report.manifest["list_sizes"] == {"1x13": 128}
+    texts = [text for text in texts if len(engine.source_tokenizer.tokenize(text)) < 13][:40]
+    expected = [row.text for row in listed_engine.translate(texts, 1, shortlist=True)]
+    assert expected != [row.text for row in engine.translate(texts, 1)]
+    assert [row.text for row in Translator.load(report.folder).translate(texts)] == expected
+    server = Static(report.folder)
+    visit(browser, server.url)
+    server.stop()
+    received = translated(browser, texts, 1)
+    browser.open("about:blank")
+    assert [translation["text"] for translation in received] == expected
+    assert browser.complaints == []
 
 
 @pytest.mark.slow

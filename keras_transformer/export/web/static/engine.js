@@ -1,5 +1,6 @@
 /** Translates with LiteRT, in the thread of its caller, which is `worker.js`. */
 import { loadAndCompile, loadLiteRt, supportsFeature, Tensor } from "./litert/index.js";
+import { Shortlist } from "./shortlist.js";
 import { SentencePiece } from "./tokenizer.js";
 
 const EOS = 2;
@@ -14,6 +15,9 @@ export class Engine {
     for (const side of ["source", "target"]) {
       const name = about[`${side}_tokenizer`].replace(/model$/, "json");
       engine[side] = new SentencePiece(JSON.parse(await text(new URL(name, base))));
+    }
+    if (about.shortlist) {
+      engine.shortlist = new Shortlist(await (await response(new URL("shortlist.npy", base))).arrayBuffer());
     }
     const name = "model.tflite";
     const content = bytes(new URL(name, base), about.files[name].bytes, progress);
@@ -73,20 +77,32 @@ export class Engine {
     const results = [];
     for (let start = 0; start < order.length; start += largestBatch) {
       const indices = order.slice(start, start + largestBatch);
-      const batch = indices.map((index) => sources[index]);
-      const rows = smallest(this.about.batch_sizes, batch.length);
-      const columns = smallest(this.about.source_lengths, batch.at(-1).length);
-      const inputs = { source_ids: [padded(batch, rows, columns), [rows, columns]] };
-      const outputs = await this.run(`${search}_${rows}x${columns}`, inputs);
-      indices.forEach((index, row) => {
-        const length = this.about.max_target_length;
-        const ids = [...outputs.ids.subarray(row * length, (row + 1) * length)].filter((id) => id);
-        const score = outputs.score[row];
+      const translations = await this.search(search, indices.map((index) => sources[index]));
+      translations.forEach(({ ids, score }, place) => {
         const text = this.target.decode(ids);
-        results[index] = { source: texts[index], text, words: this.words(ids), ids, score };
+        results[indices[place]] = { source: texts[indices[place]], text, words: this.words(ids), ids, score };
       });
     }
     return results;
+  }
+
+  /** Searches for the translations of a batch, the ids of its sources in rising order of length. */
+  async search(name, batch) {
+    const rows = smallest(this.about.batch_sizes, batch.length);
+    const columns = smallest(this.about.source_lengths, batch.at(-1).length);
+    const shape = `${rows}x${columns}`;
+    const inputs = { source_ids: [padded(batch, rows, columns), [rows, columns]] };
+    if (this.shortlist) {
+      const size = this.about.list_sizes[shape];
+      const { ids, bias } = this.shortlist.of(batch[0], size); // Batches have one sentence.
+      Object.assign(inputs, { candidates: [ids, [size]], candidate_bias: [bias, [1, size]] });
+    }
+    const outputs = await this.run(`${name}_${shape}`, inputs);
+    const length = this.about.max_target_length;
+    return batch.map((_, row) => ({
+      ids: [...outputs.ids.subarray(row * length, (row + 1) * length)].filter((id) => id),
+      score: outputs.score[row],
+    }));
   }
 
   words(ids) {
@@ -103,8 +119,9 @@ export class Engine {
    */
   async align(text, ids) {
     const sourceIds = this.sourceIds(text);
-    const columns = smallest(this.about.source_lengths, sourceIds.length);
-    const steps = this.about.align_lengths[columns];
+    const { align_lengths: lengths } = this.about;
+    const columns = smallest(Object.keys(lengths).map(Number), sourceIds.length);
+    const steps = lengths[columns];
     const { alignment } = await this.run(`align_1x${columns}`, {
       source_ids: [padded([sourceIds], 1, columns), [1, columns]],
       target_ids: [padded([ids.slice(0, steps)], 1, steps), [1, steps]],

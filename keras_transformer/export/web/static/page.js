@@ -138,6 +138,7 @@ async function begin() {
     translator = await load(undefined, { onProgress: (loaded, total) => (loading.value = loaded / total) });
     const { about } = translator;
     const names = ["model.tflite", "tokenizers.js", ...about.runtime];
+    if (about.shortlist) names.push("shortlist.npy");
     for (const side of ["source", "target"]) names.push(about[`${side}_tokenizer`].replace(/model$/, "json"));
     const total = [...new Set(names)].reduce((sum, name) => sum + about.files[name].bytes, 0);
     at("name").textContent = about.name;
