@@ -54,7 +54,7 @@ class _WithShortlist(_Format):
 
 
 @options_class
-class SavedModelOptions(_Format, StoppingSearchOptions):
+class SavedModelOptions(_WithShortlist, StoppingSearchOptions):
     """Options of `saved_model`; the search is fixed in the export."""
 
     signatures: tuple[str, ...] = option(

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from keras_transformer.decoding.candidates import Candidates
 from keras_transformer.decoding.options import (
     FILTERS,
     DecodingOptions,
@@ -34,6 +36,9 @@ from keras_transformer.layers import masks
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.graph import GraphTokenizer
 
+LIST_SIZES = (512, 2048)
+"""Numbers of candidates that a search is traced for, in addition to the vocabulary's size."""
+
 
 class CompiledSearches:
     """Functions that XLA compiles in an export, each traced once, at its first use, for all shapes.
@@ -53,6 +58,12 @@ class CompiledSearches:
             "max_length": engine.max_target_length,
         }
         self._reads_sources = engine.reads_sources
+        self._shortlist = GraphShortlist(engine) if search.get("shortlist") else None
+
+    def _with_xla(self, function, *specs):
+        if self._shortlist is None:
+            return with_xla(function, *specs)
+        return self._shortlist.compiled(function, *specs)
 
     def _search(self, source_ids, **options):
         if not self._reads_sources:
@@ -80,23 +91,25 @@ class CompiledSearches:
         if self._beam_size == 1:
             return self.greedy
         beams = dict(beam_size=self._beam_size, n_best=self._beam_size)
-        return with_xla(lambda ids: self._search(ids, **beams), spec("int32", 2))
+        search = lambda ids, **listed: self._search(ids, **beams, **listed)  # noqa: E731
+        return self._with_xla(search, spec("int32", 2))
 
     @functools.cached_property
     def greedy(self):
         """Greedy search."""
-        return with_xla(lambda ids: self._search(ids, beam_size=1), spec("int32", 2))
+        search = lambda ids, **listed: self._search(ids, beam_size=1, **listed)  # noqa: E731
+        return self._with_xla(search, spec("int32", 2))
 
     @functools.cached_property
     def sample(self):
         """Sampling; also takes a dict of `SAMPLING_INPUTS`, with a value for each sentence."""
 
-        def sample(ids, inputs):
-            filters = {name: inputs[name] for name in FILTERS}
+        def sample(ids, inputs, **listed):
+            filters = {name: inputs[name] for name in FILTERS} | listed
             return self._search(ids, sampling=True, seeds=inputs["seed"], **filters)
 
         inputs = {name: spec(dtype, 1) for name, dtype in SAMPLING_INPUTS.items()}
-        return with_xla(sample, spec("int32", 2), inputs)
+        return self._with_xla(sample, spec("int32", 2), inputs)
 
     @functools.cached_property
     def score(self):
@@ -131,6 +144,66 @@ class CompiledSearches:
             return ops.where(is_token, alignment, 0.0)
 
         return with_xla(align, spec("int32", 2), spec("int32", 2))
+
+
+class GraphShortlist:
+    """Candidates of the sentences of a chunk, by operations outside XLA's functions.
+
+    A search is traced for a few numbers of candidates, because its shapes are static.
+    """
+
+    def __init__(self, engine):
+        self._shortlist, source = engine.shortlist, engine.source_tokenizer
+        self._num_sources = source.vocabulary_size
+        self._num_targets = engine.target_tokenizer.vocabulary_size
+        sizes = (*LIST_SIZES, self._num_targets)
+        self._sizes = sorted({min(size, self._num_targets) for size in sizes})
+        # A function, so that the graph holds the lists once.
+        self._mask_of = tf.function(self._mask, [spec("int32", 2)], autograph=False)
+
+    def compiled(self, search, *specs):
+        """Returns `search`, which takes source ids first, with its argument `candidates`."""
+
+        def among(ids, mask, *arguments):
+            return search(*arguments, candidates=Candidates(ids, mask))
+
+        def padded(size, ids, mask, *arguments):
+            padding = [[0, size - tf.size(ids)]]
+            ids, mask = tf.pad(ids, padding), tf.pad(mask, [[0, 0], *padding])
+            arrays = tf.ensure_shape(ids, [size]), tf.ensure_shape(mask, [None, size])
+            return functions[size](*arrays, *arguments)
+
+        def call(source_ids, *arguments):
+            mask = self._mask_of(source_ids)
+            ids = tf.where(tf.reduce_any(mask, axis=0))[:, 0]  # --> [candidates]
+            mask, ids = tf.gather(mask, ids, axis=1), tf.cast(ids, tf.int32)
+            index = tf.reduce_sum(tf.cast(tf.size(ids) > self._sizes, tf.int32))
+            arguments = (ids, mask, source_ids, *arguments)
+            return tf.switch_case(
+                index, [functools.partial(padded, size, *arguments) for size in self._sizes]
+            )
+
+        functions = {}
+        for size in self._sizes:
+            ids_and_mask = tf.TensorSpec((size,), "int32"), tf.TensorSpec((None, size), "bool")
+            functions[size] = with_xla(among, *ids_and_mask, *specs)
+        return tf.function(call, specs, autograph=False)
+
+    def _mask(self, source_ids):
+        """Returns the candidates of each sentence, bool `(rows, target vocabulary)`."""
+        rows = self._shortlist.rows
+        lengths = [len(ids) for ids in rows] + [0] * (self._num_sources - len(rows))
+        lists = tf.RaggedTensor.from_row_lengths(np.concatenate(rows), lengths)
+        is_frequent = np.isin(np.arange(self._num_targets), self._shortlist.frequent)
+        count, columns = tf.unstack(tf.shape(source_ids))
+        ids = tf.reshape(source_ids, [-1])
+        candidates = tf.gather(lists, tf.boolean_mask(ids, ids != PAD_ID))
+        sentences = tf.boolean_mask(tf.range(tf.size(ids)) // columns, ids != PAD_ID)
+        sentences = tf.gather(sentences, candidates.value_rowids())
+        indices = tf.stack([sentences, candidates.values], axis=1)
+        mask = tf.broadcast_to(tf.constant(is_frequent), [count, self._num_targets])
+        is_candidate = tf.fill([tf.size(sentences)], True)
+        return tf.tensor_scatter_nd_update(mask, indices, is_candidate)
 
 
 def without_end(ids):
