@@ -49,7 +49,7 @@ class _WithShortlist(_Format):
     shortlist: bool = option(
         False,
         "Search among the candidates of the run's shortlist; true by default for an imported model "
-        "that has one.",
+        "that has one, except in a SavedModel.",
     )
 
 

@@ -36,7 +36,7 @@ from keras_transformer.layers import masks
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.graph import GraphTokenizer
 
-LIST_SIZES = (512, 2048)
+LIST_SIZES = (2048, 8192)
 """Numbers of candidates that a search is traced for, in addition to the vocabulary's size."""
 
 
