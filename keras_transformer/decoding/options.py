@@ -264,8 +264,8 @@ def exported_search_options(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def run_search_options(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the search options among a run's defaults, without constraints of no effect."""
-    options = exported_search_options(values)
-    return {name: values[name] for name in RUN_DEFAULTS if name in options or values[name]}
+    always = {name for name in _names(StoppingSearchOptions) if values.get(name) is not None}
+    return {name: values[name] for name in RUN_DEFAULTS if name in always or values[name]}
 
 
 def without_excluded(defaults: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
