@@ -96,9 +96,9 @@ def export_run(
         names = {field.name for field in dataclasses.fields(FORMATS[format])}
         defaults = without_excluded(decoding.search, options)
         search = {name: value for name, value in defaults.items() if name in names}
-        has_list = engine.shortlist is not None and folder.origin().name
         # A SavedModel would take twice as long to export.
-        if has_list and "shortlist" in names and format != "saved_model":
+        is_default = "shortlist" in names and format != "saved_model"
+        if is_default and engine.shortlist is not None and folder.origin().name:
             search["shortlist"] = True
         # Marian and CTranslate2 have stop rules of their own.
         if lacking := defaults.keys() - names - {"early_stopping"}:
