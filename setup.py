@@ -131,7 +131,7 @@ setup(
         "numpy>=2.0.2",
         "ml_dtypes>=0.5.1",  # bfloat16 for NumPy; TensorFlow and Keras need it too
         "protobuf>=5.28.3",
-        "sentencepiece>=0.2.0,!=0.2.3",  # 0.2.3 does not load beside protobuf before 7.36.
+        "sentencepiece>=0.2.0,!=0.2.3",  # 0.2.3 does not load with protobuf before 7.36.
         "sacrebleu>=2.4.0",
         # Unicode's scripts, letters with their marks, and sentence ends, which `re` does not know.
         "regex>=2024.11.6",

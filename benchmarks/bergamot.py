@@ -1,7 +1,7 @@
 """Bergamot's own engine, that of Firefox, in a process of another interpreter.
 
 Its wheel is for Python 3.10, and the package's `__init__` needs a network. So the Python of an
-environment with `pip install bergamot` runs this file. It loads the extension module alone, reads
+environment with `pip install bergamot` runs this file. It loads the extension module itself, reads
 lists of texts from stdin and writes their translations, a line of JSON each.
 """
 

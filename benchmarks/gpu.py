@@ -211,7 +211,7 @@ def training(small: bool = False, output: pathlib.Path = OUTPUT) -> dict[str, An
         trials[name] = trial
         figures[name] = {"note": trainer.note, "parameters": one.parameters}
         figures[name] |= {"compile_seconds": seconds, "loss": trial.result[0]}
-        # First alone, because the next trainer may not end in time.
+        # One trainer first, because the next one may not end in time.
         rates = measure.side_by_side({name: trial}, 2, {name: tokens})[name]
         figures[name] |= _speed(rates, flops * sizes.steps, device, name)
         results.add("training", trainers=figures)

@@ -37,15 +37,15 @@ _SCRIPT = """(async () => {
   const answer = { load_ms: performance.now() - start };
   const texts = JSON.parse(atob("%s"));
   for (const beamSize of new Set([1, translator.about.beam_size])) {
-    const alone = [], begin = performance.now();
-    for (const text of texts) alone.push((await translator.translate([text], { beamSize }))[0]);
+    const singly = [], begin = performance.now();
+    for (const text of texts) singly.push((await translator.translate([text], { beamSize }))[0]);
     const middle = performance.now();
     const order = [...texts.keys()].sort((a, b) => texts[a].length - texts[b].length);
     const together = await translator.translate(order.map((index) => texts[index]), { beamSize });
     const ms = [middle - begin, performance.now() - middle];
-    const tokens = alone.flatMap(({ parts }) => parts.flatMap(({ ids }) => ids)).length;
-    answer[beamSize] = { ms, tokens, texts: alone.map((each) => each.text),
-      scores: alone.map(({ parts }) => parts[0].score), together: [] };
+    const tokens = singly.flatMap(({ parts }) => parts.flatMap(({ ids }) => ids)).length;
+    answer[beamSize] = { ms, tokens, texts: singly.map((result) => result.text),
+      scores: singly.map(({ parts }) => parts[0].score), together: [] };
     order.forEach((index, i) => (answer[beamSize].together[index] = together[i].text));
   }
   return answer;
@@ -144,8 +144,8 @@ def _compared_with_python(folder, texts, beam_size, page, offline):
         "tokens_per_second": round(page["tokens"] / (page["ms"][0] / 1000)),
         "ms_per_sentence": round(page["ms"][0] / len(texts), 1),
         "words_per_second": {
-            name: {"one by one": round(words / alone), "in fours": round(words / together)}
-            for name, (alone, together) in ways.items()
+            name: {"one by one": round(words / singly), "in fours": round(words / together)}
+            for name, (singly, together) in ways.items()
         },
         "different": [
             {"source": source, "browser": [text, score], "python": [python.text, python.score]}
@@ -190,18 +190,18 @@ _BOTH_SCRIPT = """(async () => {
       texts.map(async (text) => (await translator.translate({ ...request, text })).target.text));
   }
   const texts = %(texts)s;
-  const alone = async (translate) => {
-    for (const text of texts.slice(0, %(alone)d)) await translate([text]);
+  const singly = async (translate) => {
+    for (const text of texts.slice(0, %(singly)d)) await translate([text]);
   };
-  const answer = { texts: {}, together: {}, alone: {} };
+  const answer = { texts: {}, together: {}, singly: {} };
   for (const name in ways) {
     answer.texts[name] = await ways[name](texts); // Both begin warm.
-    await alone(ways[name]);
+    await singly(ways[name]);
     answer.together[name] = [];
-    answer.alone[name] = [];
+    answer.singly[name] = [];
   }
   for (let round = 0; round < %(rounds)d; round++) {
-    for (const [kind, call] of [["together", (way) => way(texts)], ["alone", alone]]) {
+    for (const [kind, call] of [["together", (way) => way(texts)], ["singly", singly]]) {
       for (const name in ways) {
         const start = performance.now();
         await call(ways[name]);
@@ -219,7 +219,7 @@ def bergamot(
     npm: pathlib.Path,
     source: str,
     sentences: int = 100,
-    alone: int = 30,
+    singly: int = 30,
     rounds: int = 7,
     batch_size: int = 8,
 ) -> dict[str, Any]:
@@ -233,7 +233,7 @@ def bergamot(
         npm: Directory where npm installed Bergamot, or its `node_modules`.
         source: Text to translate.
         sentences: Number of sentences that are translated in one call, the first of the text.
-        alone: Number of sentences that are also translated one by one.
+        singly: Number of sentences that are also translated one by one.
         rounds: Number of measurements.
         batch_size: Number of sentences that Bergamot's module gives to its engine at once.
     """
@@ -244,7 +244,7 @@ def bergamot(
     if package is None:
         rule = f"`npm` must be a directory with {_BERGAMOT}"
         raise InputError(f"{rule}. Received: {npm}. Run npm install {_BERGAMOT}.")
-    fields = {"texts": json.dumps(texts), "alone": alone, "batch_size": batch_size}
+    fields = {"texts": json.dumps(texts), "singly": singly, "batch_size": batch_size}
     with tempfile.TemporaryDirectory() as root:
         _lay_out(pathlib.Path(root), artifact, package, model)
         figures = {
@@ -253,7 +253,7 @@ def bergamot(
         }
         both = {**fields, "names": ["page", "bergamot"], "rounds": rounds}
         answer = _in_browser(root, lambda browser, _: _run_script(browser, _BOTH_SCRIPT % both))
-    counts = {"together": sum(words), "alone": sum(words[:alone])}
+    counts = {"together": sum(words), "singly": sum(words[:singly])}
     for name, row in figures.items():
         for kind, count in counts.items():
             seconds = [milliseconds / 1000 for milliseconds in answer[kind][name]]

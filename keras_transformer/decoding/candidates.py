@@ -47,6 +47,15 @@ class Candidates(NamedTuple):
 
         return step_of_indices
 
+    def limited(self, step):
+        """Returns a step from ids to logits of the candidates, of one that computes all logits."""
+
+        def step_of_candidates(ids, cache):
+            logits, cache = step(ids, cache)
+            return ops.take(logits, self.ids, axis=-1), cache
+
+        return step_of_candidates
+
     def at(self, indices: KerasTensor) -> KerasTensor:
         """Returns the ids at indices of any shape."""
         return ops.take(self.ids, indices)

@@ -101,11 +101,13 @@ class SearchModel:
         position_limit: Maximum number of target positions; None: any number.
         forbidden_ids: Ids that no translation contains, in addition to padding, BOS and `<unk>`.
         is_extendable: Whether a search may begin with a small cache and extend it.
+        limits_logits: Whether `step_function` takes the ids whose logits are needed.
     """
 
     position_limit: int | None = None
     forbidden_ids: tuple[int, ...] = ()
     is_extendable: bool = False
+    limits_logits: bool = False
 
     def start_decoding(self, source_ids: KerasTensor, capacity: int, num_beams: int = 1) -> Any:
         """Encodes `(batch, source)` and makes the cache of the first step.
@@ -134,19 +136,12 @@ class SearchModel:
         """
         return None
 
-    def step_function(self, weights: Any = None, candidates: Any = None) -> loop.Step:
+    def step_function(self, weights: Any = None) -> loop.Step:
         """Returns `step` for a loop, with the result of `step_weights`.
 
-        With `candidates`, int32 `(count,)`, a step returns the logits of these ids.
+        If `limits_logits`, it also takes ids, int32 `(count,)`, whose logits a step returns.
         """
-        if candidates is None:
-            return self.step
-
-        def step_of_candidates(ids, cache):
-            logits, cache = self.step(ids, cache)
-            return ops.take(logits, candidates, axis=-1), cache
-
-        return step_of_candidates
+        return self.step
 
 
 class Search:
@@ -178,9 +173,12 @@ class Search:
         if weights is None:
             one_row = arguments.source_ids.shape[0] == 1 and options.beams == 1
             weights = model.step_weights(one_row)
-        step = model.step_function(weights)
-        if candidates is not None:
+        if candidates is None:
+            step = model.step_function(weights)
+        elif model.limits_logits:
             step = candidates.step(model.step_function(weights, candidates.ids))
+        else:
+            step = candidates.step(candidates.limited(model.step_function(weights)))
         step_body = loop.make_step_body(self._strategy, step, self._constraints, model.reorder)
         self._step_body = step_body if wrap_body is None else wrap_body(step_body)
 

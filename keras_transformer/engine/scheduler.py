@@ -109,8 +109,9 @@ class Scheduler:
 
         def run(indices):
             batch_jobs = [jobs[index] for index in indices]
-            longest_and_least = longest_prefix, least_candidates
-            arguments, capacity = self.batch(batch_jobs, options, rows, *longest_and_least)
+            arguments, capacity = self.batch(
+                batch_jobs, options, rows, longest_prefix, least_candidates
+            )
             sizes = {"capacity": capacity, "num_candidates": _num_candidates(arguments)}
             one_row = rows == 1 and options.beams == 1
             results = compiled(arguments, method=Search.run, one_row=one_row, **sizes)

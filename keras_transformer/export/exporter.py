@@ -195,11 +195,8 @@ class Exporter(abc.ABC):
                 raise InputError(f"The export of a classifier has no `{name}`.")
         self._check_quantization(engine)
         checked = self.options(**options)
-        if getattr(checked, "shortlist", False) and engine.shortlist is None:
-            raise InputError(
-                "`shortlist` needs a run with a shortlist. Received: a run without one. "
-                "`keras-transformer shortlist` makes it of parallel texts."
-            )
+        if getattr(checked, "shortlist", False):
+            engine.request(shortlist=True)  # It has one, or raises an error.
         resolved = self.resolve_export_options(engine, checked)
         common = {**self._common_fields(engine), "languages": checked.languages}
         if self.has_model_card:

@@ -52,6 +52,7 @@ class SequenceModel(keras.Model):
     input_names: tuple[str, ...] = ("source_ids", "target_ids")
     embedding_dropout: keras.layers.Dropout
     is_extendable = True  # A decoding cache can grow.
+    limits_logits = False
 
     def __init__(self, config: ModelConfig | None = None, **kwargs: Any):
         if not isinstance(config, self.config_class):
@@ -212,18 +213,9 @@ class SequenceModel(keras.Model):
         """Prepares the weights for a loop of steps; None where the layers' own are used."""
         return None
 
-    def step_function(
-        self, weights: StepWeights | None = None, candidates: keras.KerasTensor | None = None
-    ) -> Callable[..., tuple]:
-        """Returns `step` for a loop; its logits are those of `candidates`, if they are given."""
-        if candidates is None:
-            return self.step
-
-        def step_of_candidates(ids, cache):
-            logits, cache = self.step(ids, cache)
-            return ops.take(logits, candidates, axis=-1), cache
-
-        return step_of_candidates
+    def step_function(self, weights: StepWeights | None = None) -> Callable[..., tuple]:
+        """Returns `step` for a loop."""
+        return self.step
 
     def reorder(self, cache: Any, parents: keras.KerasTensor) -> Any:
         """Lets each hypothesis continue the one of `parents`; see `DecodingCache.reorder`."""
@@ -280,6 +272,7 @@ class DecodingModel(SequenceModel):
     """A model with a decoder of target ids, all at once or step by step with a cache."""
 
     decoder: Decoder
+    limits_logits = True
 
     def _encoded_source(self, source_ids):
         """Returns the keys and values of the source for each block, and their mask."""

@@ -95,10 +95,10 @@ def model_1(
             if is_last:
                 yield block.translations(probabilities)
             else:
-                kept = np.flatnonzero(probabilities > _LEAST).astype("int32")
-                tables[number] = kept, probabilities[kept].astype("float32")
+                likely = np.flatnonzero(probabilities > _LEAST).astype("int32")
+                tables[number] = likely, probabilities[likely].astype("float32")
                 weights[:] = 0
-                weights[kept] = tables[number][1]
+                weights[likely] = tables[number][1]
                 np.add.at(new_totals, block.positions, weights[block.kinds].astype("float64"))
             progress(len(block.kinds) / max(links.count, 1) / _ITERATIONS)
         totals = new_totals

@@ -48,7 +48,7 @@ def test_the_page_is_measured_beside_bergamots(tmp_path, monkeypatch, capsys):
     (tmp_path / "npm" / "node_modules" / web._BERGAMOT).mkdir(parents=True)
     answer = {
         "together": {"page": [500, 100, 200], "bergamot": [300, 400, 900]},
-        "alone": {"page": [50, 40, 80], "bergamot": [25, 25, 20]},
+        "singly": {"page": [50, 40, 80], "bergamot": [25, 25, 20]},
         "texts": {"page": ["a", "b"], "bergamot": ["a", "c"]},
     }
     asked = ["/", "/page/model.tflite", "/model/lex.bin", "/registry.json", "/model/lex.bin"]
@@ -58,16 +58,16 @@ def test_the_page_is_measured_beside_bergamots(tmp_path, monkeypatch, capsys):
     server = types.SimpleNamespace(asked=asked)
     monkeypatch.setattr(web, "_in_browser", lambda root, function: function(None, server))
     folders = [f"--{name}={tmp_path / name}" for name in ("model", "npm", "source")]
-    web.main(["bergamot", "--artifact", str(tmp_path / "export"), "--alone", "1", *folders])
+    web.main(["bergamot", "--artifact", str(tmp_path / "export"), "--singly", "1", *folders])
     report = json.loads(capsys.readouterr().out)
     # Medians: three words in 0.2 and 0.4 s, and two words in 0.05 and 0.025 s.
     rates = [
         report[name][kind]["words_per_second"]
-        for kind in ("together", "alone")
+        for kind in ("together", "singly")
         for name in ("page", "bergamot")
     ]
     assert rates == [15, 8, 40, 80]
-    assert report["ratio"] == {"together": 2, "alone": 0.5}
+    assert report["ratio"] == {"together": 2, "singly": 0.5}
     assert [report[name]["bytes"] for name in ("page", "bergamot")] == [14, 14]
     assert [report[name]["memory_megabytes"] for name in ("page", "bergamot")] == [30, 50]
     assert (report["sentences"], report["equal_texts"]) == (2, 1)

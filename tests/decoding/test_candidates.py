@@ -80,6 +80,8 @@ def test_other_tokens_do_not_exist(varied, monkeypatch, variant, options):
     oracles.check_equal(together, expected, 1e-5)
     alone = [run(model, LISTS, options, slice(row, row + 1), size=9)[0] for row in range(3)]
     oracles.check_equal(alone, together, 1e-5)
+    # A model that always computes all logits.
+    oracles.check_equal(run(Masked(model, WHOLE), LISTS, options, size=16), together, 1e-5)
     ids = {id for ranked in together for h in ranked for id in h.ids}
     assert ids > {2} and 6 not in ids
 

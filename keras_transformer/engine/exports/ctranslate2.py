@@ -15,12 +15,11 @@ from keras_transformer.engine.engine import Engine
 from keras_transformer.engine.exports.manifest import (
     load_tokenizers,
     opened_export,
-    read_files,
+    read_shortlist,
 )
 from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError, first_line, require
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from keras_transformer.text.shortlist import SHORTLIST_FILE, Shortlist
 
 BATCH_TOKENS = 512
 """Tokens of a batch where the caller gives no `batch_size`; larger batches are slower on a CPU."""
@@ -96,9 +95,8 @@ class CTranslate2Engine(Engine):
         noun = "a CTranslate2 model"
         with opened_export(folder, ("ctranslate2",), _FIELDS, noun) as self.manifest:
             sides = load_tokenizers(folder, self.manifest)
-            if self.manifest.get("shortlist"):
-                content = read_files(folder, self.manifest, [SHORTLIST_FILE])[SHORTLIST_FILE]
-                self.shortlist = Shortlist.from_bytes(content)
+            self.shortlist = read_shortlist(folder, self.manifest)
+            if self.shortlist is not None:
                 self.free_options = (*self.free_options, "shortlist")
             self._translator = _load(folder, threads or os.cpu_count() or 1, compute_type)
         self.max_source_length = self.manifest["max_source_length"]

@@ -9,7 +9,12 @@ from typing import Any
 import numpy as np
 
 from keras_transformer.engine.engine import Engine, Request
-from keras_transformer.engine.exports.manifest import read_files, read_manifest, tokenizer_names
+from keras_transformer.engine.exports.manifest import (
+    read_files,
+    read_manifest,
+    read_shortlist,
+    tokenizer_names,
+)
 from keras_transformer.engine.exports.session import SharedInterpreter
 from keras_transformer.engine.inputs import bucket, in_batches, pad
 from keras_transformer.engine.translation import Translation
@@ -17,7 +22,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.ids import PAD_ID
 from keras_transformer.options import check_positive
 from keras_transformer.text import Tokenizer
-from keras_transformer.text.shortlist import SHORTLIST_FILE, Shortlist, joined
+from keras_transformer.text.shortlist import joined
 
 MODEL_FILE = "model.tflite"
 HIDDEN = -1e9
@@ -75,9 +80,8 @@ class LiteRTEngine(Engine):
         self._batch_sizes = self.manifest.get("batch_sizes", [])
         self._list_sizes = self.manifest.get("list_sizes", {})
         self.source_tokenizer, self.target_tokenizer = (Tokenizer(contents[name]) for name in names)
-        if self.manifest.get("shortlist"):
-            content = read_files(folder, self.manifest, [SHORTLIST_FILE])[SHORTLIST_FILE]
-            self.shortlist = Shortlist.from_bytes(content)
+        self.shortlist = read_shortlist(folder, self.manifest)
+        if self.shortlist is not None:
             self.batch_size = _ROWS_WITH_SHORTLIST
         # Later interpreters are made of the same bytes, because the file may be another by then.
         self._content = contents[self.path.name]

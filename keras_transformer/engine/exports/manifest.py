@@ -17,6 +17,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.files import MANIFEST
 from keras_transformer.reading import check_file, file_digests
 from keras_transformer.text import Tokenizer
+from keras_transformer.text.shortlist import SHORTLIST_FILE, Shortlist
 
 
 def tokenizer_names(manifest: Mapping[str, Any]) -> tuple[str, str]:
@@ -30,6 +31,13 @@ def load_tokenizers(folder: Path, manifest: Mapping[str, Any]) -> tuple[Tokenize
     """Loads the source's and the target's tokenizers that `write_tokenizers` wrote."""
     source, target = (Tokenizer.load(folder / name) for name in tokenizer_names(manifest))
     return source, target
+
+
+def read_shortlist(folder: Path, manifest: Mapping[str, Any]) -> Shortlist | None:
+    """Reads an export's shortlist; None for an export that searches the whole vocabulary."""
+    if not manifest.get("shortlist"):
+        return None
+    return Shortlist.from_bytes(read_files(folder, manifest, [SHORTLIST_FILE])[SHORTLIST_FILE])
 
 
 @contextlib.contextmanager

@@ -43,7 +43,7 @@ class GraphQuantizer:
     def run(self):
         codes = self.schema.BuiltinOperator
         operators, self.graph.operators = self.graph.operators, []
-        looked_up = {}  # by their output
+        matrices, looked_up = self._matrices(operators), {}  # look-ups by their output
         for operator in operators:
             code = self.model.operatorCodes[operator.opcodeIndex].builtinCode
             if code == codes.FULLY_CONNECTED and self._is_weight(operator.inputs[1]):
@@ -51,7 +51,7 @@ class GraphQuantizer:
             elif code == codes.FULLY_CONNECTED and operator.inputs[1] in looked_up:
                 self._quantize_product_with_rows(operator, looked_up[operator.inputs[1]])
             elif code == codes.GATHER and self._is_weight(operator.inputs[0]):
-                if self.kind == "int8" and operator.outputs[0] in self._matrices(operators):
+                if self.kind == "int8" and operator.outputs[0] in matrices:
                     looked_up[operator.outputs[0]] = operator
                 else:
                     self._quantize_look_up(operator)
