@@ -54,7 +54,8 @@ def read_shortlist(file):
 def candidates_of(shortlist, sources):
     """Returns the inputs that let each translation of a batch have its own candidates only."""
     frequent, lists = shortlist
-    rows = [np.concatenate([frequent, *(lists[id] for id in source)]) for source in sources]
+    known = [[lists[id] for id in source if id < len(lists)] for source in sources]
+    rows = [np.concatenate([frequent, *row]) for row in known]
     candidates = np.unique(np.concatenate(rows)).astype("int32")
     bias = [np.where(np.isin(candidates, row), 0, -1e9) for row in rows]
     return {"candidates": candidates, "candidate_bias": np.array(bias, "float32")}

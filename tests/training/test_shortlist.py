@@ -106,6 +106,6 @@ def test_a_run_without_translations_or_in_work_gets_no_list(tmp_path, capsys):
     assert cli.run(command) == 2
     assert "only a model that translates has a shortlist" in capsys.readouterr().err
     RunFolder(tmp_path).write_sections(recipe_values(corpus))
-    Tokenizer.train_from_texts(["a man"] * 9, 9).save(tmp_path / "tokenizer.model")
+    Tokenizer.train_from_texts(["a man"] * 9, 8).save(tmp_path / "tokenizer.model")
     with locked_folder(tmp_path):
         assert cli.run(command) == 2 and "writes to this folder" in capsys.readouterr().err
