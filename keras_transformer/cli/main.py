@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from keras_transformer.cli import corpora, evaluate, export, serve, train, translate
+from keras_transformer.cli.arguments import flag_of
 from keras_transformer.engine.compilation_cache import enable_compilation_cache
 from keras_transformer.errors import (
     InputError,
@@ -150,7 +151,7 @@ def _call(options, option_names):
 def _with_flags(message, option_names):
     """Replaces options in a message by their flags: `beam_size`, `sampling=True`, `markup=html`."""
     for name in option_names:
-        flag = f"--{name.replace('_', '-')}"
+        flag = flag_of(name)
         message = message.replace(f"`{name}`", f"`{flag}`").replace(f"`{name}=True`", f"`{flag}`")
         message = message.replace(f"`{name}=", f"`{flag}=")
     return message
@@ -200,9 +201,7 @@ class _Parser(argparse.ArgumentParser):
             add(self)
         parsed, remaining = super().parse_known_args(*arguments, **keywords)
         if "options_of_command" not in parsed:  # The parser of the whole command line is last.
-            parsed.options_of_command = frozenset(
-                flag[2:].replace("-", "_") for flag in self._option_string_actions
-            )
+            parsed.options_of_command = frozenset(action.dest for action in self._actions)
         return parsed, remaining
 
 

@@ -34,6 +34,12 @@ class Direction(NamedTuple):
         """Returns the values that belong to a source's own tokens, of a value for each token."""
         return values[len(self.before) : len(values) - len(self.after)]
 
+    def of_alignment(self, alignment: np.ndarray | None) -> np.ndarray | None:
+        """Returns an alignment `(target, source)` without the tokens of languages, if any."""
+        if alignment is None or not (self.before or self.after or self.forced):
+            return alignment
+        return self.of_text(alignment[len(self.forced) :].T).T
+
 
 class Job(NamedTuple):
     """A sentence to translate."""
