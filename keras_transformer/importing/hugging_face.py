@@ -59,13 +59,16 @@ def read(folder: Path) -> ForeignModel:
     config = read_json(path)
     _check_supported(config, path)
     tensors = _read_tensors(folder, config)
-    vocabularies = _read_vocabularies(folder, config, tensors)
+    vocabularies, languages = _read_vocabularies(folder, config, tensors)
     # transformers reads search options from the model's file only if there is no other file.
     file = folder / "generation_config.json"
     options, file = (read_json(file), file) if file.is_file() else (config, path)
+    if languages is not None:
+        options = {**options, "forced_bos_token_id": None}  # A caller names the language.
     decoding, notes = _decoding(options, file, vocabularies[1])
-    fields, limits = _fields(config, tensors), _limits(options, file)
-    return ForeignModel(fields, tensors, vocabularies, decoding, limits, notes)
+    forced = 1 if languages is not None and languages.forced else 0
+    fields, limits = _fields(config, tensors), _limits(options, file, forced)
+    return ForeignModel(fields, tensors, vocabularies, decoding, limits, notes, languages=languages)
 
 
 def check_config(path: Path) -> None:
@@ -120,9 +123,12 @@ def _banned_ids(options, file, vocabulary: Vocabulary):
     return tuple(sorted(banned_ids)), longer
 
 
-def _limits(options, file):
-    """Returns the limit of target tokens; `max_length` also counts the decoder's first input."""
-    for name, extra in (("max_new_tokens", 0), ("max_length", 1)):
+def _limits(options, file, forced):
+    """Returns the limit of target tokens; `max_length` also counts the decoder's first input.
+
+    Both count the `forced` token of a language.
+    """
+    for name, extra in (("max_new_tokens", forced), ("max_length", 1 + forced)):
         if options.get(name) is not None:
             return {"max_target_length": max(2, number(options, name, file) - extra)}
     return {}
@@ -224,10 +230,13 @@ def _read_vocabularies(folder, config, tensors):
             raise InputError(f"{folder / CONFIG}: {rule}. Received: {config[name]}.")
     special = {"pad": config["pad_token_id"], "start": config["decoder_start_token_id"]}
     if config["model_type"] == m2m100.KIND:
-        vocabulary, _ = m2m100.read_vocabulary(folder, min(rows), added, settings, **special)
-        return [vocabulary, vocabulary]
+        vocabulary, languages = m2m100.read_vocabulary(
+            folder, min(rows), added, settings, **special
+        )
+        return [vocabulary, vocabulary], languages
     pieces = (folder / "source.spm", folder / "target.spm")
-    return [of_names(*paths, added, **special) for paths in zip(pieces, files, rows, strict=True)]
+    sides = zip(pieces, files, rows, strict=True)
+    return [of_names(*paths, added, **special) for paths in sides], None
 
 
 def _added_tokens(folder, settings, settings_file):

@@ -19,6 +19,7 @@ from keras_transformer.importing.vocabulary import (
     of_ids,
 )
 from keras_transformer.options import received
+from keras_transformer.text.languages import Languages, codes_of
 from keras_transformer.text.vocabulary import read_sentencepiece
 
 KIND = "m2m_100"
@@ -32,13 +33,14 @@ POSITIONS = {
 _PIECES = "sentencepiece.bpe.model"
 _FIRST_NAMES = ("<s>", "<pad>", "</s>", "<unk>")
 _LANGUAGE = re.compile("__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}")  # __de__, deu_Latn
+# Its tokenizer, and the file of the tokenizer.
 _SMALL100 = ("SMALL100Tokenizer", "tokenization_small100.py")
 
 
 def read_vocabulary(
     folder: Path, rows: int, added: Mapping[str, int], settings: Mapping[str, Any], **special: int
-) -> tuple[Vocabulary, list[str]]:
-    """Reads the vocabulary of both sides, and the tokens of its languages.
+) -> tuple[Vocabulary, Languages]:
+    """Reads the vocabulary of both sides, and its languages. No Python file of the folder is run.
 
     Args:
         folder: Path of the model.
@@ -58,8 +60,17 @@ def read_vocabulary(
     added = _with_languages(folder, added, settings, len(named))
     ids = ids_of_names(path, named, added)
     check_rows(max(rows, *(id + 1 for id in ids.values())), rows, path)
-    languages = [name for name in added if _LANGUAGE.fullmatch(name)]
-    return of_ids(model, ids, rows, **special), languages
+    tokens = codes_of(filter(_LANGUAGE.fullmatch, added))
+    return of_ids(model, ids, rows, **special), Languages(tokens, **_places(folder, settings))
+
+
+def _places(folder, settings):
+    """Returns where the tokens of languages are: a field of `Languages` for each place."""
+    name, file = _SMALL100
+    if settings.get("tokenizer_class") == name or (folder / file).is_file():
+        return {"before": "target"}
+    place = "after" if settings.get("legacy_behaviour") is True else "before"
+    return {place: "source", "forced": "target"}
 
 
 def _with_languages(folder, added, settings, first_id):
@@ -84,9 +95,3 @@ def _with_languages(folder, added, settings, first_id):
             return {**added, **{name: first_id + index for index, name in enumerate(names)}}
     rule = "the tokens of languages, such as __de__ or deu_Latn, must be in added_tokens.json"
     raise InputError(f"{folder}: {rule}, tokenizer.json or special_tokens_map.json.")
-
-
-def is_small100(folder: Path, settings: Mapping[str, Any]) -> bool:
-    """Whether a folder is SMaLL-100's; its own Python file is never run."""
-    name, file = _SMALL100
-    return settings.get("tokenizer_class") == name or (folder / file).is_file()
