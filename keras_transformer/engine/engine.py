@@ -123,7 +123,7 @@ class Engine:
         """
         raise NotImplementedError(f"{type(self).__name__} has no `search`.")
 
-    def force(self, pairs: Sequence[tuple[Any, Any]], request: Request) -> list[Translation]:
+    def force(self, pairs: Sequence[tuple[Any, ...]], request: Request) -> list[Translation]:
         """Scores pairs of source and target by teacher forcing; see `search` for ids and texts.
 
         Texts also have their `Direction`.
@@ -289,8 +289,8 @@ class Engine:
         if self.reads_text:
             sources = self._tagged(sources, directions)
             encoded_sides = inputs.encoded("sources", sources), inputs.encoded("targets", targets)
-            pairs = list(zip(*encoded_sides, directions, strict=True))
-            forced = self.force(pairs, request) if pairs else []
+            texts = list(zip(*encoded_sides, directions, strict=True))
+            forced = self.force(texts, request) if texts else []
             return [
                 dataclasses.replace(row, text=text)
                 for row, text in zip(forced, targets, strict=True)
@@ -384,8 +384,8 @@ class Engine:
                 values = f"{received(source_language)} and {received(target_language)}"
                 raise InputError(f"{rule}. Received: {values}. Leave them out.")
             return [Direction()] * len(texts)
-        if len(texts) == 0 and not any(isinstance(value, list | tuple) for value in named):
-            self.check_languages(*named)
+        if len(texts) == 0:
+            self.check_languages(*(None if isinstance(v, list | tuple) else v for v in named))
         values_of_texts = [
             inputs.one_for_each(
                 name, tuple(value) if isinstance(value, list) else value, len(texts)
@@ -407,9 +407,7 @@ class Engine:
             directions_of_texts.append(directions[pair])
         return directions_of_texts
 
-    def check_languages(
-        self, source_language: str | None = None, target_language: str | None = None
-    ) -> None:
+    def check_languages(self, source_language: Any = None, target_language: Any = None) -> None:
         """Checks languages without texts; raises the `InputError` of `directions_of`."""
         named = source_language, target_language
         if named != (None, None) or not self.has_language_tags:

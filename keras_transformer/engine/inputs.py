@@ -30,7 +30,7 @@ class Direction(NamedTuple):
     forced: tuple[int, ...] = ()  # an id that the decoder reads before the translation, or none
     codes: tuple[str | None, str | None] = (None, None)  # for an engine that reads text
 
-    def of_text(self, values: Sequence) -> Sequence:
+    def of_text(self, values: Any) -> Any:
         """Returns the values that belong to a source's own tokens, of a value for each token."""
         return values[len(self.before) : len(values) - len(self.after)]
 

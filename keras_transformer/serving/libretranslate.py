@@ -121,7 +121,9 @@ class LibreTranslate:
         self._model, self._limits = model, options
         named, languages = options.languages, model.engine.languages
         named = named or ",".join(model.engine.manifest.get("languages") or ())
-        directions = [] if languages is None else list(languages.directions)
+        directions: list[tuple[str | None, str | None]] = []
+        if languages is not None:
+            directions += languages.directions
         if named:
             source, target = language_pair(named)
             if languages is None or not languages.tokens:
@@ -133,7 +135,7 @@ class LibreTranslate:
         self._named = {tuple(map(_shown_code, pair)): pair for pair in directions if pair[0]}
 
     @property
-    def _directions(self) -> dict[tuple[str, ...], tuple[str | None, str]]:
+    def _directions(self) -> dict[tuple[str, ...], tuple[str | None, str | None]]:
         """Directions of the model by the codes that clients see."""
         if not self._named:
             rule = "The languages of this model are unknown"

@@ -237,12 +237,16 @@ class DataSection(PairChecks):
                 languages; or validation has a direction that training lacks.
         """
         directions = {
-            part: [corpus.languages and language_pair(corpus.languages) for corpus in corpora]
+            part: [
+                language_pair(corpus.languages) if corpus.languages else None for corpus in corpora
+            ]
             for part in ("train", "validation")
             for corpora in [self.corpora(part)]
         }
-        named = {part: set(filter(None, pairs)) for part, pairs in directions.items()}
-        languages = languages_of_directions(filter(None, directions["train"]))
+        named = {
+            part: {pair for pair in pairs if pair is not None} for part, pairs in directions.items()
+        }
+        languages = languages_of_directions(pair for pair in directions["train"] if pair)
         if languages is not None and languages.tokens:
             for part, pairs in directions.items():
                 if None in pairs or (missing := named[part] - named["train"]):
