@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from keras import ops
 
 from keras_transformer.decoding.constraints import length_limits
 from keras_transformer.decoding.options import DecodingOptions
@@ -32,6 +33,7 @@ from keras_transformer.export.litert.model import (
     normalize,
     pre_norm,
     read_source,
+    weight,
     within_window,
 )
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
@@ -79,11 +81,12 @@ class LiteRTSearch:
         self.model, self.options = model, options
         unknown = () if options.allow_unknown else (UNK_ID,)
         self.forbidden_ids = [PAD_ID, BOS_ID, *unknown, *options.banned_ids]
-        table, projection = array(model.target_embedding.embeddings), model.output_projection
-        if projection is not None:
-            table = np.ascontiguousarray(array(projection.kernel).T)
-        self.output_matrix = table  # [vocabulary, model_dim]
-        self.output_bias = np.zeros(len(table), "float32")
+        # --> [vocabulary, model_dim]
+        self.output_matrix: Any = model.target_embedding.embeddings
+        if model.output_projection is not None:
+            self.output_matrix = np.ascontiguousarray(array(model.output_projection.kernel).T)
+        self.forbidden_matrix = array(ops.take(self.output_matrix, self.forbidden_ids, axis=0))
+        self.output_bias = np.zeros(self.output_matrix.shape[0], "float32")
         if model.output_bias is not None:
             self.output_bias = array(model.output_bias)
         self.bias = self.output_bias.copy()
@@ -215,7 +218,7 @@ class LiteRTSearch:
 
     def _logits_of_all(self, rows):
         """Returns the logits of the vocabulary; forbidden ids get `HIDDEN`."""
-        return tf.matmul(rows, tf.constant(self.output_matrix), transpose_b=True) + self.bias
+        return tf.matmul(rows, weight(self.output_matrix), transpose_b=True) + self.bias
 
     def _logits_of(self, candidates, candidate_bias):
         """Returns the function from rows to the logits of candidates, `(batch * beams, count)`."""
@@ -224,15 +227,15 @@ class LiteRTSearch:
         def logits(rows):
             # Inside the loop, where `GraphQuantizer` sees the product. Copying int8 rows takes a
             # tenth of its time.
-            matrix = tf.gather(tf.constant(self.output_matrix), candidates)
+            matrix = tf.gather(weight(self.output_matrix), candidates)
             return tf.matmul(rows, matrix, transpose_b=True) + bias
 
         return logits
 
     def _logits_of_forbidden(self, rows):
         """Returns logits that count in the softmax's sum."""
-        matrix = tf.constant(self.output_matrix[self.forbidden_ids])
-        return tf.matmul(rows, matrix, transpose_b=True) + self.output_bias[self.forbidden_ids]
+        logits = tf.matmul(rows, tf.constant(self.forbidden_matrix), transpose_b=True)
+        return logits + self.output_bias[self.forbidden_ids]
 
 
 class AllTokens:
