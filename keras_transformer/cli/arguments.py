@@ -28,7 +28,6 @@ MEMORY: tuple[Row, ...] = (
 """Options of translation memories."""
 MEMORY_NAMES = tuple(name for name, *_ in MEMORY)
 
-_FLAGS = {"source_language": "--from", "target_language": "--to"}
 _SCHEMA_KINDS: dict[str, tuple[Kind | None, str]] = {
     "boolean": (None, ""),
     "integer": (int, "N"),
@@ -77,15 +76,10 @@ def add_declared(
         add_options(group, (name, kind, metavar, help))
 
 
-def flag_of(name: str) -> str:
-    """Returns the flag of an option of the library."""
-    return _FLAGS.get(name) or "--" + name.replace("_", "-")
-
-
-def add_options(group: Any, *rows: Row) -> None:
-    """Adds options to a parser or a group of one."""
+def add_options(group: Any, *rows: Row, flags: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Adds options to a parser or a group of one; `flags` have other names than their options."""
     for name, kind, metavar, meaning in rows:
-        flag = flag_of(name)
+        flag = flags.get(name) or "--" + name.replace("_", "-")
         default: dict[str, Any] = {"default": argparse.SUPPRESS, "dest": name}
         if kind is None or kind is bool:
             action = "store_true" if kind is None else argparse.BooleanOptionalAction
@@ -134,6 +128,7 @@ _LONG_INPUT = ("long_input", ("refuse", "split", "truncate"), None, _TOO_LONG)
 _TAG_HELP = "tag of all lines, such as bt or a domain; or a target language of an imported model, "
 _TAG_HELP += "such as epo for its token >>epo<<"
 _TAG = ("tag", str, "TAG", _TAG_HELP)
+_FLAGS = {"source_language": "--from", "target_language": "--to"}
 _FROM = ("source_language", str, "CODE", "language of the lines, such as en, where it is needed")
 _TO = ("target_language", str, "CODE", "language of the translations, for a model of several")
 _KEPT = "translate around URLs, e-mail addresses and {fields}; html: around tags as well"
@@ -162,7 +157,7 @@ def add_decoding(command: Any) -> None:
     defaults = dict.fromkeys(RUN_DEFAULTS, "the run's")
     add_declared(command, DecodingOptions, _GROUPS, names, _KINDS, defaults)
     rows = _FROM, _TO, _BATCH_SIZE, _LONG_INPUT, _TAG, _MARKUP, _GLOSSARY, _GLOSSARY_BY
-    add_options(command.add_argument_group("texts"), *rows)
+    add_options(command.add_argument_group("texts"), *rows, flags=_FLAGS)
 
 
 def add_sampling(command: Any, *names: str, **defaults: str) -> None:
@@ -176,7 +171,7 @@ def add_sampling(command: Any, *names: str, **defaults: str) -> None:
 def add_scoring(command: Any) -> None:
     """Adds every option of `Translator.score`."""
     add_sampling(command, "length_penalty")
-    add_options(command, _FROM, _TO, _BATCH_SIZE, _TAG, ALIGNMENT)
+    add_options(command, _FROM, _TO, _BATCH_SIZE, _TAG, ALIGNMENT, flags=_FLAGS)
 
 
 def add_progress(group: Any) -> None:

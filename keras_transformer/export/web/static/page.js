@@ -134,6 +134,7 @@ function offerLanguages({ language_tokens: languages, language_ids: ids = {} }) 
     for (const code of Object.keys(ids)) choice.append(element("option", nameOf(names, code), { value: code }));
     choice.parentElement.hidden = false;
   }
+  if (from.value && to.value === from.value) to.selectedIndex = Math.min(1, to.length - 1);
 }
 
 function nameOf(names, code) {
