@@ -11,6 +11,7 @@ import pytest
 from small_corpus import PAIRS, recipe_values
 
 from keras_transformer import Tokenizer, export
+from keras_transformer.engine import Engine
 from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError, VerificationError
@@ -151,7 +152,7 @@ def test_only_the_trained_model_gets_the_exact_stop_rule_of_ctranslate2(monkeypa
     monkeypatch.setattr(verification, "_trained_translations", translate)
     monkeypatch.setattr(verification, "chosen_texts", lambda texts, engine: ["a"])
     monkeypatch.setattr(ctranslate2, "engine_process", lambda _: contextlib.nullcontext(child))
-    exporter_of("ctranslate2").verify(None, None, {"quantize": "none", "beam_size": 2}, None)
+    exporter_of("ctranslate2").verify(Engine(), None, {"quantize": "none", "beam_size": 2}, None)
     common = {"beam_size": 2, "alignment": True, "long_input": "truncate"}
     assert calls["trained"] == {**common, "early_stopping": False}
     assert calls["child"] == {"texts": ["a"], **common}
