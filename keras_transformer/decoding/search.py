@@ -102,12 +102,15 @@ class SearchModel:
         forbidden_ids: Ids that no translation contains, in addition to padding, BOS and `<unk>`.
         is_extendable: Whether a search may begin with a small cache and extend it.
         limits_logits: Whether `step_function` takes the ids whose logits are needed.
+        sentences_leave: Whether the batch is the first axis of all tensors of a cache but scalars,
+            so that a search may go on with some of its sentences.
     """
 
     position_limit: int | None = None
     forbidden_ids: tuple[int, ...] = ()
     is_extendable: bool = False
     limits_logits: bool = False
+    sentences_leave: bool = False
 
     def start_decoding(self, source_ids: KerasTensor, capacity: int, num_beams: int = 1) -> Any:
         """Encodes `(batch, source)` and makes the cache of the first step.
@@ -209,10 +212,16 @@ class Search:
         return loop.start(self._strategy, cache, self._constraints, capacity)
 
     def proceed(
-        self, state: DecodingState, stop_at: int | KerasTensor
+        self,
+        state: DecodingState,
+        stop_at: int | KerasTensor,
+        num_left: int | KerasTensor | None = None,
     ) -> tuple[DecodingState, Hypotheses]:
-        """Decodes until all have ended or have `stop_at` tokens, at most the state's capacity."""
-        state = loop.advance(self._step_body, state, stop_at)
+        """Decodes until all have ended or have `stop_at` tokens, at most the state's capacity.
+
+        With `num_left` it stops as soon as at most so many sentences are left.
+        """
+        state = loop.advance(self._step_body, state, stop_at, num_left)
         return state, self._hypotheses(state)
 
     def _hypotheses(self, state):
@@ -232,9 +241,7 @@ class Search:
             )
 
         def next_loop():
-            extended = state.extended(larger[0] - size)
-            cache = self._model.extended(state.cache, larger[0])
-            return self._run_loops(extended._replace(cache=cache), larger)
+            return self._run_loops(extended(state, size, larger[0], self._model), larger)
 
         if not larger:
             return padded_hypotheses()
@@ -249,6 +256,14 @@ class Search:
         return ops.switch(
             ops.cast(larger[0] > size, "int32"), [padded_hypotheses, next_loop_if_running]
         )
+
+
+def extended(
+    state: DecodingState, capacity: int | KerasTensor, larger: int | KerasTensor, model: SearchModel
+) -> DecodingState:
+    """Returns a state with the capacity for more tokens, `larger` instead of `capacity`."""
+    cache = model.extended(state.cache, larger)
+    return state.extended(larger - capacity)._replace(cache=cache)
 
 
 def search(

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from keras_transformer.decoding.candidates import Candidates
+from keras_transformer.decoding.loop import of_sentences
 from keras_transformer.decoding.options import DecodingOptions
 from keras_transformer.decoding.programs import Compiled
 from keras_transformer.decoding.results import Hypotheses
@@ -17,6 +18,7 @@ from keras_transformer.decoding.search import (
     Search,
     SearchArguments,
     bias_of,
+    extended,
     result_capacity,
     score_targets,
     search_arguments,
@@ -36,6 +38,7 @@ from keras_transformer.text.shortlist import few_sizes, joined
 # set takes 30 MB, even for a tiny model.
 MAX_PROGRAMS = 64
 _MAX_GRAPHS = 8
+FEWEST_ROWS = 4
 _PREFIX_MULTIPLE = 16
 _FEWEST_PHRASES, _SHORTEST_PHRASE = 4, 8  # smallest capacity of arrays of phrases
 
@@ -106,17 +109,19 @@ class Scheduler:
         """Returns the `Hypotheses` of jobs that have the same strategy."""
         compiled, rows = self.compiled(options), row_count(min(len(jobs), batch_size))
         longest_prefix = max((len(job.prefix) for job in jobs), default=0)
+        leave = self._model.sentences_leave and len(jobs) > rows > FEWEST_ROWS
 
         def run(indices):
             batch_jobs = [jobs[index] for index in indices]
             arguments, capacity = self.batch(
                 batch_jobs, options, rows, longest_prefix, least_candidates
             )
-            sizes = {"capacity": capacity, "num_candidates": _num_candidates(arguments)}
             one_row = rows == 1 and options.beams == 1
-            results = compiled(arguments, method=Search.run, one_row=one_row, **sizes)
-            results = [np.asarray(array) for array in results]
-            return [Hypotheses(*(array[row] for array in results)) for row in range(len(indices))]
+            static = {"num_candidates": _num_candidates(arguments), "one_row": one_row}
+            call = functools.partial(compiled, **static)
+            if leave:
+                return _search_shrinking(self._model, call, arguments, capacity, len(indices))
+            return _by_sentence(call(arguments, method=Search.run, capacity=capacity), len(indices))
 
         return in_batches([len(job.source) for job in jobs], batch_size, [run] * self._workers)
 
@@ -255,6 +260,54 @@ class Scheduler:
             prepare = Compiled(self._model, lambda: self._model.step_weights(one_row, True))
             self._weights[one_row] = prepare()
         return self._weights[one_row]
+
+
+def _search_shrinking(model, call, arguments, capacity, count):
+    """Searches a batch, which goes on with fewer rows when many of its sentences have ended.
+
+    `call` runs a method of `Search`. Returns the `Hypotheses` of the first `count` sentences.
+    """
+    results, size = {}, min(FIRST_CAPACITY, capacity)
+    sentences = np.arange(len(arguments.source_ids))  # of the rows
+    state = call(arguments, method=Search.begin, capacity=size)
+    while True:
+        num_rows = len(sentences)
+        fewer = num_rows // STEP if num_rows > FEWEST_ROWS else 0
+        state, hypotheses = call(
+            _of_sentences(arguments, sentences),
+            state,
+            np.int32(size),
+            np.int32(fewer),
+            method=Search.proceed,
+        )
+        results |= zip(sentences, _by_sentence(hypotheses, num_rows), strict=True)
+        is_left = np.asarray(state.running).any(axis=1)
+        if not is_left.any():
+            return [results[index] for index in range(count)]
+        if is_left.sum() <= fewer:
+            # Those that are left, and ended ones that fill the rows.
+            rows = np.argsort(~is_left, kind="stable")[:fewer]
+            state, sentences = of_sentences(state, rows), sentences[rows]
+        if int(state.position) == size:
+            larger = min(2 * size, capacity)
+            state, size = extended(state, size, larger, model), larger
+
+
+STEP = 2
+def _of_sentences(arguments, sentences):
+    """Returns the arguments of some sentences."""
+    names = ("source_ids", "seeds", "prefixes", "phrases")
+    arrays = {name: getattr(arguments, name) for name in names}
+    taken = {name: array[sentences] for name, array in arrays.items() if array is not None}
+    if (candidates := arguments.candidates) is not None:
+        taken["candidates"] = candidates._replace(mask=candidates.mask[sentences])
+    return arguments._replace(**taken)
+
+
+def _by_sentence(hypotheses, count):
+    """Returns the `Hypotheses` of each of the first `count` sentences, as arrays of NumPy."""
+    arrays = [np.asarray(array) for array in hypotheses]
+    return [Hypotheses(*(array[row] for array in arrays)) for row in range(count)]
 
 
 def _num_candidates(arguments):
