@@ -81,6 +81,18 @@ def start(strategy: Strategy, cache: Any, constraints: Constraints, capacity: in
     )
 
 
+def after_forced(state: DecodingState, step: Step, forced_ids: KerasTensor) -> DecodingState:
+    """Returns the state whose first step reads `forced_ids`, int32 `(batch,)`, after BOS.
+
+    The cache holds BOS. The forced token is in no hypothesis, so that no score, length or
+    constraint counts it.
+    """
+    _, cache = step(state.newest, state.cache)
+    cache = keras.tree.map_structure(_of_the_shape_of, cache, state.cache)
+    forced_ids = ops.broadcast_to(ops.expand_dims(forced_ids, 1), ops.shape(state.newest))
+    return state._replace(newest=forced_ids, cache=cache)
+
+
 def make_step_body(
     strategy: Strategy, step: Step, constraints: Constraints, reorder: Reorder | None = None
 ) -> StepBody:

@@ -40,6 +40,7 @@ class SearchArguments(NamedTuple):
     logit_bias: Tensor | None  # float32 [vocabulary]
     phrases: Tensor | None  # int32 [batch, phrases, length]: required phrases, padded
     candidates: Candidates | None  # None: all tokens of the vocabulary
+    forced_ids: Tensor | None  # int32 [batch]: read after BOS, before a translation
     length_penalty: Tensor  # float32 [], like the next six
     word_penalty: Tensor
     temperature: Tensor
@@ -51,6 +52,10 @@ class SearchArguments(NamedTuple):
     min_length: Tensor
     max_length: Tensor  # maximum number of tokens of any translation
 
+    def num_steps(self, capacity):
+        """Returns the number of steps of translations of up to `capacity` tokens."""
+        return capacity if self.forced_ids is None else capacity + 1
+
 
 def search_arguments(
     options: DecodingOptions,
@@ -61,6 +66,7 @@ def search_arguments(
     logit_bias: Tensor | None = None,
     phrases: Tensor | None = None,
     candidates: Candidates | None = None,
+    forced_ids: Tensor | None = None,
 ) -> SearchArguments:
     """Makes `SearchArguments` from options; `seeds` are by default the options' seed.
 
@@ -78,6 +84,7 @@ def search_arguments(
         logit_bias,
         phrases,
         candidates,
+        forced_ids,
         length_penalty=np.float32(options.length_penalty),
         word_penalty=np.float32(options.word_penalty),
         temperature=np.float32(options.temperature),
@@ -182,6 +189,7 @@ class Search:
             step = candidates.step(model.step_function(weights, candidates.ids))
         else:
             step = candidates.step(candidates.limited(model.step_function(weights)))
+        self._step, self._forced_ids = step, arguments.forced_ids
         step_body = loop.make_step_body(self._strategy, step, self._constraints, model.reorder)
         self._step_body = step_body if wrap_body is None else wrap_body(step_body)
 
@@ -208,8 +216,11 @@ class Search:
     def begin(self, capacity: int | KerasTensor) -> DecodingState:
         """Encodes the source, and makes the state before the first token."""
         ids, options = self._arguments.source_ids, self._options  # ids: [batch, source]
-        cache = self._model.start_decoding(ids, capacity, options.beams)
-        return loop.start(self._strategy, cache, self._constraints, capacity)
+        cache = self._model.start_decoding(ids, self._arguments.num_steps(capacity), options.beams)
+        state = loop.start(self._strategy, cache, self._constraints, capacity)
+        if self._forced_ids is None:
+            return state
+        return loop.after_forced(state, self._step, self._forced_ids)
 
     def proceed(
         self,
@@ -241,7 +252,9 @@ class Search:
             )
 
         def next_loop():
-            return self._run_loops(extended(state, size, larger[0], self._model), larger)
+            num_steps = self._arguments.num_steps(larger[0])
+            with_room = extended(self._model, state, larger[0] - size, num_steps)
+            return self._run_loops(with_room, larger)
 
         if not larger:
             return padded_hypotheses()
@@ -259,11 +272,13 @@ class Search:
 
 
 def extended(
-    state: DecodingState, capacity: int | KerasTensor, larger: int | KerasTensor, model: SearchModel
+    model: SearchModel,
+    state: DecodingState,
+    num_tokens: int | KerasTensor,
+    num_steps: int | KerasTensor,
 ) -> DecodingState:
-    """Returns a state with the capacity for more tokens, `larger` instead of `capacity`."""
-    cache = model.extended(state.cache, larger)
-    return state.extended(larger - capacity)._replace(cache=cache)
+    """Returns a state with capacity for more tokens, whose cache has `num_steps` steps in all."""
+    return state.extended(num_tokens)._replace(cache=model.extended(state.cache, num_steps))
 
 
 def search(
@@ -285,7 +300,7 @@ def search(
         max_length: Maximum number of tokens of a translation, whatever its source.
         wrap_body: As in `Search`.
         **options: Other fields of `DecodingOptions`; and fields of `SearchArguments` as tensors
-            (seeds, prefixes, phrases, temperatures…), or `candidates`.
+            (seeds, prefixes, phrases, forced_ids, temperatures…), or `candidates`.
 
     Raises:
         ValueError: The translations could be longer than the model's learned positions; a prefix
@@ -306,17 +321,18 @@ def search(
     arguments = search_arguments(decoding_options, source_ids, max_length, logit_bias=bias)
     arguments = arguments._replace(**tensors)
     longest = decoding_options.resolve_max_length(max_length)
-    columns, forced = ops.shape(source_ids)[1], arguments.prefixes
-    forced_columns = 0 if forced is None else ops.shape(forced)[1]
+    columns, prefixes = ops.shape(source_ids)[1], arguments.prefixes
+    forced_columns = 0 if prefixes is None else ops.shape(prefixes)[1]
     if arguments.phrases is not None:
         forced_columns += math.prod(ops.shape(arguments.phrases)[1:])
     capacity = result_capacity(columns, decoding_options.max_length_ratio, longest, forced_columns)
     limit = model.position_limit
-    if not isinstance(capacity, int) and limit is not None and longest > limit:
-        received = f"max_length={longest}, the model's max_length={limit}"
+    num_steps = longest if arguments.forced_ids is None else longest + 1
+    if not isinstance(capacity, int) and limit is not None and num_steps > limit:
+        received = f"max_length={num_steps}, the model's max_length={limit}"
         raise ValueError(f"Decoding must end within the learned positions. Received: {received}.")
-    if forced is not None:
-        _check_leaves_room(forced, longest)
+    if prefixes is not None:
+        _check_leaves_room(prefixes, longest)
     return Search(model, decoding_options, arguments, wrap_body=wrap_body).run(capacity, longest)
 
 
@@ -388,12 +404,13 @@ def _strategy(options, arguments):
 
 def _among(candidates, arguments, forbidden_ids):
     """Returns the arguments of a search whose tokens are indices of candidates."""
-    prefixes, phrases = (
-        None if ids is None else candidates.indices(ids)
-        for ids in (arguments.prefixes, arguments.phrases)
-    )
+    names = ("prefixes", "phrases", "forced_ids")
+    ids_by_name = {name: getattr(arguments, name) for name in names}
+    indices = {
+        name: None if ids is None else candidates.indices(ids) for name, ids in ids_by_name.items()
+    }
     bias = candidates.bias(arguments.logit_bias, forbidden_ids)
-    return arguments._replace(prefixes=prefixes, phrases=phrases, logit_bias=bias)
+    return arguments._replace(**indices, logit_bias=bias)
 
 
 def _constraints(model, options, arguments):

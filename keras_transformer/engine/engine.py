@@ -12,16 +12,18 @@ from keras_transformer.decoding.options import (
     without_excluded,
 )
 from keras_transformer.engine import inputs
-from keras_transformer.engine.inputs import LONG_INPUT, Job, LongInput
+from keras_transformer.engine.inputs import LONG_INPUT, Direction, Job, LongInput
 from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError, did_you_mean
 from keras_transformer.options import check, check_choice, check_positive, received
 from keras_transformer.text.dialog import Turns
+from keras_transformer.text.languages import Languages
 from keras_transformer.text.shortlist import Shortlist
 
 Capability = Literal[
     "translate", "score", "stream", "sample", "align", "label", "warmup", "phrases"
 ]
+LANGUAGE_OPTIONS = ("source_language", "target_language")
 # Searches give a place without a hypothesis a lower score.
 _LOWEST_SCORE = -1e29
 
@@ -68,6 +70,7 @@ class Engine:
         shortlist: `Shortlist` of the option `shortlist`, None without one.
         labels: Labels of a classifier in the order of their ids, None for a model that writes text.
         turns: Rule that joins the turns of a source, where sources are conversations.
+        languages: `Languages` of the model, None if they are unknown.
         reads_sources: False for a language model, which continues the texts that it is given.
         source_tokenizer: `Tokenizer` of the sources, None for an engine without a tokenizer.
         target_tokenizer: `Tokenizer` of the targets, likewise.
@@ -86,6 +89,7 @@ class Engine:
     shortlist: Shortlist | None = None
     labels: list[str] | None = None
     turns: Turns | None = None
+    languages: Languages | None = None
     reads_sources = True
     source_tokenizer: Any = None
     target_tokenizer: Any = None
@@ -150,13 +154,13 @@ class Engine:
         if values.get("alignment") and "align" not in self.capabilities:
             raise self.lacks("align", "alignment")
         if self.free_options is not None:
-            call_options = {"alignment", "batch_size"}
+            call_options = {"alignment", "batch_size", *LANGUAGE_OPTIONS}
             call_options |= {"long_input"} if len(self.long_inputs) > 1 else set()
             self.check_fixed(values, call_options.union(self.free_options))
         alignment = values.pop("alignment", False)
         batch_size = values.pop("batch_size", self.batch_size)
         long_input = values.pop("long_input", self.long_inputs[0])
-        for name in ("target_prefixes", "phrases"):  # Checked with the texts.
+        for name in ("target_prefixes", "phrases", *LANGUAGE_OPTIONS):  # Checked with the texts.
             values.pop(name, None)
         search_options = DecodingOptions(**{**without_excluded(self.defaults, values), **values})
         if self.target_tokenizer is not None:
@@ -181,6 +185,8 @@ class Engine:
         alignment: bool = False,
         long_input: LongInput | None = None,
         phrases: Sequence[Sequence[str]] | None = None,
+        source_language: str | Sequence[str] | None = None,
+        target_language: str | Sequence[str] | None = None,
         **options: Any,
     ) -> list[Translation]:
         """Translates texts, in batches of similar length; the results are in the order of `texts`.
@@ -203,6 +209,10 @@ class Engine:
             phrases: For each text a list of phrases that its translation must contain. Each phrase
                 begins at the beginning of a word, and occurs as often as it is listed; see
                 `decoding.Constraints`. The beam size should be at least their number of tokens.
+            source_language: Code of the texts' language, or the model's name of it; or a list with
+                a code for each text. Needed only where the model has several such languages, and
+                a token for them.
+            target_language: Language of the translations, likewise.
             **options: The other fields of `DecodingOptions`, and `threads` of a LiteRT export.
 
         Raises:
@@ -221,10 +231,11 @@ class Engine:
             **options,
         )
         texts = inputs.checked_texts("texts", texts)
-        jobs, parts = self._jobs(texts, request, target_prefixes, phrases)
+        directions = self.directions_of(len(texts), source_language, target_language)
+        jobs, parts = self._jobs(texts, request, directions, target_prefixes, phrases)
         hypotheses = self.search(jobs, request) if jobs else []
         translations = [
-            self._translation(row, job.source) for row, job in zip(hypotheses, jobs, strict=True)
+            self._translation(row, job) for row, job in zip(hypotheses, jobs, strict=True)
         ]
         if request.alignment and not self.reads_text:
             translations = self._aligned(translations, jobs, request)
@@ -240,6 +251,8 @@ class Engine:
         length_penalty: float | None = None,
         batch_size: int | None = None,
         alignment: bool = False,
+        source_language: str | Sequence[str] | None = None,
+        target_language: str | Sequence[str] | None = None,
         **options: Any,
     ) -> list[Translation]:
         """Scores given translations by teacher forcing: a `Translation` for each target.
@@ -252,6 +265,7 @@ class Engine:
             length_penalty: As in `DecodingOptions`.
             batch_size: Maximum number of pairs in one call of the model.
             alignment: Whether each `Translation` gets its alignment.
+            source_language: As in `translate`, like `target_language`.
             **options: `length_normalization` and `word_penalty` of `DecodingOptions`.
 
         Raises:
@@ -268,6 +282,7 @@ class Engine:
         if len(sources) != len(targets):
             received = f"{len(sources)} sources and {len(targets)} targets"
             raise InputError(f"There must be a target for each source. Received: {received}.")
+        directions = self.directions_of(len(sources), source_language, target_language)
         if self.reads_text:
             encoded_sides = inputs.encoded("sources", sources), inputs.encoded("targets", targets)
             forced = self.force(list(zip(*encoded_sides, strict=True)), request) if sources else []
@@ -276,15 +291,22 @@ class Engine:
                 for row, text in zip(forced, targets, strict=True)
             ]
         source_ids, _ = inputs.ids_and_texts(
-            "sources", self._last_turns(sources), self.source_tokenizer, self.max_source_length
+            "sources",
+            self._last_turns(sources),
+            self.source_tokenizer,
+            self._max_text_length(directions),
         )
         target_ids, targets = inputs.ids_and_texts(
             "targets", targets, self.target_tokenizer, self.max_target_length
         )
-        pairs = list(zip(source_ids, target_ids, strict=True))
+        pairs = [
+            ([*direction.before, *source, *direction.after], [*direction.forced, *target])
+            for source, target, direction in zip(source_ids, target_ids, directions, strict=True)
+        ]
         forced = self.force(pairs, request) if pairs else []
         return [
-            self._scored(*row, request.options) for row in zip(forced, targets, pairs, strict=True)
+            self._scored(*row, request.options)
+            for row in zip(forced, targets, source_ids, target_ids, directions, strict=True)
         ]
 
     def stream(
@@ -292,6 +314,8 @@ class Engine:
         text: str,
         target_prefix: str = "",
         long_input: LongInput | None = None,
+        source_language: str | None = None,
+        target_language: str | None = None,
         **options: Any,
     ) -> Iterator[str]:
         """Translates one text, and yields the text so far whenever it has grown.
@@ -300,6 +324,7 @@ class Engine:
             text: A string.
             target_prefix: As `target_prefixes` of `translate`.
             long_input: As in `translate`; `"split"` streams one part after another.
+            source_language: As in `translate`, like `target_language`.
             **options: Fields of `DecodingOptions`, for greedy search or with `sampling=True`.
         """
         if "stream" not in self.capabilities:
@@ -312,7 +337,8 @@ class Engine:
                 f"Received: beam_size={search_options.beam_size}, n_best={search_options.n_best}."
             )
         texts = inputs.checked_texts("text", [text])
-        jobs, _ = self._jobs(texts, request, [target_prefix])
+        directions = self.directions_of(1, source_language, target_language)
+        jobs, _ = self._jobs(texts, request, directions, [target_prefix])
         return self._stream(jobs, request)
 
     def _stream(self, jobs, request):
@@ -335,13 +361,60 @@ class Engine:
         """Id of the token between two turns, None where sources are no conversations."""
         return None if self.turns is None else self.source_tokenizer.turn_id
 
-    def _jobs(self, texts, request, prefixes=None, phrases=None):
+    def directions_of(
+        self,
+        count: int,
+        source_language: str | Sequence[str] | None = None,
+        target_language: str | Sequence[str] | None = None,
+    ) -> list[Direction]:
+        """Returns the direction of each of `count` texts.
+
+        Raises:
+            InputError: The model lacks a language or a direction, or a language must be named.
+        """
+        named = source_language, target_language
+        if self.languages is None:
+            if named != (None, None):
+                rule = "`source_language` and `target_language` need a model that names languages"
+                values = f"{received(source_language)} and {received(target_language)}"
+                raise InputError(f"{rule}. Received: {values}. Leave them out.")
+            return [Direction()] * count
+        languages_of_texts = [
+            inputs.one_for_each(name, tuple(value) if isinstance(value, list) else value, count)
+            for name, value in zip(LANGUAGE_OPTIONS, named, strict=True)
+        ]
+        directions: dict[tuple, Direction] = {}
+        for index, pair in enumerate(pairs := list(zip(*languages_of_texts, strict=True))):
+            if pair not in directions:
+                try:
+                    directions[pair] = self._direction(*pair)
+                except InputError as error:
+                    raise InputError(
+                        error.message, index if len(set(pairs)) > 1 else None
+                    ) from None
+        return [directions[pair] for pair in pairs]
+
+    def _direction(self, source_language, target_language):
+        assert self.languages is not None
+        codes = self.languages.direction(source_language, target_language)
+        before, after, forced = self.languages.tokens_of(*codes)
+        if self.reads_text:
+            return Direction(codes=codes)
+        before, after = (tuple(map(self.source_tokenizer.id_of, side)) for side in (before, after))
+        return Direction(before, after, tuple(map(self.target_tokenizer.id_of, forced)), codes)
+
+    def _max_text_length(self, directions):
+        """Returns the maximum number of tokens of a source without those of its languages."""
+        added = (len(direction.before) + len(direction.after) for direction in directions)
+        return self.max_source_length - max(added, default=0)
+
+    def _jobs(self, texts, request, directions, prefixes=None, phrases=None):
         """Returns the jobs of the parts of all texts, and the indices of each text's parts."""
         if self.reads_text:
             sources: list = inputs.encoded("texts", texts)
             parts = [[index] for index in range(len(texts))]
         else:
-            limit = self.max_source_length
+            limit = self._max_text_length(directions)
             if not self.reads_sources:  # The limit of a language model's text includes its source.
                 limit = min(limit, request.options.resolve_max_length(limit))
             sources, parts = inputs.source_ids(
@@ -362,7 +435,10 @@ class Engine:
                 raise InputError(f"{rule} Received: a text of {len(indices)} parts.", index)
             for part in indices:
                 prefix = prefixes[index] if part == indices[0] else ()
-                jobs.append(Job(sources[part], seeds[index], prefix, phrases[index]))
+                direction, source = directions[index], sources[part]
+                if direction.before or direction.after:
+                    source = [*direction.before, *source, *direction.after]
+                jobs.append(Job(source, seeds[index], prefix, phrases[index], direction))
         return jobs, parts
 
     def _prefix_ids(
@@ -387,7 +463,7 @@ class Engine:
             return texts
         return [turns.join(turns.split(text)) if isinstance(text, str) else text for text in texts]
 
-    def _translation(self, hypotheses, source):
+    def _translation(self, hypotheses, job):
         """Returns the best hypothesis of a sentence, with the other ones as its alternatives."""
         hypotheses = [
             hypothesis
@@ -396,7 +472,8 @@ class Engine:
         ]
         if not self.reads_text:
             texts = self.target_tokenizer.detokenize([list(row.ids) for row in hypotheses])
-            source_tokens = tuple(self.source_tokenizer.pieces_of(source))
+            source_ids = job.direction.of_text(job.source)
+            source_tokens = tuple(self.source_tokenizer.pieces_of(source_ids))
             hypotheses = [
                 self._with_text(hypothesis, text, source_tokens)
                 for hypothesis, text in zip(hypotheses, texts, strict=True)
@@ -412,15 +489,17 @@ class Engine:
 
     def _aligned(self, translations, jobs, request):
         """Adds alignments to translations, in one more pass that forces them."""
-        pairs = [
-            (job.source, hypothesis.ids)
+        rows = [
+            (job, hypothesis.ids)
             for job, best in zip(jobs, translations, strict=True)
             for hypothesis in (best, *best.alternatives)
         ]
-        alignments = iter(self.align(pairs, request) if pairs else ())
+        pairs = [(job.source, (*job.direction.forced, *ids)) for job, ids in rows]
+        alignments = zip(self.align(pairs, request) if pairs else (), rows, strict=True)
 
         def aligned(translation):
-            return dataclasses.replace(translation, alignment=next(alignments))
+            alignment, (job, _) = next(alignments)
+            return dataclasses.replace(translation, alignment=_of_text(alignment, job.direction))
 
         # In the order of `pairs`: each best hypothesis before its alternatives.
         return [
@@ -428,15 +507,17 @@ class Engine:
             for best in translations
         ]
 
-    def _scored(self, forced, text, pair, search_options):
+    def _scored(self, forced, text, source, target, direction, search_options):
         """Returns the translation of a target that was forced."""
-        source, target = pair
-        total = sum_of(forced.token_log_probabilities)
+        by_token = forced.token_log_probabilities[len(direction.forced) :]
+        total = sum_of(by_token)
         forced = dataclasses.replace(
             forced,
             ids=tuple(target),
             log_probability=total,
+            token_log_probabilities=by_token,
             score=search_options.ranking.score(total, len(target)),
+            alignment=_of_text(forced.alignment, direction),
         )
         return self._with_text(forced, text, tuple(self.source_tokenizer.pieces_of(source)))
 
@@ -473,6 +554,14 @@ class Engine:
         able = ", ".join(sorted(self.capabilities))
         where = "a run folder" if self.labels is None else "a model that writes text"
         return InputError(f"`{option or capability}` needs {where}: {self.noun} can {able}.")
+
+
+def _of_text(alignment, direction):
+    """Returns an alignment without the tokens of languages; None for None."""
+    if alignment is None or direction == Direction(codes=direction.codes):
+        return alignment
+    rows = alignment[len(direction.forced) :]
+    return direction.of_text(rows.T).T
 
 
 def sum_of(log_probabilities: Sequence[float]) -> float:

@@ -22,6 +22,19 @@ LONG_INPUT_FOR_DIALOG = ("refuse", "truncate")
 _SHOWN_CHARACTERS = 40
 
 
+class Direction(NamedTuple):
+    """What a model reads because of a sentence's languages, in addition to its tokens."""
+
+    before: tuple[int, ...] = ()  # ids before those of the source
+    after: tuple[int, ...] = ()  # ids after the end of the source
+    forced: tuple[int, ...] = ()  # an id that the decoder reads before the translation, or none
+    codes: tuple[str | None, str | None] = (None, None)  # for an engine that reads text
+
+    def of_text(self, values: Sequence) -> Sequence:
+        """Returns the values that belong to a source's own tokens, of a value for each token."""
+        return values[len(self.before) : len(values) - len(self.after)]
+
+
 class Job(NamedTuple):
     """A sentence to translate."""
 
@@ -29,6 +42,7 @@ class Job(NamedTuple):
     seed: int = 0  # for sampling
     prefix: Sequence[int] = ()  # Its translation begins with these ids.
     phrases: Sequence[Sequence[int]] = ()  # Its translation contains these ids.
+    direction: Direction = Direction()
 
 
 def source_ids(

@@ -14,13 +14,14 @@ from keras_transformer.decoding.programs import Compiled
 from keras_transformer.decoding.results import Hypotheses
 from keras_transformer.engine import inputs
 from keras_transformer.engine.engine import Engine, sum_of
-from keras_transformer.engine.inputs import Job, bucket, length_buckets
+from keras_transformer.engine.inputs import Direction, Job, bucket, length_buckets
 from keras_transformer.engine.label_engine import LabelEngine
 from keras_transformer.engine.scheduler import MAX_PROGRAMS, Scheduler
 from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError
 from keras_transformer.ids import EOS_ID, UNK_ID
 from keras_transformer.text.dialog import Turns
+from keras_transformer.text.languages import Languages, languages_of_tags
 from keras_transformer.text.shortlist import LIST_SIZES, Shortlist
 
 
@@ -40,6 +41,7 @@ class ModelEngine(Engine):
         turns: Rule that joins the turns of a source, where sources are conversations. The model
             reads as many turns as it was trained on.
         shortlist: Candidates of each source token, for the option of this name.
+        languages: `Languages`; by default those of an imported model whose tags are languages.
         with_xla: Whether XLA compiles the searches. For a few sentences TensorFlow's ordinary
             graphs take less time; JAX always compiles.
     """
@@ -62,6 +64,7 @@ class ModelEngine(Engine):
         turns: Turns | None = None,
         with_xla: bool = True,
         shortlist: Shortlist | None = None,
+        languages: Languages | None = None,
     ):
         self.turns, self.shortlist = turns, shortlist
         if turns is not None:
@@ -70,10 +73,14 @@ class ModelEngine(Engine):
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer or source_tokenizer
         inputs.check_tokenizers(config, self.source_tokenizer, self.target_tokenizer)
+        self.languages = languages or languages_of_tags(
+            getattr(self.source_tokenizer, "tag_tokens", {})
+        )
         # The model has no positions for longer texts.
         longest = config.position_limit or max(max_source_length, max_target_length)
         self.max_source_length = min(max_source_length, longest)
-        self.max_target_length = min(max_target_length, longest)
+        is_forced = self.languages is not None and self.languages.forced is not None
+        self.max_target_length = min(max_target_length, longest - is_forced)
         self.reads_sources = config.reads_sources
         if not self.reads_sources:  # The source is the beginning of the target.
             self.max_source_length = min(self.max_source_length, self.max_target_length)
@@ -157,12 +164,15 @@ class ModelEngine(Engine):
         buckets = length_buckets(self.max_source_length)
         longest = search_options.resolve_max_length(self.max_target_length)
         targets = length_buckets(longest) if request.alignment else ()
+        direction = Direction()
+        if self.languages is not None:  # Any direction has the same shapes.
+            direction = self._direction(*self.languages.directions[0])
         # One token is enough, because limits are not part of a compiled function.
         one_token_options = dataclasses.replace(search_options, min_length=0, max_length=1)
         for columns in sorted({bucket(length, buckets) for length in lengths}):
             source = [UNK_ID] * (columns - 1) + [EOS_ID]
             prefix = longest_prefix if self.reads_sources else prompt_of(source)
-            jobs = [Job(source, 0, prefix)] * batch_size
+            jobs = [Job(source, 0, prefix, direction=direction)] * batch_size
             for size in LIST_SIZES if search_options.shortlist else (0,):
                 self._scheduler.search(jobs, one_token_options, batch_size, size)
             for target in targets:

@@ -9,6 +9,7 @@ checkpoints/        the last epochs and steps, with the optimizer's state; model
 history.csv         one line per epoch
 samples.tsv         validation pairs that exports are verified with
 samples.txt         sample translations of each epoch
+languages.json      directions of a model of several languages, and their tokens
 shortlist.npy       target tokens that each source token is likely to become, if it was made
 bad_batch.json      the batch whose loss was NaN or infinite, if there was one
 metrics.json        the best epoch, minutes, filter statistics of the data
@@ -49,6 +50,7 @@ from keras_transformer.reading import (
 )
 from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.text.dialog import Turns, turns_of
+from keras_transformer.text.languages import Languages
 from keras_transformer.text.shortlist import SHORTLIST_FILE, Shortlist
 
 SAMPLE_PAIRS = 300
@@ -63,7 +65,7 @@ SENTENCES = tuple(map(" ".join, itertools.product(_WHO, _DOES, _WHERE)))
 # so a tokenizer marks a run.
 _FILES = (
     r"recipe\.yaml|(source_|target_)?tokenizer\.model|labels\.json|data\.json|model\.keras|history\.csv"
-    r"|samples\.(tsv|txt)|shortlist\.npy|lex\.bin|bad_batch\.json|metrics\.json|checkpoints/(epoch|best)-\d+\.(keras|npz)"
+    r"|languages\.json|samples\.(tsv|txt)|shortlist\.npy|lex\.bin|bad_batch\.json|metrics\.json|checkpoints/(epoch|best)-\d+\.(keras|npz)"
     r"|checkpoints/base\.keras|checkpoints/step-\d+-\d+\.(keras|npz|json)"
     r"|tensorboard/(train|validation|attention)/events\.out\.tfevents\.[^/]*"
 )
@@ -121,6 +123,7 @@ class RunFiles:
         self.digests_file = self.path / "data.json"
         self.metrics_file = self.path / "metrics.json"
         self.shortlist_file = self.path / SHORTLIST_FILE
+        self.languages_file = self.path / "languages.json"
 
     @classmethod
     def existing(cls, path: str | os.PathLike) -> Self:
@@ -172,6 +175,10 @@ class RunFiles:
             advice = "Make another one with `keras-transformer shortlist`."
             raise InputError(f"{self.shortlist_file}: {rule}. Received: {sizes}. {advice}")
         return shortlist
+
+    def languages(self) -> Languages | None:
+        """Returns the languages of the run's model, or None if they are unknown."""
+        return Languages.load(self.languages_file) if self.languages_file.is_file() else None
 
     def model(self):
         """Returns the best model.
@@ -243,13 +250,14 @@ class RunFiles:
         return section_of(self.sections(), name, self.recipe_file)
 
     def engine_options(self) -> dict[str, Any]:
-        """Returns arguments of the model's engine: limits, the rule for turns, the shortlist."""
+        """Returns the model's arguments of the engine: limits, turns, shortlist, languages."""
         decoding = self.decoding()
         options: dict[str, Any] = {
             "max_source_length": decoding.max_source_length,
             "max_target_length": decoding.max_target_length,
             "turns": self.turns(),
             "shortlist": self.shortlist(),
+            "languages": self.languages(),
         }
         return {name: value for name, value in options.items() if value is not None}
 
@@ -326,7 +334,11 @@ class RunFiles:
                 )
 
     def write_start(
-        self, sections: Mapping[str, Any], tokenizers: Sequence[Any], digests: Mapping[str, Any]
+        self,
+        sections: Mapping[str, Any],
+        tokenizers: Sequence[Any],
+        digests: Mapping[str, Any],
+        languages: Languages | None = None,
     ) -> None:
         """Writes the files of a run that exist before the first step.
 
@@ -336,6 +348,7 @@ class RunFiles:
             sections: Sections of the recipe.
             tokenizers: `Tokenizer` of the source, `Tokenizer` or `Labels` of the target.
             digests: SHA-256 checksums of the texts, by which a resumed run recognizes them.
+            languages: Languages of the model, if they are known.
 
         Raises:
             InputError: The folder cannot be made.
@@ -354,6 +367,8 @@ class RunFiles:
                 self._labels_file if is_classifier else self.path / "target_tokenizer.model"
             )
         write_whole(self.digests_file, json.dumps(digests, indent=2) + "\n")
+        if languages is not None:
+            languages.save(self.languages_file)
         self.write_sections(sections)
 
     def write_sections(self, sections: Mapping[str, Any]) -> None:

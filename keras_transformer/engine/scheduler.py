@@ -151,10 +151,11 @@ class Scheduler:
         compiled, rows = self.scorer(alignment), row_count(min(len(pairs), batch_size))
 
         def run(indices):
-            sides = zip(*(pairs[index] for index in indices), strict=True)
-            padded = [
-                pad(ids, rows, bucket(max(map(len, ids)), buckets))
-                for ids, buckets in zip(sides, self._buckets, strict=True)
+            sides = list(zip(*(pairs[index] for index in indices), strict=True))
+            longest = [max(map(len, ids)) for ids in sides]
+            padded = [  # A target of the maximum length may follow a forced token.
+                pad(ids, rows, max(length, bucket(length, buckets)))
+                for ids, length, buckets in zip(sides, longest, self._buckets, strict=True)
             ]
             by_token, *attention = (np.asarray(array) for array in compiled(*padded))
             for row, index in enumerate(indices):
@@ -181,7 +182,8 @@ class Scheduler:
         """
         columns = bucket(max(len(job.source) for job in jobs), self._buckets[0])
         prefix_columns = -(-longest_prefix // _PREFIX_MULTIPLE) * _PREFIX_MULTIPLE
-        sources, seeds, prefixes, phrases = zip(*jobs, strict=True)
+        sources, seeds, prefixes, phrases, directions = zip(*jobs, strict=True)
+        forced_ids = [direction.forced for direction in directions]
         longest, candidates = self._max_lengths[1], None
         if options.shortlist:
             candidates = self._candidates(jobs, options, rows, least_candidates)
@@ -194,6 +196,7 @@ class Scheduler:
             logit_bias=bias_of(options, self._model),
             phrases=_pad_phrases(phrases, rows) if any(phrases) else None,
             candidates=candidates,
+            forced_ids=pad(forced_ids, rows, 1)[:, 0] if any(forced_ids) else None,
         )
         # Few capacities, because each needs a compiled function. So smaller limits than the default
         # do not make the capacity smaller.
@@ -207,7 +210,8 @@ class Scheduler:
         biased_ids = [*dict(options.logit_bias), *options.banned_ids]
         lists = []
         for job in jobs:
-            forced_ids = itertools.chain(job.prefix, *job.phrases, biased_ids)
+            forced = job.prefix, job.direction.forced, *job.phrases
+            forced_ids = itertools.chain(*forced, biased_ids)
             lists.append(self._shortlist.of(job.source, forced_ids))
         vocabulary_size = self._model.config.output_vocabulary_size
         return Candidates(*joined(lists, rows, lambda n: few_sizes(n, vocabulary_size, least)))
@@ -289,14 +293,15 @@ def _search_shrinking(model, call, arguments, capacity, count):
             rows = np.argsort(~is_left, kind="stable")[:fewer]
             state, sentences = of_sentences(state, rows), sentences[rows]
         if int(state.position) == size:
-            larger = min(2 * size, capacity)
-            state, size = extended(state, size, larger, model), larger
+            room = min(size, capacity - size)
+            size += room
+            state = extended(model, state, room, arguments.num_steps(size))
 
 
 STEP = 2
 def _of_sentences(arguments, sentences):
     """Returns the arguments of some sentences."""
-    names = ("source_ids", "seeds", "prefixes", "phrases")
+    names = ("source_ids", "seeds", "prefixes", "phrases", "forced_ids")
     arrays = {name: getattr(arguments, name) for name in names}
     taken = {name: array[sentences] for name, array in arrays.items() if array is not None}
     if (candidates := arguments.candidates) is not None:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from keras_transformer.engine.engine import Engine
+from keras_transformer.engine.engine import LANGUAGE_OPTIONS, Engine
 from keras_transformer.engine.inputs import checked_phrases, one_for_each
 from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError
@@ -21,7 +21,7 @@ from keras_transformer.text.steps import TextStep
 from keras_transformer.text.tags import TagStep
 from keras_transformer.text.tokenizer import tag_tokens
 
-_PER_TEXT = ("target_prefixes", "phrases", "seed")
+_PER_TEXT = ("target_prefixes", "phrases", "seed", *LANGUAGE_OPTIONS)
 
 
 def text_steps(

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from keras_transformer.decoding.options import RANKING_OPTIONS, without_excluded
-from keras_transformer.engine.engine import Engine
+from keras_transformer.engine.engine import LANGUAGE_OPTIONS, Engine
 from keras_transformer.engine.inputs import checked_texts
 from keras_transformer.engine.opening import open_engine
 from keras_transformer.engine.steps import TEXT_OPTIONS, text_steps, translate_in_steps
@@ -62,6 +62,8 @@ class Translator:
         markup: Markup | None = None,
         glossary: str | os.PathLike | Mapping[str, str] | Glossary | None = None,
         glossary_by: Literal["constraints", "annotations"] | None = None,
+        source_language: str | Sequence[str] | None = None,
+        target_language: str | Sequence[str] | None = None,
         **options: Any,
     ) -> list[Translation]:
         """Translates a list of texts.
@@ -77,6 +79,9 @@ class Translator:
             glossary_by: `"annotations"` adds the translations of terms to the source, for a model
                 trained with `data.glossary`, which inflects them; the default for such a model.
                 `"constraints"` forces the search of a run to write them unchanged.
+            source_language: Code of the texts' language, such as `"en"`; or a list with a code for
+                each text. See `directions`.
+            target_language: Code of the translations' language, likewise.
             **options: Options of `Engine.translate`: `beam_size` (1 is greedy search),
                 `length_penalty`, `n_best`, `batch_size`, `target_prefixes`, `alignment`,
                 `long_input`, and the fields of `decoding.DecodingOptions`. The search options of an
@@ -88,7 +93,8 @@ class Translator:
         Raises:
             InputError: An option is out of range, or a text is too long.
         """
-        options = self._with_defaults(options)
+        languages = {"source_language": source_language, "target_language": target_language}
+        options = self._with_defaults({**options, **languages})
         steps = text_steps(self.engine, tag, markup, glossary, glossary_by)
         if not steps:
             return self.engine.translate(texts, **options)
@@ -100,6 +106,7 @@ class Translator:
         steps = text_steps(self.engine, **of_steps)
         if any(step.needs_alignment for step in steps):
             options["alignment"] = True
+        self.engine.directions_of(1, *map(options.get, LANGUAGE_OPTIONS))
         self.engine.request(**self._with_defaults(options))
 
     def score(
@@ -121,6 +128,16 @@ class Translator:
     def warmup(self, **options: Any) -> int:
         """Compiles ahead what `translate` with these options needs; see `ModelEngine.warmup`."""
         return self.engine.warmup(**self._with_defaults(options))
+
+    @property
+    def directions(self) -> list[tuple[str | None, str]]:
+        """Pairs of a source's and a target's language that the model translates.
+
+        Languages are codes of BCP 47, such as `en`. The source None is any language. The list is
+        empty where the languages are unknown.
+        """
+        languages = self.engine.languages
+        return [] if languages is None else list(languages.directions)
 
     @property
     def labels(self) -> list[str] | None:

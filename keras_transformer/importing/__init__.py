@@ -170,7 +170,8 @@ def import_run(
         }
         show(f"{run.path}: writing the run")
         with run.replaced(check) as new_run:
-            new_run.write_start(sections, (source_tokenizer, target_tokenizer), {})
+            tokenizers = source_tokenizer, target_tokenizer
+            new_run.write_start(sections, tokenizers, {}, foreign_model.languages)
             new_run.write_sample_pairs((text, "") for text in texts)
             if foreign_model.shortlist is not None:
                 foreign_model.shortlist.save(new_run.shortlist_file)

@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_transformer.errors import InputError
 from keras_transformer.importing.vocabulary import Vocabulary
+from keras_transformer.text.languages import Languages
 from keras_transformer.text.shortlist import Shortlist
 
 
@@ -102,6 +103,7 @@ class ForeignModel(NamedTuple):
         limits: Options of the engine that limit lengths.
         notes: Lines for the user.
         shortlist: Shortlist of this package's ids, or None.
+        languages: Languages of a model whose tokens are no tags, or None.
     """
 
     fields: dict[str, Any]
@@ -111,3 +113,4 @@ class ForeignModel(NamedTuple):
     limits: dict[str, int] = {}
     notes: tuple[str, ...] = ()
     shortlist: Shortlist | None = None
+    languages: Languages | None = None

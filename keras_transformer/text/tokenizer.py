@@ -232,6 +232,14 @@ class Tokenizer:
         """
         return self._processor.id_to_piece(self._checked_ids(list(ids)).tolist())
 
+    def id_of(self, token: str) -> int:
+        """Returns the id of a token, which may follow a space; raises `InputError` without one."""
+        for piece in (token, SPACE + token):
+            id = self._processor.piece_to_id(piece)
+            if id != UNK_ID and id < self.vocabulary_size:
+                return id
+        raise InputError(f"The vocabulary must have the token. Received: {token!r:.80}.")
+
     def detokenize(self, ids: Any) -> str | list[str]:
         """Returns the text of one sequence of ids, or a list of texts of several sequences.
 

@@ -21,7 +21,7 @@ from decoding_oracles import (
     varied_sources,
 )
 from keras import ops
-from naive_search import EOS, UNK, naive_beam, naive_greedy
+from naive_search import EOS, UNK, Rules, naive_beam, naive_greedy
 
 from keras_transformer.decoding import DecodingOptions, SearchModel
 from keras_transformer.decoding.search import Search, result_capacity, search
@@ -57,6 +57,32 @@ def test_searches_equal_the_whole_model_run_again_for_each_token(
     assert len({len(ranked[0].ids) for ranked in expected}) >= 4
     # Hypotheses have gone on from one another: the best one is not the greedy one.
     assert sum(a[0].ids != b[0].ids for a, b in zip(expected, greedy, strict=True)) >= 3
+
+
+@pytest.mark.parametrize("beam_size", [3, pytest.param(1, marks=pytest.mark.tensorflow)])
+def test_a_forced_token_is_read_but_is_in_no_hypothesis_score_or_ngram(
+    varied, monkeypatch, beam_size
+):
+    # Caches grow twice.
+    monkeypatch.setattr(sys.modules[Search.__module__], "FIRST_CAPACITY", 5)
+    source, length = varied_sources(), 19
+    forced = (4 + np.arange(len(source)) % 13).astype("int32")
+    full_pass = FullPass(varied("pre_norm"), source, length + 1)
+
+    def scorer(rows, prefixes):
+        pairs = zip(rows, prefixes, strict=True)
+        return full_pass(rows, [(int(forced[row]), *ids) for row, ids in pairs])
+
+    rules = Rules(ngram_size=1)
+    limits = [min(limit, length) for limit in limits_of(source)]
+    expected = naive_beam(scorer, limits, beam_size, 0.6, beam_size, rules)
+    assert sum(forced[row] in ranked[0].ids for row, ranked in enumerate(expected)) > 2
+    options = dict(max_length=length, no_repeat_ngram_size=1, allow_unknown=True)
+    run = functools.partial(search, varied("pre_norm"), source, forced_ids=forced, **options)
+    result = run(beam_size, 0.6, beam_size)
+    check_equal(result, expected)
+    for hypotheses in (result, run(sampling=True, n_best=2)):
+        oracles.check_tokens(hypotheses, scorer)
 
 
 @pytest.mark.tensorflow

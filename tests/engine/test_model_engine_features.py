@@ -12,11 +12,13 @@ import pytest
 from decoding_oracles import VOCABULARY, NumberTokenizer, pad_to_few_shapes, varied_transformer
 from naive_search import BOS, EOS, penalty
 
+from keras_transformer import Translator
 from keras_transformer.decoding.search import Search, score_targets, search
 from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.models import step_weights
 from keras_transformer.text.dialog import Turns
+from keras_transformer.text.languages import Languages
 from keras_transformer.text.shortlist import Shortlist
 
 TEXTS = ["5 7 11", "13", "4 4 8 15 16", "9 12", "6 5 14 10"]
@@ -64,6 +66,74 @@ def test_scores_are_those_that_scoring_the_translations_gives(engine, options):
             assert theirs.text == ours.text and theirs.ids == ours.ids
             assert theirs.log_probability == pytest.approx(ours.log_probability, abs=1e-4)
             assert theirs.score == pytest.approx(ours.score, abs=1e-4)
+
+
+class LanguageTokenizer(NumberTokenizer):
+    def id_of(self, token):
+        return int(token[1:])
+
+
+@pytest.mark.parametrize(
+    ("places", "before", "after", "forced"),
+    [
+        pytest.param(dict(before="target"), ("target",), (), (), marks=pytest.mark.tensorflow),
+        (
+            dict(before="source", after="target", forced="target"),
+            ("source",),
+            ("target",),
+            ("target",),
+        ),
+    ],
+)
+def test_tokens_of_languages_are_read_and_are_no_part_of_results(
+    engine, places, before, after, forced
+):
+    languages = Languages({"en": "t8", "de": "t12", "fr": "t15"}, **places)
+    sizes = dict(max_source_length=9, max_target_length=23, with_xla=False)
+    translator = Translator(
+        ModelEngine(engine.model, LanguageTokenizer(), languages=languages, **sizes)
+    )
+    assert set(translator.directions) == set(itertools.permutations(["en", "de", "fr"], 2))
+    named = {
+        "source_language": ["en", "de", "fr", "en"],
+        "target_language": ["de", "en", "en", "fr"],
+    }
+    texts = TEXTS[:4]
+    translations = translator.translate(texts, **named, alignment=True, **BEAM)
+    assert len({best.text for best in translations}) > 2
+    scored = translator.score(texts, [list(t.ids) for t in translations], alignment=True, **named)
+    for index, (best, again) in enumerate(zip(translations, scored, strict=True)):
+        codes = {
+            "source": named["source_language"][index],
+            "target": named["target_language"][index],
+        }
+        ids = {side: languages.tokens[code][1:] for side, code in codes.items()}
+        of = lambda sides: [int(ids[side]) for side in sides]  # noqa: B023, E731
+        text = [int(word) for word in texts[index].split()]
+        source = np.array([[*of(before), *text, EOS, *of(after)]], "int32")
+        target = np.array([[*of(forced), *best.ids]], "int32")
+        first, end = len(forced), len(before) + len(text) + 1
+        by_token, attention = (
+            np.asarray(x)[0, first:] for x in score_targets(engine.model, source, target)
+        )
+        for result in (best, again):
+            np.testing.assert_allclose(result.token_log_probabilities, by_token, atol=1e-4)
+            np.testing.assert_allclose(result.alignment, attention[:, len(before) : end], atol=1e-4)
+            assert result.source_tokens == (*texts[index].split(), str(EOS))
+            assert result.score == pytest.approx(
+                by_token.sum() / penalty(len(best.ids), 0.6), abs=1e-4
+            )
+        alone = dict(source_language=codes["source"], target_language=codes["target"])
+        (streamed, *_) = reversed(list(translator.stream(texts[index], **alone)))
+        assert streamed == translator.translate([texts[index]], beam_size=1, **alone)[0].text
+    with pytest.raises(InputError, match="Text 3: .*direction: .* Received: fr-fr"):
+        translator.translate(texts, **{**named, "target_language": ["de", "en", "fr", "fr"]})
+    with pytest.raises(InputError, match="at most [78] tokens"):  # with those of the languages
+        translator.translate(["5 " * 8], source_language="en", target_language="de")
+    with pytest.raises(
+        InputError, match="need a model that names languages. Received: None and 'de'"
+    ):
+        Translator(engine).check_options(target_language="de")
 
 
 @pytest.mark.tensorflow

@@ -1,0 +1,88 @@
+"""Languages of a model: codes, directions and tokens."""
+
+import json
+
+import pytest
+
+from keras_transformer.errors import InputError
+from keras_transformer.text.languages import Languages, codes_of, languages_of_tags
+
+M2M = Languages({"de": "__de__", "en": "__en__", "zh-Hant": "zho_Hant"}, "source", forced="target")
+
+
+def test_a_language_has_its_code_its_token_and_the_names_of_other_standards():
+    for source in ("en", "EN", "eng", "eng_Latn", "__en__", ">>eng<<"):
+        for target in ("zh-Hant", "zh_hant", "zho_Hant", "cmn_Hant"):
+            tokens = M2M.tokens_of(source, target)
+            assert tokens == (("__en__",), (), ("zho_Hant",))
+    # Of two names of one code neither has the code.
+    assert codes_of(["deu_Latn", "npi_Deva", "nep_Deva"]) == {
+        "de": "deu_Latn",
+        "npi_Deva": "npi_Deva",
+        "nep_Deva": "nep_Deva",
+    }
+
+
+@pytest.mark.parametrize(
+    ("languages", "named", "expected"),
+    [
+        (M2M, ("de", "en"), (("__de__",), (), ("__en__",))),
+        (Languages(M2M.tokens, "target"), (None, "en"), (("__en__",), (), ())),
+        (
+            Languages(M2M.tokens, after="source", forced="target"),
+            ("de", "en"),
+            ((), ("__de__",), ("__en__",)),
+        ),
+        # The only direction to German.
+        (
+            Languages(M2M.tokens, "source", directions=(("en", "de"), ("de", "en"))),
+            (None, "de"),
+            (("__en__",), (), ()),
+        ),
+        (Languages(directions=(("en", "de"),)), (None, None), ((), (), ())),
+        (
+            languages_of_tags({"2en": "<2en>", "epo": ">>epo<<"}),
+            ("fr", "eo"),
+            ((">>epo<<",), (), ()),
+        ),
+        (languages_of_tags({"epo": ">>epo<<", "deu": ">>deu<<"}), (None, None), ((), (), ())),
+    ],
+)
+def test_each_family_of_models_has_its_tokens_in_its_places(languages, named, expected, tmp_path):
+    assert languages.tokens_of(*named) == expected
+    languages.save(tmp_path / "languages.json")
+    assert Languages.load(tmp_path / "languages.json") == languages
+    assert languages_of_tags({"2en": "<2en>"}) is None
+
+
+@pytest.mark.parametrize(
+    ("languages", "named", "message"),
+    [
+        (M2M, ("de", "xx"), "`target_language` must be one of en, zh-Hant, de. Received: 'xx'.$"),
+        (M2M, ("den", "en"), "`source_language` must be .*Did you mean `de` or `en`"),
+        (
+            M2M,
+            ("de", "de"),
+            "must have the direction: de-en.* Received: de-de. Did you mean `de-en`",
+        ),
+        (M2M, ("de", None), "`target_language` must be one of en, zh-Hant. Received: None. Name"),
+        (M2M, (7, None), "`source_language` must be a code. Received: 7"),
+        (Languages(directions=(("en", "de"),)), ("de", "en"), "direction: en-de. Received: de-en."),
+    ],
+)
+def test_what_a_model_lacks_is_one_line_with_the_nearest(languages, named, message):
+    with pytest.raises(InputError, match=message):
+        languages.tokens_of(*named)
+
+
+def test_a_damaged_file_is_one_line(tmp_path):
+    file = tmp_path / "languages.json"
+    needed = {"tokens": {"de": "__de__"}, "forced": "target", "directions": [["de", "en"]]}
+    for content, message in (
+        ("{", "expected the languages of a model"),
+        (json.dumps({"forced": "x"}), "`forced` must"),
+        (json.dumps(needed), "Each target language must have a token. Received: en"),
+    ):
+        file.write_text(content)
+        with pytest.raises(InputError, match=message):
+            Languages.load(file)
