@@ -52,10 +52,6 @@ class SearchArguments(NamedTuple):
     min_length: Tensor
     max_length: Tensor  # maximum number of tokens of any translation
 
-    def num_steps(self, capacity):
-        """Returns the number of steps of translations of up to `capacity` tokens."""
-        return capacity if self.forced_ids is None else capacity + 1
-
 
 def search_arguments(
     options: DecodingOptions,
@@ -216,24 +212,47 @@ class Search:
     def begin(self, capacity: int | KerasTensor) -> DecodingState:
         """Encodes the source, and makes the state before the first token."""
         ids, options = self._arguments.source_ids, self._options  # ids: [batch, source]
-        cache = self._model.start_decoding(ids, self._arguments.num_steps(capacity), options.beams)
+        cache = self._model.start_decoding(ids, self._num_steps(capacity), options.beams)
         state = loop.start(self._strategy, cache, self._constraints, capacity)
         if self._forced_ids is None:
             return state
         return loop.after_forced(state, self._step, self._forced_ids)
 
-    def proceed(
-        self,
-        state: DecodingState,
-        stop_at: int | KerasTensor,
-        num_left: int | KerasTensor | None = None,
-    ) -> tuple[DecodingState, Hypotheses]:
-        """Decodes until all have ended or have `stop_at` tokens, at most the state's capacity.
+    def _num_steps(self, capacity):
+        """Returns the number of steps of translations of up to `capacity` tokens."""
+        return capacity if self._forced_ids is None else capacity + 1
 
-        With `num_left` it stops as soon as at most so many sentences are left.
-        """
-        state = loop.advance(self._step_body, state, stop_at, num_left)
+    def proceed(
+        self, state: DecodingState, stop_at: int | KerasTensor
+    ) -> tuple[DecodingState, Hypotheses]:
+        """Decodes until all have ended or have `stop_at` tokens, at most the state's capacity."""
+        state = loop.advance(self._step_body, state, stop_at)
         return state, self._hypotheses(state)
+
+    def proceed_with(
+        self, state: DecodingState, indices: KerasTensor, room: KerasTensor, num_left: KerasTensor
+    ) -> tuple[DecodingState, Hypotheses]:
+        """Goes on with some sentences of a state, those of the arguments.
+
+        Decodes until at most `num_left` of them are left, or the capacity is used up.
+
+        Args:
+            state: State of these sentences and others.
+            indices: Int32 `(batch,)`, the sentences' places in the state.
+            room: `(tokens,)`: of so many tokens the capacity grows. It has no values: XLA compiles
+                for a shape, TensorFlow traces once for all.
+            num_left: Int32 `()`.
+        """
+        state, num_tokens = loop.of_sentences(state, indices), ops.shape(room)[0]
+        capacity = ops.shape(state.ids)[2] + num_tokens
+        state = self._extended(state, num_tokens, capacity)
+        state = loop.advance(self._step_body, state, capacity, num_left)
+        return state, self._hypotheses(state)
+
+    def _extended(self, state, num_tokens, capacity):
+        """Returns a state with room for more tokens, `capacity` in all."""
+        cache = self._model.extended(state.cache, self._num_steps(capacity))
+        return state.extended(num_tokens)._replace(cache=cache)
 
     def _hypotheses(self, state):
         hypotheses = self._strategy.hypotheses(state, self._constraints)
@@ -252,9 +271,8 @@ class Search:
             )
 
         def next_loop():
-            num_steps = self._arguments.num_steps(larger[0])
-            with_room = extended(self._model, state, larger[0] - size, num_steps)
-            return self._run_loops(with_room, larger)
+            extended = self._extended(state, larger[0] - size, larger[0])
+            return self._run_loops(extended, larger)
 
         if not larger:
             return padded_hypotheses()
@@ -269,16 +287,6 @@ class Search:
         return ops.switch(
             ops.cast(larger[0] > size, "int32"), [padded_hypotheses, next_loop_if_running]
         )
-
-
-def extended(
-    model: SearchModel,
-    state: DecodingState,
-    num_tokens: int | KerasTensor,
-    num_steps: int | KerasTensor,
-) -> DecodingState:
-    """Returns a state with capacity for more tokens, whose cache has `num_steps` steps in all."""
-    return state.extended(num_tokens)._replace(cache=model.extended(state.cache, num_steps))
 
 
 def search(

@@ -9,7 +9,6 @@ import keras
 import numpy as np
 
 from keras_transformer.decoding.candidates import Candidates
-from keras_transformer.decoding.loop import of_sentences
 from keras_transformer.decoding.options import DecodingOptions
 from keras_transformer.decoding.programs import Compiled
 from keras_transformer.decoding.results import Hypotheses
@@ -18,7 +17,6 @@ from keras_transformer.decoding.search import (
     Search,
     SearchArguments,
     bias_of,
-    extended,
     result_capacity,
     score_targets,
     search_arguments,
@@ -38,7 +36,7 @@ from keras_transformer.text.shortlist import few_sizes, joined
 # set takes 30 MB, even for a tiny model.
 MAX_PROGRAMS = 64
 _MAX_GRAPHS = 8
-FEWEST_ROWS = 4
+FEWEST_ROWS = 8  # of a batch that shrinks
 _PREFIX_MULTIPLE = 16
 _FEWEST_PHRASES, _SHORTEST_PHRASE = 4, 8  # smallest capacity of arrays of phrases
 
@@ -109,7 +107,8 @@ class Scheduler:
         """Returns the `Hypotheses` of jobs that have the same strategy."""
         compiled, rows = self.compiled(options), row_count(min(len(jobs), batch_size))
         longest_prefix = max((len(job.prefix) for job in jobs), default=0)
-        leave = self._model.sentences_leave and len(jobs) > rows > FEWEST_ROWS
+        # A single batch is not worth the compilation of more programs.
+        shrinks = self._model.sentences_leave and len(jobs) > rows > FEWEST_ROWS
 
         def run(indices):
             batch_jobs = [jobs[index] for index in indices]
@@ -119,8 +118,8 @@ class Scheduler:
             one_row = rows == 1 and options.beams == 1
             static = {"num_candidates": _num_candidates(arguments), "one_row": one_row}
             call = functools.partial(compiled, **static)
-            if leave:
-                return _search_shrinking(self._model, call, arguments, capacity, len(indices))
+            if shrinks:
+                return _search_shrinking(call, arguments, capacity, len(indices))
             return _by_sentence(call(arguments, method=Search.run, capacity=capacity), len(indices))
 
         return in_batches([len(job.source) for job in jobs], batch_size, [run] * self._workers)
@@ -266,39 +265,36 @@ class Scheduler:
         return self._weights[one_row]
 
 
-def _search_shrinking(model, call, arguments, capacity, count):
-    """Searches a batch, which goes on with fewer rows when many of its sentences have ended.
+def _search_shrinking(call, arguments, capacity, count):
+    """Searches a batch, which goes on with half of its rows when half of its sentences have ended.
 
-    `call` runs a method of `Search`. Returns the `Hypotheses` of the first `count` sentences.
+    So few steps are computed for sentences that have ended. `call` runs a method of `Search`.
+    Returns the `Hypotheses` of the first `count` sentences.
     """
-    results, size = {}, min(FIRST_CAPACITY, capacity)
-    sentences = np.arange(len(arguments.source_ids))  # of the rows
+    results, size, room = {}, 1, min(FIRST_CAPACITY, capacity) - 1
     state = call(arguments, method=Search.begin, capacity=size)
+    sentences = rows = np.arange(len(arguments.source_ids))
     while True:
-        num_rows = len(sentences)
-        fewer = num_rows // STEP if num_rows > FEWEST_ROWS else 0
+        # `rows` of the state are its next sentences.
+        sentences, size, num_rows = sentences[rows], size + room, len(rows)
+        fewer = num_rows // 2 if num_rows > FEWEST_ROWS else 0
         state, hypotheses = call(
             _of_sentences(arguments, sentences),
             state,
-            np.int32(size),
+            rows.astype("int32"),
+            np.zeros(room, "int8"),
             np.int32(fewer),
-            method=Search.proceed,
+            method=Search.proceed_with,
         )
         results |= zip(sentences, _by_sentence(hypotheses, num_rows), strict=True)
         is_left = np.asarray(state.running).any(axis=1)
         if not is_left.any():
             return [results[index] for index in range(count)]
-        if is_left.sum() <= fewer:
-            # Those that are left, and ended ones that fill the rows.
-            rows = np.argsort(~is_left, kind="stable")[:fewer]
-            state, sentences = of_sentences(state, rows), sentences[rows]
-        if int(state.position) == size:
-            room = min(size, capacity - size)
-            size += room
-            state = extended(model, state, room, arguments.num_steps(size))
+        room = min(size, capacity - size) if int(state.position) == size else 0
+        # Those that are left come first, then ended ones that fill the rows.
+        rows = np.argsort(~is_left, kind="stable")[: fewer if is_left.sum() <= fewer else num_rows]
 
 
-STEP = 2
 def _of_sentences(arguments, sentences):
     """Returns the arguments of some sentences."""
     names = ("source_ids", "seeds", "prefixes", "phrases", "forced_ids")

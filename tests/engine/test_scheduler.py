@@ -151,18 +151,18 @@ def test_loops_of_growing_capacity_and_fewer_rows_give_what_one_loop_gives(
     options, of_jobs = DecodingOptions(**OPTIONS[name]), OF_JOBS.get(name, {})
     model, source = varied(VARIANTS.get(name, "pre_norm")), varied_sources(13)
     growing = search_in_batches(model, source, options, 5, **of_jobs)
-    rows, take = set(), SCHEDULER.of_sentences
+    rows, of_sentences = set(), SCHEDULER._of_sentences
 
-    def recorded(state, indices):
-        rows.add(len(indices))
-        return take(state, indices)
+    def recorded(arguments, sentences):
+        rows.add(len(sentences))
+        return of_sentences(arguments, sentences)
 
     with monkeypatch.context() as patched:
         patched.setattr(SCHEDULER, "FEWEST_ROWS", 2)
         patched.setattr(SCHEDULER, "FIRST_CAPACITY", 12)
-        patched.setattr(SCHEDULER, "of_sentences", recorded)
+        patched.setattr(SCHEDULER, "_of_sentences", recorded)
         shrinking = search_in_batches(model, source, options, 4, **of_jobs)
-    assert rows == {2}
+    assert rows == {4, 2}
     monkeypatch.setattr(SEARCH, "FIRST_CAPACITY", LONGEST)
     whole = search_in_batches(model, source, options, 13, **of_jobs)
     check_equal(growing, as_lists(whole), 1e-5)
