@@ -21,7 +21,8 @@ FORMATS = {
     "LiteRT float32": ["litert", "--quantize", "none"],
     "LiteRT float16": ["litert", "--quantize", "float16"],
     "LiteRT int8": ["litert", "--quantize", "int8"],
-    "CTranslate2": ["ctranslate2"],
+    "CTranslate2 float32": ["ctranslate2"],
+    "CTranslate2 int8": ["ctranslate2", "--quantize", "int8"],
 }
 # Imports only what the artifact needs, so that load time and peak memory are the artifact's.
 _CHILD = """
@@ -88,7 +89,7 @@ def artifacts(
             path = pathlib.Path(model)
         elif not path.exists():
             log(f"exporting {name}")
-            beam = [] if name == "CTranslate2" else ["--beam-size", beam_size]
+            beam = [] if "ctranslate2" in FORMATS[name] else ["--beam-size", beam_size]
             start = time.monotonic()
             call("export", "--model", model, "--output", path, "--format", *FORMATS[name], *beam)
             seconds = round(time.monotonic() - start, 1)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from keras_transformer.engine.compilation_cache import enable_compilation_cache
@@ -163,11 +163,10 @@ class Panel(NamedTuple):
 
 
 def plot(path: str | os.PathLike, *panels: Panel, rows: int = 1) -> None:
-    """Draws panels, column by column, to a PNG file; no window system is needed."""
+    """Draws panels, column by column, to a PNG or SVG file; no window system is needed."""
     columns = len(panels) // rows
     size = (6.4, 4.0) if len(panels) == 1 else (4.0 * columns, 3.4 * rows)
-    matplotlib = require("matplotlib.figure", "Matplotlib", "plots")
-    figure = matplotlib.Figure(figsize=size, layout="constrained")
+    figure = _figure(size)
     axes = figure.subplots(rows, columns, squeeze=False).T.flat
     for axis, panel in zip(axes, panels, strict=True):
         for label, points in panel.lines.items():
@@ -181,3 +180,42 @@ def plot(path: str | os.PathLike, *panels: Panel, rows: int = 1) -> None:
         axis.grid(alpha=0.3)
     figure.axes[0].legend(fontsize=8)
     figure.savefig(path, dpi=100)
+
+
+class Bars(NamedTuple):
+    """One panel of horizontal bars.
+
+    Attributes:
+        values: Values by label, from top to bottom.
+        others: Labels of other libraries, whose bars are gray.
+    """
+
+    values: Mapping[str, float]
+    title: str
+    xlabel: str
+    others: Collection[str] = ()
+
+
+def plot_bars(path: str | os.PathLike, *panels: Bars, columns: int = 2) -> None:
+    """Draws panels, row by row, to a PNG or SVG file, with each value at the end of its bar."""
+    rows = [panels[start : start + columns] for start in range(0, len(panels), columns)]
+    counts = [max(len(panel.values) for panel in row) for row in rows]
+    figure = _figure((4.5 * columns, 0.26 * sum(counts) + len(rows)))
+    grid = figure.add_gridspec(len(rows), columns, height_ratios=counts)
+    for place, panel in enumerate(panels):
+        axis = figure.add_subplot(grid[place])
+        colors = ["#9aa5b1" if label in panel.others else "#0b6e99" for label in panel.values]
+        bars = axis.barh(list(panel.values), list(panel.values.values()), color=colors)
+        labels = [f"{n:,.0f}" if n >= 100 else f"{n:.3g}" for n in panel.values.values()]
+        axis.bar_label(bars, labels, padding=3, fontsize=8)
+        axis.margins(x=0.15)
+        axis.spines[["top", "right"]].set_visible(False)
+        # All panels of a row have bars of one height.
+        axis.set(ylim=(counts[place // columns] - 0.4, -0.6), xlabel=panel.xlabel)
+        axis.set_title(panel.title, fontsize=10)
+    figure.savefig(path, dpi=100)
+
+
+def _figure(size):
+    matplotlib = require("matplotlib.figure", "Matplotlib", "plots")
+    return matplotlib.Figure(figsize=size, layout="constrained")

@@ -3,12 +3,14 @@
 pip install ".[peers]"
 python -m benchmarks.decode --batch-sizes 1 32
 python -m benchmarks.decode --model RUN --source FILE --exports EXPORT EXPORT --call-sizes 0 32
+python -m benchmarks.decode bars REPORT --plot FILE
 python -m benchmarks.decode student --source FILE --direction en-pt --folder DIR [--bergamot PYTHON]
 """
 
 import concurrent.futures
 import functools
 import itertools
+import json
 import os
 import pathlib
 import shutil
@@ -24,8 +26,8 @@ import numpy as np
 from benchmarks import command_line, measure
 from benchmarks.artifacts import megabytes
 from benchmarks.bergamot import Bergamot
-from benchmarks.command_line import Report, log, markdown
-from benchmarks.engines import Artifact, choose_engines, texts_of
+from benchmarks.command_line import Bars, Report, log, markdown
+from benchmarks.engines import ENGINES, Artifact, choose_engines, texts_of
 from keras_transformer import Translator
 from keras_transformer.errors import InputError, require
 from keras_transformer.ids import EOS_ID, UNK_ID
@@ -44,6 +46,7 @@ def forced(
     rounds: int = 5,
     threads: int = 2,
     engines: Sequence[str] | None = None,
+    plot: str | None = None,
 ) -> Report:
     """Tokens per second on random sentences with random weights; `text --help` for a text.
 
@@ -62,6 +65,7 @@ def forced(
         rounds: Timed rounds.
         threads: Largest number of threads of an engine.
         engines: Some of ours, ctranslate2, ctranslate2_int8, keras_hub; by default the installed.
+        plot: PNG or SVG file of the rates as bars.
     """
     measure.check_positive(length=length, steps=steps, rounds=rounds)
     measure.check_positive(batch_sizes=batch_sizes, beam_sizes=beam_sizes)
@@ -93,6 +97,8 @@ def forced(
         rows.append(_row(trials, rounds, batch, beam_size, steps))
     report = measure.environment_info(model.config, rounds, threads, chosen)
     report |= {"preset": preset, "length": length, "steps": steps, "unit": "tokens", "rows": rows}
+    if plot is not None:
+        _draw(plot, [report])
     return Report(report, table(report))
 
 
@@ -107,6 +113,7 @@ def text(
     threads: int = 2,
     engines: Sequence[str] | None = None,
     shortlist: bool = False,
+    plot: str | None = None,
 ) -> Report:
     """Sentences per second of a run and its exports on a text, tokenization included.
 
@@ -124,6 +131,7 @@ def text(
         threads: Largest number of threads of an engine.
         engines: Some of ours, ctranslate2, ctranslate2_int8; by default the installed.
         shortlist: Whether these also take part with the run's shortlist.
+        plot: PNG or SVG file of the rates as bars.
     """
     from keras_transformer.training import RunFolder
 
@@ -172,7 +180,20 @@ def text(
     report = measure.environment_info(text_engine.model.config, rounds, threads, by_name)
     report |= {"run": str(model), "source": str(source), "length_penalty": length_penalty}
     report |= {"unit": "sentences", "rows": rows}
+    if plot is not None:
+        _draw(plot, [report])
     return Report(report, table(report))
+
+
+def bars(reports: Sequence[str], /, plot: str) -> Report:
+    """Draws the rates of measurements as bars, a panel for each of their rows.
+
+    Args:
+        reports: Files with the JSON of `forced` or `text`.
+        plot: PNG or SVG file.
+    """
+    rows = _draw(plot, [json.loads(pathlib.Path(path).read_text("utf-8")) for path in reports])
+    return Report({"plot": plot, "panels": rows})
 
 
 def student(
@@ -299,6 +320,29 @@ def _cells(rows, *columns):
     ]
 
 
+def _draw(path, reports):
+    """Draws bars of all rows, and returns their titles."""
+    panels = [_panel(row, report["unit"]) for report in reports for row in report["rows"]]
+    command_line.plot_bars(path, *panels)
+    return [panel.title for panel in panels]
+
+
+def _panel(row, unit):
+    what = f"{row['sentences']:,} sentence{'s' * (row['sentences'] > 1)}"
+    if "call_size" in row:
+        whole = row["call_size"] == row["sentences"]
+        what = f"{what} in one call" if whole else f"calls of {row['call_size']} sentences"
+    search = "greedy search" if row["beam_size"] == 1 else f"beam {row['beam_size']}"
+    rates, others = {}, set()
+    for name, figures in row["engines"].items():
+        engine = ENGINES.get(name)  # None for an export
+        label = engine.label if engine else name.replace("_", " ")
+        rates[label] = figures["rate"]
+        if engine and engine.package != "keras_transformer":
+            others.add(label)
+    return Bars(rates, f"{search}, {what}", f"{unit}/s", others)
+
+
 def table(report: dict[str, Any]) -> str:
     """Returns a report as a table with its conditions."""
     random = "{preset}, sources of {length} tokens, {steps} forced steps"
@@ -312,7 +356,7 @@ def table(report: dict[str, Any]) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
     default = text if {"--model", "--source"} & {*words} else forced
-    command_line.run(forced, text, student, arguments=words, default=default)
+    command_line.run(forced, text, student, bars, arguments=words, default=default)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The engines by name: this package's own, CTranslate2 and KerasHub.
 
 An engine is made with `(model, text_engine)`: a `Transformer` and, to translate a text, the
-`ModelEngine` around it. It has the `package` that it needs, a `note`,
+`ModelEngine` around it. It has the `package` that it needs, a `label` for plots, a `note`,
 
 - `settings(threads, batch)`: ways to use at most so many threads, keywords in its own words;
 - for random sentences `forced(source_ids, beam_size, steps, **setting)`: a function that searches
@@ -33,6 +33,7 @@ class Ours:
     """The search compiled by XLA, as `ModelEngine` runs it, with `workers` batches at once."""
 
     package = "keras_transformer"
+    label = "keras_transformer"
     note = "a program of XLA for each padded shape; TensorFlow has all threads with any setting"
     takes_shortlist = True
 
@@ -79,6 +80,7 @@ class CTranslate2:
     """CTranslate2 on a conversion of the model; several (`inter_threads`) take parts of a batch."""
 
     package = "ctranslate2"
+    label = "CTranslate2"
     computes_in = "float32"  # what the names of its compute types begin with
     note = "the same weights; with a length penalty it ranks and stops by rules of its own"
     takes_shortlist = True  # `use_vmap`: among the candidates of all sentences of a batch
@@ -152,6 +154,7 @@ class CTranslate2Int8(CTranslate2):
     """The same with weights and activations of the products in int8."""
 
     computes_in = "int8"
+    label = "CTranslate2, int8"
     note = "weights and activations of the products in int8: not the same arithmetic as ours"
 
 
@@ -176,6 +179,7 @@ class KerasHubBart:
     """`keras_hub.models.BartSeq2SeqLM` of the model's sizes, with random weights."""
 
     package = "keras_hub"
+    label = "KerasHub"
     note = "BART of the same sizes, its own random weights, learned positions and gelu"
 
     def __init__(self, model, text_engine=None):

@@ -42,4 +42,5 @@ nb_merge_streams = True
 nb_output_stderr = "remove"  # messages of TensorFlow
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
+smartquotes_action = "qe"  # Without dashes: `--` begins an option.
 suppress_warnings = ["myst-nb.lexer"]  # of cells that were not executed

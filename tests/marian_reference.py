@@ -6,7 +6,8 @@ import numpy as np
 from reference import softmax
 
 OF_HUGGING_FACE = {"epsilon": 1e-5, "divisor": 0}
-"""Options in which a model of Hugging Face differs from Marian's."""
+OF_M2M100 = {"epsilon": 1e-5, "offset": 2}
+"""Options in which models of Hugging Face differ from Marian's."""
 
 
 def log_probabilities(tensors, options, source, target):
@@ -77,7 +78,8 @@ def _embed(tensors, options, side, ids):
         if id is not None:
             rows[position] = table[id] * math.sqrt(width)
         for i in range(half):
-            angle = position * 10000.0 ** (-i / (half - options.get("divisor", 1)))
+            index = position + options.get("offset", 0)
+            angle = index * 10000.0 ** (-i / (half - options.get("divisor", 1)))
             rows[position, i] += math.sin(angle)
             rows[position, half + i] += math.cos(angle)
     return rows

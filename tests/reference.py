@@ -196,7 +196,8 @@ def transformer(weights, config, source_ids, target_ids):
         if config.positions == "learned":
             positions = learned["embeddings"][: ids.shape[1]]
         elif config.positions == "sinusoidal":
-            positions = positional_encoding(ids.shape[1], config.model_dim)
+            start = config.position_offset
+            positions = positional_encoding(ids.shape[1], config.model_dim, start)
         else:
             return embedded
         if config.combine_positions == "add":

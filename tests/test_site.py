@@ -68,6 +68,8 @@ def test_no_page_leaves_the_site_for_what_it_needs_and_none_is_wider_than_a_phon
         assert [url for url in json.loads(loaded) if not url.startswith(address)] == [], page
         width = browser.evaluate("document.documentElement.scrollWidth")
         assert width <= 400, (page, width)
+        # Jupyter's first line of a program of the shell is hidden.
+        assert "%%bash" not in page.read_text(encoding="utf-8"), page
     browser.call("Emulation.clearDeviceMetricsOverride")
 
 

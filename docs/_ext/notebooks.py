@@ -106,6 +106,19 @@ def add_link(app, name: str, source: list[str]) -> None:
     source[0] = source[0].replace(f"{title}\n", f"{title}\n{raw}", 1)
 
 
+def hide_magic(app, document) -> None:
+    """Shows a program of the shell or a file without the first line that Jupyter needs."""
+    from docutils import nodes
+
+    for block in document.findall(nodes.literal_block):
+        magic, _, program = block.astext().partition("\n")
+        if magic == "%%bash" or magic.startswith("%%writefile "):
+            block.clear()
+            block += nodes.Text(program)
+            block.rawsource = program  # Sphinx colours a block whose text is its source.
+            block["language"] = "bash" if magic == "%%bash" else "yaml"
+
+
 def write(app, error) -> None:
     """Writes the notebooks, without outputs, into the built site."""
     import nbformat
@@ -123,7 +136,8 @@ def write(app, error) -> None:
 
 
 def setup(app) -> dict:
-    """Connects both to Sphinx."""
+    """Connects all to Sphinx."""
     app.connect("source-read", add_link)
+    app.connect("doctree-read", hide_magic)
     app.connect("build-finished", write)
     return {"parallel_read_safe": True}

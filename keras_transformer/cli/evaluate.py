@@ -66,8 +66,10 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
 
 def _add_score_options(command):
     add_model(command, "a run folder")
-    command.add_argument("--source", required=True, metavar="FILE")
-    command.add_argument("--target", required=True, metavar="FILE", help="aligned line by line")
+    command.add_argument("--source", required=True, metavar="FILE", help="source sentences")
+    command.add_argument(
+        "--target", required=True, metavar="FILE", help="their translations, one per line"
+    )
     rows = "write source, target and cross-entropy in nats per token between tabs instead of JSON"
     add_options(command, ("tsv", None, None, rows))
     add_scoring(command)

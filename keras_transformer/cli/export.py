@@ -35,7 +35,10 @@ def _add_options(command):
     from keras_transformer.export.options import FORMATS, QUANTIZATIONS
 
     add_model(command, "a run folder")
-    command.add_argument("--format", required=True, choices=list(FORMATS))
+    names = ", ".join(FORMATS)
+    command.add_argument(
+        "--format", required=True, choices=list(FORMATS), metavar="FORMAT", help=f"one of {names}"
+    )
     command.add_argument("--output", required=True, metavar="DIR", help="the folder to make")
     command.add_argument("--overwrite", action="store_true", help="replace an earlier export")
     command.add_argument(

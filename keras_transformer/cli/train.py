@@ -30,7 +30,7 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
         help="train from a recipe",
         description="Trains as a recipe says and makes a run folder.",
     )
-    command.add_argument("recipe", metavar="RECIPE.yaml")
+    command.add_argument("recipe", metavar="RECIPE.yaml", help="the recipe")
     command.add_argument("--output", required=True, metavar="RUN", help="the run folder to make")
     command.add_argument(
         "--set",

@@ -29,6 +29,7 @@ _ACTIVATIONS = {"relu": "relu", "silu": "swish", "gelu": "gelu"}
 _VALUES = {
     "positions": ("sinusoidal",),
     "position_frequencies": ("paper",),
+    "position_offset": (0,),
     "layer_norm_epsilon": (1e-5,),
     "activation": tuple(_ACTIVATIONS),
     "decoder": ("attention",),

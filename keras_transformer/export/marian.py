@@ -22,6 +22,7 @@ _VALUES = {
     "positions": ("sinusoidal", "none"),
     "position_layout": ("halves",),
     "position_frequencies": ("marian",),
+    "position_offset": (0,),
     "layer_norm_epsilon": (1e-6,),
     "activation": tuple(_ACTIVATIONS),
     "decoder": ("attention", "ssru"),

@@ -49,10 +49,10 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
 
     Returns:
         A dict, for `json.dump` into `tokenizer.json`.
+
+    Raises:
+        InputError: It is a BPE vocabulary with tokens that are never split.
     """
-    if tokenizer.kind != "unigram":
-        rule = "`tokenizer.json`, which the page for browsers has too, is for unigram vocabularies"
-        raise InputError(f"{rule}. Received: a vocabulary of the kind {tokenizer.kind}.")
     model = parsed(tokenizer.model_bytes)
     specification, fallback = model.normalizer_spec, model.trainer_spec.byte_fallback
     steps: list[dict] = []
@@ -65,8 +65,10 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
         rules = base64.b64encode(specification.precompiled_charsmap).decode()
         steps.append({"type": "Precompiled", "precompiled_charsmap": rules})
     if specification.remove_extra_whitespaces:
-        steps += [_replaced(r"\A +| +\z", ""), _replaced(" {2,}", " ")]
+        steps += [_replaced(r"\A +", ""), _replaced(" {2,}", " ")]
     steps.append(_replaced(" ", SPACE))
+    if specification.remove_extra_whitespaces:
+        steps.append(_replaced(rf"{SPACE}+\z", ""))  # Also the character itself.
     if specification.add_dummy_prefix:
         # Not by `Metaspace`, which adds nothing to a text that begins with the character itself.
         steps.append(_replaced(r"\A(?!\z)", SPACE))
@@ -77,8 +79,18 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
         decoders.append({"type": "ByteFallback"})
     decoders += [{"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]
     words = None
+    algorithm: dict[str, Any]
     algorithm = {"type": "Unigram", "unk_id": UNK_ID, "vocab": pieces, "byte_fallback": fallback}
-    if tokenizer.whole_words:
+    if tokenizer.kind == "bpe":
+        algorithm = {
+            "type": "BPE",
+            "unk_token": _NAMES[UNK_ID],
+            "fuse_unk": True,
+            "byte_fallback": fallback,
+            "vocab": {name: id for id, (name, _) in enumerate(pieces)},
+            "merges": _merges(model),
+        }
+    elif tokenizer.whole_words:
         symbols = [piece.piece for piece in model.pieces if piece.type == piece.USER_DEFINED]
         symbols = list(map(_escaped, symbols))
         # A word begins at a space or a symbol. The longest symbol is first.
@@ -105,6 +117,24 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
         "decoder": {"type": "Sequence", "decoders": decoders},
         "model": algorithm,
     }
+
+
+def _merges(model):
+    """Returns the pairs of pieces that become one piece, the pair that is merged first at the head.
+
+    SentencePiece merges the neighbours that are the piece with the highest score, whatever the two
+    are.
+    """
+    if symbols := [piece.piece for piece in model.pieces if piece.type == piece.USER_DEFINED]:
+        rule = "`tokenizer.json`, which the page for browsers has too, has no BPE vocabulary with"
+        raise InputError(f"{rule} tokens that are never split. Received: {symbols[0]!r}.")
+    scores = {piece.piece: piece.score for piece in model.pieces if piece.type == piece.NORMAL}
+    return [
+        [name[:end], name[end:]]
+        for name in sorted(scores, key=scores.__getitem__, reverse=True)
+        for end in range(1, len(name))
+        if name[:end] in scores and name[end:] in scores
+    ]
 
 
 def _escaped(text):

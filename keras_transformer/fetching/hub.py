@@ -7,8 +7,10 @@ from typing import Any
 
 from keras_transformer.errors import InputError, first_line, is_terminal, require
 
-# `README.md` is the model card, which has the licence.
+# `README.md` is the model card, which has the licence. The Python file is never run: its name says
+# which family a model belongs to.
 _SMALL_FILES = ("*.json", "*.spm", "*.model", "*.yml", "*vocab*.txt", "README.md")
+_SMALL_FILES += ("tokenization_small100.py",)
 # The first weights that a repository has; the next ones would be copies.
 _WEIGHTS = (
     ("model.safetensors", "model-*.safetensors"),

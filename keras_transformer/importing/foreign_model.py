@@ -5,12 +5,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 
 from keras_transformer.errors import InputError
 from keras_transformer.importing.vocabulary import Vocabulary
 from keras_transformer.text.languages import Languages
 from keras_transformer.text.shortlist import Shortlist
+
+_HALVES = (np.dtype("float16"), np.dtype(ml_dtypes.bfloat16))
 
 
 class FileArray:
@@ -55,12 +58,16 @@ class Tensors:
         return name in self.arrays
 
     def get(self, name: str, default: np.ndarray | None = None) -> np.ndarray:
-        """Removes a tensor and returns it as float32; raises `InputError` for a missing one."""
+        """Removes a tensor and returns it as float32, or in its half precision.
+
+        Raises `InputError` for a missing tensor.
+        """
         array = self.arrays.pop(name, default)
         if array is None:
             raise InputError(f"{self.file}: the model has no tensor {name}.")
         try:
-            return np.asarray(array, "float32")
+            numbers = np.asarray(array)
+            return numbers if numbers.dtype in _HALVES else np.asarray(numbers, "float32")
         except (ValueError, TypeError) as error:
             rule = f"{self.file}: a tensor must have numbers"
             raise InputError(f"{rule}. Received: {name}: {error!s:.100}.") from None

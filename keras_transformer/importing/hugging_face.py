@@ -1,4 +1,4 @@
-"""Hugging Face's Marian models: a folder with `config.json` and weights of PyTorch."""
+"""Models of Hugging Face: a folder with `config.json` and weights of PyTorch."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ import numpy as np
 from keras_transformer.decoding.options import DecodingOptions
 from keras_transformer.errors import InputError
 from keras_transformer.ids import UNK_ID
-from keras_transformer.importing import positions
+from keras_transformer.importing import m2m100, positions
 from keras_transformer.importing.foreign_model import ForeignModel, Tensors, check_heads
 from keras_transformer.importing.settings import number, read_json
 from keras_transformer.importing.shards import read_tensors
@@ -30,7 +30,13 @@ LAYERS = {
     "final_layer_norm": ("ffn_ffn_ln_scale", "ffn_ffn_ln_bias"),
 }
 NORM = {"weight": "ln_scale", "bias": "ln_bias"}
-_KINDS = ("marian", "pegasus")  # Pegasus' class has the layers of a pre-norm model.
+# Values of fields that a configuration may lack. Pegasus' class has the layers of a pre-norm model.
+_MARIAN = {"activation_function": "gelu", "scale_embedding": False}
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "marian": _MARIAN,
+    "pegasus": _MARIAN,
+    m2m100.KIND: {"activation_function": "relu", "scale_embedding": True},
+}
 _SIZES_OF_SIDES = ("layers", "attention_heads", "ffn_dim")
 _NUMBERS = [f"{side}_{name}" for side in ("encoder", "decoder") for name in _SIZES_OF_SIDES]
 _NUMBERS += ["d_model", "pad_token_id", "decoder_start_token_id"]
@@ -53,13 +59,16 @@ def read(folder: Path) -> ForeignModel:
     config = read_json(path)
     _check_supported(config, path)
     tensors = _read_tensors(folder, config)
-    vocabularies = _read_vocabularies(folder, config, tensors)
+    vocabularies, languages = _read_vocabularies(folder, config, tensors)
     # transformers reads search options from the model's file only if there is no other file.
     file = folder / "generation_config.json"
     options, file = (read_json(file), file) if file.is_file() else (config, path)
+    if languages is not None:
+        options = {**options, "forced_bos_token_id": None}  # A caller names the language.
     decoding, notes = _decoding(options, file, vocabularies[1])
-    fields, limits = _fields(config, tensors), _limits(options, file)
-    return ForeignModel(fields, tensors, vocabularies, decoding, limits, notes)
+    forced = 1 if languages is not None and languages.forced else 0
+    fields, limits = _fields(config, tensors), _limits(options, file, forced)
+    return ForeignModel(fields, tensors, vocabularies, decoding, limits, notes, languages=languages)
 
 
 def check_config(path: Path) -> None:
@@ -114,9 +123,12 @@ def _banned_ids(options, file, vocabulary: Vocabulary):
     return tuple(sorted(banned_ids)), longer
 
 
-def _limits(options, file):
-    """Returns the limit of target tokens; `max_length` also counts the decoder's first input."""
-    for name, extra in (("max_new_tokens", 0), ("max_length", 1)):
+def _limits(options, file, forced):
+    """Returns the limit of target tokens; `max_length` also counts the decoder's first input.
+
+    Both count the `forced` token of a language.
+    """
+    for name, extra in (("max_new_tokens", forced), ("max_length", 1 + forced)):
         if options.get(name) is not None:
             return {"max_target_length": max(2, number(options, name, file) - extra)}
     return {}
@@ -124,17 +136,18 @@ def _limits(options, file):
 
 def _check_supported(config, path):
     """Raises `InputError` for options that a `Transformer` cannot have."""
-    if (kind := config.get("model_type")) not in _KINDS:
-        rule = "only Marian's models, and those that an export writes for Pegasus, are imported"
-        raise InputError(f"{path}: {rule}. Received: {kind!r}.")
+    if (kind := config.get("model_type")) not in _DEFAULTS:
+        rule = "only models of Marian, M2M100, NLLB and SMaLL-100, and those that an export writes"
+        raise InputError(f"{path}: {rule} for Pegasus, are imported. Received: {kind!r}.")
+    config |= {**_DEFAULTS[kind], **config}
     config |= {name: number(config, name, path) for name in _NUMBERS}
     heads = config["encoder_attention_heads"]
     check_heads(config["d_model"], heads, path)
-    activation = str(config.get("activation_function", "gelu"))
+    activation = str(config["activation_function"])
     for name, is_fine, rule in (
         ("decoder_attention_heads", config["decoder_attention_heads"] == heads, f"must be {heads}"),
         ("activation_function", activation in _ACTIVATIONS, "must be relu, silu or gelu"),
-        ("scale_embedding", config.get("scale_embedding", False), "must be true"),
+        ("scale_embedding", config["scale_embedding"], "must be true"),
     ):
         if not is_fine:
             rule = f"{path}: `{name}` {rule} to be imported"
@@ -148,11 +161,15 @@ def _fields(config, tensors):
         "intermediate_dim": max(config["encoder_ffn_dim"], config["decoder_ffn_dim"]),
         "num_encoder_layers": config["encoder_layers"],
         "num_decoder_layers": config["decoder_layers"],
-        "activation": _ACTIVATIONS[config.get("activation_function", "gelu")],
-        "normalize_first": config["model_type"] == "pegasus",
+        "activation": _ACTIVATIONS[config["activation_function"]],
+        "normalize_first": _is_pre_norm(config),
         "layer_norm_epsilon": 1e-5,
-        **_positions(tensors),
+        **_positions(config, tensors),
     }
+
+
+def _is_pre_norm(config):
+    return config["model_type"] != "marian"
 
 
 def _read_tensors(folder, config):
@@ -168,7 +185,9 @@ def _read_tensors(folder, config):
     return Tensors(renamed, path)
 
 
-def _positions(tensors):
+def _positions(config, tensors):
+    if config["model_type"] == m2m100.KIND:
+        return m2m100.POSITIONS
     if all(name in tensors for name in positions.NAMES):
         return positions.position_fields(tensors.arrays)
     for name in positions.NAMES:
@@ -181,10 +200,11 @@ def _names(config):
     is_tied = config.get("tie_word_embeddings", True)
     is_shared = config.get("share_encoder_decoder_embeddings", True)
     names = {"shared.weight": "Wemb", "final_logits_bias": "decoder_ff_logit_out_b"}
-    suffix = "_pre" if config["model_type"] == "pegasus" else ""
+    suffix = "_pre" if _is_pre_norm(config) else ""
     names["lm_head.weight"] = None if is_tied else "decoder_ff_logit_out_Wt"
     for side in ("encoder", "decoder"):
         names[f"{side}.embed_positions.weight"] = f"{side}_Wpos"
+        names[f"{side}.embed_positions.weights"] = None
         names[f"{side}.embed_tokens.weight"] = None if is_shared else f"{side}_Wemb"
         for kind, name in NORM.items() if suffix else ():
             names[f"{side}.layer_norm.{kind}"] = f"{side}_top_{name}"
@@ -199,18 +219,24 @@ def _names(config):
 def _read_vocabularies(folder, config, tensors):
     settings_file, target_file = folder / "tokenizer_config.json", folder / "target_vocab.json"
     settings = read_json(settings_file) if settings_file.is_file() else {}
+    added = _added_tokens(folder, settings, settings_file)
     files = [folder / "vocab.json"] * 2
     if settings.get("separate_vocabs") or target_file.is_file():
         files[1] = target_file
-    added = _added_tokens(folder, settings, settings_file)
     rows = [tensors.rows(side) for side in ("encoder", "decoder")]
     for name in ("pad_token_id", "decoder_start_token_id"):
         if config[name] >= min(rows):
             rule = f"`{name}` must be below {min(rows)}, the number of rows of the embeddings"
             raise InputError(f"{folder / CONFIG}: {rule}. Received: {config[name]}.")
     special = {"pad": config["pad_token_id"], "start": config["decoder_start_token_id"]}
+    if config["model_type"] == m2m100.KIND:
+        vocabulary, languages = m2m100.read_vocabulary(
+            folder, min(rows), added, settings, **special
+        )
+        return [vocabulary, vocabulary], languages
     pieces = (folder / "source.spm", folder / "target.spm")
-    return [of_names(*paths, added, **special) for paths in zip(pieces, files, rows, strict=True)]
+    sides = zip(pieces, files, rows, strict=True)
+    return [of_names(*paths, added, **special) for paths in sides], None
 
 
 def _added_tokens(folder, settings, settings_file):

@@ -7,7 +7,7 @@ Marian has `</s>` and `<unk>`, but no padding. Nearly always these two have the 
 import dataclasses
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -159,10 +159,35 @@ def of_names(
         added: Ids of added tokens.
         **special: Ids `pad` and `start` of padding and of the decoder's start; they may lack names.
     """
+    ids = ids_of_names(path, named_ids(path), added)
+    count = max([*ids.values(), *special.values()]) + 1
+    check_rows(count, rows, path)
+    others = {ids["</s>"], ids["<unk>"], *special.values()}
+    words = tuple(name for name in added if ids[name] not in others)
+    return of_ids(read_sentencepiece(pieces), ids, rows, **special, added=words)
+
+
+def of_ids(model: Any, ids: Mapping[str, int], rows: int, **fields: Any) -> Vocabulary:
+    """Makes a vocabulary of names with their ids, which `ids_of_names` checked; `rows` in all."""
+    names = {id: name for name, id in ids.items()}
+    names_of_rows = [names.get(id, f"<missing_{id}>") for id in range(rows)]
+    return Vocabulary(model, names_of_rows, ids["</s>"], ids["<unk>"], **fields)
+
+
+def ids_of_names(
+    path: Path, named: Iterable[tuple[Any, Any, Any]], added: Mapping[str, int]
+) -> dict[str, int]:
+    """Returns the ids of a vocabulary's names; raises `InputError` for ids that contradict.
+
+    Args:
+        path: The vocabulary's file, for errors.
+        named: Names with their ids, as `named_ids` reads them.
+        added: Ids of added tokens.
+    """
     ids: dict[str, int] = {}
     names: dict[int, str] = {}
     added_ids = ((name, id, f"{path}: added tokens") for name, id in added.items())
-    for name, value, index in (*_named_ids(path), *added_ids):
+    for name, value, index in (*named, *added_ids):
         rule = ""
         if not isinstance(name, str) or not re.fullmatch("[0-9]{1,18}", str(value)):
             rule = "expected a name and an integer of at least 0"
@@ -177,16 +202,10 @@ def of_names(
         raise InputError(f"{path}: expected names with their ids.")
     for name in sorted({"</s>", "<unk>"} - ids.keys()):
         raise InputError(f"{path}: the vocabulary must have {name}.")
-    count = max([*ids.values(), *special.values()]) + 1
-    check_rows(count, rows, path)
-    names_of_rows = [names.get(id, f"<missing_{id}>") for id in range(count)]
-    end, unknown = ids["</s>"], ids["<unk>"]
-    words = tuple(name for name in added if ids[name] not in {end, unknown, *special.values()})
-    model = read_sentencepiece(pieces)
-    return Vocabulary(model, names_of_rows, end, unknown, **special, added=words)
+    return ids
 
 
-def _named_ids(path):
+def named_ids(path: Path) -> list[tuple[Any, Any, Any]]:
     """Reads names with their ids as the file writes them, and the line of each for errors."""
     if path.suffix == ".json":
         return [(name, id, path) for name, id in read_json(path, tuple)]

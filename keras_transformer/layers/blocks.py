@@ -254,7 +254,8 @@ class DecoderBlock(Block):
     Built without an encoder sequence it is a decoder-only block, without weights for attention to
     the encoder.
 
-    Args: those of `EncoderBlock`, and:
+    Args:
+        *args: Arguments of `EncoderBlock`, as `**kwargs`.
         num_cross_heads: Heads of the attention to the encoder; `num_heads` by default.
         mixer: Layer that reads the target so far, such as an `SSRU`; self-attention by default.
             A mixer other than self-attention ignores masks over the target: padding must be at

@@ -4,10 +4,21 @@ import math
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_transformer.ids import PAD_ID
 from keras_transformer.options import check_positive
+
+
+class _OfTensor:
+    """Numbers of a variable of TensorFlow, which Keras would copy twice before it saves them."""
+
+    def __init__(self, tensor: Any):
+        self._tensor = tensor  # It shares the memory of its variable.
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self._tensor, dtype)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -75,9 +86,8 @@ class TokenEmbedding(keras.layers.Layer):
         variables: dict[str, Any] = {}
         super().save_own_variables(variables)
         for name, variable in variables.items():
-            # TensorFlow's tensor shares the memory of its variable, which Keras would copy twice.
             value = variable.value
-            store[name] = value.value() if hasattr(value, "value") else value
+            store[name] = _OfTensor(value.value()) if hasattr(value, "value") else value
 
     def call(self, inputs: keras.KerasTensor) -> keras.KerasTensor:
         table = ops.convert_to_tensor(self.embeddings)

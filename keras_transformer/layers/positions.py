@@ -28,6 +28,7 @@ class SinusoidalPositionalEncoding(MaskedLayer):
         layout: `"interleaved"`, a sine next to its cosine; or `"halves"`, all sines, then all
             cosines.
         frequencies: `"paper"`, `w^(-2i/d)`; or `"marian"`, `w^(-i/(d/2 - 1))`.
+        offset: Number added to each position. fairseq's models give the first token position 2.
 
     Call arguments:
         inputs: Float `(batch, length, model_dim)`; an odd width has one cosine less.
@@ -40,7 +41,7 @@ class SinusoidalPositionalEncoding(MaskedLayer):
         `inputs` + encoding, of the same shape, in the compute dtype.
 
     Raises:
-        ValueError: `max_wavelength` is not positive, or there is no such layout or frequency.
+        ValueError: A number is out of range, or there is no such layout or frequency.
 
     Reference: Vaswani et al. 2017, section 3.5 (arXiv:1706.03762).
 
@@ -56,14 +57,16 @@ class SinusoidalPositionalEncoding(MaskedLayer):
         max_wavelength: float = 10000,
         layout: Literal["interleaved", "halves"] = "interleaved",
         frequencies: Literal["paper", "marian"] = "paper",
+        offset: int = 0,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
         check("max_wavelength", max_wavelength, "a positive number", numbers.Real)
         check_choice("layout", layout, ("interleaved", "halves"))
         check_choice("frequencies", frequencies, ("paper", "marian"))
+        check("offset", offset, "an integer of at least 0", numbers.Integral, 0)
         self.max_wavelength = max_wavelength
-        self.layout, self.frequencies = layout, frequencies
+        self.layout, self.frequencies, self.offset = layout, frequencies, offset
         self.supports_masking = True
         # `start_index=3` may be given by position, like any other call argument.
         self._allow_non_tensor_positional_args = True
@@ -75,7 +78,7 @@ class SinusoidalPositionalEncoding(MaskedLayer):
         self, inputs: keras.KerasTensor, start_index: int | keras.KerasTensor = 0
     ) -> keras.KerasTensor:
         width = inputs.shape[-1]
-        positions = ops.cast(start_index, "float32") + ops.arange(
+        positions = ops.cast(start_index + self.offset, "float32") + ops.arange(
             ops.shape(inputs)[1], dtype="float32"
         )
         pairs = ops.arange((width + 1) // 2, dtype="float32")
@@ -94,10 +97,8 @@ class SinusoidalPositionalEncoding(MaskedLayer):
         return tuple(input_shape)
 
     def get_config(self):
-        arguments = {
-            name: getattr(self, name) for name in ("max_wavelength", "layout", "frequencies")
-        }
-        return {**super().get_config(), **arguments}
+        names = ("max_wavelength", "layout", "frequencies", "offset")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")

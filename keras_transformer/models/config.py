@@ -157,6 +157,14 @@ _PositionFrequencies = Annotated[
         strict=None,
     ),
 ]
+_PositionOffset = Annotated[
+    int,
+    _about(
+        "Sinusoidal positions: number added to each position. fairseq's models, such as M2M100, "
+        "have 2.",
+        ge=0,
+    ),
+]
 _MaxLength = Annotated[int, _about("Positions of a learned embedding, in tokens.", ge=1)]
 _MaxDistance = Annotated[
     int, _about("Farthest distance that relative positions tell apart, in tokens.", ge=1)
@@ -306,6 +314,7 @@ class TransformerConfig(BlockConfig):
     combine_positions: _CombinePositions = "add"
     position_layout: _PositionLayout = "interleaved"
     position_frequencies: _PositionFrequencies = "paper"
+    position_offset: _PositionOffset = 0
     max_length: _MaxLength = 1024
     max_distance: _MaxDistance = 16
     relative_values: _RelativeValues = False
@@ -396,6 +405,7 @@ class ClassifierConfig(BlockConfig):
     combine_positions: _CombinePositions = "add"
     position_layout: _PositionLayout = "interleaved"
     position_frequencies: _PositionFrequencies = "paper"
+    position_offset: _PositionOffset = 0
     max_length: _MaxLength = 1024
     max_distance: _MaxDistance = 16
     relative_values: _RelativeValues = False
@@ -443,6 +453,7 @@ class LanguageModelConfig(BlockConfig):
     combine_positions: _CombinePositions = "add"
     position_layout: _PositionLayout = "interleaved"
     position_frequencies: _PositionFrequencies = "paper"
+    position_offset: _PositionOffset = 0
     max_length: _MaxLength = 1024
     max_distance: _MaxDistance = 16
     relative_values: _RelativeValues = False

@@ -102,6 +102,7 @@ class SequenceModel(keras.Model):
             options |= {
                 "layout": config.position_layout,
                 "frequencies": config.position_frequencies,
+                "offset": config.position_offset,
             }
             layer = SinusoidalPositionalEncoding(**options)
         return ConcatenatedPositions(layer, dtype=policy, name=name) if concatenates else layer

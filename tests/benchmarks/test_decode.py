@@ -46,6 +46,28 @@ def test_engines_side_by_side_in_a_table_on_stderr_and_json_on_stdout(tiny, caps
         decode.forced(length=1025)
 
 
+def test_rates_of_reports_become_bars_with_other_libraries_in_gray(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    engines = {name: {"rate": 19999.7} for name in ("ours", "SavedModel", "ctranslate2")}
+    sizes = {"sentences": 9, "engines": engines}
+    rows = [{"call_size": size, "beam_size": 1, **sizes} for size in (9, 2)]
+    files = [tmp_path / name for name in ("text", "random", "bars.svg")]
+    files[0].write_text(json.dumps({"unit": "sentences", "rows": rows}), encoding="utf-8")
+    random = {"unit": "tokens", "rows": [{"beam_size": 4, **sizes}]}
+    files[1].write_text(json.dumps(random), encoding="utf-8")
+    decode.main(["bars", *map(str, files[:2]), "--plot", str(files[2])])
+    assert json.loads(capsys.readouterr().out)["panels"] == [
+        "greedy search, 9 sentences in one call",
+        "greedy search, calls of 2 sentences",
+        "beam 4, 9 sentences",
+    ]
+    # Matplotlib draws every text as shapes and says in a comment what it is.
+    picture = files[2].read_text("utf-8")
+    shown = "keras_transformer", "SavedModel", "CTranslate2", "20,000"
+    assert [picture.count(f"<!-- {text} -->") for text in shown] == [3, 3, 3, 9]
+    assert picture.count("fill: #9aa5b1") == 3
+
+
 @pytest.fixture
 def source(tmp_path):
     path = tmp_path / "some.en"

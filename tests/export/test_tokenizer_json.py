@@ -1,5 +1,6 @@
-"""`tokenizer.json` for Hugging Face's `tokenizers`, an independent implementation of unigram."""
+"""`tokenizer.json` for Hugging Face's `tokenizers`, an independent implementation."""
 
+import io
 import json
 import pathlib
 import shutil
@@ -23,7 +24,8 @@ HOSTILE = [
     *["", "  ", "  a   b ", "</s>", "<s> a </s> <unk> <pad>", "Grüße, señor!", "你好，世界 😀"],
     *["e\u0301\u200b\u00a0ﬁ", "a\x00b\tc\nd", "\u2581a", "a\u2581b", "﷽ ①", "क्‍ष"],
     *["שלום عليكم", "👨‍👩‍👧‍👦", "x²…", "a~b～c", "ＡＢＣ", "İ ß ẞ", "12 345"],
-    *["Two dogsled", "gnu gnus Twos dog.", "\u2581 \u2581\u2581a"],
+    *["Two dogsled", "gnu gnus Twos dog.", "\u2581 \u2581\u2581a", "a \u2581", "\u2581"],
+    *["aaaaaaa bbbb", "......", "tatatatata", "ababab aabbaabb"],
     *["<2de> A dog.", "\t <2de>A dog.", "<2de>", " <2de> ", "<2de>\u3000dog"],
     *["a<ph_1>b (<ph_9>) <ph_10>", "<2de><ph_2>", "<PH_1>"],
     *["<2de> A <term_begin> dog<term_as> b<term_end> <2de>"],
@@ -72,6 +74,18 @@ def in_python(tokenizer, texts, ids):
     return [encoding.ids for encoding in theirs.encode_batch(texts)], decoded
 
 
+def trained(**options):
+    if "model_type" not in options:
+        return Tokenizer.train_from_texts(TEXTS, **{"vocabulary_size": 150, **options})
+    model, ids = io.BytesIO(), {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3}
+    options = {"vocab_size": 150, "normalization_rule_name": "identity", "minloglevel": 2} | options
+    texts = iter(TEXTS * 20)
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=texts, model_writer=model, **ids, **options
+    )
+    return Tokenizer(model.getvalue())
+
+
 @pytest.mark.parametrize("language", ["python", "javascript"])
 @pytest.mark.parametrize(
     "options",
@@ -80,11 +94,12 @@ def in_python(tokenizer, texts, ids):
         {"byte_fallback": True, "vocabulary_size": 400},
         {"whole_words": True, "vocabulary_size": 40, "tags": ("2de",), "terms": True},
     ]
-    + [{"split_digits": True, "tags": ("2de",), "placeholders": 9}],
+    + [{"split_digits": True, "tags": ("2de",), "placeholders": 9}]
+    + [{"model_type": "bpe"}, {"model_type": "bpe", "byte_fallback": True, "vocab_size": 400}],
     ids=lambda options: "-".join(options),
 )
 def test_ids_and_texts_are_those_of_sentencepiece(request, language, options):
-    tokenizer = Tokenizer.train_from_texts(TEXTS, **{"vocabulary_size": 150, **options})
+    tokenizer = trained(**options)
     texts = HOSTILE + TEXTS + (OF_GRAPHEMES if language == "javascript" else [])
     ids = tokenizer.tokenize(texts)
     expected = tokenizer.detokenize(ids)

@@ -96,7 +96,7 @@ def test_a_name_becomes_the_files_that_are_needed_or_one_line(ask, tmp_path):
     assert not [path for path in paths if path.endswith((".h5", ".ot", ".msgpack"))]
     assert "/a/large/resolve/" + COMMITS["main"] + "/model.safetensors" not in paths
     assert results["a/old@v9"] == "a/old@v9: the repository has no such revision."
-    assert results["a/large"].startswith("a/large/config.json: only Marian's models")
+    assert results["a/large"].startswith("a/large/config.json: only models of Marian")
     assert "must have one of model.safetensors, pytorch_model.bin" in results["a/empty"]
     missing = f"a/no: no such file or folder, and no such model at {hub.url}."
     assert results["a/no"].startswith(missing) and "HF_TOKEN" in results["a/no"]

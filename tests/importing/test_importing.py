@@ -24,7 +24,7 @@ from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
 from keras_transformer.files import locked_folder
 from keras_transformer.ids import BOS_ID, EOS_ID, UNK_ID
-from keras_transformer.importing import import_model, import_run, marian
+from keras_transformer.importing import import_model, import_run, marian, read_model
 from keras_transformer.importing.vocabulary import BANNED
 from keras_transformer.reading import file_digests
 from keras_transformer.text.vocabulary import parsed
@@ -147,6 +147,10 @@ class TestVocabulary:
         assert expected.text != engine.translate(["a cat"], beam_size=1)[0].text
         received = translator.translate(["a cat", " "], tag="epo", beam_size=1)
         assert [translation.text for translation in received] == [expected.text, ""]
+        assert translator.directions == [(None, "eo")]
+        for language in ("eo", "epo"):
+            named = translator.translate(["a cat", " "], target_language=language, beam_size=1)
+            assert [(t.text, t.score) for t in named] == [(t.text, t.score) for t in received]
         assert [*translator.stream("a cat", tag="epo")][-1] == expected.text
         (scored,) = translator.score(["a cat"], [expected.text], tag="epo")
         (typed,) = translator.score(["  >>epo<<a cat"], [expected.text])
@@ -345,7 +349,8 @@ def test_normalize_is_0_without_the_option_and_1_without_a_value(tmp_path, norma
     ("changes", "message"),
     [
         ({}, "pytorch_model.bin: cannot be read as weights of PyTorch: File is not a zip file"),
-        ({"model_type": "m2m_100"}, "for Pegasus, are imported. Received: 'm2m_100'"),
+        ({"model_type": "nllb-moe"}, "for Pegasus, are imported. Received: 'nllb-moe'"),
+        ({"model_type": "m2m_100", "scale_embedding": False}, "`scale_embedding` must be true"),
         ({"d_model": None}, "`d_model` must be an integer of at least 0. Received: None"),
         ({"encoder_layers": "two"}, "`encoder_layers` must be an integer"),
         ({"pad_token_id": -1}, "`pad_token_id` must be an integer of at least 0"),
@@ -714,3 +719,45 @@ def test_hugging_faces_logits_and_texts(folder):
     pairs = [(received, text) for received, (text, ids, _) in pairs if len(ids) < 40]
     assert len(pairs) >= len(texts) - 2
     assert [received for received, _ in pairs] == [text for _, text in pairs]
+
+
+MANY_LANGUAGES = SHARED.parent / "doors" / "m2m"
+
+
+@pytest.mark.skipif(not MANY_LANGUAGES.is_dir(), reason=f"needs the models in {MANY_LANGUAGES}")
+@pytest.mark.parametrize("name", ["m2m100", "nllb", "small100"])
+def test_logits_and_texts_of_models_of_many_languages_are_transformers_own(name):
+    pytest.importorskip("safetensors")
+    folder = MANY_LANGUAGES / name
+    toy = import_model(folder)
+    model = read_model(folder)
+    cases = json.loads((folder / "expected.json").read_text("utf-8"))["cases"]
+    arrays = np.load(folder / "expected.npz")
+    ours = [4, 0, 2, 3, *range(5, arrays["logits0"].shape[1] + 1)]
+    is_forced = cases[0]["forced_bos"] is not None
+    for number, case in enumerate(cases):
+        source, target = ([ours[id] for id in case[side]] for side in ("input_ids", "labels"))
+        sides = ((case["text"], source[1:]), (case["target"], target[is_forced:]))
+        for text, ids in sides:
+            assert toy.source_tokenizer.tokenize(text, add_eos=True) == ids
+        logits = np.asarray(toy.model((np.array([source]), np.array([[1, *target[:-1]]]))))[0]
+        np.testing.assert_allclose(logits[:, ours], arrays[f"logits{number}"], atol=1e-4)
+    tokenizers, languages = toy[1:3], model.languages
+    engine = ModelEngine(toy.model, *tokenizers, languages=languages, with_xla=False)
+    sides = zip(*(case["languages"] for case in cases), strict=True)
+    options = dict(zip(("source_language", "target_language"), map(list, sides), strict=True))
+    options |= {**toy.decoding, "max_length": 39 - is_forced, "max_length_ratio": float("inf")}
+    texts = [case["text"] for case in cases]
+    # Of both beams, the second is the default in the files of M2M100 and SMaLL-100.
+    for search, beam_size in (("greedy", 1), ("beam5_early", 5), ("beam4", 4)):
+        options |= {"beam_size": beam_size, "early_stopping": "early" in search}
+        translations = engine.translate(texts, **options, allow_unknown=True)
+        for translation, case in zip(translations, cases, strict=True):
+            _, ids, score = case[search]
+            expected = [ours[id] for id in ids[1 + is_forced :]]
+            if search != "beam4" or translation.ids == tuple(expected):
+                assert translation.ids == tuple(expected)
+            elif len(ids) < 40:
+                # transformers counts the token of the language, and may stop too early.
+                length = len(ids) - 1
+                assert translation.score > score * length / (length - is_forced)

@@ -6,6 +6,7 @@ import pathlib
 import marian_reference
 import numpy as np
 import pytest
+import sentencepiece
 import yaml
 
 from keras_transformer.decoding.search import score_targets
@@ -61,3 +62,34 @@ def test_hugging_faces_logits_are_those_of_an_independent_reference(make, tmp_pa
         np.testing.assert_allclose(received[:, ours[:-1]], expected[:, :-1], atol=1e-4)
     expected = {"beam_size": 4, "length_penalty": 0.8, "length_normalization": "length"}
     assert toy.decoding == {**expected, "early_stopping": False}
+
+
+@pytest.mark.parametrize("kind", ["m2m100", "nllb", "small100"])
+def test_logits_of_a_model_of_many_languages_are_those_of_an_independent_reference(
+    make, tmp_path, kind
+):
+    pytest.importorskip("safetensors")
+    tensors, names = make.make_m2m100(tmp_path, kind)
+    toy = import_model(tmp_path)
+    assert toy.source_tokenizer is toy.target_tokenizer and toy.source_tokenizer.kind == "bpe"
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / make.PIECES))
+    # Ours of the file's ids: it begins with <s>, <pad>, </s> and <unk>.
+    ours = np.array([4, 0, 2, 3, *range(5, len(names) + 3)])
+    options = {"enc-depth": 2, "dec-depth": 1, "transformer-heads": 2}
+    options |= {"transformer-preprocess": "n", "transformer-ffn-activation": "relu"}
+    languages = [names.index(name) for name in make.LANGUAGES[kind][:2]]
+    assert list(toy.source_tokenizer.pieces_of(ours[languages])) == list(make.LANGUAGES[kind][:2])
+    for source, target in zip(SOURCES, TARGETS, strict=True):
+        rows = []
+        for language, text in zip(languages, (source, target), strict=True):
+            tokens = pieces.encode(text, out_type=str)
+            ids = [names.index(name if name in names else "<unk>") for name in tokens]
+            assert (3 in ids) == (kind != "nllb")
+            assert toy.source_tokenizer.tokenize(text) == ours[ids].tolist()
+            rows.append([language, *ids, names.index("</s>")])
+        expected = marian_reference.logits(
+            tensors, options | marian_reference.OF_M2M100, *rows, start=names.index("</s>")
+        )
+        inputs = ours[rows[:1]], np.array([[1, *ours[rows[1][:-1]]]])
+        received = np.asarray(toy.model(inputs))[0]
+        np.testing.assert_allclose(received[:, ours], expected, atol=1e-4)

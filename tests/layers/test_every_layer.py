@@ -100,7 +100,7 @@ CONFIGURED = [
     *((block, BLOCK_ARGUMENTS) for block in (EncoderBlock, DecoderBlock)),
     (FeedForward, dict(intermediate_dim=13, dropout=0.25, activation=keras.activations.gelu)),
     (LearnedPositionalEmbedding, dict(max_length=11)),
-    (SinusoidalPositionalEncoding, dict(max_wavelength=37)),
+    (SinusoidalPositionalEncoding, dict(max_wavelength=37, offset=2)),
     (TokenEmbedding, dict(vocabulary_size=23, model_dim=7, mask_zero=False)),
 ]
 
@@ -142,6 +142,7 @@ BAD += [
     (MultiHeadAttention, "attention_axes", (1, 2), AXES),
     (MultiHeadAttention, "flash_attention", True, "must be None or False. Received: "),
     (SinusoidalPositionalEncoding, "max_wavelength", 0, "must be a positive number. Received: "),
+    (SinusoidalPositionalEncoding, "offset", -1, "must be an integer of at least 0. Received: "),
     (SinusoidalPositionalEncoding, "layout", "x", "must be one of interleaved, halves. Received: "),
 ]
 

@@ -40,15 +40,16 @@ def test_each_position_gets_its_vector_in_every_sentence(rng, kind):
 
 @pytest.mark.parametrize("width", [2, 14])
 @pytest.mark.parametrize("layout", ["interleaved", "halves"])
-@pytest.mark.parametrize("frequencies", ["paper", "marian"])
-def test_layouts_and_frequencies_are_those_of_their_formulas(width, layout, frequencies):
-    layer = layers.SinusoidalPositionalEncoding(layout=layout, frequencies=frequencies)
+@pytest.mark.parametrize(("frequencies", "offset"), [("paper", 0), ("marian", 0), ("marian", 2)])
+def test_layouts_and_frequencies_are_those_of_their_formulas(width, layout, frequencies, offset):
+    options = {"layout": layout, "frequencies": frequencies, "offset": offset}
+    layer = layers.SinusoidalPositionalEncoding(**options)
     encoding = float64(layer(np.zeros((1, LENGTH, width), "float32")))[0]
     half = width // 2
     for position in range(LENGTH):
         for i in range(half):
             exponent = i / half if frequencies == "paper" else i / max(half - 1, 1)
-            angle = position / 10000.0**exponent
+            angle = (position + offset) / 10000.0**exponent
             indices = (2 * i, 2 * i + 1) if layout == "interleaved" else (i, half + i)
             expected = math.sin(angle), math.cos(angle)
             np.testing.assert_allclose(encoding[position, list(indices)], expected, atol=1e-6)

@@ -115,6 +115,7 @@ def test_round_trip_through_json_keeps_every_field():
     fields |= dict(tie_embeddings="none", target_vocabulary_size=29, output_bias=True)
     fields |= dict(positions="learned", combine_positions="concatenate", max_distance=41)
     fields |= dict(position_layout="halves", position_frequencies="marian", sliding_window=37)
+    fields |= dict(position_offset=2)
     fields |= dict(encoder_heads=(7, 1), decoder_heads=(1, 2, 3), cross_heads=(7, 6, 5))
     config = TransformerConfig(vocabulary_size=23, layer_norm_epsilon=1e-3, **fields)
     # Heads are either shared or pruned; a recurrent decoder has none.

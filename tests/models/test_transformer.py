@@ -16,7 +16,7 @@ LEARNED = dict(positions="learned", max_length=11)
 TWO = dict(target_vocabulary_size=TARGET_VOCABULARY)
 VARIANTS = {
     "paper": dict(),
-    "pre_norm": dict(normalize_first=True),
+    "pre_norm": dict(normalize_first=True, position_offset=2),
     "learned": LEARNED,
     "decoder_tied": dict(TWO, tie_embeddings="decoder"),
     "untied": dict(TWO, **LEARNED, tie_embeddings="none", normalize_first=True),

@@ -11,6 +11,7 @@ their options. FlatBuffers allows many references to one table, so equal content
 """
 
 import hashlib
+import itertools
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -25,12 +26,16 @@ IDENTIFIER = b"TFL3"
 
 
 class Part(NamedTuple):
-    """A converted signature: names of its tensors in the function's order, and its file."""
+    """A converted signature: names of its tensors in the function's order, and its file.
+
+    Inputs of the file that have no name are `weights`.
+    """
 
     name: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     content: bytes
+    weights: tuple[np.ndarray, ...] = ()
 
 
 def traced(function: Callable, *specs):
@@ -43,13 +48,15 @@ def traced(function: Callable, *specs):
 def convert(functions: Iterable[tuple]) -> list[Part]:
     """Converts TensorFlow functions in a process of its own; returns `Part`s in float32.
 
-    `functions` are pairs of a signature's name and a concrete function. The function returns a dict
-    and holds its weights as constants. The next function is traced during a conversion.
+    `functions` are pairs of a signature's name and a concrete function, which returns a dict.
+    It holds its weights as constants, or captures them as tensors. The next function is traced
+    during a conversion.
 
     Raises:
         VerificationError: TensorFlow's converter failed or took too long.
     """
-    parts = []
+    parts: list[Part] = []
+    known_weights: dict[bytes, np.ndarray] = {}
     with ChildProcess("conversion") as child:
         traced_functions = iter(functions)
         function = next(traced_functions, None)
@@ -57,14 +64,14 @@ def convert(functions: Iterable[tuple]) -> list[Part]:
             log_step(f"converting the signature {function[0]}")
             child.send(**_request(*function))
             converted, function = function, next(traced_functions, None)
-            parts.append(_part(*converted, child.receive()))
+            parts.append(_part(*converted, child.receive(), known_weights))
     return parts
 
 
 def _request(name, function):
     inputs = [tensor.name for tensor in function.inputs]
-    if function.captured_inputs:
-        raise ValueError(f"{name}: a function to convert must hold what it needs as constants.")
+    if any(tensor.dtype != "float32" for tensor in function.captured_inputs):
+        raise ValueError(f"{name}: a function to convert must not read variables.")
     graph = function.graph.as_graph_def().SerializeToString()
     return {
         "graph": graph,
@@ -73,9 +80,20 @@ def _request(name, function):
     }
 
 
-def _part(name, function, content):
-    inputs = tuple(tensor.name.split(":")[0] for tensor in function.inputs)
-    return Part(name, inputs, tuple(sorted(function.structured_outputs)), bytes(content))
+def _part(name, function, content, known_weights):
+    """Makes the part of a converted function; equal weights of several functions are one array."""
+    captured = function.captured_inputs
+    # A view, not a copy, of the memory of a tensor.
+    weights = [np.asarray(memoryview(tensor)) for tensor in captured]
+    weights = [known_weights.setdefault(_digest(array), array) for array in weights]
+    tensors = function.inputs[: len(function.inputs) - len(captured)]
+    inputs = tuple(tensor.name.split(":")[0] for tensor in tensors)
+    outputs = tuple(sorted(function.structured_outputs))
+    return Part(name, inputs, outputs, bytes(content), tuple(weights))
+
+
+def _digest(array):
+    return hashlib.sha256(np.ascontiguousarray(array).view("uint8").reshape(-1)).digest()
 
 
 def join(parts: Iterable[Part], quantize: str = "none") -> bytes:
@@ -90,6 +108,7 @@ def join(parts: Iterable[Part], quantize: str = "none") -> bytes:
     for part in parts:
         model = schema.ModelT.InitFromPackedBuf(part.content, 0)
         first = len(joined.subgraphs)
+        _store_weights(schema, model, part)
         _append(joined, model, buffers)
         for graph in joined.subgraphs[first:]:
             if quantize != "none":
@@ -137,6 +156,46 @@ def _append(joined, model, buffers):
     joined.subgraphs += model.subgraphs
 
 
+def _store_weights(schema, model, part):
+    """Makes constants of the inputs that stand for weights."""
+    graph, first = model.subgraphs[0], len(part.inputs)
+    buffers = {}
+    for index, values in zip(graph.inputs[first:], part.weights, strict=True):
+        buffer = schema.BufferT()
+        buffer.data = np.ascontiguousarray(values).view("uint8").reshape(-1)
+        buffers[int(index)] = len(model.buffers)
+        model.buffers.append(buffer)
+    _hold(schema, model, graph, buffers)
+
+
+def _hold(schema, model, graph, buffers):
+    """Makes constants of inputs of a graph, also in the graphs of its loops, which pass them on.
+
+    `buffers` are indices of buffers by indices of tensors.
+    """
+    for index, buffer in buffers.items():
+        graph.tensors[index].buffer = buffer
+    graph.inputs = [index for index in graph.inputs if int(index) not in buffers]
+    for operator in graph.operators:
+        code = model.operatorCodes[operator.opcodeIndex].builtinCode
+        indices = list(map(int, operator.inputs))
+        if code != schema.BuiltinOperator.WHILE or buffers.keys().isdisjoint(indices):
+            continue
+        options = operator.builtinOptions
+        condition, body = (
+            model.subgraphs[number]
+            for number in (options.condSubgraphIndex, options.bodySubgraphIndex)
+        )
+        changes = [index not in buffers for index in indices]
+        body.outputs = list(itertools.compress(body.outputs, changes))
+        operator.inputs = list(itertools.compress(operator.inputs, changes))
+        operator.outputs = list(itertools.compress(operator.outputs, changes))
+        for loop in (condition, body):
+            pairs = zip(loop.inputs, indices, strict=True)
+            held = {int(inner): buffers[index] for inner, index in pairs if index in buffers}
+            _hold(schema, model, loop, held)
+
+
 def _drop_unused_tensors(graph):
     """Removes the tensors that no operator reads or writes: the weights before quantization."""
     sides = [graph, *graph.operators]
@@ -177,7 +236,7 @@ class Buffers:
         if data is None or len(data) == 0:
             return 0
         data = np.ascontiguousarray(data).view("uint8").reshape(-1)
-        key = hashlib.sha256(data).digest()
+        key = _digest(data)
         if key not in self.indices:
             buffer = schema.BufferT()
             buffer.data = data

@@ -21,11 +21,27 @@ from keras import ops
 from keras_transformer.engine.exports.litert import HIDDEN as HIDDEN
 from keras_transformer.ids import EOS_ID, PAD_ID, UNK_ID
 
+LARGE = 1 << 20
+"""Matrices with more numbers are large; see `weight`."""
+
 
 def array(variable) -> np.ndarray:
     """Returns a weight as a float32 array, also while a graph is traced."""
     with tf.init_scope():
         return np.asarray(ops.convert_to_numpy(variable), "float32")
+
+
+def weight(values):
+    """Returns a matrix, an array or a variable, in a traced function.
+
+    A graph is one protobuf message, which has at most 2 GiB. So a large matrix is a tensor that the
+    function captures, and `file.convert` makes it a constant again.
+    """
+    if math.prod(values.shape) <= LARGE:
+        return tf.constant(array(values))
+    with tf.init_scope():
+        # Shares the memory of a variable.
+        return tf.convert_to_tensor(ops.convert_to_tensor(values, "float32"))
 
 
 def project(rows, *projections, scale: float = 1.0):
@@ -40,7 +56,7 @@ def project(rows, *projections, scale: float = 1.0):
     ]
     matrix = np.ascontiguousarray(np.concatenate(kernels, axis=1).T) * np.float32(scale)
     bias = np.concatenate(biases) * np.float32(scale)
-    return tf.matmul(rows, tf.constant(matrix), transpose_b=True) + bias
+    return tf.matmul(rows, weight(matrix), transpose_b=True) + bias
 
 
 def _bias(projection):
@@ -184,8 +200,8 @@ def within_window(config, bias, queries, keys):
 
 def embed(embedding, ids):
     """Looks up the scaled rows of a `TokenEmbedding`."""
-    table = array(embedding.embeddings)
-    return tf.gather(table, tf.reshape(ids, (-1,))) * np.float32(table.shape[1] ** 0.5)
+    rows = tf.gather(weight(embedding.embeddings), tf.reshape(ids, (-1,)))
+    return rows * np.float32(rows.shape[1] ** 0.5)
 
 
 def embed_sequences(embedding, ids, positions):

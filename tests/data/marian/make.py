@@ -5,7 +5,7 @@ python tests/data/marian/make.py
 opus      an OPUS-MT model: npz, source.spm, target.spm, and one vocab.yml that lacks some pieces
 student   a student of Firefox: binary file with int8 matrices, SSRU decoder, one vocabulary
 
-Tests make models of other kinds, see `KINDS`, and a model of Hugging Face.
+Tests make models of other kinds, see `KINDS`, and models of Hugging Face.
 """
 
 import io
@@ -70,7 +70,16 @@ def sentencepiece_model(lines, size, **ids):
     return model.getvalue()
 
 
-def tensors(vocabulary_size, rng, ssru=False, pre=False, tables=("Wemb",), output=False, bias=True):
+def tensors(
+    vocabulary_size,
+    rng,
+    ssru=False,
+    pre=False,
+    tables=("Wemb",),
+    output=False,
+    bias=True,
+    layers=(LAYERS, LAYERS),
+):
     """Random tensors under Marian's names.
 
     Args:
@@ -81,6 +90,7 @@ def tensors(vocabulary_size, rng, ssru=False, pre=False, tables=("Wemb",), outpu
         tables: Names of the tables of embeddings.
         output: Whether the output has a matrix of its own.
         bias: Whether the output has a bias.
+        layers: Number of blocks of the encoder and the decoder.
     """
     arrays = {}
 
@@ -105,8 +115,8 @@ def tensors(vocabulary_size, rng, ssru=False, pre=False, tables=("Wemb",), outpu
         matrix("decoder_ff_logit_out_W", WIDTH, vocabulary_size)
     if bias:
         arrays["decoder_ff_logit_out_b"] = rng.normal(size=(1, vocabulary_size)).astype("float32")
-    for side in ("encoder", "decoder"):
-        for number in range(1, LAYERS + 1):
+    for side, count in zip(("encoder", "decoder"), layers, strict=True):
+        for number in range(1, count + 1):
             name = f"{side}_l{number}"
             if side == "decoder" and ssru:
                 matrix(f"{name}_rnn_W", WIDTH, WIDTH)
@@ -236,23 +246,91 @@ def make_hugging_face(folder, added=()):
     more = {name: id for id, name in enumerate(added, len(ids))}
     (folder / "added_tokens.json").write_text(json.dumps(more), encoding="utf-8")
     arrays = tensors(len(names) + len(more), np.random.default_rng(4))
-    renamed = {"model.shared.weight": arrays["Wemb"]}
+    renamed = hugging_face_tensors(arrays)
     renamed["final_logits_bias"] = arrays["decoder_ff_logit_out_b"]
-    for name, array in arrays.items():
-        side, _, rest = name.partition("_l")
-        number, _, part = rest.partition("_")
-        if number.isdigit():
-            name = f"model.{side}.layers.{int(number) - 1}.{hugging_face_name(part)}"
-            renamed[name] = np.ascontiguousarray(array.T) if len(array) > 1 else array[0]
     save_file(renamed, folder / "model.safetensors")
-    config = {"model_type": "marian", "d_model": WIDTH, "scale_embedding": True}
+    config = {"model_type": "marian", "scale_embedding": True, **sizes(LAYERS, LAYERS)}
     config |= dict.fromkeys(("pad_token_id", "decoder_start_token_id"), ids["<pad>"])
-    for side in ("encoder", "decoder"):
-        config |= {f"{side}_layers": LAYERS, f"{side}_attention_heads": HEADS}
-        config[f"{side}_ffn_dim"] = INNER
     config |= {"activation_function": "relu", "num_beams": 4, "length_penalty": 0.8}
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return arrays
+
+
+def hugging_face_tensors(arrays):
+    """The shared table and the tensors of the blocks under Hugging Face's names."""
+    renamed = {"model.shared.weight": arrays["Wemb"]}
+    for name, array in arrays.items():
+        side, _, rest = name.partition("_l")
+        number, _, part = rest.removesuffix("_pre").partition("_")
+        if number.isdigit():
+            name = f"model.{side}.layers.{int(number) - 1}.{hugging_face_name(part)}"
+            renamed[name] = np.ascontiguousarray(array.T) if len(array) > 1 else array[0]
+        elif side.endswith("_top"):
+            kind = "weight" if rest == "n_scale" else "bias"
+            renamed[f"model.{side.removesuffix('_top')}.layer_norm.{kind}"] = array[0]
+    return renamed
+
+
+def sizes(*layers):
+    """Sizes in the configuration of a model of Hugging Face."""
+    config = {"d_model": WIDTH}
+    for side, count in zip(("encoder", "decoder"), layers, strict=True):
+        config |= {f"{side}_layers": count, f"{side}_attention_heads": HEADS}
+        config[f"{side}_ffn_dim"] = INNER
+    return config
+
+
+PIECES = "sentencepiece.bpe.model"
+LANGUAGES = {
+    "m2m100": ("__af__", "__de__", "__en__"),
+    "small100": ("__af__", "__de__", "__en__"),
+    "nllb": ("deu_Latn", "eng_Latn", "zho_Hans"),
+}
+
+
+def make_m2m100(folder, kind):
+    """Writes a model of M2M100, SMaLL-100 or NLLB in float16 and in two shards.
+
+    Each kind names its languages in another file. Returns the tensors under Marian's names, and the
+    names of the first ids; two more ids have no name.
+    """
+    from safetensors.numpy import save_file
+
+    model = sentencepiece_model(SOURCE + TARGET, 60, model_type="bpe")
+    (folder / PIECES).write_bytes(model)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    pieces = [processor.id_to_piece(i) for i in range(3, len(processor))]
+    names, files = ["<s>", "<pad>", "</s>", "<unk>"], {}
+    if kind == "nllb":
+        names += pieces
+    else:  # The file has an order of its own, and lacks pieces.
+        names += [piece for i, piece in enumerate(reversed(pieces)) if i % 5]
+        files["vocab.json"] = {name: id for id, name in enumerate(names)}
+    languages = {name: id for id, name in enumerate(LANGUAGES[kind], len(names))}
+    if kind == "m2m100":
+        files["added_tokens.json"] = languages
+    elif kind == "nllb":
+        rows = [{"content": name, "id": id} for name, id in languages.items()]
+        files["tokenizer.json"] = {"added_tokens": rows}
+    else:
+        files["special_tokens_map.json"] = {"additional_special_tokens": list(languages)}
+        files["tokenizer_config.json"] = {"tokenizer_class": "SMALL100Tokenizer"}
+        (folder / "tokenization_small100.py").write_text("raise SystemExit\n")
+    names += languages
+    layers, rng = (2, 1), np.random.default_rng(5)
+    arrays = tensors(len(names) + 2, rng, pre=True, bias=False, layers=layers)
+    arrays = {name: array.astype("float16") for name, array in arrays.items()}
+    renamed, shards = list(hugging_face_tensors(arrays).items()), {}
+    for file, part in (("a.safetensors", renamed[::2]), ("b.safetensors", renamed[1::2])):
+        save_file(dict(part), folder / file)
+        shards |= {name: file for name, _ in part}
+    files["model.safetensors.index.json"] = {"weight_map": shards}
+    config = {"model_type": "m2m_100", **sizes(*layers)}
+    files["config.json"] = config | {"pad_token_id": 1, "decoder_start_token_id": 2}
+    files["generation_config.json"] = {"max_length": 40, "num_beams": 5, "early_stopping": True}
+    for file, content in files.items():
+        (folder / file).write_text(json.dumps(content), encoding="utf-8")
+    return arrays, names
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ def table():
 
 @pytest.fixture(scope="module")
 def all_parts(table):
-    """Two of one function, rows of the table and their products with all rows; and another one."""
+    """Two of one function, rows of the table and their products with all rows; and others."""
     pytest.importorskip("ai_edge_litert", reason="comes with the extra [litert]")
     import tensorflow as tf
 
@@ -35,12 +35,29 @@ def all_parts(table):
         rows = tf.gather(tf.constant(table), ids)
         return {"logits": tf.matmul(values, rows, transpose_b=True)}
 
+    tensor = tf.constant(table)
+
+    def captures(ids, values):
+        """Computes rows and products in a loop inside a loop, with a table that is captured."""
+
+        def step(index, total):
+            rows = tf.gather(tensor, ids)
+            return index + 1, total + tf.matmul(tf.matmul(values, rows, transpose_b=True), rows)
+
+        def loop(index, total):
+            _, inner = tf.while_loop(lambda count, _: count < 2, step, (0, total))
+            return index + 1, inner
+
+        _, total = tf.while_loop(lambda index, _: index < 3, loop, (0, values))
+        return {"logits": tf.matmul(total, tensor, transpose_b=True)}
+
     ids = tf.TensorSpec((None,), tf.int32, name="ids")
     vectors = tf.TensorSpec((None, WIDTH), tf.float32, name="vectors")
     values = tf.TensorSpec((None, 5), tf.float32, name="values")
     functions = [(name, traced(function, ids)) for name in ("one", "two")]
     functions.append(("chosen", traced(chosen, ids, vectors)))
-    return convert([*functions, ("largest", traced(largest, values))])
+    functions.append(("largest", traced(largest, values)))
+    return convert([*functions, ("captures", traced(captures, ids, vectors))])
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +92,20 @@ def test_signatures_share_their_arrays_which_begin_where_litert_wants_them(parts
         np.testing.assert_allclose(result["logits"], table[ids] @ table.T, rtol=1e-4, atol=1e-4)
 
 
+def test_a_table_that_a_function_captures_is_a_constant_of_the_file_also_in_loops(all_parts, table):
+    from ai_edge_litert import schema_py_generated as schema
+
+    content, chance = join([all_parts[0], all_parts[-1]]), np.random.default_rng(3)
+    assert constants(content).count(table.tobytes()) == 1
+    graphs = schema.ModelT.InitFromPackedBuf(content, 0).subgraphs
+    assert max(len(graph.inputs) for graph in graphs) < 8  # without the table
+    ids, vectors = np.array([3, 60, 3], "int32"), chance.normal(size=(2, WIDTH)).astype("float32")
+    rows = table[ids]
+    expected = (vectors + 6 * vectors @ rows.T @ rows) @ table.T
+    result = run(content, "captures", ids=ids, vectors=vectors)
+    np.testing.assert_allclose(result["logits"], expected, rtol=1e-4, atol=1e-3)
+
+
 def test_operations_that_litert_does_not_bring_are_not_converted(parts):
     import tensorflow as tf
 
@@ -90,7 +121,7 @@ def test_a_function_with_variables_is_not_converted():
 
     variable = tf.Variable([2.0])
     function = traced(lambda x: {"y": x * variable}, tf.TensorSpec((1,), tf.float32, name="x"))
-    with pytest.raises(ValueError, match="hold what it needs as constants"):
+    with pytest.raises(ValueError, match="must not read variables"):
         convert([("f", function)])
 
 
