@@ -85,14 +85,15 @@ def _part(name, function, content, known_weights):
     captured = function.captured_inputs
     # A view, not a copy, of the memory of a tensor.
     weights = [np.asarray(memoryview(tensor)) for tensor in captured]
-    weights = [known_weights.setdefault(_digest(array), array) for array in weights]
+    weights = [known_weights.setdefault(digest(array), array) for array in weights]
     tensors = function.inputs[: len(function.inputs) - len(captured)]
     inputs = tuple(tensor.name.split(":")[0] for tensor in tensors)
     outputs = tuple(sorted(function.structured_outputs))
     return Part(name, inputs, outputs, bytes(content), tuple(weights))
 
 
-def _digest(array):
+def digest(array: np.ndarray) -> bytes:
+    """Returns the SHA-256 checksum of an array's numbers."""
     return hashlib.sha256(np.ascontiguousarray(array).view("uint8").reshape(-1)).digest()
 
 
@@ -236,7 +237,7 @@ class Buffers:
         if data is None or len(data) == 0:
             return 0
         data = np.ascontiguousarray(data).view("uint8").reshape(-1)
-        key = _digest(data)
+        key = digest(data)
         if key not in self.indices:
             buffer = schema.BufferT()
             buffer.data = data
