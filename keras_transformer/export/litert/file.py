@@ -281,7 +281,7 @@ def _packed(model):
     # The whole size, because growing copies the buffer.
     builder = _sharing_builder(flatbuffers)(size + 2**20)
     builder.Finish(model.Pack(builder), IDENTIFIER)
-    return bytes(builder.Output())
+    return bytes(memoryview(builder.Bytes)[builder.Head() :])
 
 
 class _Shared:
@@ -299,7 +299,7 @@ def _key(value):
     if isinstance(value, _Shared):
         return value.key
     if isinstance(value, np.ndarray):
-        return value.dtype.str, value.tobytes()
+        return value.dtype.str, digest(value)
     if isinstance(value, (list, tuple)):
         return tuple(_key(item) for item in value)
     if hasattr(value, "__dict__"):
@@ -333,7 +333,7 @@ def _sharing_builder(flatbuffers):
             # LiteRT's schema demands that buffers begin at multiples of 16 bytes.
             self.StartVector(1, values.size, 16)
             self.head -= values.size
-            self.Bytes[self.head : self.head + values.size] = values.tobytes()
+            self.Bytes[self.head : self.head + values.size] = memoryview(values)
             self.vectorNumElems = values.size
             return self.EndVector()
 

@@ -23,8 +23,8 @@ from keras_transformer.engine.exports.litert import HIDDEN as HIDDEN
 from keras_transformer.export.litert.file import digest
 from keras_transformer.ids import EOS_ID, PAD_ID, UNK_ID
 
-LARGE = 1 << 20
-"""Matrices with more numbers are large; see `weight`."""
+LARGE = 1024
+"""Least number of rows, and of columns, of a large matrix; see `weight`."""
 _captured: weakref.WeakValueDictionary[bytes, tf.Tensor] = weakref.WeakValueDictionary()
 
 
@@ -40,7 +40,7 @@ def weight(values):
     A graph is one protobuf message, which has at most 2 GiB. So a large matrix is a tensor that the
     function captures, and `file.convert` makes it a constant again.
     """
-    if math.prod(values.shape) <= LARGE:
+    if min(values.shape) < LARGE:
         return tf.constant(array(values))
     with tf.init_scope():
         tensor = tf.convert_to_tensor(ops.convert_to_tensor(values, "float32"))
