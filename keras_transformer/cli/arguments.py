@@ -76,11 +76,11 @@ def add_declared(
         add_options(group, (name, kind, metavar, help))
 
 
-def add_options(group: Any, *rows: Row) -> None:
-    """Adds options to a parser or a group of one."""
+def add_options(group: Any, *rows: Row, flags: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Adds options to a parser or a group of one; `flags` have other names than their options."""
     for name, kind, metavar, meaning in rows:
-        flag = "--" + name.replace("_", "-")
-        default: dict[str, Any] = {"default": argparse.SUPPRESS}
+        flag = flags.get(name) or "--" + name.replace("_", "-")
+        default: dict[str, Any] = {"default": argparse.SUPPRESS, "dest": name}
         if kind is None or kind is bool:
             action = "store_true" if kind is None else argparse.BooleanOptionalAction
             group.add_argument(flag, action=action, help=meaning, **default)
@@ -125,9 +125,12 @@ _TOO_LONG = "a line of too many tokens: refuse it, split it at sentence ends, or
 _TOO_LONG += "conversation loses its oldest turns); default: split, for conversations and labels "
 _TOO_LONG += "truncate, for a language model refuse"
 _LONG_INPUT = ("long_input", ("refuse", "split", "truncate"), None, _TOO_LONG)
-_TAG_HELP = "tag of all lines, such as 2de: a direction, or a domain; or a target language of an "
-_TAG_HELP += "imported model, such as epo for its token >>epo<<"
+_TAG_HELP = "tag of all lines, such as bt or a domain; or a target language of an imported model, "
+_TAG_HELP += "such as epo for its token >>epo<<"
 _TAG = ("tag", str, "TAG", _TAG_HELP)
+_FLAGS = {"source_language": "--from", "target_language": "--to"}
+_FROM = ("source_language", str, "CODE", "language of the lines, such as en, where it is needed")
+_TO = ("target_language", str, "CODE", "language of the translations, for a model of several")
 _KEPT = "translate around URLs, e-mail addresses and {fields}; html: around tags as well"
 _MARKUP = ("markup", ("placeholders", "html"), None, _KEPT)
 _TERMS = "lines of a term, a tab and its translation, for all lines that have the term"
@@ -153,8 +156,8 @@ def add_decoding(command: Any) -> None:
     names = {field.name for field in dataclasses.fields(DecodingOptions)} - {"n_best"}
     defaults = dict.fromkeys(RUN_DEFAULTS, "the run's")
     add_declared(command, DecodingOptions, _GROUPS, names, _KINDS, defaults)
-    rows = _BATCH_SIZE, _LONG_INPUT, _TAG, _MARKUP, _GLOSSARY, _GLOSSARY_BY
-    add_options(command.add_argument_group("texts"), *rows)
+    rows = _FROM, _TO, _BATCH_SIZE, _LONG_INPUT, _TAG, _MARKUP, _GLOSSARY, _GLOSSARY_BY
+    add_options(command.add_argument_group("texts"), *rows, flags=_FLAGS)
 
 
 def add_sampling(command: Any, *names: str, **defaults: str) -> None:
@@ -168,7 +171,7 @@ def add_sampling(command: Any, *names: str, **defaults: str) -> None:
 def add_scoring(command: Any) -> None:
     """Adds every option of `Translator.score`."""
     add_sampling(command, "length_penalty")
-    add_options(command, _BATCH_SIZE, _TAG, ALIGNMENT)
+    add_options(command, _FROM, _TO, _BATCH_SIZE, _TAG, ALIGNMENT, flags=_FLAGS)
 
 
 def add_progress(group: Any) -> None:

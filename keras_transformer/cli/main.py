@@ -68,12 +68,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
         os.environ.setdefault(LEVEL, "0")
     else:
         silence_tensorflow()
-    option_names = vars(options).pop("options_of_command")
+    flags = vars(options).pop("options_of_command")
     without_cache = vars(options).pop("no_compilation_cache", False)
     with _messages_on_stderr():
         if not without_cache:
             enable_compilation_cache()
-        return _flush(_call(options, option_names))
+        return _flush(_call(options, flags))
 
 
 def _open_closed_streams():
@@ -129,14 +129,14 @@ def _messages_on_stderr():
         logger.propagate = propagate
 
 
-def _call(options, option_names):
+def _call(options, flags):
     """Calls a command; returns its exit code."""
     try:
         options.command(options)
     except (InputError, TrainingError, VerificationError) as error:
         is_mistake, message = isinstance(error, InputError), str(error)
         if is_mistake and not isinstance(error, InvalidFileError):
-            message = _with_flags(message, option_names)
+            message = _with_flags(message, flags)
         say(message)
         return 2 if is_mistake else 1
     except OSError as error:
@@ -147,10 +147,9 @@ def _call(options, option_names):
     return 0
 
 
-def _with_flags(message, option_names):
+def _with_flags(message, flags):
     """Replaces options in a message by their flags: `beam_size`, `sampling=True`, `markup=html`."""
-    for name in option_names:
-        flag = f"--{name.replace('_', '-')}"
+    for name, flag in flags.items():
         message = message.replace(f"`{name}`", f"`{flag}`").replace(f"`{name}=True`", f"`{flag}`")
         message = message.replace(f"`{name}=", f"`{flag}=")
     return message
@@ -200,9 +199,11 @@ class _Parser(argparse.ArgumentParser):
             add(self)
         parsed, remaining = super().parse_known_args(*arguments, **keywords)
         if "options_of_command" not in parsed:  # The parser of the whole command line is last.
-            parsed.options_of_command = frozenset(
-                flag[2:].replace("-", "_") for flag in self._option_string_actions
-            )
+            parsed.options_of_command = {
+                action.dest: next(flag for flag in action.option_strings if flag[:2] == "--")
+                for action in self._actions
+                if action.option_strings
+            }
         return parsed, remaining
 
 

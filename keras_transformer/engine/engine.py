@@ -19,6 +19,7 @@ from keras_transformer.options import check, check_choice, check_positive, recei
 from keras_transformer.text.dialog import Turns
 from keras_transformer.text.languages import Languages
 from keras_transformer.text.shortlist import Shortlist
+from keras_transformer.text.tags import tagged
 
 Capability = Literal[
     "translate", "score", "stream", "sample", "align", "label", "warmup", "phrases"
@@ -122,8 +123,10 @@ class Engine:
         """
         raise NotImplementedError(f"{type(self).__name__} has no `search`.")
 
-    def force(self, pairs: Sequence[tuple[Any, Any]], request: Request) -> list[Translation]:
+    def force(self, pairs: Sequence[tuple[Any, ...]], request: Request) -> list[Translation]:
         """Scores pairs of source and target by teacher forcing; see `search` for ids and texts.
+
+        Texts also have their `Direction`.
 
         An engine that reads ids returns the log-probabilities of the target's tokens, and the
         alignment if `request` has it.
@@ -231,7 +234,7 @@ class Engine:
             **options,
         )
         texts = inputs.checked_texts("texts", texts)
-        directions = self.directions_of(len(texts), source_language, target_language)
+        directions = self.directions_of(texts, source_language, target_language)
         jobs, parts = self._jobs(texts, request, directions, target_prefixes, phrases)
         hypotheses = self.search(jobs, request) if jobs else []
         translations = [
@@ -282,10 +285,12 @@ class Engine:
         if len(sources) != len(targets):
             received = f"{len(sources)} sources and {len(targets)} targets"
             raise InputError(f"There must be a target for each source. Received: {received}.")
-        directions = self.directions_of(len(sources), source_language, target_language)
+        directions = self.directions_of(sources, source_language, target_language)
         if self.reads_text:
+            sources = self._tagged(sources, directions)
             encoded_sides = inputs.encoded("sources", sources), inputs.encoded("targets", targets)
-            forced = self.force(list(zip(*encoded_sides, strict=True)), request) if sources else []
+            texts = list(zip(*encoded_sides, directions, strict=True))
+            forced = self.force(texts, request) if texts else []
             return [
                 dataclasses.replace(row, text=text)
                 for row, text in zip(forced, targets, strict=True)
@@ -337,7 +342,7 @@ class Engine:
                 f"Received: beam_size={search_options.beam_size}, n_best={search_options.n_best}."
             )
         texts = inputs.checked_texts("text", [text])
-        directions = self.directions_of(1, source_language, target_language)
+        directions = self.directions_of(texts, source_language, target_language)
         jobs, _ = self._jobs(texts, request, directions, [target_prefix])
         return self._stream(jobs, request)
 
@@ -363,11 +368,11 @@ class Engine:
 
     def directions_of(
         self,
-        count: int,
+        texts: Sequence,
         source_language: str | Sequence[str] | None = None,
         target_language: str | Sequence[str] | None = None,
     ) -> list[Direction]:
-        """Returns the direction of each of `count` texts.
+        """Returns the direction of each text; a text may begin with the token of a language itself.
 
         Raises:
             InputError: The model lacks a language or a direction, or a language must be named.
@@ -378,21 +383,47 @@ class Engine:
                 rule = "`source_language` and `target_language` need a model that names languages"
                 values = f"{received(source_language)} and {received(target_language)}"
                 raise InputError(f"{rule}. Received: {values}. Leave them out.")
-            return [Direction()] * count
-        languages_of_texts = [
-            inputs.one_for_each(name, tuple(value) if isinstance(value, list) else value, count)
+            return [Direction()] * len(texts)
+        if len(texts) == 0:
+            self.check_languages(*(None if isinstance(v, list | tuple) else v for v in named))
+        values_of_texts = [
+            inputs.one_for_each(
+                name, tuple(value) if isinstance(value, list) else value, len(texts)
+            )
             for name, value in zip(LANGUAGE_OPTIONS, named, strict=True)
         ]
-        directions: dict[tuple, Direction] = {}
-        for index, pair in enumerate(pairs := list(zip(*languages_of_texts, strict=True))):
+        pairs, directions = list(zip(*values_of_texts, strict=True)), dict[tuple, Direction]()
+        directions_of_texts = []
+        for index, pair in enumerate(pairs):
+            if pair == (None, None) and self.names_language(texts[index]):
+                directions_of_texts.append(Direction())
+                continue
             if pair not in directions:
                 try:
                     directions[pair] = self._direction(*pair)
                 except InputError as error:
-                    raise InputError(
-                        error.message, index if len(set(pairs)) > 1 else None
-                    ) from None
-        return [directions[pair] for pair in pairs]
+                    is_of_all = named == pair and not self.has_language_tags
+                    raise InputError(error.message, None if is_of_all else index) from None
+            directions_of_texts.append(directions[pair])
+        return directions_of_texts
+
+    def check_languages(self, source_language: Any = None, target_language: Any = None) -> None:
+        """Checks languages without texts; raises the `InputError` of `directions_of`."""
+        named = source_language, target_language
+        if named != (None, None) or not self.has_language_tags:
+            self.directions_of([None], *named)
+
+    @property
+    def has_language_tags(self):
+        """True where texts may begin with the token of a language themselves."""
+        tags = getattr(self.source_tokenizer, "tag_tokens", {}).values()
+        return self.languages is not None and bool({*tags} & {*self.languages.tokens.values()})
+
+    def names_language(self, text):
+        """Returns whether a text itself begins with the token of a language."""
+        if not isinstance(text, str) or not self.has_language_tags:
+            return False
+        return self.source_tokenizer.split_tag(text)[0] in self.languages.tokens.values()
 
     def _direction(self, source_language, target_language):
         assert self.languages is not None
@@ -403,6 +434,17 @@ class Engine:
         before, after = (tuple(map(self.source_tokenizer.id_of, side)) for side in (before, after))
         return Direction(before, after, tuple(map(self.target_tokenizer.id_of, forced)), codes)
 
+    def _tagged(self, texts, directions):
+        """Returns texts with their tags, for a graph whose only input is the text."""
+        languages = self.languages
+        if languages is None or not languages.is_optional:
+            return texts
+        tokens = [languages.tokens_of(*direction.codes).before for direction in directions]
+        return [
+            tagged(text, token[0] if token else None)
+            for text, token in zip(texts, tokens, strict=True)
+        ]
+
     def _max_text_length(self, directions):
         """Returns the maximum number of tokens of a source without those of its languages."""
         added = (len(direction.before) + len(direction.after) for direction in directions)
@@ -411,7 +453,7 @@ class Engine:
     def _jobs(self, texts, request, directions, prefixes=None, phrases=None):
         """Returns the jobs of the parts of all texts, and the indices of each text's parts."""
         if self.reads_text:
-            sources: list = inputs.encoded("texts", texts)
+            sources: list = inputs.encoded("texts", self._tagged(texts, directions))
             parts = [[index] for index in range(len(texts))]
         else:
             limit = self._max_text_length(directions)
@@ -499,7 +541,7 @@ class Engine:
 
         def aligned(translation):
             alignment, (job, _) = next(alignments)
-            return dataclasses.replace(translation, alignment=_of_text(alignment, job.direction))
+            return dataclasses.replace(translation, alignment=job.direction.of_alignment(alignment))
 
         # In the order of `pairs`: each best hypothesis before its alternatives.
         return [
@@ -517,7 +559,7 @@ class Engine:
             log_probability=total,
             token_log_probabilities=by_token,
             score=search_options.ranking.score(total, len(target)),
-            alignment=_of_text(forced.alignment, direction),
+            alignment=direction.of_alignment(forced.alignment),
         )
         return self._with_text(forced, text, tuple(self.source_tokenizer.pieces_of(source)))
 
@@ -554,14 +596,6 @@ class Engine:
         able = ", ".join(sorted(self.capabilities))
         where = "a run folder" if self.labels is None else "a model that writes text"
         return InputError(f"`{option or capability}` needs {where}: {self.noun} can {able}.")
-
-
-def _of_text(alignment, direction):
-    """Returns an alignment without the tokens of languages; None for None."""
-    if alignment is None or direction == Direction(codes=direction.codes):
-        return alignment
-    rows = alignment[len(direction.forced) :]
-    return direction.of_text(rows.T).T
 
 
 def sum_of(log_probabilities: Sequence[float]) -> float:

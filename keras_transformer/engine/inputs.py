@@ -30,9 +30,15 @@ class Direction(NamedTuple):
     forced: tuple[int, ...] = ()  # an id that the decoder reads before the translation, or none
     codes: tuple[str | None, str | None] = (None, None)  # for an engine that reads text
 
-    def of_text(self, values: Sequence) -> Sequence:
+    def of_text(self, values: Any) -> Any:
         """Returns the values that belong to a source's own tokens, of a value for each token."""
         return values[len(self.before) : len(values) - len(self.after)]
+
+    def of_alignment(self, alignment: np.ndarray | None) -> np.ndarray | None:
+        """Returns an alignment `(target, source)` without the tokens of languages, if any."""
+        if alignment is None or not (self.before or self.after or self.forced):
+            return alignment
+        return self.of_text(alignment[len(self.forced) :].T).T
 
 
 class Job(NamedTuple):

@@ -79,8 +79,11 @@ class ModelEngine(Engine):
         # The model has no positions for longer texts.
         longest = config.position_limit or max(max_source_length, max_target_length)
         self.max_source_length = min(max_source_length, longest)
-        is_forced = self.languages is not None and self.languages.forced is not None
-        self.max_target_length = min(max_target_length, longest - is_forced)
+        self.max_target_length = min(max_target_length, longest)
+        if self.languages is not None and self.languages.forced is not None:
+            # The forced token has a position, too.
+            limit = config.position_limit or max_target_length + 1
+            self.max_target_length = min(max_target_length, limit - 1)
         self.reads_sources = config.reads_sources
         if not self.reads_sources:  # The source is the beginning of the target.
             self.max_source_length = min(self.max_source_length, self.max_target_length)

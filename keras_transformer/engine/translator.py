@@ -106,7 +106,7 @@ class Translator:
         steps = text_steps(self.engine, **of_steps)
         if any(step.needs_alignment for step in steps):
             options["alignment"] = True
-        self.engine.directions_of(1, *map(options.get, LANGUAGE_OPTIONS))
+        self.engine.check_languages(*map(options.get, LANGUAGE_OPTIONS))
         self.engine.request(**self._with_defaults(options))
 
     def score(

@@ -55,6 +55,11 @@ class ArgosExporter(CTranslate2Exporter):
             (tokenizer != engine.target_tokenizer, "one vocabulary for both sides", "two"),
             (tokenizer.whole_words, "subword tokens", "a vocabulary of whole words"),
             (tokenizer.tag_tokens, "no tags before texts", ", ".join(tokenizer.tag_tokens)),
+            (
+                engine.languages is not None and engine.languages.tokens,
+                "one direction",
+                f"{len(engine.languages.directions) if engine.languages else 0} directions",
+            ),
         ):
             if is_lacking:
                 rule = f"A package of Argos Translate has {has}"

@@ -199,6 +199,8 @@ class Exporter(abc.ABC):
             engine.request(shortlist=True)  # It has one, or raises an error.
         resolved = self.resolve_export_options(engine, checked)
         common = {**self._common_fields(engine), "languages": checked.languages}
+        if common["languages"] is None and engine.languages and not engine.languages.tokens:
+            (common["languages"],) = engine.languages.directions
         if self.has_model_card:
             common |= training or {}
         if origin:
@@ -224,7 +226,7 @@ class Exporter(abc.ABC):
     def _common_fields(self, engine):
         import keras_transformer
 
-        tokenizer = engine.source_tokenizer
+        tokenizer, languages = engine.source_tokenizer, engine.languages
         turns = {"turns": list(engine.turns)} if engine.turns else {}
         return {
             "format": f"keras_transformer.{self.name}",
@@ -242,6 +244,7 @@ class Exporter(abc.ABC):
             ),
             **({"tags": list(tags)} if (tags := tokenizer.tag_tokens) else {}),
             **({"language_tags": True} if tags != tag_tokens(tags) else {}),
+            **({"language_tokens": languages.to_dict()} if languages else {}),
             **({"terms": True} if tokenizer.annotates_terms else {}),
             **({"labels": engine.labels} if engine.labels is not None else {}),
             **({"whole_words": True} if engine.source_tokenizer.whole_words else {}),

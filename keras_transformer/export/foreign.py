@@ -44,6 +44,12 @@ class ForeignExporter(Exporter):
             if received[name] not in allowed:
                 rule = f"{self.rule} `{name}` {' or '.join(map(repr, allowed))}"
                 raise InputError(f"{rule}. Received: {received[name]!r}.{self.advice}")
+        if engine.languages is not None and not engine.languages.are_tags_of(
+            engine.source_tokenizer
+        ):
+            rule = f"{self.purpose} names languages by tokens in texts, such as >>de<<"
+            received_tokens = ", ".join([*engine.languages.tokens.values()][:3])
+            raise InputError(f"{rule}. Received: {received_tokens}. Choose another format.")
         return dict(vars(options))
 
     def verify(

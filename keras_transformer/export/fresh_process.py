@@ -17,17 +17,23 @@ def saved_model(folder, library):
     """Loads a SavedModel with TensorFlow and the operations of a shared object.
 
     Returns `call(texts, alignment)`, which returns a list: the outputs of `serving_default` for any
-    number of texts, and with `alignment` the outputs of `align`, as dicts of arrays.
+    number of texts, and with `alignment` the outputs of `align`, as dicts of arrays. It also takes
+    lists of the languages that the signatures take.
     """
     import tensorflow as tf
 
     tf.load_op_library(library)
     module = tf.saved_model.load(folder)
 
-    def call(texts, alignment=False, **_):
-        text = tf.constant(texts, tf.string)
+    def call(texts, alignment=False, **options):
         names = ["serving_default", "align"] if alignment else ["serving_default"]
-        all_outputs = [module.signatures[name](text=text) for name in names]
+        _, inputs = module.signatures[names[0]].structured_input_signature
+        values = {
+            "text": texts,
+            **{name: [code or "" for code in options[name]] for name in inputs if name in options},
+        }
+        tensors = {name: tf.constant(texts, tf.string) for name, texts in values.items()}
+        all_outputs = [module.signatures[name](**tensors) for name in names]
         return [{name: value.numpy() for name, value in outputs.items()} for outputs in all_outputs]
 
     return call

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import itertools
 import math
 import queue
 import statistics
@@ -14,7 +15,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.decoding.search import score_targets
-from keras_transformer.engine.engine import Engine
+from keras_transformer.engine.engine import LANGUAGE_OPTIONS, Engine
 from keras_transformer.engine.inputs import bucket, length_buckets, pad, source_ids
 from keras_transformer.engine.model_engine import ModelEngine
 from keras_transformer.engine.run_folder import SENTENCES
@@ -82,12 +83,23 @@ def verify(
         f"comparing {len(sample)} translations with the trained model's, in a new process: "
         "this takes longest"
     )
+    options |= _languages_of(engine, sample)
     child.send(texts=sample, **options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # A text that is too long is truncated on both sides.
         options |= only_trained or {}
         expected = _interruptible(_trained_translations, engine, sample, **options)
     return compare(sample, expected, list(read(child.receive())), tolerance)
+
+
+def _languages_of(engine, texts):
+    """Returns options of `translate` that name the languages of texts, in many directions."""
+    languages = engine.languages
+    if languages is None or not languages.tokens or languages.is_optional:
+        return {}
+    directions = itertools.cycle(languages.directions)
+    pairs = [(None, None) if engine.names_language(text) else next(directions) for text in texts]
+    return dict(zip(LANGUAGE_OPTIONS, map(list, zip(*pairs, strict=True)), strict=True))
 
 
 def _interruptible(function, *arguments, **options):
@@ -127,6 +139,7 @@ def _trained_translations(engine, texts, alignment=False, **options):
         turns=turns,
         with_xla=with_xla,
         shortlist=engine.shortlist,
+        languages=engine.languages,
     )
     translations = trained.translate(texts, batch_size=NUM_TEXTS, **options)
     if not alignment:
@@ -134,14 +147,30 @@ def _trained_translations(engine, texts, alignment=False, **options):
     if turns is not None:
         texts = [turns.join(turns.split(text)) for text in texts]
     turn_id = None if turns is None else tokenizers[0].turn_id
-    rows = source_ids(texts, tokenizers[0], longest, "truncate", turn_id)[0]
-    sides = [list(rows), [translation.ids for translation in translations]]
+    directions = trained.directions_of(texts, *map(options.get, LANGUAGE_OPTIONS))
+    added = max(len(direction.before) + len(direction.after) for direction in directions)
+    rows = source_ids(texts, tokenizers[0], longest - added, "truncate", turn_id)[0]
+    sides = [
+        [
+            [*direction.before, *row, *direction.after]
+            for row, direction in zip(rows, directions, strict=True)
+        ],
+        [
+            [*direction.forced, *translation.ids]
+            for translation, direction in zip(translations, directions, strict=True)
+        ],
+    ]
     padded = [ops.convert_to_tensor(pad(ids, len(ids), max(map(len, ids)))) for ids in sides]
     # Eagerly, because tracing takes longer than one pass.
     alignments = ops.convert_to_numpy(score_targets(model, *padded)[1])
     return [
-        dataclasses.replace(translation, alignment=weights[: len(translation.ids), : len(row)])
-        for translation, weights, row in zip(translations, alignments, rows, strict=True)
+        dataclasses.replace(
+            translation,
+            alignment=direction.of_alignment(weights[: len(target), : len(source)]),
+        )
+        for translation, weights, source, target, direction in zip(
+            translations, alignments, *sides, directions, strict=True
+        )
     ]
 
 

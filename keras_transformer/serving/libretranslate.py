@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pydantic_core
 
 from keras_transformer.data.rules import language_identifier
+from keras_transformer.engine.engine import LANGUAGE_OPTIONS
 from keras_transformer.errors import InputError
 from keras_transformer.serving.model import Model
 from keras_transformer.serving.options import ServerOptions
@@ -118,28 +119,48 @@ class LibreTranslate:
 
     def __init__(self, model: Model, options: ServerOptions):
         self._model, self._limits = model, options
-        languages = options.languages or ",".join(model.engine.manifest.get("languages") or ())
-        self._pair = language_pair(languages) if languages else None
+        named, languages = options.languages, model.engine.languages
+        named = named or ",".join(model.engine.manifest.get("languages") or ())
+        directions: list[tuple[str | None, str | None]] = []
+        if languages is not None:
+            directions += languages.directions
+        if named:
+            source, target = language_pair(named)
+            if languages is None or not languages.tokens:
+                directions = [(source, target)]
+            elif directions[0][0] is None:  # Sources of any language: one name is enough.
+                directions = [(source, code) for _, code in directions]
+            elif options.languages:
+                directions = [languages.direction(source, target)]
+        self._named = {tuple(map(_shown_code, pair)): pair for pair in directions if pair[0]}
 
     @property
-    def _languages(self) -> tuple[str, str]:
-        if self._pair is None:
+    def _directions(self) -> dict[tuple[str, ...], tuple[str | None, str | None]]:
+        """Directions of the model by the codes that clients see."""
+        if not self._named:
             rule = "The languages of this model are unknown"
             raise Rejection(501, f"{rule}: start the server with --languages, such as en-de")
-        source, target = map(_shown_code, self._pair)
-        return source, target
+        return self._named
+
+    @property
+    def _languages(self) -> list[str]:
+        """Codes of all languages, the sources first."""
+        sources, targets = zip(*self._directions, strict=True)
+        return list(dict.fromkeys([*sources, *targets]))
 
     def languages(self) -> list[dict[str, Any]]:
         """Returns the answer of `/languages`: a text in the target language remains as it is."""
-        source, target = self._languages
+        targets: dict[str, list[str]] = {code: [code] for code in self._languages}
+        for source, target in self._directions:
+            targets[source].append(target)
         return [
-            {"code": code, "name": language_name(code), "targets": targets}
-            for code, targets in ((source, [source, target]), (target, [target]))
+            {"code": code, "name": language_name(code), "targets": targets_of_code}
+            for code, targets_of_code in targets.items()
         ]
 
     def settings(self) -> dict[str, Any]:
         """Returns the answer of `/frontend/settings`."""
-        target = self._languages[1]
+        (_, target), *_ = self._directions
         return {
             "apiKeys": False,
             "charLimit": self._limits.max_text_bytes,
@@ -174,11 +195,18 @@ class LibreTranslate:
         Raises:
             Rejection: 400 for an invalid request.
         """
-        source, target = self._languages
+        directions = self._directions
         texts = self._texts(_required(fields, "q"))
-        codes = [self._code(_required(fields, name), name) for name in ("source", "target")]
-        if codes[0] != codes[1] and codes not in ([source, target], ["auto", target]):
-            name, name_of_target = map(_full_name, codes)
+        source, target = (
+            self._code(_required(fields, name), name) for name in ("source", "target")
+        )
+        detected = None
+        sources = [known_source for known_source, code in directions if code == target]
+        if source == "auto" and sources:
+            detected = self._detected(texts, sources)
+            source = detected["language"] if detected["language"] in sources else sources[0]
+        if source != target and source not in sources:
+            name, name_of_target = map(_full_name, (source, target))
             rule = f"{name_of_target} is not available as a target language from {name}"
             raise Rejection(400, rule)
         format = fields.get("format") or "text"
@@ -186,16 +214,36 @@ class LibreTranslate:
             raise Rejection(400, f"{shown(format)} format is not supported")
         count = _number_of_alternatives(fields.get("alternatives", 0))
         signature, options = self._search(format == "html", count)
-        is_html, is_copied = options.get("markup") == "html", codes[0] == codes[1]
+        is_html, is_copied = options.get("markup") == "html", source == target
         parts, rows = self._parts(texts, is_html, is_copied)
+        named = {} if is_copied else self._named_languages(source, target)
+        inputs = {name: named.pop(name) for name in self._inputs_of(signature) if name in named}
+        options = {**options, **named}
         return Request(
-            Predict(signature, [{"text": row} for row in rows], False, tuple(options.items())),
+            Predict(
+                signature,
+                [{"text": row, **inputs} for row in rows],
+                False,
+                tuple(options.items()),
+            ),
             parts,
             isinstance(fields["q"], list),
             count,
-            self._detected(texts) if codes[0] == "auto" else None,
+            detected,
             is_html and format == "text" and not is_copied,
         )
+
+    def _inputs_of(self, signature):
+        return self._model.signatures[signature].inputs
+
+    def _named_languages(self, source, target):
+        """Returns the options of `translate` for a direction of a model of several languages."""
+        languages = self._model.engine.languages
+        if languages is None or not languages.tokens:
+            return {}
+        codes = self._directions[source, target]
+        options = dict(zip(LANGUAGE_OPTIONS, codes, strict=True))
+        return options if languages.inputs else {"target_language": options["target_language"]}
 
     def _texts(self, value):
         """Returns the texts of a parameter `q`, within the limits."""
@@ -256,13 +304,17 @@ class LibreTranslate:
             parts_of_texts.append(parts)
         return parts_of_texts, rows
 
-    def _detected(self, texts):
-        """Returns the more probable of the server's languages, or the source if nothing tells."""
+    def _detected(self, texts, sources):
+        """Returns the most probable of the languages, or the first source if nothing tells.
+
+        Of a model of one direction, the languages are both; otherwise the sources of a target.
+        """
         try:
             shares = dict(_language_shares(texts))
         except InputError:
             shares = {}
-        own_shares = {code: shares.get(code.partition("-")[0], 0.0) for code in self._languages}
+        codes = self._languages if len(self._directions) == 1 else sources
+        own_shares = {code: shares.get(code.partition("-")[0], 0.0) for code in codes}
         code = max(own_shares, key=lambda code: own_shares[code])
         return _detection(code, own_shares[code] / (sum(own_shares.values()) or 1.0))
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from keras_transformer.decoding.options import FILTERS
-from keras_transformer.engine.engine import long_input_of_commands
+from keras_transformer.engine.engine import LANGUAGE_OPTIONS, long_input_of_commands
 from keras_transformer.errors import InputError
 from keras_transformer.serving.options import ServerOptions
 from keras_transformer.serving.protocol import (
@@ -38,7 +38,9 @@ def signatures_of(engine: Any) -> dict[str, Signature]:
     The manifest lists them, or they follow from the engine's capabilities. Signatures that take ids
     are skipped.
     """
-    text = {"text": _TEXT}
+    languages = engine.languages.inputs if engine.languages is not None else ()
+    named = dict.fromkeys(languages, _TEXT)
+    text, pair = {"text": _TEXT, **named}, {**_PAIR, **named}
     number, manifest = {**_BEST, "log_probability": _NUMBER}, engine.manifest
     beams = manifest.get("n_best") or manifest["beam_size"]
     signatures = {
@@ -48,7 +50,7 @@ def signatures_of(engine: Any) -> dict[str, Signature]:
             text, {name: Tensor(tensor[0], (beams,)) for name, tensor in number.items()}
         ),
         "sample": Signature({**text, **_SAMPLING}, number),
-        "score": Signature(_PAIR, {"log_probability": _NUMBER, "score": _NUMBER}),
+        "score": Signature(pair, {"log_probability": _NUMBER, "score": _NUMBER}),
         "align": Signature(text, {**_BEST, **_ALIGNED}),
     }
     capabilities = {name: {} for name in (DEFAULT, "greedy", "beam", *engine.capabilities)}
@@ -115,6 +117,7 @@ class Model:
         if markup == "none" or name == "score":
             return {}
         options = _options_of(name, [], self.signatures[name], {"markup": markup})
+        options |= self._first_direction()
         try:
             self._translator.check_options(**options)
         except InputError:
@@ -160,7 +163,11 @@ class Model:
             Rejection: 400, the text cannot be split.
         """
         # A token has a byte at least; the end of the text is one too, and its first space.
-        limit = getattr(self.engine, "max_source_length", math.inf)
+        limit, languages = (
+            getattr(self.engine, "max_source_length", math.inf),
+            self.engine.languages,
+        )
+        limit -= languages.num_added if languages is not None else 0
         is_short = len(text.encode("utf-8")) + 2 <= limit
         if is_short or long_input_of_commands(self.engine) != "split":
             return [text]
@@ -194,7 +201,7 @@ class Model:
         text_signatures = [
             name
             for name, signature_of_name in self.signatures.items()
-            if set(signature_of_name.inputs) == {"text"}
+            if set(signature_of_name.inputs) - {*LANGUAGE_OPTIONS} == {"text"}
         ]
         if unknown := set(names) - set(text_signatures):
             rule = "`warm_up_signatures` must name signatures that take only text"
@@ -206,7 +213,7 @@ class Model:
         last = next((length for length in shapes["source_lengths"] if length >= longest), longest)
         defaults = [(name, tuple(self.default_options[name].items())) for name in names]
         batches = [
-            (name, [{"text": self._text_of(min(length, longest) - 1)}] * rows, options_of_name)
+            (name, [self._row_of(min(length, longest) - 1)] * rows, options_of_name)
             for name, options_of_name in defaults
             for length in shapes["source_lengths"]
             for rows in shapes["rows"]
@@ -217,6 +224,18 @@ class Model:
             for count, _ in enumerate(pool.map(lambda batch: self.run(*batch), batches), start=1):
                 tell(f"compiled {count} of {len(batches)} shapes of batches")
         return len(batches)
+
+    def _row_of(self, count):
+        """Returns a row of `count` tokens, in the first direction of the model."""
+        return {"text": self._text_of(count), **self._first_direction()}
+
+    def _first_direction(self):
+        """Returns the languages of the model's first direction, which a signature takes."""
+        languages = self.engine.languages
+        if languages is None:
+            return {}
+        codes = zip(LANGUAGE_OPTIONS, languages.directions[0], strict=True)
+        return {name: code for name, code in codes if name in languages.inputs}
 
     def _text_of(self, count):
         """Returns a text of `count` tokens, or about `count` if the tokenizer is in the graph."""
@@ -230,8 +249,11 @@ class Model:
 
 def _call(translator, name, rows, signature, options):
     """Returns the `Translation` of each sentence."""
+    for option in LANGUAGE_OPTIONS:
+        if option in signature.inputs:
+            options[option] = [row[option] or None for row in rows]
     if name == "score":
-        if refused_options := options.keys() - {"tag"}:
+        if refused_options := options.keys() - {"tag", *LANGUAGE_OPTIONS}:
             raise InputError(f"`{min(refused_options)}` is an option of translations.")
         sides = ([row[side] for row in rows] for side in ("source", "target"))
         return translator.score(*sides, **options)

@@ -181,6 +181,29 @@ class Languages:
         return values
 
     @property
+    def num_added(self) -> int:
+        """Number of tokens that a direction adds to a source."""
+        return (self.before is not None) + (self.after is not None)
+
+    def are_tags_of(self, tokenizer: Any) -> bool:
+        """Returns whether the texts of a tokenizer may begin with each of the tokens."""
+        return {*self.tokens.values()} <= {*tokenizer.tag_tokens.values()}
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the options that a text needs: the languages whose tokens the model reads."""
+        sides = ("source", "target") if self.tokens and not self.is_optional else ()
+        needed = {self.before, self.after, self.forced}
+        return tuple(f"{side}_language" for side in sides if side in needed)
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Codes of the languages by their names: the codes, and tokens without their signs."""
+        return {_bare(token): code for code, token in self.tokens.items()} | {
+            code: code for code in self.codes
+        }
+
+    @property
     def codes(self) -> tuple[str, ...]:
         """Codes of all languages that are named, in the order of the directions."""
         return tuple(dict.fromkeys(filter(None, itertools.chain(*self.directions))))
@@ -240,8 +263,7 @@ class Languages:
             return None
         if not isinstance(spelling, str):
             raise InputError(f"`{name}` must be a code. Received: {received(spelling)}.")
-        codes = {_folded(code): code for code in self.codes}
-        codes |= {_folded(_bare(token)): code for code, token in self.tokens.items()}
+        codes = {_folded(name): code for name, code in self.names.items()}
         for key in (spelling, _bare(spelling), language_code(spelling)):
             if _folded(key) in codes:
                 return codes[_folded(key)]
@@ -250,6 +272,18 @@ class Languages:
             return language_code(spelling)
         rule = f"`{name}` must be one of {_listed(possible)}"
         raise InputError(f"{rule}. Received: {received(spelling)}.{did_you_mean(spelling, codes)}")
+
+
+def languages_of_directions(directions: Iterable[tuple[str, str]]) -> Languages | None:
+    """Returns the languages of a new model, None without directions.
+
+    A model of several target languages has tokens such as `>>de<<` before its sources.
+    """
+    directions = tuple(dict.fromkeys(directions))
+    tokens = {target: f">>{target.lower()}<<" for _, target in directions}
+    if len(tokens) < 2:
+        return Languages(directions=directions) if directions else None
+    return Languages(tokens, before="target", directions=directions)
 
 
 def languages_of_tags(tag_tokens: Mapping[str, str]) -> Languages | None:

@@ -105,6 +105,7 @@ class Tokenizer:
         vocabulary_size: int,
         tags: Sequence[str] = (),
         terms: bool = False,
+        languages: Sequence[str] = (),
         **options: Any,
     ) -> "Tokenizer":
         """Learns a vocabulary; equal texts and options give equal models.
@@ -114,6 +115,7 @@ class Tokenizer:
             vocabulary_size: Number of ids, including the four special ids.
             tags: Names of tokens `<name>`, which may precede a source.
             terms: Whether the vocabulary has tokens that annotate terms with their translations.
+            languages: Tokens of languages, such as `>>de<<`, which may precede a source.
             **options: Fields of `VocabularyOptions`. A word-level vocabulary has the token `"▁"`,
                 which is not a word: SentencePiece needs it to find unknown words.
 
@@ -131,8 +133,9 @@ class Tokenizer:
         )
         symbols = [f"<{tag}>" for tag in tags] + placeholders.symbols
         symbols += TERM_SYMBOLS if terms else ()
-        if vocabulary_options.turn_separator:  # the only symbol that begins with a space
-            symbols.insert(0, SPACE + vocabulary_options.turn_separator)
+        # The only symbols that begin with a space.
+        words = [*languages, *filter(None, [vocabulary_options.turn_separator])]
+        symbols = [SPACE + word for word in words] + symbols
         model = train_model(
             texts,
             model_type="word" if vocabulary_options.whole_words else "unigram",
@@ -284,7 +287,8 @@ class Tokenizer:
     def turn_id(self) -> int | None:
         """Id of the token between two turns of a conversation, or None."""
         words = (symbol for symbol in self._symbols if symbol.startswith(SPACE))
-        return next(map(self._processor.piece_to_id, words), None)
+        separators = itertools.filterfalse(_LANGUAGE.fullmatch, words)
+        return next(map(self._processor.piece_to_id, separators), None)
 
     @property
     def tags(self) -> tuple[str, ...]:

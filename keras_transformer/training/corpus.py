@@ -22,11 +22,13 @@ from keras_transformer.data import (
 from keras_transformer.data.batching import epoch_rates
 from keras_transformer.data.encoding import Lines, PairEncoder, encode_parts, in_chunks
 from keras_transformer.data.noise import PairNoise
+from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
 from keras_transformer.reading import iterate_lines
 from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.text.dialog import turns_of
 from keras_transformer.text.glossary import Glossary
+from keras_transformer.text.languages import Languages, language_pair, languages_of_tags
 from keras_transformer.text.placeholders import Placeholders, with_placeholders
 from keras_transformer.text.tags import tagged
 from keras_transformer.text.tokenizer import tag_tokens
@@ -53,6 +55,7 @@ class Corpus:
         recipe: Recipe of the run.
         tokenizers: Tokenizers that the run has already; None where it learns them.
         check: Function that gets the checksums when the first pass ends, and may raise an error.
+        languages: Languages of the run; see `languages_of`.
     """
 
     def __init__(
@@ -60,9 +63,11 @@ class Corpus:
         recipe: Recipe,
         tokenizers: Tokenizers | None = None,
         check: Callable[[Digests], None] = lambda digests: None,
+        languages: Languages | None = None,
     ):
         self.recipe, self._tokenizers, self._check = recipe, tokenizers, check
         self._tag_tokens = tag_tokens(recipe.data.tags)
+        self._languages = recipe.data.languages if tokenizers is None else languages
         if tokenizers is not None:  # An imported model has other tokens.
             self._tag_tokens |= tokenizers[0].tag_tokens
         self._survey: _Survey | None = None
@@ -108,7 +113,8 @@ class Corpus:
         for part in PARTS if held_out is None else PARTS[:1]:
             for corpus in self.recipe.data.corpora(part) if held_out or part in parts else ():
                 for numbers, pairs in in_chunks(self._stream(*self.files_of(corpus))):
-                    pairs = self._with_symbols(pairs, self._tag_tokens.get(corpus.tag))
+                    tokens = self._tag_tokens.get(corpus.tag), self._language_token(corpus)
+                    pairs = self._with_symbols(pairs, dict.fromkeys(tokens))
                     if held_out is None:
                         yield Lines(part, corpus.name, numbers, pairs)
                         continue
@@ -127,13 +133,23 @@ class Corpus:
         turns = turns_of(recipe.text.turn_separator, recipe.data.context_turns)
         return pairs if turns is None else _join(pairs, turns, target or source)
 
-    def _with_symbols(self, pairs, tag_token):
+    def _language_token(self, corpus):
+        """Returns the token of a corpus' direction, None if the model has no such tokens."""
+        if corpus.languages is None or self._languages is None:
+            return None
+        before, *others = self._languages.tokens_of(*language_pair(corpus.languages))
+        if any(others):
+            rule = "Training continues only models that read languages as a token before a source"
+            raise InputError(f"{rule}. Received: {', '.join(map(str, self._languages.tokens))}.")
+        return before[0] if before else None
+
+    def _with_symbols(self, pairs, tokens):
         text = self.recipe.text
         placeholders = Placeholders(text.placeholders, text.placeholder_numbers)
         if placeholders.size:
             pairs = [with_placeholders(*pair, placeholders) for pair in pairs]
-        if tag_token is not None:
-            pairs = [(tagged(source, tag_token), target) for source, target in pairs]
+        for token in filter(None, tokens):
+            pairs = [(tagged(source, token), target) for source, target in pairs]
         return pairs
 
     @property
@@ -196,7 +212,11 @@ class Corpus:
 
         def learn(*samples, size=text.vocabulary_size):
             options["vocabulary_size"] = size
-            symbols = {"tags": self.recipe.data.tags, "terms": self._glossary_file is not None}
+            symbols = {
+                "tags": self.recipe.data.tags,
+                "terms": self._glossary_file is not None,
+                "languages": tuple(self._languages.tokens.values()) if self._languages else (),
+            }
             lines = itertools.chain.from_iterable(sample.lines for sample in samples)
             return Tokenizer.train_from_texts(lines, **symbols, **options)
 
@@ -306,6 +326,32 @@ class Corpus:
             return digests_of_parts[part]
         # Dropped pairs and line numbers depend on both parts.
         return {"part": part, "hold_out_every": hold_out_every, **digests_of_parts}
+
+
+def languages_of(recipe: Recipe, run: RunFiles | None = None) -> Languages | None:
+    """Returns the languages of a recipe's model.
+
+    Args:
+        recipe: Recipe.
+        run: Run that has the tokenizers already, whose model is trained further.
+
+    Raises:
+        InputError: The recipe has several target languages, and the run has no tokens for them.
+    """
+    named = recipe.data.languages
+    if run is None:
+        return named
+    languages = run.languages()
+    if languages is not None or named is None:
+        return languages
+    corpora = recipe.data.corpora("train")
+    # Of a memory, languages choose texts, whose tag is another option.
+    if named.tokens or any(corpus.languages and not corpus.tmx for corpus in corpora):
+        languages = languages_of_tags(run.tokenizers()[0].tag_tokens)
+    if languages is None and named.tokens:
+        rule = f"{run.path}: its vocabulary must have tokens of languages"
+        raise InputError(f"{rule}. Received: none. Train a new model of these languages.")
+    return languages or named
 
 
 def _join(pairs, turns, file):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, get_args
 
 from keras_transformer.data import read_lines, read_pairs
 from keras_transformer.decoding.options import BleuTokenizer
-from keras_transformer.engine.engine import long_input_of_commands
+from keras_transformer.engine.engine import LANGUAGE_OPTIONS, long_input_of_commands
 from keras_transformer.engine.inputs import ids_and_texts
 from keras_transformer.engine.model_engine import ModelEngine
 from keras_transformer.engine.translation import Translation
@@ -82,7 +82,9 @@ def _evaluate_model(model, source, reference, save, tokenize, perplexity, option
     if perplexity or source is None:
         named_options = {"save": save, "tokenize": tokenize}
         unused_options = [name for name, value in named_options.items() if value is not None]
-        useful_names = {"batch_size", "tag"} if translator.engine.reads_sources else {"batch_size"}
+        useful_names = {"batch_size"}
+        if translator.engine.reads_sources:
+            useful_names |= {"tag", *LANGUAGE_OPTIONS}
         if unused_options := [*unused_options, *(options.keys() - useful_names)]:
             raise InputError(f"`{unused_options[0]}` has no effect on perplexity. Remove it.")
         with _lines_of(reference or source):

@@ -33,6 +33,7 @@ from keras_transformer.options import (
     received,
 )
 from keras_transformer.reading import expanded_path
+from keras_transformer.text.languages import Languages, language_pair, languages_of_directions
 from keras_transformer.text.vocabulary import VocabularyOptions
 
 # No file system allows such a name.
@@ -58,8 +59,9 @@ class Files:
     )
     languages: str | None = option(
         None,
-        "Codes of the memory's source and target: en-de, or en-GB,pt-BR. A code without a region "
-        "includes all regions.",
+        "Codes of source and target: en-de, or en-GB,pt-BR. Of a memory they choose the texts, and "
+        "a code without a region includes all regions. If corpora have several target languages, "
+        "the target's token, such as >>de<<, precedes each source.",
     )
     inline_tags: InlineTags = option(
         "drop",
@@ -71,8 +73,10 @@ class Files:
     @pydantic.model_validator(mode="after")
     def _check_memory(self) -> "Files":
         if self.tmx is None:
-            if self.languages is not None or self.inline_tags != "drop":
-                raise InputError("`languages` and `inline_tags` belong to a memory: `tmx: FILE`.")
+            if self.inline_tags != "drop":
+                raise InputError("`inline_tags` belongs to a memory: `tmx: FILE`.")
+            if self.languages is not None:
+                language_pair(self.languages)  # raises its errors
         elif self.source or self.target is not None:
             raise InputError("`tmx` has both sides: it needs no `source` and no `target`.")
         elif self.languages is None:
@@ -96,9 +100,9 @@ class NamedFiles(Files):
     )
     tag: str | None = option(
         None,
-        "Token <tag> before each source: 2de for a direction, bt for back-translated text, or a "
-        "domain; or a language of an imported model, epo for >>epo<<. `translate` has an option "
-        "`tag`.",
+        "Token <tag> before each source: bt for back-translated text, or a domain; or a language "
+        "of an imported model, epo for >>epo<<. `translate` has an option `tag`. Directions have "
+        "`languages`.",
         pattern=r"^\w[\w@.-]*$",
     )
 
@@ -140,9 +144,9 @@ class DataSection(PairChecks):
         description="Two aligned files, one sentence per line, UTF-8, plain or compressed (.gz, "
         ".xz, .bz2, .zst); or one TSV with two columns: {source: pairs.tsv}; a classifier's TSV "
         "has the label first. Or a translation memory: {tmx: memory.tmx, languages: en-de}. Or "
-        "several corpora: [{name: A, source: a.en, target: a.de, "
-        "weight: 2, tag: 2de}, …]. Both parts are "
-        "required, except with `hold_out_every`.",
+        "several corpora: [{name: A, source: a.en, target: a.de, weight: 2, tag: bt}, …]. Or "
+        "several directions: [{source: a.en, target: a.de, languages: en-de}, {source: a.de, "
+        "target: a.en, languages: de-en}]. Both parts are required, except with `hold_out_every`.",
     )
     validation: _OneFile | _Validation = pydantic.Field(Files(), discriminator=_BY_TAG)
     temperature: float = option(
@@ -212,7 +216,44 @@ class DataSection(PairChecks):
     def corpora(self, part: str) -> tuple[NamedFiles, ...]:
         """Returns the corpora of `"train"` or `"validation"`; a single corpus needs no name."""
         files = self.train if part == "train" or self.hold_out_every else self.validation
-        return files if isinstance(files, tuple) else (WeightedFiles(**dataclasses.asdict(files)),)
+        if not isinstance(files, tuple):
+            return (WeightedFiles(**dataclasses.asdict(files)),)
+        if len(files) < 2:
+            return files
+        # A direction is the name of a corpus without another name.
+        return tuple(
+            dataclasses.replace(corpus, name="-".join(language_pair(corpus.languages)))
+            if corpus.languages and not corpus.name
+            else corpus
+            for corpus in files
+        )
+
+    @property
+    def languages(self) -> Languages | None:
+        """Languages of the corpora, None if no corpus names its languages.
+
+        Raises:
+            InputError: There are several target languages, and a corpus does not name its
+                languages; or validation has a direction that training lacks.
+        """
+        directions = {
+            part: [
+                language_pair(corpus.languages) if corpus.languages else None for corpus in corpora
+            ]
+            for part in ("train", "validation")
+            for corpora in [self.corpora(part)]
+        }
+        named = {
+            part: {pair for pair in pairs if pair is not None} for part, pairs in directions.items()
+        }
+        languages = languages_of_directions(pair for pair in directions["train"] if pair)
+        if languages is not None and languages.tokens:
+            for part, pairs in directions.items():
+                if None in pairs or (missing := named[part] - named["train"]):
+                    received = "none" if None in pairs else "-".join(sorted(missing)[0])
+                    rule = "Each corpus must name its `languages`, a direction of `data.train`"
+                    raise InputError(f"{rule}. Received: {received} in `data.{part}`.")
+        return languages
 
     @property
     def tags(self) -> list[str]:
@@ -511,10 +552,15 @@ class Recipe:
         if changes and (has_turns or not self.with_sources):
             rule = "`data.noise` and `data.glossary` change sources of one sequence"
             raise InputError(f"{rule}: no turns, no language model.")
-        if self.data.tags and (has_turns or not self.with_sources):
+        languages = self.data.languages
+        has_tokens = bool(self.data.tags or (languages and languages.tokens))
+        if has_tokens and (has_turns or not self.with_sources):
             raise InputError(
-                "`tag` stands before a source of one sequence: no turns, no language model."
+                "`tag` and the tokens of `languages` stand before a source of one sequence: no "
+                "turns, no language model."
             )
+        if languages is not None and (has_turns or self.gives_labels or not self.with_sources):
+            raise InputError("`languages` need a model that translates.")
         for tag in self.data.tags if self.training.start_from is None else ():
             if not _NEW_TAG.fullmatch(tag):
                 rule = "A new `tag` must have only lower-case letters, digits and hyphens"

@@ -12,7 +12,8 @@ from keras_transformer.data import ParallelDataset
 from keras_transformer.engine.run_folder import SAMPLE_PAIRS, load_model
 from keras_transformer.errors import InputError, show
 from keras_transformer.models import model_of
-from keras_transformer.training.corpus import Corpus, Tokenizers
+from keras_transformer.text.languages import Languages
+from keras_transformer.training.corpus import Corpus, Tokenizers, languages_of
 from keras_transformer.training.evaluate import bleu_and_chrf, doubt, tokenizer_of
 from keras_transformer.training.hosts import Host
 from keras_transformer.training.lora import enable_lora, set_merged_weights
@@ -68,6 +69,7 @@ class Run:
         self.compiled_shapes: dict[str, set] = {"train": set(), "validation": set()}
         self.is_resumed = self._has_doubted = False
         self._validation_names: list[str] = []
+        self.languages: Languages | None = None
 
     def prepare(self, overwrite: bool, recipe_file: str | os.PathLike | None) -> None:
         """Reads the texts, learns the vocabularies and makes batches of a new run.
@@ -78,7 +80,8 @@ class Run:
         """
         origin, data = _origin(self.recipe), self.recipe.data
         learned_tokenizers = None if origin is None else origin.tokenizers()
-        corpus = Corpus(self.recipe, learned_tokenizers)
+        self.languages = languages_of(self.recipe, origin)
+        corpus = Corpus(self.recipe, learned_tokenizers, languages=self.languages)
         start_from = self.recipe.training.start_from
         inputs = {"the recipe": recipe_file, "`training.start_from`": start_from}
         inputs["`data.cache`"] = data.cache
@@ -113,7 +116,8 @@ class Run:
                             f"changed. Received: another {side} side of `data.{part}`, {files}."
                         )
 
-        corpus = Corpus(self.recipe, self.tokenizers, check_texts)
+        self.languages = languages_of(self.recipe, self.folder)
+        corpus = Corpus(self.recipe, self.tokenizers, check_texts, self.languages)
         self._make_datasets(corpus)
 
     def _make_datasets(self, corpus):
@@ -160,7 +164,7 @@ class Run:
             self._complete(self.folder)
         else:
             with self.folder.replaced(self._check_replaceable) as new_folder:
-                new_folder.create(self.recipe, self.tokenizers, self.digests)
+                new_folder.create(self.recipe, self.tokenizers, self.digests, self.languages)
                 self._complete(new_folder)
         self.history = self.folder.history()
         options = self.folder.engine_options()

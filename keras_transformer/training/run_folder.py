@@ -22,6 +22,7 @@ from keras_transformer.engine.upgrade import check_removed_options
 from keras_transformer.errors import InputError, show
 from keras_transformer.files import rename_durably, replaced_file, write_whole
 from keras_transformer.text import Labels, Tokenizer
+from keras_transformer.text.languages import Languages
 from keras_transformer.training.lora import load_adapter, merged_weights, save_adapter
 from keras_transformer.training.recipe import Recipe, TrainingSection
 
@@ -85,14 +86,18 @@ class RunFolder(RunFiles):
         self.tensorboard = self.path / "tensorboard"
 
     def create(
-        self, recipe: Recipe, tokenizers: tuple[Tokenizer, Tokenizer | Labels], digests: dict
+        self,
+        recipe: Recipe,
+        tokenizers: tuple[Tokenizer, Tokenizer | Labels],
+        digests: dict,
+        languages: Languages | None = None,
     ) -> None:
         """Writes the files of a run that exist before the first step; see `write_start`.
 
         Raises:
             InputError: The folder cannot be made.
         """
-        self.write_start(recipe.to_dict(), tokenizers, digests)
+        self.write_start(recipe.to_dict(), tokenizers, digests, languages)
 
     def write_recipe(self, recipe: Recipe) -> None:
         """Writes `recipe.yaml`."""

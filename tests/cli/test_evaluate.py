@@ -72,9 +72,10 @@ def test_pairs_and_options_reach_the_translator(call, tmp_path):
     (tmp_path / "en").write_text("a\nb\n")
     (tmp_path / "de").write_text("A\nB\n")
     files = ["--source", str(tmp_path / "en"), "--target", str(tmp_path / "de")]
-    options = ["--length-penalty", "1", "--alignment", "--tag", "2de"]
+    options = ["--length-penalty", "1", "--alignment", "--tag", "2de", "--to", "de"]
     code, out, err, asked = call("score", *files, *options)
     assert (code, err) == (0, "")
     assert [json.loads(line)["target"] for line in out.splitlines()] == ["A", "B"]
     values = {"batch_size": 32, "length_penalty": 1.0, "alignment": True, "tag": "2de"}
+    values["target_language"] = "de"
     assert asked[-1] == values

@@ -18,8 +18,10 @@ def test_lines_and_options_reach_the_translator_and_nothing_else_does(call):
 
 def test_tag_markup_and_glossary_reach_the_translator(call):
     options = ["--tag", "2de", "--markup", "html", "--glossary", "terms.tsv"]
+    options += ["--from", "en", "--to", "de"]
     _, _, _, asked = call("translate", *options, "--glossary-by", "constraints")
     expected = {"tag": "2de", "markup": "html", "glossary": "terms.tsv"}
+    expected |= {"source_language": "en", "target_language": "de"}
     assert asked[-1] == {**expected, "glossary_by": "constraints", "batch_size": None, **SPLIT}
     code, _, err, _ = call("translate", "--stream", "--glossary", "terms.tsv")
     assert (code, err) == (2, "keras-transformer: --glossary is not allowed with --stream.\n")

@@ -18,6 +18,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.export import exporter_of
 from keras_transformer.serving.model import Model
 from keras_transformer.serving.protocol import Rejection
+from keras_transformer.text.languages import Languages
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.filterwarnings("ignore:.*tokens and were cut")]
 
@@ -183,6 +184,67 @@ def test_an_invisible_text_with_a_tag_stays_empty(engine, texts, tmp_path, unver
     assert [translation.text for translation in translations[1:]] == [""] * len(invisible)
     (expected,) = Translator(trained).translate(["a man"], tag="bt", beam_size=1)
     assert translations[0].score == pytest.approx(expected.score, rel=1e-4) != 0
+
+
+NAMED = {
+    "source_language": ["en", "de", "fr", "de", "en", "fr", "de", "en"],
+    "target_language": ["de", "en", "en", "fr", "fr", "de", "en", "de"],
+}
+
+
+OWN, M2M = {"before": "target"}, {"before": "source", "forced": "target"}
+
+
+@pytest.mark.parametrize(
+    ("format", "places"),
+    [
+        ("saved_model", OWN),
+        ("ctranslate2", OWN),
+        ("saved_model", M2M),
+        ("ctranslate2", M2M),
+        ("litert", M2M),
+    ],
+)
+def test_texts_of_several_directions_are_translated_together(
+    engine, texts, tmp_path, request, format, places
+):
+    if places is OWN:
+        request.getfixturevalue("unverified")
+    tokens = {code: f">>{code}<<" for code in ("de", "en", "fr")}
+    # As many ids as the model has.
+    tokenizer = Tokenizer.train_from_texts(texts, vocabulary_size=53, languages=tokens.values())
+    limits = {"max_source_length": 13, "max_target_length": 17}
+    languages = Languages(tokens, **places)
+    trained = ModelEngine(engine.model, tokenizer, **limits, with_xla=False, languages=languages)
+    # It is verified with texts of all directions.
+    fields = {"saved_model": {"signatures": ("beam", "score", "align")}}
+    fields["litert"] = {"source_lengths": [13]}
+    options = {"beam_size": 2, **fields.get(format, {})}
+    exporter_of(format).export(trained, tmp_path / "export", **options)
+    translator, options = Translator.load(tmp_path / "export"), {"beam_size": 2}
+    assert translator.directions == list(languages.directions)
+    expected = trained.translate(TEXTS, **options, **NAMED)
+    check_same(expected, translator.translate(TEXTS, **NAMED), *FIELDS.get(format, ()))
+    assert len({translation.text for translation in expected}) > 2
+    if format != "litert":
+        for method, arguments in (("score", [TEXTS, TEXTS[::-1]]), ("translate", [TEXTS])):
+            also = {} if method == "score" else {"alignment": True, **options}
+            ours = getattr(trained, method)(*arguments, **also, **NAMED)
+            theirs = getattr(translator, method)(*arguments, **also, **NAMED)
+            check_same(ours, theirs)
+            if also:
+                for one, other in zip(ours, theirs, strict=True):
+                    assert one.source_tokens == other.source_tokens
+    # The language is in the text, as in training.
+    if "forced" not in places:
+        (typed,) = translator.translate([f">>de<< {TEXTS[0]}"])
+        assert typed.text == expected[0].text
+    model = Model(str(tmp_path / "export"), 2, 10**6)
+    inputs = {name: values[0] for name, values in NAMED.items() if name in languages.inputs}
+    (row,) = model.run("serving_default", [{"text": TEXTS[0], **inputs}])
+    assert row["translation"] == expected[0].text
+    with pytest.raises(InputError, match="`target_language` must be one of .* 'it'"):
+        translator.translate(TEXTS, target_language="it")
 
 
 WITHOUT_KERAS = """

@@ -147,6 +147,10 @@ class TestVocabulary:
         assert expected.text != engine.translate(["a cat"], beam_size=1)[0].text
         received = translator.translate(["a cat", " "], tag="epo", beam_size=1)
         assert [translation.text for translation in received] == [expected.text, ""]
+        assert translator.directions == [(None, "eo")]
+        for language in ("eo", "epo"):
+            named = translator.translate(["a cat", " "], target_language=language, beam_size=1)
+            assert [(t.text, t.score) for t in named] == [(t.text, t.score) for t in received]
         assert [*translator.stream("a cat", tag="epo")][-1] == expected.text
         (scored,) = translator.score(["a cat"], [expected.text], tag="epo")
         (typed,) = translator.score(["  >>epo<<a cat"], [expected.text])

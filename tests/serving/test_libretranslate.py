@@ -15,6 +15,7 @@ from keras_transformer.serving import ServerOptions, libretranslate
 from keras_transformer.serving.libretranslate import LibreTranslate, fields_of
 from keras_transformer.serving.options import served_export
 from keras_transformer.serving.protocol import Rejection
+from keras_transformer.text.languages import Languages
 
 SHARED = pathlib.Path(__file__).parents[3] / "shared" / "data" / "doors" / "libretranslate"
 JSON, FORM = "application/json", "application/x-www-form-urlencoded"
@@ -227,6 +228,42 @@ def test_languages_are_those_of_the_option_or_of_the_export(make):
     ]
     with pytest.raises(InputError, match="`languages` must be two codes"):
         make(languages="en")
+
+
+PAIRS = (("en", "de"), ("de", "en"), ("en", "zh"))
+TOKENS = Languages({code: f">>{code}<<" for code in ("de", "en", "zh")}, "target", directions=PAIRS)
+# Of an imported model: its texts have tags, and their source is of any language.
+OPEN = Languages(
+    {"de": ">>deu<<", "zh": ">>zho<<"},
+    "target",
+    directions=((None, "de"), (None, "zh")),
+    is_optional=True,
+)
+
+
+@pytest.mark.parametrize(("languages", "option"), [(TOKENS, None), (OPEN, "en-de")])
+def test_source_and_target_choose_one_of_several_directions(make, monkeypatch, languages, option):
+    monkeypatch.setattr(Engine, "languages", languages)
+    api = make(languages=option)
+    targets = {row["code"]: row["targets"] for row in api.languages()}
+    expected = {"en": ["en", "de", "zh-Hans"], "de": ["de", "en"], "zh-Hans": ["zh-Hans"]}
+    assert targets == {**expected, "de": ["de", "en"] if languages is TOKENS else ["de"]}
+    for target, code in (("de", "de"), ("zh", "zh")):
+        prediction = api.read({"q": ["a", "b"], "source": "en", "target": target}).prediction
+        named = [{"text": text, "target_language": code} for text in ("a", "b")]
+        if languages is OPEN:
+            assert dict(prediction.options) == {"target_language": named[0].pop("target_language")}
+            del named[1]["target_language"]
+        assert prediction.rows == named
+    with pytest.raises(Rejection, match="Chinese.* is not available .* from German"):
+        api.read({"q": "a", "source": "de", "target": "zh-Hans"})
+    shares = [("fr", 0.5), ("de", 0.3), ("en", 0.2)]
+    monkeypatch.setattr(libretranslate, "_language_shares", lambda texts: shares)
+    request = api.read({"q": "a", "source": "auto", "target": "zh"})
+    assert request.detected == {"confidence": 100.0, "language": "en"}
+    if languages is TOKENS:
+        restricted = make(languages="en-de").languages()
+        assert [row["targets"] for row in restricted] == [["en", "de"], ["de"]]
 
 
 @pytest.mark.parametrize("ask", ["languages", "settings", "read"])

@@ -11,7 +11,7 @@ from keras_transformer.errors import InputError
 class Engine:
     """An engine that notes its calls: upper case, the word "bad" fails."""
 
-    labels = turns = None
+    labels = turns = languages = None
     noun = "this export"
     reads_sources = True
     source_tokenizer = None
@@ -20,6 +20,9 @@ class Engine:
     def __init__(self, format="ctranslate2", **manifest):
         self.manifest = {"format": f"keras_transformer.{format}", "beam_size": 2, **manifest}
         self.calls = []
+
+    def check_languages(self, *languages):
+        pass
 
     def request(self, **options):
         if options.get("alignment") and "align" not in self.capabilities:

@@ -13,7 +13,7 @@ from keras_transformer.text import Labels
 from keras_transformer.text.placeholders import Placeholders, with_placeholders
 from keras_transformer.text.vocabulary import parsed
 from keras_transformer.training import Recipe, RunFolder
-from keras_transformer.training.corpus import Corpus
+from keras_transformer.training.corpus import Corpus, languages_of
 from keras_transformer.training.hosts import SINGLE_HOST
 from keras_transformer.training.run import Run
 
@@ -324,6 +324,42 @@ def test_a_mistake_in_a_list_of_corpora_is_one_line(corpora, change, expected):
     with pytest.raises(InputError) as error:
         Recipe.from_dict(corpora)
     assert expected in str(error.value)
+
+
+def test_the_token_of_the_target_precedes_the_sources_of_several_directions(corpora):
+    data = corpora["data"]
+    for part in ("train", "validation"):
+        data[part] = [
+            {"source": corpus["source"], "target": corpus["target"], "languages": languages}
+            for corpus, languages in zip(data[part], ("en-de", "de,en-GB"), strict=True)
+        ]
+    corpus = Corpus(Recipe.from_dict(corpora))
+    (there, first), (back, second), *_ = corpus.first_validation_pairs()
+    assert (there, back) == ("en-de", "de-en-GB")
+    (source, target), tokenizers = PAIRS[0], corpus.tokenizers()
+    assert (first[0], second[0]) == (f">>de<< {source}", f">>en-gb<< {target}")
+    assert tokenizers[0].tags == ("de", "en-gb") and tokenizers[0].turn_id is None
+    languages = languages_of(Recipe.from_dict(corpora))
+    assert languages.directions == (("en", "de"), ("de", "en-GB"))
+    train = corpus.datasets(tokenizers)[0]["train"].pairs
+    for row, code, text in ((0, "de", source), (32, "en-GB", target)):
+        token = tokenizers[0].id_of(languages.tokens[code])
+        assert list(train.source(row)) == [token, *tokenizers[0].tokenize(text, add_eos=True)]
+    # One target needs no token.
+    one = {**data["train"][0], "languages": "fr-de", "name": "more"}
+    recipe = Recipe.from_dict(
+        {**corpora, "data": {**data, "train": [data["train"][0], one], "validation": [one]}}
+    )
+    assert not languages_of(recipe).tokens
+    data["validation"][1]["languages"] = "fr-de"
+    with pytest.raises(
+        InputError, match="Each corpus must name its `languages`.*fr-de in `data.val"
+    ):
+        Recipe.from_dict(corpora)
+    data["train"][0] |= {"languages": None, "name": "first"}
+    data["train"].append({**data["train"][1], "languages": "en-de", "name": "third"})
+    with pytest.raises(InputError, match="Received: none in `data.train`"):
+        Recipe.from_dict(corpora)
 
 
 def test_a_tag_is_a_language_of_an_imported_model_or_a_new_name(corpora):

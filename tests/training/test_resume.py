@@ -1,6 +1,7 @@
 """A run that is stopped anywhere and resumed is the run that was never stopped."""
 
 import errno
+import functools
 import importlib
 import json
 import os
@@ -274,14 +275,14 @@ def test_an_average_of_the_last_is_the_model_one_of_the_best_if_it_is_better(tra
 
 def test_an_epoch_continues_from_a_step(results, tmp_path, monkeypatch, disk):
     trainer = Trainer(tmp_path / "corpus")  # Its optimizer has other variables.
-    there = {"source": "train.en", "target": "train.de", "tag": "2de"}
-    back = {"source": "train.de", "target": "train.en"}
+    there = {"source": "train.en", "target": "train.de", "tag": "bt", "languages": "en-de"}
+    back = {"source": "train.de", "target": "train.en", "languages": "de-en"}
     (trainer.corpus / "terms.tsv").write_text("dogs\tHund\n")
     data = {
         "noise": {"no_punctuation": 0.2, "typos": 0.3, "subwords": 0.4},
         "glossary": "terms.tsv",
         "glossary_share": 0.1,
-        "train": [{**there, "name": "there", "weight": 0.6}, {**back, "name": "back"}],
+        "train": [{**there, "name": "there", "weight": 0.6}, back],
         "validation": [{**there, "name": name} for name in ("one", "two")],
     }
     monkeypatch.setattr(trainer, "data", data)
@@ -327,14 +328,24 @@ def test_an_epoch_continues_from_a_step(results, tmp_path, monkeypatch, disk):
         # Both validation corpora are the same text.
         assert row["val_loss/one"] == row["val_loss/two"] == pytest.approx(row["val_loss"])
     metrics = folder.metrics()
-    assert metrics["pairs"]["train"]["corpora"]["back"]["kept"] == 32
+    assert metrics["pairs"]["train"]["corpora"]["de-en"]["kept"] == 32
     assert set(metrics["best_validation_corpora"]) == {"one", "two"}
     # The run reads translations of terms as its training has shown them.
     texts = ["Two dogs.", "Two <term_begin> dogs<term_as> Hund<term_end>."]
-    translate = Translator.load(folder.path).translate
-    plain, annotated = translate(texts, tag="2de", beam_size=1)
-    (glossed,) = translate(texts[:1], tag="2de", beam_size=1, glossary={"dogs": "Hund"})
+    translator = Translator.load(folder.path)
+    assert translator.directions == [("en", "de"), ("de", "en")]
+    translate = functools.partial(translator.translate, tag="bt", beam_size=1, target_language="de")
+    plain, annotated = translate(texts)
+    (glossed,) = translate(texts[:1], glossary={"dogs": "Hund"})
     assert glossed.score == pytest.approx(annotated.score) != pytest.approx(plain.score)
+    # As the training has written it, which is how exports are verified.
+    (typed,) = translator.translate([">>de<< <bt> Two dogs."], beam_size=1)
+    assert typed.ids == plain.ids and typed.score == pytest.approx(plain.score)
+    assert folder.sample_pairs()[0][0].startswith(">>de<< <bt> ")
+    both = ["Two dogs.", "Ein Hund."]
+    there, back = translator.translate(both, target_language=["de", "en"], beam_size=1)
+    (alone,) = translator.translate(both[1:], source_language="de", beam_size=1)
+    assert there.score != plain.score and back.score == pytest.approx(alone.score)
     data["train"][1]["weight"] = 0.5
     with pytest.raises(InputError, match="cannot be resumed with another `data.train`"):
         trainer.resume(folder.path, **options)

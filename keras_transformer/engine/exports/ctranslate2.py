@@ -15,6 +15,7 @@ from keras_transformer.engine.engine import Engine
 from keras_transformer.engine.exports.manifest import (
     load_tokenizers,
     opened_export,
+    read_languages,
     read_shortlist,
 )
 from keras_transformer.engine.translation import Translation
@@ -102,6 +103,7 @@ class CTranslate2Engine(Engine):
         self.max_source_length = self.manifest["max_source_length"]
         self.max_target_length = self.manifest["max_target_length"]
         self.source_tokenizer, self.target_tokenizer = sides
+        self.languages = read_languages(self.manifest, self.source_tokenizer)
         self._tokens = [
             tokenizer.pieces_of(range(tokenizer.vocabulary_size)) for tokenizer in sides
         ]
@@ -120,7 +122,7 @@ class CTranslate2Engine(Engine):
         # CTranslate2 4.8 keeps the places of tokens in earlier lists. It would force and ban other
         # tokens, except for the special ones, which every list begins with.
         whole = dataclasses.replace(options, shortlist=False)
-        is_whole = [bool(options.banned_ids or len(job.prefix)) for job in jobs]
+        is_whole = [bool(options.banned_ids or _forced_ids(job)) for job in jobs]
         results: dict[int, list[Translation]] = {}
         for group_options, in_group in ((options, False), (whole, True)):
             indices = [index for index, value in enumerate(is_whole) if value is in_group]
@@ -134,11 +136,14 @@ class CTranslate2Engine(Engine):
         # Decided for each sentence, so that other sentences in a call change no result.
         scored_again = [self._is_scored_again(job, options) for job in jobs]
         ids = [
-            [tuple(self._target_ids[token] for token in tokens) for tokens in result.hypotheses]
-            for result in results
+            [
+                tuple(self._target_ids[token] for token in tokens[len(job.direction.forced) :])
+                for tokens in result.hypotheses
+            ]
+            for job, result in zip(jobs, results, strict=True)
         ]
         pairs = [
-            (job.source, row)
+            (job.source, (*job.direction.forced, *row))
             for job, rows, is_again in zip(jobs, ids, scored_again, strict=True)
             for row in (rows if is_again else ())
         ]
@@ -148,7 +153,9 @@ class CTranslate2Engine(Engine):
         for job, result, rows, is_again in zip(jobs, results, ids, scored_again, strict=True):
             # CTranslate2 gives only the sum, which is enough without a prefix.
             log_probabilities = [
-                next(forced).token_log_probabilities if is_again else (total,)
+                next(forced).token_log_probabilities[len(job.direction.forced) :]
+                if is_again
+                else (total,)
                 for total in result.scores
             ]
             scored = zip(rows, log_probabilities, strict=True)
@@ -216,7 +223,7 @@ class CTranslate2Engine(Engine):
         longest = search_options.resolve_max_length(self.max_target_length)
         limits = [_length_limit(job, search_options, longest) for job in jobs]
         pieces = [self._pieces(0, job.source) for job in jobs]
-        forced = [[self._tokens[1][id] for id in job.prefix] for job in jobs]
+        forced = [[self._tokens[1][id] for id in _forced_ids(job)] for job in jobs]
         top_ks = [self._top_k(job, search_options) for job in jobs]
         options = self._translator_options(search_options)
         batches = _batches(request)
@@ -288,12 +295,17 @@ class CTranslate2Engine(Engine):
             options.sampling
             or any(getattr(options, name) for name in _CHANGES_LOGITS)
             or len(self._tokens[1]) < _FEW_TOKENS
-            or len(job.prefix) > 0
+            or len(_forced_ids(job)) > 0
             or (UNK_ID in job.source and not options.allow_unknown)
         )
 
     def _pieces(self, side, ids):
         return [self._tokens[side][id] for id in ids if id != EOS_ID]
+
+
+def _forced_ids(job):
+    """Returns the ids that CTranslate2 forces: the token of a language, and the target prefix."""
+    return (*job.direction.forced, *job.prefix)
 
 
 def _hypothesis(ids, log_probabilities, job, options):
@@ -322,10 +334,11 @@ def _ranked(hypotheses, options):
 
 def _length_limit(job, options, longest):
     """Returns the maximum number of tokens of a translation, EOS included."""
-    ratio = options.max_length_ratio
-    if ratio == math.inf:
-        return longest
-    return min(longest, int(ratio * len(job.source)) + options.length_margin + len(job.prefix))
+    limit, ratio = longest, options.max_length_ratio
+    if ratio != math.inf:
+        tokens = int(ratio * len(job.source)) + options.length_margin + len(job.prefix)
+        limit = min(limit, tokens)
+    return limit and limit + len(job.direction.forced)
 
 
 def _batches(request):

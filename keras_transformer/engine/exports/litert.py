@@ -11,6 +11,7 @@ import numpy as np
 from keras_transformer.engine.engine import Engine, Request
 from keras_transformer.engine.exports.manifest import (
     read_files,
+    read_languages,
     read_manifest,
     read_shortlist,
     tokenizer_names,
@@ -80,6 +81,7 @@ class LiteRTEngine(Engine):
         self._batch_sizes = self.manifest.get("batch_sizes", [])
         self._list_sizes = self.manifest.get("list_sizes", {})
         self.source_tokenizer, self.target_tokenizer = (Tokenizer(contents[name]) for name in names)
+        self.languages = read_languages(self.manifest, self.source_tokenizer)
         self.shortlist = read_shortlist(folder, self.manifest)
         if self.shortlist is not None:
             self.batch_size = _ROWS_WITH_SHORTLIST
@@ -135,6 +137,9 @@ class LiteRTEngine(Engine):
         inputs = {"source_ids": pad(sources, rows, columns)}
         if self.shortlist is not None:
             inputs |= self._candidates(sources, rows, self._list_sizes.get(shape))
+        if self.languages is not None and self.languages.forced is not None:
+            forced_ids = pad([job.direction.forced for job in jobs], rows, 1)
+            inputs["forced_ids"] = forced_ids[:, 0]
         outputs = interpreter.run(f"{request.signature}_{shape}", **inputs)
         n_best = request.options.n_best
         ids = outputs["ids"].reshape(rows, -1, outputs["ids"].shape[-1])[:, :n_best]

@@ -17,6 +17,11 @@ from keras_transformer.errors import InputError
 from keras_transformer.files import MANIFEST
 from keras_transformer.reading import check_file, file_digests
 from keras_transformer.text import Tokenizer
+from keras_transformer.text.languages import (
+    Languages,
+    languages_of_directions,
+    languages_of_tags,
+)
 from keras_transformer.text.shortlist import SHORTLIST_FILE, Shortlist
 
 
@@ -38,6 +43,16 @@ def read_shortlist(folder: Path, manifest: Mapping[str, Any]) -> Shortlist | Non
     if not manifest.get("shortlist"):
         return None
     return Shortlist.from_bytes(read_files(folder, manifest, [SHORTLIST_FILE])[SHORTLIST_FILE])
+
+
+def read_languages(manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Languages | None:
+    """Returns the languages of an export's model, None if they are unknown."""
+    if (values := manifest.get("language_tokens")) is not None:
+        return Languages.from_dict(values, f"{MANIFEST}: `language_tokens`: ")
+    if tokenizer is not None and (languages := languages_of_tags(tokenizer.tag_tokens)):
+        return languages
+    pair = manifest.get("languages")
+    return languages_of_directions([(str(pair[0]), str(pair[1]))]) if pair else None
 
 
 @contextlib.contextmanager

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from keras_transformer.decoding.options import FILTERS
-from keras_transformer.engine.engine import Engine, Request
-from keras_transformer.engine.exports.manifest import opened_export
+from keras_transformer.engine.engine import LANGUAGE_OPTIONS, Engine, Request
+from keras_transformer.engine.exports.manifest import opened_export, read_languages
 from keras_transformer.engine.exports.session import load_saved_model
 from keras_transformer.engine.inputs import encoded, in_batches
 from keras_transformer.engine.label_engine import LabelEngine, label_translation
@@ -75,6 +75,7 @@ class SavedModelEngine(Engine):
         with opened_export(Path(folder), ("saved_model",), _FIELDS, noun) as self.manifest:
             self._run, tokenizers = load_saved_model(folder)
         self.source_tokenizer, self.target_tokenizer = tokenizers
+        self.languages = read_languages(self.manifest, self.source_tokenizer)
         turns = self.manifest.get("turns")
         self.turns = None if turns is None else Turns(*turns)
         self.reads_sources = self.manifest["kind"] != "language_model"
@@ -90,7 +91,8 @@ class SavedModelEngine(Engine):
         return dataclasses.replace(request, signature=self._signature_for(beam_size, request))
 
     def search(self, jobs, request):
-        rows: dict[str, list] = {"text": [job.source for job in jobs]}
+        directions = [job.direction for job in jobs]
+        rows = {"text": [job.source for job in jobs], **self._language_inputs(directions)}
         if request.options.sampling:
             rows["seed"] = [job.seed for job in jobs]
             for name in FILTERS:
@@ -99,9 +101,22 @@ class SavedModelEngine(Engine):
         return [hypotheses_of(row, request.options.n_best) for row in outputs]
 
     def force(self, pairs, request):
-        sources, targets = zip(*pairs, strict=True)
-        rows = self._call("score", {"source": sources, "target": targets}, request.batch_size)
+        sources, targets, directions = zip(*pairs, strict=True)
+        inputs = {"source": sources, "target": targets, **self._language_inputs(directions)}
+        rows = self._call("score", inputs, request.batch_size)
         return [Translation("", float(row["score"]), float(row["log_probability"])) for row in rows]
+
+    def _language_inputs(self, directions):
+        """Returns the inputs of a signature that name languages, "" for an unnamed language."""
+        if self.languages is None:
+            return {}
+        codes = zip(*(direction.codes for direction in directions), strict=True)
+        named = zip(LANGUAGE_OPTIONS, codes, strict=True)
+        return {
+            name: [code or "" for code in values]
+            for name, values in named
+            if name in self.languages.inputs
+        }
 
     def _signature_for(self, beam_size, request):
         """Returns the name of the signature for these options."""

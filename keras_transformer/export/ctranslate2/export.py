@@ -66,6 +66,9 @@ class CTranslate2Exporter(Exporter):
 
     def resolve_export_options(self, engine: Any, options: Any) -> dict[str, Any]:
         check_convertible(engine.model.config)
+        if engine.languages is not None and engine.languages.after is not None:
+            rule = "CTranslate2 ends a source with the end token, not with a language"
+            raise InputError(f"{rule}. Received: after={engine.languages.after!r}.")
         search = DecodingOptions(**exported_search_options(vars(options)))
         if search.ranking_class is MarianRanking and search.beam_size > 1:
             show(

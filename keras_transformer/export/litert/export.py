@@ -1,6 +1,7 @@
 """Export for LiteRT: one file from ids to ids, with the tokenizers next to it."""
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -126,7 +127,8 @@ def with_limits(engine: Any, options: dict[str, Any]) -> Engine:
 
     tokenizers = engine.source_tokenizer, engine.target_tokenizer
     limits = options["source_lengths"][-1], engine.max_target_length
-    return ModelEngine(engine.model, *tokenizers, *limits, shortlist=engine.shortlist)
+    options = {"shortlist": engine.shortlist, "languages": engine.languages}
+    return ModelEngine(engine.model, *tokenizers, *limits, **options)
 
 
 def check_exportable(engine: Any) -> None:
@@ -149,7 +151,13 @@ def _searches(engine, options):
     beam = search_options(engine, options)
     searches = {"greedy": dataclasses.replace(beam, beam_size=1, n_best=1), "beam": beam}
     for name in options["searches"]:
-        yield name, LiteRTSearch(engine.model, searches[name], engine.max_source_length)
+        is_forced = reads_forced_ids(engine)
+        yield name, LiteRTSearch(engine.model, searches[name], engine.max_source_length, is_forced)
+
+
+def reads_forced_ids(engine: Any) -> bool:
+    """Returns whether a search takes the ids of languages that the decoder reads first."""
+    return engine.languages is not None and engine.languages.forced is not None
 
 
 def search_options(engine: Any, options: dict[str, Any]) -> DecodingOptions:
@@ -163,7 +171,8 @@ def ids_to_ids(
 ) -> Iterator[tuple]:
     """Yields `(name, concrete function)` of each signature from ids to ids.
 
-    With a shortlist they also take candidates; see `LiteRTSearch`. `greedy_32` takes any number of
+    With a shortlist they also take candidates, and some models of several languages forced ids; see
+    `LiteRTSearch`. `greedy_32` takes any number of
     sentences, `greedy_4x32` four: a batch size of None or 4. The number of candidates is any, or
     that of `list_sizes` in the options.
     """
@@ -177,7 +186,17 @@ def ids_to_ids(
                 count = options["list_sizes"][shape] if rows else None
                 specs.append(tf.TensorSpec((count,), tf.int32, name="candidates"))
                 specs.append(tf.TensorSpec((rows, count), tf.float32, name="candidate_bias"))
-            yield f"{name}_{shape}", traced(search.__call__, *specs)
+            if not reads_forced_ids(engine):
+                yield f"{name}_{shape}", traced(search.__call__, *specs)
+                continue
+            specs.append(tf.TensorSpec((rows,), tf.int32, name="forced_ids"))
+            call = functools.partial(_after_forced, search)
+            yield f"{name}_{shape}", traced(call, *specs)
+
+
+def _after_forced(search, *tensors):
+    *others, forced_ids = tensors
+    return search(*others, forced_ids=forced_ids)
 
 
 def described_files(folder: Path) -> dict[str, dict[str, Any]]:

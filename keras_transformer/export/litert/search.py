@@ -75,9 +75,12 @@ class LiteRTSearch:
             `allow_unknown`, and ignores the other options. With `shortlist` a call also takes the
             candidates of a batch.
         source_length: Maximum number of columns of the source ids of any search in the file.
+        is_forced: Whether a call takes `forced_ids`.
     """
 
-    def __init__(self, model, options: DecodingOptions, source_length: int):
+    def __init__(
+        self, model, options: DecodingOptions, source_length: int, is_forced: bool = False
+    ):
         self.model, self.options = model, options
         unknown = () if options.allow_unknown else (UNK_ID,)
         self.forbidden_ids = [PAD_ID, BOS_ID, *unknown, *options.banned_ids]
@@ -92,11 +95,12 @@ class LiteRTSearch:
         self.bias = self.output_bias.copy()
         self.bias[self.forbidden_ids] = HIDDEN
         # Both sides have the same number of rows, so that equal sinusoidal tables are stored once.
-        sizes = max(source_length, options.max_length), model.config.model_dim
+        # A forced token has a position, too.
+        sizes = max(source_length, options.max_length + is_forced), model.config.model_dim
         self.source_positions = position_table(model.source_positions, *sizes)
         self.target_positions = position_table(model.target_positions, *sizes)
 
-    def __call__(self, source_ids, candidates=None, candidate_bias=None):
+    def __call__(self, source_ids, candidates=None, candidate_bias=None, forced_ids=None):
         """Searches.
 
         Args:
@@ -104,6 +108,8 @@ class LiteRTSearch:
             candidates: Int32 `(count,)`: ids that a sentence of the batch may choose.
             candidate_bias: Float32 `(batch, count)`: 0 for the candidates of a sentence, -1e9 for
                 those of other sentences.
+            forced_ids: Int32 `(batch,)`: ids that the decoder reads after BOS, before a
+                translation.
         """
         source = encode(self.model, source_ids, self.source_positions)
         lengths = tf.reduce_sum(tf.cast(source_ids != PAD_ID, tf.int32), axis=1)
@@ -115,6 +121,8 @@ class LiteRTSearch:
             bias = tf.gather(candidate_bias, _sentences(limits, options.beam_size))
             tokens, logits = CandidateTokens(candidates), self._logits_of(candidates, bias)
         strategy = (LiteRTGreedy if options.beam_size == 1 else LiteRTBeam)(options, limits, tokens)
+        if forced_ids is not None:
+            strategy = AfterForced(strategy, forced_ids)
         return strategy.result(self._loop(strategy, logits, source))
 
     def _loop(self, strategy, logits, source):
@@ -132,7 +140,7 @@ class LiteRTSearch:
         state = BlockState(tf.zeros((), tf.int32), choice, list(pasts), past_bias)
 
         def unfinished(state):
-            return tf.reduce_any(state.choice.running) & (state.position < self.options.max_length)
+            return tf.reduce_any(state.choice.running) & (state.position < strategy.num_steps)
 
         def block(outer):
             first, pasts = tf.zeros((), tf.int32), outer.pasts
@@ -329,14 +337,15 @@ class GreedyState(NamedTuple):
 class LiteRTGreedy:
     """Greedy search: takes the most probable token at each step.
 
-    Both strategies have three methods. `begin` returns the first state, a named tuple with `newest`
+    Strategies have three methods. `begin` returns the first state, a named tuple with `newest`
     and `running`. `choose` returns the next state and the hypothesis that each hypothesis
     continues. `result` returns the hypotheses. `limits`, int32 `(batch, 1)`, are the maximum
-    numbers of tokens of the translations.
+    numbers of tokens of the translations, `num_steps` is the maximum number of steps.
     """
 
     def __init__(self, options, limits, tokens=None):
         self.options, self.limits, self.tokens = options, limits, tokens or AllTokens()
+        self.num_steps = options.max_length
 
     def begin(self, zero) -> GreedyState:
         zeros = tf.cast(zero, tf.int32)
@@ -411,7 +420,7 @@ class LiteRTBeam:
 
     def __init__(self, options, limits, tokens=None):
         self.options, self.limits, self.tokens = options, limits, tokens or AllTokens()
-        self.ranking = options.ranking
+        self.ranking, self.num_steps = options.ranking, options.max_length
 
     def begin(self, zero) -> BeamState:
         beams = self.options.beam_size
@@ -510,6 +519,32 @@ class LiteRTBeam:
             "score": tf.where(best.exist, best.scores, -np.inf),
             "log_probability": tf.where(best.exist, best.totals, 0.0),
         }
+
+
+class AfterForced:
+    """Strategy whose first step reads BOS and chooses nothing: the next step reads forced ids.
+
+    Args:
+        strategy: `LiteRTGreedy` or `LiteRTBeam`.
+        forced_ids: Int32 `(batch,)`.
+    """
+
+    def __init__(self, strategy, forced_ids):
+        self._strategy, self._forced_ids = strategy, tf.expand_dims(forced_ids, 1)
+        self.limits, self.num_steps = strategy.limits, strategy.num_steps + 1
+        self.begin, self.result = strategy.begin, strategy.result
+
+    def choose(self, position, state, logits, forbidden_logits):
+        is_first, number = tf.equal(position, 0), tf.maximum(position - 1, 0)
+        beams = np.arange(self._strategy.options.beam_size, dtype="int32")[None]
+        forced_ids = self._forced_ids + tf.zeros_like(beams)  # --> [batch, beams]
+        chosen, parents = self._strategy.choose(number, state, logits, forbidden_logits)
+        next_state = tf.nest.map_structure(
+            lambda old, new: tf.where(is_first, old, new),
+            state._replace(newest=forced_ids),
+            chosen,
+        )
+        return next_state, None if parents is None else tf.where(is_first, beams, parents)
 
 
 def _blocks(logits, rows):

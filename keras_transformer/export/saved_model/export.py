@@ -66,6 +66,12 @@ class SavedModelExporter(Exporter):
                 rule = "The signature `align` needs attention, which the model has none of."
                 raise InputError(f"{rule} Received: signatures={names}.")
             names.remove("align")
+        languages = engine.languages
+        if "serving_ids" in names and languages is not None and languages.forced is not None:
+            if options.signatures != SIGNATURES:
+                rule = "The signature `serving_ids` needs a model without forced tokens."
+                raise InputError(f"{rule} Received: signatures={names}. Leave it out.")
+            names.remove("serving_ids")
         return {**vars(options), "signatures": names}
 
     def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from keras_transformer.export.saved_model.batches import (
     pad_rows,
     widen,
 )
+from keras_transformer.export.saved_model.languages import GraphLanguages
 from keras_transformer.ids import EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.layers import masks
 from keras_transformer.text import Tokenizer
@@ -58,7 +59,18 @@ class CompiledSearches:
             "max_length": engine.max_target_length,
         }
         self._reads_sources = engine.reads_sources
+        # Inputs in addition to the source, which a model of several languages has.
+        self._inputs = {"forced_ids": spec("int32", 1)} if GraphLanguages(engine).are_forced else {}
         self._shortlist = GraphShortlist(engine) if search.get("shortlist") else None
+
+    def _with_inputs(self, **options):
+        """Returns the compiled search from source ids, and maybe a dict of further inputs."""
+
+        def search(ids, *inputs, **listed):
+            tensors = {name: tensor for named in inputs for name, tensor in named.items()}
+            return self._search(ids, **options, **tensors, **listed)
+
+        return self._with_xla(search, spec("int32", 2), *filter(None, [self._inputs]))
 
     def _with_xla(self, function, *specs):
         if self._shortlist is None:
@@ -90,32 +102,30 @@ class CompiledSearches:
         """Beam search; returns all hypotheses."""
         if self._beam_size == 1:
             return self.greedy
-        beams = dict(beam_size=self._beam_size, n_best=self._beam_size)
-        search = lambda ids, **listed: self._search(ids, **beams, **listed)  # noqa: E731
-        return self._with_xla(search, spec("int32", 2))
+        return self._with_inputs(beam_size=self._beam_size, n_best=self._beam_size)
 
     @functools.cached_property
     def greedy(self):
         """Greedy search."""
-        search = lambda ids, **listed: self._search(ids, beam_size=1, **listed)  # noqa: E731
-        return self._with_xla(search, spec("int32", 2))
+        return self._with_inputs(beam_size=1)
 
     @functools.cached_property
     def sample(self):
         """Sampling; also takes a dict of `SAMPLING_INPUTS`, with a value for each sentence."""
 
         def sample(ids, inputs, **listed):
-            filters = {name: inputs[name] for name in FILTERS} | listed
+            filters = {name: inputs[name] for name in (*FILTERS, *self._inputs)} | listed
             return self._search(ids, sampling=True, seeds=inputs["seed"], **filters)
 
-        inputs = {name: spec(dtype, 1) for name, dtype in SAMPLING_INPUTS.items()}
+        inputs = {name: spec(dtype, 1) for name, dtype in SAMPLING_INPUTS.items()} | self._inputs
         return self._with_xla(sample, spec("int32", 2), inputs)
 
     @functools.cached_property
     def score(self):
         """Scoring: from source and target ids to log-probabilities and scores, float32 `(rows,)`.
 
-        A language model's target begins with its source, which is not counted.
+        A language model's target begins with its source, which is not counted, and a target may
+        begin with a forced token.
         """
         ranking = DecodingOptions(**self._options).ranking
 
@@ -127,6 +137,8 @@ class CompiledSearches:
                 prefix_lengths = ops.sum(prefix_mask, axis=1, keepdims=True)  # --> [rows, 1]
                 positions = ops.arange(ops.shape(target_ids)[1], dtype="int32")
                 counted = counted & (positions >= prefix_lengths)
+            if self._inputs:
+                counted = counted & (ops.arange(ops.shape(target_ids)[1], dtype="int32") > 0)
             log_probability = ops.sum(ops.where(counted, by_token, 0.0), axis=1)
             lengths = ops.sum(ops.cast(counted, "int32"), axis=1)
             score = ranking.score(log_probability, lengths)
@@ -221,10 +233,10 @@ def with_xla(function, *specs):
     return tf.function(function, specs, jit_compile=True, autograph=False)
 
 
-def traced(name, function):
+def traced(name, function, languages=()):
     """Traces the concrete function of a signature, which returns a dict of tensors."""
-    inputs = INPUTS[name].items()
-    specs = {argument: spec(dtype, axes, argument) for argument, (dtype, axes) in inputs}
+    inputs = {**INPUTS[name], **dict.fromkeys(languages, ("string", 1))}
+    specs = {argument: spec(dtype, axes, argument) for argument, (dtype, axes) in inputs.items()}
     return tf.function(function, autograph=False).get_concrete_function(**specs)
 
 
@@ -249,10 +261,14 @@ class GraphTexts:
             detokenize = in_graph["target"].detokenize
             self.detokenize = tf.function(detokenize, [spec("int32", 2)], autograph=False)
 
-    def ids(self, text, side="source"):
-        """Returns ragged ids of each text, truncated as in the engine; the last id is EOS."""
+    def ids(self, text, side="source", added=0):
+        """Returns ragged ids of each text, truncated as in the engine; the last id is EOS.
+
+        `added` tokens of languages count, too.
+        """
         engine = self._engine
         longest = engine.max_source_length if side == "source" else engine.max_target_length
+        longest -= added
         if side == "source" and engine.turns and engine.turns.max_turns:
             separator = f" {engine.turns.separator} "
             turns = tf.strings.split(text, separator)[:, -engine.turns.max_turns :]
@@ -291,6 +307,7 @@ class Signatures:
     def __init__(self, engine: Any, search: Mapping[str, Any]):
         self._engine, self._beam_size = engine, search.get("beam_size", 1)
         self._width, self._texts = engine.max_target_length, GraphTexts(engine)
+        self._languages = GraphLanguages(engine)
         continuation = () if engine.reads_sources else CONTINUATION
         self._number_names = ["score", "log_probability", *continuation]
         self._output_names = ["translation", *self._number_names]
@@ -308,20 +325,22 @@ class Signatures:
 
     def concrete(self, name):
         """Traces the concrete function of one of `SIGNATURES`, which returns a dict of tensors."""
-        return traced(name, self._functions[name])
+        languages = () if name == "serving_ids" else self._languages.inputs
+        return traced(name, self._functions[name], languages)
 
-    def serving_default(self, text):
-        outputs = self._best(text, self._compiled.beam)
+    def serving_default(self, text, **languages):
+        outputs = self._best(text, self._compiled.beam, languages)
         return {name: outputs[name] for name in ("translation", "score")}
 
-    def greedy(self, text):
-        return self._best(text, self._compiled.greedy)
+    def greedy(self, text, **languages):
+        return self._best(text, self._compiled.greedy, languages)
 
-    def beam(self, text):
-        outputs = self._translate(text, self._compiled.beam, self._beam_size)
+    def beam(self, text, **languages):
+        outputs = self._translate(text, self._compiled.beam, self._beam_size, languages)
         return {name: outputs[name] for name in self._output_names}
 
     def sample(self, text, **sampling_inputs):
+        languages = {name: sampling_inputs.pop(name) for name in self._languages.inputs}
         for name in SAMPLING_INPUTS:
             message = f"`{name}` must have a value for each text."
             tf.debugging.assert_equal(tf.size(sampling_inputs[name]), tf.size(text), message)
@@ -330,12 +349,16 @@ class Signatures:
             value = sampling_inputs[name]
             nearest = tf.clip_by_value(value, filter.lowest, filter.highest)
             sampling_inputs[name] = tf.where(value == value, nearest, filter.nan)
-        return self._best(text, self._compiled.sample, **sampling_inputs)
+        return self._best(text, self._compiled.sample, languages, **sampling_inputs)
 
-    def score(self, source, target):
+    def score(self, source, target, **languages):
         message = "There must be a target for each source."
         tf.debugging.assert_equal(tf.size(source), tf.size(target), message)
-        sources, targets = self._texts.ids(source), self._texts.ids(target, "target")
+        directions = self._languages.directions(source, **languages)
+        sources, _ = self._ids(source, directions)
+        targets = self._texts.ids(target, "target")
+        if directions.forced_ids is not None:
+            targets = tf.concat([tf.expand_dims(directions.forced_ids, 1), targets], axis=1)
         if not self._engine.reads_sources:
             sequences = tf.concat([sources[:, :-1], targets[:, :-1]], axis=1)
             targets = ended(sequences, self._width)
@@ -351,21 +374,31 @@ class Signatures:
         indices = longest_first(tf.fill(tf.shape(source), True), lengths)
         return in_chunks(indices, call, initial, self.shapes.largest)
 
-    def align(self, text):
-        ids = self._texts.ids(text)
-        is_present = self._texts.is_present(text, ids)
-        dense_ids = ids.to_tensor(default_value=PAD_ID)
+    def align(self, text, **languages):
+        text_ids = self._texts.ids(text, added=self._languages.num_added)
+        is_present = self._texts.is_present(text, text_ids)
+        dense_ids = text_ids.to_tensor(default_value=PAD_ID)
         source_ids = _trimmed(tf.where(is_present[:, None], dense_ids, PAD_ID))
-        longest = tf.shape(source_ids)[1]
+        longest = tf.shape(source_ids)[1] + self._languages.num_added
 
-        def search(padded_ids):
-            outputs = self._compiled.beam(padded_ids)
-            alignment = self._compiled.align(padded_ids, outputs["ids"][:, 0])
+        def search(padded_ids, *inputs):
+            outputs, forced = self._compiled.beam(padded_ids, *inputs), 0
+            target_ids = outputs["ids"][:, 0]
+            for named_inputs in inputs:
+                forced_ids = tf.expand_dims(named_inputs["forced_ids"], 1)
+                target_ids, forced = tf.concat([forced_ids, target_ids], axis=1), 1
+            alignment = self._compiled.align(padded_ids, target_ids)[:, forced:]
             alignment = widen(widen(alignment, longest, axis=2), self._width, axis=1)
             return {**outputs, "alignment": alignment}
 
         extra_outputs = {"alignment": tf.zeros([tf.size(text), self._width, longest])}
-        outputs = self._translate(text, search, 1, extra_outputs=extra_outputs)
+        outputs = self._translate(text, search, 1, languages, extra_outputs=extra_outputs)
+        if self._languages.num_before:  # Only the columns of the text remain.
+            starts = self._languages.directions(text, **languages).before.row_lengths()
+            columns = tf.expand_dims(starts, 1) + tf.range(tf.shape(source_ids)[1], dtype=tf.int64)
+            columns = tf.minimum(columns, tf.cast(longest, tf.int64) - 1)
+            alignment = tf.gather(outputs["alignment"], columns, axis=2, batch_dims=1)
+            outputs["alignment"] = alignment
         target_ids = _trimmed(outputs["ids"][:, 0])
         return {
             **{name: outputs[name][:, 0] for name in self._output_names},
@@ -393,15 +426,25 @@ class Signatures:
 
     # Parts that signatures share.
 
-    def _best(self, text, search, **sampling_inputs):
-        outputs = self._translate(text, search, 1, sampling_inputs)
+    def _best(self, text, search, languages, **sampling_inputs):
+        outputs = self._translate(text, search, 1, languages, sampling_inputs)
         return {name: outputs[name][:, 0] for name in self._output_names}
 
-    def _translate(self, text, search, n_best, *arguments, **options):
+    def _ids(self, text, directions):
+        """Returns ragged source ids with the tokens of languages, and which texts are present."""
+        ids = self._texts.ids(text, added=self._languages.num_added)
+        is_present = self._texts.is_present(text, ids)
+        if self._languages.num_added:
+            ids = tf.concat([directions.before, ids, directions.after], axis=1)
+        return ids, is_present
+
+    def _translate(self, text, search, n_best, languages, inputs=MappingProxyType({}), **options):
         """Calls `_search_in_chunks` for texts, and adds the texts of the hypotheses."""
-        ids = self._texts.ids(text)
-        is_searched = self._texts.is_present(text, ids)
-        outputs = self._search_in_chunks(ids, is_searched, search, n_best, *arguments, **options)
+        directions = self._languages.directions(text, **languages)
+        ids, is_searched = self._ids(text, directions)
+        if directions.forced_ids is not None:
+            inputs = {**inputs, "forced_ids": directions.forced_ids}
+        outputs = self._search_in_chunks(ids, is_searched, search, n_best, inputs, **options)
         texts = self._texts.detokenize(tf.reshape(outputs["ids"], [-1, self._width]))
         return {**outputs, "translation": tf.reshape(texts, [-1, n_best])}
 
@@ -411,7 +454,7 @@ class Signatures:
         is_searched,
         search,
         n_best,
-        sampling_inputs=MappingProxyType({}),
+        inputs=MappingProxyType({}),
         extra_outputs=MappingProxyType({}),
     ):
         """Returns ids and numbers of the hypotheses of any number of sentences.
@@ -421,15 +464,14 @@ class Signatures:
             is_searched: Bool `(batch,)`; False for sentences that get empty results.
             search: One of `CompiledSearches`.
             n_best: Number of hypotheses per sentence.
-            sampling_inputs: Tensors `(batch,)` by name that `search` also takes.
+            inputs: Tensors `(batch,)` by name that `search` also takes.
             extra_outputs: Tensors `(batch, …)` by name that `search` also returns, with their
                 values for sentences that are not searched.
         """
 
         def call(indices):
             padded_inputs = {
-                name: pad_rows(values, indices, self.shapes.rows)
-                for name, values in sampling_inputs.items()
+                name: pad_rows(values, indices, self.shapes.rows) for name, values in inputs.items()
             }
             source_ids, count = self.shapes.pad_sources(ids, indices), tf.size(indices)
             outputs = search(source_ids, padded_inputs) if padded_inputs else search(source_ids)

@@ -9,6 +9,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from keras_transformer.decoding.options import FILTERS, DecodingOptions
+from keras_transformer.engine.engine import LANGUAGE_OPTIONS
 from keras_transformer.engine.inputs import length_buckets, pad
 from keras_transformer.engine.model_engine import ModelEngine
 from keras_transformer.engine.run_folder import SENTENCES
@@ -51,6 +52,7 @@ def write_warmup(
                 request = record.predict_log.request
                 request.model_spec.signature_name = name
                 inputs = signature_inputs(name, [texts[length]] * count, engine.source_tokenizer)
+                inputs |= _language_inputs(engine, name, count)
                 for argument, values in inputs.items():
                     request.inputs[argument].CopyFrom(tf.make_tensor_proto(values))
                 writer.write(record.SerializeToString())
@@ -70,6 +72,14 @@ def _texts_of_lengths(engine):
         if bucket in LENGTHS or bucket == buckets[0]:
             texts.setdefault(bucket, text)
     return texts
+
+
+def _language_inputs(engine, signature, count):
+    """Returns the languages of the first direction, where the signature takes languages."""
+    if engine.languages is None or signature == "serving_ids":
+        return {}
+    codes = zip(LANGUAGE_OPTIONS, engine.languages.directions[0], strict=True)
+    return {name: [code] * count for name, code in codes if name in engine.languages.inputs}
 
 
 def signature_inputs(signature: str, texts: list[str], tokenizer) -> dict[str, list]:

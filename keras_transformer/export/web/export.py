@@ -15,6 +15,7 @@ from keras_transformer.export.litert.export import (
     check_custom_ops,
     described_files,
     ids_to_ids,
+    reads_forced_ids,
     resolve_search_options,
     search_options,
     verify_litert,
@@ -96,6 +97,7 @@ class WebExporter(Exporter):
             "max_source_length": engine.max_source_length,
             **options,
             "align_lengths": steps,
+            **_language_ids(engine),
             **tokenizers,
             "files": described_files(folder),
         }
@@ -146,6 +148,19 @@ def find_packages(npm: str | os.PathLike | None = None) -> tuple[Path, dict[str,
     return folder, versions
 
 
+def _language_ids(engine):
+    """Returns the manifest's field with the ids of each language's token, of source and target."""
+    if engine.languages is None or not engine.languages.tokens:
+        return {}
+    sides = engine.source_tokenizer, engine.target_tokenizer
+    needed = engine.languages.forced is not None
+    ids = {
+        code: [side.id_of(token) for side in (sides if needed else sides[:1])]
+        for code, token in engine.languages.tokens.items()
+    }
+    return {"language_ids": ids}
+
+
 def _list_sizes(shortlist, lengths):
     """Returns the number of candidates by the shape of source ids, enough for any sentence."""
     sizes = {f"1x{length}": shortlist.largest_size(length) for length in lengths}
@@ -165,7 +180,8 @@ def _model(engine, options):
     search = search_options(engine, options)
     # Maximum number of tokens of a translation.
     steps = min(int(search.max_length_ratio * length) + search.length_margin, longest)
-    align = LiteRTAlignment(engine.model, max(length, longest))
+    steps += reads_forced_ids(engine)  # A forced token has a position, too.
+    align = LiteRTAlignment(engine.model, max(length, steps))
 
     def alignment():
         shapes = {"source_ids": length, "target_ids": steps}

@@ -153,12 +153,15 @@ SEARCHES += [(NEAR, 3, 1, 0.6), (SSRU, 1, 1, 0.6), ({**SSRU, "ssru_projection": 
 def test_it_finds_what_the_models_own_search_finds(rng, fields, beam_size, n_best, length_penalty):
     model, ids = make_model(rng, **fields), source_ids(rng)
     options = {"beam_size": beam_size, "n_best": n_best, "max_length": LIMIT}
-    rule = {"length_penalty": length_penalty, "max_length_ratio": 3.0}
-    live = traced(lambda ids: search(model, ids, **rule, **options))(ids)
-    run = LiteRTSearch(
-        model, options_of(beam_size, length_penalty, n_best, LIMIT, max_length_ratio=3.0), LENGTH
+    rule, forced = {"length_penalty": length_penalty, "max_length_ratio": 3.0}, {}
+    if fields in (PRUNED, NEAR, SSRU):  # The others have one position less, or one is enough.
+        forced["forced_ids"] = rng.integers(4, 41, len(ids)).astype("int32")
+    live = traced(lambda ids, **forced: search(model, ids, **rule, **options, **forced))(
+        ids, **forced
     )
-    result = traced(run.__call__)(ids)
+    search_rule = options_of(beam_size, length_penalty, n_best, LIMIT, max_length_ratio=3.0)
+    run = LiteRTSearch(model, search_rule, LENGTH, is_forced=bool(forced))
+    result = traced(run.__call__)(ids, **forced)
     shape = (len(ids), n_best, LIMIT)
     np.testing.assert_array_equal(np.reshape(result["ids"], shape), np.asarray(live.ids))
     # What is -inf here, as there is no such hypothesis, is far below all else there.

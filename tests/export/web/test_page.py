@@ -13,8 +13,10 @@ from browser import Static, find_chromium
 from keras_transformer import Translator
 from keras_transformer.analysis.attention import merge_words, words_of
 from keras_transformer.decoding.search import score_targets
+from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.export import export_run, export_web
 from keras_transformer.importing import import_run
+from keras_transformer.text.languages import Languages
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -125,15 +127,31 @@ def test_a_page_with_a_shortlist_translates_as_the_trained_model(
 def test_the_page_of_an_imported_model_gives_the_runs_texts(browser, npm, tmp_path, unverified):
     pytest.importorskip("ai_edge_litert", reason="comes with the extra [litert]")
     run = import_run(TOYS / "opus", tmp_path / "run")
+    # Any tokens that both vocabularies have, as the languages of M2M100 have them.
+    source, target = RunFiles(run).tokenizers()
+    pieces = [set(side.pieces_of(range(4, side.vocabulary_size))) for side in (source, target)]
+    tokens = dict(zip(("en", "eo", "de"), sorted(set.intersection(*pieces)), strict=False))
+    Languages(tokens, "source", forced="target").save(tmp_path / "run" / "languages.json")
     export_run(run, tmp_path / "page", "web", npm=npm, source_lengths=[24])
     # Up to 24 tokens: a longer text is translated in parts.
     texts = ["yes, a small house", "a cat", "ж cats find 1 tree", "the river moves"]
-    expected = Translator.load(run).translate(texts)
+    targets, options = ["eo", "de", "eo", "de"], {"beamSize": 3, "source": "en"}
+    translate = Translator.load(run).translate
+    expected = translate(texts, source_language="en", target_language=targets)
+    assert (
+        expected[0].text != translate(texts[:1], source_language="en", target_language="de")[0].text
+    )
     server = Static(tmp_path / "page")
     try:
         visit(browser, server.url)
-        received = translated(browser, texts, 3)
-        (long,) = translated(browser, [">>epo<< " + "the old child sees a house. " * 6], 1)
+        assert browser.evaluate("document.getElementById('to').value") == "eo"
+        named = json.dumps({**options, "target": targets})
+        received = module(browser, f"translator.translate({json.dumps(texts)}, {named})")
+        aligned = module(browser, f"translator.align({json.dumps(received[0]['parts'][0])})")
+        assert aligned["source"] == texts[0].split()
+        long = json.dumps([">>epo<< " + "the old child sees a house. " * 6])
+        named = json.dumps({**options, "target": "eo"})
+        (long,) = module(browser, f"translator.translate({long}, {named})")
         assert len(long["parts"]) > 1
         assert all(part["source"].startswith(">>epo<< ") for part in long["parts"])
         assert browser.complaints == []

@@ -30,9 +30,28 @@ export class Engine {
     return engine;
   }
 
-  /** Whether a text is short enough for the model. */
-  fits(text) {
-    return this.source.encode(text).length < this.about.source_lengths.at(-1);
+  /** Whether a text is short enough for the model, with a number of added tokens. */
+  fits(text, added = 0) {
+    return this.source.encode(text).length + added < this.about.source_lengths.at(-1);
+  }
+
+  /**
+   * Ids that the model reads because of the languages of a text, in addition to its own.
+   * @param {{source?: string, target?: string}} languages codes, as in `export.json`
+   * @returns {{before: number[], after: number[], forced: number[]}}
+   */
+  direction(languages = {}) {
+    const { language_tokens: tokens = {}, language_ids: ids = {} } = this.about;
+    const isNamed = languages.source || languages.target;
+    const idsOf = (place, vocabulary) => {
+      const side = tokens[place];
+      if (!side || (!isNamed && place !== "forced")) return [];
+      const known = ids[languages[side]];
+      if (known) return [known[vocabulary]];
+      const rule = `The ${side} language must be one of ${Object.keys(ids).join(", ")}.`;
+      throw new RangeError(`${rule} Received: ${languages[side]}.`);
+    };
+    return { before: idsOf("before", 0), after: idsOf("after", 0), forced: idsOf("forced", 1) };
   }
 
   /** The tag that a text begins with, with a space after it, or "", and the rest of the text. */
@@ -46,13 +65,15 @@ export class Engine {
    * Splits a text into parts that fit: the whole text, its sentences, or parts of a sentence. Each part
    * gets the tag of the text.
    */
-  split(text) {
+  split(text, languages) {
+    const { before, after } = this.direction(languages);
+    const added = before.length + after.length;
     const [tag, rest] = this.splitTag(text);
     if (!rest.trim() || !this.source.encode(rest).length) return [];
-    if (this.fits(tag + rest)) return [tag + rest];
+    if (this.fits(tag + rest, added)) return [tag + rest];
     const cut = (units, smaller) => {
       const whole = units.join("");
-      if (this.fits(tag + whole)) return [whole];
+      if (this.fits(tag + whole, added)) return [whole];
       if (units.length === 1) return smaller(whole);
       const half = Math.ceil(units.length / 2);
       return [...cut(units.slice(0, half), smaller), ...cut(units.slice(half), smaller)];
@@ -67,27 +88,34 @@ export class Engine {
   /**
    * Translates texts that fit.
    * @param {string[]} texts @param {number} beamSize
+   * @param {{source?: string, target?: string}[]} languages of each text
    * @returns {Promise<{source: string, text: string, words: string[], ids: number[], score: number}[]>}
    */
-  async translate(texts, beamSize) {
-    const sources = texts.map((text) => this.sourceIds(text));
+  async translate(texts, beamSize, languages = []) {
+    const directions = texts.map((_, index) => this.direction(languages[index]));
+    const sources = texts.map((text, index) => this.sourceIds(text, directions[index]));
     const search = beamSize === 1 ? "greedy" : "beam";
     const largestBatch = this.about.batch_sizes.at(-1);
     const order = [...texts.keys()].sort((a, b) => sources[a].length - sources[b].length);
     const results = [];
     for (let start = 0; start < order.length; start += largestBatch) {
       const indices = order.slice(start, start + largestBatch);
-      const translations = await this.search(search, indices.map((index) => sources[index]));
+      const forced = indices.map((index) => directions[index].forced);
+      const translations = await this.search(search, indices.map((index) => sources[index]), forced);
       translations.forEach(({ ids, score }, place) => {
-        const text = this.target.decode(ids);
-        results[indices[place]] = { source: texts[indices[place]], text, words: this.words(ids), ids, score };
+        const [source, text] = [texts[indices[place]], this.target.decode(ids)];
+        const part = { source, text, words: this.words(ids), ids, score, languages: languages[indices[place]] };
+        results[indices[place]] = part;
       });
     }
     return results;
   }
 
-  /** Searches for the translations of a batch, the ids of its sources in rising order of length. */
-  async search(name, batch) {
+  /**
+   * Searches for the translations of a batch, the ids of its sources in rising order of length, with
+   * the forced ids of each.
+   */
+  async search(name, batch, forced) {
     const rows = smallest(this.about.batch_sizes, batch.length);
     const columns = smallest(this.about.source_lengths, batch.at(-1).length);
     const shape = `${rows}x${columns}`;
@@ -97,6 +125,7 @@ export class Engine {
       const { ids, bias } = this.shortlist.of(batch[0], size); // Batches have one sentence.
       Object.assign(inputs, { candidates: [ids, [size]], candidate_bias: [bias, [1, size]] });
     }
+    if (this.about.language_tokens?.forced) inputs.forced_ids = [padded(forced, rows, 1), [rows]];
     const outputs = await this.run(`${name}_${shape}`, inputs);
     const length = this.about.max_target_length;
     return batch.map((_, row) => ({
@@ -114,25 +143,30 @@ export class Engine {
   /**
    * Computes the attention of each word of a translation to the words of its source.
    * @param {string} text @param {number[]} ids of its translation
+   * @param {{source?: string, target?: string}} languages
    * @returns {Promise<{source: string[], target: string[], weights: number[][]}>} a row for each
    *   word of the translation; the rest of a row's sum to 1 is attention to the end of the source.
    */
-  async align(text, ids) {
-    const sourceIds = this.sourceIds(text);
+  async align(text, ids, languages) {
+    const direction = this.direction(languages);
+    const sourceIds = this.sourceIds(text, direction);
+    const [first, firstRow] = [direction.before.length, direction.forced.length];
     const { align_lengths: lengths } = this.about;
     const columns = smallest(Object.keys(lengths).map(Number), sourceIds.length);
     const steps = lengths[columns];
     const { alignment } = await this.run(`align_1x${columns}`, {
       source_ids: [padded([sourceIds], 1, columns), [1, columns]],
-      target_ids: [padded([ids.slice(0, steps)], 1, steps), [1, steps]],
+      target_ids: [padded([[...direction.forced, ...ids].slice(0, steps)], 1, steps), [1, steps]],
     });
-    const textIds = sourceIds.slice(0, -1); // Without EOS.
+    const textIds = sourceIds.slice(first, sourceIds.length - 1 - direction.after.length); // Without EOS.
     const target = this.target.words(ids.filter((id) => id !== EOS));
     const source = this.source.words(textIds);
     const weights = target.map((rows) =>
       source.map((indices) => {
         let sum = 0;
-        for (const row of rows) for (const column of indices) sum += alignment[row * columns + column] ?? 0;
+        for (const row of rows) {
+          for (const column of indices) sum += alignment[(row + firstRow) * columns + column + first] ?? 0;
+        }
         return sum / rows.length;
       }),
     );
@@ -140,9 +174,9 @@ export class Engine {
     return { source: words, target: this.words(ids), weights };
   }
 
-  sourceIds(text) {
+  sourceIds(text, { before, after }) {
     const ids = this.source.encode(text);
-    return text.trim() && ids.length ? [...ids, EOS] : [];
+    return text.trim() && ids.length ? [...before, ...ids, EOS, ...after] : [];
   }
 
   async run(name, inputs) {

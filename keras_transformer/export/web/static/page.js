@@ -4,8 +4,8 @@ import { load } from "./translator.js";
 const PAUSE_MS = 300;
 const REDRAW_MS = 250; // The longer the translation, the longer it takes to draw it.
 const at = (id) => document.getElementById(id);
-const [source, output, search, copy, state, loading] =
-  ["source", "translation", "search", "copy", "status", "loading"].map(at);
+const [source, output, search, copy, state, loading, from, to] =
+  ["source", "translation", "search", "copy", "status", "loading", "from", "to"].map(at);
 let translator, timer, running;
 let shown = []; // The translation of each line.
 
@@ -86,6 +86,8 @@ async function translate() {
   try {
     const translations = await translator.translate(lines, {
       beamSize,
+      source: from.value || undefined,
+      target: to.value || undefined,
       signal,
       onProgress: (done, count) => {
         if (signal.aborted || performance.now() - drawn < REDRAW_MS) return;
@@ -108,7 +110,7 @@ source.addEventListener("input", () => {
   running?.abort();
   if (translator) timer = setTimeout(translate, PAUSE_MS);
 });
-search.addEventListener("change", () => translator && translate());
+for (const choice of [search, from, to]) choice.addEventListener("change", () => translator && translate());
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") close();
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && translator) translate();
@@ -121,6 +123,27 @@ copy.addEventListener("click", async () => {
     say(`Not copied: ${error.message}`, true);
   }
 });
+
+/** Offers the languages of a model whose tokens name them. */
+function offerLanguages({ language_tokens: languages, language_ids: ids = {} }) {
+  const names = new Intl.DisplayNames(undefined, { type: "language" });
+  for (const [side, choice] of [["source", from], ["target", to]]) {
+    const places = ["before", "after", "forced"];
+    if (!languages || !places.some((place) => languages[place] === side)) continue;
+    if (languages.is_optional) choice.append(element("option", "as the text says", { value: "" }));
+    for (const code of Object.keys(ids)) choice.append(element("option", nameOf(names, code), { value: code }));
+    choice.parentElement.hidden = false;
+  }
+  if (from.value && to.value === from.value) to.selectedIndex = Math.min(1, to.length - 1);
+}
+
+function nameOf(names, code) {
+  try {
+    return names.of(code);
+  } catch {
+    return code; // No code of BCP 47.
+  }
+}
 
 async function workOffline({ runtime }) {
   if (!navigator.serviceWorker) return; // Browsers have it only for https and for localhost.
@@ -145,6 +168,7 @@ async function begin() {
     at("size").textContent = `Model ${megabytes(about.files["model.tflite"].bytes)}, in all ${megabytes(total)}.`;
     if (about.beam_size > 1) search.append(element("option", `beam ${about.beam_size}`, { value: about.beam_size }));
     search.append(element("option", "greedy", { value: 1 }));
+    offerLanguages(about);
     loading.hidden = true;
     say("Ready.");
     if (source.value.trim()) translate();

@@ -11,6 +11,7 @@
  * @property {string[]} words Words of the translation.
  * @property {number[]} ids Token ids of the translation.
  * @property {number} score Log-probability divided by the length penalty.
+ * @property {{source?: string, target?: string}} languages Its languages, if the options name them.
  *
  * @typedef {object} Translation
  * @property {string} text
@@ -18,6 +19,8 @@
  *
  * @typedef {object} Options
  * @property {number} [beamSize] 1 for greedy search, or the beam size of the export, the default.
+ * @property {string | string[]} [source] Code of the language of all texts, or of each text.
+ * @property {string | string[]} [target] Code of the language of the translations, likewise.
  * @property {AbortSignal} [signal] Stops after the current batch.
  * @property {(done: Translation[], parts: number) => void} [onProgress] Called after each batch
  *   with the translations so far and the number of parts of all texts.
@@ -75,11 +78,13 @@ export class Translator {
    * Translates texts of any length: a text that is too long for the model is split into sentences.
    * @param {string[]} texts @param {Options} [options] @returns {Promise<Translation[]>}
    */
-  async translate(texts, { beamSize = this.about.beam_size, signal, onProgress } = {}) {
+  async translate(texts, { beamSize = this.about.beam_size, source, target, signal, onProgress } = {}) {
     if (![1, this.about.beam_size].includes(beamSize)) {
       throw new RangeError(`beamSize must be 1 or ${this.about.beam_size}. Received: ${beamSize}.`);
     }
-    const split = await this.ask("split", texts);
+    const codeOf = (codes, index) => (Array.isArray(codes) ? codes[index] : codes);
+    const languages = texts.map((_, index) => ({ source: codeOf(source, index), target: codeOf(target, index) }));
+    const split = await this.ask("split", texts, languages);
     const parts = split.flat();
     const textOfPart = split.flatMap((textParts, place) => textParts.map(() => place));
     const translatedParts = texts.map(() => []);
@@ -88,7 +93,8 @@ export class Translator {
     const batchSize = this.about.batch_sizes.at(-1);
     for (let start = 0; start < parts.length; start += batchSize) {
       signal?.throwIfAborted();
-      const batch = await this.ask("translate", parts.slice(start, start + batchSize), beamSize);
+      const named = textOfPart.slice(start, start + batchSize).map((place) => languages[place]);
+      const batch = await this.ask("translate", parts.slice(start, start + batchSize), beamSize, named);
       batch.forEach((part, place) => translatedParts[textOfPart[start + place]].push(part));
       onProgress?.(joined(), parts.length);
     }
@@ -101,8 +107,8 @@ export class Translator {
    * @param {Part} part
    * @returns {Promise<{source: string[], target: string[], weights: number[][]}>}
    */
-  align({ source, ids }) {
-    return this.ask("align", source, ids);
+  align({ source, ids, languages }) {
+    return this.ask("align", source, ids, languages);
   }
 
   /** Ends the worker; calls that are not answered yet fail. */

@@ -4,9 +4,9 @@ const progress = (loaded, total) => postMessage({ loaded, total });
 const ready = import("./engine.js").then(({ Engine }) => Engine.load(base, progress));
 const methods = {
   about: (engine) => engine.about,
-  split: (engine, texts) => texts.map((text) => engine.split(text)),
-  translate: (engine, texts, beamSize) => engine.translate(texts, beamSize),
-  align: (engine, source, ids) => engine.align(source, ids),
+  split: (engine, texts, languages) => texts.map((text, index) => engine.split(text, languages[index])),
+  translate: (engine, texts, beamSize, languages) => engine.translate(texts, beamSize, languages),
+  align: (engine, source, ids, languages) => engine.align(source, ids, languages),
 };
 
 self.onmessage = async ({ data: { id, method, values } }) => {

@@ -1,0 +1,86 @@
+"""Tokens of languages inside the graph of a SavedModel."""
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from keras_transformer.ids import PAD_ID
+
+_LISTED = 20  # names in the message about an unknown language
+
+
+class GraphDirections(NamedTuple):
+    """What the model reads because of the languages of a batch of texts.
+
+    Attributes:
+        before: Ragged int32 `(batch, (tokens))`: ids before those of the sources.
+        after: Ragged int32 `(batch, (tokens))`: ids after the ends of the sources.
+        forced_ids: Int32 `(batch,)`: ids that the decoder reads before a translation; None for a
+            model without such ids.
+    """
+
+    before: tf.RaggedTensor
+    after: tf.RaggedTensor
+    forced_ids: tf.Tensor | None
+
+
+class GraphLanguages:
+    """Converts the inputs `source_language` and `target_language` to ids.
+
+    Args:
+        engine: Live engine.
+
+    Attributes:
+        inputs: Names of the inputs; empty for a model without them.
+        num_before: Maximum number of ids before a source.
+        num_added: Maximum number of ids around a source.
+        are_forced: Whether the decoder reads an id before a translation.
+    """
+
+    def __init__(self, engine: Any):
+        self._engine, languages = engine, engine.languages
+        self.inputs = () if languages is None else languages.inputs
+        places = () if not self.inputs else (languages.before, languages.after, languages.forced)
+        self.num_before = sum(place is not None for place in places[:1])
+        self.num_added = languages.num_added if self.inputs else 0
+        self.are_forced = any(place is not None for place in places[2:])
+
+    def directions(self, text: tf.Tensor, **inputs: tf.Tensor) -> GraphDirections:
+        """Returns the directions of texts; each input is string `(batch,)`.
+
+        An empty name is allowed where a text may begin with a token itself.
+        """
+        languages, count = self._engine.languages, tf.size(text)
+        none = tf.RaggedTensor.from_row_lengths(
+            tf.zeros([0], tf.int32), tf.zeros([count], tf.int64)
+        )
+        if not self.inputs:
+            return GraphDirections(none, none, None)
+        for name in self.inputs:
+            message = f"`{name}` must have a value for each text."
+            tf.debugging.assert_equal(tf.size(inputs[name]), count, message)
+        before, after = (
+            none if side is None else self._source_ids(side, inputs[f"{side}_language"])
+            for side in (languages.before, languages.after)
+        )
+        forced_ids = None
+        if (side := languages.forced) is not None:
+            forced_ids = self._ids(side, inputs[f"{side}_language"], self._engine.target_tokenizer)
+        return GraphDirections(before, after, forced_ids)
+
+    def _source_ids(self, side, names):
+        ids = tf.expand_dims(self._ids(side, names, self._engine.source_tokenizer), 1)
+        return tf.ragged.boolean_mask(ids, ids != PAD_ID)
+
+    def _ids(self, side, names, tokenizer):
+        """Returns the id of each language, `PAD_ID` for an empty name."""
+        languages, engine = self._engine.languages, self._engine
+        codes = {name: code for name, code in languages.names.items() if code in languages.tokens}
+        ids = [tokenizer.id_of(languages.tokens[code]) for code in codes.values()]
+        known_names = [*codes, *([""] if engine.has_language_tags else [])]
+        is_equal = tf.equal(tf.expand_dims(names, 1), known_names)  # --> [batch, names]
+        listed = ", ".join([*languages.tokens][:_LISTED])
+        message = f"`{side}_language` must be one of {listed}."
+        tf.debugging.assert_equal(tf.reduce_all(tf.reduce_any(is_equal, axis=1)), True, message)
+        ids = tf.constant([*ids, PAD_ID][: len(known_names)], tf.int32)
+        return tf.gather(ids, tf.argmax(tf.cast(is_equal, tf.int32), axis=1))
