@@ -112,12 +112,13 @@ def text(
     rounds: int = 5,
     threads: int = 2,
     engines: Sequence[str] | None = None,
+    shortlist: bool = False,
     plot: str | None = None,
 ) -> Report:
     """Sentences per second of a run and its exports on a text, tokenization included.
 
     Blank lines are skipped. Settings and figures are those of random sentences; the batch size is a
-    part of the setting.
+    part of the setting. A name that ends with "list" is an engine with the run's shortlist.
 
     Args:
         model: Run directory.
@@ -129,6 +130,7 @@ def text(
         rounds: Timed rounds.
         threads: Largest number of threads of an engine.
         engines: Some of ours, ctranslate2, ctranslate2_int8; by default the installed.
+        shortlist: Whether these also take part with the run's shortlist.
         plot: PNG or SVG file of the rates as bars.
     """
     from keras_transformer.training import RunFolder
@@ -144,13 +146,22 @@ def text(
     text_engine, rows = folder.engine(), []
     by_name = {name: engine(text_engine.model, text_engine) for name, engine in chosen.items()}
     by_name |= {os.path.basename(path): Artifact(path, threads) for path in exports}
+    if shortlist and text_engine.shortlist is None:
+        raise InputError(f"{model}: `shortlist` needs a run with a shortlist. It has none.")
+    searches = [(name, engine, {}) for name, engine in by_name.items()]
+    if shortlist:
+        searches += [
+            (f"{name} list", engine, {"shortlist": True})
+            for name, engine in by_name.items()
+            if engine.takes_shortlist
+        ]
     for beam_size in beam_sizes:
         translators = {
             name: [
-                (setting, engine.of_text(beam_size, length_penalty, **setting))
+                (setting, engine.of_text(beam_size, length_penalty, **search, **setting))
                 for setting in engine.settings(threads, len(sentences))
             ]
-            for name, engine in by_name.items()
+            for name, engine, search in searches
         }
         for call_size in (size or len(sentences) for size in call_sizes):
             trials = {}

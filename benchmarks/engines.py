@@ -7,12 +7,14 @@ An engine is made with `(model, text_engine)`: a `Transformer` and, to translate
 - for random sentences `forced(source_ids, beam_size, steps, **setting)`: a function that searches
   lists of ids of one length, EOS included, and gives the `steps` ids of each best hypothesis;
 - for a text `of_text(beam_size, length_penalty, **setting)`, a function of sentences and the batch
-  size, None for the engine's own, that gives their translations, tokenization included.
+  size, None for the engine's own, that gives their translations, tokenization included. Engines
+  with `takes_shortlist` also take `shortlist=True`, to search with the model's list.
 """
 
 import functools
 import itertools
 import math
+import pathlib
 import tempfile
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -33,6 +35,7 @@ class Ours:
     package = "keras_transformer"
     label = "keras_transformer"
     note = "a program of XLA for each padded shape; TensorFlow has all threads with any setting"
+    takes_shortlist = True
 
     def __init__(self, model, text_engine=None):
         self._model, self._text_engine = model, text_engine
@@ -53,12 +56,14 @@ class Ours:
 
         return search
 
-    def of_text(self, beam_size, length_penalty, workers=1):
+    def of_text(self, beam_size, length_penalty, shortlist=False, workers=1):
         original = self._text_engine
         tokenizers = original.source_tokenizer, original.target_tokenizer
         lengths = original.max_source_length, original.max_target_length
-        engine = ModelEngine(self._model, *tokenizers, *lengths, frozen=True, workers=workers)
-        return texts_of(engine, beam_size=beam_size, length_penalty=length_penalty)
+        options = dict(frozen=True, workers=workers, shortlist=original.shortlist)
+        engine = ModelEngine(self._model, *tokenizers, *lengths, **options)
+        search = dict(beam_size=beam_size, length_penalty=length_penalty, shortlist=shortlist)
+        return texts_of(engine, **search)
 
 
 def texts_of(engine: Any, **options: Any) -> Callable[[list[str], int | None], list[str]]:
@@ -78,12 +83,16 @@ class CTranslate2:
     label = "CTranslate2"
     computes_in = "float32"  # what the names of its compute types begin with
     note = "the same weights; with a length penalty it ranks and stops by rules of its own"
+    takes_shortlist = True  # `use_vmap`: among the candidates of all sentences of a batch
 
     def __init__(self, model, text_engine=None):
         import ctranslate2
         import sentencepiece
 
-        from keras_transformer.export.ctranslate2.export import convert_to_ctranslate2
+        from keras_transformer.export.ctranslate2.export import (
+            convert_to_ctranslate2,
+            write_vocabulary_map,
+        )
 
         self._text_engine = text_engine
         if text_engine is None:
@@ -98,6 +107,8 @@ class CTranslate2:
             tokens = [p.id_to_piece(list(range(len(p)))) for p in self._processors]
         self._folder = tempfile.TemporaryDirectory()
         convert_to_ctranslate2(model, *tokens, self._folder.name)
+        if text_engine is not None and text_engine.shortlist is not None:
+            write_vocabulary_map(text_engine, pathlib.Path(self._folder.name) / "vmap.txt")
         self._translator = functools.partial(ctranslate2.Translator, self._folder.name)
         # Plain "int8" is the one of the others that suits the processor.
         types = ctranslate2.get_supported_compute_types("cpu") - {"int8"}
@@ -124,9 +135,9 @@ class CTranslate2:
 
         return search
 
-    def of_text(self, beam_size, length_penalty, **setting):
+    def of_text(self, beam_size, length_penalty, shortlist=False, **setting):
         translator, (_, target) = self._translator(**setting), self._processors
-        options = dict(beam_size=beam_size, length_penalty=length_penalty)
+        options = dict(beam_size=beam_size, length_penalty=length_penalty, use_vmap=shortlist)
         options["max_input_length"] = self._text_engine.max_source_length
         options["max_decoding_length"] = self._text_engine.max_target_length
 
@@ -152,6 +163,7 @@ class Artifact:
 
     package = "keras_transformer"
     note = "an export, loaded by `Translator.load`"
+    takes_shortlist = False  # It was exported with one or without.
 
     def __init__(self, path, threads):
         self._translator = Translator.load(path, threads=threads)

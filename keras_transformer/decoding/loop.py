@@ -116,12 +116,25 @@ def make_step_body(
     return body
 
 
-def advance(step_body: StepBody, state: DecodingState, stop_at: int | KerasTensor) -> DecodingState:
-    """Decodes until all hypotheses have ended or have `stop_at` tokens, at most the capacity."""
+def advance(
+    step_body: StepBody,
+    state: DecodingState,
+    stop_at: int | KerasTensor,
+    num_left: KerasTensor | None = None,
+) -> DecodingState:
+    """Decodes until all hypotheses have ended or have `stop_at` tokens, at most the capacity.
+
+    With `num_left`, int32 `()`, it stops as soon as at most so many sentences are left.
+    """
 
     def unfinished(*fields):
         state = DecodingState(*fields)
-        return ops.logical_and(ops.any(state.running), state.position < stop_at)
+        is_left = ops.any(state.running, axis=1)  # --> [batch]
+        if num_left is None:
+            goes_on = ops.any(is_left)
+        else:
+            goes_on = ops.sum(ops.cast(is_left, "int32")) > num_left
+        return ops.logical_and(goes_on, state.position < stop_at)
 
     def body(*fields):
         return keras.tree.map_structure(_of_the_shape_of, step_body(*fields), fields)
@@ -152,6 +165,17 @@ def decode(
     state = start(strategy, cache, constraints, max_length)
     state = advance(make_step_body(strategy, step, constraints, reorder), state, max_length)
     return strategy.hypotheses(state, constraints)
+
+
+def of_sentences(structure: Any, indices: KerasTensor) -> Any:
+    """Takes some sentences, int32 `(count,)`, of tensors whose first axis is the batch; scalars
+    and `None` stay."""
+
+    def taken(tensor):
+        has_batch = tensor is not None and len(tensor.shape) > 0
+        return ops.take(tensor, indices, axis=0) if has_batch else tensor
+
+    return keras.tree.map_structure(taken, structure)
 
 
 def pad_tokens(values, num_tokens: int):

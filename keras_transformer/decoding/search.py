@@ -105,12 +105,15 @@ class SearchModel:
         forbidden_ids: Ids that no translation contains, in addition to padding, BOS and `<unk>`.
         is_extendable: Whether a search may begin with a small cache and extend it.
         limits_logits: Whether `step_function` takes the ids whose logits are needed.
+        sentences_leave: Whether the batch is the first axis of all tensors of a cache but scalars,
+            so that a search may go on with some of its sentences.
     """
 
     position_limit: int | None = None
     forbidden_ids: tuple[int, ...] = ()
     is_extendable: bool = False
     limits_logits: bool = False
+    sentences_leave: bool = False
 
     def start_decoding(self, source_ids: KerasTensor, capacity: int, num_beams: int = 1) -> Any:
         """Encodes `(batch, source)` and makes the cache of the first step.
@@ -226,6 +229,31 @@ class Search:
         state = loop.advance(self._step_body, state, stop_at)
         return state, self._hypotheses(state)
 
+    def proceed_with(
+        self, state: DecodingState, indices: KerasTensor, room: KerasTensor, num_left: KerasTensor
+    ) -> tuple[DecodingState, Hypotheses]:
+        """Goes on with some sentences of a state, those of the arguments.
+
+        Decodes until at most `num_left` of them are left, or the capacity is used up.
+
+        Args:
+            state: State of these sentences and others.
+            indices: Int32 `(batch,)`, the sentences' places in the state.
+            room: `(tokens,)`: of so many tokens the capacity grows. It has no values: XLA compiles
+                for a shape, TensorFlow traces once for all.
+            num_left: Int32 `()`.
+        """
+        state, num_tokens = loop.of_sentences(state, indices), ops.shape(room)[0]
+        capacity = ops.shape(state.ids)[2] + num_tokens
+        state = self._extended(state, num_tokens, capacity)
+        state = loop.advance(self._step_body, state, capacity, num_left)
+        return state, self._hypotheses(state)
+
+    def _extended(self, state, num_tokens, capacity):
+        """Returns a state with room for more tokens, `capacity` in all."""
+        cache = self._model.extended(state.cache, self._num_steps(capacity))
+        return state.extended(num_tokens)._replace(cache=cache)
+
     def _hypotheses(self, state):
         hypotheses = self._strategy.hypotheses(state, self._constraints)
         return hypotheses if self._candidates is None else self._candidates.hypotheses(hypotheses)
@@ -243,9 +271,8 @@ class Search:
             )
 
         def next_loop():
-            extended = state.extended(larger[0] - size)
-            cache = self._model.extended(state.cache, self._num_steps(larger[0]))
-            return self._run_loops(extended._replace(cache=cache), larger)
+            extended = self._extended(state, larger[0] - size, larger[0])
+            return self._run_loops(extended, larger)
 
         if not larger:
             return padded_hypotheses()

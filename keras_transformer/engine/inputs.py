@@ -294,15 +294,18 @@ def bucket(length: int, buckets: Sequence[int]) -> int:
     return next((size for size in buckets if length <= size), buckets[-1])
 
 
-def batch_rows(count: int, width: int, beam_size: int) -> int:
+def batch_rows(count: int, width: int, beam_size: int, sentences_leave: bool = False) -> int:
     """Returns the rows per batch with which a compiled search translates `count` texts fastest.
 
     A batch takes steps until its longest translation has ended, and two batches share the cores of
     a CPU, so small batches waste the fewest steps. More rows pay only where they make the matrix
-    products of a step more efficient: in a wide model, and a little in greedy search.
-    `docs/results/speed.md` shows the seconds by number of rows.
+    products of a step more efficient: in a wide model, and a little in greedy search. Where
+    sentences that have ended leave the batch, they pay in many texts, which are worth the
+    compilation of more programs. `docs/results/speed.md` shows the seconds by number of rows.
     """
     max_rows = 32 if width > 256 else max(8, 16 // beam_size)
+    if sentences_leave and width <= 256 and count >= 256:
+        return 64
     return max(8, min(max_rows, row_count(count // 4)))
 
 

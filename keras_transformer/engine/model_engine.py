@@ -187,7 +187,8 @@ class ModelEngine(Engine):
         """Returns the rows per batch, by default as many as are fastest for `count` sentences."""
         if request.batch_size is not None:
             return request.batch_size
-        return inputs.batch_rows(count, self.model.config.model_dim, request.options.beams)
+        width, leave = self.model.config.model_dim, self.model.sentences_leave
+        return inputs.batch_rows(count, width, request.options.beams, leave)
 
 
 class ClassifierEngine(LabelEngine):

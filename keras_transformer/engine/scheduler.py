@@ -36,6 +36,7 @@ from keras_transformer.text.shortlist import few_sizes, joined
 # set takes 30 MB, even for a tiny model.
 MAX_PROGRAMS = 64
 _MAX_GRAPHS = 8
+FEWEST_ROWS = 8  # of a batch that shrinks
 _PREFIX_MULTIPLE = 16
 _FEWEST_PHRASES, _SHORTEST_PHRASE = 4, 8  # smallest capacity of arrays of phrases
 
@@ -106,17 +107,20 @@ class Scheduler:
         """Returns the `Hypotheses` of jobs that have the same strategy."""
         compiled, rows = self.compiled(options), row_count(min(len(jobs), batch_size))
         longest_prefix = max((len(job.prefix) for job in jobs), default=0)
+        # A single batch is not worth the compilation of more programs.
+        shrinks = self._model.sentences_leave and len(jobs) > rows > FEWEST_ROWS
 
         def run(indices):
             batch_jobs = [jobs[index] for index in indices]
             arguments, capacity = self.batch(
                 batch_jobs, options, rows, longest_prefix, least_candidates
             )
-            sizes = {"capacity": capacity, "num_candidates": _num_candidates(arguments)}
             one_row = rows == 1 and options.beams == 1
-            results = compiled(arguments, method=Search.run, one_row=one_row, **sizes)
-            results = [np.asarray(array) for array in results]
-            return [Hypotheses(*(array[row] for array in results)) for row in range(len(indices))]
+            static = {"num_candidates": _num_candidates(arguments), "one_row": one_row}
+            call = functools.partial(compiled, **static)
+            if shrinks:
+                return _search_shrinking(call, arguments, capacity, len(indices))
+            return _by_sentence(call(arguments, method=Search.run, capacity=capacity), len(indices))
 
         return in_batches([len(job.source) for job in jobs], batch_size, [run] * self._workers)
 
@@ -259,6 +263,52 @@ class Scheduler:
             prepare = Compiled(self._model, lambda: self._model.step_weights(one_row, True))
             self._weights[one_row] = prepare()
         return self._weights[one_row]
+
+
+def _search_shrinking(call, arguments, capacity, count):
+    """Searches a batch, which goes on with half of its rows when half of its sentences have ended.
+
+    So few steps are computed for sentences that have ended. `call` runs a method of `Search`.
+    Returns the `Hypotheses` of the first `count` sentences.
+    """
+    results, size, room = {}, 1, min(FIRST_CAPACITY, capacity) - 1
+    state = call(arguments, method=Search.begin, capacity=size)
+    sentences = rows = np.arange(len(arguments.source_ids))
+    while True:
+        # `rows` of the state are its next sentences.
+        sentences, size, num_rows = sentences[rows], size + room, len(rows)
+        fewer = num_rows // 2 if num_rows > FEWEST_ROWS else 0
+        state, hypotheses = call(
+            _of_sentences(arguments, sentences),
+            state,
+            rows.astype("int32"),
+            np.zeros(room, "int8"),
+            np.int32(fewer),
+            method=Search.proceed_with,
+        )
+        results |= zip(sentences, _by_sentence(hypotheses, num_rows), strict=True)
+        is_left = np.asarray(state.running).any(axis=1)
+        if not is_left.any():
+            return [results[index] for index in range(count)]
+        room = min(size, capacity - size) if int(state.position) == size else 0
+        # Those that are left come first, then ended ones that fill the rows.
+        rows = np.argsort(~is_left, kind="stable")[: fewer if is_left.sum() <= fewer else num_rows]
+
+
+def _of_sentences(arguments, sentences):
+    """Returns the arguments of some sentences."""
+    names = ("source_ids", "seeds", "prefixes", "phrases", "forced_ids")
+    arrays = {name: getattr(arguments, name) for name in names}
+    taken = {name: array[sentences] for name, array in arrays.items() if array is not None}
+    if (candidates := arguments.candidates) is not None:
+        taken["candidates"] = candidates._replace(mask=candidates.mask[sentences])
+    return arguments._replace(**taken)
+
+
+def _by_sentence(hypotheses, count):
+    """Returns the `Hypotheses` of each of the first `count` sentences, as arrays of NumPy."""
+    arrays = [np.asarray(array) for array in hypotheses]
+    return [Hypotheses(*(array[row] for array in arrays)) for row in range(count)]
 
 
 def _num_candidates(arguments):

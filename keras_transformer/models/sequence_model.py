@@ -52,6 +52,7 @@ class SequenceModel(keras.Model):
     input_names: tuple[str, ...] = ("source_ids", "target_ids")
     embedding_dropout: keras.layers.Dropout
     is_extendable = True  # A decoding cache can grow.
+    sentences_leave = True  # The batch is the first axis of its tensors.
     limits_logits = False
 
     def __init__(self, config: ModelConfig | None = None, **kwargs: Any):

@@ -20,6 +20,7 @@ from keras_transformer import (
 from keras_transformer.engine.run_folder import save_model
 from keras_transformer.errors import InputError
 from keras_transformer.export import export_ctranslate2
+from keras_transformer.text.shortlist import SHORTLIST_FILE, Shortlist
 from keras_transformer.training import Recipe, RunFolder
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("short_turns")]
@@ -90,8 +91,13 @@ def test_a_trained_run_is_measured_side_by_side(source, tmp_path, unverified):
         exports.append(tmp_path / "exported")
         export_ctranslate2(run.engine(), exports[0], beam_size=1, length_penalty=0.0)
     options = {"beam_sizes": [1], "batch_sizes": [4, 16], "rounds": 2, "call_sizes": [0, 2]}
-    report = decode.text(run.path, source, exports, **options).figures
-    rows, names = report["rows"], [*choose_engines(of_text=True), *(p.name for p in exports)]
+    with pytest.raises(InputError, match="`shortlist` needs a run with a shortlist"):
+        decode.text(run.path, source, shortlist=True)
+    Shortlist([], [range(4, 120)] * 120).save(run.path / SHORTLIST_FILE)
+    report = decode.text(run.path, source, exports, shortlist=True, **options).figures
+    own = list(choose_engines(of_text=True))
+    rows, names = report["rows"], [*own, *(p.name for p in exports)]
+    names += [f"{name} list" for name in own]
     assert [(row["sentences"], row["call_size"]) for row in rows] == [(9, 9), (9, 2)]
     assert report["length_penalty"] == 0.0
     assert list(rows[0]["engines"]) == list(rows[1]["engines"]) == names
@@ -99,7 +105,8 @@ def test_a_trained_run_is_measured_side_by_side(source, tmp_path, unverified):
         assert engine["setting"] in engine["tried"] and len(engine["seconds"]) == 2
         assert {key.split(",")[0] for key in engine["tried"]} == {"batch_size=4", "batch_size=16"}
         assert len(engine["tried"]) % 2 == 0
-    assert rows[0]["engines"]["exported"]["same"] == 1 or not exports
+    for name in ("exported", "ours list", "ctranslate2 list"):  # A list of all tokens.
+        assert name not in names or rows[0]["engines"][name]["same"] == 1
     assert json.loads(json.dumps(report)) == report
 
 

@@ -307,8 +307,18 @@ def test_each_part_of_a_split_text_has_the_tag_of_the_whole(tag, spaces):
 
 
 @pytest.mark.parametrize(
-    ("count", "width", "beam_size", "rows"),
-    [(1000, 128, 4, 8), (32, 128, 1, 8), (1000, 128, 1, 16), (63, 1024, 4, 16), (1000, 512, 4, 32)],
+    ("count", "width", "beam_size", "rows", "rows_of_leaving"),
+    [
+        (1000, 128, 4, 8, 64),
+        (32, 128, 1, 8, 8),
+        (255, 256, 4, 8, 8),
+        (256, 256, 1, 16, 64),
+        (63, 1024, 4, 16, 16),
+        (1000, 512, 4, 32, 32),
+    ],
 )
-def test_rows_per_batch_grow_with_the_width_and_in_greedy_search(count, width, beam_size, rows):
+def test_rows_per_batch_grow_with_the_width_in_greedy_search_and_where_sentences_leave(
+    count, width, beam_size, rows, rows_of_leaving
+):
     assert inputs.batch_rows(count, width, beam_size) == rows
+    assert inputs.batch_rows(count, width, beam_size, True) == rows_of_leaving

@@ -97,45 +97,76 @@ def test_a_short_source_has_capacity_for_all_of_its_phrases():
 
 
 LONGEST = 23
-SEARCH = sys.modules[Search.__module__]
+SEARCH, SCHEDULER = (sys.modules[name.__module__] for name in (Search, Scheduler))
 
 
 @pytest.fixture(scope="module", autouse=True)
 def small_capacities():
-    """Two loops: of 12 and 23 tokens."""
+    """Two loops: of 12 and 23 tokens; no batch shrinks."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(SEARCH, "FIRST_CAPACITY", 12)
+        monkeypatch.setattr(SCHEDULER, "FEWEST_ROWS", 16)
         yield
 
 
-def jobs_of(source, phrases=()):
+def jobs_of(source, phrases=(), prefix=()):
     jobs = [Job(row[row != 0].tolist(), seed) for seed, row in enumerate(source)]
-    return [job._replace(phrases=phrases if job.seed % 3 else ()) for job in jobs]
+    return [
+        job._replace(phrases=phrases if job.seed % 3 else (), prefix=prefix[: job.seed % 3])
+        for job in jobs
+    ]
 
 
-def search_in_batches(model, source, options, rows, phrases=()):
+def search_in_batches(model, source, options, rows, **of_jobs):
     """The hypotheses of all sentences."""
-    scheduler = Scheduler(model, (16, LONGEST), **IN_GRAPHS)
-    hypotheses = scheduler.search(jobs_of(source, phrases), options, rows)
-    return Hypotheses(*map(np.stack, zip(*hypotheses, strict=True)))
+    lists = [range(4 + i % 3, 17, 2) for i in range(17)]
+    scheduler = Scheduler(model, (16, LONGEST), shortlist=Shortlist([7], lists), **IN_GRAPHS)
+    hypotheses = scheduler.search(jobs_of(source, **of_jobs), options, rows)
+    # Arrays have the capacity of the last loop of a sentence.
+    return Hypotheses(*(stacked(arrays) for arrays in zip(*hypotheses, strict=True)))
 
 
-# All that a state may hold grows between two of these loops.
+def stacked(arrays):
+    if np.ndim(arrays[0]) < 2:
+        return np.stack(arrays)
+    return np.stack([np.pad(rows, ((0, 0), (0, LONGEST - rows.shape[1]))) for rows in arrays])
+
+
+# All that a state may hold grows between two loops, and is taken for some of the sentences.
 OPTIONS = {
     "n-grams": dict(beam_size=4, n_best=4, no_repeat_ngram_size=2),
     "sampling": dict(sampling=True, n_best=2, top_k=5),
     "phrases": dict(beam_size=4, n_best=2),
+    "candidates": dict(beam_size=3, shortlist=True, early_stopping=False),
+    "greedy": dict(beam_size=1, length_penalty=0.7),
 }
+OF_JOBS = {"phrases": {"phrases": ((5, 9), (9, 4, 4))}, "candidates": {"prefix": (6, 8)}}
+VARIANTS = {"greedy": "rotary"}
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_loops_of_growing_capacity_give_what_one_loop_gives(varied, name, monkeypatch):
-    model, source = varied("pre_norm"), varied_sources(13)
-    options, phrases = DecodingOptions(**OPTIONS[name]), ((5, 9), (9, 4, 4)) * (name == "phrases")
-    hypotheses = search_in_batches(model, source, options, 5, phrases)
+def test_loops_of_growing_capacity_and_fewer_rows_give_what_one_loop_gives(
+    varied, name, monkeypatch
+):
+    options, of_jobs = DecodingOptions(**OPTIONS[name]), OF_JOBS.get(name, {})
+    model, source = varied(VARIANTS.get(name, "pre_norm")), varied_sources(13)
+    growing = search_in_batches(model, source, options, 5, **of_jobs)
+    rows, of_sentences = set(), SCHEDULER._of_sentences
+
+    def recorded(arguments, sentences):
+        rows.add(len(sentences))
+        return of_sentences(arguments, sentences)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SCHEDULER, "FEWEST_ROWS", 2)
+        patched.setattr(SCHEDULER, "FIRST_CAPACITY", 12)
+        patched.setattr(SCHEDULER, "_of_sentences", recorded)
+        shrinking = search_in_batches(model, source, options, 4, **of_jobs)
+    assert rows == {4, 2}
     monkeypatch.setattr(SEARCH, "FIRST_CAPACITY", LONGEST)
-    whole = search_in_batches(model, source, options, 13, phrases)
-    check_equal(hypotheses, as_lists(whole), 1e-5)
+    whole = search_in_batches(model, source, options, 13, **of_jobs)
+    check_equal(growing, as_lists(whole), 1e-5)
+    check_equal(shrinking, as_lists(whole), 1e-5)
     lengths = (np.asarray(whole.ids)[:, 0] != 0).sum(axis=1)
     # Some end in the first loop, some in the last: this says something.
     assert (lengths <= 12).any() and (lengths > 12).any()

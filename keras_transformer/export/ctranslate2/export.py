@@ -92,7 +92,7 @@ class CTranslate2Exporter(Exporter):
         )
         if options.get("shortlist"):
             engine.shortlist.save(folder / SHORTLIST_FILE)
-            _write_vocabulary_map(engine, folder / "vmap.txt")
+            write_vocabulary_map(engine, folder / "vmap.txt")
         return {**options, **write_tokenizers(engine, folder)}
 
     def readme_fields(self, manifest: dict[str, Any]) -> dict[str, str]:
@@ -116,8 +116,8 @@ class CTranslate2Exporter(Exporter):
             )
 
 
-def _write_vocabulary_map(engine, path):
-    """Writes CTranslate2's shortlist, lines of a source token and its candidates."""
+def write_vocabulary_map(engine: Any, path: Path) -> None:
+    """Writes the shortlist of an engine for CTranslate2: lines of a source token and candidates."""
     source_tokens, target_tokens = (
         tokenizer.pieces_of(range(tokenizer.vocabulary_size))
         for tokenizer in (engine.source_tokenizer, engine.target_tokenizer)

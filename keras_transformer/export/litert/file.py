@@ -85,14 +85,15 @@ def _part(name, function, content, known_weights):
     captured = function.captured_inputs
     # A view, not a copy, of the memory of a tensor.
     weights = [np.asarray(memoryview(tensor)) for tensor in captured]
-    weights = [known_weights.setdefault(_digest(array), array) for array in weights]
+    weights = [known_weights.setdefault(digest(array), array) for array in weights]
     tensors = function.inputs[: len(function.inputs) - len(captured)]
     inputs = tuple(tensor.name.split(":")[0] for tensor in tensors)
     outputs = tuple(sorted(function.structured_outputs))
     return Part(name, inputs, outputs, bytes(content), tuple(weights))
 
 
-def _digest(array):
+def digest(array: np.ndarray) -> bytes:
+    """Returns the SHA-256 checksum of an array's numbers."""
     return hashlib.sha256(np.ascontiguousarray(array).view("uint8").reshape(-1)).digest()
 
 
@@ -236,7 +237,7 @@ class Buffers:
         if data is None or len(data) == 0:
             return 0
         data = np.ascontiguousarray(data).view("uint8").reshape(-1)
-        key = _digest(data)
+        key = digest(data)
         if key not in self.indices:
             buffer = schema.BufferT()
             buffer.data = data
@@ -280,7 +281,7 @@ def _packed(model):
     # The whole size, because growing copies the buffer.
     builder = _sharing_builder(flatbuffers)(size + 2**20)
     builder.Finish(model.Pack(builder), IDENTIFIER)
-    return bytes(builder.Output())
+    return bytes(memoryview(builder.Bytes)[builder.Head() :])
 
 
 class _Shared:
@@ -298,7 +299,7 @@ def _key(value):
     if isinstance(value, _Shared):
         return value.key
     if isinstance(value, np.ndarray):
-        return value.dtype.str, value.tobytes()
+        return value.dtype.str, digest(value)
     if isinstance(value, (list, tuple)):
         return tuple(_key(item) for item in value)
     if hasattr(value, "__dict__"):
@@ -332,7 +333,7 @@ def _sharing_builder(flatbuffers):
             # LiteRT's schema demands that buffers begin at multiples of 16 bytes.
             self.StartVector(1, values.size, 16)
             self.head -= values.size
-            self.Bytes[self.head : self.head + values.size] = values.tobytes()
+            self.Bytes[self.head : self.head + values.size] = memoryview(values)
             self.vectorNumElems = values.size
             return self.EndVector()
 

@@ -13,16 +13,19 @@ Rows are float `(batch · count, width)`: `count` rows of the first sentence, th
 """
 
 import math
+import weakref
 
 import numpy as np
 import tensorflow as tf
 from keras import ops
 
 from keras_transformer.engine.exports.litert import HIDDEN as HIDDEN
+from keras_transformer.export.litert.file import digest
 from keras_transformer.ids import EOS_ID, PAD_ID, UNK_ID
 
-LARGE = 1 << 20
-"""Matrices with more numbers are large; see `weight`."""
+LARGE = 1024
+"""Least number of rows, and of columns, of a large matrix; see `weight`."""
+_captured: weakref.WeakValueDictionary[bytes, tf.Tensor] = weakref.WeakValueDictionary()
 
 
 def array(variable) -> np.ndarray:
@@ -37,11 +40,12 @@ def weight(values):
     A graph is one protobuf message, which has at most 2 GiB. So a large matrix is a tensor that the
     function captures, and `file.convert` makes it a constant again.
     """
-    if math.prod(values.shape) <= LARGE:
+    if min(values.shape) < LARGE:
         return tf.constant(array(values))
     with tf.init_scope():
-        # Shares the memory of a variable.
-        return tf.convert_to_tensor(ops.convert_to_tensor(values, "float32"))
+        tensor = tf.convert_to_tensor(ops.convert_to_tensor(values, "float32"))
+        # A loop is traced several times: equal matrices are one tensor while a function lives.
+        return _captured.setdefault(digest(np.asarray(tensor)), tensor)
 
 
 def project(rows, *projections, scale: float = 1.0):
