@@ -97,7 +97,7 @@ def test_a_model_without_attention_has_no_alignment(tmp_path):
     scheduler = Scheduler(model_of(config), (16, 16))
     with pytest.raises(InputError, match="`alignment` needs attention, which the model has none"):
         scheduler.scorer(alignment=True)
-    engine = types.SimpleNamespace(labels=None, model=model_of(config))
+    engine = types.SimpleNamespace(labels=None, model=model_of(config), languages=None)
     resolve = functools.partial(SavedModelExporter().resolve_export_options, engine)
     assert resolve(SavedModelOptions())["signatures"] == [n for n in SIGNATURES if n != "align"]
     with pytest.raises(InputError, match="`align` needs attention"):

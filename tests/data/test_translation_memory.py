@@ -158,7 +158,8 @@ def test_a_memory_trains_as_the_two_files_that_it_was_made_from(tmp_path, part):
         ({"tmx": "a.tmx"}, "`tmx` needs `languages`, such as en-de."),
         ({"tmx": "a.tmx", "languages": "en"}, "`languages` must be two codes"),
         ({"tmx": "a", "languages": "en-de", "source": "b"}, "it needs no `source` and no `target`"),
-        ({"source": "a", "languages": "en-de"}, "`languages` and `inline_tags` belong to a memory"),
+        ({"source": "a", "languages": "en"}, "`languages` must be two codes"),
+        ({"source": "a", "inline_tags": "keep"}, "`inline_tags` belongs to a memory"),
     ],
 )
 def test_a_recipe_names_a_memory_with_its_languages(files, message):

@@ -7,7 +7,7 @@ from keras_transformer import Translator
 from keras_transformer.engine.exports import ctranslate2 as engine_module
 from keras_transformer.errors import InputError
 from keras_transformer.export import export_ctranslate2
-from keras_transformer.export.ctranslate2.export import _write_vocabulary_map
+from keras_transformer.export.ctranslate2.export import write_vocabulary_map
 from keras_transformer.ids import EOS_ID, UNK_ID
 from keras_transformer.text.shortlist import Shortlist
 
@@ -128,4 +128,4 @@ def test_tokens_that_the_map_of_candidates_cannot_hold_are_refused(make_engine, 
     engine.shortlist, engine.target_tokenizer = Shortlist([], [[5]]), mock.MagicMock()
     engine.target_tokenizer.pieces_of.return_value = ["a\tb"]
     with pytest.raises(InputError, match=r"no tokens with spaces, tabs or new lines. Received"):
-        _write_vocabulary_map(engine, tmp_path / "vmap.txt")
+        write_vocabulary_map(engine, tmp_path / "vmap.txt")
