@@ -238,7 +238,7 @@ class Search:
 
         Args:
             state: State of these sentences and others.
-            indices: Int32 `(batch,)`, the sentences' places in the state.
+            indices: Int32 `(batch,)`, the sentences' indices in the state.
             room: `(tokens,)`: of so many tokens the capacity grows. It has no values: XLA compiles
                 for a shape, TensorFlow traces once for all.
             num_left: Int32 `()`.

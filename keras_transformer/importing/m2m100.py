@@ -61,16 +61,16 @@ def read_vocabulary(
     ids = ids_of_names(path, named, added)
     check_rows(max(rows, *(id + 1 for id in ids.values())), rows, path)
     tokens = codes_of(filter(_LANGUAGE.fullmatch, added))
-    return of_ids(model, ids, rows, **special), Languages(tokens, **_places(folder, settings))
+    return of_ids(model, ids, rows, **special), Languages(tokens, **_uses(folder, settings))
 
 
-def _places(folder, settings):
-    """Returns where the tokens of languages are: a field of `Languages` for each place."""
+def _uses(folder, settings):
+    """Returns the fields of `Languages` that say where the model reads which token."""
     name, file = _SMALL100
     if settings.get("tokenizer_class") == name or (folder / file).is_file():
         return {"before": "target"}
-    place = "after" if settings.get("legacy_behaviour") is True else "before"
-    return {place: "source", "forced": "target"}
+    field = "after" if settings.get("legacy_behaviour") is True else "before"
+    return {field: "source", "forced": "target"}
 
 
 def _with_languages(folder, added, settings, first_id):

@@ -137,8 +137,8 @@ class Corpus:
         """Returns the token of a corpus' direction, None if the model has no such tokens."""
         if corpus.languages is None or self._languages is None:
             return None
-        before, *others = self._languages.tokens_of(*language_pair(corpus.languages))
-        if any(others):
+        before, after, forced = self._languages.tokens_of(*language_pair(corpus.languages))
+        if after or forced:
             rule = "Training continues only models that read languages as a token before a source"
             raise InputError(f"{rule}. Received: {', '.join(map(str, self._languages.tokens))}.")
         return before[0] if before else None

@@ -195,8 +195,8 @@ def ids_to_ids(
 
 
 def _after_forced(search, *tensors):
-    *others, forced_ids = tensors
-    return search(*others, forced_ids=forced_ids)
+    *of_search, forced_ids = tensors
+    return search(*of_search, forced_ids=forced_ids)
 
 
 def described_files(folder: Path) -> dict[str, dict[str, Any]]:

@@ -40,10 +40,10 @@ class GraphLanguages:
     def __init__(self, engine: Any):
         self._engine, languages = engine, engine.languages
         self.inputs = () if languages is None else languages.inputs
-        places = () if not self.inputs else (languages.before, languages.after, languages.forced)
-        self.num_before = sum(place is not None for place in places[:1])
+        sides = () if not self.inputs else (languages.before, languages.after, languages.forced)
+        self.num_before = sum(side is not None for side in sides[:1])
         self.num_added = languages.num_added if self.inputs else 0
-        self.are_forced = any(place is not None for place in places[2:])
+        self.are_forced = any(side is not None for side in sides[2:])
 
     def directions(self, text: tf.Tensor, **inputs: tf.Tensor) -> GraphDirections:
         """Returns the directions of texts; each input is string `(batch,)`.
