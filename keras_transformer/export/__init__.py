@@ -100,7 +100,7 @@ def export_run(
         is_default = "shortlist" in names and format != "saved_model"
         if is_default and engine.shortlist is not None and folder.origin().name:
             search["shortlist"] = True
-        # Marian and CTranslate2 have stop rules of their own.
+        # Marian has a stop rule of its own.
         if lacking := defaults.keys() - names - {"early_stopping"}:
             values = ", ".join(f"{name}={defaults[name]!r}" for name in sorted(lacking))
             show(f"The export searches without options of the run, so texts may differ: {values}")

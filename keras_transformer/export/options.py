@@ -89,7 +89,7 @@ class HuggingFaceOptions(_Format, StoppingSearchOptions):
 
 
 @options_class
-class CTranslate2Options(_Quantized, _WithShortlist, SearchOptions):
+class CTranslate2Options(_Quantized, _WithShortlist, StoppingSearchOptions):
     """Options of `ctranslate2`; the search is the engine's default."""
 
 

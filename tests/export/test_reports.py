@@ -1,6 +1,5 @@
 """What an export holds and was verified with; an export of another model is refused."""
 
-import contextlib
 import hashlib
 import json
 import os
@@ -11,11 +10,9 @@ import pytest
 from small_corpus import PAIRS, recipe_values
 
 from keras_transformer import Tokenizer, export
-from keras_transformer.engine import Engine
 from keras_transformer.engine.run_folder import RunFiles
-from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError, VerificationError
-from keras_transformer.export import export_ctranslate2, export_run, exporter_of, verification
+from keras_transformer.export import export_ctranslate2, export_run, exporter_of
 from keras_transformer.export.ctranslate2 import export as ctranslate2
 from keras_transformer.export.litert.file import custom_operations
 from keras_transformer.reading import file_digests
@@ -139,23 +136,6 @@ def test_a_model_after_quantize_is_refused(make_engine, tmp_path):
     for format in ("litert", "ctranslate2", "web", "marian"):
         with pytest.raises(InputError, match=r"before\. Received: int8 in \S+/\S+\.$"):
             exporter_of(format).export(engine, tmp_path / "new")
-
-
-def test_only_the_trained_model_gets_the_exact_stop_rule_of_ctranslate2(monkeypatch):
-    calls = {}
-
-    def translate(*arguments, **options):
-        calls["child" if not arguments else "trained"] = options
-        return [Translation("a", -4.0)]
-
-    child = types.SimpleNamespace(send=translate, receive=lambda: [Translation("a", -4.0)])
-    monkeypatch.setattr(verification, "_trained_translations", translate)
-    monkeypatch.setattr(verification, "chosen_texts", lambda texts, engine: ["a"])
-    monkeypatch.setattr(ctranslate2, "engine_process", lambda _: contextlib.nullcontext(child))
-    exporter_of("ctranslate2").verify(Engine(), None, {"quantize": "none", "beam_size": 2}, None)
-    common = {"beam_size": 2, "alignment": True, "long_input": "truncate"}
-    assert calls["trained"] == {**common, "early_stopping": False}
-    assert calls["child"] == {"texts": ["a"], **common}
 
 
 def test_a_run_is_verified_with_its_samples_and_its_corpus_is_not_read(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_transformer.decoding.options import SearchOptions
+from keras_transformer.decoding.options import StoppingSearchOptions
 from keras_transformer.engine.engine import Engine
 from keras_transformer.engine.exports.manifest import (
     load_tokenizers,
@@ -33,6 +33,9 @@ _FEW_TOKENS = 2000
 _CHANGES_LOGITS = ("min_length", "banned_ids", "no_repeat_ngram_size")
 # Result of a source whose limit is 0, which CTranslate2 refuses.
 _EMPTY = types.SimpleNamespace(hypotheses=[[]], scores=[0.0])
+# A power of the length that changes no score. With 0 CTranslate2 has another stop rule: it waits
+# until the most probable hypothesis of a step has ended.
+_NO_PENALTY = 1e-9
 _LOGIT_ROWS = 16  # pairs at once whose logits of all tokens are in memory
 _FIELDS = {
     "beam_size": int,
@@ -48,7 +51,9 @@ class CTranslate2Engine(Engine):
     """Translates with a folder that `export_ctranslate2` wrote; the fastest engine on a CPU.
 
     CTranslate2 searches without a length penalty and returns all hypotheses of the beam. This class
-    ranks them as the trained model's engine does, by `length_normalization`. Unlike Marian's beam,
+    ranks them as the trained model's engine does, by `length_normalization`. Without
+    `early_stopping` CTranslate2 has no exact stop rule: it continues until as many hypotheses as
+    the beam size have ended and the most probable one is among them. Unlike Marian's beam,
     CTranslate2's does not shrink. Calls from several threads are safe.
 
     With a shortlist CTranslate2 searches among the candidates of all sentences of a batch. So each
@@ -72,7 +77,7 @@ class CTranslate2Engine(Engine):
     capabilities = frozenset({"translate", "score", "sample", "align"})
     score_options = ("length_penalty",)
     free_options = (
-        *SearchOptions.__dataclass_fields__,
+        *StoppingSearchOptions.__dataclass_fields__,
         "n_best",
         "target_prefixes",
         "sampling",
@@ -108,12 +113,6 @@ class CTranslate2Engine(Engine):
             tokenizer.pieces_of(range(tokenizer.vocabulary_size)) for tokenizer in sides
         ]
         self._target_ids = {token: id for id, token in enumerate(self._tokens[1])}
-
-    @property
-    def fixed_options(self) -> dict[str, Any]:
-        """Values of the options that CTranslate2 does not take."""
-        # CTranslate2 continues while an unfinished hypothesis is the most probable one.
-        return {**super().fixed_options, "early_stopping": False}
 
     def search(self, jobs, request):
         options = request.options
@@ -267,7 +266,7 @@ class CTranslate2Engine(Engine):
         options = {
             "beam_size": decoding_options.beam_size,
             "num_hypotheses": decoding_options.beams,
-            "length_penalty": 0,
+            "length_penalty": _NO_PENALTY if decoding_options.stops_early else 0,
             "no_repeat_ngram_size": decoding_options.no_repeat_ngram_size,
             "disable_unk": not decoding_options.allow_unknown,
             "suppress_sequences": [[self._tokens[1][id]] for id in suppressed_ids],

@@ -108,12 +108,7 @@ class CTranslate2Exporter(Exporter):
         options = exported_search_options(manifest)
         with engine_process(folder) as child:
             tolerance = self.tolerances[manifest["quantize"]]
-            # CTranslate2 continues until the best hypothesis of a step has ended. With a small beam
-            # its texts are those of the exact stop rule; `early_stopping` may end sooner.
-            exact = {"early_stopping": False}
-            return verify(
-                child, engine, texts, tolerance, only_trained=exact, alignment=True, **options
-            )
+            return verify(child, engine, texts, tolerance, alignment=True, **options)
 
 
 def write_vocabulary_map(engine: Any, path: Path) -> None:

@@ -98,10 +98,10 @@ IN_ALL_TOKENS += [{"banned_ids": (9, 17), "target_prefixes": None}]
 def test_it_searches_among_the_candidates_of_each_sentence(with_shortlist, listed_engine, options):
     options = {"beam_size": 1, "shortlist": True, "length_penalty": 0.0, **options}
     received = with_shortlist.translate(TEXTS, alignment=True, **options)
-    expected = listed_engine.translate(TEXTS, early_stopping=False, **options)
+    expected = listed_engine.translate(TEXTS, **options)
     if "target_prefixes" in options:
         whole = {**options, "shortlist": False}
-        from_all_tokens = listed_engine.translate(TEXTS, early_stopping=False, **whole)
+        from_all_tokens = listed_engine.translate(TEXTS, **whole)
         prefixes = options["target_prefixes"] or ["a"] * len(TEXTS)
         rows = zip(prefixes, from_all_tokens, expected, strict=True)
         expected = [from_all if prefix else listed for prefix, from_all, listed in rows]
