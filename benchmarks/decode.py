@@ -38,6 +38,7 @@ from keras_transformer.reading import read_lines
 def forced(
     preset: str = "transformer_base",
     width: int | None = None,
+    layers: int | None = None,
     vocabulary_size: int = 8000,
     length: int = 32,
     steps: int = 32,
@@ -57,6 +58,7 @@ def forced(
     Args:
         preset: Preset of the model's sizes.
         width: Width of the model instead of the preset's; inner layers are 4 times as wide.
+        layers: Layers per side instead of the preset's.
         vocabulary_size: Size of the vocabulary.
         length: Number of source tokens, EOS included.
         steps: Number of tokens of each translation; no id ends a sentence.
@@ -78,6 +80,8 @@ def forced(
     chosen = choose_engines(engines)
     measure.use_threads(threads)
     sizes = {} if width is None else {"model_dim": width, "intermediate_dim": 4 * width}
+    if layers is not None:
+        sizes |= {"num_encoder_layers": layers, "num_decoder_layers": layers}
     keras.utils.set_random_seed(1)
     model = Transformer(measure.config_of(preset, vocabulary_size, **sizes))
     by_name, rows = {name: engine(model) for name, engine in chosen.items()}, []
@@ -345,7 +349,7 @@ def _panel(row, unit):
 
 def table(report: dict[str, Any]) -> str:
     """Returns a report as a table with its conditions."""
-    random = "{preset}, sources of {length} tokens, {steps} forced steps"
+    random = measure.SIZES + ", sources of {length} tokens, {steps} forced steps"
     what = random if report["unit"] == "tokens" else "{source}, length penalty {length_penalty}"
     rule = "rates in {unit}/s; `same`: share of texts equal to those of {reference}."
     return measure.report_table(

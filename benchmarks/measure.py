@@ -59,6 +59,13 @@ def config_of(preset: str, vocabulary_size: int, **fields: Any) -> TransformerCo
         raise InputError(str(error)) from None
 
 
+SIZES = (
+    "{config[num_encoder_layers]}+{config[num_decoder_layers]} layers of {config[model_dim]}/"
+    "{config[intermediate_dim]}, vocabulary {config[vocabulary_size]}"
+)
+"""A model's sizes, with fields of a report in braces; see `report_table`."""
+
+
 def grid(threads: int, batch: int) -> list[tuple[int, int]]:
     """Ways to use so many threads or fewer: parts of a batch at once, threads of each."""
     sizes = [size for size in range(1, threads + 1) if threads % size == 0]

@@ -95,11 +95,9 @@ def train(
     }
     columns = "rate", "ratio", "real_token_share", "setting"
     table = [{"trainer": name, **{key: row[key] for key in columns}} for name, row in rows.items()]
-    what = (
-        "{config[num_encoder_layers]}+{config[num_decoder_layers]} layers of {config[model_dim]}/"
-        "{config[intermediate_dim]}, vocabulary {config[vocabulary_size]}; {steps} batches of "
-        "{batch_tokens} positions per side, pairs of at most {longest_pair} tokens; rates in "
-        "non-padding tokens/s."
+    what = measure.SIZES + (
+        "; {steps} batches of {batch_tokens} positions per side, pairs of at most {longest_pair} "
+        "tokens; rates in non-padding tokens/s."
     )
     return Report(figures, measure.report_table(table, figures, what))
 

@@ -28,11 +28,13 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("short_turns")]
 
 def test_engines_side_by_side_in_a_table_on_stderr_and_json_on_stdout(tiny, capsys):
     options = ["--preset", "transformer_tiny", "--vocabulary-size", "23", "--length", "5"]
-    options += ["--steps", "3", "--batch-sizes", "2", "--beam-sizes", "1", "4", "--rounds", "2"]
+    options += ["--layers", "1", "--steps", "3", "--batch-sizes", "2", "--beam-sizes", "1", "4"]
+    options += ["--rounds", "2"]
     decode.main([*options, "--threads", "2"])
     captured = capsys.readouterr()
     report = json.loads(captured.out)
     assert report["config"]["vocabulary_size"] == 23
+    assert report["config"]["num_decoder_layers"] == 1
     assert [(row["sentences"], row["beam_size"]) for row in report["rows"]] == [(2, 1), (2, 4)]
     assert list(report["rows"][0]["engines"]) == list(report["notes"]) == list(choose_engines())
     for engine in report["rows"][1]["engines"].values():
