@@ -72,7 +72,9 @@ class ChildProcess:
     def _last_line(self):
         self._errors.seek(0)
         text = self._errors.read().decode("utf-8", errors="replace")
-        lines = [line for line in text.splitlines() if line.strip()] or ["no message"]
+        is_killed = self._process.returncode == -signal.SIGKILL
+        default = "killed, as the system does if memory runs out" if is_killed else "no message"
+        lines = [line for line in text.splitlines() if line.strip()] or [default]
         return lines[-1][:500]
 
     def __enter__(self) -> "ChildProcess":

@@ -42,6 +42,9 @@ def test_the_process_gets_the_program_and_the_request_and_gives_the_answer(ask):
 FAILURES = [("pass", "exit status 0, no message"), ("sys.exit(7)", "exit status 7, no message")]
 FAILURES += [("print('one', file=sys.stderr)\nsys.exit('two\\n\\n')", "exit status 1, two$")]
 FAILURES += [("pipe.recv()\nraise OSError('three')", "exit status 1, OSError: three$")]
+FAILURES += [
+    ("import os\nos.kill(os.getpid(), 9)", "exit status -9, killed, as .* memory runs out$")
+]
 
 
 @pytest.mark.parametrize(("program", "message"), FAILURES)

@@ -24,7 +24,8 @@ from keras_transformer.text.shortlist import SHORTLIST_FILE
 
 SOURCE_LENGTHS = (16, 32, 64, 128)
 """Numbers of source tokens that signatures are made for by default."""
-
+_MANY_PARAMETERS = 200_000_000
+# Of so large a model only the longest: LiteRT packs all weights again for each signature that runs.
 
 _LIST_PROGRAM = "litert_list.py.txt"
 _LIST_FIELDS = {
@@ -53,7 +54,9 @@ class LiteRTExporter(Exporter):
     options = LiteRTOptions
 
     def resolve_export_options(self, engine: Engine, options: LiteRTOptions) -> dict[str, Any]:
-        return resolve_search_options(engine, options, SOURCE_LENGTHS, options.n_best)
+        is_large = engine.model.count_params() > _MANY_PARAMETERS
+        lengths = SOURCE_LENGTHS[-1:] if is_large else SOURCE_LENGTHS
+        return resolve_search_options(engine, options, lengths, options.n_best)
 
     def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
         engine = with_limits(engine, options)

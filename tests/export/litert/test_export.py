@@ -8,7 +8,8 @@ from keras_transformer import Tokenizer, Translator
 from keras_transformer.cli.main import run
 from keras_transformer.engine.run_folder import save_model
 from keras_transformer.errors import InputError
-from keras_transformer.export import export_litert
+from keras_transformer.export import export_litert, exporter_of
+from keras_transformer.export.options import LiteRTOptions
 from keras_transformer.training import Recipe, RunFolder
 
 pytestmark = pytest.mark.tensorflow
@@ -59,6 +60,18 @@ def test_a_wrong_option_is_a_users_mistake(engine, tmp_path, options, message):
     with pytest.raises(InputError, match=message):
         export_litert(engine, tmp_path / "new", **options)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_large_model_has_one_length_because_each_takes_the_memory_of_all_weights(
+    engine, monkeypatch
+):
+    monkeypatch.setattr(engine, "max_source_length", 24)
+    exporter, options = exporter_of("litert"), LiteRTOptions()
+    assert exporter.resolve_export_options(engine, options)["source_lengths"] == [16, 24]
+    monkeypatch.setattr(engine.model, "count_params", lambda: 200_000_001)
+    assert exporter.resolve_export_options(engine, options)["source_lengths"] == [24]
+    chosen = LiteRTOptions(source_lengths=(7, 16))
+    assert exporter.resolve_export_options(engine, chosen)["source_lengths"] == [7, 16]
 
 
 def test_another_precision_is_refused(make_engine, tmp_path):
