@@ -93,7 +93,8 @@ def _usage_of(action: argparse.Action) -> str:
     if action.nargs == 0:
         return ", ".join(action.option_strings)
     value = action.metavar or "|".join(map(str, action.choices or ())) or action.dest.upper()
-    return " ".join([*action.option_strings, f"{value} …" if action.nargs == "+" else str(value)])
+    values = [value] if isinstance(value, str) else value
+    return " ".join([*action.option_strings, *values, *(["…"] if action.nargs == "+" else [])])
 
 
 def api(names: str) -> str:
