@@ -53,7 +53,7 @@ class LiteRTExporter(Exporter):
     template = "litert.md"
     options = LiteRTOptions
 
-    def resolve_export_options(self, engine: Engine, options: LiteRTOptions) -> dict[str, Any]:
+    def resolve_export_options(self, engine: Any, options: LiteRTOptions) -> dict[str, Any]:
         is_large = engine.model.count_params() > _MANY_PARAMETERS
         lengths = SOURCE_LENGTHS[-1:] if is_large else SOURCE_LENGTHS
         return resolve_search_options(engine, options, lengths, options.n_best)
