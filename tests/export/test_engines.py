@@ -16,6 +16,7 @@ from keras_transformer.engine import ModelEngine
 from keras_transformer.engine.exports import ctranslate2, saved_model
 from keras_transformer.errors import InputError
 from keras_transformer.export import exporter_of
+from keras_transformer.serving import ServerOptions
 from keras_transformer.serving.model import Model
 from keras_transformer.serving.protocol import Rejection
 from keras_transformer.text.languages import Languages
@@ -244,6 +245,8 @@ def test_texts_of_several_directions_are_translated_together(
     inputs = {name: values[0] for name, values in NAMED.items() if name in languages.inputs}
     (row,) = model.run("serving_default", [{"text": TEXTS[0], **inputs}])
     assert row["translation"] == expected[0].text
+    warm_up = ServerOptions(model="export", max_batch_size=1, warm_up_tokens=3)
+    assert model.warm_up(warm_up) == 1
     with pytest.raises(InputError, match="`target_language` must be one of .* 'it'"):
         translator.translate(TEXTS, target_language="it")
 

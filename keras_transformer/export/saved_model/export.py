@@ -230,7 +230,9 @@ def _signature(function, custom_ops):
             for name, spec in sorted(specs.items())
         }
 
-    _, inputs = function.structured_input_signature
+    # Parameters that TensorFlow takes by position have the name in the specification alone.
+    positional, named = function.structured_input_signature
+    inputs = {spec.name: spec for spec in positional} | named
     return {
         "inputs": described(inputs),
         "outputs": described(function.structured_outputs),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import keras
 import pytest
+import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2, saved_model_pb2
 
 from keras_transformer import Translator
@@ -58,7 +59,16 @@ def test_the_manifest_says_what_is_in_it(report):
     shapes = {"rows": [1, 2, 4, 8], "source_lengths": [13], "target_lengths": [16, 17]}
     assert manifest["shapes"] == shapes
     signatures = manifest["signatures"]
-    assert signatures["sample"]["inputs"]["top_k"] == {"dtype": "int32", "shape": [None]}
+    modules = [tf.saved_model.load(path) for path in (report.folder, folder / "ids")]
+    for name, function in {**modules[0].signatures, **modules[1].signatures}.items():
+        if name != "serving_default":  # of both
+            _, inputs = function.structured_input_signature
+            described = {
+                key: {"dtype": spec.dtype.name, "shape": [*spec.shape]}
+                for key, spec in inputs.items()
+            }
+            assert signatures[name]["inputs"] == described
+    assert signatures["serving_default"]["inputs"] == {"text": {"dtype": "string", "shape": [None]}}
     described = {"dtype": "string", "shape": [None, 3]}
     assert signatures["beam"]["outputs"]["translation"] == described
     operations = ["SentencepieceDetokenizeOp", "SentencepieceOp", "SentencepieceTokenizeOp"]
