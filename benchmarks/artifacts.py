@@ -43,8 +43,7 @@ if len(lines) > 1:
     for name, calls in (("one by one", [[line] for line in lines[:100]]), ("text", [lines])):
         timed(calls)  # compiles
         rounds = [timed(calls) for _ in range(3)]
-        tokens = sum(len(result.ids) for result in rounds[0][1])
-        figures[name] = tokens / sorted(seconds for seconds, _ in rounds)[1]
+        figures[name] = len(rounds[0][1]) / sorted(seconds for seconds, _ in rounds)[1]
     figures["texts"] = [result.text for result in rounds[0][1]]
 # Not `ru_maxrss`, which a process inherits from its parent.
 status = open("/proc/self/status").read()
@@ -64,10 +63,10 @@ def artifacts(
 ) -> Report:
     """Table of a run and its exports, each opened by `Translator.load` in its own process.
 
-    Tokens per second are medians of three rounds, EOS included: the first 100 sentences one by one,
-    then the text in one call. The seconds of a start are medians of further processes, which have a
-    filled compilation cache: the whole process, its load with all imports, the first translation
-    and the second translation of a sentence.
+    Sentences per second are medians of three rounds: the first 100 sentences one by one, then the
+    text in one call. The seconds of a start are medians of further processes, which have a filled
+    compilation cache: the whole process, its load with all imports, the first translation and the
+    second translation of a sentence.
 
     Args:
         model: Run directory.
@@ -104,8 +103,8 @@ def artifacts(
             "export s": seconds,
             "MB": megabytes(path),
             "BLEU": round(evaluate(figures["texts"], references)["bleu"], 2),
-            "tokens/s, one by one": round(figures["one by one"]),
-            "tokens/s, text": round(figures["text"]),
+            "sentences/s, one by one": round(figures["one by one"]),
+            "sentences/s, text": round(figures["text"]),
             "peak MB": round(figures["peak"]),
         }
         rows.append({**row, **medians})
