@@ -24,7 +24,7 @@ pytestmark = pytest.mark.tensorflow
 
 def in_environment(python, *arguments):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
-    environment.pop("XLA_FLAGS")  # The flags of these tests are not known to each version.
+    environment.pop("XLA_FLAGS", None)  # The flags of these tests are not known to each version.
     ended = subprocess.run(
         [python, *map(str, arguments)], env=environment, capture_output=True, text=True
     )

@@ -24,8 +24,8 @@ from keras_transformer.text.shortlist import SHORTLIST_FILE
 
 SOURCE_LENGTHS = (16, 32, 64, 128)
 """Numbers of source tokens that signatures are made for by default."""
+# LiteRT packs all weights again for each signature that runs: of more, only the longest length.
 _MANY_PARAMETERS = 200_000_000
-# Of so large a model only the longest: LiteRT packs all weights again for each signature that runs.
 
 _LIST_PROGRAM = "litert_list.py.txt"
 _LIST_FIELDS = {
