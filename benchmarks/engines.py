@@ -89,7 +89,7 @@ class CTranslate2:
         import ctranslate2
         import sentencepiece
 
-        from keras_transformer.export.ctranslate2.export import (
+        from keras_transformer.interop.ctranslate2.export import (
             convert_to_ctranslate2,
             write_vocabulary_map,
         )

@@ -13,7 +13,7 @@ from keras_transformer.imports import import_keras
 
 if TYPE_CHECKING:
     from keras_transformer import layers as layers
-    from keras_transformer.engine.translation import Translation as Translation
+    from keras_transformer.translation import Translation as Translation
     from keras_transformer.engine.translator import Translator as Translator
     from keras_transformer.losses import SmoothedCrossEntropy as SmoothedCrossEntropy
     from keras_transformer.metrics import Perplexity as Perplexity

@@ -16,7 +16,7 @@ import keras
 import pytest
 
 from keras_transformer.data import plan
-from keras_transformer.data.dates import date_corpus
+from keras_transformer.corpora.dates import date_corpus
 from keras_transformer.engine import ModelEngine
 from keras_transformer.models import config
 

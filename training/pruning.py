@@ -37,7 +37,7 @@ from keras_transformer.files import write_output
 from keras_transformer.schedules import TransformerSchedule
 from keras_transformer.training import RunFolder, compile_model, evaluate
 from keras_transformer.training.corpus import Corpus
-from keras_transformer.training.run_folder import save_without_optimizer
+from keras_transformer.training.run_writer import save_without_optimizer
 
 _ONE_BY_ONE = 200  # sentences that are timed at least
 

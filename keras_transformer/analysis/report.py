@@ -33,7 +33,7 @@ from keras_transformer.analysis.pruning import heads_off
 from keras_transformer.data import read_pairs
 from keras_transformer.engine.model_engine import ModelEngine
 from keras_transformer.engine.run_folder import RunFiles
-from keras_transformer.engine.translation import Translation
+from keras_transformer.translation import Translation
 from keras_transformer.errors import InputError
 from keras_transformer.files import OwnedFolder, replaced_file, write_whole
 from keras_transformer.ids import BOS_ID

@@ -150,7 +150,7 @@ def add_model(command: Any, help: str = "a run or export folder") -> None:
 def add_decoding(command: Any) -> None:
     """Adds every option of `Translator.translate` that concerns how texts are decoded."""
     # Imported late, as in `add_declared`: pydantic takes half of the time of `--help`.
-    from keras_transformer.decoding.options import RUN_DEFAULTS, DecodingOptions
+    from keras_transformer.decoding.search_options import RUN_DEFAULTS, DecodingOptions
 
     # Commands have an `n_best` of their own.
     names = {field.name for field in dataclasses.fields(DecodingOptions)} - {"n_best"}
@@ -162,7 +162,7 @@ def add_decoding(command: Any) -> None:
 
 def add_sampling(command: Any, *names: str, **defaults: str) -> None:
     """Adds some options of decoding, with words for some defaults."""
-    from keras_transformer.decoding.options import RUN_DEFAULTS, DecodingOptions
+    from keras_transformer.decoding.search_options import RUN_DEFAULTS, DecodingOptions
 
     defaults = {**dict.fromkeys(RUN_DEFAULTS, "the run's"), **defaults}
     add_declared(command, DecodingOptions, names=names, kinds=_KINDS, defaults=defaults)

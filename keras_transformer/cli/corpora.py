@@ -25,7 +25,7 @@ from keras_transformer.imports import import_keras
 from keras_transformer.reading import without_compression
 
 if TYPE_CHECKING:
-    from keras_transformer.data.translation_memory import InlineTags, TranslationMemory
+    from keras_transformer.corpora.translation_memory import InlineTags, TranslationMemory
 
 _GROUPS = {
     "min_characters": "rules for a pair",
@@ -85,8 +85,8 @@ def _add_corpora(command, name="corpora", **settings):
 
 
 def _add_clean_options(command):
-    from keras_transformer.data.cleaning import CleanOptions
-    from keras_transformer.data.rules import Rule, Script
+    from keras_transformer.corpora.cleaning import CleanOptions
+    from keras_transformer.corpora.rules import Rule, Script
 
     _add_corpora(command)
     command.add_argument("--output", required=True, metavar="DIR", help="the folder to make")
@@ -106,7 +106,7 @@ def _add_clean_options(command):
 
 
 def _clean(options):
-    from keras_transformer.data.cleaning import clean_corpora
+    from keras_transformer.corpora.cleaning import clean_corpora
 
     values = option_values(options, "corpora", "output", "progress", *MEMORY_NAMES)
     corpora = _corpora_of(options)
@@ -147,7 +147,7 @@ def paired(
 
     The options are those of translation memories; see `TranslationMemory`.
     """
-    from keras_transformer.data.translation_memory import TranslationMemory, is_memory, pair_file
+    from keras_transformer.corpora.translation_memory import TranslationMemory, is_memory, pair_file
 
     corpora: list[tuple[str | TranslationMemory, str | None]] = []
     paths_left = list(paths)
@@ -179,7 +179,7 @@ _BULK = (
 
 
 def _add_synthesize_options(command):
-    from keras_transformer.serving.options import BulkOptions
+    from keras_transformer.serving.server_options import BulkOptions
 
     add_model(command)
     back = "back-translation: the text becomes the targets, the translations become the sources"
@@ -226,7 +226,7 @@ def _synthesize(options):
 
 def _add_glossary_options(command):
     _add_corpora(command)
-    from keras_transformer.text.glossary import MIN_PAIRS, MIN_PROBABILITY
+    from keras_transformer.steps.glossary import MIN_PAIRS, MIN_PROBABILITY
 
     pairs = f"a term's words occur together in at least N pairs; default: {MIN_PAIRS}"
     probability = "minimum probability of the word, given its translation; "
@@ -237,7 +237,7 @@ def _add_glossary_options(command):
 
 def _glossary(options):
     from keras_transformer.data import iterate_pairs
-    from keras_transformer.text.glossary import learn_terms
+    from keras_transformer.steps.glossary import learn_terms
 
     pairs = (pair for corpus in _corpora_of(options) for pair in iterate_pairs(*corpus))
     for row in learn_terms(pairs, **option_values(options, "corpora", *MEMORY_NAMES)):
@@ -256,7 +256,7 @@ def _shortlist(options):
     corpora = _corpora_of(options)
     pairs = (pair for corpus in corpora for pair in iterate_pairs(*corpus))
     import_keras()
-    from keras_transformer.training.shortlist import make_shortlist
+    from keras_transformer.training.learn_shortlist import make_shortlist
 
     with _two_passes(corpora, options.progress) as progress:
         path = make_shortlist(options.run, pairs, progress)

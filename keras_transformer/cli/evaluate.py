@@ -22,7 +22,7 @@ from keras_transformer.cli.arguments import (
 
 if TYPE_CHECKING:
     from keras_transformer.cli.lines import Line
-    from keras_transformer.engine.translation import Translation
+    from keras_transformer.translation import Translation
     from keras_transformer.engine.translator import Translator
 
 _HEADS = "as encoder.0.1,cross.3.2: kind, layer, head; shows the translation without them"
@@ -80,7 +80,7 @@ def _add_evaluate_options(command):
     add_model(command)
     from typing import get_args
 
-    from keras_transformer.decoding.options import BleuTokenizer
+    from keras_transformer.decoding.search_options import BleuTokenizer
 
     tokenize = "sacreBLEU's tokenizer of BLEU; none: spaces, for tokenized text; the default "
     tokenize += "depends on the script of the references: zh for Chinese, char for other scripts "
@@ -170,7 +170,7 @@ def _evaluate(options):
 
 def _with_memory(values):
     """Replaces the path of a translation memory and its options by the memory."""
-    from keras_transformer.data.translation_memory import pair_file
+    from keras_transformer.corpora.translation_memory import pair_file
 
     memory = {name: values.pop(name) for name in MEMORY_NAMES if name in values}
     if memory or "source" in values:

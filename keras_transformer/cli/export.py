@@ -31,7 +31,7 @@ def add_command(commands: argparse._SubParsersAction) -> None:
 
 
 def _add_options(command):
-    from keras_transformer.decoding.options import RUN_DEFAULTS
+    from keras_transformer.decoding.search_options import RUN_DEFAULTS
     from keras_transformer.export.options import FORMATS, QUANTIZATIONS
 
     add_model(command, "a run folder")

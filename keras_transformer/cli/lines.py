@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from keras_transformer.cli.progress import advance
 from keras_transformer.engine.lines import Line, results_of
-from keras_transformer.engine.translation import Translation
+from keras_transformer.translation import Translation
 from keras_transformer.engine.translator import Translator
 from keras_transformer.errors import InputError, say
 from keras_transformer.reading import decode_line

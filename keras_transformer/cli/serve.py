@@ -27,7 +27,7 @@ def add_command(commands: argparse._SubParsersAction) -> None:
 
 
 def _add_options(command):
-    from keras_transformer.serving.options import LocalOptions, ServerOptions
+    from keras_transformer.serving.server_options import LocalOptions, ServerOptions
 
     command.add_argument(
         "--model",

@@ -115,12 +115,12 @@ def _train(options):
 
 
 def _import(options):
-    from keras_transformer.fetching import check_name, list_models
+    from keras_transformer.interop.fetching import check_name, list_models
 
     if options.list:
         print(*list_models(options.folder), sep="\n")
         return
     check_name(options.folder)  # NumPy takes a while.
-    from keras_transformer.importing import import_run
+    from keras_transformer.interop.importing import import_run
 
     print(import_run(**option_values(options, "list")))

@@ -55,7 +55,7 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
 
 
 def _add_translate_options(command):
-    from keras_transformer.serving.options import BulkOptions
+    from keras_transformer.serving.server_options import BulkOptions
 
     group = command.add_argument_group("input and output")
     add_model(group)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from keras_transformer.data.translation_memory import TranslationMemory
+from keras_transformer.corpora.translation_memory import TranslationMemory
 from keras_transformer.errors import InputError
 from keras_transformer.ids import EOS_ID, PAD_ID
 from keras_transformer.reading import iterate_lines

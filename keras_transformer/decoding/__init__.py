@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from keras_transformer.decoding.constrained_beam import ConstrainedBeam as ConstrainedBeam
     from keras_transformer.decoding.constraints import Constraints as Constraints
     from keras_transformer.decoding.loop import decode as decode
-    from keras_transformer.decoding.options import DecodingOptions as DecodingOptions
+    from keras_transformer.decoding.search_options import DecodingOptions as DecodingOptions
     from keras_transformer.decoding.ranking import GNMTRanking as GNMTRanking
     from keras_transformer.decoding.ranking import LengthRanking as LengthRanking
     from keras_transformer.decoding.ranking import MarianRanking as MarianRanking

@@ -12,7 +12,7 @@ import numpy as np
 from keras_transformer.errors import InputError
 from keras_transformer.ids import EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.options import received
-from keras_transformer.text.splitting import split_text
+from keras_transformer.steps.splitting import split_text
 
 LongInput = Literal["refuse", "split", "truncate"]
 LONG_INPUT = get_args(LongInput)  # treatments of a text of too many tokens

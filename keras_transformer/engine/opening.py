@@ -65,7 +65,7 @@ def check_exists(path: str | os.PathLike) -> None:
 def _open_ctranslate2(path, threads):
     if not (path / "model.bin").exists():
         return None
-    from keras_transformer.engine.exports.ctranslate2 import CTranslate2Engine
+    from keras_transformer.interop.ctranslate2.engine import CTranslate2Engine
 
     return CTranslate2Engine(path, threads)
 
@@ -73,7 +73,7 @@ def _open_ctranslate2(path, threads):
 def _open_litert(path, threads):
     if path.suffix != ".tflite" and not any(path.glob("*.tflite")):
         return None
-    from keras_transformer.engine.exports.litert import LiteRTEngine
+    from keras_transformer.export.litert.engine import LiteRTEngine
 
     return LiteRTEngine(path, threads or 2)
 
@@ -84,8 +84,8 @@ def _open_saved_model(path, threads):
     import_tensorflow()
     if threads is not None:
         give_tensorflow(threads)
-    from keras_transformer.engine.exports.manifest import has_labels
-    from keras_transformer.engine.exports.saved_model import ExportedClassifier, SavedModelEngine
+    from keras_transformer.export.manifest import has_labels
+    from keras_transformer.export.saved_model.engine import ExportedClassifier, SavedModelEngine
 
     return ExportedClassifier(path) if has_labels(path) else SavedModelEngine(path)
 

@@ -30,7 +30,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
-from keras_transformer.decoding.options import RunSearchOptions, run_search_options
+from keras_transformer.decoding.search_options import RunSearchOptions, run_search_options
 from keras_transformer.engine.upgrade import upgraded_sections
 from keras_transformer.errors import InputError
 from keras_transformer.files import (

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from keras_transformer.decoding.candidates import Candidates
-from keras_transformer.decoding.options import DecodingOptions
+from keras_transformer.decoding.search_options import DecodingOptions
 from keras_transformer.decoding.programs import Compiled
 from keras_transformer.decoding.results import Hypotheses
 from keras_transformer.decoding.search import (

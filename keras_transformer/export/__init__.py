@@ -12,7 +12,7 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from keras_transformer.decoding.options import without_excluded
+from keras_transformer.decoding.search_options import without_excluded
 from keras_transformer.errors import VerificationError, show
 from keras_transformer.export.options import FORMATS
 from keras_transformer.options import check_choice

@@ -54,7 +54,7 @@ def imported(path, max_lengths, root):
     """Imports a model of Marian; returns the method `translate` of its engine."""
     sys.path.insert(0, root)
     from keras_transformer.engine import ModelEngine
-    from keras_transformer.importing import import_model
+    from keras_transformer.interop.importing import import_model
 
     model, *tokenizers, _ = import_model(path)
     return ModelEngine(model, *tokenizers, *max_lengths, with_xla=False).translate

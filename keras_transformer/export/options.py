@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from keras_transformer.decoding.options import SearchOptions, StoppingSearchOptions
+from keras_transformer.decoding.search_options import SearchOptions, StoppingSearchOptions
 from keras_transformer.options import INT32, option, options_base, options_class
 
 QUANTIZATIONS = ("none", "float16", "int8")

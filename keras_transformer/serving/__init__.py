@@ -7,7 +7,7 @@ starts Ray on this machine and deploys it there.
 
 from typing import TYPE_CHECKING
 
-from keras_transformer.serving.options import LocalOptions, ServerOptions
+from keras_transformer.serving.server_options import LocalOptions, ServerOptions
 
 if TYPE_CHECKING:
     from ray.serve import Application

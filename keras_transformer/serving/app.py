@@ -18,13 +18,13 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from keras_transformer.decoding.options import FILTERS
+from keras_transformer.decoding.search_options import FILTERS
 from keras_transformer.errors import InputError
 from keras_transformer.reading import digest_of
 from keras_transformer.serving.batcher import Batcher
 from keras_transformer.serving.libretranslate import LibreTranslate, fields_of
 from keras_transformer.serving.model import Model
-from keras_transformer.serving.options import ServedExport, ServerOptions, served_export
+from keras_transformer.serving.server_options import ServedExport, ServerOptions, served_export
 from keras_transformer.serving.protocol import (
     Parser,
     Rejection,

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import pydantic_core
 
-from keras_transformer.data.rules import language_identifier
+from keras_transformer.corpora.rules import language_identifier
 from keras_transformer.engine.engine import LANGUAGE_OPTIONS
 from keras_transformer.errors import InputError
 from keras_transformer.serving.model import Model
-from keras_transformer.serving.options import ServerOptions
+from keras_transformer.serving.server_options import ServerOptions
 from keras_transformer.serving.protocol import (
     DEFAULT,
     FORM,
@@ -25,7 +25,7 @@ from keras_transformer.serving.protocol import (
     shown,
 )
 from keras_transformer.text.languages import language_name, language_pair
-from keras_transformer.text.markup import count_blocks
+from keras_transformer.steps.markup import count_blocks
 
 _MULTIPART = "multipart/form-data"
 _BOUNDARY = re.compile(r'boundary="?([^";,]+)', re.IGNORECASE)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from keras_transformer.errors import InputError, missing_package, say
 from keras_transformer.files import temporary_folder
-from keras_transformer.serving.options import LocalOptions, ServerOptions, served_export
+from keras_transformer.serving.server_options import LocalOptions, ServerOptions, served_export
 
 _NEEDED = ("ray", "starlette", "uvicorn", "fastapi", "psutil")
 _CAUSE = re.compile(r"^\s*(?:[\w.]+\.)?(?:InputError|\w*Error|\w*Exception): (.+)$", re.MULTILINE)

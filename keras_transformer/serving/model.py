@@ -6,10 +6,10 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from keras_transformer.decoding.options import FILTERS
+from keras_transformer.decoding.search_options import FILTERS
 from keras_transformer.engine.engine import LANGUAGE_OPTIONS, long_input_of_commands
 from keras_transformer.errors import InputError
-from keras_transformer.serving.options import ServerOptions
+from keras_transformer.serving.server_options import ServerOptions
 from keras_transformer.serving.protocol import (
     DEFAULT,
     Rejection,
@@ -17,8 +17,8 @@ from keras_transformer.serving.protocol import (
     Tensor,
     answer_too_long,
 )
-from keras_transformer.text.placeholders import ITEM
-from keras_transformer.text.splitting import split_text
+from keras_transformer.steps.placeholders import ITEM
+from keras_transformer.steps.splitting import split_text
 
 # `tf.errors.InvalidArgumentError.error_code`.
 _INVALID_ARGUMENT = 3

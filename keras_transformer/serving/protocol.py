@@ -18,7 +18,7 @@ from typing_extensions import TypedDict
 
 from keras_transformer.errors import did_you_mean
 from keras_transformer.options import Int32
-from keras_transformer.text.markup import count_blocks
+from keras_transformer.steps.markup import count_blocks
 
 DEFAULT = "serving_default"
 FORM = "application/x-www-form-urlencoded"

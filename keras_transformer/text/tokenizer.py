@@ -13,8 +13,8 @@ from keras_transformer.errors import InputError
 from keras_transformer.files import write_output
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.reading import read_checked, read_lines
-from keras_transformer.text.glossary import TERM_SYMBOLS
-from keras_transformer.text.placeholders import Placeholders
+from keras_transformer.steps.glossary import TERM_SYMBOLS
+from keras_transformer.steps.placeholders import Placeholders
 from keras_transformer.text.vocabulary import (
     OF_WORDS,
     SPACE,

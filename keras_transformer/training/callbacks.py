@@ -12,7 +12,7 @@ from keras_transformer.errors import TrainingError, show
 from keras_transformer.files import write_whole
 from keras_transformer.training.optimizer import averaged_weights, inner_optimizer
 from keras_transformer.training.run import Run
-from keras_transformer.training.run_folder import (
+from keras_transformer.training.run_writer import (
     MidEpochState,
     averaged_epochs,
     best_row,

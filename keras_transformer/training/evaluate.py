@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
 from keras_transformer.data import read_lines, read_pairs
-from keras_transformer.decoding.options import BleuTokenizer
+from keras_transformer.decoding.search_options import BleuTokenizer
 from keras_transformer.engine.engine import LANGUAGE_OPTIONS, long_input_of_commands
 from keras_transformer.engine.inputs import ids_and_texts
 from keras_transformer.engine.model_engine import ModelEngine
-from keras_transformer.engine.translation import Translation
+from keras_transformer.translation import Translation
 from keras_transformer.engine.translator import Translator
 from keras_transformer.errors import InputError, NotSavedError
 from keras_transformer.files import check_writable, is_replaced, locked_folder, write_output

@@ -12,7 +12,7 @@ from keras_transformer.training.evaluate import check_tokenizer
 from keras_transformer.training.hosts import SINGLE_HOST, Host
 from keras_transformer.training.recipe import Recipe
 from keras_transformer.training.run import Run, for_fit
-from keras_transformer.training.run_folder import MidEpochState, RunFolder
+from keras_transformer.training.run_writer import MidEpochState, RunFolder
 from keras_transformer.training.tensorboard import TensorBoard, check_plots
 
 

@@ -19,7 +19,7 @@ from keras_transformer.training.hosts import Host
 from keras_transformer.training.lora import enable_lora, set_merged_weights
 from keras_transformer.training.optimizer import compile_model, keep_zero_start, warmup_advice
 from keras_transformer.training.recipe import Recipe
-from keras_transformer.training.run_folder import (
+from keras_transformer.training.run_writer import (
     MidEpochState,
     RunFolder,
     averaged_epochs,
@@ -28,7 +28,7 @@ from keras_transformer.training.run_folder import (
     last_checkpoint,
     save_without_optimizer,
 )
-from keras_transformer.training.shortlist import learn_shortlist
+from keras_transformer.training.learn_shortlist import learn_shortlist
 
 _PROMPT_WORDS = 3
 _NAMED_MEASURES = "val_loss", "val_bleu", "val_chrf"

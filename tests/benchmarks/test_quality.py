@@ -12,7 +12,7 @@ from test_readme import parsed
 
 from benchmarks import quality, trainings
 from keras_transformer import Translation, Translator
-from keras_transformer.text.glossary import Glossary
+from keras_transformer.steps.glossary import Glossary
 from keras_transformer.training import Recipe
 
 pytestmark = pytest.mark.tensorflow

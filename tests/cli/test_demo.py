@@ -8,7 +8,7 @@ import pytest
 
 from keras_transformer import Translator
 from keras_transformer.cli import demo
-from keras_transformer.data import dates
+from keras_transformer.corpora import dates
 from keras_transformer.errors import InputError
 
 pytestmark = pytest.mark.tensorflow

@@ -16,7 +16,7 @@ from page_in_languages import PAGE
 from keras_transformer import Tokenizer
 from keras_transformer.engine import inputs
 from keras_transformer.errors import InputError
-from keras_transformer.text.splitting import split_text
+from keras_transformer.steps.splitting import split_text
 
 TOKENIZER = NumberTokenizer()
 

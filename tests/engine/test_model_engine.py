@@ -10,7 +10,7 @@ from translations import check_same
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding.search import search
 from keras_transformer.engine import ModelEngine
-from keras_transformer.engine.translation import Translation
+from keras_transformer.translation import Translation
 from keras_transformer.errors import InputError
 
 FIRST, LAST = 4, VOCABULARY - 1

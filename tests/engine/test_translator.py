@@ -8,7 +8,7 @@ import pytest
 from keras_transformer import Translation, Translator
 from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
-from keras_transformer.text.glossary import glossary_of
+from keras_transformer.steps.glossary import glossary_of
 
 
 class FakeEngine(Engine):

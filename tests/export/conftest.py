@@ -148,7 +148,7 @@ def argos_report(engine, texts, exported_once, made_once):
 @pytest.fixture(scope="session")
 def npm(made_once):
     """A folder with LiteRT.js, found as the export finds it or installed."""
-    from keras_transformer.export.web.export import PACKAGES, find_packages
+    from keras_transformer.web.export import PACKAGES, find_packages
 
     try:
         return find_packages()[0]

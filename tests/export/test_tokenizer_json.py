@@ -123,7 +123,7 @@ def test_multi30k_has_the_ids_of_sentencepiece(in_javascript):
 
 @pytest.mark.tensorflow
 def test_an_imported_vocabulary_keeps_its_segmentation():
-    importing = pytest.importorskip("keras_transformer.importing", reason="needs Keras")
+    importing = pytest.importorskip("keras_transformer.interop.importing", reason="needs Keras")
     folder = pathlib.Path(__file__).parents[1] / "data" / "marian" / "opus"
     _, source, _, _ = importing.import_model(folder)
     texts = ["the old child sees a small house", "la kato movas", "kaj 1 domon", *HOSTILE]

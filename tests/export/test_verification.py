@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from keras_transformer.engine.run_folder import SENTENCES
-from keras_transformer.engine.translation import Translation
+from keras_transformer.translation import Translation
 from keras_transformer.errors import VerificationError
-from keras_transformer.export.ctranslate2 import export as ctranslate2
+from keras_transformer.interop.ctranslate2 import export as ctranslate2
 from keras_transformer.export.verification import (
     NUM_TEXTS,
     TOLERANCES,

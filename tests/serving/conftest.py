@@ -50,7 +50,7 @@ def light(tmp_path_factory):
     from keras_transformer import Tokenizer
     from keras_transformer.engine import ModelEngine
     from keras_transformer.export import export_ctranslate2
-    from keras_transformer.export.ctranslate2.export import CTranslate2Exporter
+    from keras_transformer.interop.ctranslate2.export import CTranslate2Exporter
 
     model = varied_transformer("post_norm")
     ban_padding_and_bos(model)

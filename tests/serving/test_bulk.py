@@ -17,7 +17,7 @@ from keras_transformer import Translation, Translator
 from keras_transformer.errors import InputError
 from keras_transformer.files import locked_folder
 from keras_transformer.serving import bulk
-from keras_transformer.text.glossary import glossary_of
+from keras_transformer.steps.glossary import glossary_of
 
 pytestmark = pytest.mark.tensorflow
 

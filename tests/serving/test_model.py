@@ -7,7 +7,7 @@ import pytest
 from upper_case import Engine
 
 from keras_transformer.decoding import DecodingOptions
-from keras_transformer.engine.exports.saved_model import SavedModelEngine
+from keras_transformer.export.saved_model.engine import SavedModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.options import FLOAT32
 from keras_transformer.serving import ServerOptions

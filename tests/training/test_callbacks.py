@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.data import EncodedPairs, ParallelDataset
-from keras_transformer.engine.translation import Translation
+from keras_transformer.translation import Translation
 from keras_transformer.errors import TrainingError
 from keras_transformer.files import write_whole
 from keras_transformer.training import RunFolder, callbacks, evaluate
@@ -15,7 +15,7 @@ from keras_transformer.training.hosts import SINGLE_HOST
 from keras_transformer.training.loop import callbacks_of
 from keras_transformer.training.recipe import Recipe
 from keras_transformer.training.run import Run
-from keras_transformer.training.run_folder import MidEpochState, averaged_epochs
+from keras_transformer.training.run_writer import MidEpochState, averaged_epochs
 
 
 class FakeModel:
@@ -44,7 +44,7 @@ class FakeModel:
 def texts_as_models(monkeypatch):
     """A `FakeModel` is saved as its text."""
     save = lambda model, path: write_whole(path, model.content)  # noqa: E731
-    monkeypatch.setattr("keras_transformer.training.run_folder.save_model", save)
+    monkeypatch.setattr("keras_transformer.training.run_writer.save_model", save)
 
 
 @pytest.fixture

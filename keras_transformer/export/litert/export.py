@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.decoding.options import DecodingOptions, exported_search_options
+from keras_transformer.decoding.search_options import DecodingOptions, exported_search_options
 from keras_transformer.engine.engine import Engine
-from keras_transformer.engine.exports.litert import MODEL_FILE
+from keras_transformer.export.litert.engine import MODEL_FILE
 from keras_transformer.errors import InputError, require
 from keras_transformer.export.child_process import engine_process
 from keras_transformer.export.exporter import Exporter, check_tensorflow, read_template

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_transformer.engine.exports.litert import HIDDEN as HIDDEN
+from keras_transformer.export.litert.engine import HIDDEN as HIDDEN
 from keras_transformer.export.litert.file import digest
 from keras_transformer.ids import EOS_ID, PAD_ID, UNK_ID
 

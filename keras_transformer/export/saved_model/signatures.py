@@ -11,16 +11,16 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.decoding.candidates import Candidates
-from keras_transformer.decoding.options import (
+from keras_transformer.decoding.search_options import (
     FILTERS,
     DecodingOptions,
     exported_search_options,
 )
 from keras_transformer.decoding.results import NEG_INF
 from keras_transformer.decoding.search import score_targets, search
-from keras_transformer.engine.exports.saved_model import INPUTS, SAMPLING_INPUTS
+from keras_transformer.export.saved_model.engine import INPUTS, SAMPLING_INPUTS
 from keras_transformer.engine.model_engine import ClassifierEngine, label_probabilities
-from keras_transformer.engine.translation import CONTINUATION
+from keras_transformer.translation import CONTINUATION
 from keras_transformer.export.saved_model.batches import (
     ChunkShapes,
     in_chunks,

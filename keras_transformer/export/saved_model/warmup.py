@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from keras_transformer.decoding.options import FILTERS, DecodingOptions
+from keras_transformer.decoding.search_options import FILTERS, DecodingOptions
 from keras_transformer.engine.engine import LANGUAGE_OPTIONS
 from keras_transformer.engine.inputs import length_buckets, pad
 from keras_transformer.engine.model_engine import ModelEngine

@@ -1,0 +1,294 @@
+"""Rules that sentence pairs of a corpus may break."""
+
+import collections
+import functools
+import unicodedata
+from collections.abc import Callable
+from typing import Any, Literal, get_args
+
+import regex
+
+from keras_transformer.errors import require
+from keras_transformer.options import check_choice, option, options_class
+from keras_transformer.steps.placeholders import ADDRESS
+
+Script = Literal[
+    "Arabic", "Armenian", "Bengali", "Cyrillic", "Devanagari", "Ethiopic", "Georgian", "Greek",
+    "Gujarati", "Gurmukhi", "Han", "Hangul", "Hebrew", "Hiragana", "Kannada", "Katakana", "Khmer",
+    "Lao", "Latin", "Malayalam", "Myanmar", "Sinhala", "Tamil", "Telugu", "Thai", "Tibetan",
+]  # fmt: skip
+Rule = Literal[
+    "length", "ratio", "copy", "encoding", "punctuation", "urls", "numbers", "script", "language"
+]
+
+_SCRIPTS = f"a list of {', '.join(get_args(Script))}, or null"
+# The ratio of shorter texts says nothing: "Yes." is a fair translation of a short sentence.
+_RATIO_NEEDS_CHARACTERS = 20
+# The language of shorter texts cannot be identified reliably.
+_LANGUAGE_NEEDS_LETTERS = 15
+# The other letters may belong to names.
+_SCRIPT_SHARE = 0.8
+# Words may replace a number of two digits ("forty-one" for 41, "May" for 5), but not a year.
+_DIGITS_OF_WORDS = 2
+_NUMBER = regex.compile(r"\d++")
+_AMOUNT = regex.compile(r"\d++(?:[.,:/\-]\d++)*+")
+_DIGIT = regex.compile(r"\d")
+_AFTERNOON = regex.compile(r"(?<!\d)(1[3-9]|2[0-3])(?!\d)")
+# In Chinese and Japanese, Korean, Vietnamese. "3个月" and "3 tháng" are three months, not March.
+_MONTH = regex.compile(r"(?<!\d)\d{1,2} ?[月월]|\btháng \d{1,2}(?!\d)", regex.IGNORECASE)
+_ADDRESS = regex.compile(ADDRESS, regex.V1)
+# Vowel signs count as letters, because they are most of a Burmese or Hindi word.
+_LETTER = regex.compile(r"[\p{L}\p{M}]")
+_WIDE = regex.compile(r"\p{East_Asian_Width=W}")
+# A question mark at the end, with closing quotes and brackets; Greek's looks like a semicolon.
+_CLOSING = r"[\p{Sentence_Terminal}\p{Pe}\p{Pf}\p{Pi}\"'\s]*+$"
+_QUESTION = regex.compile(rf"[?？؟፧⁇⁈⁉‽]{_CLOSING}")
+_GREEK_QUESTION = regex.compile(rf"\p{{Greek}}.*[;?\u037e]{_CLOSING}", regex.DOTALL)
+# Letters of scripts that do not end every question with a mark. Japanese, Thai, Lao, Khmer, Burmese
+# and Tibetan have words that ask, and the mark may be absent; Armenian's mark is inside a word.
+_ASKS_WITHOUT_MARK = regex.compile(
+    r"(?V1)[\p{L}--[\p{Arabic}\p{Bengali}\p{Common}\p{Cyrillic}\p{Devanagari}\p{Ethiopic}"
+    r"\p{Georgian}\p{Greek}\p{Gujarati}\p{Gurmukhi}\p{Han}\p{Hangul}\p{Hebrew}\p{Kannada}\p{Latin}"
+    r"\p{Malayalam}\p{Oriya}\p{Sinhala}\p{Tamil}\p{Telugu}]]"
+)
+
+
+@options_class
+class PairRules:
+    """Rules for the text of a pair, and their limits."""
+
+    min_characters: int = option(1, "length: minimum number of characters of a side.", ge=1)
+    max_characters: int = option(1000, "length: maximum number of characters of a side.", ge=1)
+    max_ratio: float | None = option(
+        3.0,
+        "ratio: maximum ratio of the sides' lengths in characters; null: any. Wide characters, "
+        "such as Chinese, count twice. Pairs whose longer side has at most 20 characters pass.",
+        ge=1,
+    )
+    min_letter_share: float = option(
+        0.5,
+        "punctuation: minimum share of letters in a side's characters without spaces; a number "
+        "counts as one character.",
+        ge=0,
+        le=1,
+    )
+    source_scripts: list[Script] | None = option(
+        None,
+        "script: Unicode scripts of the source, such as [Han, Hiragana, Katakana]; null: any.",
+        _SCRIPTS,
+        strict=None,
+        min_length=1,
+    )
+    target_scripts: list[Script] | None = option(
+        None,
+        "script: Unicode scripts of the target; null: any.",
+        _SCRIPTS,
+        strict=None,
+        min_length=1,
+    )
+    source_language: str | None = option(
+        None, "language: ISO 639-1 code of the source, with the extra `clean`; null: any."
+    )
+    target_language: str | None = option(
+        None, "language: ISO 639-1 code of the target, with the extra `clean`; null: any."
+    )
+    min_language_probability: float = option(
+        0.02,
+        "language: minimum probability of a side's language; sides of fewer than 15 letters pass.",
+        ge=0,
+        le=1,
+    )
+    without: list[Rule] = option(
+        [],
+        "Rules that are not applied; encoding needs the extra `clean`.",
+        f"a list of {', '.join(get_args(Rule))}",
+        strict=None,
+    )
+
+    def check_packages(self) -> None:
+        """Raises `InputError` if a package that a rule needs is not installed."""
+        if "encoding" not in self.without:
+            require("ftfy", "ftfy, for the rule encoding,", "clean")
+        for name in ("source_language", "target_language"):
+            language = getattr(self, name)
+            if "language" not in self.without and language is not None:
+                check_choice(name, language, tuple(language_identifier().labels))
+
+    def broken(self, source: str, target: str) -> Rule | None:
+        """Returns the name of the first rule that a pair breaks, or None."""
+        for name, breaks in RULES.items():
+            if name not in self.without and breaks(self, source, target):
+                return name
+        return None
+
+
+def _length(options, *sides):
+    shorter, longer = sorted(len(side.strip()) for side in sides)
+    return shorter < options.min_characters or longer > options.max_characters
+
+
+def _ratio(options, *sides):
+    shorter, longer = sorted(len(side) + len(_WIDE.findall(side)) for side in map(str.strip, sides))
+    limit = options.max_ratio
+    return limit is not None and longer > max(limit * shorter, _RATIO_NEEDS_CHARACTERS)
+
+
+def _copy(options, source, target):
+    """True for equal sides of several words; one word may be a name."""
+    letters = skeleton(source)
+    return bool(letters) and letters == skeleton(target) and len(source.split()) > 1
+
+
+def _encoding(options, *sides):
+    """True for text that was decoded with a wrong encoding, or has lost or control characters."""
+    from ftfy.badness import is_bad
+
+    def is_control(text):
+        return not text.isprintable() and any(unicodedata.category(c) == "Cc" for c in text)
+
+    return any(
+        is_control(side) or not side.isascii() and ("\ufffd" in side or is_bad(side))
+        for side in sides
+    )
+
+
+def _punctuation(options, *sides):
+    """True for a side of mostly signs and numbers, or a question on only one side."""
+    for side in sides:
+        texts = {side, _without_addresses(side)}  # An address may have many signs, or all letters.
+        if all(_letter_share(text) < options.min_letter_share for text in texts):
+            return True
+    source, target = map(_is_question, sides)
+    return source != target and not any(map(_ASKS_WITHOUT_MARK.search, sides))
+
+
+def _letter_share(text):
+    text = _AMOUNT.sub("0", text)
+    count = len(text) - text.count(" ")
+    return len(_LETTER.findall(text)) / count if count else 1.0
+
+
+def _is_question(text):
+    return bool(_QUESTION.search(text) or _GREEK_QUESTION.search(text))
+
+
+def _urls(options, *sides):
+    source, target = map(_addresses, sides)
+    return source != target
+
+
+def _addresses(text):
+    """Returns the URLs and e-mail addresses of a text, sorted, in lower case."""
+    if not _may_have_address(text):
+        return []
+    return sorted(address.rstrip("/").lower() for address in _ADDRESS.findall(text))
+
+
+def _without_addresses(text):
+    """Returns what the rules about words judge."""
+    return _ADDRESS.sub("", text) if _may_have_address(text) else text
+
+
+def _may_have_address(text):
+    """Returns True for a text with a sign that every address has; faster than the pattern."""
+    return "@" in text or "/" in text or "www" in text.lower()
+
+
+def _numbers(options, *sides):
+    """True for different digits except 0: 1,000.50 equals 1.000,5, and 17:00 equals 5 p.m.
+
+    Words may replace two digits, and the number of a month.
+    """
+    sides = [_with_ascii_digits(_without_addresses(side)) for side in sides]
+    if not _digits_differ(sides):
+        return False
+    sides = [_MONTH.sub("", side) for side in sides]
+    to_clock = [_AFTERNOON.sub(lambda hour: str(int(hour[0]) - 12), side) for side in sides]
+    return _digits_differ(sides) and _digits_differ(to_clock)
+
+
+def _with_ascii_digits(text):
+    if text.isascii():
+        return text
+    return _DIGIT.sub(lambda digit: str(unicodedata.decimal(digit[0])), text)
+
+
+def _digits_differ(sides):
+    """True unless at most one side has further digits, at most two, and no number has changed."""
+    numbers = [[number.lstrip("0") for number in _NUMBER.findall(side)] for side in sides]
+    missing, added = _differences("".join(row).replace("0", "") for row in numbers)
+    if not missing and not added:
+        return False
+    if (missing and added) or (missing + added).total() > _DIGITS_OF_WORDS:
+        return True
+    # 2020 and 2021 differ in one digit. Words are not the reason where both are numbers.
+    missing, added = _differences(numbers)
+    lengths = ({len(number) for number in side if len(number) > 1} for side in (missing, added))
+    return bool(set.intersection(*lengths))
+
+
+def _differences(sides):
+    """Returns what only the source has, and what only the target has."""
+    source, target = map(collections.Counter, sides)
+    return source - target, target - source
+
+
+def _named(kind, options, sides):
+    """Returns pairs of a side and its option about languages or scripts, without None."""
+    values = (getattr(options, f"{side}_{kind}") for side in ("source", "target"))
+    return [(side, value) for side, value in zip(sides, values, strict=True) if value is not None]
+
+
+def _script(options, *sides):
+    for side, scripts in _named("scripts", options, sides):
+        letters = list(filter(str.isalpha, _without_addresses(side)))
+        count = len(_letters_of(tuple(scripts)).findall("".join(letters)))
+        if count < _SCRIPT_SHARE * len(letters):
+            return True
+    return False
+
+
+@functools.cache
+def _letters_of(scripts: tuple[str, ...]):
+    """Returns a pattern of a letter that some scripts use; Hiragana and Katakana share `ー`."""
+    properties = "".join(rf"\p{{Script_Extensions={script}}}" for script in scripts)
+    return regex.compile(f"[{properties}]")
+
+
+def _language(options, *sides):
+    return any(
+        dict(language_identifier().rank(side))[language] < options.min_language_probability
+        for side, language in _named("language", options, map(_without_addresses, sides))
+        if len(_LETTER.findall(side)) >= _LANGUAGE_NEEDS_LETTERS
+    )
+
+
+@functools.cache
+def language_identifier(purpose: str = "for the rule language,") -> Any:
+    """Returns py3langid's identifier, whose `rank` gives languages with their probabilities.
+
+    Raises:
+        InputError: py3langid is not installed; the message names the purpose.
+    """
+    langid = require("py3langid.langid", f"py3langid, {purpose}", "clean")
+    return langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)
+
+
+def skeleton(text: str) -> str:
+    """Returns the letters of a text without case and accents, which near-duplicates share."""
+    text = text.casefold()
+    if text.isascii():
+        return "".join(filter(str.isalpha, text))
+    return "".join(filter(_is_letter, unicodedata.normalize("NFKD", text)))
+
+
+def _is_letter(character):
+    # Vowel signs and voicing marks are letters; accents have the combining classes from 200 on.
+    is_mark = unicodedata.category(character)[0] == "M"
+    return character.isalpha() or is_mark and unicodedata.combining(character) < 200
+
+
+_FUNCTIONS = _length, _ratio, _copy, _encoding, _punctuation, _urls, _numbers, _script, _language
+RULES: dict[Rule, Callable[[Any, str, str], bool]] = dict(
+    zip(get_args(Rule), _FUNCTIONS, strict=True)
+)

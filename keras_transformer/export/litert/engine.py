@@ -1,0 +1,183 @@
+"""Translating with an exported LiteRT file."""
+
+import dataclasses
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_transformer.engine.engine import Engine, Request
+from keras_transformer.export.manifest import (
+    read_files,
+    read_languages,
+    read_manifest,
+    read_shortlist,
+    tokenizer_names,
+)
+from keras_transformer.export.session import SharedInterpreter
+from keras_transformer.engine.inputs import bucket, in_batches, pad
+from keras_transformer.translation import Translation
+from keras_transformer.errors import InputError
+from keras_transformer.ids import PAD_ID
+from keras_transformer.options import check_positive
+from keras_transformer.text import Tokenizer
+from keras_transformer.text.shortlist import joined
+
+MODEL_FILE = "model.tflite"
+HIDDEN = -1e9
+"""Added to the score of a key or token that may not be attended to or chosen."""
+LIST_MULTIPLE = 128
+"""Sizes of lists are multiples of it: fewer sizes need fewer plans of memory."""
+_ROWS_WITH_SHORTLIST = 4  # The list of a batch grows with its sentences.
+_LEAST_ROWS = 4  # A thread of its own pays from this number of rows on.
+_FIELDS = {
+    "searches": list,
+    "beam_size": int,
+    "n_best": int,
+    "length_penalty": (int, float),
+    "source_lengths": list,
+    "source_tokenizer": str,
+    "target_tokenizer": str,
+}
+
+
+class LiteRTEngine(Engine):
+    """Translates with a file that `export_litert` wrote, without TensorFlow and model code.
+
+    Several threads may call it at once: they share the interpreters, batch by batch.
+
+    Args:
+        path: Path of `model.tflite`, with the tokenizers next to it, or its directory; or the
+            directory of a web export.
+        threads: Default number of threads of `translate`.
+
+    Raises:
+        InputError: The file is missing, damaged or not the file that its `export.json` describes,
+            or a package that it needs is not installed.
+    """
+
+    noun = "a LiteRT export"
+    free_options = ("beam_size", "n_best")
+    batch_size = 8  # Small batches stay in a core's cache.
+
+    def __init__(self, path: str | os.PathLike, threads: int = 2):
+        path = Path(path)
+        self.path = path / MODEL_FILE if path.is_dir() else path
+        check_positive(threads=threads)
+        self._threads = threads
+        if not self.path.is_file():
+            raise InputError(f"{self.path}: expected a LiteRT model. Received: no such file.")
+        folder = self.path.parent
+        self.manifest = read_manifest(folder, ("litert", "web"), _FIELDS, "a LiteRT model")
+        names = tokenizer_names(self.manifest)
+        # LiteRT does not check a file, and a damaged file would end the process.
+        contents = read_files(folder, self.manifest, [self.path.name, *names])
+        if "align_lengths" in self.manifest:  # of a web export
+            self.capabilities = frozenset({"translate", "align"})
+        self.max_source_length = self.manifest["source_lengths"][-1]
+        # These are fixed in a file for browsers.
+        self._batch_sizes = self.manifest.get("batch_sizes", [])
+        self._list_sizes = self.manifest.get("list_sizes", {})
+        self.source_tokenizer, self.target_tokenizer = (Tokenizer(contents[name]) for name in names)
+        self.languages = read_languages(self.manifest, self.source_tokenizer)
+        self.shortlist = read_shortlist(folder, self.manifest)
+        if self.shortlist is not None:
+            self.batch_size = _ROWS_WITH_SHORTLIST
+        # Later interpreters are made of the same bytes, because the file may be another by then.
+        self._content = contents[self.path.name]
+        self._interpreters: dict[int, list[SharedInterpreter]] = {}  # by their number of threads
+        self._loading = threading.Lock()
+        self._interpreters_of(1, threads)
+
+    def request(self, threads: int | None = None, **options: Any) -> Request:
+        """Checks the options of `translate`; `threads` is the total number of threads of a call.
+
+        With enough sentences each thread computes a batch; otherwise all threads compute one batch.
+        """
+        beam_size, n_best = options.get("beam_size"), options.get("n_best")
+        exported_size = self.manifest["beam_size"]
+        beam_size = exported_size if beam_size is None else beam_size
+        sizes = sorted({1, exported_size})
+        if beam_size not in sizes:
+            rule = f"`beam_size` must be {' or '.join(map(str, sizes))} in this export."
+            raise InputError(f"{rule} Received: beam_size={beam_size!r}.")
+        limit = 1 if beam_size == 1 else self.manifest["n_best"]
+        check_positive(or_none=True, n_best=n_best, threads=threads)
+        if n_best is not None and n_best > limit:
+            raise InputError(
+                f"`n_best` must be at most {limit} in this search of this export. "
+                f"Received: n_best={n_best}."
+            )
+        return dataclasses.replace(
+            super().request(**options),
+            threads=threads or self._threads,
+            signature="greedy" if beam_size == 1 else "beam",
+        )
+
+    def search(self, jobs, request):
+        def call_with(interpreter):
+            return lambda indices: self._run(interpreter, request, [jobs[i] for i in indices])
+
+        # Two halves of a batch, each on one thread, take less time than one batch on two threads.
+        at_once = max(1, min(request.threads, len(jobs) // _LEAST_ROWS))
+        batch_size = min([request.batch_size, *self._batch_sizes[-1:], -(-len(jobs) // at_once)])
+        interpreters = self._interpreters_of(at_once, request.threads // at_once)
+        calls = [call_with(interpreter) for interpreter in interpreters]
+        return in_batches([len(job.source) for job in jobs], batch_size, calls)
+
+    def _run(self, interpreter, request, jobs):
+        sources = [job.source for job in jobs]
+        columns = bucket(max(map(len, sources)), self.manifest["source_lengths"])
+        rows, shape = len(sources), f"{columns}"
+        if self._batch_sizes:
+            rows = bucket(rows, self._batch_sizes)
+            shape = f"{rows}x{columns}"
+        inputs = {"source_ids": pad(sources, rows, columns)}
+        if self.shortlist is not None:
+            inputs |= self._candidates(sources, rows, self._list_sizes.get(shape))
+        if self.languages is not None and self.languages.forced is not None:
+            forced_ids = pad([job.direction.forced for job in jobs], rows, 1)
+            inputs["forced_ids"] = forced_ids[:, 0]
+        outputs = interpreter.run(f"{request.signature}_{shape}", **inputs)
+        n_best = request.options.n_best
+        ids = outputs["ids"].reshape(rows, -1, outputs["ids"].shape[-1])[:, :n_best]
+        scores, sums = (
+            outputs[name].reshape(rows, -1)[:, :n_best].tolist()
+            for name in ("score", "log_probability")
+        )
+        # The batch may have more rows than there are sentences.
+        for index in range(len(sources)):
+            hypotheses = zip(ids[index].tolist(), scores[index], sums[index], strict=True)
+            yield [
+                Translation("", score, total, ids=tuple(id for id in row if id != PAD_ID))
+                for row, score, total in hypotheses
+            ]
+
+    def _candidates(self, sources, rows, list_size):
+        def padded_size(count):
+            return list_size or -(-count // LIST_MULTIPLE) * LIST_MULTIPLE
+
+        lists = [self.shortlist.of(source) for source in sources]
+        ids, mask = joined(lists, rows, padded_size)
+        return {"candidates": ids, "candidate_bias": np.where(mask, 0, HIDDEN).astype("float32")}
+
+    def align(self, pairs, request):
+        (interpreter,) = self._interpreters_of(1, request.threads)
+        alignments = []
+        for source, target in pairs:
+            align_lengths = self.manifest["align_lengths"]
+            columns = bucket(len(source), sorted(map(int, align_lengths)))
+            steps = align_lengths[str(columns)]
+            ids = {"source_ids": pad([source], 1, columns), "target_ids": pad([target], 1, steps)}
+            alignment = interpreter.run(f"align_1x{columns}", **ids)["alignment"][0]
+            alignments.append(alignment[: len(target), : len(source)])
+        return alignments
+
+    def _interpreters_of(self, count, threads):
+        with self._loading:
+            interpreters = self._interpreters.setdefault(threads, [])
+            while len(interpreters) < count:
+                interpreters.append(SharedInterpreter(self._content, self.path, threads))
+            return interpreters[:count]

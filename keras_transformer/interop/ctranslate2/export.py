@@ -1,0 +1,311 @@
+"""Export as a CTranslate2 model with its tokenizers, in a folder that needs no other files."""
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from keras_transformer.decoding.search_options import DecodingOptions, exported_search_options
+from keras_transformer.decoding.ranking import MarianRanking
+from keras_transformer.errors import InputError, require, show, writing
+from keras_transformer.export.child_process import engine_process
+from keras_transformer.export.exporter import NO_LOGIT, Exporter, log_step, write_tokenizers
+from keras_transformer.export.options import CTranslate2Options
+from keras_transformer.export.verification import TOLERANCES, Tolerance, verify
+from keras_transformer.files import write_whole
+from keras_transformer.ids import EOS_ID
+from keras_transformer.models.config import check_portable, check_transformer
+from keras_transformer.text.shortlist import SHORTLIST_FILE
+
+if TYPE_CHECKING:
+    from keras_transformer.models import Transformer
+
+_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH", "swish": "SWISH"}
+_LEAST_POSITIONS = 1024
+_ADVICE = "Train the model longer: CTranslate2 searches differently where a model is unsure."
+# CTranslate2 searches without a length penalty: of 1,000 sentences of Multi30k 2, 5 and 28 get
+# another translation with penalties of 0, 0.6 and 1.2. With a large vocabulary it normalizes
+# probabilities again, without padding and BOS: up to 0.2% off in trained models.
+_CLOSE = Tolerance(0.5, 0.02, 0.02, _ADVICE)
+_LIST_ARGUMENTS = """
+    use_vmap=True,
+    max_batch_size=1,"""
+_LIST_RULE = """`vmap.txt` has the target tokens that each source token is likely to become. With
+`use_vmap=True` CTranslate2 searches among those of all sentences of a batch. With
+`max_batch_size=1` other sentences change no translation. Larger batches take less time. With
+`use_vmap` CTranslate2 4.8 may force other tokens than those of `target_prefix`.
+
+"""
+_SEPARATORS = set(" \t\r\n")
+_INT8 = dataclasses.replace(TOLERANCES["int8"], equal=0.2)
+
+
+class CTranslate2Exporter(Exporter):
+    """The format `ctranslate2`: a model with its tokenizers, which needs no other files.
+
+    `Translator.load` searches by default with the export's `beam_size` and `length_penalty`. With
+    int8 weights CTranslate2 also computes in int8. The verification runs in a process without
+    TensorFlow.
+
+    Attributes:
+        banned_ids: Ids that no search may choose, where the format's program does not exclude them.
+        tolerances: Limits of the verification by `quantize`.
+    """
+
+    name = "ctranslate2"
+    version = 3
+    packages = ("ctranslate2",)
+    reading_packages = ("ctranslate2",)
+    template = "ctranslate2.md"
+    options: type = CTranslate2Options
+    banned_ids: tuple[int, ...] = ()
+    tolerances: Mapping[str, Tolerance] = {"none": _CLOSE, "float16": _CLOSE, "int8": _INT8}
+
+    def resolve_export_options(self, engine: Any, options: Any) -> dict[str, Any]:
+        check_convertible(engine.model.config)
+        if engine.languages is not None and engine.languages.after is not None:
+            rule = "CTranslate2 ends a source with the end token, not with a language"
+            raise InputError(f"{rule}. Received: after={engine.languages.after!r}.")
+        search = DecodingOptions(**exported_search_options(vars(options)))
+        if search.ranking_class is MarianRanking and search.beam_size > 1:
+            show(
+                "CTranslate2's beam does not shrink as Marian's does: texts may differ where two "
+                "are nearly as probable."
+            )
+        return dict(vars(options))
+
+    def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
+        log_step("converting the weights")
+        convert_to_ctranslate2(
+            engine.model,
+            *(
+                tokenizer.pieces_of(range(tokenizer.vocabulary_size))
+                for tokenizer in (engine.source_tokenizer, engine.target_tokenizer)
+            ),
+            folder,
+            max_positions=max(_LEAST_POSITIONS, engine.max_source_length, engine.max_target_length),
+            quantize=options["quantize"],
+            banned_ids=self.banned_ids,
+        )
+        if options.get("shortlist"):
+            engine.shortlist.save(folder / SHORTLIST_FILE)
+            write_vocabulary_map(engine, folder / "vmap.txt")
+        return {**options, **write_tokenizers(engine, folder)}
+
+    def readme_fields(self, manifest: dict[str, Any]) -> dict[str, str]:
+        is_listed = manifest["shortlist"]
+        return {
+            "list_arguments": _LIST_ARGUMENTS if is_listed else "",
+            "list_rule": _LIST_RULE if is_listed else "",
+        }
+
+    def verify(
+        self, engine: Any, folder: Path, manifest: dict, texts: Sequence[str] | None
+    ) -> dict[str, Any]:
+        options = exported_search_options(manifest)
+        with engine_process(folder) as child:
+            tolerance = self.tolerances[manifest["quantize"]]
+            return verify(child, engine, texts, tolerance, alignment=True, **options)
+
+
+def write_vocabulary_map(engine: Any, path: Path) -> None:
+    """Writes the shortlist of an engine for CTranslate2: lines of a source token and candidates."""
+    source_tokens, target_tokens = (
+        tokenizer.pieces_of(range(tokenizer.vocabulary_size))
+        for tokenizer in (engine.source_tokenizer, engine.target_tokenizer)
+    )
+    for token in (*source_tokens, *target_tokens):
+        if not _SEPARATORS.isdisjoint(token):
+            rule = "CTranslate2's file of a shortlist has no tokens with spaces, tabs or new lines"
+            raise InputError(f"{rule}. Received: {token!r}. Export with `shortlist=False`.")
+    rows = engine.shortlist.rows
+    always = engine.shortlist.of([EOS_ID])  # CTranslate2 looks up the tokens before EOS.
+
+    def line(source_token, ids):
+        return f"{source_token}\t{' '.join(target_tokens[id] for id in ids)}\n"
+
+    # An empty source has the candidates of every sentence.
+    lines = [line("", always)]
+    lines += [line(token, ids) for token, ids in zip(source_tokens, rows, strict=False) if len(ids)]
+    write_whole(path, "".join(lines))
+
+
+def convert_to_ctranslate2(
+    model: "Transformer",
+    source_tokens: list[str],
+    target_tokens: list[str],
+    output: str | os.PathLike,
+    max_positions: int = 1024,
+    quantize: str = "none",
+    banned_ids: Sequence[int] = (),
+) -> None:
+    """Writes a CTranslate2 model folder with the model's weights.
+
+    CTranslate2 adds the source's EOS (`add_source_eos`), if the model reads it.
+
+    Args:
+        source_tokens: The token of each source id.
+        target_tokens: The token of each target id.
+        output: Path of the folder to make.
+        max_positions: Length of CTranslate2's table of sinusoids, in tokens.
+        quantize: Storage of the weights: "none", "float16" or "int8".
+        banned_ids: Target ids whose logits become so small that no search chooses them.
+
+    Raises `InputError` as `check_convertible`.
+    """
+    check_convertible(model.config)
+    import ctranslate2
+
+    config = model.config
+    spec = _empty_spec(config, ctranslate2.specs)
+    # CTranslate2 adds this epsilon in every normalization.
+    spec.config.layer_norm_epsilon = config.layer_norm_epsilon
+    spec.config.add_source_eos = config.source_eos
+    spec.register_source_vocabulary(list(source_tokens))
+    spec.register_target_vocabulary(list(target_tokens))
+    _fill_ends(spec, model, max_positions)
+    if banned_ids:
+        model_bias = 0 if model.output_bias is None else _array(model.output_bias)
+        bias = np.zeros(len(target_tokens), "float32") + model_bias
+        bias[list(banned_ids)] = NO_LOGIT
+        spec.decoder.projection.bias = bias
+    for layer, block in zip(spec.encoder.layer, model.encoder.blocks, strict=True):
+        _fill_self_attention(layer, block, spec.encoder.num_heads)
+        _fill_feed_forward(layer, block)
+    for layer, block in zip(spec.decoder.layer, model.decoder.blocks, strict=True):
+        _fill_self_attention(layer, block, spec.decoder.num_heads)
+        _fill_cross_attention(layer, block, spec.decoder.num_heads)
+        _fill_feed_forward(layer, block)
+    spec.validate()
+    spec.optimize(None if quantize == "none" else quantize)
+    Path(output).mkdir(parents=True, exist_ok=True)
+    with writing(Path(output, "model.bin")):
+        spec.save(str(output))
+
+
+def check_convertible(config: Any) -> None:
+    """Raises `InputError` for a model that CTranslate2 cannot run, and without CTranslate2."""
+    check_transformer(config, "A conversion to CTranslate2")
+    check_portable(config, "A conversion to CTranslate2")
+    for name in ("num_kv_heads", "sliding_window"):
+        if getattr(config, name) is not None:
+            raise InputError(
+                f"A conversion to CTranslate2 has no `{name}`. "
+                f"Received: {name}={getattr(config, name)!r}."
+            )
+    if config.decoder != "attention":
+        raise InputError(
+            "A conversion to CTranslate2 has self-attention in the decoder. Other decoders go into "
+            f"a SavedModel, a LiteRT file or a page. Received: model.decoder={config.decoder!r}."
+        )
+    require("ctranslate2", "CTranslate2", "ctranslate2")
+    if config.activation not in _ACTIVATIONS:
+        raise InputError(
+            f"CTranslate2 knows the activations {', '.join(_ACTIVATIONS)}. "
+            f"Received: activation={config.activation!r}."
+        )
+
+
+def _empty_spec(config, specs):
+    options = {
+        "pre_norm": config.normalize_first,
+        "activation": getattr(specs.Activation, _ACTIVATIONS[config.activation]),
+        "head_dim": config.key_dim,
+    }
+    sides = specs.transformer_spec
+    heads = max(config.heads_of("encoder"))
+    encoder = sides.TransformerEncoderSpec(config.num_encoder_layers, heads, **options)
+    heads = max(config.heads_of("decoder") + config.heads_of("cross"))
+    # Alignments are the mean over all heads of the last block; missing heads come last.
+    options["alignment_heads"] = config.heads_of("cross")[-1]
+    decoder = sides.TransformerDecoderSpec(config.num_decoder_layers, heads, **options)
+    return specs.TransformerSpec(encoder, decoder)
+
+
+def _fill_ends(spec, model, max_positions):
+    """Fills embeddings, positions, final normalizations and the output projection."""
+    from keras_transformer.layers.positions import position_table
+
+    config = model.config
+    length = max(max_positions, config.position_limit or 0)
+    spec.encoder.embeddings[0].weight = _array(model.source_embedding.embeddings)
+    spec.decoder.embeddings.weight = _array(model.target_embedding.embeddings)
+    for side, positions in (
+        (spec.encoder, model.source_positions),
+        (spec.decoder, model.target_positions),
+    ):
+        side.scale_embeddings = True
+        side.position_encodings.encodings = position_table(positions, length, config.model_dim)
+    if config.normalize_first:
+        _fill_norm(spec.encoder.layer_norm, model.encoder.final_norm)
+        _fill_norm(spec.decoder.layer_norm, model.decoder.final_norm)
+    projection = model.output_projection
+    spec.decoder.projection.weight = (
+        _array(model.target_embedding.embeddings)
+        if projection is None
+        else np.ascontiguousarray(_array(projection.kernel).T)
+    )
+    if model.output_bias is not None:
+        spec.decoder.projection.bias = _array(model.output_bias)
+
+
+def _fill_self_attention(layer, block, heads):
+    *inner, output = block.self_attention.projections
+    query_key_value = zip(*(_flat(projection, heads) for projection in inner), strict=True)
+    _fill(layer.self_attention.linear[0], *map(np.concatenate, query_key_value))
+    _fill(layer.self_attention.linear[1], *_flat_output(output, heads))
+    _fill_norm(layer.self_attention.layer_norm, block.self_attention_norm)
+
+
+def _fill_cross_attention(layer, block, heads):
+    query, key, value, output = block.cross_attention.projections
+    _fill(layer.attention.linear[0], *_flat(query, heads))
+    key_value = zip(_flat(key, heads), _flat(value, heads), strict=True)
+    _fill(layer.attention.linear[1], *map(np.concatenate, key_value))
+    _fill(layer.attention.linear[2], *_flat_output(output, heads))
+    _fill_norm(layer.attention.layer_norm, block.cross_attention_norm)
+
+
+def _fill_feed_forward(layer, block):
+    inner, outer = block.feed_forward.projections
+    _fill(layer.ffn.linear_0, _array(inner.kernel).T, _array(inner.bias))
+    _fill(layer.ffn.linear_1, _array(outer.kernel).T, _array(outer.bias))
+    _fill_norm(layer.ffn.layer_norm, block.feed_forward_norm)
+
+
+def _flat(dense, heads):
+    """Returns the kernel `(heads · width, input)` and the bias of a projection into heads."""
+    kernel = _with_heads(dense.kernel, heads, 1)  # --> [input, heads, width]
+    return kernel.reshape(kernel.shape[0], -1).T, _with_heads(dense.bias, heads, 0).reshape(-1)
+
+
+def _flat_output(dense, heads):
+    kernel = _with_heads(dense.kernel, heads, 0)  # --> [heads, width, output]
+    return kernel.reshape(-1, kernel.shape[-1]).T, _array(dense.bias)
+
+
+def _with_heads(variable, heads, axis):
+    """Fills missing heads with zeros: CTranslate2 has one number of heads per side."""
+    array = _array(variable)
+    missing = [(0, 0)] * array.ndim
+    missing[axis] = (0, heads - array.shape[axis])
+    return np.pad(array, missing)
+
+
+def _fill(linear, weight, bias):
+    linear.weight = np.ascontiguousarray(weight)
+    linear.bias = np.ascontiguousarray(bias)
+
+
+def _fill_norm(norm, layer):
+    norm.gamma = _array(layer.gamma)
+    norm.beta = _array(layer.beta)
+
+
+def _array(variable):
+    from keras import ops
+
+    return np.asarray(ops.convert_to_numpy(variable), "float32")

@@ -1,0 +1,140 @@
+"""Turns the name of a model into a folder: a path, an archive, a URL, a hub id or a list's name."""
+
+import contextlib
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from keras_transformer.errors import InputError, show
+from keras_transformer.interop.fetching import hub
+from keras_transformer.interop.fetching import registries
+from keras_transformer.interop.fetching.archives import unpack
+from keras_transformer.interop.fetching.download import download, shown_url
+from keras_transformer.files import temporary_folder
+from keras_transformer.reading import file_digests
+
+_HUB_ID = re.compile(r"([\w.-]+/[\w.-]+)(?:@(\S+))?", re.ASCII)
+_LICENCE = re.compile(r"\ufeff?---\n(?:.*\n)*?license:[\s-]*(\S.*)\n", re.IGNORECASE)
+# Endings of the files that readers read; a folder may hold copies for other programs.
+_READ = {".bin", ".json", ".model", ".npz", ".safetensors", ".spm", ".txt", ".yml"}
+
+
+class LocalModel(NamedTuple):
+    """A model's folder.
+
+    Attributes:
+        folder: Path of the folder.
+        name: Name that the user gave, without secrets.
+        revision: Commit of a repository, or version in a list.
+        checksums: SHA-256 checksums of the downloaded files; None for the files of the folder.
+    """
+
+    folder: Path
+    name: str
+    revision: str | None = None
+    checksums: dict[str, str] | None = None
+
+    def origin(self) -> dict[str, str | dict[str, str] | None]:
+        """Returns what a run records: name, revision, licence and checksums of files."""
+        files = self.checksums
+        if files is None:
+            paths = (path for path in self.folder.rglob("*") if path.suffix in _READ)
+            files = file_digests(self.folder, sorted(paths))
+        licence = None
+        with contextlib.suppress(OSError):  # Not every folder has a model card.
+            card = (self.folder / "README.md").read_text(encoding="utf-8", errors="replace")
+            if field := _LICENCE.match(card):
+                licence = field[1].strip("\"' ")
+        return {"name": self.name, "revision": self.revision, "licence": licence, "files": files}
+
+
+def check_name(name: str | os.PathLike) -> None:
+    """Raises `InputError` for a text that can be no name of a model; see `local_model`."""
+    text = os.fspath(name)
+    registry, _, listed_name = text.partition(":")
+    is_listed = registry in registries.REGISTRIES and listed_name
+    is_url = text.startswith(("http://", "https://"))
+    if not (is_listed or is_url or _HUB_ID.fullmatch(text) or os.path.exists(text)):
+        rule = "give a path, a URL, ORGANIZATION/NAME of Hugging Face, firefox:en-de or argos:en-de"
+        raise InputError(f"{text}: no such folder or archive; {rule}.")
+
+
+@contextlib.contextmanager
+def local_model(
+    name: str | os.PathLike, output: str | os.PathLike | None, check: Callable[[Path], None]
+) -> Iterator[LocalModel]:
+    """Gives the folder of a model; what is downloaded or unpacked for it is removed at the end.
+
+    Args:
+        name: Path of a folder or an archive; a URL of an archive; `ORGANIZATION/NAME` or
+            `ORGANIZATION/NAME@REVISION` of Hugging Face; `firefox:en-de`, `firefox:en-de/tiny` or
+            `argos:en-de`. A path that exists comes before a name of Hugging Face.
+        output: Path of an output, next to which temporary files are made; None: where the system
+            has temporary files.
+        check: Function of a folder that lacks the weights; raises an error before they are
+            downloaded from Hugging Face.
+
+    Raises:
+        InputError: There is no such model, or it cannot be downloaded or unpacked.
+    """
+    check_name(name)
+    text, path = os.fspath(name), Path(name)
+    if path.is_dir():
+        yield LocalModel(path, text)
+        return
+    start = Path(tempfile.gettempdir(), "keras-transformer-import-")
+    if output is not None:
+        start = Path(os.path.realpath(output))
+        start = start.with_name(f".{start.name}.import-")
+    with temporary_folder(start) as temporary:
+        model = None
+        try:
+            model = _fetched(text, path, temporary, check)
+            yield model
+        except InputError as error:  # It may name a temporary file.
+            message = str(error)
+            if model is not None:
+                message = message.replace(str(model.folder), model.name)
+            raise type(error)(message.replace(f"{temporary}{os.sep}", "")) from None
+
+
+def _fetched(text, path, temporary, check):
+    registry, _, listed_name = text.partition(":")
+    if path.is_file():
+        with open(path, "rb") as file:
+            checksums = {path.name: hashlib.file_digest(file, "sha256").hexdigest()}
+        return LocalModel(unpack(path, temporary / "model"), text, None, checksums)
+    if text.startswith(("http://", "https://")):
+        url = shown_url(text)
+        archive = temporary / (url.rpartition("/")[2] or "model")
+        checksums = {archive.name: download(text, archive)}
+        _show(checksums)
+        return LocalModel(unpack(archive, temporary / "model"), url, None, checksums)
+    if registry in registries.REGISTRIES and listed_name:
+        models = registries.read_list(registry, temporary)
+        model = registries.choose(registry, listed_name, models)
+        show(f"{registry}:{model}")
+        folder, checksums = registries.fetch(model, temporary / "model")
+        _show(checksums)
+        return LocalModel(folder, f"{registry}:{model.name}", model.version, checksums)
+    repository, revision = _HUB_ID.fullmatch(text).groups()
+    folder = hub.fetch(repository, revision, check)
+    return LocalModel(folder, repository, folder.name)
+
+
+def _show(checksums):
+    for name, digest in checksums.items():
+        show(f"{name}: sha256 {digest}")
+
+
+def list_models(registry: str) -> list[str]:
+    """Returns a line per model of the list `"firefox:"` or `"argos:"`."""
+    name = registry.removesuffix(":")
+    if name not in registries.REGISTRIES:
+        raise InputError(f"Only firefox: and argos: have a list. Received: {registry!r}.")
+    with temporary_folder(Path(tempfile.gettempdir(), "keras-transformer-import-")) as folder:
+        return [f"{name}:{model}" for model in registries.read_list(name, folder)]

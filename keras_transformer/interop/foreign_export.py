@@ -1,0 +1,61 @@
+"""Base of the formats of other programs, which `import_model` reads again."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from keras_transformer.decoding.search_options import exported_search_options
+from keras_transformer.errors import InputError
+from keras_transformer.export.child_process import imported_process
+from keras_transformer.export.exporter import Exporter
+from keras_transformer.export.verification import TOLERANCES, verify
+from keras_transformer.models.config import check_portable, check_transformer
+
+_VALUES: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("num_kv_heads", "sliding_window"), (None,)),
+    **dict.fromkeys(("encoder_heads", "decoder_heads", "cross_heads"), (None,)),
+    "whole_words": (False,),
+    "source_eos": (True,),
+}
+
+
+class ForeignExporter(Exporter):
+    """Base class: checks the model's fields, and verifies the folder by importing it.
+
+    Attributes:
+        purpose: Subject of a sentence about the format.
+        rule: Beginning of a sentence about a field, before its name and its values.
+        advice: Sentence about a model that the format does not have.
+        values: Values of fields and options that the format has.
+    """
+
+    purpose: str
+    rule: str
+    advice = ""
+    values: Mapping[str, tuple[Any, ...]]
+
+    def resolve_export_options(self, engine: Any, options: Any) -> dict[str, Any]:
+        config = engine.model.config
+        check_transformer(config, self.purpose)
+        check_portable(config, self.purpose)
+        whole_words = {"whole_words": engine.source_tokenizer.whole_words}
+        received = vars(config) | vars(options) | whole_words
+        for name, allowed in (_VALUES | dict(self.values)).items():
+            if received[name] not in allowed:
+                rule = f"{self.rule} `{name}` {' or '.join(map(repr, allowed))}"
+                raise InputError(f"{rule}. Received: {received[name]!r}.{self.advice}")
+        if engine.languages is not None and not engine.languages.are_tags_of(
+            engine.source_tokenizer
+        ):
+            rule = f"{self.purpose} names languages by tokens in texts, such as >>de<<"
+            received_tokens = ", ".join([*engine.languages.tokens.values()][:3])
+            raise InputError(f"{rule}. Received: {received_tokens}. Choose another format.")
+        return dict(vars(options))
+
+    def verify(
+        self, engine: Any, folder: Path, manifest: dict, texts: Sequence[str] | None
+    ) -> dict[str, Any]:
+        dtype = engine.model.compute_dtype
+        tolerance = TOLERANCES["none" if dtype == "float32" else "bfloat16"]
+        with imported_process(folder, engine.max_source_length, engine.max_target_length) as child:
+            return verify(child, engine, texts, tolerance, **exported_search_options(manifest))

@@ -1,0 +1,123 @@
+"""Model of another program, as the readers of this package give it."""
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+from keras_transformer.errors import InputError
+from keras_transformer.interop.vocabulary import Vocabulary
+from keras_transformer.text.languages import Languages
+from keras_transformer.text.shortlist import Shortlist
+
+_HALVES = (np.dtype("float16"), np.dtype(ml_dtypes.bfloat16))
+
+
+class FileArray:
+    """Array of a file, which is read whenever NumPy needs its numbers.
+
+    So memory holds the numbers of one tensor at a time, and no file stays open.
+
+    Args:
+        shape: Shape of the array in the file.
+        read: Function that reads it.
+    """
+
+    def __init__(self, shape: tuple[int, ...], read: Callable[[], np.ndarray]):
+        self.shape, self._read = shape, read
+
+    @classmethod
+    def at(cls, path: Path, dtype: Any, offset: int, shape: tuple[int, ...]) -> "FileArray":
+        """Returns the array of consecutive numbers from an offset in bytes on."""
+        count = math.prod(shape)
+        return cls(shape, lambda: np.fromfile(path, dtype, count, offset=offset).reshape(shape))
+
+    def changed(self, function: Callable[[np.ndarray], np.ndarray]) -> "FileArray":
+        """Returns the array that a function makes of this array when it is read."""
+        return FileArray(self.shape, lambda: function(self._read()))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self._read(), dtype)
+
+
+class Tensors:
+    """Tensors of a file by name; each must be used exactly once.
+
+    Args:
+        arrays: Arrays by their names in Marian; matrices `(inputs, outputs)`.
+        file: The file, for errors.
+    """
+
+    def __init__(self, arrays: Mapping[str, np.ndarray | FileArray], file: Any):
+        self.arrays, self.file = dict(arrays), file
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.arrays
+
+    def get(self, name: str, default: np.ndarray | None = None) -> np.ndarray:
+        """Removes a tensor and returns it as float32, or in its half precision.
+
+        Raises `InputError` for a missing tensor.
+        """
+        array = self.arrays.pop(name, default)
+        if array is None:
+            raise InputError(f"{self.file}: the model has no tensor {name}.")
+        try:
+            numbers = np.asarray(array)
+            return numbers if numbers.dtype in _HALVES else np.asarray(numbers, "float32")
+        except (ValueError, TypeError) as error:
+            rule = f"{self.file}: a tensor must have numbers"
+            raise InputError(f"{rule}. Received: {name}: {error!s:.100}.") from None
+
+    @property
+    def tied_embeddings(self) -> str:
+        """The value of `tie_embeddings` for a model with these tensors."""
+        if {"decoder_ff_logit_out_W", "decoder_ff_logit_out_Wt"} & set(self.arrays):
+            return "none"
+        return "all" if "Wemb" in self.arrays else "decoder"
+
+    def rows(self, side: str) -> int:
+        """Returns the number of rows of the embeddings of a side, `"encoder"` or `"decoder"`."""
+        name = "Wemb" if "Wemb" in self.arrays else f"{side}_Wemb"
+        if name not in self.arrays:
+            raise InputError(f"{self.file}: the model has no tensor {name}.")
+        return (*self.arrays[name].shape, 0)[0]
+
+    def check_all_used(self) -> None:
+        """Raises `InputError` for a tensor that no layer of this package has."""
+        for name in sorted(self.arrays):
+            raise InputError(f"{self.file}: a `Transformer` has no weight for the tensor {name}.")
+
+
+def check_heads(width: int, heads: int, where: Any) -> None:
+    """Raises `InputError` for a width that has no sinusoids, or that the heads cannot share."""
+    if width % 2 or not heads or width % heads:
+        rule = f"the width must be even, and a multiple of the {heads} heads"
+        raise InputError(f"{where}: {rule}. Received: {width}.")
+
+
+class ForeignModel(NamedTuple):
+    """Model of another program, read from its folder.
+
+    Attributes:
+        fields: Fields of the `TransformerConfig`, without sizes and tying of vocabularies.
+        tensors: Weights by Marian's names.
+        vocabularies: Vocabularies of the source and of the target.
+        decoding: Options of `Translator.translate`.
+        limits: Options of the engine that limit lengths.
+        notes: Lines for the user.
+        shortlist: Shortlist of this package's ids, or None.
+        languages: Languages of a model whose tokens are no tags, or None.
+    """
+
+    fields: dict[str, Any]
+    tensors: Tensors
+    vocabularies: list[Vocabulary]
+    decoding: dict[str, Any]
+    limits: dict[str, int] = {}
+    notes: tuple[str, ...] = ()
+    shortlist: Shortlist | None = None
+    languages: Languages | None = None

@@ -1,0 +1,315 @@
+"""Export as a folder of Hugging Face's transformers: Marian's class, or Pegasus' for pre-norm.
+
+Their residual stream has the sines of the positions before the cosines. Ours has them alternately,
+so its dimensions are permuted, in each tensor that reads or writes it: an exact change.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_transformer.decoding.search_options import DecodingOptions, exported_search_options
+from keras_transformer.errors import InputError, require, show
+from keras_transformer.export.exporter import NO_LOGIT, log_step
+from keras_transformer.interop.foreign_export import ForeignExporter
+from keras_transformer.export.options import HuggingFaceOptions
+from keras_transformer.files import replaced_file, write_whole
+from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.interop.hugging_face.reader import LAYERS, NORM
+from keras_transformer.interop.weights import named_weights
+from keras_transformer.layers.positions import position_table
+from keras_transformer.text.languages import language_name
+from keras_transformer.text.vocabulary import SPACE, parsed
+
+_ACTIVATIONS = {"relu": "relu", "silu": "swish", "gelu": "gelu"}
+_VALUES = {
+    "positions": ("sinusoidal",),
+    "position_frequencies": ("paper",),
+    "position_offset": (0,),
+    "layer_norm_epsilon": (1e-5,),
+    "activation": tuple(_ACTIVATIONS),
+    "decoder": ("attention",),
+}
+_CLASSES = {
+    False: ("marian", "MarianMTModel"),
+    True: ("pegasus", "PegasusForConditionalGeneration"),
+}
+# Matrices that read the residual stream; the others write it. Biases that are not added to it.
+_READERS, _INNER_BIASES = ("Wq", "Wk", "Wv", "W1"), ("bq", "bk", "bv", "b1")
+_LANGUAGE = re.compile(f"^{SPACE}(>>.+<<)$")
+_LAYER_NAMES = {
+    name: (layer, kind)
+    for layer, names in LAYERS.items()
+    for name, kind in zip(names, NORM, strict=True)
+}
+
+
+class HuggingFaceExporter(ForeignExporter):
+    """The format `hugging_face`: a folder for `AutoModelForSeq2SeqLM` and `AutoTokenizer`."""
+
+    name = "hugging_face"
+    template = "hugging_face.md"
+    options = HuggingFaceOptions
+    purpose = "An export to Hugging Face"
+    rule = "transformers has no class for this model: it needs"
+    values = _VALUES
+    has_model_card = True
+
+    def resolve_export_options(self, engine: Any, options: HuggingFaceOptions) -> dict[str, Any]:
+        resolved, config = super().resolve_export_options(engine, options), engine.model.config
+        require("safetensors.numpy", "safetensors, which writes the model,", "import")
+        if config.normalize_first and config.tie_embeddings != "all":
+            rule = "A pre-norm model becomes Pegasus, which has one table of embeddings"
+            raise InputError(f"{rule}: `tie_embeddings: all`. Received: {config.tie_embeddings!r}.")
+        _show_other_search(resolved)
+        return resolved
+
+    def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
+        log_step("writing the weights and vocabularies")
+        layout = _Layout(engine)
+        safetensors: Any = require("safetensors.numpy", "safetensors, which writes it,", "import")
+        with replaced_file(folder / "model.safetensors") as path:
+            # Its bytes are written as they lie in memory.
+            tensors = {name: np.ascontiguousarray(array) for name, array in layout.tensors()}
+            safetensors.save_file(tensors, path, {"format": "pt"})
+        for name, content in layout.json_files(options).items():
+            write_whole(folder / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        for side, tokenizer in layout.tokenizers.items():
+            write_whole(folder / f"{side}.spm", _with_text(tokenizer.model_bytes))
+        return dict(options)
+
+    def readme_fields(self, manifest: dict) -> dict[str, str]:
+        codes = manifest["languages"] or ()
+        languages = "".join(f"- {code}\n" for code in dict.fromkeys(codes))
+        sentences = []
+        if texts := manifest.get("training_texts"):
+            sentences.append(
+                f"The model was trained on {', '.join(f'`{text}`' for text in texts)}."
+            )
+        if (bleu := manifest.get("validation_bleu")) is not None:
+            signature = f" (`{manifest['bleu_signature']}`)"
+            sentences.append(
+                f"Greedy translations of the validation text have BLEU {bleu}{signature}."
+            )
+        return {
+            "language_field": f"language:\n{languages}" if languages else "",
+            "direction": f" from {' to '.join(map(language_name, codes))}" if codes else "",
+            "training": "\n".join(["## Training", "", *sentences, "", ""]) if sentences else "",
+            "missing": "the data" if languages else "the languages and the data",
+        }
+
+
+def _show_other_search(values):
+    """Names what transformers' search lacks."""
+    search = DecodingOptions(**exported_search_options(values))
+    lacking = {}
+    if search.beam_size > 1 and search.length_normalization != "length":
+        lacking["length_normalization"] = search.length_normalization
+    for name in ("word_penalty", "max_length_ratio"):
+        if values.get(name):
+            lacking[name] = values[name]
+    if lacking:
+        names = ", ".join(f"{name}={value!r}" for name, value in lacking.items())
+        show(f"The search of transformers lacks these options, so its texts may differ: {names}")
+
+
+class _Layout:
+    """The model in the order of ids and dimensions that the folder has.
+
+    Args:
+        engine: Live engine of the run.
+    """
+
+    def __init__(self, engine: Any):
+        self._engine, self._model = engine, engine.model
+        self._config = engine.model.config
+        self.tokenizers = {"source": engine.source_tokenizer, "target": engine.target_tokenizer}
+        table = np.asarray(self._model.target_embedding.embeddings, "float32")
+        self._starts_with_padding = np.array_equal(table[BOS_ID], table[PAD_ID])
+        # CTranslate2's converter of Pegasus starts with padding, whose row is masked elsewhere.
+        self._has_start_twice = self._config.normalize_first and not self._starts_with_padding
+        self._names = {side: _names(tokenizer) for side, tokenizer in self.tokenizers.items()}
+        self._is_joint = self._names["source"] == self._names["target"]
+        self._ids = {side: self._ordered(names) for side, names in self._names.items()}
+        width = self._config.model_dim
+        alternating = [*range(0, width, 2), *range(1, width, 2)]
+        is_alternating = self._config.position_layout == "interleaved"
+        self._dimensions = alternating if is_alternating else list(range(width))
+
+    def _ordered(self, names):
+        """Returns this package's id for each id of the folder: `</s>`, `<unk>`, pieces, `<pad>`.
+
+        Padding has one id for both sides, so it precedes the pieces of two vocabularies.
+        """
+        special = [PAD_ID] if self._starts_with_padding else [BOS_ID, PAD_ID]
+        pieces = range(UNK_ID + 1, len(names))
+        if self._is_joint:
+            return [EOS_ID, UNK_ID, *pieces, *special]
+        return [EOS_ID, UNK_ID, *special, *pieces]
+
+    def tensors(self) -> Iterator[tuple[str, np.ndarray]]:
+        """Yields tensors in float32 by their names in transformers."""
+        model, target = self._model, self._model.target_embedding.embeddings
+        if self._config.tie_embeddings == "all":
+            yield "model.shared.weight", self._table(target, "target")
+        else:
+            source = model.source_embedding.embeddings
+            yield "model.encoder.embed_tokens.weight", self._table(source, "source")
+            yield "model.decoder.embed_tokens.weight", self._table(target, "target")
+        if model.output_projection is not None:
+            kernel = np.asarray(model.output_projection.kernel, "float32")
+            yield "lm_head.weight", self._table(kernel.T, "target")
+        bias = np.zeros(len(self._names["target"]), "float32")
+        if model.output_bias is not None:
+            bias = np.asarray(model.output_bias, "float32")
+        if self._has_start_twice:
+            bias = bias.copy()
+            bias[PAD_ID] = NO_LOGIT
+        yield "final_logits_bias", bias[self._ids["target"]][None]
+        if self._config.normalize_first:  # Marian's class computes them.
+            table = self._positions()
+            for side in ("encoder", "decoder"):
+                yield f"model.{side}.embed_positions.weight", table
+        for name, variable in named_weights(model):
+            yield _name(name), self._block_tensor(name, np.asarray(variable, "float32"))
+
+    @property
+    def _max_positions(self):
+        return max(512, self._engine.max_source_length, self._engine.max_target_length)
+
+    def _positions(self):
+        layer, width = self._model.source_positions, self._config.model_dim
+        table = position_table(layer, self._max_positions, width)
+        return table[:, self._dimensions]
+
+    def _table(self, table, side):
+        rows = np.array(table, "float32")
+        if self._has_start_twice:
+            rows[PAD_ID] = rows[BOS_ID]
+        return rows[self._ids[side]][:, self._dimensions]
+
+    def _block_tensor(self, name, array):
+        """Returns a tensor of a block as `(outputs, inputs)`, with permuted dimensions."""
+        kind, width = name.rpartition("_")[2], self._config.model_dim
+        if kind.startswith("W"):
+            if array.ndim == 3:  # Heads are consecutive columns of a square matrix.
+                array = array.reshape(width, width)
+            reads = kind in _READERS
+            array = array[self._dimensions] if reads else array[:, self._dimensions]
+            return array.T
+        array = array.reshape(-1)
+        return array if kind in _INNER_BIASES else array[self._dimensions]
+
+    def json_files(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Returns the content of the JSON files by name."""
+        config = self._config
+        padding = self._ids["target"].index(PAD_ID)
+        start = padding if self._starts_with_padding else self._ids["target"].index(BOS_ID)
+        ids = {"pad_token_id": padding, "eos_token_id": 0, "forced_eos_token_id": 0}
+        ids["decoder_start_token_id"] = start
+        sizes = {
+            f"{side}_{name}": value
+            for side, layers in (
+                ("encoder", config.num_encoder_layers),
+                ("decoder", config.num_decoder_layers),
+            )
+            for name, value in (
+                ("layers", layers),
+                ("attention_heads", config.num_heads),
+                ("ffn_dim", config.intermediate_dim),
+            )
+        }
+        kind, class_name = _CLASSES[config.normalize_first]
+        files = {
+            "config.json": {
+                "architectures": [class_name],
+                "model_type": kind,
+                "is_encoder_decoder": True,
+                "vocab_size": len(self._ids["source"]),
+                "decoder_vocab_size": len(self._ids["target"]),
+                "d_model": config.model_dim,
+                **sizes,
+                "activation_function": _ACTIVATIONS[config.activation],
+                "scale_embedding": True,
+                "share_encoder_decoder_embeddings": config.tie_embeddings == "all",
+                "tie_word_embeddings": config.tie_embeddings != "none",
+                # Converters read these fields of the models on the hub.
+                "normalize_before": config.normalize_first,
+                "add_final_layer_norm": config.normalize_first,
+                "normalize_embedding": False,
+                "static_position_embeddings": True,
+                "max_position_embeddings": self._max_positions,
+                "dropout": config.dropout,
+                "bos_token_id": 0,
+                **ids,
+                "dtype": "float32",
+            },
+            "generation_config.json": {**ids, **self._search(options, [1, start, padding])},
+            "tokenizer_config.json": {
+                "tokenizer_class": "MarianTokenizer",
+                "separate_vocabs": not self._is_joint,
+                "model_max_length": self._engine.max_source_length,
+                "eos_token": "</s>",
+                "unk_token": "<unk>",
+                "pad_token": "<pad>",
+            },
+        }
+        for side, name in (("source", "vocab.json"), ("target", "target_vocab.json")):
+            if side == "source" or not self._is_joint:
+                names = self._names[side]
+                files[name] = {names[id]: index for index, id in enumerate(self._ids[side])}
+        return files
+
+    def _search(self, options, banned):
+        search = DecodingOptions(**exported_search_options(options))
+        return {
+            "num_beams": search.beam_size,
+            "max_length": self._engine.max_target_length + 1,  # with the start
+            "length_penalty": search.length_penalty,
+            "early_stopping": search.stops_early,
+            "bad_words_ids": [[id] for id in sorted(set(banned))],
+        }
+
+
+def _with_text(model_bytes):
+    """Returns a SentencePiece model without control pieces, which it would decode to nothing.
+
+    In an import these are pieces of the other side, and transformers decodes with `source.spm`.
+    """
+    model = parsed(model_bytes)
+    pieces = [
+        piece
+        for id, piece in enumerate(model.pieces)
+        if id <= UNK_ID or piece.type != piece.CONTROL
+    ]
+    if len(pieces) == len(model.pieces):
+        return model_bytes
+    new_model = type(model)()
+    new_model.CopyFrom(model)
+    del new_model.pieces[:]
+    new_model.pieces.extend(pieces)
+    return new_model.SerializeToString()
+
+
+def _names(tokenizer):
+    """Returns the names of ids in `vocab.json`.
+
+    A language tag has no space in its name: Marian's tokenizer separates it from the text.
+    """
+    pieces = tokenizer.pieces_of(range(tokenizer.vocabulary_size))
+    return [_LANGUAGE.sub(r"\1", piece) for piece in pieces]
+
+
+def _name(marian_name):
+    """Returns transformers' name of a tensor of the blocks."""
+    name = marian_name.removesuffix("_pre")
+    side, block, rest = name.split("_", 2)
+    if block == "top":
+        kinds = {name: kind for kind, name in NORM.items()}
+        return f"model.{side}.layer_norm.{kinds[rest]}"
+    layer, kind = _LAYER_NAMES[rest]
+    return f"model.{side}.layers.{int(block[1:]) - 1}.{layer}.{kind}"

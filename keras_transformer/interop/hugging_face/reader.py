@@ -1,0 +1,252 @@
+"""Models of Hugging Face: a folder with `config.json` and weights of PyTorch."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_transformer.decoding.search_options import DecodingOptions
+from keras_transformer.errors import InputError
+from keras_transformer.ids import UNK_ID
+from keras_transformer.interop.hugging_face import m2m100
+from keras_transformer.interop import positions
+from keras_transformer.interop.foreign_model import ForeignModel, Tensors, check_heads
+from keras_transformer.interop.settings import number, read_json
+from keras_transformer.interop.hugging_face.shards import read_tensors
+from keras_transformer.interop.vocabulary import Vocabulary, of_names
+from keras_transformer.options import received
+
+CONFIG = "config.json"
+_CONSTRAINTS = ("min_length", "no_repeat_ngram_size", "banned_ids")
+_ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
+LAYERS = {
+    f"{name}.{kind}_proj": (f"{marian_name}_W{letter}", f"{marian_name}_b{letter}")
+    for name, marian_name in (("self_attn", "self"), ("encoder_attn", "context"))
+    for kind, letter in (("q", "q"), ("k", "k"), ("v", "v"), ("out", "o"))
+} | {
+    "fc1": ("ffn_W1", "ffn_b1"),
+    "fc2": ("ffn_W2", "ffn_b2"),
+    "self_attn_layer_norm": ("self_Wo_ln_scale", "self_Wo_ln_bias"),
+    "encoder_attn_layer_norm": ("context_Wo_ln_scale", "context_Wo_ln_bias"),
+    "final_layer_norm": ("ffn_ffn_ln_scale", "ffn_ffn_ln_bias"),
+}
+NORM = {"weight": "ln_scale", "bias": "ln_bias"}
+# Values of fields that a configuration may lack. Pegasus' class has the layers of a pre-norm model.
+_MARIAN = {"activation_function": "gelu", "scale_embedding": False}
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "marian": _MARIAN,
+    "pegasus": _MARIAN,
+    m2m100.KIND: {"activation_function": "relu", "scale_embedding": True},
+}
+_SIZES_OF_SIDES = ("layers", "attention_heads", "ffn_dim")
+_NUMBERS = [f"{side}_{name}" for side in ("encoder", "decoder") for name in _SIZES_OF_SIDES]
+_NUMBERS += ["d_model", "pad_token_id", "decoder_start_token_id"]
+# Search options that this package lacks, with the value that has no effect.
+_NEUTRAL: dict[str, Any] = {
+    **dict.fromkeys(("repetition_penalty", "encoder_repetition_penalty", "num_beam_groups"), 1),
+    **dict.fromkeys(("num_return_sequences",), 1),
+    **dict.fromkeys(("encoder_no_repeat_ngram_size", "diversity_penalty", "do_sample"), 0),
+    **dict.fromkeys(("renormalize_logits",), 0),
+    **dict.fromkeys(("exponential_decay_length_penalty", "forced_bos_token_id", "max_time")),
+    **dict.fromkeys(("forced_decoder_ids", "begin_suppress_tokens", "sequence_bias")),
+    **dict.fromkeys(("constraints", "force_words_ids", "penalty_alpha", "guidance_scale")),
+    **dict.fromkeys(("stop_strings", "watermarking_config")),
+}
+
+
+def read(folder: Path) -> ForeignModel:
+    """Reads the model of a folder."""
+    path = folder / CONFIG
+    config = read_json(path)
+    _check_supported(config, path)
+    tensors = _read_tensors(folder, config)
+    vocabularies, languages = _read_vocabularies(folder, config, tensors)
+    # transformers reads search options from the model's file only if there is no other file.
+    file = folder / "generation_config.json"
+    options, file = (read_json(file), file) if file.is_file() else (config, path)
+    if languages is not None:
+        options = {**options, "forced_bos_token_id": None}  # A caller names the language.
+    decoding, notes = _decoding(options, file, vocabularies[1])
+    forced = 1 if languages is not None and languages.forced else 0
+    fields, limits = _fields(config, tensors), _limits(options, file, forced)
+    return ForeignModel(fields, tensors, vocabularies, decoding, limits, notes, languages=languages)
+
+
+def check_config(path: Path) -> None:
+    """Raises `InputError` for the configuration of a model that is not imported."""
+    if "model_type" in (config := read_json(path)):
+        _check_supported(config, path)
+
+
+def _decoding(options, file, vocabulary):
+    """Returns decoding options, and notes that name the options that this package lacks."""
+    banned_ids, longer = _banned_ids(options, file, vocabulary)
+    shortest = "min_length" if options.get("min_new_tokens") is None else "min_new_tokens"
+    decoding = {
+        "beam_size": number(options, "num_beams", file, 1),
+        "length_penalty": number(options, "length_penalty", file, 1, float),
+        "length_normalization": "length",
+        "early_stopping": options.get("early_stopping") is True,
+        "min_length": number(options, shortest, file, 0),
+        "no_repeat_ngram_size": number(options, "no_repeat_ngram_size", file, 0),
+        "banned_ids": banned_ids,
+    }
+    decoding = {
+        name: value
+        for name, value in decoding.items()
+        if name not in _CONSTRAINTS or value != getattr(DecodingOptions, name)
+    }
+    lacking = {name: options.get(name) for name in _NEUTRAL} | {"bad_words_ids": longer or None}
+    values = ", ".join(
+        f"{name}={received(value)}"
+        for name, value in lacking.items()
+        if value not in (None, _NEUTRAL.get(name))
+    )
+    problem = "keras_transformer lacks these search options, so translations may differ"
+    return decoding, (f"{problem}: {values}",) if values else ()
+
+
+def _banned_ids(options, file, vocabulary: Vocabulary):
+    """Returns this package's ids of banned single tokens, and the longer banned sequences."""
+    sequences = [[id] for id in options.get("suppress_tokens") or ()]
+    sequences += options.get("bad_words_ids") or ()
+    new_ids = {id: index for index, id in reversed(list(enumerate(vocabulary.rows)))}
+    banned_ids, longer = set(), []
+    for sequence in sequences:
+        is_list = isinstance(sequence, list) and sequence
+        if not is_list or any(type(id) is not int or id not in new_ids for id in sequence):
+            rule = "banned tokens must be lists of ids of the vocabulary"
+            raise InputError(f"{file}: {rule}. Received: {received(sequence)}.")
+        if len(sequence) > 1:
+            longer.append(sequence)
+        elif new_ids[sequence[0]] > UNK_ID:  # No search chooses padding, BOS or <unk>.
+            banned_ids.add(new_ids[sequence[0]])
+    return tuple(sorted(banned_ids)), longer
+
+
+def _limits(options, file, forced):
+    """Returns the limit of target tokens; `max_length` also counts the decoder's first input.
+
+    Both count the `forced` token of a language.
+    """
+    for name, extra in (("max_new_tokens", forced), ("max_length", 1 + forced)):
+        if options.get(name) is not None:
+            return {"max_target_length": max(2, number(options, name, file) - extra)}
+    return {}
+
+
+def _check_supported(config, path):
+    """Raises `InputError` for options that a `Transformer` cannot have."""
+    if (kind := config.get("model_type")) not in _DEFAULTS:
+        rule = "only models of Marian, M2M100, NLLB and SMaLL-100, and those that an export writes"
+        raise InputError(f"{path}: {rule} for Pegasus, are imported. Received: {kind!r}.")
+    config |= {**_DEFAULTS[kind], **config}
+    config |= {name: number(config, name, path) for name in _NUMBERS}
+    heads = config["encoder_attention_heads"]
+    check_heads(config["d_model"], heads, path)
+    activation = str(config["activation_function"])
+    for name, is_fine, rule in (
+        ("decoder_attention_heads", config["decoder_attention_heads"] == heads, f"must be {heads}"),
+        ("activation_function", activation in _ACTIVATIONS, "must be relu, silu or gelu"),
+        ("scale_embedding", config["scale_embedding"], "must be true"),
+    ):
+        if not is_fine:
+            rule = f"{path}: `{name}` {rule} to be imported"
+            raise InputError(f"{rule}. Received: {config.get(name)!r}.")
+
+
+def _fields(config, tensors):
+    return {
+        "model_dim": config["d_model"],
+        "num_heads": config["encoder_attention_heads"],
+        "intermediate_dim": max(config["encoder_ffn_dim"], config["decoder_ffn_dim"]),
+        "num_encoder_layers": config["encoder_layers"],
+        "num_decoder_layers": config["decoder_layers"],
+        "activation": _ACTIVATIONS[config["activation_function"]],
+        "normalize_first": _is_pre_norm(config),
+        "layer_norm_epsilon": 1e-5,
+        **_positions(config, tensors),
+    }
+
+
+def _is_pre_norm(config):
+    return config["model_type"] != "marian"
+
+
+def _read_tensors(folder, config):
+    """Reads the weights under Marian's names, matrices as `(inputs, outputs)`."""
+    arrays, path = read_tensors(folder)
+    names, renamed = _names(config), {}
+    for name, array in arrays.items():
+        name = name.removeprefix("model.")
+        # Tensors without a counterpart raise an error that names them.
+        if (marian_name := names.get(name, name)) is not None:
+            is_in_block = ".layers." in name
+            renamed[marian_name] = array.changed(np.transpose) if is_in_block else array
+    return Tensors(renamed, path)
+
+
+def _positions(config, tensors):
+    if config["model_type"] == m2m100.KIND:
+        return m2m100.POSITIONS
+    if all(name in tensors for name in positions.NAMES):
+        return positions.position_fields(tensors.arrays)
+    for name in positions.NAMES:
+        tensors.arrays.pop(name, None)
+    return {"position_layout": "halves"}
+
+
+def _names(config):
+    """Returns Marian's names of tensors; None for computed tensors and copies of other tensors."""
+    is_tied = config.get("tie_word_embeddings", True)
+    is_shared = config.get("share_encoder_decoder_embeddings", True)
+    names = {"shared.weight": "Wemb", "final_logits_bias": "decoder_ff_logit_out_b"}
+    suffix = "_pre" if _is_pre_norm(config) else ""
+    names["lm_head.weight"] = None if is_tied else "decoder_ff_logit_out_Wt"
+    for side in ("encoder", "decoder"):
+        names[f"{side}.embed_positions.weight"] = f"{side}_Wpos"
+        names[f"{side}.embed_positions.weights"] = None
+        names[f"{side}.embed_tokens.weight"] = None if is_shared else f"{side}_Wemb"
+        for kind, name in NORM.items() if suffix else ():
+            names[f"{side}.layer_norm.{kind}"] = f"{side}_top_{name}"
+        for i in range(config[f"{side}_layers"]):
+            for layer, layer_names in LAYERS.items():
+                end = suffix if layer.endswith("_norm") else ""
+                for kind, name in zip(NORM, layer_names, strict=True):
+                    names[f"{side}.layers.{i}.{layer}.{kind}"] = f"{side}_l{i + 1}_{name}{end}"
+    return names
+
+
+def _read_vocabularies(folder, config, tensors):
+    settings_file, target_file = folder / "tokenizer_config.json", folder / "target_vocab.json"
+    settings = read_json(settings_file) if settings_file.is_file() else {}
+    added = _added_tokens(folder, settings, settings_file)
+    files = [folder / "vocab.json"] * 2
+    if settings.get("separate_vocabs") or target_file.is_file():
+        files[1] = target_file
+    rows = [tensors.rows(side) for side in ("encoder", "decoder")]
+    for name in ("pad_token_id", "decoder_start_token_id"):
+        if config[name] >= min(rows):
+            rule = f"`{name}` must be below {min(rows)}, the number of rows of the embeddings"
+            raise InputError(f"{folder / CONFIG}: {rule}. Received: {config[name]}.")
+    special = {"pad": config["pad_token_id"], "start": config["decoder_start_token_id"]}
+    if config["model_type"] == m2m100.KIND:
+        vocabulary, languages = m2m100.read_vocabulary(
+            folder, min(rows), added, settings, **special
+        )
+        return [vocabulary, vocabulary], languages
+    pieces = (folder / "source.spm", folder / "target.spm")
+    sides = zip(pieces, files, rows, strict=True)
+    return [of_names(*paths, added, **special) for paths in sides], None
+
+
+def _added_tokens(folder, settings, settings_file):
+    """Returns ids of the tokens that transformers separates before SentencePiece."""
+    path = folder / "added_tokens.json"
+    added = read_json(path) if path.is_file() else {}
+    decoder = settings.get("added_tokens_decoder") or {}
+    try:
+        return {token["content"]: int(id) for id, token in decoder.items()} | added
+    except (AttributeError, KeyError, TypeError, ValueError):
+        rule = "`added_tokens_decoder` must have ids with tokens"
+        raise InputError(f"{settings_file}: {rule}. Received: {received(decoder)}.") from None

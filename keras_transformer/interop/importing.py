@@ -1,0 +1,181 @@
+"""Models of Marian, Hugging Face, Firefox, CTranslate2 and Argos as models of this package.
+
+A folder is read without Keras, which takes seconds, so that errors come first.
+"""
+
+import dataclasses
+import functools
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from keras_transformer.engine.run_folder import (
+    SAMPLE_PAIRS,
+    SENTENCES,
+    DecodingSection,
+    OriginSection,
+    RunFiles,
+    save_model,
+)
+from keras_transformer.errors import InputError, show
+from keras_transformer.interop.fetching import LocalModel, local_model
+from keras_transformer.interop.ctranslate2 import reader as ctranslate2
+from keras_transformer.interop.hugging_face import reader as hugging_face
+from keras_transformer.interop.marian import reader as marian
+from keras_transformer.interop.foreign_model import ForeignModel
+from keras_transformer.interop.vocabulary import tokenizer_of
+from keras_transformer.interop.weights import fill
+from keras_transformer.imports import import_keras
+from keras_transformer.models.config import TransformerConfig
+from keras_transformer.options import parse_options
+from keras_transformer.reading import read_lines
+from keras_transformer.text import Tokenizer
+
+if TYPE_CHECKING:
+    from keras_transformer.models import Transformer
+
+__all__ = ["ImportedModel", "import_model", "import_run"]
+
+
+class ImportedModel(NamedTuple):
+    """A model with its tokenizers.
+
+    Attributes:
+        model: `Transformer`, not compiled.
+        source_tokenizer: Tokenizer of the source side.
+        target_tokenizer: Tokenizer of the target side; the same object if both are equal.
+        decoding: Options of `Translator.translate` from the folder's files.
+    """
+
+    model: "Transformer"
+    source_tokenizer: Tokenizer
+    target_tokenizer: Tokenizer
+    decoding: dict[str, Any]
+
+
+def import_model(
+    folder: str | os.PathLike, sentencepiece: Sequence[str | os.PathLike] = ()
+) -> ImportedModel:
+    """Reads a model of another program, with equal word probabilities.
+
+    Args:
+        folder: Path of the model's folder. It is a model of Marian or OPUS-MT, a model of Hugging
+            Face with `model_type: marian`, a student of Bergamot or Firefox, a Transformer of
+            CTranslate2, or an Argos package. Or another name of a model, see `import_run`.
+        sentencepiece: Paths of the SentencePiece file of both sides, or of each side, for a model
+            of CTranslate2. The default is the files in the folder or in the folder above it.
+
+    Raises:
+        InputError: There is no such model, or it is a model that a `Transformer` cannot be.
+    """
+    with local_model(folder, None, check_config) as local:
+        return _import(local, sentencepiece)[0]
+
+
+def check_config(folder: Path) -> None:
+    """Raises `InputError` if a configuration in a folder is of a model that is not imported."""
+    if (folder / hugging_face.CONFIG).is_file():
+        hugging_face.check_config(folder / hugging_face.CONFIG)
+
+
+def read_model(folder: Path, sentencepiece: Sequence[str | os.PathLike] = ()) -> ForeignModel:
+    """Reads a folder of any supported layout, without Keras; see `import_model`."""
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder.")
+    if len(paths := list(folder.iterdir())) == 1 and paths[0].is_dir():
+        folder = paths[0]  # as an archive of a folder is unpacked
+    is_argos = (folder / ctranslate2.METADATA).is_file() and (folder / "model").is_dir()
+    if is_argos or ctranslate2.is_model(folder):
+        read = ctranslate2.read_argos if is_argos else ctranslate2.read
+        return read(folder, sentencepiece)
+    if sentencepiece:
+        rule = "only models of CTranslate2 take SentencePiece files"
+        raise InputError(f"{folder}: {rule}. Received: {', '.join(map(str, sentencepiece))}.")
+    reader = hugging_face if (folder / hugging_face.CONFIG).is_file() else marian
+    return reader.read(folder)
+
+
+def _import(local: LocalModel, sentencepiece):
+    """Reads a model as `import_model` does; also returns it as its folder has it."""
+    show(f"{local.name}: reading the model")
+    foreign_model = read_model(local.folder, sentencepiece)
+    for note in (*foreign_model.notes, "making the tokenizers"):
+        show(f"{local.name}: {note}")
+    source_vocabulary, target_vocabulary = foreign_model.vocabularies
+    target = tokenizer_of(target_vocabulary, is_target=True)
+    if source_vocabulary == target_vocabulary:
+        source = target  # Use the target tokenizer for both sides: their vocabularies are equal.
+    else:
+        source = tokenizer_of(source_vocabulary, is_target=False)
+    fields = {"dropout": 0.1, "output_bias": True, **foreign_model.fields}
+    fields |= {"vocabulary_size": source.vocabulary_size}
+    fields["tie_embeddings"] = foreign_model.tensors.tied_embeddings
+    if source != target:
+        fields["target_vocabulary_size"] = target.vocabulary_size
+    import_keras()
+    from keras_transformer.models import Transformer
+
+    model = Transformer(TransformerConfig(**fields))
+    show(f"{local.name}: {model.count_params():,} parameters")
+    fill(model, foreign_model.tensors, foreign_model.vocabularies)
+    decoding = dict(foreign_model.decoding)
+    return ImportedModel(model, source, target, decoding), foreign_model
+
+
+def import_run(
+    folder: str | os.PathLike,
+    output: str | os.PathLike,
+    samples: str | os.PathLike | None = None,
+    overwrite: bool = False,
+    sentencepiece: Sequence[str | os.PathLike] = (),
+) -> str:
+    """Imports a model of another program as a run folder.
+
+    Args:
+        folder: Path of a folder, or path or URL of an archive `.zip`, `.tar.gz` or `.argosmodel`.
+            Or a name: `ORGANIZATION/NAME` or `ORGANIZATION/NAME@REVISION` of Hugging Face,
+            `firefox:en-de`, `firefox:en-de/tiny` or `argos:en-de`. A path that exists comes first.
+        output: Path of the run folder to make.
+        samples: Path of source sentences that exports are verified with; built-in ones by default.
+        overwrite: Whether an existing run is replaced.
+        sentencepiece: SentencePiece files of a model of CTranslate2; see `import_model`.
+
+    Returns:
+        `output`.
+
+    Raises:
+        InputError: There is no such model, it cannot be downloaded or imported, the output cannot
+            be made, or another process writes to it.
+    """
+    run = RunFiles(output)
+    inputs = {"the model": folder, "--samples": samples}
+    check = functools.partial(run.check_replaceable, overwrite, inputs)
+    with run.owned().locked():
+        check()
+        texts = SENTENCES if samples is None else read_lines(samples)[:SAMPLE_PAIRS]
+        with local_model(folder, output, check_config) as local:
+            imported, foreign_model = _import(local, sentencepiece)
+            origin = parse_options(OriginSection, local.origin(), f"{folder}: ")
+        model, source_tokenizer, target_tokenizer, decoding = imported
+        fields = model.config.to_dict()
+        is_joint = source_tokenizer == target_tokenizer or fields["tie_embeddings"] == "all"
+        defaults = parse_options(DecodingSection, decoding | foreign_model.limits, f"{folder}: ")
+        tokenizer_fields = ("vocabulary_size", "target_vocabulary_size", "turn_id")
+        sections = {
+            "text": {"vocabulary_size": source_tokenizer.vocabulary_size, "joint": is_joint},
+            "model": {
+                name: value for name, value in fields.items() if name not in tokenizer_fields
+            },
+            "decoding": dataclasses.asdict(defaults),
+            "origin": dataclasses.asdict(origin),
+        }
+        show(f"{run.path}: writing the run")
+        with run.replaced(check) as new_run:
+            tokenizers = source_tokenizer, target_tokenizer
+            new_run.write_start(sections, tokenizers, {}, foreign_model.languages)
+            new_run.write_sample_pairs((text, "") for text in texts)
+            if foreign_model.shortlist is not None:
+                foreign_model.shortlist.save(new_run.shortlist_file)
+            save_model(model, new_run.model_file)
+    return str(output)

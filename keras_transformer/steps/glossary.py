@@ -1,0 +1,257 @@
+"""Glossaries: finds terms in texts, annotates them with translations, learns them from pairs."""
+
+import functools
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import regex
+
+from keras_transformer.errors import InputError
+from keras_transformer.reading import iterate_lines
+from keras_transformer.steps.folding import fold, fold_case
+from keras_transformer.text.model_1 import Sentences, Translations, model_1
+from keras_transformer.steps.splitting import TERM_SYMBOLS, UNIT, are_whole_words
+from keras_transformer.steps.step import TextStep
+
+_BEGIN, _AS, _END = TERM_SYMBOLS
+_ANNOTATION = re.compile(rf"({_BEGIN} |{_AS} .*?{_END})", re.DOTALL)
+# A symbol of the vocabulary, which contains no term; or a word, a character or a sign.
+_UNIT = regex.compile(rf"<[\w\-]+>|>>[^<>\s]+<<|{UNIT}", regex.V1)
+_MAX_IN_TRAINING = 3  # annotated terms per pair
+# Maximum ratio of the lengths of an inflected word and its form in the glossary.
+_LONGEST_FORM = 1.5
+_WORD = regex.compile(r"[\p{L}\p{M}]+(?:-[\p{L}\p{M}]+)*")
+MIN_PAIRS, MIN_PROBABILITY = 2, 0.5
+_MIN_FORWARD = 0.1
+_MAX_LINKS = 50_000_000
+
+
+class Match(NamedTuple):
+    """A term in a text: `text[start:stop]`, and its translation."""
+
+    start: int
+    stop: int
+    translation: str
+
+
+class Glossary:
+    """Terms with their translations.
+
+    A term matches only whole words, as written or with an upper-case first letter; the longest term
+    wins. In scripts without spaces between words, and in Korean, it matches anywhere. Differences
+    that readers do not see, such as kinds of apostrophes and spaces, do not matter: see `fold`.
+
+    Args:
+        rows: Terms and translations; a term is translated by its first translation.
+
+    Raises:
+        InputError: There are no terms, or a side is blank.
+
+    References: Dinu et al. 2019 (P19-1294) and Exel et al. 2020 (2020.eamt-1.29) for annotations.
+    """
+
+    def __init__(self, rows: Iterable[tuple[str, str]]):
+        self._translations: dict[str, list[str]] = {}  # of folded terms
+        for term, translation in rows:
+            folded_term = fold(term).text.strip()
+            self._translations.setdefault(folded_term, []).append(translation.strip())
+        translations = self._translations
+        if not translations or not all(
+            term and all(map(_is_visible, translations_of_term))
+            for term, translations_of_term in translations.items()
+        ):
+            raise InputError("A glossary needs terms with translations, none of them blank.")
+        for term in list(translations):
+            translations.setdefault(term[0].upper() + term[1:], translations[term])
+        self._by_unit: dict[str, list[str]] = {}
+        for term in sorted(translations, key=len, reverse=True):
+            self._by_unit.setdefault(_UNIT.findall(term)[0], []).append(term)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> "Glossary":
+        """Reads `term<TAB>translation` lines; raises `InputError` for other lines."""
+        rows = [line.split("\t") for line in iterate_lines(path)]
+        for number, row in enumerate(rows, start=1):
+            if len(row) != 2 or not all(map(_is_visible, row)):
+                rule = "expected a term and its translation with one tab between them"
+                raise InputError(f"{path}, line {number}: {rule}. Received: {row!r:.60}.")
+        return cls((term, translation) for term, translation in rows)
+
+    def matches(self, text: str, target: str | None = None) -> list[Match]:
+        """Finds the terms of a text; with a `target` only terms whose translation it contains.
+
+        In a target, a translation may have upper-case letters and be inflected: its last word may
+        be up to one and a half times as long.
+        """
+        matches, end = [], 0
+        folded = fold(text)
+        words = None if target is None else _UNIT.findall(fold_case(target))
+        for unit in _UNIT.finditer(folded.text):
+            start = unit.start()
+            if start < end:
+                continue
+            for term in self._by_unit.get(unit[0], ()):
+                stop = start + len(term)
+                if not folded.text.startswith(term, start):
+                    continue
+                span = folded.span(start, stop)
+                if span is None or not are_whole_words(folded.text, start, stop):
+                    continue
+                end, translations = stop, self._translations[term]
+                if words is not None:
+                    translations = [
+                        translation for translation in translations if _is_among(translation, words)
+                    ]
+                matches += [Match(*span, translation) for translation in translations[:1]]
+                break
+        return matches
+
+    def in_training(self, source: str, target: str, rng: np.random.Generator) -> tuple[str, str]:
+        """Annotates up to three sampled terms of a source whose translations are in the target."""
+        matches = self.matches(source, target)
+        count = min(len(matches), int(rng.integers(1, _MAX_IN_TRAINING + 1)))
+        positions = sorted(rng.permutation(len(matches))[:count].tolist())
+        return annotate(source, [matches[position] for position in positions]), target
+
+
+def _is_visible(text: str) -> bool:
+    return bool(fold(text).text.strip())
+
+
+def _is_among(phrase: str, words: list[str]) -> bool:
+    *first, last = _UNIT.findall(fold_case(phrase))
+    size = len(first) + 1
+    return any(
+        word.startswith(last)
+        and len(word) <= _LONGEST_FORM * len(last)
+        and words[position - len(first) : position] == first
+        for position, word in enumerate(words[size - 1 :], start=size - 1)
+    )
+
+
+def annotate(text: str, matches: Iterable[Match]) -> str:
+    """Puts translations behind the terms of a text, between `TERM_SYMBOLS`.
+
+    In the text itself, names of these symbols lose their first character: `term_as>`.
+
+    >>> annotate("a rack.", [Match(2, 6, "Gestell")])
+    'a <term_begin> rack<term_as> Gestell<term_end>.'
+    """
+    parts, position = [], 0
+    for start, stop, translation in matches:
+        parts += [_plain(text[position:start]), f"{_BEGIN} {_plain(text[start:stop])}"]
+        parts.append(f"{_AS} {_plain(translation)}{_END}")
+        position = stop
+    return "".join([*parts, _plain(text[position:])])
+
+
+def _plain(text: str) -> str:
+    return text.replace("<term_", "term_")
+
+
+def origins(text: str) -> np.ndarray:
+    """Maps the characters of an annotated text to positions in the plain text, without spaces.
+
+    Returns int `(characters,)`, with -1 for added characters. A translation's characters have the
+    position of its term's last character.
+    """
+    positions: list[int] = []
+    for number, part in enumerate(_ANNOTATION.split(text)):
+        size, count = len("".join(part.split())), max(positions, default=-1) + 1
+        if number % 2:
+            positions += [-1 if part.startswith(_BEGIN) else count - 1] * size
+        else:
+            positions += range(count, count + size)
+    return np.array(positions, int)
+
+
+class GlossaryStep(TextStep):
+    """Has the translations of a glossary's terms written.
+
+    Args:
+        glossary: The terms.
+        annotates: Whether the model reads the translations; otherwise the search forces them.
+    """
+
+    def __init__(self, glossary: Glossary, annotates: bool):
+        self._glossary, self._annotates = glossary, annotates
+
+    def before(self, text):
+        if self._annotates:
+            text = annotate(text, self._glossary.matches(text))
+        return [(text, None)]
+
+    def phrases(self, text):
+        matches = () if self._annotates else self._glossary.matches(text)
+        return [match.translation for match in matches]
+
+
+def glossary_of(glossary: str | os.PathLike | Mapping[str, str] | Glossary) -> Glossary:
+    """Makes a glossary of terms, or reads a file, once for many calls until it changes."""
+    if isinstance(glossary, Glossary):
+        return glossary
+    if isinstance(glossary, Mapping):
+        return Glossary(glossary.items())
+    path = os.fspath(glossary)
+    # A pipe also changes when it is read, and cannot be read again.
+    status = os.stat(path) if os.path.isfile(path) else None
+    # A relative path is another file in another working directory.
+    version = status and (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
+    return _load_glossary(path, version)
+
+
+@functools.lru_cache(maxsize=1)
+def _load_glossary(path, version):
+    return Glossary.load(path)
+
+
+def learn_terms(
+    pairs: Iterable[tuple[str, str]],
+    min_pairs: int = MIN_PAIRS,
+    min_probability: float = MIN_PROBABILITY,
+) -> Iterator[tuple[str, str]]:
+    """Yields words and their translations, the most probable first, by IBM's Model 1.
+
+    Args:
+        pairs: Pairs of texts; only the first 50 million pairs of words count.
+        min_pairs: Minimum number of pairs that contain both words.
+        min_probability: Minimum probability of the word, given its translation. The probability of
+            the translation, given the word, must be at least 0.1.
+
+    Reference: Brown et al. 1993 (J93-2003).
+    """
+    numbers: tuple[dict, dict] = {"": 0}, {"": 0}  # of words; "" is the origin of words without
+    sentences: tuple[list, list] = [], []
+    count = 0
+    for pair in pairs:
+        for text, ids, side in zip(pair, numbers, sentences, strict=True):
+            words = dict.fromkeys(["", *_WORD.findall(fold(text).text)])
+            side.append([ids.setdefault(word, len(ids)) for word in words])
+        if (count := count + len(sentences[0][-1]) * len(sentences[1][-1])) > _MAX_LINKS:
+            break
+    sources, targets = map(Sentences.of, sentences)
+    backward = _probable(model_1(targets, sources), min_probability)
+    likely = {
+        (source, target)
+        for target, source in zip(backward.sources.tolist(), backward.targets.tolist(), strict=True)
+    }
+    forward = _probable(model_1(sources, targets), _MIN_FORWARD)
+    by_number: list[list[str]] = [[*side] for side in numbers]
+    for position in np.lexsort((-forward.probabilities, forward.sources)):
+        source, target = int(forward.sources[position]), int(forward.targets[position])
+        if forward.counts[position] < min_pairs or not source or not target:
+            continue
+        if (source, target) in likely:
+            yield by_number[0][source], by_number[1][target]
+
+
+def _probable(blocks: Iterable[Translations], min_probability: float) -> Translations:
+    """Returns the pairs of words with at least a probability."""
+    parts = [Translations(*np.zeros((4, 0), int))]
+    for block in blocks:
+        is_probable = block.probabilities >= min_probability
+        parts.append(Translations(*(column[is_probable] for column in block)))
+    return Translations(*map(np.concatenate, zip(*parts, strict=True)))

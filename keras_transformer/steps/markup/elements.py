@@ -1,0 +1,194 @@
+"""Tags of a text in HTML or XML: finds them, and pairs them to elements."""
+
+import collections
+import dataclasses
+import re
+from collections.abc import Iterator
+from typing import Literal
+
+from keras_transformer.steps.placeholders import TAG
+
+# HTML's elements that begin on a new line, or in a box of their own, and so separate texts.
+# https://html.spec.whatwg.org/multipage/rendering.html
+_SECTIONS = "address article aside body footer head header hgroup html main nav search section"
+_PARAGRAPHS = (
+    "blockquote center dialog div figcaption figure h1 h2 h3 h4 h5 h6 hr p plaintext title"
+)
+_LISTS = "dd details dir dl dt li listing menu ol pre summary ul xmp"
+_TABLES = "caption col colgroup table tbody td tfoot th thead tr"
+_FORMS = "button fieldset form frameset legend noframes optgroup option select textarea"
+_BLOCKS = frozenset(" ".join((_SECTIONS, _PARAGRAPHS, _LISTS, _TABLES, _FORMS)).split())
+_VERBATIM = frozenset(("listing", "pre", "textarea", "xmp"))  # White space in them counts.
+SEPARATORS = frozenset("audio br canvas embed iframe img input meter object progress video".split())
+"""Names of elements that stand between words, but inside of a sentence."""
+
+_EMPTY = frozenset("area base br col embed hr img input link meta param source track wbr".split())
+_RAW = {name: re.compile(rf"</{name}\s*+>", re.IGNORECASE) for name in ("script", "style")}
+_TAG = re.compile(TAG)
+_NAME = re.compile(r"</?([^\s/>]*)")
+_ATTRIBUTE = re.compile(
+    r"""[\s"'/]([^\s"'<>/=]+)\s*+=\s*+(?:"([^"]*)"|'([^']*)'|([^\s"'<>][^\s<>]*))"""
+)
+# A run of white space that is more than one space.
+_LAYOUT = re.compile(r"(?:\ ?[^\S\ ]|\ {2})\s*")
+
+Kind = Literal["begin", "end", "single", "copy"]
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Tag:
+    """A tag, a comment, or an element that is copied as it is: `source[start:stop]`.
+
+    Attributes:
+        kind: `"begin"` and `"end"` of an element; `"single"` for an empty element, a comment or a
+            script; `"copy"` for an element that is not translated.
+        name: Name of the element in lower case, "" for a comment.
+        partner: The other tag of the element, None without one.
+        is_block: Whether the texts before and after it are separate texts.
+    """
+
+    start: int
+    stop: int
+    kind: Kind
+    name: str = ""
+    partner: "Tag | None" = None
+    is_block: bool = False
+
+
+def find_tags(source: str) -> list[Tag]:
+    """Returns the tags of a source in order, with white space that counts as blocks."""
+    if "<" not in source:
+        return []
+    tags = list(_Scanner(source).tags())
+    stops = _pair(tags)
+    return list(_with_layout(source, _with_copies(source, tags, stops)))
+
+
+class _Scanner:
+    """Finds tags in one pass: an end that is missing once is missing in the rest of the text."""
+
+    def __init__(self, source):
+        self._source, self._missing = source, set()
+
+    def tags(self) -> Iterator[Tag]:
+        start, source = self._source.find("<"), self._source
+        while start >= 0:
+            tag = self._tag(start)
+            if tag is not None:
+                yield tag
+            start = source.find("<", start + 1 if tag is None else tag.stop)
+
+    def _tag(self, start):
+        """Returns the tag that begins at a `<`, or None if it is a character."""
+        source = self._source
+        beginning = source[start : start + 9].upper()
+        if beginning[1:2] in ("!", "?"):
+            if beginning.startswith("<!--"):
+                stop = self._end("-->", start + 2)
+            elif beginning == "<![CDATA[":
+                stop = self._end("]]>", start + 9)
+            elif beginning[1] == "?":
+                stop = self._end("?>", start + 2)
+            else:  # <!DOCTYPE html>, and <![if !IE]> of old pages
+                is_declaration = beginning[2:3] == "[" or beginning[2:3].isalpha()
+                stop = self._end(">", start + 2) if is_declaration else None
+            return None if stop is None else Tag(start, stop, "single")
+        if (match := _TAG.match(source, start)) is None:
+            return None
+        (name,), stop = _NAME.match(match[0].lower()).groups(), match.end()
+        kind: Kind = "end" if beginning[1] == "/" else "begin"
+        if kind == "begin" and (match[0].endswith("/>") or name in _EMPTY or name in _RAW):
+            kind = "single"
+            if name in _RAW:
+                stop = self._raw_end(name, stop) or stop
+        return Tag(start, stop, kind, name, is_block=name in _BLOCKS)
+
+    def _end(self, end, position):
+        if end in self._missing:
+            return None
+        if (start := self._source.find(end, position)) < 0:
+            self._missing.add(end)
+            return None
+        return start + len(end)
+
+    def _raw_end(self, name, position):
+        if name in self._missing:
+            return None
+        if (match := _RAW[name].search(self._source, position)) is None:
+            self._missing.add(name)
+            return None
+        return match.end()
+
+
+def _pair(tags):
+    """Pairs tags; returns the end tags of other elements that end elements without a tag."""
+    open_tags: list[Tag] = []
+    open_names: collections.Counter[str] = collections.Counter()
+    stops: dict[Tag, Tag] = {}
+    for tag in tags:
+        if tag.kind == "begin":
+            open_tags.append(tag)
+            open_names[tag.name] += 1
+        elif tag.kind == "end" and open_names[tag.name]:
+            while (last := open_tags.pop()).name != tag.name:
+                open_names[last.name] -= 1
+                stops[last] = tag
+            open_names[tag.name] -= 1
+            tag.partner, last.partner = last, tag
+    return stops
+
+
+def _with_copies(source, tags, stops):
+    """Yields tags; an element with `translate="no"` or the class `notranslate` as one tag."""
+    copy: Tag | None = None
+    for tag in tags:
+        if copy is not None:
+            if tag is copy.partner:
+                yield _copied(copy, tag.stop)
+                copy = None
+                continue
+            # Without its end, the element ends with the element around it, or at the next block.
+            if copy.partner is not None or not (tag.is_block or tag is stops.get(copy)):
+                continue
+            yield _copied(copy, tag.start)
+            copy = None
+        if tag.kind == "begin" and _is_kept(source[tag.start : tag.stop]):
+            copy = tag
+        else:
+            yield tag
+    if copy is not None:
+        yield _copied(copy, len(source))
+
+
+def _copied(tag, stop):
+    return dataclasses.replace(tag, stop=stop, kind="copy", partner=None)
+
+
+def _is_kept(literal):
+    """Returns True for the tag of an element that is not translated."""
+    if "translate" not in literal.lower():
+        return False
+    for name, *values in _ATTRIBUTE.findall(literal):
+        value = "".join(values)
+        if name.lower() == "translate" and value.strip().lower() == "no":
+            return True
+        if name.lower() == "class" and "notranslate" in value.split():
+            return True
+    return False
+
+
+def _with_layout(source, tags):
+    """Yields tags, and as blocks the white space that counts in `<pre>`, except single spaces."""
+    depth = position = 0
+    for tag in tags:
+        if depth:
+            for match in _LAYOUT.finditer(source, position, tag.start):
+                yield Tag(match.start(), match.end(), "single", is_block=True)
+        yield tag
+        position = tag.stop
+        if tag.name in _VERBATIM:
+            depth += {"begin": 1, "end": -1}.get(tag.kind, 0)
+            depth = max(depth, 0)
+    if depth:
+        for match in _LAYOUT.finditer(source, position):
+            yield Tag(match.start(), match.end(), "single", is_block=True)

@@ -1,0 +1,259 @@
+"""Markup of a source: removes tags and items from the texts that a model reads.
+
+URLs, e-mail addresses and fields become placeholders, tokens that the model copies. Tags are
+removed. Blocks of HTML, such as paragraphs and table cells, are separate texts. `restore`
+puts the markup into the translations.
+"""
+
+import dataclasses
+import html
+from typing import Literal, NamedTuple
+
+import regex
+
+from keras_transformer.steps.markup.elements import SEPARATORS, Tag, find_tags
+from keras_transformer.steps.placeholders import ITEM, ITEM_OR_NUMBER, Placeholders, symbol
+
+Markup = Literal["placeholders", "html"]
+MARKUP = ("placeholders", "html")
+
+SYMBOL = regex.compile(r"<ph_\d+>")
+"""The token of a placeholder."""
+_LONG_REFERENCE = regex.compile(r"(&#[xX])([0-9a-fA-F]{9,})|(&#)([0-9]{9,})")
+
+
+class Piece(NamedTuple):
+    """A tag or an item, and its position in the text.
+
+    Attributes:
+        literal: Its characters in the source.
+        start: Offset in the text.
+        stop: Larger than `start` for what stands in the text instead of the piece: a placeholder,
+            or the space of a `<br>` that has no space around it.
+        is_item: False for a tag.
+    """
+
+    literal: str
+    start: int
+    stop: int
+    is_item: bool = False
+
+
+@dataclasses.dataclass(slots=True)
+class Mark:
+    """An element with its content, or another piece of markup.
+
+    Attributes:
+        first: Place of its first piece in `Protected.pieces`; None if it is in an earlier text.
+        last: Place of the end tag; None if it is in a later text, and for a single piece.
+        start: Offset of its content in the text.
+        stop: Offset of the end of its content.
+        is_element: False for a single piece.
+        number: Number of its placeholder, or 0.
+        min_words: Least number of words of a translation for it and the elements in it.
+        children: Marks in it.
+    """
+
+    first: int | None
+    last: int | None
+    start: int
+    stop: int
+    is_element: bool = False
+    number: int = 0
+    min_words: int = 0
+    children: list["Mark"] = dataclasses.field(default_factory=list)
+
+
+class Protected(NamedTuple):
+    """A text without markup, and the markup.
+
+    Attributes:
+        text: What the model reads.
+        marks: The marks that are in no other mark.
+        pieces: All pieces in order.
+        literals: Items of the placeholders in the text, in the order of their numbers.
+        is_html: Whether signs such as `<` are escaped.
+        before: Part of the source between the text and an earlier text.
+        after: Part of the source after the last text.
+    """
+
+    text: str
+    marks: list[Mark]
+    pieces: list[Piece]
+    literals: list[str]
+    is_html: bool
+    before: str = ""
+    after: str = ""
+
+
+def protect(source: str, markup: Markup, placeholders: Placeholders) -> list[Protected]:
+    """Removes markup from a source; returns one text, or several texts of HTML's blocks.
+
+    Args:
+        source: Text; with tags and character references for `"html"`.
+        markup: `"placeholders"`: URLs, e-mail addresses and fields; `"html"`: tags too.
+        placeholders: Placeholders of the vocabulary. Further items are removed from the text, and
+            put back where the words around them are in the translation.
+    """
+    if markup == "html":
+        # White space around all of it says nothing.
+        source = source.strip()
+        if tags := find_tags(source):
+            return _protect_blocks(source, tags, placeholders)
+    writer = _Writer(placeholders, markup == "html")
+    writer.passage(source)
+    return [writer.close()]
+
+
+def count_blocks(source: str) -> int:
+    """Returns the greatest number of texts that `protect` makes of a source in HTML, fast."""
+    count, has_text, position = 0, False, 0
+    for tag in find_tags(source):
+        has_text |= bool(source[position : tag.start].strip())
+        position = tag.stop
+        if tag.is_block:
+            count, has_text = count + has_text, False
+        has_text |= tag.kind == "copy"
+    return max(count + (has_text or bool(source[position:].strip())), 1)
+
+
+def _protect_blocks(source, tags, placeholders):
+    blocks, position = [], 0  # All before the position is written.
+    start, inline_tags = 0, []
+    for tag in (*tags, Tag(len(source), len(source), "single", is_block=True)):
+        if not tag.is_block:
+            inline_tags.append(tag)
+            continue
+        block_start, stop = _stripped(source, start, tag.start)
+        writer = _Writer(placeholders, True)
+        writer.block(source, block_start, stop, inline_tags)
+        block = writer.close()
+        if block.text.strip():
+            blocks.append(block._replace(before=source[position:block_start]))
+            position = stop
+        start, inline_tags = tag.stop, []
+    if not blocks:
+        return [Protected("", [], [], [], True, before=source)]
+    blocks[-1] = blocks[-1]._replace(after=source[position:])
+    return blocks
+
+
+def _stripped(source, start, stop):
+    while start < stop and source[start].isspace():
+        start += 1
+    while start < stop and source[stop - 1].isspace():
+        stop -= 1
+    return start, stop
+
+
+def _shortened(match):
+    """Returns a reference of few digits: Python converts no number of more than 4,300 digits."""
+    beginning, digits = (group for group in match.groups() if group is not None)
+    return beginning + (digits.lstrip("0")[:9] or "0")
+
+
+class _Writer:
+    """Separates one text into words and a tree of marks."""
+
+    def __init__(self, placeholders, is_html):
+        self._parts: list[str] = []
+        self._size, self._last = 0, " "  # number of characters, and the last one
+        self._letters = 0  # number of characters of words
+        self._is_html, self._symbols_left = is_html, placeholders.size
+        self._pattern = ITEM_OR_NUMBER if placeholders.numbers else ITEM
+        self._symbols: set[int] = set()  # where they begin
+        self._pieces: list[Piece] = []
+        self._literals: list[str] = []
+        self._marks: list[Mark] = []  # of the innermost open element
+        self._open: list[tuple[Mark, int, list[Mark]]] = []
+
+    def block(self, source: str, start: int, stop: int, tags: list[Tag]) -> None:
+        """Adds `source[start:stop]` with its tags."""
+        for tag in tags:
+            self.passage(source[start : tag.start])
+            literal = source[tag.start : tag.stop]
+            if tag.kind == "copy":
+                self._item(literal)
+            elif tag.kind == "begin" and tag.partner is not None:
+                self._begin(self._piece(literal))
+            elif tag.kind == "end" and tag.partner is not None:
+                self._end(self._piece(literal))
+            else:
+                has_added_space = tag.name in SEPARATORS and not self._last.isspace()
+                self._single(self._piece(literal, " " if has_added_space else ""))
+            start = tag.stop
+        self.passage(source[start:stop])
+
+    def passage(self, text: str) -> None:
+        """Adds text with its items; first replaces character references, which could hide items."""
+        if self._is_html and "&" in text:
+            text = html.unescape(_LONG_REFERENCE.sub(_shortened, text))
+        position = 0
+        for match in self._pattern.finditer(text):
+            self._words(text[position : match.start()])
+            position = match.end()
+            self._item(html.escape(match[0], quote=False) if self._is_html else match[0])
+        self._words(text[position:])
+
+    def close(self) -> Protected:
+        """Ends the text, in which only placeholders look like placeholders."""
+        while self._open:  # elements that end in a later text
+            self._end(None)
+
+        def escaped(match):
+            return match[0] if match.start() in self._symbols else match[0].replace("_", "-")
+
+        text = "".join(self._parts)
+        if "<ph_" in text:
+            # Replaced by a text of the same length, so that positions stay the same.
+            text = SYMBOL.sub(escaped, text)
+        return Protected(text, self._marks, self._pieces, self._literals, self._is_html)
+
+    def _words(self, text):
+        if text:
+            self._add(text)
+            self._letters += not text.isspace()
+
+    def _add(self, text):
+        self._parts.append(text)
+        self._size += len(text)
+        self._last = text[-1]
+
+    def _piece(self, literal, text="", is_item=False):
+        """Adds a piece, and the text that stands for it; returns the piece's position."""
+        start = self._size
+        if text:
+            self._add(text)
+        self._pieces.append(Piece(literal, start, self._size, is_item))
+        return len(self._pieces) - 1
+
+    def _single(self, first, number=0):
+        piece = self._pieces[first]
+        self._marks.append(Mark(first, None, piece.start, piece.stop, number=number))
+
+    def _item(self, literal):
+        number, text = 0, ""
+        if len(self._literals) < self._symbols_left:
+            self._literals.append(literal)
+            number = len(self._literals)
+            text = symbol(number)
+            self._symbols.add(self._size)
+        self._single(self._piece(literal, text, True), number)
+
+    def _begin(self, first):
+        mark = Mark(first, None, self._size, self._size, is_element=True)
+        self._marks.append(mark)
+        self._open.append((mark, self._letters, self._marks))
+        self._marks = mark.children
+
+    def _end(self, last):
+        if self._open:
+            mark, letters, around = self._open.pop()
+        else:  # The element began in an earlier text.
+            mark, letters, around = Mark(None, None, 0, 0, is_element=True), 0, []
+            mark.children = self._marks
+            around.append(mark)
+        mark.last, mark.stop = last, self._size if last is None else self._pieces[last].start
+        inside = sum(child.min_words for child in mark.children)
+        mark.min_words = max(inside, int(self._letters > letters))
+        self._marks = around

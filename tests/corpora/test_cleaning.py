@@ -1,0 +1,213 @@
+import gzip
+import json
+import lzma
+import math
+import pathlib
+import random
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from small_corpus import PAIRS
+
+from keras_transformer.cli import main as cli
+from keras_transformer.cli.corpora import paired
+from keras_transformer.corpora import cleaning as clean
+from keras_transformer.corpora.cleaning import clean_corpora
+from keras_transformer.errors import InputError
+
+pytest.importorskip("ftfy", reason="needs the extra `clean`")
+
+
+def write(folder, name, lines):
+    path = folder / name
+    text = "".join(line + "\n" for line in lines).encode(errors="surrogateescape")
+    compress = {".gz": gzip.compress, ".xz": lzma.compress}.get(path.suffix, bytes)
+    path.write_bytes(compress(text))
+    return str(path)
+
+
+def write_pairs(folder, name, pairs):
+    sides = zip((f"{name}.en", f"{name}.de"), zip(*pairs, strict=True), strict=True)
+    return tuple(write(folder, file, lines) for file, lines in sides)
+
+
+def read(path):
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def test_pairs_that_break_no_rule_stay_in_order_in_files_of_their_names(tmp_path):
+    broken = ("Two dogs play in 1999.", "Zwei Hunde spielen 1998.")
+    some = [*PAIRS[:7], broken, *PAIRS[7:11]]
+    more = [*PAIRS[11:20], ("Copied text", "copied  text"), PAIRS[3]]
+    tsv = write(tmp_path, "more.tsv.xz", ["\t".join(pair) for pair in more])
+    corpora = [write_pairs(tmp_path, "some", some), (tsv, None)]
+    reports = []
+    for processes in (1, 2):
+        output = tmp_path / f"out{processes}"
+        report = clean_corpora(corpora, output, processes=processes)
+        files = ["some.en", "some.de", "more.tsv", "length_ratios.png", "report.json"]
+        assert sorted(path.name for path in output.iterdir()) == sorted(files)
+        assert report == {"output": str(output), **json.loads((output / "report.json").read_text())}
+        assert report["files"] == files
+        report["options"].pop("processes")
+        reports.append([report["corpora"], report["examples"], report["options"]])
+    assert reports[0] == reports[1]
+    assert read(output / "some.en") == [source for source, _ in PAIRS[:11]]
+    assert read(output / "some.de") == [target for _, target in PAIRS[:11]]
+    assert read(output / "more.tsv") == ["\t".join(pair) for pair in PAIRS[11:20]]
+    assert (output / "length_ratios.png").read_bytes().startswith(b"\x89PNG")
+    rows, examples, _ = reports[0]
+    assert rows == [
+        {"files": ["some.en", "some.de"], "pairs": 12, "kept": 11, "dropped": {"numbers": 1}},
+        {"files": ["more.tsv"], "pairs": 11, "kept": 9, "dropped": {"copy": 1, "duplicate": 1}},
+    ]
+    where = {"file": "some.en", "line": 8}
+    assert examples["numbers"] == [{**where, "source": broken[0], "target": broken[1]}]
+    assert [example["line"] for example in examples["copy"] + examples["duplicate"]] == [10, 11]
+
+
+def test_the_picture_has_the_length_ratios_of_kept_and_of_dropped_pairs(tmp_path, monkeypatch):
+    figures, save = [], Figure.savefig
+
+    def savefig(figure, *arguments, **options):
+        figures.append(figure)
+        save(figure, *arguments, **options)
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
+    numbers = [("Two dogs play in 1999.", "Zwei Hunde spielen 1998.")] * 2
+    clean_corpora([write_pairs(tmp_path, "some", [*PAIRS[:5], *numbers])], tmp_path / "out")
+    axes = figures[0].axes[0]
+    labels = [label.get_text() for label in axes.get_legend().get_texts()]
+    assert labels == ["kept: 5", "dropped: 2"]
+    for stairs, pairs in zip(axes.patches, (PAIRS[:5], numbers), strict=True):
+        values, edges, _ = stairs.get_data()
+        ratios = [math.log2((len(target) + 1) / (len(source) + 1)) for source, target in pairs]
+        assert values.tolist() == np.histogram(ratios, edges)[0].tolist()
+
+
+@pytest.mark.parametrize("duplicates", ["near", "exact", "keep"])
+def test_duplicates_are_those_that_comparing_all_pairs_finds(tmp_path, monkeypatch, duplicates):
+    rng = random.Random(7)
+    words = ["to", "To", "t o", "be,", "be", "or", "5", "not"]
+    text = lambda end: " ".join(rng.choices(words, k=rng.randint(1, 2))) + end  # noqa: E731
+    pairs = [(text("a"), text("b")) for _ in range(700)]
+    # Chunks and parts of the hashes that cut the corpus in many places.
+    monkeypatch.setattr(clean, "_PAIRS_AT_ONCE", 37)
+    monkeypatch.setattr(clean, "_HASHES_AT_ONCE", 101)
+    corpora, out = [write_pairs(tmp_path, "x", pairs)], tmp_path / "out"
+    options = dict(duplicates=duplicates, without=["numbers", "punctuation"])
+    clean_corpora(corpora, out, processes=1, **options)
+
+    def shape(text):
+        return re.sub(r"[^a-z]", "", text.lower()) if duplicates == "near" else text
+
+    expected = []
+    for pair in pairs:
+        alike = any(tuple(map(shape, pair)) == tuple(map(shape, other)) for other in expected)
+        if duplicates == "keep" or not alike:
+            expected.append(pair)
+    assert list(zip(read(out / "x.en"), read(out / "x.de"), strict=True)) == expected
+    assert len(expected) == 700 or 10 < len(expected) < 690
+
+
+def test_pairs_with_a_side_of_a_test_set_are_dropped(tmp_path):
+    pairs = [*PAIRS[:5], ("7000", "7000"), PAIRS[5]]
+    test = write(tmp_path, "test.tsv", [f"{PAIRS[1][0].upper()}\tanders", "7000\t\tEin Junge"])
+    held_out = [test, write(tmp_path, "test.de", ["", PAIRS[4][1].replace("ä", "a")])]
+    corpora, out = [write_pairs(tmp_path, "x", pairs)], tmp_path / "out"
+    report = clean_corpora(corpora, out, held_out, processes=1, without=["punctuation"])
+    assert [example["line"] for example in report["examples"]["held_out"]] == [2, 5]
+    assert read(out / "x.en") == [pairs[i][0] for i in (0, 2, 3, 5, 6)]
+
+
+@pytest.mark.parametrize("without", [[], ["encoding"]])
+def test_a_malformed_line_is_dropped_and_counted(tmp_path, without):
+    lines = ["\t".join(pair) for pair in PAIRS[:6]]
+    lines[0] = f"{lines[0]}\t0.93"
+    lines[2:5] = PAIRS[2][0], f"{lines[3]}\udcff", f"{lines[4]}\t"
+    tsv = write(tmp_path, "x.tsv", lines), None
+    malformed = [("One", "\udcff"), ("A\tdog", "Ein Hund"), ("A cat", "Eine\tKatze")]
+    sides = [PAIRS[0], *malformed, PAIRS[1]]
+    corpora, out = [tsv, write_pairs(tmp_path, "y", sides)], tmp_path / "out"
+    report = clean_corpora(corpora, out, processes=1, without=without, duplicates="keep")
+    assert read(out / "x.tsv") == [lines[1], lines[5]]
+    assert read(out / "y.en") == [PAIRS[0][0], PAIRS[1][0]]
+    assert read(out / "y.de") == [PAIRS[0][1], PAIRS[1][1]]
+    dropped = [corpus["dropped"] for corpus in report["corpora"]]
+    assert dropped == [{"malformed": 3, "length": 1}, {"malformed": 3}]
+    example = {"file": "x.tsv", "line": 1, "source": PAIRS[0][0], "target": f"{PAIRS[0][1]}\t0.93"}
+    assert report["examples"]["malformed"][0] == example
+
+
+def test_nothing_has_a_final_name_after_a_failure_and_nothing_is_overwritten_unasked(tmp_path):
+    (tmp_path / "a").mkdir()
+    corpora, output = [write_pairs(tmp_path, "x", PAIRS)], tmp_path / "out"
+    broken = write_pairs(tmp_path / "a", "y", [*PAIRS, ("One", "\udcff")])
+    scored = write(tmp_path / "a", "scored.tsv", SCORED)
+    for wrong, message in (
+        ([(corpora[0][0], broken[1])], "x.en with 32 lines, .*y.de with 33 lines"),
+        ([*corpora, (scored, None)], "scored.tsv, line 1: expected exactly two columns"),
+        ([*corpora, write_pairs(tmp_path / "a", "x", PAIRS)], "which must differ, .* x.en."),
+    ):
+        with pytest.raises(InputError, match=message):
+            clean_corpora(wrong, output, processes=1)
+        assert not list(tmp_path.glob("*out*"))
+    clean_corpora(corpora, output, processes=1)
+    with pytest.raises(InputError, match="out: exists already. Give --overwrite"):
+        clean_corpora(corpora, output, processes=1)
+    clean_corpora(corpora, output, overwrite=True, processes=1)
+    (output / "notes").write_text("mine")
+    with pytest.raises(InputError, match="a file that this command did not make: notes"):
+        clean_corpora(corpora, output, overwrite=True, processes=1)
+
+
+def test_the_command_pairs_files_and_passes_options_on(tmp_path, monkeypatch, capsys):
+    asked = []
+
+    def record(corpora, output, progress, **options):
+        asked.append((corpora, output, options))
+        return {"kept": 1}
+
+    monkeypatch.setattr(clean, "clean_corpora", record)
+    arguments = ["a.en", "a.de", "b.tsv.zst", "--output", "out", "--without", "numbers", "copy"]
+    arguments += ["--source-scripts", "Han", "Hiragana", "--max-ratio", "2", "--overwrite"]
+    assert cli.run(["clean", *arguments, "--held-out", "t.en"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"kept": 1}
+    options = {"overwrite": True, "without": ["numbers", "copy"], "max_ratio": 2.0}
+    options |= {"source_scripts": ["Han", "Hiragana"], "held_out": ["t.en"]}
+    assert asked == [([("a.en", "a.de"), ("b.tsv.zst", None)], "out", options)]
+    with pytest.raises(InputError, match="A source needs its target .* Received: c.en last."):
+        paired(["a.tsv", "b.en", "b.de", "c.en"])
+
+
+HOWTO = pathlib.Path(__file__).parents[2] / "docs" / "howto"
+BEST = ["e\tf", "g\th"]
+SCORED = ["e\tf\t0.5", "g\th\t0.93"]
+AHEAD, BACK = ["a\tb\t4", "g\th\t1", "e\tf\t1"], ["b\ta\t2", "h\tg\t1.3333", "f\te\t1"]
+
+
+PROGRAMS = [("clean", "zcat", {"scored.tsv.gz": ["a b\tc d\t0.4", *SCORED]}, "bicleaner.tsv")]
+PROGRAMS += [("clean", "paste opus", {"opus.en": "aeg", "opus.de": "cfh"}, "opusfilter.tsv")]
+# Dual cross-entropies of 5, 1.5 and 1.
+PROGRAMS += [("clean", "paste ahead", {"ahead.tsv": AHEAD, "back.tsv": BACK}, "best.tsv")]
+PROGRAMS += [("synthesize", "paste", {"synthetic/mono.de.tsv": ["a\tc", *BEST]}, "best.tsv")]
+
+
+@pytest.mark.parametrize(("page", "mark", "files", "result"), PROGRAMS)
+def test_a_pages_program_reads_the_scores_of_others(tmp_path, page, mark, files, result):
+    blocks = re.findall(r"```bash\n(.*?)```", (HOWTO / f"{page}.md").read_text(), re.DOTALL)
+    (block,) = [code for code in blocks if code.startswith(mark)]
+    (tmp_path / "synthetic").mkdir()
+    for name, lines in files.items():
+        write(tmp_path, name, lines)
+    scores = [[0.9, 0.2], [0.8, 0.9], [1.0, 0.6]]
+    write(tmp_path, "scores.jsonl", [json.dumps({"LanguageIDFilter": pair}) for pair in scores])
+    write(tmp_path, "synthetic/mono.de.tsv.scores", ["-10.7000", "-0.0100", "-0.2000"])
+    python = f"PATH={pathlib.Path(sys.executable).parent}:$PATH\n"
+    program = python + block.partition("keras-transformer")[0]
+    subprocess.run(["bash", "-ec", program], cwd=tmp_path, check=True)
+    assert read(tmp_path / result) == BEST

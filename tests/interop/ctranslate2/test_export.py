@@ -1,0 +1,120 @@
+import re
+import sys
+
+import keras
+import numpy as np
+import pytest
+from decoding_oracles import ban_padding_and_bos, log_softmax
+
+from keras_transformer import Tokenizer, Transformer, TransformerConfig
+from keras_transformer.decoding import Constraints, Greedy, decode
+from keras_transformer.engine import ModelEngine
+from keras_transformer.errors import InputError
+from keras_transformer.export import export_ctranslate2
+from keras_transformer.interop.ctranslate2.export import convert_to_ctranslate2
+from keras_transformer.ids import BOS_ID, EOS_ID
+
+pytestmark = pytest.mark.tensorflow
+
+VOCABULARY = 61
+PIECES = ["<pad>", "<s>", "</s>", "<unk>"] + [f"p{i}" for i in range(4, VOCABULARY)]
+
+
+@pytest.fixture
+def engine_of_theirs():
+    return pytest.importorskip("ctranslate2", reason="comes with the extra [ctranslate2]")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (dict(positions="rotary"), "Received: model.positions='rotary', combine_positions='add'"),
+        (dict(combine_positions="concatenate"), "combine_positions='concatenate'"),
+        (dict(turn_id=4), "does not read conversations; a SavedModel does"),
+        (dict(num_kv_heads=2), "has no `num_kv_heads`. Received: num_kv_heads=2"),
+        (dict(decoder="ssru"), "Other decoders go into a SavedModel, a LiteRT file or a page"),
+        (dict(sliding_window=5), "has no `sliding_window`. Received: sliding_window=5"),
+    ],
+)
+def test_what_the_other_engine_does_not_have_is_told(tmp_path, fields, message):
+    sizes = dict(model_dim=24, num_heads=4, num_encoder_layers=1, num_decoder_layers=1)
+    model = Transformer(TransformerConfig(VOCABULARY, intermediate_dim=8, **sizes, **fields))
+    with pytest.raises(InputError, match=message):
+        convert_to_ctranslate2(model, PIECES, PIECES, tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        dict(),
+        dict(normalize_first=True, positions="learned", encoder_heads=[1, 2], decoder_heads=[1]),
+        dict(tie_embeddings="decoder", positions="none"),
+        dict(normalize_first=True, tie_embeddings="none", decoder_heads=[2], cross_heads=[1]),
+    ],
+)
+def test_it_finds_the_same_translations(tmp_path, rng, randomize, engine_of_theirs, fields):
+    sizes = dict(model_dim=24, num_heads=3, intermediate_dim=40, max_length=64)
+    sizes |= dict(num_encoder_layers=2, num_decoder_layers=1)
+    model = randomize(Transformer(TransformerConfig(VOCABULARY, **sizes, **fields)))
+    convert_to_ctranslate2(model, PIECES, PIECES, tmp_path / "model")
+    translator = engine_of_theirs.Translator(str(tmp_path / "model"), compute_type="float32")
+    ids = rng.integers(4, VOCABULARY, (5, 7))
+    ids[:, -1] = EOS_ID
+    source = [[PIECES[i] for i in row[:-1]] for row in ids]
+    # All ids may be chosen here, as there.
+    limit = 13
+    cache = model.start_decoding(keras.ops.convert_to_tensor(ids.astype("int32")), limit)
+    limits = keras.ops.full((len(ids),), limit, "int32")
+    constraints = Constraints(limits, forbidden_ids=())
+    hypotheses = decode(model.step, cache, Greedy(), constraints, limit)
+    theirs = translator.translate_batch(
+        source, beam_size=1, max_decoding_length=limit, min_decoding_length=0
+    )
+    for ours, result in zip(np.asarray(hypotheses.ids)[:, 0].tolist(), theirs, strict=True):
+        ours = ours[: ours.index(EOS_ID)] if EOS_ID in ours else ours
+        assert result.hypotheses[0] == [PIECES[i] for i in ours]
+
+    # What a search reports there is a tenth of a percent off its own scoring, which is exact.
+    targets = rng.integers(4, VOCABULARY, (5, 3))
+    scored = translator.score_batch(source, [[PIECES[i] for i in row] for row in targets])
+    read = np.pad(targets, ((0, 0), (1, 0)), constant_values=BOS_ID)
+    expected = np.pad(targets, ((0, 0), (0, 1)), constant_values=EOS_ID)
+    log_probabilities = log_softmax(model((ids, read)))
+    by_token = np.take_along_axis(log_probabilities, expected[..., None], -1)[..., 0]
+    received = [result.log_probs for result in scored]
+    np.testing.assert_allclose(received, by_token, rtol=1e-4, atol=1e-4)
+
+
+def test_each_unknown_word_is_one_token_there(tmp_path, randomize, engine_of_theirs):
+    sentences = ["two dogs sit", "a man sits in the park"] * 9
+    words = Tokenizer.train_from_texts(sentences, 14, whole_words=True)
+    sizes = dict(model_dim=24, num_heads=3, num_encoder_layers=1, num_decoder_layers=1)
+    model = randomize(Transformer(TransformerConfig(14, intermediate_dim=40, **sizes)), 0.7)
+    ban_padding_and_bos(model)
+    engine = ModelEngine(model, words, max_source_length=13, max_target_length=17)
+    texts = ["two dogsled dogs", "a gnu gnus sits", "sit"]
+    report = export_ctranslate2(engine, tmp_path / "new", verification_texts=texts)
+    assert report.manifest["whole_words"] is True
+    assert report.verification["equal"] >= 0.5 * report.verification["texts"] > 0
+
+
+def test_its_readme_scores_as_the_run(ctranslate2_report, two_sided_engine, monkeypatch, capsys):
+    folder, scope = ctranslate2_report.folder, {}
+    (code,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
+    monkeypatch.chdir(folder)
+    exec(code, scope)
+    assert capsys.readouterr().out.startswith("['")
+    sources, targets = ["a man", "two dogs", "läuft"], ["ON A BENCH", "A GIRL", "IN KÖLN."]
+    scored = scope["translator"].score_batch(
+        scope["source"].encode(sources, out_type=str), scope["target"].encode(targets, out_type=str)
+    )
+    for ours, theirs in zip(two_sided_engine.score(sources, targets), scored, strict=True):
+        np.testing.assert_allclose(theirs.log_probs, ours.token_log_probabilities, atol=1e-4)
+
+
+def test_without_the_extra_one_line_names_it_and_nothing_is_left(engine, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    with pytest.raises(InputError, match=r"pip install .ctranslate2>="):
+        export_ctranslate2(engine, tmp_path / "new")
+    assert list(tmp_path.iterdir()) == []

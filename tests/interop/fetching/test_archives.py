@@ -1,0 +1,64 @@
+"""Archives that hold a model, and archives that were made to harm."""
+
+import stat
+import tarfile
+
+import pytest
+from model_servers import make_tar, make_zip
+
+from keras_transformer.errors import InputError
+from keras_transformer.interop.fetching import archives
+from keras_transformer.interop.fetching.archives import unpack
+
+
+@pytest.mark.parametrize("make", [make_zip, make_tar])
+@pytest.mark.parametrize("top", ["", "translate-en_de-1_0/", "a/b/"])
+def test_all_files_are_unpacked_and_a_folder_of_all_is_entered(tmp_path, make, top):
+    members = {f"{top}model.npz": b"weights", f"{top}model/vocab.yml": b"a: 1\n"}
+    folder = unpack(make(tmp_path / "archive", members), tmp_path / "model")
+    assert (folder / "model.npz").read_bytes() == b"weights"
+    assert (folder / "model" / "vocab.yml").read_bytes() == b"a: 1\n"
+
+
+OUTSIDE = ["../x", "a/../../x", "/x", "..\\x", "n" * 300]
+HOSTILE = {
+    **{f"zip {name:.10}": lambda path, name=name: make_zip(path, {name: b"x"}) for name in OUTSIDE},
+    **{f"tar {name:.10}": lambda path, name=name: make_tar(path, {name: b"x"}) for name in OUTSIDE},
+    "zip link": lambda path: make_zip(path, {"x": b"/etc/passwd"}, stat.S_IFLNK | 0o777),
+    "zip device": lambda path: make_zip(path, {"x": b""}, stat.S_IFCHR | 0o777),
+    "tar link": lambda path: make_tar(path, {"x": b""}, tarfile.SYMTYPE),
+    "tar hard link": lambda path: make_tar(path, {"x": b""}, tarfile.LNKTYPE),
+    "tar device": lambda path: make_tar(path, {"x": b""}, tarfile.CHRTYPE),
+    "tar pipe": lambda path: make_tar(path, {"x": b""}, tarfile.FIFOTYPE),
+    "zip bomb": lambda path: make_zip(path, dict.fromkeys("abc", bytes(400_000))),
+    "tar bomb": lambda path: make_tar(path, {"x": bytes(2_000_000)}),
+    "tar header bomb": lambda path: make_tar(path, {"x": b""}, headers={"a": "x" * 2_000_000}),
+    "two of one name": lambda path: make_tar(path, {"x": b"", "x/y": b""}),
+    "many members": lambda path: make_zip(path, {str(number): b"" for number in range(20)}),
+    "another file": lambda path: path.write_text("<!DOCTYPE html>"),
+    "empty": lambda path: path.touch(),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_hostile_archive_is_one_line_and_writes_nothing_outside(tmp_path, monkeypatch, case):
+    monkeypatch.setattr(archives, "_FREE_BYTES", 1_000_000)
+    monkeypatch.setattr(archives, "_MAX_MEMBERS", 10)
+    path = tmp_path / "archive"
+    HOSTILE[case](path)
+    with pytest.raises(InputError, match="archive: ") as caught:
+        unpack(path, tmp_path / "model")
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
+    assert {entry.name for entry in tmp_path.iterdir()} == {"archive", "model"}
+    sizes = [entry.lstat().st_size for entry in (tmp_path / "model").rglob("*")]
+    assert sum(sizes) <= 2_100_000 and not any(p.is_symlink() for p in tmp_path.rglob("*"))
+
+
+@pytest.mark.parametrize("make", [make_zip, make_tar])
+def test_every_cut_of_an_archive_is_one_line(tmp_path, make):
+    whole = make(tmp_path / "whole", {"a/model.npz": bytes(range(256)) * 40}).read_bytes()
+    for number, size in enumerate(range(0, len(whole) - 1, max(1, len(whole) // 40))):
+        path = tmp_path / f"cut{number}"
+        path.write_bytes(whole[:size])
+        with pytest.raises(InputError, match=f"{path}: "):
+            unpack(path, tmp_path / f"model{number}")

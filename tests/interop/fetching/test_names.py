@@ -1,0 +1,65 @@
+"""Names of local models."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from model_servers import make_zip
+
+from keras_transformer.errors import InputError
+from keras_transformer.interop.fetching import local_model
+from keras_transformer.reading import file_digests
+
+
+def test_a_path_that_exists_comes_before_a_name_of_a_repository(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("a", "b").mkdir(parents=True)
+    pathlib.Path("a", "b", "vocab.json").write_text("{}")
+    pathlib.Path("a", "b", "tf_model.h5").write_text("not read")
+    with local_model("a/b", "run", lambda folder: None) as model:
+        assert model.folder == pathlib.Path("a", "b")
+        origin = {"name": "a/b", "revision": None, "licence": None}
+        assert model.origin() == {**origin, "files": file_digests("a/b", ["a/b/vocab.json"])}
+
+
+@pytest.mark.parametrize("name", ["no", "a b/c", "/a/b", "./a/b", "firefox:", "ftp://a/b.zip"])
+def test_what_is_no_name_is_one_line(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=f"^{name}: no such folder or archive; give a path"):
+        with local_model(name, "run", lambda folder: None):
+            pass
+
+
+def test_an_error_names_the_archive_and_not_a_temporary_folder(tmp_path):
+    path = make_zip(tmp_path / "model.zip", {"a/b.txt": b""})
+    with pytest.raises(InputError, match=f"^{path}/b.txt: is empty"):
+        with local_model(path, tmp_path / "run", lambda folder: None) as model:
+            raise InputError(f"{model.folder / 'b.txt'}: is empty")
+    assert os.listdir(tmp_path) == ["model.zip"]
+
+
+IN_A_NEW_PROCESS = """
+import json, sys, time
+start = time.process_time()
+from keras_transformer.cli.main import run
+codes = [run(["import", name, "--output", "run"]) for name in sys.argv[1:]]
+seconds = time.process_time() - start
+print(json.dumps([codes, sorted({"keras", "tensorflow", "jax"} & set(sys.modules)), seconds]))
+"""
+
+
+def test_what_is_no_model_is_refused_without_keras(tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "page.zip").write_text("<!DOCTYPE html>")
+    make_zip(tmp_path / "none.zip", {"README.md": b"no model"})
+    command = [sys.executable, "-c", IN_A_NEW_PROCESS, "empty", "page.zip", "none.zip", "no"]
+    root = str(pathlib.Path(__file__).parents[2])
+    environment = {**os.environ, "PYTHONPATH": root}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert len(done.stderr.splitlines()) == 6, done.stderr  # Two folders are read before.
+    codes, loaded, seconds = json.loads(done.stdout)
+    assert (codes, loaded) == ([2] * 4, []) and seconds < 2
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,196 @@
+"""Terms of a glossary: found, annotated, drawn for training, and learned from pairs."""
+
+import random
+import re
+
+import numpy as np
+import pytest
+from reference import model_1
+
+from keras_transformer.cli import main as cli
+from keras_transformer.errors import InputError
+from keras_transformer.text import Tokenizer
+from keras_transformer.steps import glossary as module
+
+
+def without_annotations(text):
+    return re.sub("<term_begin> |<term_as> .*?<term_end>", "", text, flags=re.DOTALL)
+
+
+TERMS = {"dog": "Köter", "big dog": "Riesenköter", "dog food": "Futter", ".NET": "Netz"}
+GLOSSARY = module.Glossary({**TERMS, "犬": "Inu", "the snow.": "R&D"}.items())
+
+
+WHOLE_WORDS = [("Dog dogs a big dog", ["Köter", "Riesenköter"])]
+WHOLE_WORDS += [("dog food, dog foods", ["Futter", "Köter"])]
+WHOLE_WORDS += [("doghouse hotdog dog_1 dog-house", ["Köter"])]
+WHOLE_WORDS += [("in the snow. The snow.", ["R&D", "R&D"])]
+WHOLE_WORDS += [(".NET ASP.NET (dog)", ["Netz", "Köter"]), ("<dog> <ph_1> <2dog> dog", ["Köter"])]
+WHOLE_WORDS += [("犬 and 犬犬", ["Inu"] * 3), ("", [])]
+
+
+@pytest.mark.parametrize(("text", "expected"), WHOLE_WORDS)
+def test_terms_are_whole_words_the_longest_first_and_none_in_symbols(text, expected):
+    assert [match.translation for match in GLOSSARY.matches(text)] == expected
+
+
+WORD_ENDS = [("घर", "घर में, घरों में", 1), ("cafe", "cafe\u0301 cafe", 1)]
+WORD_ENDS += [("می", "می‌خواهم می", 1), ("မီး", "မီးမီး", 2)]
+WORD_ENDS += [("か", "か\u3099 か", 1)]  # not the half of が
+WORD_ENDS += [("개", "나는 개가 있다", 1), ("dog", "犬dog犬 2dog", 1), ("dog", "dog\u00adhouse", 0)]
+WORD_ENDS += [("会社", "㍿会社", 1)]  # not a part of one character
+WORD_ENDS += [("epo", ">>epo<< epo", 1)]  # a tag of an imported model is no word
+
+
+@pytest.mark.parametrize(("term", "text", "count"), WORD_ENDS)
+def test_words_end_with_letters_and_marks_and_anywhere_in_spaceless_scripts(term, text, count):
+    matches = module.Glossary([(term, "x")]).matches(text)
+    assert [text[match.start : match.stop] for match in matches] == [term] * count
+    # A pair of texts has the term on both sides, or on none.
+    assert len(module.Glossary([("t", term)]).matches("t", text)) == bool(count)
+
+
+UNSEEN_DIFFERENCES = [("driver's seat", "driver’s seat"), ("driver’s seat", "driver's seat")]
+UNSEEN_DIFFERENCES += [("driver's seat", "driverʼs\u00a0\u202fseat")]
+UNSEEN_DIFFERENCES += [('a "big" dog', "a “big” dog"), ("re-entry", "re\u2011entry")]
+UNSEEN_DIFFERENCES += [("big dog", "big  dog"), ("big dog", "big  \u200bdog")]
+UNSEEN_DIFFERENCES += [("big\u00a0dog", "big\t \u200b dog"), ("café", "cafe\u0301")]
+UNSEEN_DIFFERENCES += [("cafe\u0301", "café"), ("개", "\u1100\u1162")]
+UNSEEN_DIFFERENCES += [("steering", "steer\u00ading"), ("steer\u00ading", "stee\u200bri\u2060ng")]
+UNSEEN_DIFFERENCES += [("rack 12", "ｒａｃｋ　１２"), ("ガス", "ｶﾞｽ"), ("office", "o\ufb03ce")]
+UNSEEN_DIFFERENCES += [("istanbul", "İstanbul"), ("istanbul", "I\u0307stanbul")]
+UNSEEN_DIFFERENCES += [("İstanbul", "I\u0307stanbul")]
+UNSEEN_DIFFERENCES += [("istanbul", "i\u0307stanbul")]  # what `"İ".lower()` gives
+UNSEEN_DIFFERENCES += [("ılık", "Ilık")]
+
+
+@pytest.mark.parametrize(("term", "variant"), UNSEEN_DIFFERENCES)
+@pytest.mark.parametrize("rest", ["", " İ\u0307 a\u0301\u00ad \ufb01 ㍿  "])
+def test_differences_that_nobody_sees_do_not_hide_a_term(term, variant, rest):
+    glossary, text = module.Glossary([(term, "x")]), f"{rest}“{variant}”{rest}"
+    (match,) = glossary.matches(text)
+    assert text[match.start : match.stop] == variant
+    annotated = module.annotate(text, [match])
+    assert f"<term_begin> {variant}<term_as> x<term_end>" in annotated
+    assert without_annotations(annotated) == text
+    assert module.Glossary([("t", term)]).matches("t", text) == [(0, 1, term)]
+
+
+def test_a_letter_with_a_dot_and_one_without_are_two():
+    assert module.Glossary([("ILIK", "x")]).matches("ılık") == []
+
+
+def test_words_are_learned_with_their_marks():
+    pairs = [("one house", "एक घर"), ("one book", "एक किताब"), ("book", "किताब")] * 3
+    assert ("book", "किताब") in set(module.learn_terms(pairs))
+    # The second pair spells both words in another way.
+    pairs = [("café", "caffè"), ("cafe\u0301", "caf\u00adfe\u0300")]
+    assert ("café", "caffè") in set(module.learn_terms(pairs))
+
+
+WORDS = ["a", "dog", "Dog", "big", "dogs", "<ph_1>", "<2de>", "the", "snow.", "(dog)", "x\u00a0"]
+
+
+def random_text(rng):
+    return "".join(rng.choice(WORDS) + rng.choice([" ", " ", "", "  "]) for _ in range(9))
+
+
+def test_a_thousand_annotated_texts_are_the_texts_without_their_annotations():
+    rng = random.Random(0)
+    for _ in range(1000):
+        text = random_text(rng)
+        matches = GLOSSARY.matches(text)
+        marked = module.annotate(text, matches)
+        assert without_annotations(marked) == text
+        for match, shown in zip(
+            matches, re.findall("<term_begin> (.*?)<term_as> (.*?)<term_end>", marked), strict=True
+        ):
+            assert shown == (text[match.start : match.stop], match.translation)
+        # Each character comes from one of the text, in order; a translation's from its term.
+        indices, read = module.origins(marked), "".join(marked.split())
+        plain = "".join(text.split())
+        assert len(indices) == len(read)
+        assert list(dict.fromkeys(indices[indices >= 0])) == list(range(len(plain)))
+        for match in re.finditer("Köter|Riesenköter", read):
+            last = indices[match.start()]
+            assert set(indices[match.start() : match.end()]) == {last} and plain[last] == "g"
+
+
+def test_symbols_that_a_text_or_a_glossary_spells_are_none():
+    glossary = module.Glossary({"a<term_as>": "b<term_end>", "dog": "x"}.items())
+    text = "<term_begin> dog<term_as> y<term_end> a<term_as>"
+    annotated = module.annotate(text, glossary.matches(text))
+    assert [annotated.count(symbol) for symbol in module.TERM_SYMBOLS] == [2, 2, 2]
+    assert without_annotations(annotated) == text.replace("<term_", "term_")
+
+
+def test_annotations_are_single_tokens_around_the_tokens_of_the_words():
+    texts = ["a rack of steel", "ein Gestell aus Stahl"] * 9
+    tokenizer = Tokenizer.train_from_texts(texts, 28, tags=("2de",), terms=True)
+    assert tokenizer.annotates_terms and tokenizer.tags == ("2de",)
+    assert not Tokenizer.train_from_texts(texts, 24).annotates_terms
+    glossary = module.Glossary([("rack", "Gestell")])
+    pieces = tokenizer.pieces(module.annotate("a rack of", glossary.matches("a rack of")))
+    words = [tokenizer.pieces(word) for word in ("a", "rack", "Gestell", "of")]
+    begin, between, end = ([symbol] for symbol in module.TERM_SYMBOLS)
+    assert pieces == [*words[0], "▁", *begin, *words[1], *between, *words[2], *end, *words[3]]
+
+
+INFLECTED = [("Ein Hund.", True), ("Die Hunde bellen", True), ("HUNDE", True)]
+INFLECTED += [("Eine Hundehütte", False)]  # more than half as long again
+INFLECTED += [("Ein Windhund", False), ("Katzen", False)]
+
+
+@pytest.mark.parametrize(("target", "is_there"), INFLECTED)
+def test_a_pair_has_a_term_whose_translation_it_has_inflected_or_not(target, is_there):
+    matches = module.Glossary([("dog", "Köter"), ("dog", "Hund")]).matches("A dog.", target)
+    assert [match.translation for match in matches] == ["Hund"] * is_there
+
+
+def test_up_to_three_terms_of_a_training_pair_are_drawn():
+    rows = [(f"s{i}", f"t{i}") for i in range(6)]
+    pair = " ".join(s for s, _ in rows), " ".join(t for _, t in rows[:5])
+    rng, seen, counts = np.random.default_rng(0), set(), set()
+    for _ in range(100):
+        source, target = module.Glossary(rows).in_training(*pair, rng)
+        terms = re.findall(r"<term_begin> s(\d)<term_as> t(\d)<term_end>", source)
+        assert target == pair[1] and without_annotations(source) == pair[0]
+        assert all(one == other for one, other in terms)
+        seen |= set(terms)
+        counts.add(len(terms))
+    assert counts == {1, 2, 3} and len(seen) == 5
+    assert module.Glossary(rows).in_training("none", "none", rng) == ("none", "none")
+
+
+NO_GLOSSARIES = [("a\tb\nc", "line 2: expected a term and its translation")]
+NO_GLOSSARIES += [("a\t ", "line 1: expected"), ("a\t\u200b", "line 1: expected")]
+
+
+@pytest.mark.parametrize(("content", "message"), NO_GLOSSARIES)
+def test_a_file_that_is_no_glossary_is_refused(tmp_path, content, message):
+    (tmp_path / "terms.tsv").write_text(content, encoding="utf-8")
+    with pytest.raises(InputError, match=message):
+        module.Glossary.load(tmp_path / "terms.tsv")
+
+
+def test_terms_are_probable_in_both_directions():
+    rng = random.Random(3)
+    pairs = [
+        (" ".join(rng.sample("abcde", 3)), " ".join(rng.sample("vwxyz", 2))) for _ in range(12)
+    ]
+    ahead, back = model_1(pairs), model_1([pair[::-1] for pair in pairs])
+    for limit in (0.1, 0.25, 0.4):
+        likely = {pair for pair, share in ahead.items() if all(pair) and share >= 0.1}
+        both = lambda s, t: sum(s in a.split() and t in b.split() for a, b in pairs)  # noqa: E731
+        expected = {(s, t) for s, t in likely if back[t, s] >= limit and both(s, t) >= 2}
+        assert set(module.learn_terms(pairs, min_probability=limit)) == expected != set()
+    assert list(module.learn_terms([("", "a"), ("b", "")])) == []
+
+
+def test_the_command_glossary_writes_words_with_their_translations(tmp_path, capsys):
+    (tmp_path / "en").write_text("one two\ntwo three\none three\n" * 3, encoding="utf-8")
+    (tmp_path / "de").write_text("eins zwei\nzwei drei\neins drei\n" * 3, encoding="utf-8")
+    paths = [str(tmp_path / name) for name in ("en", "de")]
+    assert cli.run(["glossary", *paths]) == 0
+    assert sorted(capsys.readouterr().out.splitlines()) == ["one\teins", "three\tdrei", "two\tzwei"]
+    assert cli.run(["glossary", *paths, "--min-pairs", "7"]) == 0 and not capsys.readouterr().out

@@ -1,0 +1,180 @@
+import pathlib
+import shutil
+
+import keras
+import pytest
+from small_corpus import PAIRS, recipe_values
+
+from keras_transformer import Tokenizer, Transformer, TransformerConfig
+from keras_transformer.engine.run_folder import read_sections, save_model
+from keras_transformer.errors import InputError
+from keras_transformer.training import Recipe, RunFolder
+from keras_transformer.training.recipe import TrainingSection
+from keras_transformer.training.run_writer import check_resumable
+
+TEXTS = [text for pair in PAIRS for text in pair]
+
+
+def small_model(vocabulary_size=120):
+    return Transformer(TransformerConfig(vocabulary_size, 16, 2, 32, 1, 1))
+
+
+@pytest.fixture
+def run(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    tokenizer = Tokenizer.train_from_texts(TEXTS, 120)
+    folder.create(Recipe.from_dict(recipe_values(tmp_path)), (tokenizer, tokenizer), {})
+    save_model(small_model(), folder.model_file)
+    return folder
+
+
+def test_a_written_run_is_read_back_wherever_it_was_moved(run):
+    assert run.recipe().text.vocabulary_size == 150
+    source, target = run.tokenizers()
+    assert source == target and source.vocabulary_size == 120
+    shutil.move(run.path, run.path.with_name("elsewhere"))
+    moved = RunFolder.existing(run.path.with_name("elsewhere"))
+    assert moved.model().config.model_dim == 16
+    assert len(moved.engine().translate(["A dog."], beam_size=1)) == 1
+
+
+def with_option(run, name, value):
+    """Adds an option of `training` that is gone, as earlier versions wrote all options."""
+    sections = read_sections(run.recipe_file)
+    sections["training"][name] = value
+    run.write_sections(sections)
+
+
+@pytest.mark.parametrize("value", [None, 3.0])
+def test_a_run_of_the_version_before_is_read_and_resumed_if_an_option_had_no_effect(run, value):
+    recipe = run.recipe()
+    run.model_file.unlink()
+    with_option(run, "simcut", value)
+    assert run.recipe() == recipe and run.turns() is None
+    if value is None:
+        check_resumable(run, recipe)
+        return
+    with pytest.raises(InputError, match="`training.simcut` was removed. Received: 3.0"):
+        check_resumable(run, recipe)
+
+
+def test_a_run_of_version_0_2_is_one_line(run):
+    with_option(run, "short_targets", False)
+    for read in (run.engine, run.recipe, run.decoding):
+        with pytest.raises(InputError, match="run: was made by version 0.2, .* or train again"):
+            read()
+
+
+def truncated(keep):
+    return lambda file: file.write_bytes(file.read_bytes()[:keep])
+
+
+def dense(file):
+    keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]).save(file)
+
+
+def harmful(file):
+    code = keras.layers.Lambda(lambda x: x * 2)
+    keras.Sequential([keras.Input((3,)), code]).save(file)
+
+
+def pointer(file):
+    file.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 5\n")
+
+
+DAMAGES = [
+    ("model.keras", lambda file: save_model(small_model(77), file), "has 120 ids, the model 77"),
+    ("model.keras", dense, "expected one of Transformer, .*LanguageModel. Received: Sequential"),
+    ("model.keras", pathlib.Path.unlink, "model.keras: no such model file"),
+    ("model.keras", truncated(1), "cannot be read as a Keras model"),
+    ("model.keras", pointer, "model.keras: .* a Git LFS pointer"),
+    ("tokenizer.model", pointer, "tokenizer.model: .* a Git LFS pointer"),
+    ("model.keras", harmful, "cannot be read as a Keras model"),
+    ("tokenizer.model", truncated(500), "tokenizer.model"),
+    ("tokenizer.model", pathlib.Path.unlink, "tokenizer.model: no such file"),
+]
+
+
+@pytest.mark.parametrize(("name", "damage", "message"), DAMAGES)
+def test_a_damaged_file_is_one_line_and_runs_no_code(run, name, damage, message):
+    damage(run.path / name)
+    with pytest.raises(InputError, match=message) as caught:
+        run.engine()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_failed_save_leaves_the_old_model(run, monkeypatch):
+    def failing(self, path, **options):
+        path.mkdir()
+        (path / "config.json").write_bytes(b"half")
+        raise ZeroDivisionError
+
+    before = run.model_file.read_bytes()
+    model = small_model()
+    monkeypatch.setattr(type(model), "save", failing)
+    with pytest.raises(ZeroDivisionError):
+        save_model(model, run.model_file)
+    assert run.model_file.read_bytes() == before
+    assert not [file for file in run.path.iterdir() if "partial" in file.name]
+
+
+def test_checkpoints_are_found_by_number(run):
+    for epoch in (2, 10, 9999, 10000):
+        run.checkpoint_file(epoch).touch()
+    (run.checkpoints / "notes.txt").touch()
+    assert run.checkpoint_epochs() == [2, 10, 9999, 10000]
+    steps = [(2, 9), (2, 10), (9999, 1), (10_000, 1), (10_000, 99_999_999), (10_000, 100_000_000)]
+    for step in reversed(steps):
+        run.step_file(*step).touch()
+    assert run.step_files() == [run.step_file(*step) for step in steps]
+
+
+def test_only_files_of_a_run_are_replaced(run):
+    made = "data.json history.csv samples.txt samples.tsv metrics.json".split()
+    made += [".metrics.partial.json", "checkpoints/epoch-0001.keras"]
+    made += ["checkpoints/.best-10000.partial.keras", "checkpoints/.best-1.partial.keras.parts/x"]
+    made += [f"tensorboard/{part}/events.out.tfevents.1.host" for part in ("train", "attention")]
+    made += ["tensorboard/validation/x"]
+    for name in made:
+        (run.path / name).parent.mkdir(parents=True, exist_ok=True)
+        (run.path / name).write_text("")
+    before, check = sorted(run.path.rglob("*")), lambda: run.check_replaceable(True, {})
+    with pytest.raises(InputError, match="did not make: tensorboard/validation/x"):
+        with run.replaced(check):
+            pass
+    assert sorted(run.path.rglob("*")) == before
+    (run.path / "tensorboard" / "validation" / "x").unlink()
+    with run.replaced(check) as new_run:
+        new_run.write_sample_pairs([("a", "b")])
+        assert run.model_file.is_file()
+    assert list(run.path.iterdir()) == [run.sample_pairs_file]
+
+
+def test_sample_pairs_keep_tabs_line_breaks_and_backslashes_on_one_line_each(run):
+    assert run.sample_pairs() == []  # of a run without the file
+    odd = ["a\tb", "a\nb", "a\r\nb\r", "a\\tb \\", "a\u2028b\x0c", "\\\\n", " a  ", ""]
+    pairs = list(zip(odd, reversed(odd), strict=True))
+    run.write_sample_pairs(pairs)
+    assert run.sample_pairs() == pairs
+    content = run.sample_pairs_file.read_bytes()
+    assert content.count(b"\n") == len(pairs) and b"\r" not in content
+    assert content.startswith(rb"a\tb" + b"\t") and content.count(b"\t") == len(pairs)
+    run.sample_pairs_file.write_text("a\tb\nc\n")
+    with pytest.raises(InputError, match=r"samples\.tsv, line 2: expected a source and a target"):
+        run.sample_pairs()
+
+
+def test_a_folder_that_was_rolled_back_has_nothing_of_later_epochs(run):
+    run.write_history([{"epoch": epoch, "val_loss": 1.0} for epoch in (1, 2, 3)])
+    run.samples_file.write_bytes(b"epoch 1\n  a\rb\nepoch 2\n  epoch 3\nepoch 3\n  ha\xc3")
+    for file in (run.candidate_file(3), *map(run.checkpoint_file, (1, 2, 3))):
+        file.touch()
+    run.roll_back_to(2, TrainingSection(keep_checkpoints=1))
+    assert run.checkpoint_epochs() == [2, 3]  # The last one is damaged.
+    assert [row["epoch"] for row in run.history()] == [1, 2]
+    assert run.samples_file.read_bytes() == b"epoch 1\n  a\rb\nepoch 2\n  epoch 3\n"
+    assert not run.candidate_file(3).exists()
+    run.roll_back_to(0, TrainingSection(keep_checkpoints=1))
+    assert run.history() == [] and run.samples() == ""
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        run.write_metrics({"loss": float("nan")})

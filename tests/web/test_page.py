@@ -1,0 +1,337 @@
+"""The page and its module in a real browser."""
+
+import hashlib
+import json
+import pathlib
+import re
+import shutil
+
+import numpy as np
+import pytest
+from browser import Static, find_chromium
+
+from keras_transformer import Translator
+from keras_transformer.analysis.attention import merge_words, words_of
+from keras_transformer.decoding.search import score_targets
+from keras_transformer.engine.run_folder import RunFiles
+from keras_transformer.export import export_run, export_web
+from keras_transformer.interop.importing import import_run
+from keras_transformer.text.languages import Languages
+
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.skipif(find_chromium() is None, reason="needs Chromium: apt-get install chromium"),
+]
+
+TOYS = pathlib.Path(__file__).parents[2] / "data" / "marian"
+
+
+def visit(browser, url):
+    """Opens the page, and waits until it would work without its server."""
+    browser.open(url)
+    browser.wait(lambda: browser.evaluate("document.documentElement.dataset.offline") == "true")
+
+
+@pytest.fixture(scope="module")
+def visited(browser, web_report, tmp_path_factory):
+    """A browser that has been on the page once, its server then stopped, and another server."""
+    here, elsewhere = Static(web_report.folder), Static(tmp_path_factory.mktemp("elsewhere"))
+    visit(browser, here.url)
+    here.stop()
+    assert browser.complaints == []
+    here.asked.clear()
+    yield browser, here, elsewhere
+    elsewhere.stop()
+
+
+@pytest.fixture
+def page(visited):
+    """The page opened without its server; afterwards nothing may stand in its console."""
+    browser, here, _ = visited
+    browser.complaints.clear()
+    browser.open(here.url)
+    browser.wait(lambda: browser.text("#status") == "Ready.")
+    yield browser
+    assert browser.complaints == []
+    assert here.asked == []
+
+
+def awaited(browser, script):
+    options = {"awaitPromise": True, "returnByValue": True}
+    answer = browser.call("Runtime.evaluate", expression=script, **options)
+    assert "exceptionDetails" not in answer, answer
+    return answer["result"].get("value")
+
+
+def module(browser, expression):
+    """An expression over `translator`, as another page would write it."""
+    return awaited(
+        browser,
+        f"""(async () => {{
+          const {{ load }} = await import(new URL("translator.js", location.href));
+          const translator = (window.translator ??= await load());
+          return {expression};
+        }})()""",
+    )
+
+
+def translated(browser, texts, beam_size):
+    return module(browser, f"translator.translate({json.dumps(texts)}, {{beamSize: {beam_size}}})")
+
+
+def write(browser, text):
+    """Pastes a text, and waits for what follows."""
+    browser.evaluate("source.value = ''; source.focus()")
+    browser.type(text)
+    if not text:
+        browser.evaluate("source.dispatchEvent(new Event('input'))")
+    settled = (
+        "!document.querySelector('#translation.old') && "
+        "!document.getElementById('status').textContent.startsWith('Translating')"
+    )
+    awaited(browser, "new Promise((done) => setTimeout(done, 350))")
+    browser.wait(lambda: browser.evaluate(settled))
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_translations_are_those_of_litert_in_python(page, web_report, engine, texts, beam_size):
+    texts = [text for text in texts if len(engine.source_tokenizer.tokenize(text)) < 13]
+    received = translated(page, texts, beam_size)
+    expected = Translator.load(web_report.folder).translate(texts, beam_size=beam_size)
+    theirs = [(t["text"], sum(part["score"] for part in t["parts"])) for t in received]
+    assert [text for text, _ in theirs] == [t.text for t in expected]
+    assert [score for _, score in theirs] == pytest.approx([t.score for t in expected], 1e-3)
+
+
+def test_a_page_with_a_shortlist_translates_as_the_trained_model(
+    browser, npm, listed_engine, engine, texts, tmp_path
+):
+    options = {"beam_size": 1, "source_lengths": [13], "shortlist": True, "npm": npm}
+    report = export_web(listed_engine, tmp_path / "page", texts[:20], **options)
+    # Four ids of every sentence and 13 times three, the next multiple of 128.
+    assert report.manifest["list_sizes"] == {"1x13": 128}
+    texts = [text for text in texts if len(engine.source_tokenizer.tokenize(text)) < 13][:40]
+    expected = [row.text for row in listed_engine.translate(texts, 1, shortlist=True)]
+    assert expected != [row.text for row in engine.translate(texts, 1)]
+    assert [row.text for row in Translator.load(report.folder).translate(texts)] == expected
+    server = Static(report.folder)
+    visit(browser, server.url)
+    server.stop()
+    received = translated(browser, texts, 1)
+    browser.open("about:blank")
+    assert [translation["text"] for translation in received] == expected
+    assert browser.complaints == []
+
+
+@pytest.mark.slow
+def test_the_page_of_an_imported_model_gives_the_runs_texts(browser, npm, tmp_path, unverified):
+    pytest.importorskip("ai_edge_litert", reason="comes with the extra [litert]")
+    run = import_run(TOYS / "opus", tmp_path / "run")
+    # Any tokens that both vocabularies have, as the languages of M2M100 have them.
+    source, target = RunFiles(run).tokenizers()
+    pieces = [set(side.pieces_of(range(4, side.vocabulary_size))) for side in (source, target)]
+    tokens = dict(zip(("en", "eo", "de"), sorted(set.intersection(*pieces)), strict=False))
+    Languages(tokens, "source", forced="target").save(tmp_path / "run" / "languages.json")
+    export_run(run, tmp_path / "page", "web", npm=npm, source_lengths=[24])
+    # Up to 24 tokens: a longer text is translated in parts.
+    texts = ["yes, a small house", "a cat", "ж cats find 1 tree", "the river moves"]
+    targets, options = ["eo", "de", "eo", "de"], {"beamSize": 3, "source": "en"}
+    translate = Translator.load(run).translate
+    expected = translate(texts, source_language="en", target_language=targets)
+    assert (
+        expected[0].text != translate(texts[:1], source_language="en", target_language="de")[0].text
+    )
+    server = Static(tmp_path / "page")
+    try:
+        visit(browser, server.url)
+        assert browser.evaluate("document.getElementById('to').value") == "eo"
+        named = json.dumps({**options, "target": targets})
+        received = module(browser, f"translator.translate({json.dumps(texts)}, {named})")
+        aligned = module(browser, f"translator.align({json.dumps(received[0]['parts'][0])})")
+        assert aligned["source"] == texts[0].split()
+        long = json.dumps([">>epo<< " + "the old child sees a house. " * 6])
+        named = json.dumps({**options, "target": "eo"})
+        (long,) = module(browser, f"translator.translate({long}, {named})")
+        assert len(long["parts"]) > 1
+        assert all(part["source"].startswith(">>epo<< ") for part in long["parts"])
+        assert browser.complaints == []
+    finally:
+        server.stop()
+        browser.open("about:blank")
+    assert [translation["text"] for translation in received] == [t.text for t in expected]
+
+
+def test_each_part_of_a_split_text_has_the_tag_of_the_whole(page):
+    script = """import(new URL("engine.js", location.href)).then(({ Engine }) => {
+      const engine = new Engine();
+      engine.about = { tags: ["de"], source_lengths: [6] };
+      const has = (word) => word === ">>epo<<";
+      engine.source = { has, encode: (text) => text.match(/\\S+/g) ?? [] };
+      const starts = ["<de> ", " <de>", ">>epo<< ", " >>epo<<  ", ">>epo<<", "<fr> "];
+      const split = (start) => engine.split(`${start}a b c d. E f g.`);
+      return [...starts.map(split), engine.split("<de>"), engine.split(" >>epo<< ")];
+    })"""
+    of_own = ["<de> a b c d. ", "<de> E f g."]
+    of_language = [">>epo<< a b c d. ", ">>epo<< E f g."]
+    expected = [of_own] * 2 + [of_language] * 3 + [["<fr> a b c d. ", "E f g."], [], []]
+    assert awaited(page, script) == expected
+
+
+def test_lines_stay_lines_and_the_choice_of_search_is_kept(page):
+    write(page, "a man runs\n\ntwo dogs")
+    lines = page.evaluate("[...document.querySelectorAll('#translation p')].map(p => p.innerText)")
+    first, _, last = translated(page, ["a man runs", "", "two dogs"], 3)
+    assert lines == [first["text"], "", last["text"]]
+    page.evaluate("search.value = 1; search.dispatchEvent(new Event('change'))")
+    write(page, "a man runs")
+    assert page.text("#translation") == translated(page, ["a man runs"], 1)[0]["text"]
+
+
+def test_a_chosen_word_shows_what_it_attended_to(page, engine):
+    write(page, "two dogs sit")
+    (translation,) = translated(page, ["two dogs sit"], 3)
+    part = translation["parts"][0]
+    aligned = {**part, **module(page, f"translator.align({json.dumps(part)})")}
+    source = engine.source_tokenizer.tokenize(["two dogs sit"], add_eos=True)
+    ids = np.array(source, "int32"), np.array([aligned["ids"]], "int32")
+    weights = np.asarray(score_targets(engine.model, *ids)[1])[0]
+    assert aligned["source"] == ["two", "dogs", "sit"]
+    # Of a word the mean of its tokens' rows, over which the sum of each source word is taken; the
+    # ends are left out, and a translation that is one word shows its tokens.
+    target_ids = [id for id in aligned["ids"] if id != 2]
+    of_source, of_target = (
+        words_of(engine.source_tokenizer.pieces_of(row)) for row in (source[0][:-1], target_ids)
+    )
+    of_target = of_target if of_target[-1] else range(len(target_ids))
+    merged = merge_words(weights[: len(target_ids), :-1], of_target, of_source)
+    np.testing.assert_allclose(aligned["weights"], merged, atol=1e-4)
+    assert aligned["target"] == part["words"]
+    page.evaluate("document.querySelector('.word').focus()")
+    page.press_enter()
+    page.wait(lambda: page.text("#attention"))
+    assert page.text("#words").split()[0].startswith("two")
+    page.evaluate("document.dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape'}))")
+    assert page.text("#attention") == ""
+
+
+HOSTILE = "<img src=x onerror=document.title='owned'>"
+TEXTS = {"empty": "", "blank": " \t ", "special": "</s><s><pad>", "markup": HOSTILE}
+TEXTS |= {"emoji": "👨‍👩‍👧‍👦 😀 ✨" * 9, "right to left": "שלום עולם. مرحبا بالعالم؟"}
+TEXTS |= {"5,000 characters": "a man. " * 714, "one word": "x" * 5000}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_any_text_is_translated_whole_and_is_never_markup(page, text):
+    write(page, text)
+    assert "error" not in page.evaluate("document.getElementById('status').className")
+    (whole,) = translated(page, [text], 1)
+    assert "".join(part["source"] for part in whole["parts"]) == (text if text.strip() else "")
+    directions = page.evaluate("[source, translation].map((each) => each.dir)")
+    assert directions == ["auto", "auto"]
+    assert page.evaluate("document.querySelectorAll('main img').length") == 0
+    assert page.evaluate("document.title") == "Translator"
+
+
+def test_neither_the_page_nor_its_worker_reaches_another_place(visited, page):
+    browser, _, elsewhere = visited
+    tried = f"fetch({json.dumps(elsewhere.url)}).then(() => 'reached', () => 'refused')"
+    assert awaited(browser, tried) == "refused"
+    worker = awaited(
+        browser,
+        """fetch("worker.js").then((each) => each.headers.get("Content-Security-Policy"))""",
+    )
+    assert "connect-src 'self'" in worker
+    assert elsewhere.asked == []
+    assert all("Content Security Policy" in complaint for complaint in browser.complaints)
+    browser.complaints.clear()
+
+
+def test_one_that_gives_up_and_one_that_asks_for_another_beam_are_told(page):
+    given_up = "translator.translate(['a man'], { signal: AbortSignal.abort() })"
+    assert module(page, f"{given_up}.catch((error) => error.name)") == "AbortError"
+    other = module(page, "translator.translate(['a'], { beamSize: 2 }).catch(String)")
+    assert other == "RangeError: beamSize must be 1 or 3. Received: 2."
+
+
+@pytest.fixture
+def deployed(browser, web_report, tmp_path):
+    """A copy of the folder that may be changed, and its server."""
+    folder = shutil.copytree(web_report.folder, tmp_path / "deployed")
+    server = Static(folder)
+    yield folder, server
+    server.stop()
+    browser.open("about:blank")
+    browser.complaints.clear()
+
+
+REGISTERED = """navigator.serviceWorker.register("service-worker.js").then(
+  ({ installing, waiting, active }) => new Promise((done) => {
+    const worker = installing ?? waiting ?? active;
+    const ends = ["redundant", "installed", "activated"];
+    const look = () => ends.includes(worker.state) && done(worker.state);
+    worker.onstatechange = look;
+    look();
+  }))"""
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "export.json"])
+def test_a_half_finished_deployment_is_not_kept(browser, deployed, name):
+    folder, server = deployed
+    whole = (folder / name).read_text("utf-8")
+    # A file of another version, or a manifest of one.
+    digest = hashlib.sha256((folder / "tokenizer.json").read_bytes()).hexdigest()
+    (folder / name).write_text(whole.replace(digest, "0" * 64) + " ", "utf-8")
+    browser.open(server.url)
+    browser.wait(lambda: browser.text("#status") == "Ready.")
+    assert awaited(browser, REGISTERED) == "redundant"
+    (folder / name).write_text(whole, "utf-8")
+    visit(browser, server.url)
+
+
+def test_an_open_page_keeps_its_version_and_the_next_one_is_whole(browser, deployed):
+    folder, server = deployed
+    for _ in range(2):  # The service worker answers the second time.
+        visit(browser, server.url)
+    style = folder / "page.css"
+    before = style.read_bytes()
+    style.write_bytes(before + b"/* new */")
+    old, new = (hashlib.sha256(content).hexdigest() for content in (before, style.read_bytes()))
+    for name in ("export.json", "service-worker.js"):
+        text = (folder / name).read_text("utf-8").replace(old, new)
+        text = re.sub('VERSION = "[0-9a-f]+"', 'VERSION = "new"', text)
+        (folder / name).write_text(text, "utf-8")
+    assert awaited(browser, REGISTERED) == "activated"
+    update = "navigator.serviceWorker.ready.then((each) => each.update())"
+    awaited(browser, f"{update}.then(() => undefined)")
+    browser.wait(lambda: awaited(browser, REGISTERED) in ("installed", "activated"))
+    awaited(browser, "new Promise((done) => setTimeout(done, 500))")  # To take over, if it would.
+    style_now = "fetch('page.css').then((each) => each.text()).then((each) => each.includes('new'))"
+    assert awaited(browser, style_now) is False
+
+    def is_new():
+        browser.open("about:blank")
+        browser.open(server.url)
+        browser.wait(lambda: browser.text("#status") == "Ready.")
+        return awaited(browser, style_now)
+
+    browser.wait(is_new)
+    server.stop()
+    browser.open(server.url)
+    browser.wait(lambda: browser.text("#status") == "Ready.")
+
+
+def test_other_projects_of_an_origin_are_left_alone(browser, deployed):
+    folder, server = deployed
+    (folder / "other.html").write_text("<script>document.title = 'another'</script>")
+    for _ in range(2):  # The service worker answers the second time.
+        visit(browser, server.url)
+    browser.open(server.url + "other.html")
+    browser.wait(lambda: browser.evaluate("document.title") == "another")
+    # Later something else altogether is served there.
+    shutil.rmtree(folder)
+    folder.mkdir()
+    (folder / "index.html").write_text("<title>later</title>")
+    browser.open(server.url)
+    browser.wait(lambda: browser.evaluate("document.title") == "later")
+    left = "Promise.all([caches.keys(), navigator.serviceWorker.getRegistrations()])"
+    assert awaited(browser, f"{left}.then((each) => each.flat().length)") == 0
