@@ -13,7 +13,6 @@ from keras_transformer.imports import import_keras
 
 if TYPE_CHECKING:
     from keras_transformer import layers as layers
-    from keras_transformer.translation import Translation as Translation
     from keras_transformer.engine.translator import Translator as Translator
     from keras_transformer.losses import SmoothedCrossEntropy as SmoothedCrossEntropy
     from keras_transformer.metrics import Perplexity as Perplexity
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from keras_transformer.models.config import TransformerConfig as TransformerConfig
     from keras_transformer.schedules import TransformerSchedule as TransformerSchedule
     from keras_transformer.text import Tokenizer as Tokenizer
+    from keras_transformer.translation import Translation as Translation
 
 __version__ = "0.3.0"
 
@@ -38,7 +38,7 @@ _MODULES = {
     "Transformer": "models",
     "TransformerConfig": "models.config",
     "TransformerSchedule": "schedules",
-    "Translation": "engine.translation",
+    "Translation": "translation",
     "Translator": "engine.translator",
 }
 __all__ = [*_MODULES, "layers"]

@@ -268,7 +268,9 @@ import keras_transformer as kt
 from keras_transformer.serving import bulk
 from keras_transformer import data, decoding, export, layers, losses, models
 from keras_transformer.engine.compilation_cache import enable_compilation_cache
-from keras_transformer.engine import CTranslate2Engine, LiteRTEngine, SavedModelEngine
+from keras_transformer.interop.ctranslate2.engine import CTranslate2Engine
+from keras_transformer.export.litert.engine import LiteRTEngine
+from keras_transformer.export.saved_model.engine import SavedModelEngine
 
 enable_compilation_cache()
 names = [name for name in kt.__all__ if not getattr(kt, name)]

@@ -10,8 +10,8 @@ import pytest
 from small_corpus import PAIRS, write_corpus
 
 from keras_transformer.cli import demo
-from keras_transformer.data import encoding
 from keras_transformer.corpora.cleaning import clean_corpora
+from keras_transformer.data import encoding
 from keras_transformer.engine.run_folder import RunFiles, save_model
 from keras_transformer.errors import writing
 from keras_transformer.files import replaced_file, write_whole

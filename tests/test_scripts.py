@@ -15,8 +15,8 @@ import threading
 import keras
 import pytest
 
-from keras_transformer.data import plan
 from keras_transformer.corpora.dates import date_corpus
+from keras_transformer.data import plan
 from keras_transformer.engine import ModelEngine
 from keras_transformer.models import config
 

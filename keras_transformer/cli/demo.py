@@ -8,10 +8,10 @@ from keras_transformer.corpora.dates import LOCALES, date_corpus
 from keras_transformer.engine.translator import Translator
 from keras_transformer.errors import say, writing
 from keras_transformer.export import export_run
-from keras_transformer.web.export import npm_command
 from keras_transformer.files import OwnedFolder
 from keras_transformer.training import Recipe, RunFolder
 from keras_transformer.training.loop import train
+from keras_transformer.web.export import npm_command
 
 # The smallest model that learns the task. Compiling a shape takes half as long as an epoch.
 _RECIPE = {

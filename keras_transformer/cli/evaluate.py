@@ -22,8 +22,8 @@ from keras_transformer.cli.arguments import (
 
 if TYPE_CHECKING:
     from keras_transformer.cli.lines import Line
-    from keras_transformer.translation import Translation
     from keras_transformer.engine.translator import Translator
+    from keras_transformer.translation import Translation
 
 _HEADS = "as encoder.0.1,cross.3.2: kind, layer, head; shows the translation without them"
 _INSPECT = (

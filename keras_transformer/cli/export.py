@@ -32,7 +32,8 @@ def add_command(commands: argparse._SubParsersAction) -> None:
 
 def _add_options(command):
     from keras_transformer.decoding.search_options import RUN_DEFAULTS
-    from keras_transformer.export.options import FORMATS, QUANTIZATIONS
+    from keras_transformer.export.options import QUANTIZATIONS
+    from keras_transformer.formats import FORMATS
 
     add_model(command, "a run folder")
     names = ", ".join(FORMATS)
@@ -46,8 +47,8 @@ def _add_options(command):
     )
     add_options(command, ("verify_with", str, "FILE", _VERIFY))
     formats: dict[str, list[str]] = {}
-    for format, options_class in FORMATS.items():
-        for field in dataclasses.fields(options_class):
+    for format, row in FORMATS.items():
+        for field in dataclasses.fields(row.load("options")):
             formats.setdefault(field.name, []).append(format)
     groups: dict[tuple[str, ...], list[str]] = {}
     for name, formats_of_group in formats.items():
@@ -60,20 +61,24 @@ def _add_options(command):
     }
     defaults = {**dict.fromkeys(RUN_DEFAULTS, "the run's"), "signatures": "all"}
     for formats_of_group, names in groups.items():
-        title = ", ".join(name for name in formats_of_group if name != "litert")
+        shown = (name for name in formats_of_group if FORMATS[name].alias in (None, name))
+        title = ", ".join(shown)
         if len(formats_of_group) == len(FORMATS):
             title = "all formats"
         group = command.add_argument_group(title)
-        add_declared(group, FORMATS[formats_of_group[0]], {}, names, kinds, defaults)
+        options_class = FORMATS[formats_of_group[0]].load("options")
+        add_declared(group, options_class, {}, names, kinds, defaults)
 
 
 def _export(options):
     begin_with_model(options.model)
     from keras_transformer.export import export_run
-    from keras_transformer.export.options import FORMATS
+    from keras_transformer.formats import FORMATS
 
     values = option_values(options, "model", "format", "output", "overwrite", "verify_with", "json")
-    format_options = {field.name for field in dataclasses.fields(FORMATS[options.format])}
+    format_options = {
+        field.name for field in dataclasses.fields(FORMATS[options.format].load("options"))
+    }
     if misplaced_options := [name for name in values if name not in format_options]:
         flag = misplaced_options[0].replace("_", "-")
         raise InputError(f"--{flag} is not an option of --format {options.format}.")

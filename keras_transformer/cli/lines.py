@@ -12,10 +12,10 @@ from tqdm import tqdm
 
 from keras_transformer.cli.progress import advance
 from keras_transformer.engine.lines import Line, results_of
-from keras_transformer.translation import Translation
 from keras_transformer.engine.translator import Translator
 from keras_transformer.errors import InputError, say
 from keras_transformer.reading import decode_line
+from keras_transformer.translation import Translation
 
 _BYTES_AT_ONCE = 1 << 16
 _LINES_AT_ONCE = 1024

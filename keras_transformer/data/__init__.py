@@ -1,10 +1,10 @@
 """From files to checked pairs to batches of few static shapes."""
 
+from keras_transformer.corpora.translation_memory import TranslationMemory
 from keras_transformer.data.batching import choose_shapes
 from keras_transformer.data.dataset import LabelledDataset, ParallelDataset
 from keras_transformer.data.encoding import PairChecks, PairReport, encode_pairs
 from keras_transformer.data.pairs import EncodedPairs, iterate_pairs, read_pairs
-from keras_transformer.corpora.translation_memory import TranslationMemory
 from keras_transformer.reading import read_lines
 
 __all__ = [

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from keras_transformer.decoding.constrained_beam import ConstrainedBeam as ConstrainedBeam
     from keras_transformer.decoding.constraints import Constraints as Constraints
     from keras_transformer.decoding.loop import decode as decode
-    from keras_transformer.decoding.search_options import DecodingOptions as DecodingOptions
     from keras_transformer.decoding.ranking import GNMTRanking as GNMTRanking
     from keras_transformer.decoding.ranking import LengthRanking as LengthRanking
     from keras_transformer.decoding.ranking import MarianRanking as MarianRanking
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from keras_transformer.decoding.sampling import Greedy as Greedy
     from keras_transformer.decoding.sampling import Sampling as Sampling
     from keras_transformer.decoding.search import SearchModel as SearchModel
+    from keras_transformer.decoding.search_options import DecodingOptions as DecodingOptions
 
 _MODULES = {
     "Beam": "beam",

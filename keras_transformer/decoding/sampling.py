@@ -4,9 +4,9 @@ import numpy as np
 from keras import KerasTensor, ops
 
 from keras_transformer.decoding.loop import DecodingState
-from keras_transformer.decoding.search_options import DecodingOptions
 from keras_transformer.decoding.ranking import GNMTRanking, Ranking
 from keras_transformer.decoding.results import NEG_INF, Hypotheses, continuation_of
+from keras_transformer.decoding.search_options import DecodingOptions
 from keras_transformer.decoding.selection import first_argmax
 from keras_transformer.ids import PAD_ID
 

@@ -9,29 +9,17 @@ from keras_transformer.imports import lazy_names
 
 if TYPE_CHECKING:
     from keras_transformer.engine.engine import Engine as Engine
-    from keras_transformer.interop.ctranslate2.engine import CTranslate2Engine as CTranslate2Engine
-    from keras_transformer.export.litert.engine import LiteRTEngine as LiteRTEngine
-    from keras_transformer.export.saved_model.engine import (
-        ExportedClassifier as ExportedClassifier,
-    )
-    from keras_transformer.export.saved_model.engine import SavedModelEngine as SavedModelEngine
     from keras_transformer.engine.label_engine import LabelEngine as LabelEngine
     from keras_transformer.engine.model_engine import ClassifierEngine as ClassifierEngine
     from keras_transformer.engine.model_engine import ModelEngine as ModelEngine
     from keras_transformer.engine.model_engine import engine_of as engine_of
-    from keras_transformer.translation import Translation as Translation
     from keras_transformer.engine.translator import Translator as Translator
 
 _MODULES = {
-    "CTranslate2Engine": "exports.ctranslate2",
     "ClassifierEngine": "model_engine",
     "Engine": "engine",
-    "ExportedClassifier": "exports.saved_model",
     "LabelEngine": "label_engine",
-    "LiteRTEngine": "exports.litert",
     "ModelEngine": "model_engine",
-    "SavedModelEngine": "exports.saved_model",
-    "Translation": "translation",
     "Translator": "translator",
     "engine_of": "model_engine",
 }

@@ -13,13 +13,13 @@ from keras_transformer.decoding.search_options import (
 )
 from keras_transformer.engine import inputs
 from keras_transformer.engine.inputs import LONG_INPUT, Direction, Job, LongInput
-from keras_transformer.translation import Translation
 from keras_transformer.errors import InputError, did_you_mean
 from keras_transformer.options import check, check_choice, check_positive, received
+from keras_transformer.steps.tag import tagged
 from keras_transformer.text.dialog import Turns
 from keras_transformer.text.languages import Languages
 from keras_transformer.text.shortlist import Shortlist
-from keras_transformer.steps.tag import tagged
+from keras_transformer.translation import Translation
 
 Capability = Literal[
     "translate", "score", "stream", "sample", "align", "label", "warmup", "phrases"

@@ -9,9 +9,9 @@ import numpy as np
 
 from keras_transformer.decoding.search_options import DecodingOptions
 from keras_transformer.engine.engine import Engine, Request
-from keras_transformer.translation import Translation
 from keras_transformer.errors import InputError
 from keras_transformer.options import check_choice, check_positive
+from keras_transformer.translation import Translation
 
 
 class LabelEngine(Engine, abc.ABC):

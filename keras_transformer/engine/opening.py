@@ -2,20 +2,15 @@
 
 import os
 import pathlib
-import re
 from typing import TYPE_CHECKING, Any
 
 from keras_transformer.errors import InputError
-from keras_transformer.imports import import_keras, import_tensorflow
+from keras_transformer.formats import FORMATS, IMPORTED_NAME
+from keras_transformer.imports import import_keras
 from keras_transformer.options import check_positive
 
 if TYPE_CHECKING:
     from keras_transformer.engine.engine import Engine
-
-# A name of `keras-transformer import`: of a list, or of Hugging Face.
-_NAME_OF_A_MODEL = re.compile(
-    r"(?:firefox|argos):([\w-]+)\S*|[\w.-]+/([\w.-]+?)(?:@\S+)?", re.ASCII
-)
 
 
 def open_engine(
@@ -29,10 +24,9 @@ def open_engine(
     if threads is not None:
         check_positive(threads=threads)
     check_exists(path)
-    # The first that finds its files there opens the path.
-    for open_path in (_open_ctranslate2, _open_litert, _open_saved_model):
-        if (engine := open_path(path, threads)) is not None:
-            return engine, {}
+    for format in FORMATS.values():
+        if format.is_at(path):
+            return format.load("engine")(path, threads), {}
     if threads is not None:
         import_keras()
         give_tensorflow(threads)
@@ -43,10 +37,10 @@ def open_engine(
         folder = RunFiles(path)
         engine = folder.engine()
         return engine, folder.decoding().search if engine.labels is None else {}
+    exports = ", ".join(f"a {f.noun} ({f.file})" for f in dict.fromkeys(FORMATS.values()) if f.file)
     raise InputError(
-        f"{path}: neither a run folder (recipe.yaml), a SavedModel (saved_model.pb), a LiteRT "
-        "(model.tflite) nor a CTranslate2 export (model.bin). Make a run of a model of another "
-        "program with `keras-transformer import`."
+        f"{path}: expected a run folder (recipe.yaml) or an export: {exports}. Make a run of a "
+        "model of another program with `keras-transformer import`."
     )
 
 
@@ -55,39 +49,11 @@ def check_exists(path: str | os.PathLike) -> None:
     name = os.fspath(path)
     if os.path.exists(name):
         return
-    advice, match = "", _NAME_OF_A_MODEL.fullmatch(name)
+    advice, match = "", IMPORTED_NAME.fullmatch(name)
     if match and not os.path.isdir(os.path.dirname(name)):
         command = f"keras-transformer import {name} --output runs/{match[1] or match[2]}"
         advice = f" A model that is downloaded must become a run first: {command}"
     raise InputError(f"{name}: no such run or export folder.{advice}")
-
-
-def _open_ctranslate2(path, threads):
-    if not (path / "model.bin").exists():
-        return None
-    from keras_transformer.interop.ctranslate2.engine import CTranslate2Engine
-
-    return CTranslate2Engine(path, threads)
-
-
-def _open_litert(path, threads):
-    if path.suffix != ".tflite" and not any(path.glob("*.tflite")):
-        return None
-    from keras_transformer.export.litert.engine import LiteRTEngine
-
-    return LiteRTEngine(path, threads or 2)
-
-
-def _open_saved_model(path, threads):
-    if not (path / "saved_model.pb").exists():
-        return None
-    import_tensorflow()
-    if threads is not None:
-        give_tensorflow(threads)
-    from keras_transformer.export.manifest import has_labels
-    from keras_transformer.export.saved_model.engine import ExportedClassifier, SavedModelEngine
-
-    return ExportedClassifier(path) if has_labels(path) else SavedModelEngine(path)
 
 
 def give_tensorflow(threads: int, operations: int | None = None) -> None:

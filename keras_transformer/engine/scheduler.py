@@ -9,7 +9,6 @@ import keras
 import numpy as np
 
 from keras_transformer.decoding.candidates import Candidates
-from keras_transformer.decoding.search_options import DecodingOptions
 from keras_transformer.decoding.programs import Compiled
 from keras_transformer.decoding.results import Hypotheses
 from keras_transformer.decoding.search import (
@@ -21,6 +20,7 @@ from keras_transformer.decoding.search import (
     score_targets,
     search_arguments,
 )
+from keras_transformer.decoding.search_options import DecodingOptions
 from keras_transformer.engine.inputs import (
     Job,
     bucket,

@@ -8,10 +8,10 @@ from keras_transformer.decoding.search_options import RANKING_OPTIONS, without_e
 from keras_transformer.engine.engine import LANGUAGE_OPTIONS, Engine
 from keras_transformer.engine.inputs import checked_texts
 from keras_transformer.engine.opening import open_engine
-from keras_transformer.steps.text_steps import TEXT_OPTIONS, text_steps, translate_in_steps
-from keras_transformer.translation import Translation
 from keras_transformer.steps.glossary import Glossary
 from keras_transformer.steps.markup import Markup
+from keras_transformer.steps.text_steps import TEXT_OPTIONS, text_steps, translate_in_steps
+from keras_transformer.translation import Translation
 
 
 class Translator:

@@ -1,7 +1,6 @@
 """Exports a trained model in formats that take text and return text, and verifies them.
 
-A format is a folder with an `Exporter`, its options in `options.py`, and an engine in
-`engine/exports/`.
+A format is a folder with an `Exporter` and an engine, and a row in `formats.py`.
 Keras and TensorFlow are imported by the functions that need them, not with the package.
 `export_saved_model`, `export_litert`, `export_ctranslate2`, `export_web`, `export_marian`,
 `export_hugging_face` and `export_argos` are `Exporter.export` of a format.
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from keras_transformer.decoding.search_options import without_excluded
 from keras_transformer.errors import VerificationError, show
-from keras_transformer.export.options import FORMATS
+from keras_transformer.formats import FORMATS
 from keras_transformer.options import check_choice
 from keras_transformer.reading import read_lines
 
@@ -24,18 +23,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "ExportReport": "exporter",
 }
-_EXPORTERS = {
-    "saved_model": "saved_model.export:SavedModelExporter",
-    "tflite": "litert.export:LiteRTExporter",
-    "litert": "litert.export:LiteRTExporter",
-    "web": "web.export:WebExporter",
-    "ctranslate2": "ctranslate2.export:CTranslate2Exporter",
-    "marian": "marian:MarianExporter",
-    "hugging_face": "hugging_face:HuggingFaceExporter",
-    "argos": "argos:ArgosExporter",
-}
-_NAMES = tuple(name for name in _EXPORTERS if name != "tflite")
-_FUNCTIONS = {f"export_{name}": name for name in _NAMES}
+_FUNCTIONS = {f"export_{row.name}": row.name for row in FORMATS.values()}
 __all__ = [*_MODULES, *_FUNCTIONS, "FORMATS", "VerificationError", "export_run", "exporter_of"]
 
 
@@ -49,8 +37,7 @@ def __getattr__(name):
 
 def exporter_of(name: str) -> "Exporter":
     """Returns the exporter of a format in `FORMATS`."""
-    module, _, exporter_class = _EXPORTERS[name].partition(":")
-    return getattr(importlib.import_module(f"{__name__}.{module}"), exporter_class)()
+    return FORMATS[name].load("exporter")()
 
 
 def export_run(
@@ -93,7 +80,7 @@ def export_run(
     engine = folder.engine()
     search = {}  # of a classifier
     if engine.labels is None:
-        names = {field.name for field in dataclasses.fields(FORMATS[format])}
+        names = {field.name for field in dataclasses.fields(FORMATS[format].load("options"))}
         defaults = without_excluded(decoding.search, options)
         search = {name: value for name, value in defaults.items() if name in names}
         # A SavedModel would take twice as long to export.

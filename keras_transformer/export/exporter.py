@@ -18,6 +18,7 @@ from typing import Any
 from keras_transformer.engine.engine import Engine
 from keras_transformer.errors import InputError, declared_requirements
 from keras_transformer.files import MANIFEST, OwnedFolder, write_whole
+from keras_transformer.formats import FORMATS
 from keras_transformer.reading import file_digests
 from keras_transformer.text.tokenizer import tag_tokens
 
@@ -26,21 +27,6 @@ _logger = logging.getLogger(__name__)  # The command line shows its messages.
 
 NO_LOGIT = -1e3
 """Bias of a token that a search must not choose. A larger number would spoil a loss with it."""
-_NOUNS = {
-    "saved_model": "SavedModel",
-    "litert": "LiteRT model",
-    "ctranslate2": "CTranslate2 model",
-    "web": "page for browsers",
-    "marian": "model of Marian",
-    "hugging_face": "model for transformers",
-    "argos": "package for Argos Translate",
-}
-_TRANSLATE = "keras-transformer translate --model {folder} < in.txt"
-_NEXT = {
-    "web": "python -m http.server --bind 127.0.0.1 --directory {folder} 8000",
-    "hugging_face": "keras-transformer import {folder} --output RUN",
-    "argos": "keras-transformer import {folder}/{package} --output RUN",
-}
 _FILE_OPTION = re.compile("--(config|model) ")
 
 
@@ -72,17 +58,18 @@ class ExportReport:
         Example: `exported/en-de: SavedModel, 11.2 MB, 64 of 64 translations equal the trained
         model's (71 s). Next: keras-transformer translate --model exported/en-de < in.txt`
         """
-        format = self.manifest["format"].partition(".")[2]
+        format = FORMATS[self.manifest["format"].partition(".")[2]]
         equal, texts = (self.verification[name] for name in ("equal", "texts"))
         noun = "labels" if "labels" in self.manifest else "translations"
-        names = {"folder": self.folder, "package": self.manifest.get("package")}
-        next_command = _NEXT.get(format, _TRANSLATE).format(**names)
-        if "command" in self.manifest:  # Marian's, whose files are in the folder.
+        if format.next_command is None:  # The files that the manifest's names are in the folder.
             next_command = _FILE_OPTION.sub(
                 lambda match: match[0] + os.path.join(self.folder, ""), self.manifest["command"]
             )
+        else:
+            names = {"folder": self.folder, "package": self.manifest.get("package")}
+            next_command = format.next_command.format(**names)
         return (
-            f"{self.folder}: {_NOUNS[format]}, {self.bytes / 1e6:.1f} MB, {equal} of {texts} "
+            f"{self.folder}: {format.noun}, {self.bytes / 1e6:.1f} MB, {equal} of {texts} "
             f"{noun} equal the trained model's ({self.seconds:.0f} s). Next: {next_command}; "
             f"other programs: {os.path.join(self.folder, 'README.md')}"
         )

@@ -141,16 +141,3 @@ class WebOptions(_OfLengths, _WithShortlist, StoppingSearchOptions):
         "Folder where npm installed LiteRT.js, or its `node_modules`; by default the working "
         "directory or one above.",
     )
-
-
-FORMATS: dict[str, type] = {
-    "saved_model": SavedModelOptions,
-    "tflite": LiteRTOptions,
-    "litert": LiteRTOptions,
-    "web": WebOptions,
-    "ctranslate2": CTranslate2Options,
-    "marian": MarianOptions,
-    "hugging_face": HuggingFaceOptions,
-    "argos": ArgosOptions,
-}
-"""The formats on the command line with their options; `litert` is another name of `tflite`."""

@@ -19,14 +19,14 @@ from keras_transformer.engine.run_folder import (
     save_model,
 )
 from keras_transformer.errors import InputError, show
-from keras_transformer.interop.fetching import LocalModel, local_model
+from keras_transformer.imports import import_keras
 from keras_transformer.interop.ctranslate2 import reader as ctranslate2
+from keras_transformer.interop.fetching import LocalModel, local_model
+from keras_transformer.interop.foreign_model import ForeignModel
 from keras_transformer.interop.hugging_face import reader as hugging_face
 from keras_transformer.interop.marian import reader as marian
-from keras_transformer.interop.foreign_model import ForeignModel
 from keras_transformer.interop.vocabulary import tokenizer_of
 from keras_transformer.interop.weights import fill
-from keras_transformer.imports import import_keras
 from keras_transformer.models.config import TransformerConfig
 from keras_transformer.options import parse_options
 from keras_transformer.reading import read_lines

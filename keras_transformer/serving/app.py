@@ -24,7 +24,6 @@ from keras_transformer.reading import digest_of
 from keras_transformer.serving.batcher import Batcher
 from keras_transformer.serving.libretranslate import LibreTranslate, fields_of
 from keras_transformer.serving.model import Model
-from keras_transformer.serving.server_options import ServedExport, ServerOptions, served_export
 from keras_transformer.serving.protocol import (
     Parser,
     Rejection,
@@ -33,6 +32,7 @@ from keras_transformer.serving.protocol import (
     format_predict,
     shown,
 )
+from keras_transformer.serving.server_options import ServedExport, ServerOptions, served_export
 
 # Label that a client may use for the version that answers.
 _STABLE = "stable"

@@ -15,7 +15,6 @@ from typing import Any, Literal, get_args
 
 from keras_transformer.engine.engine import long_input_of_commands
 from keras_transformer.engine.lines import Line, results_of
-from keras_transformer.translation import pair_lines
 from keras_transformer.errors import InputError, say
 from keras_transformer.files import (
     check_writable,
@@ -28,6 +27,7 @@ from keras_transformer.options import check_choice
 from keras_transformer.reading import digest_of, iterate_lines, one_line, without_compression
 from keras_transformer.serving.server_options import BulkOptions
 from keras_transformer.steps.glossary import Glossary
+from keras_transformer.translation import pair_lines
 
 _JOB = "bulk.json"
 _PARTS = ".parts"

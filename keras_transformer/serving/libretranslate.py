@@ -15,7 +15,6 @@ from keras_transformer.corpora.rules import language_identifier
 from keras_transformer.engine.engine import LANGUAGE_OPTIONS
 from keras_transformer.errors import InputError
 from keras_transformer.serving.model import Model
-from keras_transformer.serving.server_options import ServerOptions
 from keras_transformer.serving.protocol import (
     DEFAULT,
     FORM,
@@ -24,8 +23,9 @@ from keras_transformer.serving.protocol import (
     as_json,
     shown,
 )
-from keras_transformer.text.languages import language_name, language_pair
+from keras_transformer.serving.server_options import ServerOptions
 from keras_transformer.steps.markup import count_blocks
+from keras_transformer.text.languages import language_name, language_pair
 
 _MULTIPART = "multipart/form-data"
 _BOUNDARY = re.compile(r'boundary="?([^";,]+)', re.IGNORECASE)

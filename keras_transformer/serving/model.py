@@ -9,7 +9,6 @@ from typing import Any
 from keras_transformer.decoding.search_options import FILTERS
 from keras_transformer.engine.engine import LANGUAGE_OPTIONS, long_input_of_commands
 from keras_transformer.errors import InputError
-from keras_transformer.serving.server_options import ServerOptions
 from keras_transformer.serving.protocol import (
     DEFAULT,
     Rejection,
@@ -17,6 +16,7 @@ from keras_transformer.serving.protocol import (
     Tensor,
     answer_too_long,
 )
+from keras_transformer.serving.server_options import ServerOptions
 from keras_transformer.steps.placeholders import ITEM
 from keras_transformer.steps.splitting import split_text
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from keras_transformer.engine.engine import LANGUAGE_OPTIONS, Engine
 from keras_transformer.engine.inputs import checked_phrases, one_for_each
-from keras_transformer.translation import Translation
 from keras_transformer.errors import InputError
 from keras_transformer.options import check_choice
 from keras_transformer.steps.glossary import Glossary, GlossaryStep, glossary_of
@@ -20,6 +19,7 @@ from keras_transformer.steps.placeholders import Placeholders
 from keras_transformer.steps.step import TextStep
 from keras_transformer.steps.tag import TagStep
 from keras_transformer.text.tokenizer import tag_tokens
+from keras_transformer.translation import Translation
 
 _PER_TEXT = ("target_prefixes", "phrases", "seed", *LANGUAGE_OPTIONS)
 

@@ -15,7 +15,6 @@ from keras_transformer.decoding.search_options import BleuTokenizer
 from keras_transformer.engine.engine import LANGUAGE_OPTIONS, long_input_of_commands
 from keras_transformer.engine.inputs import ids_and_texts
 from keras_transformer.engine.model_engine import ModelEngine
-from keras_transformer.translation import Translation
 from keras_transformer.engine.translator import Translator
 from keras_transformer.errors import InputError, NotSavedError
 from keras_transformer.files import check_writable, is_replaced, locked_folder, write_output
@@ -24,6 +23,7 @@ from keras_transformer.options import check_choice
 from keras_transformer.reading import one_line
 from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.training.corpus import labelled_texts
+from keras_transformer.translation import Translation
 
 FilePath = str | os.PathLike
 

@@ -16,6 +16,7 @@ from keras_transformer.text.languages import Languages
 from keras_transformer.training.corpus import Corpus, Tokenizers, languages_of
 from keras_transformer.training.evaluate import bleu_and_chrf, doubt, tokenizer_of
 from keras_transformer.training.hosts import Host
+from keras_transformer.training.learn_shortlist import learn_shortlist
 from keras_transformer.training.lora import enable_lora, set_merged_weights
 from keras_transformer.training.optimizer import compile_model, keep_zero_start, warmup_advice
 from keras_transformer.training.recipe import Recipe
@@ -28,7 +29,6 @@ from keras_transformer.training.run_writer import (
     last_checkpoint,
     save_without_optimizer,
 )
-from keras_transformer.training.learn_shortlist import learn_shortlist
 
 _PROMPT_WORDS = 3
 _NAMED_MEASURES = "val_loss", "val_bleu", "val_chrf"

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.export.litert.engine import LIST_MULTIPLE, MODEL_FILE
 from keras_transformer.errors import InputError
 from keras_transformer.export.exporter import Exporter
+from keras_transformer.export.litert.engine import LIST_MULTIPLE, MODEL_FILE
 from keras_transformer.export.litert.export import (
     check_custom_ops,
     described_files,

@@ -8,11 +8,18 @@ from small_corpus import PAIRS, recipe_values, write_corpus
 
 from benchmarks import decode
 from benchmarks.engines import choose_engines
-from keras_transformer import Tokenizer, Transformer, TransformerConfig, Translation, Translator, export
-from keras_transformer.interop import importing
+from keras_transformer import (
+    Tokenizer,
+    Transformer,
+    TransformerConfig,
+    Translation,
+    Translator,
+    export,
+)
 from keras_transformer.engine.run_folder import save_model
 from keras_transformer.errors import InputError
 from keras_transformer.export import export_ctranslate2
+from keras_transformer.interop import importing
 from keras_transformer.text.shortlist import SHORTLIST_FILE, Shortlist
 from keras_transformer.training import Recipe, RunFolder
 

@@ -10,8 +10,8 @@ from translations import check_same
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding.search import search
 from keras_transformer.engine import ModelEngine
-from keras_transformer.translation import Translation
 from keras_transformer.errors import InputError
+from keras_transformer.translation import Translation
 
 FIRST, LAST = 4, VOCABULARY - 1
 TARGET_LENGTH = 11

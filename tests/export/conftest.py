@@ -180,7 +180,7 @@ def web_report(engine, npm, texts, exported_once):
 @pytest.fixture(scope="session")
 def exported(report):
     """`report`'s folder, read once: what one test has compiled the others need not."""
-    from keras_transformer.engine import SavedModelEngine
+    from keras_transformer.export.saved_model.engine import SavedModelEngine
 
     return SavedModelEngine(report.folder)
 

@@ -13,10 +13,10 @@ from translations import check_same
 
 from keras_transformer import Tokenizer, Translator
 from keras_transformer.engine import ModelEngine
-from keras_transformer.interop.ctranslate2 import engine as ctranslate2
-from keras_transformer.export.saved_model import engine as saved_model
 from keras_transformer.errors import InputError
 from keras_transformer.export import exporter_of
+from keras_transformer.export.saved_model import engine as saved_model
+from keras_transformer.interop.ctranslate2 import engine as ctranslate2
 from keras_transformer.serving import ServerOptions
 from keras_transformer.serving.model import Model
 from keras_transformer.serving.protocol import Rejection

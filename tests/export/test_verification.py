@@ -13,9 +13,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.engine.run_folder import SENTENCES
-from keras_transformer.translation import Translation
 from keras_transformer.errors import VerificationError
-from keras_transformer.interop.ctranslate2 import export as ctranslate2
 from keras_transformer.export.verification import (
     NUM_TEXTS,
     TOLERANCES,
@@ -23,6 +21,8 @@ from keras_transformer.export.verification import (
     chosen_texts,
     compare,
 )
+from keras_transformer.interop.ctranslate2 import export as ctranslate2
+from keras_transformer.translation import Translation
 
 TEXTS = [f"text {i}" for i in range(50)]
 EVERY_TOLERANCE = {**TOLERANCES, "ctranslate2": ctranslate2.CTranslate2Exporter.tolerances["none"]}

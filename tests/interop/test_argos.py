@@ -11,7 +11,8 @@ from keras_transformer import Tokenizer
 from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.export import exporter_of
-from keras_transformer.export.options import FORMATS, ArgosOptions
+from keras_transformer.export.options import ArgosOptions
+from keras_transformer.formats import FORMATS
 from keras_transformer.interop.importing import import_model
 
 pytestmark = pytest.mark.tensorflow
@@ -98,7 +99,7 @@ def test_a_version_is_numbers_with_dots(version):
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_every_format_takes_two_languages(format):
-    options_class = FORMATS[format]
+    options_class = FORMATS[format].load("options")
     for languages in ("EN_gb,de", ["en-GB", "DE"]):
         assert options_class(languages=languages).languages == ("en-GB", "de")
     assert "languages" in {field.name for field in dataclasses.fields(options_class)}

@@ -557,7 +557,9 @@ def test_an_import_that_fails_leaves_what_was_there(tmp_path, monkeypatch, funct
     for overwrite in (False, True):
         before = file_digests(output)
         with monkeypatch.context() as patch, pytest.raises((OSError, KeyboardInterrupt)):
-            patch.setattr(f"keras_transformer.interop.importing.{function}", mock.Mock(side_effect=error))
+            patch.setattr(
+                f"keras_transformer.interop.importing.{function}", mock.Mock(side_effect=error)
+            )
             import_run(TOYS / "student", output, overwrite=overwrite)
         assert file_digests(output) == before and output.exists() == overwrite
         if not overwrite:

@@ -13,8 +13,8 @@ from keras_transformer.files import MANIFEST
 from keras_transformer.reading import digest_of
 from keras_transformer.serving import ServerOptions, libretranslate
 from keras_transformer.serving.libretranslate import LibreTranslate, fields_of
-from keras_transformer.serving.server_options import served_export
 from keras_transformer.serving.protocol import Rejection
+from keras_transformer.serving.server_options import served_export
 from keras_transformer.text.languages import Languages
 
 SHARED = pathlib.Path(__file__).parents[3] / "shared" / "data" / "doors" / "libretranslate"

@@ -7,8 +7,8 @@ import pytest
 from upper_case import Engine
 
 from keras_transformer.decoding import DecodingOptions
-from keras_transformer.export.saved_model.engine import SavedModelEngine
 from keras_transformer.errors import InputError
+from keras_transformer.export.saved_model.engine import SavedModelEngine
 from keras_transformer.options import FLOAT32
 from keras_transformer.serving import ServerOptions
 from keras_transformer.serving.model import signatures_of

@@ -9,8 +9,8 @@ from reference import model_1
 
 from keras_transformer.cli import main as cli
 from keras_transformer.errors import InputError
-from keras_transformer.text import Tokenizer
 from keras_transformer.steps import glossary as module
+from keras_transformer.text import Tokenizer
 
 
 def without_annotations(text):

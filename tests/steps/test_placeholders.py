@@ -9,8 +9,8 @@ import unicodedata
 import pytest
 
 from keras_transformer import Translation
-from keras_transformer.data.noise import Noise, PairNoise
 from keras_transformer.corpora.rules import PairRules
+from keras_transformer.data.noise import Noise, PairNoise
 from keras_transformer.steps.markup import protect, restore
 from keras_transformer.steps.placeholders import ITEM, Placeholders, with_placeholders
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from keras_transformer.data import EncodedPairs, ParallelDataset
-from keras_transformer.translation import Translation
 from keras_transformer.errors import TrainingError
 from keras_transformer.files import write_whole
 from keras_transformer.training import RunFolder, callbacks, evaluate
@@ -16,6 +15,7 @@ from keras_transformer.training.loop import callbacks_of
 from keras_transformer.training.recipe import Recipe
 from keras_transformer.training.run import Run
 from keras_transformer.training.run_writer import MidEpochState, averaged_epochs
+from keras_transformer.translation import Translation
 
 
 class FakeModel:

@@ -17,11 +17,11 @@ from small_corpus import recipe_values, write_corpus
 
 from keras_transformer import Translator, files
 from keras_transformer.engine.run_folder import load_model
-from keras_transformer.translation import Translation
 from keras_transformer.errors import InputError, TrainingError
 from keras_transformer.reading import file_digests
 from keras_transformer.training import Recipe, RunFolder, loop, train
 from keras_transformer.training.run import Run
+from keras_transformer.translation import Translation
 
 pytestmark = pytest.mark.tensorflow
 

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from keras_transformer.engine.engine import Engine, Request
+from keras_transformer.engine.inputs import bucket, in_batches, pad
+from keras_transformer.errors import InputError
 from keras_transformer.export.manifest import (
     read_files,
     read_languages,
@@ -17,13 +19,11 @@ from keras_transformer.export.manifest import (
     tokenizer_names,
 )
 from keras_transformer.export.session import SharedInterpreter
-from keras_transformer.engine.inputs import bucket, in_batches, pad
-from keras_transformer.translation import Translation
-from keras_transformer.errors import InputError
 from keras_transformer.ids import PAD_ID
 from keras_transformer.options import check_positive
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.shortlist import joined
+from keras_transformer.translation import Translation
 
 MODEL_FILE = "model.tflite"
 HIDDEN = -1e9
@@ -41,6 +41,11 @@ _FIELDS = {
     "source_tokenizer": str,
     "target_tokenizer": str,
 }
+
+
+def open_export(path: Path, threads: int | None) -> "LiteRTEngine":
+    """Opens a file, or the folder of an export for LiteRT or for browsers."""
+    return LiteRTEngine(path, threads or 2)
 
 
 class LiteRTEngine(Engine):

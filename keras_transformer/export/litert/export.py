@@ -9,10 +9,10 @@ from typing import Any
 
 from keras_transformer.decoding.search_options import DecodingOptions, exported_search_options
 from keras_transformer.engine.engine import Engine
-from keras_transformer.export.litert.engine import MODEL_FILE
 from keras_transformer.errors import InputError, require
 from keras_transformer.export.child_process import engine_process
 from keras_transformer.export.exporter import Exporter, check_tensorflow, read_template
+from keras_transformer.export.litert.engine import MODEL_FILE
 from keras_transformer.export.litert.file import convert, custom_operations, join, traced
 from keras_transformer.export.options import LiteRTOptions
 from keras_transformer.export.tokenizer_json import write_all_tokenizers

@@ -19,8 +19,8 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.decoding.constraints import length_limits
-from keras_transformer.decoding.search_options import DecodingOptions
 from keras_transformer.decoding.results import NEG_INF
+from keras_transformer.decoding.search_options import DecodingOptions
 from keras_transformer.decoding.selection import block_size
 from keras_transformer.export.litert.mixers import search_mixer, write
 from keras_transformer.export.litert.model import (

@@ -11,13 +11,15 @@ import numpy as np
 
 from keras_transformer.decoding.search_options import FILTERS
 from keras_transformer.engine.engine import LANGUAGE_OPTIONS, Engine, Request
-from keras_transformer.export.manifest import opened_export, read_languages
-from keras_transformer.export.session import load_saved_model
 from keras_transformer.engine.inputs import encoded, in_batches
 from keras_transformer.engine.label_engine import LabelEngine, label_translation
-from keras_transformer.translation import CONTINUATION, Translation
+from keras_transformer.engine.opening import give_tensorflow
 from keras_transformer.errors import InputError
+from keras_transformer.export.manifest import has_labels, opened_export, read_languages
+from keras_transformer.export.session import load_saved_model
+from keras_transformer.imports import import_tensorflow
 from keras_transformer.text.dialog import Turns
+from keras_transformer.translation import CONTINUATION, Translation
 
 IDS = "ids"
 """The subfolder with the SavedModel from ids to ids."""
@@ -55,6 +57,14 @@ _FIELDS = {
     "max_target_length": int,
     "signatures": dict,
 }
+
+
+def open_export(path: Path, threads: int | None) -> "SavedModelEngine | ExportedClassifier":
+    """Opens the folder of an export, of a classifier too."""
+    import_tensorflow()
+    if threads is not None:
+        give_tensorflow(threads)
+    return ExportedClassifier(path) if has_labels(path) else SavedModelEngine(path)
 
 
 class SavedModelEngine(Engine):

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from keras_transformer.decoding.search_options import exported_search_options
-from keras_transformer.export.saved_model.engine import IDS, read_translations
-from keras_transformer.export.session import graph_in, operations_of
 from keras_transformer.errors import InputError, VerificationError, writing
 from keras_transformer.export.child_process import KERAS, ChildProcess
 from keras_transformer.export.exporter import (
@@ -21,6 +19,8 @@ from keras_transformer.export.exporter import (
     write_tokenizers,
 )
 from keras_transformer.export.options import SIGNATURES, SavedModelOptions
+from keras_transformer.export.saved_model.engine import IDS, read_translations
+from keras_transformer.export.session import graph_in, operations_of
 from keras_transformer.export.verification import TOLERANCES, verify
 
 _MEANINGS = {

@@ -11,16 +11,14 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.decoding.candidates import Candidates
+from keras_transformer.decoding.results import NEG_INF
+from keras_transformer.decoding.search import score_targets, search
 from keras_transformer.decoding.search_options import (
     FILTERS,
     DecodingOptions,
     exported_search_options,
 )
-from keras_transformer.decoding.results import NEG_INF
-from keras_transformer.decoding.search import score_targets, search
-from keras_transformer.export.saved_model.engine import INPUTS, SAMPLING_INPUTS
 from keras_transformer.engine.model_engine import ClassifierEngine, label_probabilities
-from keras_transformer.translation import CONTINUATION
 from keras_transformer.export.saved_model.batches import (
     ChunkShapes,
     in_chunks,
@@ -31,11 +29,13 @@ from keras_transformer.export.saved_model.batches import (
     pad_rows,
     widen,
 )
+from keras_transformer.export.saved_model.engine import INPUTS, SAMPLING_INPUTS
 from keras_transformer.export.saved_model.languages import GraphLanguages
 from keras_transformer.ids import EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.layers import masks
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.graph import GraphTokenizer
+from keras_transformer.translation import CONTINUATION
 
 LIST_SIZES = (2048, 8192)
 """Numbers of candidates that a search is traced for, in addition to the vocabulary's size."""

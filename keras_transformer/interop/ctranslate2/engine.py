@@ -12,15 +12,15 @@ import numpy as np
 
 from keras_transformer.decoding.search_options import StoppingSearchOptions
 from keras_transformer.engine.engine import Engine
+from keras_transformer.errors import InputError, first_line, require
 from keras_transformer.export.manifest import (
     load_tokenizers,
     opened_export,
     read_languages,
     read_shortlist,
 )
-from keras_transformer.translation import Translation
-from keras_transformer.errors import InputError, first_line, require
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.translation import Translation
 
 BATCH_TOKENS = 512
 """Tokens of a batch where the caller gives no `batch_size`; larger batches are slower on a CPU."""
@@ -45,6 +45,11 @@ _FIELDS = {
     "source_tokenizer": str,
     "target_tokenizer": str,
 }
+
+
+def open_export(path: Path, threads: int | None) -> "CTranslate2Engine":
+    """Opens the folder of an export."""
+    return CTranslate2Engine(path, threads)
 
 
 class CTranslate2Engine(Engine):

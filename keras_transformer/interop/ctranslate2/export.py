@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_transformer.decoding.search_options import DecodingOptions, exported_search_options
 from keras_transformer.decoding.ranking import MarianRanking
+from keras_transformer.decoding.search_options import DecodingOptions, exported_search_options
 from keras_transformer.errors import InputError, require, show, writing
 from keras_transformer.export.child_process import engine_process
 from keras_transformer.export.exporter import NO_LOGIT, Exporter, log_step, write_tokenizers

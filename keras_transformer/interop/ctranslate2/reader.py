@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from keras_transformer.errors import InputError
+from keras_transformer.interop.ctranslate2.model_bin import read_variables
 from keras_transformer.interop.foreign_model import (
     FileArray,
     ForeignModel,
     Tensors,
     check_heads,
 )
-from keras_transformer.interop.ctranslate2.model_bin import read_variables
 from keras_transformer.interop.positions import NAMES, position_fields, sinusoids
 from keras_transformer.interop.settings import number, read_json
 from keras_transformer.interop.shortlist_files import read_map

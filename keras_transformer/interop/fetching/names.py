@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from keras_transformer.errors import InputError, show
-from keras_transformer.interop.fetching import hub
-from keras_transformer.interop.fetching import registries
+from keras_transformer.files import temporary_folder
+from keras_transformer.interop.fetching import hub, registries
 from keras_transformer.interop.fetching.archives import unpack
 from keras_transformer.interop.fetching.download import download, shown_url
-from keras_transformer.files import temporary_folder
 from keras_transformer.reading import file_digests
 
 _HUB_ID = re.compile(r"([\w.-]+/[\w.-]+)(?:@(\S+))?", re.ASCII)

@@ -15,10 +15,10 @@ import numpy as np
 from keras_transformer.decoding.search_options import DecodingOptions, exported_search_options
 from keras_transformer.errors import InputError, require, show
 from keras_transformer.export.exporter import NO_LOGIT, log_step
-from keras_transformer.interop.foreign_export import ForeignExporter
 from keras_transformer.export.options import HuggingFaceOptions
 from keras_transformer.files import replaced_file, write_whole
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.interop.foreign_export import ForeignExporter
 from keras_transformer.interop.hugging_face.reader import LAYERS, NORM
 from keras_transformer.interop.weights import named_weights
 from keras_transformer.layers.positions import position_table

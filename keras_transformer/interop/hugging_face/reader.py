@@ -8,11 +8,11 @@ import numpy as np
 from keras_transformer.decoding.search_options import DecodingOptions
 from keras_transformer.errors import InputError
 from keras_transformer.ids import UNK_ID
-from keras_transformer.interop.hugging_face import m2m100
 from keras_transformer.interop import positions
 from keras_transformer.interop.foreign_model import ForeignModel, Tensors, check_heads
-from keras_transformer.interop.settings import number, read_json
+from keras_transformer.interop.hugging_face import m2m100
 from keras_transformer.interop.hugging_face.shards import read_tensors
+from keras_transformer.interop.settings import number, read_json
 from keras_transformer.interop.vocabulary import Vocabulary, of_names
 from keras_transformer.options import received
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import regex
 
-from keras_transformer.steps.markup.protecting import Protected
 from keras_transformer.steps.markup.elements import SEPARATORS
+from keras_transformer.steps.markup.protecting import Protected
 from keras_transformer.steps.splitting import LETTER
 
 _LETTER = regex.compile(LETTER, regex.V1)

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from keras_transformer.engine import SavedModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.export import export_saved_model
 from keras_transformer.export.saved_model import signatures as signatures_module
+from keras_transformer.export.saved_model.engine import SavedModelEngine
 
 pytestmark = pytest.mark.tensorflow
 

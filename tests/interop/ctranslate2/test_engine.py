@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from keras_transformer import Translator
-from keras_transformer.interop.ctranslate2 import engine as engine_module
 from keras_transformer.errors import InputError
 from keras_transformer.export import export_ctranslate2
-from keras_transformer.interop.ctranslate2.export import write_vocabulary_map
 from keras_transformer.ids import EOS_ID, UNK_ID
+from keras_transformer.interop.ctranslate2 import engine as engine_module
+from keras_transformer.interop.ctranslate2.export import write_vocabulary_map
 from keras_transformer.text.shortlist import Shortlist
 
 pytestmark = pytest.mark.tensorflow

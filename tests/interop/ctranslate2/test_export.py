@@ -11,8 +11,8 @@ from keras_transformer.decoding import Constraints, Greedy, decode
 from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.export import export_ctranslate2
-from keras_transformer.interop.ctranslate2.export import convert_to_ctranslate2
 from keras_transformer.ids import BOS_ID, EOS_ID
+from keras_transformer.interop.ctranslate2.export import convert_to_ctranslate2
 
 pytestmark = pytest.mark.tensorflow
 

@@ -12,8 +12,8 @@ import pytest
 from keras_transformer.decoding.search import score_targets
 from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
-from keras_transformer.interop.importing import import_model, import_run, read_model
 from keras_transformer.interop.ctranslate2.model_bin import read_variables
+from keras_transformer.interop.importing import import_model, import_run, read_model
 from keras_transformer.text.vocabulary import parsed
 
 pytestmark = pytest.mark.tensorflow

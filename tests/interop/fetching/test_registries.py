@@ -8,8 +8,7 @@ from model_servers import FileServer, make_zip
 
 from keras_transformer.cli.main import run
 from keras_transformer.errors import InputError
-from keras_transformer.interop.fetching import local_model
-from keras_transformer.interop.fetching import registries
+from keras_transformer.interop.fetching import local_model, registries
 
 pytest.importorskip("httpx2", reason="comes with the extra [import]")
 zstandard = pytest.importorskip("zstandard", reason="comes with the extra [import]")

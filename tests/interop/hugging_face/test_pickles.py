@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from keras_transformer.errors import InputError
-from keras_transformer.interop.importing import read_model
 from keras_transformer.interop.hugging_face.pickles import read_state
 from keras_transformer.interop.hugging_face.shards import read_tensors
+from keras_transformer.interop.importing import read_model
 
 FOLDER = pathlib.Path(__file__).parents[1] / "data" / "pickles"
 LAYOUTS = ("zip", "legacy")

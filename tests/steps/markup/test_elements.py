@@ -7,8 +7,8 @@ import pytest
 import regex
 
 from keras_transformer import Translation
-from keras_transformer.steps.markup import protect, restore
 from keras_transformer.steps.markup import elements as tags
+from keras_transformer.steps.markup import protect, restore
 from keras_transformer.steps.placeholders import TAG, Placeholders
 
 MALFORMED = [

@@ -1,0 +1,1 @@
+"""Corpora before training: cleaning, rules, translation memories, learned terms, the demo's dates."""

@@ -1,1 +1,0 @@
-"""Format `ctranslate2`: weights and vocabularies for CTranslate2."""

@@ -1,0 +1,106 @@
+"""The one table of export formats: names of modules and texts, so that it imports none of them.
+
+`export` writes a format, `Translator.load` opens it, and commands, messages and pages name it. A new
+format is a folder with an `Exporter`, its options and perhaps an engine, and a row here.
+"""
+
+import importlib
+import pathlib
+import re
+from typing import Any, NamedTuple
+
+
+class Format(NamedTuple):
+    """An export format.
+
+    Attributes:
+        name: Name in Python, on the command line and in `export.json`.
+        noun: Name in messages, without an article.
+        options: Class of its options, `MODULE:CLASS`; imports no Keras.
+        exporter: Class of its `Exporter`, `MODULE:CLASS`.
+        engine: Function of a path and a number of threads that opens it, `MODULE:FUNCTION`; None
+            for a format that only other programs read.
+        file: Pattern of the names of the file by which its folder is recognized, for the engine.
+        next_command: What comes after the export. `{folder}` is the export, `{package}` a file in
+            it; None for the command in the manifest.
+        alias: Second name on the command line.
+    """
+
+    name: str
+    noun: str
+    options: str
+    exporter: str
+    engine: str | None = None
+    file: str | None = None
+    next_command: str | None = "keras-transformer translate --model {folder} < in.txt"
+    alias: str | None = None
+
+    def load(self, field: str) -> Any:
+        """Imports what `options`, `exporter` or `engine` names."""
+        module, _, name = getattr(self, field).partition(":")
+        return getattr(importlib.import_module(f"{__package__}.{module}"), name)
+
+    def is_at(self, path: pathlib.Path) -> bool:
+        """Returns whether a path is an export of the format, or its file, that an engine opens."""
+        return self.file is not None and (path.match(self.file) or any(path.glob(self.file)))
+
+
+_ROWS = (
+    Format(
+        name="saved_model",
+        noun="SavedModel",
+        options="export.options:SavedModelOptions",
+        exporter="export.saved_model.export:SavedModelExporter",
+        engine="export.saved_model.engine:open_export",
+        file="saved_model.pb",
+    ),
+    Format(
+        name="litert",
+        alias="tflite",
+        noun="LiteRT model",
+        options="export.options:LiteRTOptions",
+        exporter="export.litert.export:LiteRTExporter",
+        engine="export.litert.engine:open_export",
+        file="*.tflite",
+    ),
+    Format(
+        name="web",
+        noun="page for browsers",
+        options="export.options:WebOptions",
+        exporter="web.export:WebExporter",
+        next_command="python -m http.server --bind 127.0.0.1 --directory {folder} 8000",
+    ),
+    Format(
+        name="ctranslate2",
+        noun="CTranslate2 model",
+        options="export.options:CTranslate2Options",
+        exporter="interop.ctranslate2.export:CTranslate2Exporter",
+        engine="interop.ctranslate2.engine:open_export",
+        file="model.bin",
+    ),
+    Format(
+        name="marian",
+        noun="model of Marian",
+        options="export.options:MarianOptions",
+        exporter="interop.marian.export:MarianExporter",
+        next_command=None,
+    ),
+    Format(
+        name="hugging_face",
+        noun="model for transformers",
+        options="export.options:HuggingFaceOptions",
+        exporter="interop.hugging_face.export:HuggingFaceExporter",
+        next_command="keras-transformer import {folder} --output RUN",
+    ),
+    Format(
+        name="argos",
+        noun="package for Argos Translate",
+        options="export.options:ArgosOptions",
+        exporter="interop.argos:ArgosExporter",
+        next_command="keras-transformer import {folder}/{package} --output RUN",
+    ),
+)
+FORMATS = {name: row for row in _ROWS for name in (row.alias, row.name) if name is not None}
+"""The formats by their names on the command line."""
+IMPORTED_NAME = re.compile(r"(?:firefox|argos):([\w-]+)\S*|[\w.-]+/([\w.-]+?)(?:@\S+)?", re.ASCII)
+"""A name that `keras-transformer import` takes, of a published list or of Hugging Face."""

@@ -1,0 +1,1 @@
+"""Models of CTranslate2: read, written, and run by its engine."""

@@ -1,0 +1,1 @@
+"""Models of Marian, OPUS-MT, Bergamot and Firefox are read; models of Marian are written."""
