@@ -1,7 +1,7 @@
 """The one table of export formats: names of modules and texts, so that it imports none of them.
 
-`export` writes a format, `Translator.load` opens it, and commands, messages and pages name it. A new
-format is a folder with an `Exporter`, its options and perhaps an engine, and a row here.
+`export` writes a format, `Translator.load` opens it, and commands, messages and pages name it. A
+new format is a folder with an `Exporter`, its options and perhaps an engine, and a row here.
 """
 
 import importlib

@@ -11,6 +11,7 @@ import regex
 from keras_transformer.errors import require
 from keras_transformer.options import check_choice, option, options_class
 from keras_transformer.steps.placeholders import ADDRESS
+from keras_transformer.text.identification import language_identifier
 
 Script = Literal[
     "Arabic", "Armenian", "Bengali", "Cyrillic", "Devanagari", "Ethiopic", "Georgian", "Greek",
@@ -261,17 +262,6 @@ def _language(options, *sides):
         for side, language in _named("language", options, map(_without_addresses, sides))
         if len(_LETTER.findall(side)) >= _LANGUAGE_NEEDS_LETTERS
     )
-
-
-@functools.cache
-def language_identifier(purpose: str = "for the rule language,") -> Any:
-    """Returns py3langid's identifier, whose `rank` gives languages with their probabilities.
-
-    Raises:
-        InputError: py3langid is not installed; the message names the purpose.
-    """
-    langid = require("py3langid.langid", f"py3langid, {purpose}", "clean")
-    return langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)
 
 
 def skeleton(text: str) -> str:

@@ -18,13 +18,19 @@ from keras_transformer.options import check, check_choice, check_positive, recei
 from keras_transformer.steps.tag import tagged
 from keras_transformer.text.dialog import Turns
 from keras_transformer.text.languages import Languages
+from keras_transformer.text.per_text import (
+    LANGUAGE_OPTIONS,
+    checked_list,
+    checked_texts,
+    one_for_each,
+)
 from keras_transformer.text.shortlist import Shortlist
+from keras_transformer.text.symbols import TextFeatures
 from keras_transformer.translation import Translation
 
 Capability = Literal[
     "translate", "score", "stream", "sample", "align", "label", "warmup", "phrases"
 ]
-LANGUAGE_OPTIONS = ("source_language", "target_language")
 # Searches give a place without a hypothesis a lower score.
 _LOWEST_SCORE = -1e29
 
@@ -233,7 +239,7 @@ class Engine:
             phrases=phrases,
             **options,
         )
-        texts = inputs.checked_texts("texts", texts)
+        texts = checked_texts("texts", texts)
         directions = self.directions_of(texts, source_language, target_language)
         jobs, parts = self._jobs(texts, request, directions, target_prefixes, phrases)
         hypotheses = self.search(jobs, request) if jobs else []
@@ -280,8 +286,8 @@ class Engine:
         options |= {"length_penalty": length_penalty, "alignment": alignment}
         self.check_fixed(options, self.score_options)
         request = self.request(batch_size=batch_size, **options)
-        sources = inputs.checked_list("sources", sources)
-        targets = inputs.checked_list("targets", targets)
+        sources = checked_list("sources", sources)
+        targets = checked_list("targets", targets)
         if len(sources) != len(targets):
             received = f"{len(sources)} sources and {len(targets)} targets"
             raise InputError(f"There must be a target for each source. Received: {received}.")
@@ -341,7 +347,7 @@ class Engine:
                 "Only one hypothesis can be streamed: greedy search or one sample. "
                 f"Received: beam_size={search_options.beam_size}, n_best={search_options.n_best}."
             )
-        texts = inputs.checked_texts("text", [text])
+        texts = checked_texts("text", [text])
         directions = self.directions_of(texts, source_language, target_language)
         jobs, _ = self._jobs(texts, request, directions, [target_prefix])
         return self._stream(jobs, request)
@@ -360,6 +366,13 @@ class Engine:
                 yield new_text
                 last = new_text
             earlier_parts = f"{last} " if last else ""
+
+    @property
+    def text_features(self) -> TextFeatures:
+        """What texts may contain besides words: tags, placeholders, annotated terms."""
+        if self.source_tokenizer is None:
+            return TextFeatures.from_manifest(self.manifest or {})
+        return self.source_tokenizer.features
 
     @property
     def turn_id(self) -> int | None:
@@ -387,9 +400,7 @@ class Engine:
         if len(texts) == 0:
             self.check_languages(*(None if isinstance(v, list | tuple) else v for v in named))
         values_of_texts = [
-            inputs.one_for_each(
-                name, tuple(value) if isinstance(value, list) else value, len(texts)
-            )
+            one_for_each(name, tuple(value) if isinstance(value, list) else value, len(texts))
             for name, value in zip(LANGUAGE_OPTIONS, named, strict=True)
         ]
         pairs, directions = list(zip(*values_of_texts, strict=True)), dict[tuple, Direction]()
@@ -467,7 +478,7 @@ class Engine:
                 self.turn_id,
                 stacklevel=4,
             )
-        seeds = inputs.one_for_each("seed", request.options.seed, len(texts))
+        seeds = one_for_each("seed", request.options.seed, len(texts))
         prefixes = self._prefix_ids(prefixes, len(texts), request)
         phrases = inputs.phrase_ids(phrases, len(texts), self.target_tokenizer)
         jobs = []
@@ -489,7 +500,7 @@ class Engine:
         """Returns the ids that each of `count` translations begins with."""
         if prefixes is None:
             return [()] * count
-        prefixes = inputs.checked_list("target_prefixes", prefixes)
+        prefixes = checked_list("target_prefixes", prefixes)
         if not self.reads_sources and any(prefixes):
             raise InputError(
                 "A language model's texts begin with what they continue: `target_prefixes` is not "

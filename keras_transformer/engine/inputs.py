@@ -13,6 +13,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.ids import EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.options import received
 from keras_transformer.steps.splitting import split_text
+from keras_transformer.text.per_text import checked_phrases, checked_texts
 
 LongInput = Literal["refuse", "split", "truncate"]
 LONG_INPUT = get_args(LongInput)  # treatments of a text of too many tokens
@@ -154,15 +155,6 @@ def phrase_ids(phrases: Sequence[Sequence[str]] | None, count: int, tokenizer) -
     return ids_of_phrases
 
 
-def checked_phrases(phrases: Sequence[Sequence[str]], count: int) -> list[list[str]]:
-    """Returns the phrases of each of `count` texts; raises `InputError` for other values."""
-    phrases = checked_list("phrases", phrases)
-    if len(phrases) != count:
-        received = f"{len(phrases)} lists and {count} texts"
-        raise InputError(f"There must be a list of phrases for each text. Received: {received}.")
-    return [checked_texts("phrases", phrases_of_text) for phrases_of_text in phrases]
-
-
 def _check_known(noun, ids, text, tokenizer, index):
     """Raises `InputError` for a character that the vocabulary lacks."""
     if UNK_ID in ids:
@@ -217,40 +209,6 @@ def _check_ids(name, row, vocabulary_size, index):
 
 def _shown(ids, text):
     return f"{len(ids)} tokens, {text[:_SHOWN_CHARACTERS]!r}…"
-
-
-def one_for_each(name: str, value: Any, count: int) -> list:
-    """Returns a list of `count` values, from one value or from a tuple of `count` values."""
-    if not isinstance(value, tuple):
-        return [value] * count
-    if len(value) != count:
-        rule = f"There must be one `{name}`, or one for each text."
-        raise InputError(f"{rule} Received: {len(value)} for {count} texts.")
-    return list(value)
-
-
-def checked_list(name: str, values: Any) -> list:
-    """Returns a list of any collection or iterator; raises `InputError` for a string.
-
-    A column of a table has no indices from 0 on, and an iterator can be read only once.
-    """
-    rule = f"`{name}` must be a list of strings."
-    if isinstance(values, str):
-        raise InputError(f"{rule} Received: one string.")
-    try:
-        return list(values)
-    except TypeError:
-        raise InputError(f"{rule} Received: {received(values)}.") from None
-
-
-def checked_texts(name: str, texts: Any) -> list[str]:
-    """Returns `checked_list` of strings; raises an `InputError` for other elements."""
-    texts = checked_list(name, texts)
-    for index, text in enumerate(texts):
-        if not isinstance(text, str):
-            rule = f"`{name}` must be a list of strings."
-            raise InputError(f"{rule} Received: one {type(text).__name__} in it.", index)
-    return texts
 
 
 def encoded(name: str, texts: Sequence[str]) -> list[bytes]:

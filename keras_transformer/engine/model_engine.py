@@ -21,6 +21,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.ids import EOS_ID, UNK_ID
 from keras_transformer.text.dialog import Turns
 from keras_transformer.text.languages import Languages, languages_of_tags
+from keras_transformer.text.per_text import checked_texts
 from keras_transformer.text.shortlist import LIST_SIZES, Shortlist
 from keras_transformer.translation import Translation
 
@@ -219,7 +220,7 @@ class ClassifierEngine(LabelEngine):
         return self._run.compilations
 
     def probabilities(self, texts, batch_size=32, long_input="refuse"):
-        texts, limit = inputs.checked_texts("texts", texts), self.max_source_length
+        texts, limit = checked_texts("texts", texts), self.max_source_length
         results = np.zeros((len(texts), len(self.labels)), "float32")
         ids, parts = inputs.source_ids(texts, self.source_tokenizer, limit, long_input)
         rows, buckets = inputs.row_count(min(len(ids), batch_size)), length_buckets(limit)

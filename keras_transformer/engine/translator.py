@@ -5,12 +5,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from keras_transformer.decoding.search_options import RANKING_OPTIONS, without_excluded
-from keras_transformer.engine.engine import LANGUAGE_OPTIONS, Engine
-from keras_transformer.engine.inputs import checked_texts
+from keras_transformer.engine.engine import Engine
 from keras_transformer.engine.opening import open_engine
 from keras_transformer.steps.glossary import Glossary
 from keras_transformer.steps.markup import Markup
 from keras_transformer.steps.text_steps import TEXT_OPTIONS, text_steps, translate_in_steps
+from keras_transformer.text.per_text import LANGUAGE_OPTIONS, checked_texts
 from keras_transformer.translation import Translation
 
 

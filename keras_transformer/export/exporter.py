@@ -20,7 +20,6 @@ from keras_transformer.errors import InputError, declared_requirements
 from keras_transformer.files import MANIFEST, OwnedFolder, write_whole
 from keras_transformer.formats import FORMATS
 from keras_transformer.reading import file_digests
-from keras_transformer.text.tokenizer import tag_tokens
 
 _logger = logging.getLogger(__name__)  # The command line shows its messages.
 
@@ -224,15 +223,8 @@ class Exporter(abc.ABC):
             "source_vocabulary_size": engine.source_tokenizer.vocabulary_size,
             "target_vocabulary_size": engine.target_tokenizer.vocabulary_size,
             **turns,
-            **(
-                {"placeholders": list(placeholders)}
-                if (placeholders := tokenizer.placeholders).size
-                else {}
-            ),
-            **({"tags": list(tags)} if (tags := tokenizer.tag_tokens) else {}),
-            **({"language_tags": True} if tags != tag_tokens(tags) else {}),
+            **tokenizer.features.to_manifest(),
             **({"language_tokens": languages.to_dict()} if languages else {}),
-            **({"terms": True} if tokenizer.annotates_terms else {}),
             **({"labels": engine.labels} if engine.labels is not None else {}),
             **({"whole_words": True} if engine.source_tokenizer.whole_words else {}),
             "versions": {

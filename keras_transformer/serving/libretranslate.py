@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 
 import pydantic_core
 
-from keras_transformer.corpora.rules import language_identifier
-from keras_transformer.engine.engine import LANGUAGE_OPTIONS
 from keras_transformer.errors import InputError
 from keras_transformer.serving.model import Model
 from keras_transformer.serving.protocol import (
@@ -25,7 +23,9 @@ from keras_transformer.serving.protocol import (
 )
 from keras_transformer.serving.server_options import ServerOptions
 from keras_transformer.steps.markup import count_blocks
+from keras_transformer.text.identification import language_identifier
 from keras_transformer.text.languages import language_name, language_pair
+from keras_transformer.text.per_text import LANGUAGE_OPTIONS
 
 _MULTIPART = "multipart/form-data"
 _BOUNDARY = re.compile(r'boundary="?([^";,]+)', re.IGNORECASE)

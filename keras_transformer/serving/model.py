@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from keras_transformer.decoding.search_options import FILTERS
-from keras_transformer.engine.engine import LANGUAGE_OPTIONS, long_input_of_commands
+from keras_transformer.engine.engine import long_input_of_commands
 from keras_transformer.errors import InputError
 from keras_transformer.serving.protocol import (
     DEFAULT,
@@ -19,6 +19,7 @@ from keras_transformer.serving.protocol import (
 from keras_transformer.serving.server_options import ServerOptions
 from keras_transformer.steps.placeholders import ITEM
 from keras_transformer.steps.splitting import split_text
+from keras_transformer.text.per_text import LANGUAGE_OPTIONS
 
 # `tf.errors.InvalidArgumentError.error_code`.
 _INVALID_ARGUMENT = 3

@@ -12,9 +12,10 @@ import regex
 from keras_transformer.errors import InputError
 from keras_transformer.reading import iterate_lines
 from keras_transformer.steps.folding import fold, fold_case
-from keras_transformer.steps.splitting import TERM_SYMBOLS, UNIT, are_whole_words
+from keras_transformer.steps.splitting import UNIT, are_whole_words
 from keras_transformer.steps.step import TextStep
 from keras_transformer.text.model_1 import Sentences, Translations, model_1
+from keras_transformer.text.symbols import TERM_SYMBOLS
 
 _BEGIN, _AS, _END = TERM_SYMBOLS
 _ANNOTATION = re.compile(rf"({_BEGIN} |{_AS} .*?{_END})", re.DOTALL)

@@ -2,13 +2,12 @@
 
 import collections
 import zlib
-from collections.abc import Iterable
-from typing import NamedTuple
 
 import regex
 
 from keras_transformer.steps.folding import fold
 from keras_transformer.steps.splitting import LETTER, UNSPACED
+from keras_transformer.text.symbols import Placeholders, symbol
 
 
 def _in_brackets(content):
@@ -65,35 +64,6 @@ _IN_TRAINING = {
     numbers: regex.compile(f"{TAG}|{pattern.pattern}", regex.V1)
     for numbers, pattern in ((False, ITEM), (True, ITEM_OR_NUMBER))
 }
-
-
-class Placeholders(NamedTuple):
-    """Placeholders of a vocabulary.
-
-    Attributes:
-        size: Number of placeholders.
-        numbers: Whether numbers become placeholders.
-    """
-
-    size: int = 0
-    numbers: bool = False
-
-    @property
-    def symbols(self) -> list[str]:
-        """Tokens of the placeholders; `<ph_0>`, which no text has, if numbers become some."""
-        first = 0 if self.size and self.numbers else 1
-        return [symbol(number) for number in range(first, self.size + 1)]
-
-    @classmethod
-    def of_symbols(cls, symbols: Iterable[str]) -> "Placeholders":
-        """Returns the placeholders among the symbols of a vocabulary."""
-        names = {name for name in symbols if name.startswith("<ph_")}
-        return cls(len(names - {symbol(0)}), symbol(0) in names)
-
-
-def symbol(number: int) -> str:
-    """Returns the token of a placeholder, counted from 1."""
-    return f"<ph_{number}>"
 
 
 def with_placeholders(source: str, target: str, placeholders: Placeholders) -> tuple[str, str]:

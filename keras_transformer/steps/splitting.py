@@ -8,9 +8,8 @@ from collections.abc import Callable
 import regex
 
 from keras_transformer.errors import InputError
+from keras_transformer.text.symbols import TERM_SYMBOLS
 
-TERM_SYMBOLS = ("<term_begin>", "<term_as>", "<term_end>")
-"""Tokens of an annotation: `a <term_begin> rack<term_as> Gestell<term_end> of steel`."""
 _BEGIN, _, _END = TERM_SYMBOLS
 # Without another `_BEGIN`, so that a long row of them takes no time.
 _ANNOTATION = rf"{_BEGIN}(?:(?!{_BEGIN}).)*?{_END}"

@@ -5,27 +5,44 @@ import dataclasses
 import inspect
 import itertools
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
-from keras_transformer.engine.engine import LANGUAGE_OPTIONS, Engine
-from keras_transformer.engine.inputs import checked_phrases, one_for_each
 from keras_transformer.errors import InputError
 from keras_transformer.options import check_choice
 from keras_transformer.steps.glossary import Glossary, GlossaryStep, glossary_of
 from keras_transformer.steps.markup import MARKUP, Markup
 from keras_transformer.steps.markup.step import MarkupStep
-from keras_transformer.steps.placeholders import Placeholders
 from keras_transformer.steps.step import TextStep
 from keras_transformer.steps.tag import TagStep
-from keras_transformer.text.tokenizer import tag_tokens
+from keras_transformer.text.per_text import LANGUAGE_OPTIONS, checked_phrases, one_for_each
+from keras_transformer.text.symbols import TextFeatures
 from keras_transformer.translation import Translation
+
+
+class TextEngine(Protocol):
+    """What the steps need of an engine; see `engine.engine.Engine`."""
+
+    noun: str
+    labels: list[str] | None
+    capabilities: frozenset[Any]
+    source_tokenizer: Any
+
+    @property
+    def text_features(self) -> TextFeatures: ...
+
+    def translate(self, texts: Any, **options: Any) -> list[Translation]: ...
+
+    def request(self, **options: Any) -> Any: ...
+
+    def lacks(self, capability: Any, option: str | None = None) -> InputError: ...
+
 
 _PER_TEXT = ("target_prefixes", "phrases", "seed", *LANGUAGE_OPTIONS)
 
 
 def text_steps(
-    engine: Engine,
+    engine: TextEngine,
     tag: str | None = None,
     markup: Markup | None = None,
     glossary: str | os.PathLike | Mapping[str, str] | Glossary | None = None,
@@ -58,7 +75,7 @@ TEXT_OPTIONS = tuple(inspect.signature(text_steps).parameters)[1:]
 
 
 def translate_in_steps(
-    steps: Sequence[TextStep], engine: Engine, texts: Sequence[str], options: Mapping[str, Any]
+    steps: Sequence[TextStep], engine: TextEngine, texts: Sequence[str], options: Mapping[str, Any]
 ) -> list[Translation]:
     """Translates texts with the first step around the others, and all of them around the engine."""
     return _translate(steps, engine, texts, options)[0]
@@ -158,15 +175,11 @@ def _without_alignment(translation):
     return dataclasses.replace(translation, alignment=None, alternatives=alternatives, parts=parts)
 
 
-def token_of(engine: Engine, tag: str | None) -> str | None:
+def token_of(engine: TextEngine, tag: str | None) -> str | None:
     """Returns the token that a tag puts before each text."""
     if tag is None:
         return None
-    tokenizer, manifest = engine.source_tokenizer, engine.manifest or {}
-    if tokenizer is not None:
-        tokens = tokenizer.tag_tokens
-    else:
-        tokens = tag_tokens(manifest.get("tags", ()), manifest.get("language_tags", False))
+    tokens = engine.text_features.tag_tokens
     if not tokens:
         raise InputError(f"`tag` needs a model trained with tags. Received: tag={tag!r}.")
     check_choice("tag", tag, tuple(tokens))
@@ -178,20 +191,14 @@ def _markup_step(engine, markup):
     if markup == "html" and "align" not in engine.capabilities:
         rule = "`markup=html` needs alignments: a run, a CTranslate2 export, or a SavedModel"
         raise InputError(f"{rule} with `align`. Received: {engine.noun}.")
-    tokenizer, manifest = engine.source_tokenizer, engine.manifest or {}
-    placeholders = (
-        Placeholders(*manifest.get("placeholders", ()))
-        if tokenizer is None
-        else tokenizer.placeholders
-    )
-    split_tag: Callable = getattr(tokenizer, "split_tag", lambda text: ("", text))
-    return MarkupStep(markup, placeholders, split_tag)
+    tokenizer = engine.source_tokenizer
+    split_tag = (lambda text: ("", text)) if tokenizer is None else tokenizer.split_tag
+    return MarkupStep(markup, engine.text_features.placeholders, split_tag)
 
 
 def _annotates_terms(engine, glossary_by):
     """Returns True if the model reads terms' translations, False if the search forces them."""
-    tokenizer, manifest = engine.source_tokenizer, engine.manifest or {}
-    is_able = manifest.get("terms", False) if tokenizer is None else tokenizer.annotates_terms
+    is_able = engine.text_features.annotates_terms
     if glossary_by is not None:
         check_choice("glossary_by", glossary_by, ("constraints", "annotations"))
     if is_able and glossary_by != "constraints":

@@ -13,8 +13,12 @@ from keras_transformer.errors import InputError
 from keras_transformer.files import write_output
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.reading import read_checked, read_lines
-from keras_transformer.steps.glossary import TERM_SYMBOLS
-from keras_transformer.steps.placeholders import Placeholders
+from keras_transformer.text.symbols import (
+    TERM_SYMBOLS,
+    Placeholders,
+    TextFeatures,
+    tag_tokens,
+)
 from keras_transformer.text.vocabulary import (
     OF_WORDS,
     SPACE,
@@ -324,6 +328,11 @@ class Tokenizer:
         """True if the vocabulary has tokens that annotate terms with their translations."""
         return TERM_SYMBOLS[0] in self._symbols
 
+    @property
+    def features(self) -> TextFeatures:
+        """What texts may contain besides words."""
+        return TextFeatures(self.tag_tokens, self.placeholders, self.annotates_terms)
+
     def __eq__(self, other):
         return isinstance(other, Tokenizer) and self.model_bytes == other.model_bytes
 
@@ -332,15 +341,6 @@ class Tokenizer:
 
     def __reduce__(self):
         return Tokenizer, (self.model_bytes,)
-
-
-def tag_tokens(names: Iterable[str], are_languages: bool = False) -> dict[str, str]:
-    """Returns the tokens of tags by name: `<2de>`, or `>>epo<<` for an imported model's language.
-
-    >>> tag_tokens(["2de"]), tag_tokens(["epo"], are_languages=True)
-    ({'2de': '<2de>'}, {'epo': '>>epo<<'})
-    """
-    return {name: f">>{name}<<" if are_languages else f"<{name}>" for name in names}
 
 
 def _languages(pieces):

@@ -26,12 +26,12 @@ from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
 from keras_transformer.reading import iterate_lines
 from keras_transformer.steps.glossary import Glossary
-from keras_transformer.steps.placeholders import Placeholders, with_placeholders
+from keras_transformer.steps.placeholders import with_placeholders
 from keras_transformer.steps.tag import tagged
 from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.text.dialog import turns_of
 from keras_transformer.text.languages import Languages, language_pair, languages_of_tags
-from keras_transformer.text.tokenizer import tag_tokens
+from keras_transformer.text.symbols import Placeholders, tag_tokens
 from keras_transformer.text.vocabulary import VocabularyOptions
 from keras_transformer.training.hosts import SINGLE_HOST, Host
 from keras_transformer.training.recipe import NamedFiles, Recipe

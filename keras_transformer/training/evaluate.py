@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, get_args
 
 from keras_transformer.data import read_lines, read_pairs
 from keras_transformer.decoding.search_options import BleuTokenizer
-from keras_transformer.engine.engine import LANGUAGE_OPTIONS, long_input_of_commands
+from keras_transformer.engine.engine import long_input_of_commands
 from keras_transformer.engine.inputs import ids_and_texts
 from keras_transformer.engine.model_engine import ModelEngine
 from keras_transformer.engine.translator import Translator
@@ -22,6 +22,7 @@ from keras_transformer.ids import UNK_ID
 from keras_transformer.options import check_choice
 from keras_transformer.reading import one_line
 from keras_transformer.text import Labels, Tokenizer
+from keras_transformer.text.per_text import LANGUAGE_OPTIONS
 from keras_transformer.training.corpus import labelled_texts
 from keras_transformer.translation import Translation
 

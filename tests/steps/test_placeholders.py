@@ -12,7 +12,8 @@ from keras_transformer import Translation
 from keras_transformer.corpora.rules import PairRules
 from keras_transformer.data.noise import Noise, PairNoise
 from keras_transformer.steps.markup import protect, restore
-from keras_transformer.steps.placeholders import ITEM, Placeholders, with_placeholders
+from keras_transformer.steps.placeholders import ITEM, with_placeholders
+from keras_transformer.text.symbols import Placeholders
 
 EIGHT = Placeholders(8)
 # Items stand in double angle brackets.

@@ -9,8 +9,9 @@ from small_corpus import PAIRS, recipe_values, write_corpus
 
 from keras_transformer import Tokenizer, reading
 from keras_transformer.errors import InputError
-from keras_transformer.steps.placeholders import Placeholders, with_placeholders
+from keras_transformer.steps.placeholders import with_placeholders
 from keras_transformer.text import Labels
+from keras_transformer.text.symbols import Placeholders
 from keras_transformer.text.vocabulary import parsed
 from keras_transformer.training import Recipe, RunFolder
 from keras_transformer.training.corpus import Corpus, languages_of

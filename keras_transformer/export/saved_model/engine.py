@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from keras_transformer.decoding.search_options import FILTERS
-from keras_transformer.engine.engine import LANGUAGE_OPTIONS, Engine, Request
+from keras_transformer.engine.engine import Engine, Request
 from keras_transformer.engine.inputs import encoded, in_batches
 from keras_transformer.engine.label_engine import LabelEngine, label_translation
 from keras_transformer.engine.opening import give_tensorflow
@@ -19,6 +19,7 @@ from keras_transformer.export.manifest import has_labels, opened_export, read_la
 from keras_transformer.export.session import load_saved_model
 from keras_transformer.imports import import_tensorflow
 from keras_transformer.text.dialog import Turns
+from keras_transformer.text.per_text import LANGUAGE_OPTIONS
 from keras_transformer.translation import CONTINUATION, Translation
 
 IDS = "ids"

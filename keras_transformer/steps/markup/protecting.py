@@ -12,7 +12,8 @@ from typing import Literal, NamedTuple
 import regex
 
 from keras_transformer.steps.markup.elements import SEPARATORS, Tag, find_tags
-from keras_transformer.steps.placeholders import ITEM, ITEM_OR_NUMBER, Placeholders, symbol
+from keras_transformer.steps.placeholders import ITEM, ITEM_OR_NUMBER
+from keras_transformer.text.symbols import Placeholders, symbol
 
 Markup = Literal["placeholders", "html"]
 MARKUP = ("placeholders", "html")

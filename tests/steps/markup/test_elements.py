@@ -9,7 +9,8 @@ import regex
 from keras_transformer import Translation
 from keras_transformer.steps.markup import elements as tags
 from keras_transformer.steps.markup import protect, restore
-from keras_transformer.steps.placeholders import TAG, Placeholders
+from keras_transformer.steps.placeholders import TAG
+from keras_transformer.text.symbols import Placeholders
 
 MALFORMED = [
     *("<", "<<", "<?", "<!", "<!x", "<!--", "<![CDATA[", "<![if", "<script>", "<style>", "</", "&"),

@@ -17,7 +17,8 @@ from keras_transformer import Translation, Translator
 from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
 from keras_transformer.steps.markup import count_blocks, protect, restore
-from keras_transformer.steps.placeholders import Placeholders, with_placeholders
+from keras_transformer.steps.placeholders import with_placeholders
+from keras_transformer.text.symbols import Placeholders
 
 EIGHT = Placeholders(8)
 

@@ -1,0 +1,53 @@
+"""Arguments of calls with several texts: lists of strings, and a value for each text."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from keras_transformer.errors import InputError
+from keras_transformer.options import received
+
+LANGUAGE_OPTIONS = ("source_language", "target_language")
+"""Options that name the languages of a text."""
+
+
+def one_for_each(name: str, value: Any, count: int) -> list:
+    """Returns a list of `count` values, from one value or from a tuple of `count` values."""
+    if not isinstance(value, tuple):
+        return [value] * count
+    if len(value) != count:
+        rule = f"There must be one `{name}`, or one for each text."
+        raise InputError(f"{rule} Received: {len(value)} for {count} texts.")
+    return list(value)
+
+
+def checked_list(name: str, values: Any) -> list:
+    """Returns a list of any collection or iterator; raises `InputError` for a string.
+
+    A column of a table has no indices from 0 on, and an iterator can be read only once.
+    """
+    rule = f"`{name}` must be a list of strings."
+    if isinstance(values, str):
+        raise InputError(f"{rule} Received: one string.")
+    try:
+        return list(values)
+    except TypeError:
+        raise InputError(f"{rule} Received: {received(values)}.") from None
+
+
+def checked_texts(name: str, texts: Any) -> list[str]:
+    """Returns `checked_list` of strings; raises an `InputError` for other elements."""
+    texts = checked_list(name, texts)
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            rule = f"`{name}` must be a list of strings."
+            raise InputError(f"{rule} Received: one {type(text).__name__} in it.", index)
+    return texts
+
+
+def checked_phrases(phrases: Sequence[Sequence[str]], count: int) -> list[list[str]]:
+    """Returns the phrases of each of `count` texts; raises `InputError` for other values."""
+    phrases = checked_list("phrases", phrases)
+    if len(phrases) != count:
+        received = f"{len(phrases)} lists and {count} texts"
+        raise InputError(f"There must be a list of phrases for each text. Received: {received}.")
+    return [checked_texts("phrases", phrases_of_text) for phrases_of_text in phrases]
