@@ -1,4 +1,4 @@
-"""The one table of export formats: names of modules and texts, so that it imports none of them.
+"""Tables of formats, of exports and corpora: names of modules and texts; it imports none of them.
 
 `export` writes a format, `Translator.load` opens it, and commands, messages and pages name it. A
 new format is a folder with an `Exporter`, its options and perhaps an engine, and a row here.
@@ -8,6 +8,12 @@ import importlib
 import pathlib
 import re
 from typing import Any, NamedTuple
+
+
+def load(name: str) -> Any:
+    """Imports what a row names as `MODULE:NAME`, a module of this package."""
+    module, _, attribute = name.partition(":")
+    return getattr(importlib.import_module(f"{__package__}.{module}"), attribute)
 
 
 class Format(NamedTuple):
@@ -37,8 +43,7 @@ class Format(NamedTuple):
 
     def load(self, field: str) -> Any:
         """Imports what `options`, `exporter` or `engine` names."""
-        module, _, name = getattr(self, field).partition(":")
-        return getattr(importlib.import_module(f"{__package__}.{module}"), name)
+        return load(getattr(self, field))
 
     def is_at(self, path: pathlib.Path) -> bool:
         """Returns whether a path is an export of the format, or its file, that an engine opens."""
@@ -102,5 +107,11 @@ _ROWS = (
 )
 FORMATS = {name: row for row in _ROWS for name in (row.alias, row.name) if name is not None}
 """The formats by their names on the command line."""
+PAIR_FILES = {"tmx": "corpora.translation_memory:TranslationMemory"}
+"""Classes of files of sentence pairs, by their key in a recipe; see `data.pairs.PairFile`."""
+ATTENTION_IMAGES = "analysis.tensorboard:attention_summary"
+"""Function of the pictures of attention that a training shows in TensorBoard."""
+CHECK_PLOTS = "analysis.tensorboard:check_plots"
+"""Function that checks, before a training, that pictures can be made."""
 IMPORTED_NAME = re.compile(r"(?:firefox|argos):([\w-]+)\S*|[\w.-]+/([\w.-]+?)(?:@\S+)?", re.ASCII)
 """A name that `keras-transformer import` takes, of a published list or of Hugging Face."""

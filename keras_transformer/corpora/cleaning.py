@@ -18,7 +18,8 @@ from typing import Any, Literal
 import numpy as np
 
 from keras_transformer.corpora.rules import RULES, PairRules, skeleton
-from keras_transformer.data import TranslationMemory, iterate_pairs
+from keras_transformer.corpora.translation_memory import TranslationMemory
+from keras_transformer.data import iterate_pairs
 from keras_transformer.data.pairs import are_first, pair_hash
 from keras_transformer.errors import InputError, require, writing
 from keras_transformer.files import OwnedFolder, replaced_file, write_whole

@@ -9,14 +9,13 @@ import html
 import os
 import re
 from collections.abc import Iterator
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 from xml.parsers import expat
 
+from keras_transformer.data.pairs import InlineTags
 from keras_transformer.errors import InputError
 from keras_transformer.reading import one_line, open_decompressed, without_compression
 from keras_transformer.text.languages import language_pair
-
-InlineTags = Literal["drop", "keep"]
 
 _BLOCK = 1 << 16  # bytes that are parsed at once
 _MAX_CHARACTERS = 1 << 20  # of a segment, so that a broken file cannot fill the memory

@@ -1,6 +1,5 @@
 """From files to checked pairs to batches of few static shapes."""
 
-from keras_transformer.corpora.translation_memory import TranslationMemory
 from keras_transformer.data.batching import choose_shapes
 from keras_transformer.data.dataset import LabelledDataset, ParallelDataset
 from keras_transformer.data.encoding import PairChecks, PairReport, encode_pairs
@@ -13,7 +12,6 @@ __all__ = [
     "PairChecks",
     "PairReport",
     "ParallelDataset",
-    "TranslationMemory",
     "choose_shapes",
     "encode_pairs",
     "iterate_pairs",

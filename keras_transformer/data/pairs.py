@@ -4,26 +4,46 @@ import hashlib
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from keras_transformer.corpora.translation_memory import TranslationMemory
 from keras_transformer.errors import InputError
+from keras_transformer.formats import PAIR_FILES, load
 from keras_transformer.ids import EOS_ID, PAD_ID
 from keras_transformer.reading import iterate_lines
 
+InlineTags = Literal["drop", "keep"]
+"""What becomes of formatting inside the sentences of a file of pairs."""
+
+
+@runtime_checkable
+class PairFile(Protocol):
+    """A file of sentence pairs that is not lines of text, such as a translation memory."""
+
+    def __fspath__(self) -> str: ...
+
+    def __iter__(self) -> Iterator[tuple[str, str]]: ...
+
+
+def open_pair_file(
+    key: str, path: str | os.PathLike, languages: str, inline_tags: InlineTags = "drop"
+) -> PairFile:
+    """Opens a file of the kind `key` of `formats.PAIR_FILES`; raises the errors of its class."""
+    return load(PAIR_FILES[key])(path, languages, inline_tags)
+
 
 def iterate_pairs(
-    source: str | os.PathLike | TranslationMemory,
+    source: str | os.PathLike | PairFile,
     target: str | os.PathLike | None = None,
     *,
     lenient: bool = False,
 ) -> Iterator[tuple[str, str]]:
-    """Yields pairs of lines of two aligned files, of columns of one TSV, or of a memory.
+    """Yields pairs of lines of two aligned files, of columns of one TSV, or of a `PairFile`.
 
     Args:
         source: Path of the source lines, or of the two-column file when `target` is None; or a
-            translation memory, whose pairs these are.
+            `PairFile`, such as a translation memory.
         target: Path of the target lines, aligned with `source`.
         lenient: Whether single lines may be malformed: bytes that are not UTF-8 become U+FFFD, and
             all that follows the first tab of a line is its target. The first or the second line of
@@ -33,7 +53,7 @@ def iterate_pairs(
         InputError: See `read_lines`; or the line counts differ; or a line of the two-column file
             does not have exactly two columns.
     """
-    if isinstance(source, TranslationMemory):
+    if isinstance(source, PairFile):
         yield from source
         return
     errors = "replace" if lenient else "strict"
@@ -64,7 +84,7 @@ def iterate_pairs(
 
 
 def read_pairs(
-    source: str | os.PathLike | TranslationMemory, target: str | os.PathLike | None = None
+    source: str | os.PathLike | PairFile, target: str | os.PathLike | None = None
 ) -> tuple[list[str], list[str]]:
     """Reads all pairs of files as two lists, sources and targets; see `iterate_pairs`."""
     sources, targets = zip(*iterate_pairs(source, target), strict=True)

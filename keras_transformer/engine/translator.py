@@ -1,7 +1,7 @@
 """Translates texts with a run folder or any export."""
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from keras_transformer.decoding.search_options import RANKING_OPTIONS, without_excluded
@@ -164,3 +164,8 @@ class Translator:
         names = self.defaults if names is None else names
         defaults = {key: value for key, value in self.defaults.items() if key in names}
         return {**without_excluded(defaults, values), **values}
+
+
+def translate_of(path: str | os.PathLike) -> Callable[..., list[Translation]]:
+    """Opens a path, and returns the method `translate` of its engine."""
+    return Translator.load(path).engine.translate

@@ -89,13 +89,13 @@ class ChildProcess:
         self._errors.close()
 
 
-def imported_process(path: str | os.PathLike, *max_lengths: int) -> ChildProcess:
-    """Starts an engine with the model that `import_model` reads, for lengths of both sides."""
+def named_process(function: str, hidden: Sequence[str] = (), **arguments: Any) -> ChildProcess:
+    """Starts a function of this package, `MODULE:FUNCTION`, which returns what answers requests."""
     root = os.fspath(Path(__file__).parents[2])
-    return ChildProcess("imported", path=os.fspath(path), max_lengths=max_lengths, root=root)
+    return ChildProcess("named", hidden, name=function, root=root, **arguments)
 
 
 def engine_process(path: str | os.PathLike) -> ChildProcess:
     """Starts `Translator.load(path)` in a process that can import neither Keras nor TensorFlow."""
-    root = os.fspath(Path(__file__).parents[2])
-    return ChildProcess("engine", KERAS + TENSORFLOW, path=os.fspath(path), root=root)
+    function = "keras_transformer.engine.translator:translate_of"
+    return named_process(function, KERAS + TENSORFLOW, path=os.fspath(path))

@@ -1,11 +1,13 @@
 """Programs that run in a new process, in which packages that users may lack are hidden.
 
 `child_process.ChildProcess` runs `python -P fresh_process.py DESCRIPTOR`, which answers requests
-from a pipe. Only the programs `engine` and `imported` import this package.
+from a pipe. Only the program `named` imports this package.
 """
 
 import contextlib
 import ctypes
+import importlib
+import runpy
 import signal
 import sys
 from multiprocessing.connection import Connection
@@ -39,51 +41,19 @@ def saved_model(folder, library):
     return call
 
 
-def engine(path, root):
-    """Loads an export with its `Engine`; `root` is the directory with this package.
+def named(name, root, **arguments):
+    """Returns what a function of this package makes of the arguments: it answers the requests.
 
-    Returns its method `translate`.
+    `name` is `MODULE:FUNCTION`; `root` is the directory with this package.
     """
     sys.path.insert(0, root)  # this package, even if another version is installed
-    from keras_transformer.engine.translator import Translator
-
-    return Translator.load(path).engine.translate
-
-
-def imported(path, max_lengths, root):
-    """Imports a model of Marian; returns the method `translate` of its engine."""
-    sys.path.insert(0, root)
-    from keras_transformer.engine import ModelEngine
-    from keras_transformer.interop.importing import import_model
-
-    model, *tokenizers, _ = import_model(path)
-    return ModelEngine(model, *tokenizers, *max_lengths, with_xla=False).translate
+    module, _, function = name.partition(":")
+    return getattr(importlib.import_module(module), function)(**arguments)
 
 
-def argos(package, limits):
-    """Loads an unpacked package of Argos Translate.
-
-    Returns `translate(texts, beam_size, length_penalty)`, which returns a list of texts with their
-    scores; `limits` are arguments of CTranslate2.
-    """
-    import ctranslate2
-    import sentencepiece
-
-    processor = sentencepiece.SentencePieceProcessor(model_file=f"{package}/sentencepiece.model")
-    translator = ctranslate2.Translator(f"{package}/model")
-
-    def translate(texts, beam_size, length_penalty, **_):
-        search = {"beam_size": beam_size, "length_penalty": length_penalty}
-        results = translator.translate_batch(
-            processor.encode(texts, out_type=str),
-            replace_unknowns=True,
-            return_scores=True,
-            **search,
-            **limits,
-        )
-        return [(processor.decode(result.hypotheses[0]), result.scores[0]) for result in results]
-
-    return translate
+def script(path, function, **arguments):
+    """Returns what a function of a script makes of the arguments, without this package."""
+    return runpy.run_path(path)[function](**arguments)
 
 
 def conversion():
@@ -110,9 +80,8 @@ def conversion():
 
 PROGRAMS = {
     "saved_model": saved_model,
-    "engine": engine,
-    "imported": imported,
-    "argos": argos,
+    "named": named,
+    "script": script,
     "conversion": conversion,
 }
 

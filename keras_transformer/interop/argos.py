@@ -24,6 +24,7 @@ from keras_transformer.translation import Translation
 
 # Version of Argos Translate that needs no folder for the sentences; 1.9 needs `stanza`.
 _ARGOS_VERSION = "1.10"
+_PROGRAM = str(Path(__file__).with_name("argos_program.py"))
 _SPLITTERS = ("minisbd", "stanza", "spacy")
 _MAX_DECODING_LENGTH = 256  # CTranslate2's default, which Argos Translate leaves as it is
 _DOWNLOADED = "Argos Translate downloads a model that splits texts into sentences, once."
@@ -118,7 +119,14 @@ class ArgosExporter(CTranslate2Exporter):
             with zipfile.ZipFile(folder / manifest["package"]) as archive:
                 archive.extractall(unpacked)
             (package,) = map(str, unpacked.iterdir())
-            with ChildProcess("argos", hidden, package=package, limits=limits) as child:
+            with ChildProcess(
+                "script",
+                hidden,
+                path=_PROGRAM,
+                function="open_package",
+                package=package,
+                limits=limits,
+            ) as child:
                 tolerance = self.tolerances[manifest["quantize"]]
                 return verify(
                     child, engine, texts, tolerance, _translations, only_trained=trained, **search

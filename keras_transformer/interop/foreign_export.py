@@ -1,15 +1,16 @@
 """Base of the formats of other programs, which `import_model` reads again."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from keras_transformer.decoding.search_options import exported_search_options
 from keras_transformer.errors import InputError
-from keras_transformer.export.child_process import imported_process
+from keras_transformer.export.child_process import ChildProcess, named_process
 from keras_transformer.export.exporter import Exporter
 from keras_transformer.export.verification import TOLERANCES, verify
 from keras_transformer.models.config import check_portable, check_transformer
+from keras_transformer.translation import Translation
 
 _VALUES: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("num_kv_heads", "sliding_window"), (None,)),
@@ -17,6 +18,21 @@ _VALUES: dict[str, tuple[Any, ...]] = {
     "whole_words": (False,),
     "source_eos": (True,),
 }
+
+
+def translate_of(path: str, max_lengths: Sequence[int]) -> Callable[..., list[Translation]]:
+    """Imports a model; returns the method `translate` of its engine, for lengths of both sides."""
+    from keras_transformer.engine import ModelEngine
+    from keras_transformer.interop.importing import import_model
+
+    model, *tokenizers, _ = import_model(path)
+    return ModelEngine(model, *tokenizers, *max_lengths, with_xla=False).translate
+
+
+def imported_process(path: Path, *max_lengths: int) -> ChildProcess:
+    """Starts `translate_of` in a new process."""
+    function = f"{__name__}:{translate_of.__name__}"
+    return named_process(function, path=str(path), max_lengths=max_lengths)
 
 
 class ForeignExporter(Exporter):

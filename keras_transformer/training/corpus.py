@@ -16,12 +16,12 @@ from keras_transformer.data import (
     PairChecks,
     PairReport,
     ParallelDataset,
-    TranslationMemory,
     iterate_pairs,
 )
 from keras_transformer.data.batching import epoch_rates
 from keras_transformer.data.encoding import Lines, PairEncoder, encode_parts, in_chunks
 from keras_transformer.data.noise import PairNoise
+from keras_transformer.data.pairs import PairFile, open_pair_file
 from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
 from keras_transformer.reading import iterate_lines
@@ -37,7 +37,7 @@ from keras_transformer.training.hosts import SINGLE_HOST, Host
 from keras_transformer.training.recipe import NamedFiles, Recipe
 
 Tokenizers = tuple[Tokenizer, Tokenizer | Labels]
-PairFile = pathlib.Path | TranslationMemory
+TextFile = pathlib.Path | PairFile
 Digests = dict[str, dict[str, str]]
 PARTS = ("train", "validation")
 _BLEU_SENTENCES = 2000
@@ -73,7 +73,7 @@ class Corpus:
         self._survey: _Survey | None = None
         self._texts: list[Lines] | None = None
 
-    def files(self, part: str) -> list[PairFile]:
+    def files(self, part: str) -> list[TextFile]:
         """Returns all files of `"train"` or `"validation"`."""
         corpora = self.recipe.data.corpora(part)
         files = [file for corpus in corpora for file in self.files_of(corpus) if file]
@@ -81,12 +81,12 @@ class Corpus:
             files.append(self._glossary_file)
         return files
 
-    def files_of(self, corpus: NamedFiles) -> tuple[PairFile, pathlib.Path | None]:
+    def files_of(self, corpus: NamedFiles) -> tuple[TextFile, pathlib.Path | None]:
         """Returns a corpus' source and target file; the target is None if one file has both."""
         base, target = pathlib.Path(self.recipe.data.folder), corpus.target
         if corpus.tmx is not None:
             languages = corpus.languages or ""  # never empty: the recipe was checked
-            return TranslationMemory(base / corpus.tmx, languages, corpus.inline_tags), None
+            return open_pair_file("tmx", base / corpus.tmx, languages, corpus.inline_tags), None
         return base / corpus.source, None if target is None else base / target
 
     def lines(self, parts: Collection[str] = PARTS) -> Iterator[Lines]:

@@ -7,13 +7,14 @@ import sys
 import keras
 
 from keras_transformer.errors import is_terminal, show
+from keras_transformer.formats import CHECK_PLOTS, load
 from keras_transformer.training import callbacks as run_callbacks
 from keras_transformer.training.evaluate import check_tokenizer
 from keras_transformer.training.hosts import SINGLE_HOST, Host
 from keras_transformer.training.recipe import Recipe
 from keras_transformer.training.run import Run, for_fit
 from keras_transformer.training.run_writer import MidEpochState, RunFolder
-from keras_transformer.training.tensorboard import TensorBoard, check_plots
+from keras_transformer.training.tensorboard import TensorBoard
 
 
 def train(
@@ -50,7 +51,7 @@ def train(
             remain. Or another host has ended.
     """
     if recipe.training.attention_images:
-        check_plots()
+        load(CHECK_PLOTS)()
     check_tokenizer(recipe.data.bleu_tokenizer)
     recipe.check_files()
     with host.convert_peer_errors():

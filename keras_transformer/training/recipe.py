@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 import pydantic
 
-from keras_transformer.corpora.translation_memory import InlineTags, TranslationMemory
 from keras_transformer.data.encoding import PairChecks
 from keras_transformer.data.noise import Noise
+from keras_transformer.data.pairs import InlineTags, open_pair_file
 from keras_transformer.decoding.search_options import BleuTokenizer, without_excluded
 from keras_transformer.engine.run_folder import (
     DecodingSection,
@@ -82,7 +82,7 @@ class Files:
         elif self.languages is None:
             raise InputError("`tmx` needs `languages`, such as en-de.")
         else:
-            TranslationMemory(self.tmx, self.languages)  # raises its errors
+            open_pair_file("tmx", self.tmx, self.languages)  # raises its errors
         return self
 
     @property

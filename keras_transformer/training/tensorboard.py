@@ -1,27 +1,15 @@
 """TensorBoard of a run: curves, the recipe, and heat maps of attention."""
 
-import importlib.util
-import struct
 import time
 from typing import Any
 
 import numpy as np
 
-from keras_transformer.analysis import attention, plots
-from keras_transformer.errors import missing_package, writing
-from keras_transformer.ids import BOS_ID
+from keras_transformer.errors import writing
+from keras_transformer.formats import ATTENTION_IMAGES, load
 from keras_transformer.training.callbacks import RunCallback
 from keras_transformer.training.optimizer import averaged_weights
 from keras_transformer.training.run import Run
-
-# Maximum number of tokens of a text in a readable heat map.
-_LONGEST = 64
-
-
-def check_plots() -> None:
-    """Raises `InputError` if heat maps cannot be plotted."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise missing_package("Matplotlib, for `training.attention_images`,", "matplotlib", "plots")
 
 
 class TensorBoard(RunCallback):
@@ -58,7 +46,11 @@ class TensorBoard(RunCallback):
     def on_epoch_end(self, epoch, logs=None):
         interval = self.run.recipe.training.attention_images
         if interval and (epoch + 1) % interval == 0:
-            self._add("attention", self._heat_maps(), epoch + 1)
+            with averaged_weights(self.model):
+                summary = load(ATTENTION_IMAGES)(
+                    self.model, self.run.tokenizers, self.run.validation[0]
+                )
+            self._add("attention", summary, epoch + 1)
         self._add_curves(epoch + 1, logs)
 
     def on_train_end(self, logs=None):
@@ -89,28 +81,3 @@ class TensorBoard(RunCallback):
         for name, writer in self._writers.items():
             with writing(self._folder / name):
                 writer.flush()
-
-    def _heat_maps(self):
-        from tensorboard.compat.proto.summary_pb2 import Summary
-
-        tokenizers = self.run.tokenizers
-        longest = min(_LONGEST, self.model.config.position_limit or _LONGEST)
-        source, target = (
-            tokenizer.tokenize(text, add_eos=True)[:longest]
-            for tokenizer, text in zip(tokenizers, self.run.validation[0], strict=True)
-        )
-        tokens = [
-            tokenizer.pieces_of(ids)
-            for tokenizer, ids in zip(tokenizers, (source, target), strict=True)
-        ]
-        with averaged_weights(self.model):
-            weights = attention(self.model, source, [BOS_ID, *target[:-1]])
-        summary = Summary()
-        for kind, figure in plots.plot_pair(weights, *tokens).items():
-            encoded = plots.png(figure, 80)
-            width, height = struct.unpack(">II", encoded[16:24])  # the sizes in a PNG's header
-            image = Summary.Image(
-                encoded_image_string=encoded, width=width, height=height, colorspace=4
-            )
-            summary.value.add(tag=f"attention/{kind}", image=image)
-        return summary

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from small_corpus import PAIRS, recipe_values, write_corpus
 
 from keras_transformer.cli import main as cli
-from keras_transformer.data import TranslationMemory, read_pairs
+from keras_transformer.corpora.translation_memory import TranslationMemory
+from keras_transformer.data import read_pairs
 from keras_transformer.errors import InputError
 from keras_transformer.training import Recipe
 from keras_transformer.training.corpus import Corpus

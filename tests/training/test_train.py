@@ -7,6 +7,7 @@ import sys
 import pytest
 from small_corpus import PAIRS, recipe_values, write_corpus
 
+from keras_transformer.analysis.tensorboard import attention_summary
 from keras_transformer.errors import InputError
 from keras_transformer.files import locked_folder
 from keras_transformer.reading import file_digests
@@ -14,7 +15,6 @@ from keras_transformer.training import Recipe, compile_model, train
 from keras_transformer.training.corpus import Corpus
 from keras_transformer.training.hosts import SINGLE_HOST
 from keras_transformer.training.run import Run
-from keras_transformer.training.tensorboard import TensorBoard
 
 pytestmark = pytest.mark.tensorflow
 
@@ -123,9 +123,7 @@ def test_images_show_the_attention_and_tokens_that_a_model_has(finished, tmp_pat
     values["model"] |= fields
     run = Run(Recipe.from_dict(values), finished, SINGLE_HOST)
     run.tokenizers, run.validation = finished.tokenizers(), [(PAIRS[0][0] * 9, PAIRS[0][1] * 9)]
-    callback = TensorBoard(run)
-    callback.set_model(run._new_model())
-    images = callback._heat_maps().value
+    images = attention_summary(run._new_model(), run.tokenizers, run.validation[0]).value
     assert {image.tag for image in images} == {f"attention/{kind}" for kind in kinds}
     values = {"model": {"kind": "recurrent"}, "training": {"attention_images": 1}}
     with pytest.raises(InputError, match="heads, which a recurrent model does not have"):
