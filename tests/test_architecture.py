@@ -16,32 +16,37 @@ from keras_transformer.imports import LEVEL
 PACKAGE = pathlib.Path(keras_transformer.__file__).parent
 
 # Each part may import itself and the parts that are named, wherever in a file the import is.
-GROUND = {"errors", "files", "reading", "options", "ids", "imports"}
+GROUND = {
+    "errors", "files", "reading", "options", "ids", "imports", "formats", "translation",
+}  # fmt: skip
 OUTCOME = {"losses", "metrics", "schedules"}
-BELOW_ENGINE = GROUND | {"text", "data", "layers", "decoding", "models"}
-WRITERS = {"training", "export", "importing"}
+BELOW_ENGINE = GROUND | {"text", "steps", "layers", "decoding", "models", "data"}
+CORE = BELOW_ENGINE | OUTCOME | {"engine", "training", "export"}
+# What the core does not import: each of these folders may be deleted.
+DOORS = {"analysis", "corpora", "interop", "serving", "web"}
 MAY_IMPORT = {
     "errors": set(),
     "imports": set(),
     "ids": set(),
+    "formats": set(),
+    "translation": set(),
     "files": {"errors"},
     "reading": {"errors"},
     "options": {"errors"},
     "text": GROUND,
-    "data": GROUND | {"text"},
+    "steps": GROUND | {"text"},
+    "data": GROUND | {"text", "steps"},
     "layers": GROUND,
     **dict.fromkeys(sorted(OUTCOME), GROUND | OUTCOME | {"layers"}),
     "decoding": GROUND | {"layers"},
     "models": GROUND | {"layers"},
     "engine": BELOW_ENGINE,
-    "analysis": BELOW_ENGINE | {"engine"},
-    "fetching": GROUND,
-    # A model of Marian is verified by importing it.
-    "export": BELOW_ENGINE | {"engine", "analysis", "importing"},
-    "importing": BELOW_ENGINE | {"engine", "analysis", "fetching"},
-    "training": BELOW_ENGINE | OUTCOME | {"engine", "analysis"},
-    "serving": BELOW_ENGINE | WRITERS | {"engine", "analysis"},
-    "cli": BELOW_ENGINE | WRITERS | {"engine", "analysis", "serving", "fetching"},
+    "training": CORE - {"export"},
+    "export": CORE - {"training"},
+    **dict.fromkeys(sorted(DOORS), CORE),
+    # Public names.
+    "importing": {"interop"},
+    "cli": CORE | DOORS,
     "__main__": {"cli"},
 }
 # The only files of the model's side that others may import.

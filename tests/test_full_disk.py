@@ -15,7 +15,7 @@ from keras_transformer.data import encoding
 from keras_transformer.engine.run_folder import RunFiles, save_model
 from keras_transformer.errors import writing
 from keras_transformer.files import replaced_file, write_whole
-from keras_transformer.serving import bulk
+from keras_transformer.engine import bulk
 from keras_transformer.text import Tokenizer
 from keras_transformer.training.tensorboard import TensorBoard
 

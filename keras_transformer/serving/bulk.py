@@ -1,50 +1,18 @@
-"""Translates files with Ray Data or in this process: writes chunks, and joins them in order."""
+"""Translates files with Ray Data: an engine per actor, on this machine or on a cluster."""
 
-import glob
-import hashlib
-import itertools
-import json
+import contextlib
 import logging
 import os
-import pathlib
-import shutil
-import time
 import warnings
-from collections.abc import Iterator, Sequence
-from typing import Any, Literal, get_args
+from collections.abc import Sequence
+from typing import Any
 
-from keras_transformer.engine.engine import long_input_of_commands
-from keras_transformer.engine.lines import Line, results_of
-from keras_transformer.errors import InputError, say
-from keras_transformer.files import (
-    check_writable,
-    final_name,
-    locked_folder,
-    replaced_file,
-    write_whole,
-)
-from keras_transformer.options import check_choice
-from keras_transformer.reading import digest_of, iterate_lines, one_line, without_compression
+from keras_transformer.engine import bulk
+from keras_transformer.engine.bulk import MAX_FAILURES, MapperHere, Records, Worker, chunks_of
+from keras_transformer.errors import InputError
 from keras_transformer.serving.server_options import BulkOptions
-from keras_transformer.steps.glossary import Glossary
-from keras_transformer.translation import pair_lines
 
-_JOB = "bulk.json"
-_PARTS = ".parts"
-_REPORT_SECONDS = 10
-# Files of a run folder whose changes do not change translations.
-_NOT_THE_MODEL = {
-    "checkpoints",
-    "tensorboard",
-    "history.csv",
-    "metrics.json",
-    "samples.tsv",
-    "samples.txt",
-}
 _STORE_BYTES = 256 * 2**20
-_MAX_FAILURES = 3
-
-Records = Literal["text", "pairs", "back"]
 
 
 def translate_corpus(
@@ -55,83 +23,44 @@ def translate_corpus(
     with_ray: bool = True,
     **options: Any,
 ) -> dict[str, Any]:
-    """Translates text files, with Ray Data and an engine per actor, or in this process.
-
-    A second call after a crash continues: it does not translate finished parts again.
+    """Translates text files with Ray Data, or in this process; see `engine.bulk.translate_corpus`.
 
     Args:
         model: Path of a run folder or an export, the same on all machines of the cluster.
-        inputs: Paths of the files, UTF-8, plain or compressed, read on this machine.
-        output: Folder to make; each translated file has the name of its input, without the ending
-            of a compressed file.
-        records: `"text"` writes the best translation of each line. `"pairs"` writes TSVs of the
-            line and all its hypotheses, `"back"` of hypotheses and line, with scores in
-            `NAME.scores`.
+        inputs: Paths of the files, read on this machine.
+        output: Folder to make.
+        records: What is written of each line.
         with_ray: False translates in this process, by default with all cores.
-        **options: Fields of `serving.options.BulkOptions`, and options of `Translator.translate`.
-            By default a line of too many tokens is split at sentence ends.
-
-    Returns:
-        A dict fit for JSON: number of files, number of lines translated by this call, seconds.
-
-    Raises:
-        InputError: A file, the model or an option is invalid, or workers repeatedly fail on a part.
-            Translated parts remain, and a second call continues.
+        **options: Fields of `serving.server_options.BulkOptions`, and options of
+            `Translator.translate`.
     """
-    check_choice("records", records, get_args(Records))
-    if isinstance(inputs, (str, os.PathLike)):
-        raise InputError(f"`inputs` must be a list of paths. Received: {os.fspath(inputs)!r}.")
     names_of_bulk = BulkOptions.model_fields.keys() & options.keys()
-    bulk = BulkOptions(**{name: options.pop(name) for name in names_of_bulk})
-    threads, chunk_lines, cpus = bulk.threads, bulk.chunk_lines, 0
-    if with_ray:
-        threads = threads or 1
-        workers = bulk.workers or max((os.cpu_count() or 1) // threads, 1)
-        cpus = workers * threads
-    model = os.path.abspath(model)
-    if not os.path.exists(model):
-        raise InputError(f"{model}: no such run or export folder.")
-    paths = [os.fspath(path) for path in inputs]
-    names = _names(paths, "" if records == "text" else ".tsv")
-    job = {"model": _fingerprint(model), "chunk_lines": chunk_lines}
-    job["options"] = {**options, **_digest_of_glossary(options.get("glossary"))}
-    if isinstance(glossary := options.get("glossary"), (str, os.PathLike)):
-        # Once, because the file may change before a worker starts.
-        options["glossary"] = Glossary.load(glossary)
-    job["inputs"] = list(map(_identity, paths))
-    if records != "text":
-        job["records"] = records
-    folder, started, lines = pathlib.Path(output), time.monotonic(), 0
-    with locked_folder(folder):
-        _check_job(folder, job)
-        files = [
-            {"path": path, "name": name, "done": _parts(folder, name)}
-            for path, name in zip(paths, names, strict=True)
-            if not (folder / name).exists()
-        ]
-        if files:
-            engine: dict[str, Any] = {"model": model, "digest": job["model"], "threads": threads}
-            engine |= {"options": options, "records": records}
-            if with_ray:
-                with _ray(bulk.ray_address, cpus):
-                    import ray
+    bulk_options = BulkOptions(**{name: options.pop(name) for name in names_of_bulk})
+    mapper = RayMapper(bulk_options) if with_ray else MapperHere(bulk_options.threads)
+    return bulk.translate_corpus(
+        model, inputs, output, records, mapper, bulk_options.chunk_lines, **options
+    )
 
-                    rows = _translated(files, chunk_lines, engine, workers)
-                    lines = _keep(folder, job, rows, (ray.exceptions.RayError, RuntimeError))
-            else:
-                worker = _Worker(**engine)
-                chunks = (row for file in files for row in _chunks(file, chunk_lines))
-                lines = _keep(folder, job, map(worker, chunks))
-        _write_job(folder, job)  # for inputs without lines
-        for file in files:
-            _join(folder, file["name"], records != "text")
-        shutil.rmtree(folder / _PARTS, ignore_errors=True)
-    return {
-        "output": os.fspath(output),
-        "files": len(paths),
-        "lines_translated": lines,
-        "seconds": round(time.monotonic() - started, 1),
-    }
+
+class RayMapper:
+    """Translates chunks in actors of Ray Data; see `engine.bulk.Mapper`."""
+
+    def __init__(self, options: BulkOptions):
+        self.threads = options.threads or 1
+        self._workers = options.workers or max((os.cpu_count() or 1) // self.threads, 1)
+        self._address = options.ray_address
+
+    @property
+    def failures(self) -> tuple[type[BaseException], ...]:
+        """Errors of Ray, and of a worker that Ray passes on."""
+        import ray
+
+        return ray.exceptions.RayError, RuntimeError
+
+    @contextlib.contextmanager
+    def __call__(self, files, chunk_lines, worker):
+        with _ray(self._address, self._workers * self.threads):
+            yield _translated(files, chunk_lines, worker, self._workers)
 
 
 def _ray(address, cpus):
@@ -165,238 +94,18 @@ def _translated(files, chunk_lines, engine, workers):
     this_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
 
     chunks = ray.data.from_items(files, override_num_blocks=len(files)).flat_map(
-        lambda file: _chunks(file, chunk_lines),
+        lambda file: chunks_of(file, chunk_lines),
         num_cpus=0,
         scheduling_strategy=this_node,
-        max_retries=_MAX_FAILURES,
+        max_retries=MAX_FAILURES,
     )
     translated = chunks.map(
-        _Worker,
+        Worker,
         fn_constructor_kwargs=engine,
         compute=ray.data.ActorPoolStrategy(size=workers),
         num_cpus=engine["threads"],
         # Limited, because a text may end its process each time.
         max_restarts=-1,
-        max_task_retries=_MAX_FAILURES - 1,
+        max_task_retries=MAX_FAILURES - 1,
     )
     return translated.iter_rows()
-
-
-def _chunks(file: dict[str, Any], chunk_lines: int) -> Iterator[dict[str, Any]]:
-    """Yields the chunks of a file that have no finished part; an invalid line ends them."""
-    lines_by_part = dict(zip(*file["done"], strict=True))
-    file_lines = iterate_lines(file["path"], may_be_empty=True)
-    for first in itertools.count(1, chunk_lines):
-        row = {"name": file["name"], "path": file["path"], "first": first, "error": ""}
-        try:
-            lines = list(itertools.islice(file_lines, chunk_lines))
-        except InputError as error:
-            yield {**row, "lines": [], "error": str(error)}
-            return
-        if not lines:
-            return
-        if lines_by_part.get(first, 0) < len(lines):  # A line may have several hypotheses.
-            yield {**row, "lines": lines}
-
-
-class _Worker:
-    """Holds an engine, in an actor of Ray Data or in this process.
-
-    Args:
-        model: Path of the run folder or export.
-        digest: `_fingerprint` of the model when the job began.
-        threads: Number of threads of the engine.
-        options: Options of `Translator.translate`.
-        records: As in `translate_corpus`.
-    """
-
-    def __init__(
-        self,
-        model: str,
-        digest: str,
-        threads: int | None,
-        options: dict[str, Any],
-        records: Records = "text",
-    ):
-        self._model, self._digest, self._threads, self._options = model, digest, threads, options
-        self._records = records
-        self._translator: Any = None
-
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Translates a chunk: `lines` become translations, warnings become `messages`.
-
-        A user's mistake becomes `error`: Ray would wrap an exception and log its traceback.
-        """
-        if row["error"]:
-            return {**row, "count": 0, "messages": []}
-        # Not in `__init__`, because Ray endlessly restarts an actor that raises when it starts.
-        if self._translator is None:
-            try:
-                self._load()
-            except InputError as error:
-                return {**row, "error": str(error), "count": 0, "messages": []}
-        messages: list[str] = []
-        lines = [
-            Line(number, str(text), 0) for number, text in enumerate(row["lines"], row["first"])
-        ]
-        written: list[str] = []
-        try:
-            results = results_of(self._translate, lines, row["path"], messages.append)
-            for done, translations in results:
-                for line, translation in zip(done, translations, strict=True):
-                    written += self._lines_of(line.text, translation)
-        except InputError as error:
-            row["error"] = str(error)
-        return {**row, "lines": written, "count": len(lines), "messages": messages}
-
-    def _translate(self, lines):
-        return self._translator.translate([line.text for line in lines], **self._options)
-
-    def _lines_of(self, text, translation):
-        if self._records == "text":
-            return [one_line(translation.text)]
-        return pair_lines(text, translation, self._records == "back")
-
-    def _load(self):
-        """Loads the model, and checks the options, because a wrong one is no line's fault."""
-        from keras_transformer.engine.translator import Translator
-
-        translator = Translator.load(self._model, self._threads)
-        # A worker that starts late, or again after a crash, may find another model here.
-        if _fingerprint(self._model) != self._digest:
-            problem = "the files have changed since the translation began"
-            raise InputError(f"{self._model}: {problem}. Translate into another folder.")
-        options = {"long_input": long_input_of_commands(translator.engine), **self._options}
-        translator.check_options(**options)
-        self._translator, self._options = translator, options
-
-
-def _keep(folder, job, rows, failures=()):
-    """Writes translated chunks as parts when they come; returns the number of lines.
-
-    The job is written with the first part, so that a wrong option leaves no folder behind.
-    """
-    started = reported = time.monotonic()
-    lines = 0
-    try:
-        for row in rows:
-            for message in row["messages"]:
-                say(message)
-            if row["error"]:
-                raise InputError(row["error"])
-            _write_job(folder, job)
-            path = folder / _PARTS / row["name"] / f"{row['first']}.txt"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, "".join(line + "\n" for line in row["lines"]))
-            lines += row["count"]
-            if (now := time.monotonic()) - reported > _REPORT_SECONDS:
-                reported = now
-                say(f"{lines} lines, {lines / (now - started):.0f} per second")
-    except failures as error:
-        cause = " ".join(str(getattr(error, "cause", None) or error).split())
-        raise InputError(
-            f"Workers failed {_MAX_FAILURES} times on a part of the text; translated parts remain. "
-            f"Received: {cause[-300:]}"
-        ) from None
-    return lines
-
-
-def _parts(folder, name):
-    """Returns numbers of first lines, and numbers of lines, of a file's translated chunks."""
-    numbers, counts = [], []
-    for path in (folder / _PARTS / name).glob("[0-9]*.txt"):
-        part = path.read_bytes()
-        # A loss of power may leave a file short, empty or full of zeros, to be made again.
-        if part.endswith(b"\n"):
-            numbers.append(int(path.stem))
-            counts.append(part.count(b"\n"))
-    return numbers, counts
-
-
-def _join(folder, name, with_scores=False):
-    """Joins all parts to the translated file, and writes their last column to a file of scores."""
-    parts = sorted((folder / _PARTS / name).glob("[0-9]*.txt"), key=lambda path: int(path.stem))
-    columns = {name: lambda line: line}
-    if with_scores:  # The file `name`, which shows that all is complete, is last.
-        columns = {
-            f"{name}.scores": lambda line: line.rpartition(b"\t")[2],
-            name: lambda line: line.rpartition(b"\t")[0] + b"\n",
-        }
-    for file_name, column in columns.items():
-        with replaced_file(folder / file_name) as path, open(path, "wb") as file:
-            for part in parts:
-                with open(part, "rb") as lines:
-                    file.writelines(map(column, lines))
-
-
-def _check_job(folder, job):
-    """Checks that the folder of a job is missing or empty, or holds the same job.
-
-    Raises:
-        InputError: The folder holds other files, or cannot be written.
-    """
-    path = folder / _JOB
-    try:
-        names = {final_name(path.name) for path in folder.iterdir()}
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be written: {error.strerror}.") from None
-    if names - {_JOB} and not path.exists():
-        raise InputError(f"{folder}: expected an empty folder, or one of the same job.")
-    if path.exists() and path.read_text(encoding="utf-8") != _content_of(job):
-        rule = "holds the output of another job, whose model, options or inputs differ"
-        raise InputError(f"{folder}: {rule}: see {_JOB}, or give another output folder.")
-    check_writable(path)
-
-
-def _write_job(folder, job):
-    """Makes the folder of a job, unless it is there."""
-    if not (folder / _JOB).exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / _JOB, _content_of(job))
-
-
-def _content_of(job):
-    return json.dumps(job, indent=2, default=repr) + "\n"
-
-
-def _names(paths, suffix):
-    """Returns the names of the translated files."""
-    names = [without_compression(os.path.basename(path)) for path in paths]
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"The inputs must have different names. Received: {name} twice.")
-        # Names with a point: `.parts`, temporary files, and ".gz", which has no ending.
-        if name == _JOB or not name or name.startswith("."):
-            raise InputError(
-                f"An input's name must not be {_JOB} nor begin with a point, "
-                f"as the output folder's own files do. Received: {name!r}."
-            )
-    return [name + suffix for name in names]
-
-
-def _identity(path):
-    try:
-        status = os.stat(path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
-    if not os.path.isfile(path):
-        raise InputError(f"{path}: expected a text file.")
-    return {"path": os.path.abspath(path), "bytes": status.st_size, "changed": status.st_mtime_ns}
-
-
-def _digest_of_glossary(glossary):
-    """Returns a glossary's checksum for the job, because its file may change between two calls."""
-    if not isinstance(glossary, (str, os.PathLike)):
-        return {}
-    content = "\n".join(iterate_lines(glossary))
-    return {"glossary": {"sha256": hashlib.sha256(content.encode()).hexdigest()}}
-
-
-def _fingerprint(model):
-    """Returns a checksum of a model's files that its translations depend on."""
-    # A file `*.tflite` needs the tokenizer and the manifest in its folder.
-    root = pathlib.Path(os.path.dirname(model) if os.path.isfile(model) else model)
-    names = map(pathlib.Path, glob.glob("**", root_dir=root, recursive=True))  # no hidden ones
-    return digest_of(root, [root / name for name in names if _NOT_THE_MODEL.isdisjoint(name.parts)])

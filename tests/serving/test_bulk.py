@@ -14,6 +14,7 @@ import pytest
 from live_server import WORDS, processes_below, wait_for
 
 from keras_transformer import Translation, Translator
+from keras_transformer.engine import bulk as core
 from keras_transformer.errors import InputError
 from keras_transformer.files import locked_folder
 from keras_transformer.serving import bulk
@@ -36,15 +37,15 @@ def test_a_job_is_another_one_when_a_file_that_decides_the_answer_changes(tmp_pa
     for name in f"{DECIDING} {LOGS}".split():
         write(model, name, "before")
     (tmp_path / "link").symlink_to(model)
-    fingerprints = [bulk._fingerprint(str(model))]
+    fingerprints = [core._fingerprint(str(model))]
     for name in LOGS.split():
         write(model, name, "after")
-        assert bulk._fingerprint(str(tmp_path / "link")) == fingerprints[0]
+        assert core._fingerprint(str(tmp_path / "link")) == fingerprints[0]
     for name in DECIDING.split():
         write(model, name, "after")
-        fingerprints.append(bulk._fingerprint(str(model)))
+        fingerprints.append(core._fingerprint(str(model)))
     assert len(set(fingerprints)) == len(fingerprints)
-    assert bulk._fingerprint(str(model / "saved_model.pb")) == fingerprints[-1]
+    assert core._fingerprint(str(model / "saved_model.pb")) == fingerprints[-1]
 
 
 def test_a_killed_worker_and_a_killed_command_lose_nothing(light, left_behind, tmp_path):
@@ -123,7 +124,7 @@ def test_a_worker_says_which_lines_were_cut_and_which_text_is_at_fault(model_tha
         return [Translation(text.upper(), 0.0) for text in texts]
 
     model = str(model_that(translate))
-    worker, later_worker = (bulk._Worker(model, bulk._fingerprint(model), 1, {}) for _ in range(2))
+    worker, later_worker = (core.Worker(model, core._fingerprint(model), 1, {}) for _ in range(2))
     row = {"name": "a", "first": 1, "path": "a", "lines": ["x", "y"], "error": ""}
     done = worker(dict(row))
     assert done["lines"] == ["X", "Y"] and done["messages"] == ["a, lines 1 to 2: 1 text was cut."]
@@ -176,12 +177,12 @@ def test_a_wrong_option_leaves_no_folder_behind(light, tmp_path, options, says):
 def test_parts_become_a_file_in_order_and_a_damaged_one_is_none(tmp_path):
     for first, texts in (1, "A\nB\n"), (11, "D\n"), (3, "C\n"):
         write(tmp_path, f".parts/in.txt/{first}.txt", texts)
-    assert sorted(zip(*bulk._parts(tmp_path, "in.txt"), strict=True)) == [(1, 2), (3, 1), (11, 1)]
-    bulk._join(tmp_path, "in.txt")
+    assert sorted(zip(*core._parts(tmp_path, "in.txt"), strict=True)) == [(1, 2), (3, 1), (11, 1)]
+    core._join(tmp_path, "in.txt")
     assert (tmp_path / "in.txt").read_text() == "A\nB\nC\nD\n"
     for damaged in (b"", b"A\nB", b"\0\0\0\0"):
         (tmp_path / ".parts" / "in.txt" / "1.txt").write_bytes(damaged)
-        assert sorted(bulk._parts(tmp_path, "in.txt")[0]) == [3, 11]
+        assert sorted(core._parts(tmp_path, "in.txt")[0]) == [3, 11]
 
 
 @pytest.mark.parametrize("name", ["bulk.json", "bulk.json.gz", ".parts", ".b.partial.txt", ".gz"])
@@ -205,7 +206,7 @@ def test_another_job_does_not_mix_with_what_is_there(tmp_path):
     with locked_folder(output):
         with pytest.raises(InputError, match=f"out: process {os.getpid()} writes to this folder"):
             start(source)
-    bulk._write_job(output, {})
+    core._write_job(output, {})
     with pytest.raises(InputError, match="another job"):
         start(source)
     glossary, copy = tmp_path / "terms.tsv", tmp_path / "copy.tsv"
