@@ -23,6 +23,8 @@ from keras_transformer.engine.compilation_cache import enable_compilation_cache
 from keras_transformer.errors import InputError
 
 BACKEND = keras.backend.backend()
+# Exports that tests of several folders read.
+pytest_plugins = ["export_fixtures"]
 
 # For `import benchmarks`; last, as the package itself comes from the installation.
 sys.path.append(str(pathlib.Path(__file__).parents[1]))

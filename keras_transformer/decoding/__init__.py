@@ -26,7 +26,7 @@ _MODULES = {
     "Beam": "beam",
     "ConstrainedBeam": "constrained_beam",
     "Constraints": "constraints",
-    "DecodingOptions": "options",
+    "DecodingOptions": "search_options",
     "GNMTRanking": "ranking",
     "Greedy": "sampling",
     "Hypotheses": "results",

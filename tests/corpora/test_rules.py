@@ -79,7 +79,7 @@ def test_a_fair_pair_breaks_none(source, target, options):
     assert PairRules(**options).broken(source, target) is None
 
 
-PAIRS_FILE = pathlib.Path(__file__).with_name("fair_pairs.tsv")
+PAIRS_FILE = pathlib.Path(__file__).parents[1] / "data" / "fair_pairs.tsv"
 FAIR_PAIRS = [line.split("\t") for line in PAIRS_FILE.read_text("utf-8").splitlines()]
 
 

@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.skipif(find_chromium() is None, reason="needs Chromium: apt-get install chromium"),
 ]
 
-TOYS = pathlib.Path(__file__).parents[2] / "data" / "marian"
+TOYS = pathlib.Path(__file__).parents[1] / "data" / "marian"
 
 
 def visit(browser, url):

@@ -18,8 +18,8 @@ from keras_transformer.text.vocabulary import parsed
 
 pytestmark = pytest.mark.tensorflow
 
-TOYS = pathlib.Path(__file__).parents[1] / "data" / "ctranslate2"
-SHARED = pathlib.Path(__file__).parents[3] / "shared" / "data" / "doors" / "ctranslate2"
+TOYS = pathlib.Path(__file__).parents[2] / "data" / "ctranslate2"
+SHARED = pathlib.Path(__file__).parents[4] / "shared" / "data" / "doors" / "ctranslate2"
 HERE = ["pre_silu_relative_float16", "old_v5_txt", "from_marian_hf_int8"]
 THERE = ["pre_relu_untied", "post_gelu_tied_int8", "post_relu_zero_start", "argos"]
 SEARCHES = {"greedy": (1, 1.0), "beam4": (4, 1.0), "argos": (4, 0.2)}

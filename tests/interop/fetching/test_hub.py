@@ -48,7 +48,7 @@ def ask(tmp_path):
     def ask(url, *names, **environment):
         variables = {key: os.environ[key] for key in os.environ if not key.startswith("HF_")}
         variables |= {"HF_ENDPOINT": url, "HF_HOME": str(tmp_path / "hf"), "NO_PROXY": "*"}
-        root = str(pathlib.Path(__file__).parents[2])
+        root = str(pathlib.Path(__file__).parents[3])
         done = subprocess.run(
             [sys.executable, "-c", COMMANDS, *names],
             env={**variables, "PYTHONPATH": root, **environment},

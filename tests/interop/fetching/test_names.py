@@ -56,7 +56,7 @@ def test_what_is_no_model_is_refused_without_keras(tmp_path):
     (tmp_path / "page.zip").write_text("<!DOCTYPE html>")
     make_zip(tmp_path / "none.zip", {"README.md": b"no model"})
     command = [sys.executable, "-c", IN_A_NEW_PROCESS, "empty", "page.zip", "none.zip", "no"]
-    root = str(pathlib.Path(__file__).parents[2])
+    root = str(pathlib.Path(__file__).parents[3])
     environment = {**os.environ, "PYTHONPATH": root}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert len(done.stderr.splitlines()) == 6, done.stderr  # Two folders are read before.

@@ -17,8 +17,8 @@ from keras_transformer.interop.importing import import_model
 
 pytestmark = pytest.mark.tensorflow
 
-MAKE = pathlib.Path(__file__).parents[1] / "data" / "marian" / "make.py"
-DOORS = pathlib.Path(__file__).parents[3] / "shared" / "data" / "doors" / "hf_marian"
+MAKE = pathlib.Path(__file__).parents[2] / "data" / "marian" / "make.py"
+DOORS = pathlib.Path(__file__).parents[4] / "shared" / "data" / "doors" / "hf_marian"
 SEARCH = {"length_normalization": "length", "length_penalty": 0.8}
 
 

@@ -16,7 +16,7 @@ from keras_transformer.interop.hugging_face.pickles import read_state
 from keras_transformer.interop.hugging_face.shards import read_tensors
 from keras_transformer.interop.importing import read_model
 
-FOLDER = pathlib.Path(__file__).parents[1] / "data" / "pickles"
+FOLDER = pathlib.Path(__file__).parents[2] / "data" / "pickles"
 LAYOUTS = ("zip", "legacy")
 NUMBERS = np.arange(20.0)
 EXPECTED = {
@@ -115,7 +115,7 @@ def test_a_pickle_of_anything_else_is_one_line_and_runs_nothing(tmp_path, monkey
     assert not pathlib.Path("pickle_was_run").exists()
 
 
-HOSTILE = pathlib.Path(__file__).parents[3] / "shared" / "data" / "doors" / "hostile"
+HOSTILE = pathlib.Path(__file__).parents[4] / "shared" / "data" / "doors" / "hostile"
 HOSTILE_NAMES = ["bomb_legacy", "bomb_storage", "bomb_stride", "index_escapes", "system_legacy"]
 HOSTILE_NAMES += ["system_zip", "truncated_pickle", "truncated_zip"]
 

@@ -24,8 +24,8 @@ from keras_transformer.training.lora import projections_of
 
 pytestmark = pytest.mark.tensorflow
 
-TOYS = pathlib.Path(__file__).parents[1] / "data" / "marian"
-SHARED = pathlib.Path(__file__).parents[3] / "shared" / "data" / "marian" / "toys"
+TOYS = pathlib.Path(__file__).parents[2] / "data" / "marian"
+SHARED = pathlib.Path(__file__).parents[4] / "shared" / "data" / "marian" / "toys"
 NAMES = ["post_relu_tied", "post_gelu", "default_normalizer", "opus_layout", "pre_ssru"]
 NAMES += ["post_ssru_guided", "pre_swish_separate"]
 SOURCES = ["the old child sees a small house", "a cat", "yes, the river moves", "ж 1 >>epo<<"]
