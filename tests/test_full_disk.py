@@ -12,10 +12,10 @@ from small_corpus import PAIRS, write_corpus
 from keras_transformer.cli import demo
 from keras_transformer.corpora.cleaning import clean_corpora
 from keras_transformer.data import encoding
+from keras_transformer.engine import bulk
 from keras_transformer.engine.run_folder import RunFiles, save_model
 from keras_transformer.errors import writing
 from keras_transformer.files import replaced_file, write_whole
-from keras_transformer.engine import bulk
 from keras_transformer.text import Tokenizer
 from keras_transformer.training.tensorboard import TensorBoard
 

@@ -1,6 +1,6 @@
 """Translates files chunk by chunk: writes translated chunks, and joins them in order.
 
-A mapper translates the chunks: here one engine in this process, in `serving.bulk` Ray Data.
+A `Mapper` translates the chunks in this process, and in `serving.bulk` with Ray Data.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import pathlib
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 from keras_transformer.engine.engine import long_input_of_commands
 from keras_transformer.engine.lines import Line, results_of
@@ -48,34 +48,27 @@ MAX_FAILURES = 3
 Records = Literal["text", "pairs", "back"]
 
 
-class Mapper(Protocol):
-    """Translates chunks somewhere.
+class Mapper:
+    """Translates the chunks of files: this class in this process, a subclass elsewhere.
 
     Attributes:
         threads: Number of threads of each engine; None for the engine's default.
-        failures: Exceptions that mean that workers have ended `MAX_FAILURES` times on a chunk.
     """
-
-    threads: int | None
-    failures: tuple[type[BaseException], ...]
-
-    def __call__(
-        self, files: list[dict[str, Any]], chunk_lines: int, worker: dict[str, Any]
-    ) -> contextlib.AbstractContextManager[Iterable[dict[str, Any]]]:
-        """Yields the rows that `Worker(**worker)` makes of the rows of `chunks_of` of each file."""
-
-
-class MapperHere:
-    """Translates chunks in this process, one after another; see `Mapper`."""
-
-    failures: tuple[type[BaseException], ...] = ()
 
     def __init__(self, threads: int | None = None):
         check_positive(or_none=True, threads=threads)
         self.threads = threads
 
+    @property
+    def failures(self) -> tuple[type[BaseException], ...]:
+        """Exceptions that mean that workers have ended `MAX_FAILURES` times on a chunk."""
+        return ()
+
     @contextlib.contextmanager
-    def __call__(self, files, chunk_lines, worker):
+    def rows(
+        self, files: list[dict[str, Any]], chunk_lines: int, worker: dict[str, Any]
+    ) -> Iterator[Iterable[dict[str, Any]]]:
+        """Yields the rows that `Worker(**worker)` makes of the rows of `chunks_of` of each file."""
         translate = Worker(**worker)
         yield map(translate, (row for file in files for row in chunks_of(file, chunk_lines)))
 
@@ -117,7 +110,7 @@ def translate_corpus(
     check_positive(chunk_lines=chunk_lines)
     if isinstance(inputs, (str, os.PathLike)):
         raise InputError(f"`inputs` must be a list of paths. Received: {os.fspath(inputs)!r}.")
-    mapper = MapperHere() if mapper is None else mapper
+    mapper = mapper or Mapper()
     model = os.path.abspath(model)
     if not os.path.exists(model):
         raise InputError(f"{model}: no such run or export folder.")
@@ -147,7 +140,7 @@ def translate_corpus(
                 "options": options,
                 "records": records,
             }
-            with mapper(files, chunk_lines, worker) as rows:
+            with mapper.rows(files, chunk_lines, worker) as rows:
                 lines = _keep(folder, job, rows, mapper.failures)
         _write_job(folder, job)  # for inputs without lines
         for file in files:

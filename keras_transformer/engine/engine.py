@@ -372,7 +372,7 @@ class Engine:
         """What texts may contain besides words: tags, placeholders, annotated terms."""
         if self.source_tokenizer is None:
             return TextFeatures.from_manifest(self.manifest or {})
-        return self.source_tokenizer.features
+        return TextFeatures.of(self.source_tokenizer)
 
     @property
     def turn_id(self) -> int | None:

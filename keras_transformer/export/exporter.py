@@ -20,6 +20,7 @@ from keras_transformer.errors import InputError, declared_requirements
 from keras_transformer.files import MANIFEST, OwnedFolder, write_whole
 from keras_transformer.formats import FORMATS
 from keras_transformer.reading import file_digests
+from keras_transformer.text.symbols import TextFeatures
 
 _logger = logging.getLogger(__name__)  # The command line shows its messages.
 
@@ -223,7 +224,7 @@ class Exporter(abc.ABC):
             "source_vocabulary_size": engine.source_tokenizer.vocabulary_size,
             "target_vocabulary_size": engine.target_tokenizer.vocabulary_size,
             **turns,
-            **tokenizer.features.to_manifest(),
+            **TextFeatures.of(tokenizer).to_manifest(),
             **({"language_tokens": languages.to_dict()} if languages else {}),
             **({"labels": engine.labels} if engine.labels is not None else {}),
             **({"whole_words": True} if engine.source_tokenizer.whole_words else {}),

@@ -41,7 +41,7 @@ class ArgosExporter(CTranslate2Exporter):
 
     name = "argos"
     version = 1
-    packages = ("ctranslate2", "sentencepiece")
+    packages: tuple[str, ...] = ("ctranslate2", "sentencepiece")
     template = "argos.md"
     options = ArgosOptions
     banned_ids = (PAD_ID, BOS_ID, UNK_ID)

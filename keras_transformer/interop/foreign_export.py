@@ -25,8 +25,8 @@ def translate_of(path: str, max_lengths: Sequence[int]) -> Callable[..., list[Tr
     from keras_transformer.engine import ModelEngine
     from keras_transformer.interop.importing import import_model
 
-    model, *tokenizers, _ = import_model(path)
-    return ModelEngine(model, *tokenizers, *max_lengths, with_xla=False).translate
+    model, source, target, _ = import_model(path)
+    return ModelEngine(model, source, target, *max_lengths, with_xla=False).translate
 
 
 def imported_process(path: Path, *max_lengths: int) -> ChildProcess:

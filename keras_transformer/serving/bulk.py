@@ -8,7 +8,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from keras_transformer.engine import bulk
-from keras_transformer.engine.bulk import MAX_FAILURES, MapperHere, Records, Worker, chunks_of
+from keras_transformer.engine.bulk import (
+    MAX_FAILURES,
+    Mapper,
+    MapperHere,
+    Records,
+    Worker,
+    chunks_of,
+)
 from keras_transformer.errors import InputError
 from keras_transformer.serving.server_options import BulkOptions
 
@@ -36,7 +43,7 @@ def translate_corpus(
     """
     names_of_bulk = BulkOptions.model_fields.keys() & options.keys()
     bulk_options = BulkOptions(**{name: options.pop(name) for name in names_of_bulk})
-    mapper = RayMapper(bulk_options) if with_ray else MapperHere(bulk_options.threads)
+    mapper: Mapper = RayMapper(bulk_options) if with_ray else MapperHere(bulk_options.threads)
     return bulk.translate_corpus(
         model, inputs, output, records, mapper, bulk_options.chunk_lines, **options
     )

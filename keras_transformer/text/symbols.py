@@ -60,6 +60,11 @@ class TextFeatures(NamedTuple):
     annotates_terms: bool = False
 
     @classmethod
+    def of(cls, tokenizer: Any) -> "TextFeatures":
+        """Returns the features of a `Tokenizer` of sources."""
+        return cls(tokenizer.tag_tokens, tokenizer.placeholders, tokenizer.annotates_terms)
+
+    @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any]) -> "TextFeatures":
         """Returns the features that `to_manifest` has written."""
         return cls(

@@ -16,7 +16,6 @@ from keras_transformer.reading import read_checked, read_lines
 from keras_transformer.text.symbols import (
     TERM_SYMBOLS,
     Placeholders,
-    TextFeatures,
     tag_tokens,
 )
 from keras_transformer.text.vocabulary import (
@@ -327,11 +326,6 @@ class Tokenizer:
     def annotates_terms(self) -> bool:
         """True if the vocabulary has tokens that annotate terms with their translations."""
         return TERM_SYMBOLS[0] in self._symbols
-
-    @property
-    def features(self) -> TextFeatures:
-        """What texts may contain besides words."""
-        return TextFeatures(self.tag_tokens, self.placeholders, self.annotates_terms)
 
     def __eq__(self, other):
         return isinstance(other, Tokenizer) and self.model_bytes == other.model_bytes

@@ -36,7 +36,9 @@ class FakeEngine(Engine):
 
     def __init__(self, say, placeholders=EIGHT, annotates=False):
         self.say, tokens = say, {"placeholders": placeholders, "annotates_terms": annotates}
-        self.source_tokenizer = types.SimpleNamespace(tag_tokens={}, tokenize=list, **tokens)
+        plain = {"tag_tokens": {}, "placeholders": Placeholders(), "annotates_terms": False}
+        plain |= {"tokenize": list, "split_tag": lambda text: ("", text)}
+        self.source_tokenizer = types.SimpleNamespace(**{**plain, **tokens})
 
     def translate(self, texts, alignment=False, **options):
         self.texts, translations = texts, []
