@@ -26,7 +26,9 @@ def translate_of(path: str, max_lengths: Sequence[int]) -> Callable[..., list[Tr
     from keras_transformer.interop.importing import import_model
 
     model, source, target, _ = import_model(path)
-    return ModelEngine(model, source, target, *max_lengths, with_xla=False).translate
+    source_length, target_length = max_lengths
+    engine = ModelEngine(model, source, target, source_length, target_length, with_xla=False)
+    return engine.translate
 
 
 def imported_process(path: Path, *max_lengths: int) -> ChildProcess:

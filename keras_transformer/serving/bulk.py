@@ -11,7 +11,6 @@ from keras_transformer.engine import bulk
 from keras_transformer.engine.bulk import (
     MAX_FAILURES,
     Mapper,
-    MapperHere,
     Records,
     Worker,
     chunks_of,
@@ -43,18 +42,19 @@ def translate_corpus(
     """
     names_of_bulk = BulkOptions.model_fields.keys() & options.keys()
     bulk_options = BulkOptions(**{name: options.pop(name) for name in names_of_bulk})
-    mapper: Mapper = RayMapper(bulk_options) if with_ray else MapperHere(bulk_options.threads)
+    mapper = RayMapper(bulk_options) if with_ray else Mapper(bulk_options.threads)
     return bulk.translate_corpus(
         model, inputs, output, records, mapper, bulk_options.chunk_lines, **options
     )
 
 
-class RayMapper:
+class RayMapper(Mapper):
     """Translates chunks in actors of Ray Data; see `engine.bulk.Mapper`."""
 
     def __init__(self, options: BulkOptions):
-        self.threads = options.threads or 1
-        self._workers = options.workers or max((os.cpu_count() or 1) // self.threads, 1)
+        threads = options.threads or 1
+        super().__init__(threads)
+        self._workers = options.workers or max((os.cpu_count() or 1) // threads, 1)
         self._address = options.ray_address
 
     @property
@@ -65,8 +65,8 @@ class RayMapper:
         return ray.exceptions.RayError, RuntimeError
 
     @contextlib.contextmanager
-    def __call__(self, files, chunk_lines, worker):
-        with _ray(self._address, self._workers * self.threads):
+    def rows(self, files, chunk_lines, worker):
+        with _ray(self._address, self._workers * worker["threads"]):
             yield _translated(files, chunk_lines, worker, self._workers)
 
 
