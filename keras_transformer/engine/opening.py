@@ -39,7 +39,7 @@ def open_engine(
         return engine, folder.decoding().search if engine.labels is None else {}
     exports = ", ".join(f"a {f.noun} ({f.file})" for f in dict.fromkeys(FORMATS.values()) if f.file)
     raise InputError(
-        f"{path}: expected a run folder (recipe.yaml) or an export: {exports}. Make a run of a "
+        f"{path}: neither a run folder (recipe.yaml) nor an export: {exports}. Make a run of a "
         "model of another program with `keras-transformer import`."
     )
 
