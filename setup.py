@@ -115,8 +115,9 @@ setup(
     package_data={
         "keras_transformer": ["py.typed"],
         "keras_transformer.analysis": ["page.html"],
-        "keras_transformer.export": ["templates/*"],
-        "keras_transformer.web": ["static/*"],
+        "keras_transformer.export": ["*.md", "*/*.md", "*/*.txt"],
+        "keras_transformer.interop": ["*.md", "*/*.md", "*/*.yml"],
+        "keras_transformer.web": ["readme.md", "static/*"],
         "keras_transformer.serving": ["page.html"],
     },
     python_requires=">=3.11",

@@ -1,7 +1,9 @@
 """Imports a package's names at their first use, and Keras, TensorFlow and LiteRT quietly.
 
-The C++ code of these packages writes lines to stderr while it is imported. The environment variable
-`TF_CPP_MIN_LOG_LEVEL=0`, or `--verbose` of a command, shows these lines.
+The C++ code of these packages writes lines to stderr while it is imported. The command line hides
+them. In another program a thread may write to stderr meanwhile, so nothing is hidden there: set
+`TF_CPP_MIN_LOG_LEVEL=3` before its first import. `TF_CPP_MIN_LOG_LEVEL=0`, or `--verbose` of a
+command, shows all lines.
 """
 
 import contextlib
@@ -11,7 +13,6 @@ import importlib.util
 import os
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 """Environment variable with the lowest level of TensorFlow's messages to show."""
 
-_lock = threading.RLock()  # All threads share stderr.
+_owns_stderr = False
 
 
 def lazy_names(
@@ -54,6 +55,12 @@ def silence_tensorflow() -> bool:
     return os.environ.setdefault(LEVEL, "2" if _has_gpu() else "3") in ("2", "3")
 
 
+def own_stderr() -> None:
+    """Lets imports hide what is written to stderr; for a program without other threads."""
+    global _owns_stderr
+    _owns_stderr = True
+
+
 def import_keras() -> ModuleType:
     """Imports Keras with its backend, quietly."""
     return _import("keras")
@@ -79,14 +86,14 @@ def _import(name):
 def stderr_kept_back(is_wrong: Callable[[], bool] = lambda: False) -> Iterator[None]:
     """Hides what the process writes to stderr, and shows it after an exception.
 
-    It hides nothing if the user chose to see TensorFlow's messages.
+    It hides nothing without `own_stderr`, or if the user chose to see TensorFlow's messages.
 
     Args:
         is_wrong: Function that is called at the end; True shows the lines too.
     """
-    with _lock, contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         try:
-            stderr = os.dup(2) if silence_tensorflow() else None
+            stderr = os.dup(2) if silence_tensorflow() and _owns_stderr else None
         except OSError:  # stderr is closed.
             stderr = None
         if stderr is None:

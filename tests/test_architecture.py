@@ -210,6 +210,9 @@ FIRST_IMPORT = """
 import json, sys
 hooks = list(sys.meta_path)
 import keras_transformer
+from keras_transformer.imports import own_stderr
+
+own_stderr()
 
 hooks = [each for each in sys.meta_path if each not in hooks]
 without = [keras_transformer.Tokenizer, keras_transformer.TransformerConfig]

@@ -17,6 +17,7 @@ def write(text):
 
 def test_what_is_written_meanwhile_is_dropped_and_shown_after_an_exception(capfd, monkeypatch):
     monkeypatch.delenv(LEVEL, raising=False)
+    monkeypatch.setattr(imports, "_owns_stderr", True)
     with stderr_kept_back():
         write("a delegate")
     with pytest.raises(ImportError), stderr_kept_back():
@@ -28,8 +29,17 @@ def test_what_is_written_meanwhile_is_dropped_and_shown_after_an_exception(capfd
     assert capfd.readouterr().err == "a reason, a GPU, after it"
 
 
+def test_what_other_threads_write_in_a_program_is_never_hidden(capfd, monkeypatch):
+    monkeypatch.delenv(LEVEL, raising=False)
+    monkeypatch.setattr(imports, "_owns_stderr", False)
+    with stderr_kept_back():
+        write("another thread")
+    assert capfd.readouterr().err == "another thread"
+
+
 def test_a_user_who_wants_tensorflows_messages_gets_these_too(capfd, monkeypatch):
     monkeypatch.setenv(LEVEL, "0")
+    monkeypatch.setattr(imports, "_owns_stderr", True)
     with stderr_kept_back():
         write("a delegate")
     assert capfd.readouterr().err == "a delegate"
@@ -55,6 +65,8 @@ def test_a_gpu_is_unusable_if_tensorflow_does_not_list_it_and_nobody_has_hidden_
 
 PROGRAM = """
 import os, sys
+from keras_transformer.imports import own_stderr
+own_stderr()
 from keras_transformer.training import train
 import keras
 loaded = "tensorflow" in sys.modules
@@ -65,7 +77,7 @@ print(loaded)
 
 
 @pytest.mark.tensorflow
-def test_the_first_use_of_keras_through_the_package_is_quiet(monkeypatch):
+def test_the_first_use_of_keras_in_a_command_is_quiet(monkeypatch):
     monkeypatch.delenv(LEVEL, raising=False)
     command = [sys.executable, "-c", PROGRAM]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -24,7 +24,7 @@ from keras_transformer.errors import (
     VerificationError,
     say,
 )
-from keras_transformer.imports import LEVEL, silence_tensorflow
+from keras_transformer.imports import LEVEL, own_stderr, silence_tensorflow
 
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO)
 
@@ -68,6 +68,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         os.environ.setdefault(LEVEL, "0")
     else:
         silence_tensorflow()
+        own_stderr()
     flags = vars(options).pop("options_of_command")
     without_cache = vars(options).pop("no_compilation_cache", False)
     with _messages_on_stderr():

@@ -20,7 +20,6 @@ Readers need no other files: `model.keras` holds its configuration, and the reci
 """
 
 import contextlib
-import itertools
 import json
 import math
 import os
@@ -55,12 +54,6 @@ from keras_transformer.text.shortlist import SHORTLIST_FILE, Shortlist
 
 SAMPLE_PAIRS = 300
 """Maximum number of pairs in `samples.tsv`."""
-_WHO = ("A man", "Two young women", "The dog", "My children and I")
-_DOES = ("can see a house", "are in the park", "was here on 5 May", "will read this old book")
-_WHERE = ("again.", "today.", "with a friend.", "near the big river?", "and then go home, too!")
-SENTENCES = tuple(map(" ".join, itertools.product(_WHO, _DOES, _WHERE)))
-"""Texts to verify an export with, where a run has no sample pairs."""
-
 # Paths of a run's files, also those of earlier versions (lex.bin). A user may have a `recipe.yaml`,
 # so a tokenizer marks a run.
 _FILES = (

@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 import importlib.metadata
-import importlib.resources
+import inspect
 import json
 import logging
 import os
@@ -84,7 +84,7 @@ class Exporter(abc.ABC):
         packages: Packages whose versions the manifest names.
         reading_packages: Packages that open the export; the manifest names the oldest versions that
             the tests open it with.
-        template: Path of the README's template in this package, for `string.Template`: the
+        template: Name of the README's template beside the module, for `string.Template`: the
             manifest's fields and `readme_fields`.
         options: Declared class of the format's options.
         has_quantized_layers: Whether the format takes a model after Keras' `quantize`.
@@ -95,7 +95,7 @@ class Exporter(abc.ABC):
     version = 1
     packages: tuple[str, ...] = ()
     reading_packages: tuple[str, ...] = ()
-    template: str
+    template = "readme.md"
     options: type
     has_quantized_layers = False
     has_model_card = False
@@ -139,13 +139,13 @@ class Exporter(abc.ABC):
         fields = {**manifest, "versions": versions}
         if "labels" in manifest:
             fields["labels"] = ", ".join(f"`{label}`" for label in manifest["labels"])
-            return read_template("classifier.md").substitute(fields)
+            return read_template(__file__, "readme_classifier.md").substitute(fields)
         fields |= self.readme_fields(manifest)
-        text = read_template(self.template).substitute(fields)
+        text = read_template(inspect.getfile(type(self)), self.template).substitute(fields)
         if manifest.get("whole_words"):
-            text += read_template("whole_words.md").template
+            text += read_template(__file__, "readme_whole_words.md").template
         if "origin" in manifest:
-            text += read_template("origin.md").substitute(fields)
+            text += read_origin().substitute(fields)
         return text
 
     def export(
@@ -277,10 +277,14 @@ def write_tokenizers(engine: Any, folder: Path) -> dict[str, str]:
     return {f"{side}_tokenizer": f"{side}_tokenizer.model" for side in ("source", "target")}
 
 
-def read_template(name: str) -> string.Template:
-    """Reads a template from `templates/`."""
-    file = importlib.resources.files(__package__) / "templates" / name
-    return string.Template(file.read_text(encoding="utf-8"))
+def read_template(module_file: str, name: str) -> string.Template:
+    """Reads a template that lies beside a module, whose `__file__` is given."""
+    return string.Template(Path(module_file).with_name(name).read_text(encoding="utf-8"))
+
+
+def read_origin() -> string.Template:
+    """Reads the template about the origin of an imported model."""
+    return read_template(__file__, "readme_origin.md")
 
 
 def _write_json(path, content):

@@ -18,10 +18,10 @@ from keras_transformer.decoding.search import score_targets
 from keras_transformer.engine.engine import Engine
 from keras_transformer.engine.inputs import bucket, length_buckets, pad, source_ids
 from keras_transformer.engine.model_engine import ModelEngine
-from keras_transformer.engine.run_folder import SENTENCES
 from keras_transformer.errors import VerificationError
 from keras_transformer.export.child_process import ChildProcess
 from keras_transformer.export.exporter import log_step
+from keras_transformer.export.sentences import SENTENCES
 from keras_transformer.text.per_text import LANGUAGE_OPTIONS
 from keras_transformer.translation import Translation
 

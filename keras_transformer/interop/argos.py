@@ -12,7 +12,7 @@ from typing import Any
 
 from keras_transformer.errors import InputError
 from keras_transformer.export.child_process import KERAS, TENSORFLOW, ChildProcess
-from keras_transformer.export.exporter import log_step, read_template
+from keras_transformer.export.exporter import log_step, read_origin, read_template
 from keras_transformer.export.options import ArgosOptions
 from keras_transformer.export.verification import verify
 from keras_transformer.files import replaced_file, temporary_folder
@@ -42,7 +42,7 @@ class ArgosExporter(CTranslate2Exporter):
     name = "argos"
     version = 1
     packages: tuple[str, ...] = ("ctranslate2", "sentencepiece")
-    template = "argos.md"
+    template = "argos_readme.md"
     options = ArgosOptions
     banned_ids = (PAD_ID, BOS_ID, UNK_ID)
 
@@ -146,8 +146,8 @@ def _check_splitter(folder):
 
 def _description(metadata, origin):
     """Returns the README of a package, which Argos Translate shows."""
-    text = read_template("argos_package.md").substitute(metadata)
-    return text + (read_template("origin.md").substitute(origin=origin) if origin else "")
+    text = read_template(__file__, "argos_package.md").substitute(metadata)
+    return text + (read_origin().substitute(origin=origin) if origin else "")
 
 
 def _translations(answer):

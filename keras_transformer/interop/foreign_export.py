@@ -8,8 +8,8 @@ from keras_transformer.decoding.search_options import exported_search_options
 from keras_transformer.errors import InputError
 from keras_transformer.export.child_process import ChildProcess, named_process
 from keras_transformer.export.exporter import Exporter
+from keras_transformer.export.supported import check_portable, check_transformer
 from keras_transformer.export.verification import TOLERANCES, verify
-from keras_transformer.models.config import check_portable, check_transformer
 from keras_transformer.translation import Translation
 
 _VALUES: dict[str, tuple[Any, ...]] = {

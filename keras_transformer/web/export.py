@@ -70,7 +70,6 @@ class WebExporter(Exporter):
 
     name = "web"
     packages = ("ai-edge-litert", "tensorflow", "keras")
-    template = "web.md"
     options = WebOptions
 
     def resolve_export_options(self, engine: Any, options: WebOptions) -> dict[str, Any]:

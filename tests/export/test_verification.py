@@ -12,8 +12,8 @@ import time
 import numpy as np
 import pytest
 
-from keras_transformer.engine.run_folder import SENTENCES
 from keras_transformer.errors import VerificationError
+from keras_transformer.export.sentences import SENTENCES
 from keras_transformer.export.verification import (
     NUM_TEXTS,
     TOLERANCES,

@@ -15,10 +15,10 @@ from keras_transformer.export.exporter import Exporter, check_tensorflow, read_t
 from keras_transformer.export.litert.engine import MODEL_FILE
 from keras_transformer.export.litert.file import convert, custom_operations, join, traced
 from keras_transformer.export.options import LiteRTOptions
+from keras_transformer.export.supported import check_portable, check_transformer
 from keras_transformer.export.tokenizer_json import write_all_tokenizers
 from keras_transformer.export.verification import TOLERANCES, verify
 from keras_transformer.files import write_whole
-from keras_transformer.models.config import check_portable, check_transformer
 from keras_transformer.reading import file_digests
 from keras_transformer.text.shortlist import SHORTLIST_FILE
 
@@ -27,7 +27,7 @@ SOURCE_LENGTHS = (16, 32, 64, 128)
 # LiteRT packs all weights again for each signature that runs: of more, only the longest length.
 _MANY_PARAMETERS = 200_000_000
 
-_LIST_PROGRAM = "litert_list.py.txt"
+_LIST_PROGRAM = "readme_list.py.txt"
 _LIST_FIELDS = {
     "list_inputs": ", candidates=candidates, candidate_bias=bias",
     "list_arguments": ", `candidates` `[c]`, `candidate_bias` `[b, c]`",
@@ -50,7 +50,6 @@ class LiteRTExporter(Exporter):
     name = "litert"
     packages = ("ai-edge-litert", "tensorflow", "keras")
     reading_packages = ("ai-edge-litert",)
-    template = "litert.md"
     options = LiteRTOptions
 
     def resolve_export_options(self, engine: Any, options: LiteRTOptions) -> dict[str, Any]:
@@ -83,7 +82,9 @@ class LiteRTExporter(Exporter):
             "lengths": ", ".join(map(str, manifest["source_lengths"])),
             "length": manifest["source_lengths"][-1],
             "all_searches": " and ".join(f"`{name}`" for name in manifest["searches"]),
-            "list_program": read_template(_LIST_PROGRAM).template if manifest["shortlist"] else "",
+            "list_program": read_template(__file__, _LIST_PROGRAM).template
+            if manifest["shortlist"]
+            else "",
             **(_LIST_FIELDS if manifest["shortlist"] else dict.fromkeys(_LIST_FIELDS, "")),
         }
 

@@ -49,7 +49,6 @@ class SavedModelExporter(Exporter):
     version = 2
     packages = ("tensorflow", "tensorflow-text", "keras")
     reading_packages = ("tensorflow", "tensorflow-text")
-    template = "saved_model.md"
     options = SavedModelOptions
     has_quantized_layers = True
 
@@ -124,7 +123,9 @@ class SavedModelExporter(Exporter):
             "operations": "\n".join(operations),
             "rows": ", ".join(map(str, shapes["rows"])),
             "lengths": ", ".join(map(str, shapes["source_lengths"])),
-            "ids": read_template("ids.md").template if "serving_ids" in signatures else "",
+            "ids": read_template(__file__, "readme_ids.md").template
+            if "serving_ids" in signatures
+            else "",
         }
 
 

@@ -14,10 +14,10 @@ from keras_transformer.errors import InputError, require, show, writing
 from keras_transformer.export.child_process import engine_process
 from keras_transformer.export.exporter import NO_LOGIT, Exporter, log_step, write_tokenizers
 from keras_transformer.export.options import CTranslate2Options
+from keras_transformer.export.supported import check_portable, check_transformer
 from keras_transformer.export.verification import TOLERANCES, Tolerance, verify
 from keras_transformer.files import write_whole
 from keras_transformer.ids import EOS_ID
-from keras_transformer.models.config import check_portable, check_transformer
 from keras_transformer.text.shortlist import SHORTLIST_FILE
 
 if TYPE_CHECKING:
@@ -59,7 +59,6 @@ class CTranslate2Exporter(Exporter):
     version = 3
     packages = ("ctranslate2",)
     reading_packages = ("ctranslate2",)
-    template = "ctranslate2.md"
     options: type = CTranslate2Options
     banned_ids: tuple[int, ...] = ()
     tolerances: Mapping[str, Tolerance] = {"none": _CLOSE, "float16": _CLOSE, "int8": _INT8}

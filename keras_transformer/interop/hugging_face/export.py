@@ -52,7 +52,6 @@ class HuggingFaceExporter(ForeignExporter):
     """The format `hugging_face`: a folder for `AutoModelForSeq2SeqLM` and `AutoTokenizer`."""
 
     name = "hugging_face"
-    template = "hugging_face.md"
     options = HuggingFaceOptions
     purpose = "An export to Hugging Face"
     rule = "transformers has no class for this model: it needs"

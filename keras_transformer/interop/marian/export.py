@@ -35,7 +35,6 @@ class MarianExporter(ForeignExporter):
     """The format `marian`: a folder for `marian-decoder`, which `import_model` verifies."""
 
     name = "marian"
-    template = "marian.md"
     options = MarianOptions
     purpose = "An export to Marian"
     rule = "A model of Marian has"
@@ -109,7 +108,7 @@ def _options(model):
     fields = {**config.to_dict(), **fields, "activation": _ACTIVATIONS[config.activation]}
     # JSON's texts, numbers and truth values are YAML's.
     texts = {name: json.dumps(value) for name, value in fields.items()}
-    return read_template("marian.yml").substitute(texts)
+    return read_template(__file__, "decoder.yml").substitute(texts)
 
 
 def _write_vocabularies(engine, folder):
