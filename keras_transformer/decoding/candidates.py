@@ -1,7 +1,9 @@
 """Searches among the candidates of each sentence, instead of the whole vocabulary.
 
 Inside the search a token is its index in the list of a batch, the union of the sentences' lists.
-An id behind the list is a token that is no candidate: a model may read it, but no search chooses it.
+An index behind the list is a token that is no candidate: a model may read it, but no search
+chooses it.
+
 Logits of tokens that are no candidates of a sentence are `NEG_INF`: so a sentence has the same
 translation in every batch, and log-probabilities are over its candidates.
 """
