@@ -311,9 +311,9 @@ def search(
             (seeds, prefixes, phrases, forced_ids, temperatures…), or `candidates`.
 
     Raises:
-        ValueError: The translations could be longer than the model's learned positions; a prefix
-            has `max_length` tokens or more; a source id is outside the vocabulary; or an id that
-            must be chosen is no candidate.
+        ValueError: The translations could be longer than the model's learned positions. A prefix
+            has `max_length` tokens or more. A source id is outside the vocabulary. An id of a
+            prefix or a phrase is no candidate.
     """
     _check_source_ids(model, source_ids)
     tensors = {
