@@ -4,7 +4,7 @@ import concurrent.futures
 import operator
 import queue
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -217,6 +217,17 @@ def _check_ids(name, row, vocabulary_size, index):
 
 def _shown(ids, text):
     return f"{len(ids)} tokens, {text[:_SHOWN_CHARACTERS]!r}…"
+
+
+def values_of_texts(value: Any) -> Any:
+    """Returns a tuple of values for each text: of a list, an array, a column or an iterator.
+
+    One value for all texts stays as it is.
+    """
+    if hasattr(value, "tolist"):  # NumPy's arrays and numbers, and columns of tables
+        value = value.tolist()
+    is_for_all = isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable)
+    return value if is_for_all else tuple(value)
 
 
 def one_for_each(name: str, value: Any, count: int) -> list:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from keras_transformer.engine.engine import LANGUAGE_OPTIONS, Engine
-from keras_transformer.engine.inputs import checked_phrases, one_for_each
+from keras_transformer.engine.inputs import checked_phrases, one_for_each, values_of_texts
 from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError
 from keras_transformer.options import check_choice
@@ -61,6 +61,12 @@ def translate_in_steps(
     steps: Sequence[TextStep], engine: Engine, texts: Sequence[str], options: Mapping[str, Any]
 ) -> list[Translation]:
     """Translates texts with the first step around the others, and all of them around the engine."""
+    options = dict(options)
+    for name in _PER_TEXT:  # Several steps read the values, and an iterator can be read only once.
+        if name in options:
+            options[name] = values_of_texts(options[name])
+    if options.get("phrases") is not None:
+        options["phrases"] = checked_phrases(options["phrases"], len(texts))
     return _translate(steps, engine, texts, options)[0]
 
 
@@ -104,7 +110,7 @@ def options_of_parts(
     """Returns the options of the parts of `count` texts.
 
     Args:
-        options: Options of `Engine.translate`, some with a value per text.
+        options: Options of `Engine.translate`, some with a tuple or list of a value per text.
         indices: Index of each part's text.
         count: Number of texts.
     """
