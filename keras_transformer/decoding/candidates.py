@@ -1,6 +1,9 @@
 """Searches among the candidates of each sentence, instead of the whole vocabulary.
 
 Inside the search a token is its index in the list of a batch, the union of the sentences' lists.
+An index behind the list is a token that is no candidate: a model may read it, but no search
+chooses it.
+
 Logits of tokens that are no candidates of a sentence are `NEG_INF`: so a sentence has the same
 translation in every batch, and log-probabilities are over its candidates.
 """
@@ -30,10 +33,14 @@ class Candidates(NamedTuple):
         return Candidates(ops.reshape(self.ids, (count,)), ops.reshape(self.mask, (-1, count)))
 
     def indices(self, ids: KerasTensor) -> KerasTensor:
-        """Returns the indices of candidates, integers of any shape; padding stays padding."""
-        indices = ops.arange(self.ids.shape[0], dtype="int32")
+        """Returns the indices of ids, integers of any shape; padding stays padding.
+
+        The index of an id that is no candidate is the list's size plus the id.
+        """
+        count = self.ids.shape[0]
         is_equal = ops.equal(ops.expand_dims(ids, -1), self.ids)
-        return ops.min(ops.where(is_equal, indices, self.ids.shape[0] - 1), axis=-1)
+        indices = ops.min(ops.where(is_equal, ops.arange(count, dtype="int32"), count), axis=-1)
+        return ops.where(indices < count, indices, count + ops.cast(ids, "int32"))
 
     def step(self, step):
         """Returns a step from indices to logits of the candidates.
@@ -57,8 +64,10 @@ class Candidates(NamedTuple):
         return step_of_candidates
 
     def at(self, indices: KerasTensor) -> KerasTensor:
-        """Returns the ids at indices of any shape."""
-        return ops.take(self.ids, indices)
+        """Returns the ids at the indices of `indices`, of any shape."""
+        count = self.ids.shape[0]
+        listed = ops.take(self.ids, ops.minimum(indices, count - 1))
+        return ops.where(indices < count, listed, indices - count)
 
     def bias(self, logit_bias: KerasTensor | None, forbidden_ids=()) -> KerasTensor | None:
         """Returns the bias of each candidate, float32 `(count,)`; None without a bias.

@@ -18,9 +18,9 @@ from keras_transformer.decoding.results import NEG_INF, Hypotheses
 from keras_transformer.decoding.sampling import Greedy, Sampling
 from keras_transformer.decoding.search_options import FILTERS, DecodingOptions
 from keras_transformer.errors import InputError
-from keras_transformer.ids import BOS_ID, UNK_ID
+from keras_transformer.ids import BOS_ID, PAD_ID, UNK_ID
 from keras_transformer.layers import masks
-from keras_transformer.options import check_ids
+from keras_transformer.options import check_ids, received
 
 FIRST_CAPACITY = 32  # tokens of the first loop of a search
 _CAPACITY_MULTIPLE = 16
@@ -311,8 +311,9 @@ def search(
             (seeds, prefixes, phrases, forced_ids, temperatures…), or `candidates`.
 
     Raises:
-        ValueError: The translations could be longer than the model's learned positions; a prefix
-            has `max_length` tokens or more; or a source id is outside the vocabulary.
+        ValueError: The translations could be longer than the model's learned positions. A prefix
+            has `max_length` tokens or more. A source id is outside the vocabulary. An id of a
+            prefix or a phrase is no candidate.
     """
     _check_source_ids(model, source_ids)
     tensors = {
@@ -341,6 +342,7 @@ def search(
         raise ValueError(f"Decoding must end within the learned positions. Received: {received}.")
     if prefixes is not None:
         _check_leaves_room(prefixes, longest)
+    _check_candidates(arguments)
     return Search(model, decoding_options, arguments, wrap_body=wrap_body).run(capacity, longest)
 
 
@@ -457,6 +459,21 @@ def _check_leaves_room(forced, max_length):
     if longest >= max_length:
         rule = "A target prefix must have fewer tokens than `max_length`."
         raise ValueError(f"{rule} Received: {longest} tokens, max_length={max_length}.")
+
+
+def _check_candidates(arguments):
+    """Checks that sentences may choose what their prefixes and phrases force."""
+    if arguments.candidates is None:
+        return
+    for name in ("prefixes", "phrases"):
+        arrays = [*map(_values, (*arguments.candidates, getattr(arguments, name)))]
+        if any(array is None or not array.ndim for array in arrays):
+            continue
+        ids, mask, forced = arrays
+        for row, is_candidate in zip(forced, mask, strict=True):
+            if len(others := np.setdiff1d(row, [PAD_ID, *ids[is_candidate]])):
+                rule = f"The ids of `{name}` must be candidates of their sentence."
+                raise ValueError(f"{rule} Received: {received(others.tolist())}.")
 
 
 def _values(tensor):

@@ -23,6 +23,7 @@ from keras_transformer.text.per_text import (
     checked_list,
     checked_texts,
     one_for_each,
+    values_of_texts,
 )
 from keras_transformer.text.shortlist import Shortlist
 from keras_transformer.text.symbols import TextFeatures
@@ -390,26 +391,27 @@ class Engine:
         Raises:
             InputError: The model lacks a language or a direction, or a language must be named.
         """
-        named = source_language, target_language
+        named = tuple(map(values_of_texts, (source_language, target_language)))
         if self.languages is None:
             if named != (None, None):
                 rule = "`source_language` and `target_language` need a model that names languages"
                 values = f"{received(source_language)} and {received(target_language)}"
                 raise InputError(f"{rule}. Received: {values}. Leave them out.")
             return [Direction()] * len(texts)
-        if len(texts) == 0:
-            self.check_languages(*(None if isinstance(v, list | tuple) else v for v in named))
-        values_of_texts = [
-            one_for_each(name, tuple(value) if isinstance(value, list) else value, len(texts))
+        if len(texts) == 0 and not any(isinstance(value, tuple) for value in named):
+            self.check_languages(*named)
+        values_by_name = [
+            one_for_each(name, value, len(texts))
             for name, value in zip(LANGUAGE_OPTIONS, named, strict=True)
         ]
-        pairs, directions = list(zip(*values_of_texts, strict=True)), dict[tuple, Direction]()
+        pairs, directions = list(zip(*values_by_name, strict=True)), dict[tuple, Direction]()
         directions_of_texts = []
         for index, pair in enumerate(pairs):
             if pair == (None, None) and self.names_language(texts[index]):
                 directions_of_texts.append(Direction())
                 continue
-            if pair not in directions:
+            is_named = all(code is None or isinstance(code, str) for code in pair)
+            if not is_named or pair not in directions:  # Another value may be unhashable.
                 try:
                     directions[pair] = self._direction(*pair)
                 except InputError as error:
@@ -420,9 +422,10 @@ class Engine:
 
     def check_languages(self, source_language: Any = None, target_language: Any = None) -> None:
         """Checks languages without texts; raises the `InputError` of `directions_of`."""
-        named = source_language, target_language
+        named = tuple(map(values_of_texts, (source_language, target_language)))
+        counts = [len(value) for value in named if isinstance(value, tuple)] or [1]
         if named != (None, None) or not self.has_language_tags:
-            self.directions_of([None], *named)
+            self.directions_of([None] * max(counts), *named)
 
     @property
     def has_language_tags(self):

@@ -209,9 +209,9 @@ class Scheduler:
         biased_ids = [*dict(options.logit_bias), *options.banned_ids]
         lists = []
         for job in jobs:
-            forced = job.prefix, job.direction.forced, *job.phrases
-            forced_ids = itertools.chain(*forced, biased_ids)
-            lists.append(self._shortlist.of(job.source, forced_ids))
+            # Not the token of a language, which the decoder only reads.
+            chosen_ids = itertools.chain(job.prefix, *job.phrases, biased_ids)
+            lists.append(self._shortlist.of(job.source, chosen_ids))
         vocabulary_size = self._model.config.output_vocabulary_size
         return Candidates(*joined(lists, rows, lambda n: few_sizes(n, vocabulary_size, least)))
 

@@ -15,7 +15,12 @@ from keras_transformer.steps.markup import MARKUP, Markup
 from keras_transformer.steps.markup.step import MarkupStep
 from keras_transformer.steps.step import TextStep
 from keras_transformer.steps.tag import TagStep
-from keras_transformer.text.per_text import LANGUAGE_OPTIONS, checked_phrases, one_for_each
+from keras_transformer.text.per_text import (
+    LANGUAGE_OPTIONS,
+    checked_phrases,
+    one_for_each,
+    values_of_texts,
+)
 from keras_transformer.text.symbols import TextFeatures
 from keras_transformer.translation import Translation
 
@@ -78,6 +83,12 @@ def translate_in_steps(
     steps: Sequence[TextStep], engine: TextEngine, texts: Sequence[str], options: Mapping[str, Any]
 ) -> list[Translation]:
     """Translates texts with the first step around the others, and all of them around the engine."""
+    options = dict(options)
+    for name in _PER_TEXT:  # Several steps read the values, and an iterator can be read only once.
+        if name in options:
+            options[name] = values_of_texts(options[name])
+    if options.get("phrases") is not None:
+        options["phrases"] = checked_phrases(options["phrases"], len(texts))
     return _translate(steps, engine, texts, options)[0]
 
 
@@ -121,7 +132,7 @@ def options_of_parts(
     """Returns the options of the parts of `count` texts.
 
     Args:
-        options: Options of `Engine.translate`, some with a value per text.
+        options: Options of `Engine.translate`, some with a tuple or list of a value per text.
         indices: Index of each part's text.
         count: Number of texts.
     """

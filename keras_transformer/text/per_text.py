@@ -1,6 +1,6 @@
 """Arguments of calls with several texts: lists of strings, and a value for each text."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from keras_transformer.errors import InputError
@@ -8,6 +8,17 @@ from keras_transformer.options import received
 
 LANGUAGE_OPTIONS = ("source_language", "target_language")
 """Options that name the languages of a text."""
+
+
+def values_of_texts(value: Any) -> Any:
+    """Returns a tuple of values for each text: of a list, an array, a column or an iterator.
+
+    One value for all texts stays as it is.
+    """
+    if hasattr(value, "tolist"):  # NumPy's arrays and numbers, and columns of tables
+        value = value.tolist()
+    is_for_all = isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable)
+    return value if is_for_all else tuple(value)
 
 
 def one_for_each(name: str, value: Any, count: int) -> list:

@@ -33,6 +33,8 @@ SEARCHES = {
         "top_p": np.array([0.5, 0.9, 1], "float32"),
         "top_k": 6,
     },
+    # The first is a candidate of another sentence, the last of its own.
+    "language": {"beam_size": 3, "n_best": 2, "forced_ids": np.array([13, 16, 5], "int32")},
 }
 
 
@@ -84,6 +86,24 @@ def test_other_tokens_do_not_exist(varied, monkeypatch, variant, options):
     oracles.check_equal(run(Masked(model, WHOLE), LISTS, options, size=16), together, 1e-5)
     ids = {id for ranked in together for h in ranked for id in h.ids}
     assert ids > {2} and 6 not in ids
+
+
+@pytest.mark.parametrize(
+    "forced", [{"prefixes": pad([(7, 9), (4,), ()], 3, 2)}, {"phrases": np.full((3, 1, 1), 16)}]
+)
+def test_what_must_be_chosen_must_be_a_candidate(varied, forced):
+    name, received = ("prefixes", 4) if "prefixes" in forced else ("phrases", 16)
+    rule = f"`{name}` must be candidates of their sentence. Received: \\[{received}\\]"
+    with pytest.raises(ValueError, match=rule):
+        run(varied("pre_norm"), LISTS, {"beam_size": 2, **forced})
+
+
+def test_an_id_that_is_no_candidate_is_read_as_itself_and_is_no_other_token():
+    candidates = Candidates(np.array([0, 1, 2, 3, 7, 9, 0, 0]), np.ones((1, 8), "bool"))
+    ids = np.array([[0, 2, 7, 8, 9, 16]])
+    indices = np.asarray(candidates.indices(ops.convert_to_tensor(ids)))
+    np.testing.assert_array_equal(indices, [[0, 2, 4, 8 + 8, 5, 8 + 16]])
+    np.testing.assert_array_equal(np.asarray(candidates.at(indices)), ids)
 
 
 @pytest.mark.parametrize("options", SEARCHES.values(), ids=SEARCHES)

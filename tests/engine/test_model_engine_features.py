@@ -126,6 +126,15 @@ def test_tokens_of_languages_are_read_and_are_no_part_of_results(
         alone = dict(source_language=codes["source"], target_language=codes["target"])
         (streamed, *_) = reversed(list(translator.stream(texts[index], **alone)))
         assert streamed == translator.translate([texts[index]], beam_size=1, **alone)[0].text
+    as_arrays = {name: np.array(values) for name, values in named.items()}
+    for others in (as_arrays, {name: iter(values) for name, values in named.items()}):
+        again = translator.translate(texts, **others, **BEAM)
+        assert [best.ids for best in again] == [best.ids for best in translations]
+    translator.check_options(**as_arrays)
+    assert translator.translate([], source_language=[], target_language=np.array([])) == []
+    for wrong in ([5] * 4, [["de"]] * 4, [{"de": 1}] * 4):
+        with pytest.raises(InputError, match="`target_language` must be a code. Received: "):
+            translator.translate(texts, **{**named, "target_language": wrong})
     with pytest.raises(InputError, match="Text 3: .*direction: .* Received: fr-fr"):
         translator.translate(texts, **{**named, "target_language": ["de", "en", "fr", "fr"]})
     with pytest.raises(InputError, match="at most [78] tokens"):  # with those of the languages

@@ -443,6 +443,31 @@ class TestHuggingFace:
         assert len(translation.ids) >= 3 and 9 not in translation.ids
         assert "".join(translator.stream(SOURCES[0])) and translator.defaults["min_length"] == 3
 
+    MINIMA = [{"min_length": 7}, {"min_new_tokens": 7}, {"min_length": 2}, {"min_new_tokens": 1}]
+    MINIMA += [{"min_length": 1}, {"min_new_tokens": 0}, {"min_length": 9, "min_new_tokens": 2}]
+
+    @pytest.mark.parametrize("kind", ["marian", "m2m100", "small100"])
+    def test_the_shortest_translation_is_that_of_transformers(self, load_program, tmp_path, kind):
+        safetensors_numpy()
+        make, is_forced = load_program(TOYS / "make.py"), kind == "m2m100"
+        if kind == "marian":
+            make.make_hugging_face(tmp_path)
+        else:
+            make.make_m2m100(tmp_path, kind)
+        for options in self.MINIMA:
+            (tmp_path / "generation_config.json").write_text(json.dumps(options))
+            received = read_model(tmp_path).decoding.get("min_length", 0)
+            tokens = ["<start>", "__de__"] if is_forced else ["<start>"]
+            # transformers refuses the end while fewer tokens stand before it: with the start, or
+            # without it where new tokens are counted, which come first.
+            start, least = (1, options.get("min_new_tokens")), (0, options.get("min_length"))
+            first, minimum = start if start[1] is not None else least
+            while len(tokens) - first < minimum:
+                tokens.append("word")
+            words = [token for token in [*tokens, "</s>"] if token in ("word", "</s>")]
+            assert max(1, received) == len(words), options
+            assert received != 1
+
     def test_nothing_is_named_where_nothing_is_lost(self, tmp_path, make_toy, capsys):
         folder = make_toy(tmp_path, "hugging_face", {"bad_words_ids": [["<pad>"]], "num_beams": 4})
         assert import_model(folder).decoding.keys().isdisjoint(("banned_ids", "min_length"))

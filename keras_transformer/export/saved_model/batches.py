@@ -54,11 +54,14 @@ class ChunkShapes(NamedTuple):
     target_lengths: list[int]
 
     @classmethod
-    def of(cls, engine: Any, beam_size: int) -> "ChunkShapes":
-        """Returns the shapes of an engine's model, the same for calls of any size."""
+    def of(cls, engine: Any, beam_size: int, forced: int = 0) -> "ChunkShapes":
+        """Returns the shapes of an engine's model, the same for calls of any size.
+
+        A target may follow `forced` ids.
+        """
         largest = batch_rows(_TEXTS_PER_CALL, engine.model.config.model_dim, beam_size)
-        lengths = map(length_buckets, (engine.max_source_length, engine.max_target_length))
-        return cls(chunk_rows(largest), *lengths)
+        limits = engine.max_source_length, engine.max_target_length + forced
+        return cls(chunk_rows(largest), *map(length_buckets, limits))
 
     @property
     def largest(self) -> int:
@@ -142,9 +145,9 @@ def widen(values, width, axis):
 
 
 def _least(sizes, needed):
-    """Returns the smallest of the sizes that is at least `needed`."""
-    sizes = tf.constant(sizes)
-    return tf.reduce_min(tf.boolean_mask(sizes, sizes >= needed))
+    """Returns the smallest of the rising sizes that is at least `needed`, or `needed` itself."""
+    is_smaller = tf.constant(sizes[:-1], tf.int32) < needed
+    return tf.maximum(tf.gather(sizes, tf.math.count_nonzero(is_smaller)), needed)
 
 
 def labelled(labels, probabilities, present):

@@ -287,7 +287,7 @@ class GraphTexts:
 
 def ended(ids, longest):
     """Truncates ragged ids without EOS, and appends EOS."""
-    ids = ids[:, : longest - 1]
+    ids = ids[:, : max(longest - 1, 0)]
     return tf.concat([ids, tf.fill([ids.nrows(), 1], EOS_ID)], axis=1)
 
 
@@ -312,7 +312,7 @@ class Signatures:
         self._number_names = ["score", "log_probability", *continuation]
         self._output_names = ["translation", *self._number_names]
         self._compiled = CompiledSearches(engine, search)
-        self.shapes = ChunkShapes.of(engine, self._beam_size)
+        self.shapes = ChunkShapes.of(engine, self._beam_size, int(self._languages.are_forced))
         self._functions = {
             "serving_default": self.serving_default,
             "greedy": self.greedy,

@@ -233,9 +233,9 @@ class CTranslate2Engine(Engine):
         batches = _batches(request)
         if search_options.shortlist and request.batch_size is None:
             batches = {"max_batch_size": 1}
-        shortest = max(search_options.min_length - 1, 0)  # EOS does not count there
+        shortest = [_least_length(job, search_options) for job in jobs]
 
-        def search(indices, limit, top_k):
+        def search(indices, limit, top_k, shortest):
             return self._translator.translate_batch(
                 [pieces[index] for index in indices],
                 [forced[index] for index in indices] if any(forced) else None,
@@ -253,7 +253,7 @@ class CTranslate2Engine(Engine):
         indices_by_limits = collections.defaultdict(list)
         for index, limit in enumerate(limits):
             if limit:
-                indices_by_limits[max(limits), top_ks[index]].append(index)
+                indices_by_limits[max(limits), top_ks[index], shortest[index]].append(index)
         for _ in range(2):
             searches = [
                 (indices, search(indices, *key)) for key, indices in indices_by_limits.items()
@@ -263,7 +263,8 @@ class CTranslate2Engine(Engine):
                 for index, handle in zip(indices, handles, strict=True):
                     results[index] = handle.result()
                     if max(map(len, results[index].hypotheses)) > limits[index]:
-                        indices_by_limits[limits[index], top_ks[index]].append(index)
+                        key = limits[index], top_ks[index], shortest[index]
+                        indices_by_limits[key].append(index)
         return results
 
     def _translator_options(self, decoding_options):
@@ -343,6 +344,12 @@ def _length_limit(job, options, longest):
         tokens = int(ratio * len(job.source)) + options.length_margin + len(job.prefix)
         limit = min(limit, tokens)
     return limit and limit + len(job.direction.forced)
+
+
+def _least_length(job, options):
+    """Returns the minimum number of tokens, which counts forced ids there, and not EOS."""
+    least = max(options.min_length - 1, 0)
+    return least and least + len(job.direction.forced)
 
 
 def _batches(request):

@@ -74,7 +74,15 @@ class CTranslate2Exporter(Exporter):
                 "CTranslate2's beam does not shrink as Marian's does: texts may differ where two "
                 "are nearly as probable."
             )
-        return dict(vars(options))
+        resolved = dict(vars(options))
+        is_forced = engine.languages is not None and engine.languages.forced is not None
+        if is_forced and resolved.get("shortlist"):
+            show(
+                "CTranslate2 has no shortlist after a forced token, such as that of a language: "
+                "exporting without the run's."
+            )
+            resolved["shortlist"] = False
+        return resolved
 
     def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
         log_step("converting the weights")

@@ -66,8 +66,8 @@ def read(folder: Path) -> ForeignModel:
     options, file = (read_json(file), file) if file.is_file() else (config, path)
     if languages is not None:
         options = {**options, "forced_bos_token_id": None}  # A caller names the language.
-    decoding, notes = _decoding(options, file, vocabularies[1])
     forced = 1 if languages is not None and languages.forced else 0
+    decoding, notes = _decoding(options, file, vocabularies[1], forced)
     fields, limits = _fields(config, tensors), _limits(options, file, forced)
     return ForeignModel(fields, tensors, vocabularies, decoding, limits, notes, languages=languages)
 
@@ -78,16 +78,15 @@ def check_config(path: Path) -> None:
         _check_supported(config, path)
 
 
-def _decoding(options, file, vocabulary):
+def _decoding(options, file, vocabulary, forced):
     """Returns decoding options, and notes that name the options that this package lacks."""
     banned_ids, longer = _banned_ids(options, file, vocabulary)
-    shortest = "min_length" if options.get("min_new_tokens") is None else "min_new_tokens"
     decoding = {
         "beam_size": number(options, "num_beams", file, 1),
         "length_penalty": number(options, "length_penalty", file, 1, float),
         "length_normalization": "length",
         "early_stopping": options.get("early_stopping") is True,
-        "min_length": number(options, shortest, file, 0),
+        "min_length": _min_length(options, file, forced),
         "no_repeat_ngram_size": number(options, "no_repeat_ngram_size", file, 0),
         "banned_ids": banned_ids,
     }
@@ -122,6 +121,19 @@ def _banned_ids(options, file, vocabulary: Vocabulary):
         elif new_ids[sequence[0]] > UNK_ID:  # No search chooses padding, BOS or <unk>.
             banned_ids.add(new_ids[sequence[0]])
     return tuple(sorted(banned_ids)), longer
+
+
+def _min_length(options, file, forced):
+    """Returns the minimum number of target tokens, which includes EOS.
+
+    transformers counts the tokens before EOS, with the `forced` token of a language. `min_length`
+    also counts the decoder's first input.
+    """
+    name, extra = "min_length", 0
+    if options.get("min_new_tokens") is not None:
+        name, extra = "min_new_tokens", 1
+    least = number(options, name, file, 0) + extra - forced
+    return least if least > 1 else 0  # Each translation has EOS.
 
 
 def _limits(options, file, forced):

@@ -21,6 +21,13 @@ def test_the_graph_pads_to_the_shapes_of_the_live_engine(rows):
         np.testing.assert_array_equal(padded.numpy(), pad_to_few_shapes(ids, limit))
 
 
+def test_what_fits_into_no_shape_is_padded_to_its_own_size():
+    ids = tf.ragged.constant([[7] * 18, [7], [7]], dtype=tf.int32)
+    chosen = tf.range(3, dtype=tf.int64)
+    assert batches.pad_ids(ids, chosen, [1, 2], [16, 17]).shape == (3, 18)
+    assert batches.pad_rows(tf.range(3), chosen, [1]).numpy().tolist() == [0, 1, 2]
+
+
 def last_turns(ids, limit, turn):
     """Turns are taken away from the front, one by one, until what is left fits or is the last."""
     while len(ids) > limit and turn in ids[:-1]:

@@ -3,12 +3,14 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from keras_transformer import Translator
+from keras_transformer import Tokenizer, Translator
+from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.export import export_ctranslate2
 from keras_transformer.ids import EOS_ID, UNK_ID
 from keras_transformer.interop.ctranslate2 import engine as engine_module
 from keras_transformer.interop.ctranslate2.export import write_vocabulary_map
+from keras_transformer.text.languages import Languages
 from keras_transformer.text.shortlist import Shortlist
 
 pytestmark = pytest.mark.tensorflow
@@ -121,6 +123,53 @@ def test_samples_are_candidates(with_shortlist, listed_engine):
     sources = listed_engine.source_tokenizer.tokenize(TEXTS)
     for source, translation in zip(sources, sampled, strict=True):
         assert set(translation.ids) <= set(listed_engine.shortlist.of([*source, EOS_ID]))
+
+
+@pytest.fixture(scope="module")
+def of_languages(make_engine, texts):
+    """A trained model with a shortlist, whose decoder reads the token of a language.
+
+    Its translations are as short as they may be.
+    """
+    model = make_engine(output_bias=True).model
+    model.output_bias.assign(np.where(np.arange(53) == EOS_ID, 9.0, 0.0))
+    tokens = {code: f">>{code}<<" for code in ("de", "en")}
+    tokenizer = Tokenizer.train_from_texts(texts, vocabulary_size=53, languages=tokens.values())
+    return ModelEngine(
+        model,
+        tokenizer,
+        max_source_length=13,
+        max_target_length=17,
+        with_xla=False,
+        shortlist=Shortlist([], [*np.random.default_rng(7).integers(4, 53, (53, 4))]),
+        languages=Languages(tokens, before="source", forced="target"),
+    )
+
+
+def test_after_a_forced_language_there_is_no_shortlist_and_lengths_are_of_the_translation(
+    of_languages, texts, tmp_path, capsys
+):
+    # It is verified.
+    options = {"beam_size": 2, "length_penalty": 0.0, "shortlist": True}
+    report = export_ctranslate2(of_languages, tmp_path / "new", texts[:20], **options)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("CTranslate2 has no shortlist after a forced token, such as")
+    assert report.manifest["shortlist"] is False and not list(tmp_path.glob("*/vmap.txt"))
+    exported = Translator.load(tmp_path / "new")
+    named = {"source_language": "en", "target_language": "de", "beam_size": 1}
+    for length in (0, 1, 2, 6, 14):
+        for prefixes in (None, ["the river", "", "a", "", "in", ""]):
+            lengths = {"min_length": length, "target_prefixes": prefixes, "length_penalty": 0.0}
+            expected = of_languages.translate(TEXTS, **lengths, **named)
+            received = exported.translate(TEXTS, **lengths, **named)
+            assert [row.ids for row in received] == [row.ids for row in expected]
+            assert min(len(row.ids) for row in received) == max(1, length)
+    # Ratios are of a source with the tokens of its languages.
+    marian = {"min_length": 17, "max_length_ratio": 1.0, "length_normalization": "marian"}
+    sources = of_languages.source_tokenizer.tokenize(TEXTS, add_eos=True)
+    for translate in (of_languages.translate, exported.translate):
+        lengths = [len(row.ids) for row in translate(TEXTS, **marian, **named)]
+        assert lengths == [len(source) + 1 for source in sources]
 
 
 def test_tokens_that_the_map_of_candidates_cannot_hold_are_refused(make_engine, tmp_path):

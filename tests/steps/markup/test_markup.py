@@ -277,6 +277,30 @@ def test_options_of_a_text_are_those_of_its_blocks():
         translator.translate(sources, markup="html", target_prefixes=["x", "y"])
 
 
+COLLECTIONS = {"array": np.array, "iterator": iter, "list": list}
+
+
+@pytest.mark.parametrize("collection", COLLECTIONS.values(), ids=COLLECTIONS)
+def test_values_of_texts_are_any_collection(collection):
+    engine = OptionsEngine(in_order)
+    values = {
+        "target_prefixes": ["x", "y", "z"],
+        "source_language": ["en", "de", "fr"],
+        "target_language": ["de", "fr", "en"],
+    }
+    options = {name: collection(value) for name, value in values.items()}
+    seed = np.array([1, 2, 3]) if collection is np.array else range(1, 4)
+    phrases = collection([["w"], ["w"], ["w"]])
+    texts = ["a", "<p>b</p><p>c</p>", "d"]
+    Translator(engine).translate(texts, markup="html", seed=seed, **options)
+    assert engine.options["seed"] == (1, 2, 2, 3)
+    assert engine.options["target_prefixes"] == ["x", "y", "", "z"]
+    assert engine.options["source_language"] == ("en", "de", "de", "fr")
+    assert engine.options["target_language"] == ("de", "fr", "fr", "en")
+    Translator(engine).translate(["a", "b", "d"], markup="html", seed=seed, phrases=phrases)
+    assert [list(row) for row in engine.options["phrases"]] == [["w"]] * 3
+
+
 def test_a_tag_that_a_text_begins_with_is_the_tag_of_its_blocks():
     engine = FakeEngine(lambda words: in_order(words)[1:])
     tag = ">>epo<< "
