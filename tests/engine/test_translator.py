@@ -176,7 +176,7 @@ def test_a_tag_stands_in_front_of_every_text_but_a_blank_one():
         Translator(FakeRun()).translate(["a"], tag="2fr")
     tokenize = functools.partial(map, lambda text: text.strip("\u200b"))
     translator.engine.source_tokenizer = types.SimpleNamespace(
-        tag_tokens={"2de": "<2de>"}, tokenize=tokenize
+        tag_tokens={"2de": "<2de>"}, tokenize=tokenize, placeholders=(), annotates_terms=False
     )
     assert translator.score(["a", "\u200b"], [], tag="2de")[0] == ["<2de> a", "\u200b"]
 
