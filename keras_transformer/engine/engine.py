@@ -12,12 +12,12 @@ from keras_transformer.decoding.search_options import (
     without_excluded,
 )
 from keras_transformer.engine import inputs
-from keras_transformer.engine.inputs import LONG_INPUT, Direction, Job, LongInput
+from keras_transformer.engine.inputs import LONG_INPUT, Job, LongInput
 from keras_transformer.errors import InputError, did_you_mean
 from keras_transformer.options import check, check_choice, check_positive, received
 from keras_transformer.steps.tag import tagged
 from keras_transformer.text.dialog import Turns
-from keras_transformer.text.languages import Languages
+from keras_transformer.text.languages import Direction, Languages
 from keras_transformer.text.per_text import (
     LANGUAGE_OPTIONS,
     checked_list,
@@ -312,7 +312,7 @@ class Engine:
             "targets", targets, self.target_tokenizer, self.max_target_length
         )
         pairs = [
-            ([*direction.before, *source, *direction.after], [*direction.forced, *target])
+            (direction.source(source), direction.target(target))
             for source, target, direction in zip(source_ids, target_ids, directions, strict=True)
         ]
         forced = self.force(pairs, request) if pairs else []
@@ -442,18 +442,17 @@ class Engine:
     def _direction(self, source_language, target_language):
         assert self.languages is not None
         codes = self.languages.direction(source_language, target_language)
-        before, after, forced = self.languages.tokens_of(*codes)
         if self.reads_text:
             return Direction(codes=codes)
-        before, after = (tuple(map(self.source_tokenizer.id_of, side)) for side in (before, after))
-        return Direction(before, after, tuple(map(self.target_tokenizer.id_of, forced)), codes)
+        direction = self.languages.tokens_of(*codes)
+        return direction.to_ids(self.source_tokenizer.id_of, self.target_tokenizer.id_of)
 
     def _tagged(self, texts, directions):
         """Returns texts with their tags, for a graph whose only input is the text."""
         languages = self.languages
         if languages is None or not languages.is_optional:
             return texts
-        tokens = [languages.tokens_of(*direction.codes).before for direction in directions]
+        tokens = [languages.tokens_of(*direction.codes).source_prefix for direction in directions]
         return [
             tagged(text, token[0] if token else None)
             for text, token in zip(texts, tokens, strict=True)
@@ -461,8 +460,8 @@ class Engine:
 
     def _max_text_length(self, directions):
         """Returns the maximum number of tokens of a source without those of its languages."""
-        added = (len(direction.before) + len(direction.after) for direction in directions)
-        return self.max_source_length - max(added, default=0)
+        added = max((direction.num_added for direction in directions), default=0)
+        return self.max_source_length - added
 
     def _jobs(self, texts, request, directions, prefixes=None, phrases=None):
         """Returns the jobs of the parts of all texts, and the indices of each text's parts."""
@@ -492,8 +491,8 @@ class Engine:
             for part in indices:
                 prefix = prefixes[index] if part == indices[0] else ()
                 direction, source = directions[index], sources[part]
-                if direction.before or direction.after:
-                    source = [*direction.before, *source, *direction.after]
+                if not self.reads_text:
+                    source = direction.source(source)
                 jobs.append(Job(source, seeds[index], prefix, phrases[index], direction))
         return jobs, parts
 
@@ -528,7 +527,7 @@ class Engine:
         ]
         if not self.reads_text:
             texts = self.target_tokenizer.detokenize([list(row.ids) for row in hypotheses])
-            source_ids = job.direction.of_text(job.source)
+            source_ids = job.direction.of_source(job.source)
             source_tokens = tuple(self.source_tokenizer.pieces_of(source_ids))
             hypotheses = [
                 self._with_text(hypothesis, text, source_tokens)
@@ -550,7 +549,7 @@ class Engine:
             for job, best in zip(jobs, translations, strict=True)
             for hypothesis in (best, *best.alternatives)
         ]
-        pairs = [(job.source, (*job.direction.forced, *ids)) for job, ids in rows]
+        pairs = [(job.source, job.direction.target(ids)) for job, ids in rows]
         alignments = zip(self.align(pairs, request) if pairs else (), rows, strict=True)
 
         def aligned(translation):
@@ -565,7 +564,7 @@ class Engine:
 
     def _scored(self, forced, text, source, target, direction, search_options):
         """Returns the translation of a target that was forced."""
-        by_token = forced.token_log_probabilities[len(direction.forced) :]
+        by_token = direction.of_target(forced.token_log_probabilities)
         total = sum_of(by_token)
         forced = dataclasses.replace(
             forced,

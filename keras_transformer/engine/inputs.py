@@ -13,6 +13,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.ids import EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.options import received
 from keras_transformer.steps.splitting import split_text
+from keras_transformer.text.languages import Direction
 from keras_transformer.text.per_text import checked_phrases, checked_texts
 
 LongInput = Literal["refuse", "split", "truncate"]
@@ -23,25 +24,6 @@ LONG_INPUT_FOR_DIALOG = ("refuse", "truncate")
 _SHOWN_CHARACTERS = 40
 
 
-class Direction(NamedTuple):
-    """What a model reads because of a sentence's languages, in addition to its tokens."""
-
-    before: tuple[int, ...] = ()  # ids before those of the source
-    after: tuple[int, ...] = ()  # ids after the end of the source
-    forced: tuple[int, ...] = ()  # an id that the decoder reads before the translation, or none
-    codes: tuple[str | None, str | None] = (None, None)  # for an engine that reads text
-
-    def of_text(self, values: Any) -> Any:
-        """Returns the values that belong to a source's own tokens, of a value for each token."""
-        return values[len(self.before) : len(values) - len(self.after)]
-
-    def of_alignment(self, alignment: np.ndarray | None) -> np.ndarray | None:
-        """Returns an alignment `(target, source)` without the tokens of languages, if any."""
-        if alignment is None or not (self.before or self.after or self.forced):
-            return alignment
-        return self.of_text(alignment[len(self.forced) :].T).T
-
-
 class Job(NamedTuple):
     """A sentence to translate."""
 
@@ -50,6 +32,11 @@ class Job(NamedTuple):
     prefix: Sequence[int] = ()  # Its translation begins with these ids.
     phrases: Sequence[Sequence[int]] = ()  # Its translation contains these ids.
     direction: Direction = Direction()
+
+    @property
+    def start(self) -> tuple[int, ...]:
+        """Ids that the decoder reads before it chooses one: of the language, and the prefix."""
+        return (*self.direction.target_prefix, *self.prefix)
 
 
 def source_ids(

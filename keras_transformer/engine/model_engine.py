@@ -14,13 +14,13 @@ from keras_transformer.decoding.results import Hypotheses
 from keras_transformer.decoding.search_options import RANKING_OPTIONS, DecodingOptions
 from keras_transformer.engine import inputs
 from keras_transformer.engine.engine import Engine, sum_of
-from keras_transformer.engine.inputs import Direction, Job, bucket, length_buckets
+from keras_transformer.engine.inputs import Job, bucket, length_buckets
 from keras_transformer.engine.label_engine import LabelEngine
 from keras_transformer.engine.scheduler import MAX_PROGRAMS, Scheduler
 from keras_transformer.errors import InputError
 from keras_transformer.ids import EOS_ID, UNK_ID
 from keras_transformer.text.dialog import Turns
-from keras_transformer.text.languages import Languages, languages_of_tags
+from keras_transformer.text.languages import Direction, Languages, languages_of_tags
 from keras_transformer.text.per_text import checked_texts
 from keras_transformer.text.shortlist import LIST_SIZES, Shortlist
 from keras_transformer.translation import Translation

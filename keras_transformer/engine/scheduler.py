@@ -182,7 +182,7 @@ class Scheduler:
         columns = bucket(max(len(job.source) for job in jobs), self._buckets[0])
         prefix_columns = -(-longest_prefix // _PREFIX_MULTIPLE) * _PREFIX_MULTIPLE
         sources, seeds, prefixes, phrases, directions = zip(*jobs, strict=True)
-        forced_ids = [direction.forced for direction in directions]
+        forced_ids = [direction.target_prefix for direction in directions]
         longest, candidates = self._max_lengths[1], None
         if options.shortlist:
             candidates = self._candidates(jobs, options, rows, least_candidates)

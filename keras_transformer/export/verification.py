@@ -149,15 +149,12 @@ def _trained_translations(engine, texts, alignment=False, **options):
         texts = [turns.join(turns.split(text)) for text in texts]
     turn_id = None if turns is None else tokenizers[0].turn_id
     directions = trained.directions_of(texts, *map(options.get, LANGUAGE_OPTIONS))
-    added = max(len(direction.before) + len(direction.after) for direction in directions)
+    added = max(direction.num_added for direction in directions)
     rows = source_ids(texts, tokenizers[0], longest - added, "truncate", turn_id)[0]
     sides = [
+        [direction.source(row) for row, direction in zip(rows, directions, strict=True)],
         [
-            [*direction.before, *row, *direction.after]
-            for row, direction in zip(rows, directions, strict=True)
-        ],
-        [
-            [*direction.forced, *translation.ids]
+            direction.target(translation.ids)
             for translation, direction in zip(translations, directions, strict=True)
         ],
     ]

@@ -139,16 +139,16 @@ def options_of_parts(
     options = dict(options)
     if len(indices) == count:
         return options
-    values_of_texts = {
+    values_by_name = {
         name: one_for_each(name, tuple(options[name]), count)
         for name in _PER_TEXT
         if isinstance(options.get(name), (list, tuple))
     }
     options |= {
-        name: tuple(values[index] for index in indices) for name, values in values_of_texts.items()
+        name: tuple(values[index] for index in indices) for name, values in values_by_name.items()
     }
     is_first = [part == 0 or indices[part - 1] != index for part, index in enumerate(indices)]
-    if "target_prefixes" in values_of_texts:  # The prefix belongs to the first part.
+    if "target_prefixes" in values_by_name:  # The prefix belongs to the first part.
         pairs = zip(options["target_prefixes"], is_first, strict=True)
         options["target_prefixes"] = [prefix if first else "" for prefix, first in pairs]
     counts = collections.Counter(indices)

@@ -5,7 +5,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from keras_transformer.errors import InputError, did_you_mean
@@ -101,18 +101,56 @@ def codes_of(names: Iterable[str]) -> dict[str, str]:
     return names_by_code
 
 
-class LanguageTokens(NamedTuple):
-    """What a model reads for one direction, in addition to a text.
+class Direction(NamedTuple):
+    """What a model reads because of a sentence's languages, in addition to its own tokens.
 
     Attributes:
-        before: Tokens before those of the source.
-        after: Tokens after the end of the source.
-        forced: Token that the decoder reads before the translation.
+        source_prefix: Tokens, or their ids, before those of the source.
+        source_suffix: Tokens or ids after the end of the source.
+        target_prefix: Token or id that the decoder reads before the translation, or none.
+        codes: Codes of the source's and the target's language, for an engine that reads text.
     """
 
-    before: tuple[str, ...] = ()
-    after: tuple[str, ...] = ()
-    forced: tuple[str, ...] = ()
+    source_prefix: tuple = ()
+    source_suffix: tuple = ()
+    target_prefix: tuple = ()
+    codes: tuple[str | None, str | None] = (None, None)
+
+    @property
+    def num_added(self) -> int:
+        """Number of tokens around a source."""
+        return len(self.source_prefix) + len(self.source_suffix)
+
+    def source(self, ids: Sequence) -> list:
+        """Returns what the encoder reads of a source's own ids."""
+        return [*self.source_prefix, *ids, *self.source_suffix]
+
+    def target(self, ids: Sequence) -> list:
+        """Returns what the decoder reads of a target's own ids, after BOS."""
+        return [*self.target_prefix, *ids]
+
+    def of_source(self, values: Any) -> Any:
+        """Returns the values of a source's own tokens, of a value for each token of `source`."""
+        return values[len(self.source_prefix) : len(values) - len(self.source_suffix)]
+
+    def of_target(self, values: Any) -> Any:
+        """Returns the values of a target's own tokens, of a value for each token of `target`."""
+        return values[len(self.target_prefix) :]
+
+    def of_alignment(self, alignment: Any) -> Any:
+        """Returns an alignment `(target, source)` without the tokens of languages; None of None."""
+        if alignment is None or not (self.num_added or self.target_prefix):
+            return alignment
+        return self.of_source(self.of_target(alignment).T).T
+
+    def to_ids(self, source_id: Callable[[str], int], target_id: Callable[[str], int]):
+        """Returns the direction with ids instead of tokens, from functions of a token."""
+        return Direction(
+            tuple(map(source_id, self.source_prefix)),
+            tuple(map(source_id, self.source_suffix)),
+            tuple(map(target_id, self.target_prefix)),
+            self.codes,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +173,7 @@ class Languages:
 
     >>> languages = Languages({"de": "<to_de>", "en": "<to_en>"}, before="target")
     >>> languages.tokens_of(None, "de")
-    LanguageTokens(before=('<to_de>',), after=(), forced=())
+    Direction(source_prefix=('<to_de>',), source_suffix=(), target_prefix=(), codes=('en', 'de'))
     """
 
     tokens: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -247,15 +285,18 @@ class Languages:
             chosen.append(given if given or len(possible) > 1 else next(iter(possible)))
         return chosen[0], chosen[1]
 
-    def tokens_of(self, source: str | None, target: str | None) -> LanguageTokens:
-        """Returns the tokens of a direction; takes the arguments of `direction`."""
+    def tokens_of(self, source: str | None, target: str | None) -> Direction:
+        """Returns a direction with its tokens; takes the arguments of `direction`."""
         codes = self.direction(source, target)
         of_sides = {
             "source": self.tokens.get(codes[0] or ""),
             "target": self.tokens.get(codes[1] or ""),
         }
-        tokens = (of_sides.get(side or "") for side in (self.before, self.after, self.forced))
-        return LanguageTokens(*((token,) if token else () for token in tokens))
+        prefix, suffix, target_prefix = (
+            (token,) if (token := of_sides.get(side or "")) else ()
+            for side in (self.before, self.after, self.forced)
+        )
+        return Direction(prefix, suffix, target_prefix, codes)
 
     def _code(self, name, spelling, side):
         """Returns the code of a language by one of its names."""

@@ -137,11 +137,11 @@ class Corpus:
         """Returns the token of a corpus' direction, None if the model has no such tokens."""
         if corpus.languages is None or self._languages is None:
             return None
-        before, after, forced = self._languages.tokens_of(*language_pair(corpus.languages))
-        if after or forced:
+        direction = self._languages.tokens_of(*language_pair(corpus.languages))
+        if direction.source_suffix or direction.target_prefix:
             rule = "Training continues only models that read languages as a token before a source"
             raise InputError(f"{rule}. Received: {', '.join(map(str, self._languages.tokens))}.")
-        return before[0] if before else None
+        return next(iter(direction.source_prefix), None)
 
     def _with_symbols(self, pairs, tokens):
         text = self.recipe.text

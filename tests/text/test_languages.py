@@ -14,7 +14,7 @@ def test_a_language_has_its_code_its_token_and_the_names_of_other_standards():
     for source in ("en", "EN", "eng", "eng_Latn", "__en__", ">>eng<<"):
         for target in ("zh-Hant", "zh_hant", "zho_Hant", "cmn_Hant"):
             tokens = M2M.tokens_of(source, target)
-            assert tokens == (("__en__",), (), ("zho_Hant",))
+            assert tokens == (("__en__",), (), ("zho_Hant",), ("en", "zh-Hant"))
     # Of two names of one code neither has the code.
     assert codes_of(["deu_Latn", "npi_Deva", "nep_Deva"]) == {
         "de": "deu_Latn",
@@ -49,7 +49,7 @@ def test_a_language_has_its_code_its_token_and_the_names_of_other_standards():
     ],
 )
 def test_each_family_of_models_has_its_tokens_in_its_places(languages, named, expected, tmp_path):
-    assert languages.tokens_of(*named) == expected
+    assert languages.tokens_of(*named)[:3] == expected
     languages.save(tmp_path / "languages.json")
     assert Languages.load(tmp_path / "languages.json") == languages
     assert languages_of_tags({"2en": "<2en>"}) is None

@@ -126,7 +126,7 @@ class CTranslate2Engine(Engine):
         # CTranslate2 4.8 keeps the places of tokens in earlier lists. It would force and ban other
         # tokens, except for the special ones, which every list begins with.
         whole = dataclasses.replace(options, shortlist=False)
-        is_whole = [bool(options.banned_ids or _forced_ids(job)) for job in jobs]
+        is_whole = [bool(options.banned_ids or job.start) for job in jobs]
         results: dict[int, list[Translation]] = {}
         for group_options, in_group in ((options, False), (whole, True)):
             indices = [index for index, value in enumerate(is_whole) if value is in_group]
@@ -136,36 +136,31 @@ class CTranslate2Engine(Engine):
         return [results[index] for index in range(len(jobs))]
 
     def _search(self, jobs, request):
+        """Searches, and scores again the hypotheses whose sums are not the model's."""
         results, options = self._results(jobs, request), request.options
+        ids, log_probabilities, indices = [], [], []  # of each hypothesis, and of its job
+        for index, (job, result) in enumerate(zip(jobs, results, strict=True)):
+            for tokens, total in zip(result.hypotheses, result.scores, strict=True):
+                own_tokens = job.direction.of_target(tokens)
+                ids.append(tuple(self._target_ids[token] for token in own_tokens))
+                log_probabilities.append((total,))  # The sum is enough without a prefix.
+                indices.append(index)
         # Decided for each sentence, so that other sentences in a call change no result.
-        scored_again = [self._is_scored_again(job, options) for job in jobs]
-        ids = [
-            [
-                tuple(self._target_ids[token] for token in tokens[len(job.direction.forced) :])
-                for tokens in result.hypotheses
-            ]
-            for job, result in zip(jobs, results, strict=True)
-        ]
+        is_scored_again = [self._is_scored_again(job, options) for job in jobs]
+        rows = [row for row, index in enumerate(indices) if is_scored_again[index]]
         pairs = [
-            (job.source, (*job.direction.forced, *row))
-            for job, rows, is_again in zip(jobs, ids, scored_again, strict=True)
-            for row in (rows if is_again else ())
+            (jobs[indices[row]].source, jobs[indices[row]].direction.target(ids[row]))
+            for row in rows
         ]
         force = self._force_among_candidates if options.shortlist else self.force
-        forced = iter(force(pairs, request) if pairs else ())
-        hypotheses_of_jobs = []
-        for job, result, rows, is_again in zip(jobs, results, ids, scored_again, strict=True):
-            # CTranslate2 gives only the sum, which is enough without a prefix.
-            log_probabilities = [
-                next(forced).token_log_probabilities[len(job.direction.forced) :]
-                if is_again
-                else (total,)
-                for total in result.scores
-            ]
-            scored = zip(rows, log_probabilities, strict=True)
-            hypotheses = [_hypothesis(*row, job, options) for row in scored]
-            hypotheses_of_jobs.append(_ranked(hypotheses, options))
-        return hypotheses_of_jobs
+        for row, scored in zip(rows, force(pairs, request) if pairs else (), strict=True):
+            direction = jobs[indices[row]].direction
+            log_probabilities[row] = direction.of_target(scored.token_log_probabilities)
+        hypotheses_of_jobs = [[] for _ in jobs]
+        for row, index in enumerate(indices):
+            hypothesis = _hypothesis(ids[row], log_probabilities[row], jobs[index], options)
+            hypotheses_of_jobs[index].append(hypothesis)
+        return [_ranked(hypotheses, options) for hypotheses in hypotheses_of_jobs]
 
     def force(self, pairs, request):
         sides = zip(*pairs, strict=True)
@@ -227,7 +222,7 @@ class CTranslate2Engine(Engine):
         longest = search_options.resolve_max_length(self.max_target_length)
         limits = [_length_limit(job, search_options, longest) for job in jobs]
         pieces = [self._pieces(0, job.source) for job in jobs]
-        forced = [[self._tokens[1][id] for id in _forced_ids(job)] for job in jobs]
+        forced = [[self._tokens[1][id] for id in job.start] for job in jobs]
         top_ks = [self._top_k(job, search_options) for job in jobs]
         options = self._translator_options(search_options)
         batches = _batches(request)
@@ -300,17 +295,12 @@ class CTranslate2Engine(Engine):
             options.sampling
             or any(getattr(options, name) for name in _CHANGES_LOGITS)
             or len(self._tokens[1]) < _FEW_TOKENS
-            or len(_forced_ids(job)) > 0
+            or len(job.start) > 0
             or (UNK_ID in job.source and not options.allow_unknown)
         )
 
     def _pieces(self, side, ids):
         return [self._tokens[side][id] for id in ids if id != EOS_ID]
-
-
-def _forced_ids(job):
-    """Returns the ids that CTranslate2 forces: the token of a language, and the target prefix."""
-    return (*job.direction.forced, *job.prefix)
 
 
 def _hypothesis(ids, log_probabilities, job, options):
@@ -343,13 +333,13 @@ def _length_limit(job, options, longest):
     if ratio != math.inf:
         tokens = int(ratio * len(job.source)) + options.length_margin + len(job.prefix)
         limit = min(limit, tokens)
-    return limit and limit + len(job.direction.forced)
+    return limit and limit + len(job.direction.target_prefix)
 
 
 def _least_length(job, options):
     """Returns the minimum number of tokens, which counts forced ids there, and not EOS."""
     least = max(options.min_length - 1, 0)
-    return least and least + len(job.direction.forced)
+    return least and least + len(job.direction.target_prefix)
 
 
 def _batches(request):
