@@ -49,7 +49,8 @@ def text_steps(
     if glossary is not None:
         steps.append(GlossaryStep(glossary_of(glossary), _annotates_terms(engine, glossary_by)))
     if token is not None:
-        steps.append(TagStep(token, engine.source_tokenizer))
+        languages = () if engine.languages is None else engine.languages.tokens.values()
+        steps.append(TagStep(token, engine.source_tokenizer, languages))
     return steps
 
 
@@ -184,8 +185,8 @@ def _markup_step(engine, markup):
         if tokenizer is None
         else tokenizer.placeholders
     )
-    split_tag: Callable = getattr(tokenizer, "split_tag", lambda text: ("", text))
-    return MarkupStep(markup, placeholders, split_tag)
+    split_tags: Callable = getattr(tokenizer, "split_tags", lambda text: ("", text))
+    return MarkupStep(markup, placeholders, split_tags)
 
 
 def _annotates_terms(engine, glossary_by):

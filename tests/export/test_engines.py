@@ -214,7 +214,8 @@ def test_texts_of_several_directions_are_translated_together(
         request.getfixturevalue("unverified")
     tokens = {code: f">>{code}<<" for code in ("de", "en", "fr")}
     # As many ids as the model has.
-    tokenizer = Tokenizer.train_from_texts(texts, vocabulary_size=53, languages=tokens.values())
+    symbols = {"languages": tokens.values(), "tags": ["bt"]}
+    tokenizer = Tokenizer.train_from_texts(texts, vocabulary_size=53, **symbols)
     limits = {"max_source_length": 13, "max_target_length": 17}
     languages = Languages(tokens, **places)
     trained = ModelEngine(engine.model, tokenizer, **limits, with_xla=False, languages=languages)
@@ -241,6 +242,9 @@ def test_texts_of_several_directions_are_translated_together(
     if "forced" not in places:
         (typed,) = translator.translate([f">>de<< {TEXTS[0]}"])
         assert typed.text == expected[0].text
+        (typed,) = translator.translate([f">>de<< {TEXTS[0]}"], tag="bt")
+        own = Translator(trained).translate(TEXTS[:1], tag="bt", target_language="de", **options)
+        assert typed.text == own[0].text != expected[0].text
     model = Model(str(tmp_path / "export"), 2, 10**6)
     inputs = {name: values[0] for name, values in NAMED.items() if name in languages.inputs}
     (row,) = model.run("serving_default", [{"text": TEXTS[0], **inputs}])
