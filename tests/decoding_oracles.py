@@ -239,7 +239,7 @@ class NumberTokenizer:
     def detokenize(self, ids):
         return [self._text(row) for row in ids]
 
-    def split_tag(self, text):
+    def split_tags(self, text):
         return "", text
 
     def pieces_of(self, ids):

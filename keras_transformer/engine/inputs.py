@@ -13,6 +13,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.ids import EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.options import received
 from keras_transformer.steps.splitting import split_text
+from keras_transformer.steps.tag import tagged
 from keras_transformer.text.languages import Direction
 from keras_transformer.text.per_text import checked_phrases, checked_texts
 
@@ -94,14 +95,14 @@ def _cut(ids, limit, turn_id):
 
 
 def _split(texts, index, tokenizer, limit):
-    token, text = tokenizer.split_tag(texts[index])  # Each part gets the tag of the text.
+    tags, text = tokenizer.split_tags(texts[index])  # Each part gets the tags of the text.
 
     def fits(part):
-        return len(tokenizer.tokenize([token + part], add_eos=True)[0]) <= limit
+        return len(tokenizer.tokenize([tagged(part, tags or None)], add_eos=True)[0]) <= limit
 
     try:
         ids_of_parts = tokenizer.tokenize(
-            [token + part for part in split_text(text, fits)], add_eos=True
+            [tagged(part, tags or None) for part in split_text(text, fits)], add_eos=True
         )
     except InputError as error:
         raise InputError(error.message, index) from None

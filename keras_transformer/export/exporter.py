@@ -182,12 +182,12 @@ class Exporter(abc.ABC):
                 raise InputError(f"The export of a classifier has no `{name}`.")
         self._check_quantization(engine)
         checked = self.options(**options)
+        if checked.languages is None and engine.languages is not None:
+            checked = dataclasses.replace(checked, languages=engine.languages.only_direction)
         if getattr(checked, "shortlist", False):
             engine.request(shortlist=True)  # It has one, or raises an error.
         resolved = self.resolve_export_options(engine, checked)
         common = {**self._common_fields(engine), "languages": checked.languages}
-        if common["languages"] is None and engine.languages and not engine.languages.tokens:
-            (common["languages"],) = engine.languages.directions
         if self.has_model_card:
             common |= training or {}
         if origin:

@@ -21,7 +21,7 @@ class _Format:
     languages: tuple[str, str] | None = option(
         None,
         "Codes of the source and the target language, en-de or en-GB,pt-BR, for programs and "
-        "people that read export.json.",
+        "people that read export.json; by default the run's, if it has one direction.",
         "two codes, or null",
     )
 
@@ -95,7 +95,7 @@ class CTranslate2Options(_Quantized, _WithShortlist, StoppingSearchOptions):
 
 @options_class
 class ArgosOptions(_Quantized):
-    """Options of `argos`, which needs `languages`; Argos Translate has a search of its own."""
+    """Options of `argos`, which needs one direction; Argos Translate has a search of its own."""
 
     package_version: str = option(
         "1.0",

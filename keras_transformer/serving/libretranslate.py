@@ -24,7 +24,7 @@ from keras_transformer.serving.protocol import (
 from keras_transformer.serving.server_options import ServerOptions
 from keras_transformer.steps.markup import count_blocks
 from keras_transformer.text.identification import language_identifier
-from keras_transformer.text.languages import language_name, language_pair
+from keras_transformer.text.languages import language_name, language_pair, named_directions
 from keras_transformer.text.per_text import LANGUAGE_OPTIONS
 
 _MULTIPART = "multipart/form-data"
@@ -121,17 +121,10 @@ class LibreTranslate:
         self._model, self._limits = model, options
         named, languages = options.languages, model.engine.languages
         named = named or ",".join(model.engine.manifest.get("languages") or ())
-        directions: list[tuple[str | None, str | None]] = []
-        if languages is not None:
-            directions += languages.directions
-        if named:
-            source, target = language_pair(named)
-            if languages is None or not languages.tokens:
-                directions = [(source, target)]
-            elif directions[0][0] is None:  # Sources of any language: one name is enough.
-                directions = [(source, code) for _, code in directions]
-            elif options.languages:
-                directions = [languages.direction(source, target)]
+        pair = language_pair(named) if named else None
+        directions: Sequence = named_directions(languages, pair)
+        if languages and pair and options.languages and directions == [*languages.directions]:
+            directions = [languages.direction(*pair)]  # The option chooses one of the model's own.
         self._named = {tuple(map(_shown_code, pair)): pair for pair in directions if pair[0]}
 
     @property

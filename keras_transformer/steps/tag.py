@@ -1,10 +1,12 @@
 """Tags before texts: a token of the corpus, or of the target language."""
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 from keras_transformer.steps.step import TextStep
 
+_LANGUAGE = re.compile(r"\s*(>>\S+?<<)\s*")
 _TAG = re.compile(r"(?:<[a-z0-9][a-z0-9-]*>|>>\S+<<) ")
 
 
@@ -21,19 +23,27 @@ def without_tags(text_read: str, text: str) -> str:
 
 
 class TagStep(TextStep):
-    """Puts the token of a tag in front of each text.
+    """Puts the token of a tag in front of each text, or after the language that a text begins with.
 
     Args:
         token: Token of the tag.
         tokenizer: `Tokenizer` of the sources; None if it is unknown.
+        languages: Tokens of the model's languages.
     """
 
-    def __init__(self, token: str, tokenizer: Any):
+    def __init__(self, token: str, tokenizer: Any, languages: Collection[str] = ()):
         self._token, self._tokenizer = token, tokenizer
+        self._languages = () if token in languages else languages
 
     def before(self, text):
+        language = ""
+        # Training reads the token of a language first.
+        if (match := _LANGUAGE.match(text)) and match[1] in self._languages:
+            language, text = match[1], text[match.end() :]
+        is_blank = False
         if self._tokenizer is not None:
             # Without its tag, so that a text without tokens stays blank.
             (ids,) = self._tokenizer.tokenize([text])
-            return [(tagged(text, self._token if ids else None), None)]
-        return [(tagged(text, self._token), None)]
+            is_blank = not ids
+        text = tagged(text, None if is_blank else self._token)
+        return [(f"{language} {text}" if language else text, None)]

@@ -71,7 +71,8 @@ def text_steps(
     if glossary is not None:
         steps.append(GlossaryStep(glossary_of(glossary), _annotates_terms(engine, glossary_by)))
     if token is not None:
-        steps.append(TagStep(token, engine.source_tokenizer))
+        languages = () if engine.languages is None else engine.languages.tokens.values()
+        steps.append(TagStep(token, engine.source_tokenizer, languages))
     return steps
 
 
@@ -203,8 +204,8 @@ def _markup_step(engine, markup):
         rule = "`markup=html` needs alignments: a run, a CTranslate2 export, or a SavedModel"
         raise InputError(f"{rule} with `align`. Received: {engine.noun}.")
     tokenizer = engine.source_tokenizer
-    split_tag = (lambda text: ("", text)) if tokenizer is None else tokenizer.split_tag
-    return MarkupStep(markup, engine.text_features.placeholders, split_tag)
+    split_tags = (lambda text: ("", text)) if tokenizer is None else tokenizer.split_tags
+    return MarkupStep(markup, engine.text_features.placeholders, split_tags)
 
 
 def _annotates_terms(engine, glossary_by):

@@ -246,6 +246,12 @@ class Languages:
         """Codes of all languages that are named, in the order of the directions."""
         return tuple(dict.fromkeys(filter(None, itertools.chain(*self.directions))))
 
+    @property
+    def only_direction(self) -> tuple[str, str] | None:
+        """Codes of the source and the target of a model of one direction, None for other models."""
+        (source, target), *others = self.directions or ((None, ""),)
+        return None if source is None or others else (source, target)
+
     def direction(
         self, source: str | None = None, target: str | None = None
     ) -> tuple[str | None, str | None]:
@@ -325,6 +331,24 @@ def languages_of_directions(directions: Iterable[tuple[str, str]]) -> Languages 
     if len(tokens) < 2:
         return Languages(directions=directions) if directions else None
     return Languages(tokens, before="target", directions=directions)
+
+
+def named_directions(
+    languages: Languages | None, named: tuple[str, str] | None
+) -> list[tuple[str | None, str]]:
+    """Returns the directions of a model, for programs and people that choose one of them.
+
+    Args:
+        languages: Languages of the model, None if they are unknown.
+        named: Codes of a source and a target that a user gives, None if none are given. They name
+            the direction of a model of one direction, or the source that is any language.
+    """
+    directions = [] if languages is None else list(languages.directions)
+    if named is None:
+        return directions
+    if languages is None or not (languages.tokens or directions[1:]):
+        return [named]
+    return [(source or named[0], target) for source, target in directions]
 
 
 def languages_of_tags(tag_tokens: Mapping[str, str]) -> Languages | None:

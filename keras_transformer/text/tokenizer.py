@@ -223,6 +223,15 @@ class Tokenizer:
             return "", text
         return match[1], text[match.end() :]
 
+    def split_tags(self, text: str) -> tuple[str, str]:
+        """Returns the tags' tokens that a text begins with, or "", and the rest of the text.
+
+        A tag, such as `<bt>`, may follow the token of a language: `>>de<< <bt> Two dogs`.
+        """
+        language, rest = self.split_tag(text)
+        tag, rest = self.split_tag(rest) if _LANGUAGE.fullmatch(language) else ("", rest)
+        return " ".join(filter(None, (language, tag))), rest
+
     def _readable(self, texts):
         """Returns `_checked` texts with one space after a tag at their beginning."""
         texts = _checked(texts)

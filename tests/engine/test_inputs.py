@@ -306,6 +306,17 @@ def test_each_part_of_a_split_text_has_the_tag_of_the_whole(tag, spaces):
     assert parts == [0, 1]
 
 
+def test_each_part_of_a_split_text_has_its_language_and_its_tag():
+    symbols = {"tags": ("bt",), "languages": (">>de<<", ">>en<<")}
+    tokenizer = Tokenizer.train_from_texts(["a dog.", "a man."] * 9, 16, **symbols)
+    limit = len(tokenizer.tokenize(">>de<< <bt> a man.", add_eos=True))
+    with pytest.warns(UserWarning, match="split"):
+        text = ">>de<< <bt> a dog. a man."
+        sources, (parts,) = inputs.source_ids([text], tokenizer, limit, "split")
+    parts = tokenizer.detokenize([sources[part] for part in parts])
+    assert parts == [">>de<< <bt> a dog.", ">>de<< <bt> a man."]
+
+
 @pytest.mark.parametrize(
     ("count", "width", "beam_size", "rows", "rows_of_leaving"),
     [

@@ -9,6 +9,7 @@ from keras_transformer import Translation, Translator
 from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
 from keras_transformer.steps.glossary import glossary_of
+from keras_transformer.text.languages import Languages
 
 
 class FakeEngine(Engine):
@@ -179,6 +180,14 @@ def test_a_tag_stands_in_front_of_every_text_but_a_blank_one():
         tag_tokens={"2de": "<2de>"}, tokenize=tokenize, placeholders=(), annotates_terms=False
     )
     assert translator.score(["a", "\u200b"], [], tag="2de")[0] == ["<2de> a", "\u200b"]
+
+
+def test_a_tag_follows_the_language_that_a_text_begins_with(monkeypatch):
+    languages = Languages({"de": ">>de<<", "en": ">>en<<"}, before="target")
+    monkeypatch.setattr(TaggedEngine, "languages", languages)
+    translator, texts = Translator(TaggedEngine()), [">>de<<  a", "a", ">>it<< a", ">>de<< "]
+    (tagged, *_) = translator.score(texts, [], tag="bt")
+    assert tagged == [">>de<< <bt> a", "<bt> a", "<bt> >>it<< a", ">>de<< "]
 
 
 def test_a_language_of_an_exported_model_is_written_as_marian_does(monkeypatch):

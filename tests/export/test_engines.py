@@ -215,7 +215,8 @@ def test_texts_of_several_directions_are_translated_together(
         request.getfixturevalue("unverified")
     tokens = {code: f">>{code}<<" for code in ("de", "en", "fr")}
     # As many ids as the model has.
-    tokenizer = Tokenizer.train_from_texts(texts, vocabulary_size=53, languages=tokens.values())
+    symbols = {"languages": tokens.values(), "tags": ["bt"]}
+    tokenizer = Tokenizer.train_from_texts(texts, vocabulary_size=53, **symbols)
     limits = {"max_source_length": 13, "max_target_length": 17}
     languages = Languages(tokens, **places)
     trained = ModelEngine(engine.model, tokenizer, **limits, with_xla=False, languages=languages)
@@ -242,6 +243,9 @@ def test_texts_of_several_directions_are_translated_together(
     if "forced" not in places:
         (typed,) = translator.translate([f">>de<< {TEXTS[0]}"])
         assert typed.text == expected[0].text
+        (typed,) = translator.translate([f">>de<< {TEXTS[0]}"], tag="bt")
+        own = Translator(trained).translate(TEXTS[:1], tag="bt", target_language="de", **options)
+        assert typed.text == own[0].text != expected[0].text
     model = Model(str(tmp_path / "export"), 2, 10**6)
     inputs = {name: values[0] for name, values in NAMED.items() if name in languages.inputs}
     (row,) = model.run("serving_default", [{"text": TEXTS[0], **inputs}])
@@ -250,6 +254,58 @@ def test_texts_of_several_directions_are_translated_together(
     assert model.warm_up(warm_up) == 1
     with pytest.raises(InputError, match="`target_language` must be one of .* 'it'"):
         translator.translate(TEXTS, target_language="it")
+
+
+SOURCES = (("en-GB", "de"), ("en-US", "de"), ("fr", "de"))
+OF_MARIAN = {"position_layout": "halves", "position_frequencies": "marian"}
+OF_MARIAN["layer_norm_epsilon"] = 1e-6
+OPTIONS = {
+    "saved_model": {"signatures": ("beam",)},
+    "litert": {"source_lengths": [13]},
+    "web": {"source_lengths": [13]},
+    "argos": {"languages": "en-US,de"},
+    "marian": {"length_normalization": "marian"},
+}
+
+
+@pytest.mark.parametrize(
+    "format", ["saved_model", "litert", "web", "ctranslate2", "hugging_face", "marian", "argos"]
+)
+def test_every_format_has_all_directions_of_several_sources(
+    make_engine, tmp_path, request, unverified, format
+):
+    trained = make_engine(**(OF_MARIAN if format == "marian" else {}))
+    trained.languages = Languages(directions=SOURCES)
+    npm = {"npm": request.getfixturevalue("npm")} if format == "web" else {}
+    options = {"beam_size": 2} if format != "argos" else {}
+    options |= OPTIONS.get(format, {}) | npm
+    folder = tmp_path / "export"
+    manifest = exporter_of(format).export(trained, folder, **options).manifest
+    written = json.loads((folder / "export.json").read_text("utf-8"))["language_tokens"]
+    assert Languages.from_dict(written).directions == SOURCES
+    assert manifest["languages"] == (("en-US", "de") if format == "argos" else None)
+    if format == "hugging_face":
+        card = (folder / "README.md").read_text("utf-8")
+        assert "language:\n- en-GB\n- en-US\n- fr\n- de\n---\n" in card
+        assert "from British English, American English and French to German\n" in card
+    if format in ("saved_model", "litert", "ctranslate2"):
+        translator = Translator.load(folder)
+        assert translator.directions == [*SOURCES]
+        named = {"source_language": ["en-US", "fr"], "target_language": "de"}
+        expected = trained.translate(TEXTS[:2], beam_size=2)
+        check_same(expected, translator.translate(TEXTS[:2], **named), *FIELDS.get(format, ()))
+        with pytest.raises(InputError, match="`source_language` must be one of en-GB, en-US, fr"):
+            translator.translate(TEXTS[:2], source_language="es")
+
+
+@pytest.mark.parametrize("format", ["ctranslate2", "argos"])
+def test_the_one_direction_of_a_run_is_that_of_its_export(
+    make_engine, tmp_path, unverified, format
+):
+    trained = make_engine()
+    trained.languages = Languages(directions=(("en", "eo"),))
+    manifest = exporter_of(format).export(trained, tmp_path / "export").manifest
+    assert manifest["languages"] == ("en", "eo")
 
 
 WITHOUT_KERAS = """

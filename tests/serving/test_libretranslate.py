@@ -266,6 +266,25 @@ def test_source_and_target_choose_one_of_several_directions(make, monkeypatch, l
         assert [row["targets"] for row in restricted] == [["en", "de"], ["de"]]
 
 
+SOURCES = Languages(directions=(("en", "eo"), ("fr", "eo")))
+
+
+def test_several_sources_of_one_target_are_listed_and_need_no_option(make, monkeypatch):
+    monkeypatch.setattr(Engine, "languages", SOURCES)
+    # The export may name one direction, for programs that know only one.
+    for exported in (Engine(), Engine(languages=["en", "eo"])):
+        api = make(exported, languages=None)
+        targets = {row["code"]: row["targets"] for row in api.languages()}
+        assert targets == {"en": ["en", "eo"], "fr": ["fr", "eo"], "eo": ["eo"]}
+        for source in ("en", "fr"):
+            prediction = api.read({"q": "a", "source": source, "target": "eo"}).prediction
+            assert prediction.rows == [{"text": "a"}] and not prediction.options
+    (restricted, _) = make(languages="fr-eo").languages()
+    assert restricted["targets"] == ["fr", "eo"]
+    with pytest.raises(InputError, match="must have the direction: en-eo, fr-eo"):
+        make(languages="eo-fr")
+
+
 @pytest.mark.parametrize("ask", ["languages", "settings", "read"])
 def test_unknown_languages_are_501_of_one_line(make, ask):
     with pytest.raises(Rejection, match="start the server with --languages") as caught:

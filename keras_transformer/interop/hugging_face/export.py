@@ -22,7 +22,7 @@ from keras_transformer.interop.foreign_export import ForeignExporter
 from keras_transformer.interop.hugging_face.reader import LAYERS, NORM
 from keras_transformer.interop.weights import named_weights
 from keras_transformer.layers.positions import position_table
-from keras_transformer.text.languages import language_name
+from keras_transformer.text.languages import Languages, language_name, named_directions
 from keras_transformer.text.vocabulary import SPACE, parsed
 
 _ACTIVATIONS = {"relu": "relu", "silu": "swish", "gelu": "gelu"}
@@ -40,6 +40,7 @@ _CLASSES = {
 }
 # Matrices that read the residual stream; the others write it. Biases that are not added to it.
 _READERS, _INNER_BIASES = ("Wq", "Wk", "Wv", "W1"), ("bq", "bk", "bv", "b1")
+_LISTED = 6  # languages in the title of a model card
 _LANGUAGE = re.compile(f"^{SPACE}(>>.+<<)$")
 _LAYER_NAMES = {
     name: (layer, kind)
@@ -82,8 +83,10 @@ class HuggingFaceExporter(ForeignExporter):
         return dict(options)
 
     def readme_fields(self, manifest: dict) -> dict[str, str]:
-        codes = manifest["languages"] or ()
-        languages = "".join(f"- {code}\n" for code in dict.fromkeys(codes))
+        known = Languages.from_dict(manifest.get("language_tokens", {}))
+        directions = named_directions(known, manifest["languages"])
+        sides = [list(dict.fromkeys(filter(None, side))) for side in zip(*directions, strict=True)]
+        languages = "".join(f"- {code}\n" for code in dict.fromkeys(sum(sides, [])))
         sentences = []
         if texts := manifest.get("training_texts"):
             sentences.append(
@@ -96,10 +99,19 @@ class HuggingFaceExporter(ForeignExporter):
             )
         return {
             "language_field": f"language:\n{languages}" if languages else "",
-            "direction": f" from {' to '.join(map(language_name, codes))}" if codes else "",
+            "direction": "".join(map(_with_names, ("from", "to"), sides)),
             "training": "\n".join(["## Training", "", *sentences, "", ""]) if sentences else "",
             "missing": "the data" if languages else "the languages and the data",
         }
+
+
+def _with_names(word, codes):
+    """Returns the words "from English and French" of codes, none without codes."""
+    names = list(map(language_name, codes))
+    if len(names) > _LISTED:
+        names[_LISTED - 1 :] = [f"{len(names) - _LISTED + 1} more"]
+    listed = " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+    return f" {word} {listed}" if names else ""
 
 
 def _show_other_search(values):

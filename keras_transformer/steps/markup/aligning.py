@@ -267,13 +267,15 @@ def _attention(translation, text, text_read):
 
 
 def _token_indices(tokens: Sequence[str], text_read: str, is_first: bool) -> list[int]:
-    """Returns the indices of the tokens of a text, without special tokens and its tag."""
+    """Returns the indices of the tokens of a text, without special tokens and its tags."""
     indices = [i for i, token in enumerate(tokens) if token not in _SPECIAL]
-    names = [tokens[index].replace(SPACE, "") for index in indices[:2]]
-    first = names[:1] == [""]  # A space may be a separate token.
-    if len(names) > first and _TAG.fullmatch(name := names[first]):
-        is_in_text = is_first and text_read.lstrip().startswith(name)
-        return indices if is_in_text else indices[first + 1 :]
+    text = text_read.lstrip() if is_first else ""
+    for _ in range(2):  # the token of a language, and a tag
+        names = [tokens[index].replace(SPACE, "") for index in indices[:2]]
+        first = names[:1] == [""]  # A space may be a separate token.
+        if len(names) == first or not _TAG.fullmatch(name := names[first]) or text.startswith(name):
+            break
+        indices = indices[first + 1 :]
     return indices
 
 

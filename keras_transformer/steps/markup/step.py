@@ -15,22 +15,22 @@ class MarkupStep(TextStep):
     Args:
         markup: `"placeholders"` or `"html"`.
         placeholders: Placeholders of the vocabulary.
-        split_tag: Splits the tag off a text that begins with one, which becomes each block's tag.
+        split_tags: Splits off the tags that a text begins with, which become each block's tags.
     """
 
     def __init__(
         self,
         markup: Markup,
         placeholders: Placeholders,
-        split_tag: Callable[[str], tuple[str, str]],
+        split_tags: Callable[[str], tuple[str, str]],
     ):
-        self._markup, self._placeholders, self._split_tag = markup, placeholders, split_tag
+        self._markup, self._placeholders, self._split_tags = markup, placeholders, split_tags
         self.needs_alignment = markup == "html"
 
     def before(self, text):
-        tag, text = self._split_tag(text)
+        tags, text = self._split_tags(text)
         blocks = protect(text, self._markup, self._placeholders)
-        return [(tagged(block.text, tag or None), block) for block in blocks]
+        return [(tagged(block.text, tags or None), block) for block in blocks]
 
     def after(self, translation, memory, text_read):
         return restore(translation, memory, without_tags(text_read, memory.text))

@@ -57,23 +57,32 @@ export class Engine {
   /** The tag that a text begins with, with a space after it, or "", and the rest of the text. */
   splitTag(text) {
     const [start, tag, name] = text.match(/^\s*(<([a-z0-9][a-z0-9-]*)>|>>\S+?<<)\s*/) ?? [""];
-    const isTag = name ? !this.about.language_tags && this.about.tags?.includes(name) : tag && this.source.has(tag);
+    const isLanguage = (token) => this.source.has(token);
+    const isTag = name ? this.about.tags?.includes(name) && !isLanguage(`>>${name}<<`) : tag && isLanguage(tag);
     return isTag ? [`${tag} `, text.slice(start.length)] : ["", text];
+  }
+
+  /** The tags that a text begins with: that of a language, and one after it. */
+  splitTags(text) {
+    const [language, rest] = this.splitTag(text);
+    if (!language.startsWith(">>")) return [language, rest];
+    const [tag, end] = this.splitTag(rest);
+    return [language + tag, end];
   }
 
   /**
    * Splits a text into parts that fit: the whole text, its sentences, or parts of a sentence. Each part
-   * gets the tag of the text.
+   * gets the tags of the text.
    */
   split(text, languages) {
     const { before, after } = this.direction(languages);
     const added = before.length + after.length;
-    const [tag, rest] = this.splitTag(text);
+    const [tags, rest] = this.splitTags(text);
     if (!rest.trim() || !this.source.encode(rest).length) return [];
-    if (this.fits(tag + rest, added)) return [tag + rest];
+    if (this.fits(tags + rest, added)) return [tags + rest];
     const cut = (units, smaller) => {
       const whole = units.join("");
-      if (this.fits(tag + whole, added)) return [whole];
+      if (this.fits(tags + whole, added)) return [whole];
       if (units.length === 1) return smaller(whole);
       const half = Math.ceil(units.length / 2);
       return [...cut(units.slice(0, half), smaller), ...cut(units.slice(half), smaller)];
@@ -82,7 +91,7 @@ export class Engine {
     const words = (sentence) => cut(segments(sentence, "word"), characters);
     const sentences = segments(rest, "sentence");
     const parts = sentences.flatMap((sentence) => cut([sentence], words));
-    return parts.filter((part) => part.trim()).map((part) => tag + part);
+    return parts.filter((part) => part.trim()).map((part) => tags + part);
   }
 
   /**

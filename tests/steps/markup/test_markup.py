@@ -16,7 +16,7 @@ from translations import sentencepiece_pieces
 from keras_transformer import Translation, Translator
 from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
-from keras_transformer.steps.markup import count_blocks, protect, restore
+from keras_transformer.steps.markup import aligning, count_blocks, protect, restore
 from keras_transformer.steps.placeholders import with_placeholders
 from keras_transformer.text.symbols import Placeholders
 
@@ -37,7 +37,7 @@ class FakeEngine(Engine):
     def __init__(self, say, placeholders=EIGHT, annotates=False):
         self.say, tokens = say, {"placeholders": placeholders, "annotates_terms": annotates}
         plain = {"tag_tokens": {}, "placeholders": Placeholders(), "annotates_terms": False}
-        plain |= {"tokenize": list, "split_tag": lambda text: ("", text)}
+        plain |= {"tokenize": list, "split_tags": lambda text: ("", text)}
         self.source_tokenizer = types.SimpleNamespace(**{**plain, **tokens})
 
     def translate(self, texts, alignment=False, **options):
@@ -301,14 +301,21 @@ def test_values_of_texts_are_any_collection(collection):
     assert [list(row) for row in engine.options["phrases"]] == [["w"]] * 3
 
 
-def test_a_tag_that_a_text_begins_with_is_the_tag_of_its_blocks():
-    engine = FakeEngine(lambda words: in_order(words)[1:])
-    tag = ">>epo<< "
-    engine.source_tokenizer.split_tag = lambda text: (tag.strip(), text.removeprefix(tag))
+@pytest.mark.parametrize("tag", [">>epo<< ", ">>epo<< <bt> "])
+def test_tags_that_a_text_begins_with_are_the_tags_of_its_blocks(tag):
+    engine = FakeEngine(lambda words: in_order(words)[len(tag.split()) :])
+    engine.source_tokenizer.split_tags = lambda text: (tag.strip(), text.removeprefix(tag))
     source = f"{tag}<p>a <b>b</b></p><p>c</p>"
     (translation,) = Translator(engine).translate([source], markup="html")
-    assert engine.texts == [">>epo<< a b", ">>epo<< c"]
+    assert engine.texts == [f"{tag}a b", f"{tag}c"]
     assert translation.text == "<p>A <b>B</b></p><p>C</p>"
+
+
+def test_tags_are_no_source_tokens_that_a_word_can_come_from():
+    tokens = ["▁>>epo<<", "▁", "<bt>", "▁a", "▁b", "</s>"]
+    assert aligning._token_indices(tokens, "a b", is_first=True) == [3, 4]
+    assert aligning._token_indices(tokens[1:], "a b", is_first=True) == [2, 3]
+    assert aligning._token_indices(tokens[1:], "<bt> a b", is_first=True) == [0, 1, 2, 3]
 
 
 def test_an_item_without_a_placeholder_uses_the_alignment_that_an_engine_has():
