@@ -284,6 +284,19 @@ class Languages:
             if code not in self._known(spelling) and not is_exact(_bare(spelling), code)
         ]
 
+    def has(self, source: str, target: str) -> bool:
+        """Returns whether the model has a direction; takes the arguments of `direction`."""
+        try:
+            self.direction(source, target)
+        except InputError:
+            return False
+        return True
+
+    def closest(self, spelling: str) -> list[str]:
+        """Returns the model's codes that a code or name may stand for, the nearest first."""
+        codes = [*self._known(spelling), *closest_codes(_bare(spelling), self.codes)]
+        return list(dict.fromkeys(codes))
+
     def _codes_for(self, side, spelling):
         """Returns the codes that a spelling may stand for, the nearest first."""
         if spelling is None:
@@ -292,16 +305,14 @@ class Languages:
         if not isinstance(spelling, str):
             raise InputError(f"`{name}` must be a code. Received: {received(spelling)}.")
         possible = self._possible[side]
-        codes = [*self._known(spelling), *closest_codes(_bare(spelling), self.codes)]
+        codes = self.closest(spelling)
         if not codes and None in possible:  # any language
             codes = [language_code(spelling)]
         if codes:
-            return list(dict.fromkeys(codes))
-        related = related_codes(_bare(spelling), filter(None, possible))
-        names = " or ".join(f"`{code}`" for code in related[:_RELATED])
-        nearest = f" Did you mean {names}?" if names else ""
-        nearest = nearest or did_you_mean(spelling, self._codes_by_name)
+            return codes
         rule = f"`{name}` must be one of {_listed(possible)}"
+        nearest = nearest_codes(spelling, filter(None, possible))
+        nearest = nearest or did_you_mean(spelling, self._codes_by_name)
         raise InputError(f"{rule}. Received: {received(spelling)}.{nearest}")
 
     def _known(self, spelling):
@@ -338,9 +349,18 @@ class Languages:
 def languages_of_directions(directions: Iterable[tuple[str, str]]) -> Languages | None:
     """Returns the languages of a new model, None without directions.
 
-    A model of several target languages has tokens such as `>>de<<` before its sources.
+    A model of several target languages has tokens such as `>>de<<` before its sources. Two codes of
+    one language, such as `en` and `eng`, are the first of them.
     """
-    directions = tuple(dict.fromkeys(directions))
+    pairs, codes = list(directions), list[str]()
+    for code in itertools.chain(*pairs):
+        if not any(is_exact(code, known) for known in codes):
+            codes.append(code)
+    first = {
+        code: next(known for known in codes if is_exact(code, known))
+        for code in itertools.chain(*pairs)
+    }
+    directions = tuple(dict.fromkeys((first[source], first[target]) for source, target in pairs))
     tokens = {target: f">>{target.lower()}<<" for _, target in directions}
     if len(tokens) < 2:
         return Languages(directions=directions) if directions else None
@@ -355,6 +375,19 @@ def languages_of_tags(tag_tokens: Mapping[str, str]) -> Languages | None:
     tokens = {code: tokens[name] for code, name in codes_of(tokens).items()}
     directions = tuple((None, code) for code in tokens)
     return Languages(tokens, before="target", directions=directions, is_optional=True)
+
+
+def nearest_codes(spelling: str, codes: Iterable[str]) -> str:
+    """Returns the end of a message about an unknown language: ` Did you mean …?`, or nothing.
+
+    The named codes are those of `related_codes`.
+
+    >>> nearest_codes("sr-Latn", ["en", "sr"])
+    ' Did you mean `sr`?'
+    """
+    related = related_codes(_bare(spelling), codes)
+    names = " or ".join(f"`{code}`" for code in related[:_RELATED])
+    return f" Did you mean {names}?" if names else ""
 
 
 def _bare(name):
