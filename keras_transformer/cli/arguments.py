@@ -207,8 +207,9 @@ def load_translator(
     values = option_values(options, "model", *command_options)
     threads = {"threads": values.pop("threads")} if "threads" in values else {}
     translator = Translator.load(options.model, **threads)
-    for line in translator.engine.approximated_languages(*map(values.get, _FLAGS)):
-        say(line)
+    if not _FLAGS.keys().isdisjoint(values):
+        for line in translator.engine.approximated_languages(*map(values.get, _FLAGS)):
+            say(line)
     return translator, values
 
 

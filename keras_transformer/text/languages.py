@@ -352,14 +352,9 @@ def languages_of_directions(directions: Iterable[tuple[str, str]]) -> Languages 
     A model of several target languages has tokens such as `>>de<<` before its sources. Two codes of
     one language, such as `en` and `eng`, are the first of them.
     """
-    pairs, codes = list(directions), list[str]()
+    pairs, first = list(directions), dict[str, str]()
     for code in itertools.chain(*pairs):
-        if not any(is_exact(code, known) for known in codes):
-            codes.append(code)
-    first = {
-        code: next(known for known in codes if is_exact(code, known))
-        for code in itertools.chain(*pairs)
-    }
+        first[code] = next((known for known in first.values() if is_exact(code, known)), code)
     directions = tuple(dict.fromkeys((first[source], first[target]) for source, target in pairs))
     tokens = {target: f">>{target.lower()}<<" for _, target in directions}
     if len(tokens) < 2:
