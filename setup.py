@@ -140,6 +140,8 @@ setup(
         "PyYAML>=6.0.2",
         "pydantic>=2.9.0",
         "Babel>=2.16.0",
+        # Macro-languages of ISO 639-3, and distances of regions. Earlier versions need a compiler.
+        "langcodes>=3.5.1",
         "tqdm>=4.66.3",
     ],
     extras_require={

@@ -15,6 +15,8 @@ from typing import Any
 _LEAST_LIKENESS = 0.6
 _NEAR_LETTERS = 0.75
 _MAX_NAMES = 2
+# Two texts of n letters are compared in n² steps.
+_LONGEST_NAME = 200
 
 DISTRIBUTION = "keras-transformer-nmt"
 """The name that pip installs this package by; it is imported as `keras_transformer`."""
@@ -195,12 +197,15 @@ def did_you_mean(name: object, known_names: Iterable[str]) -> str:
     """Returns the end of a message about an unknown name: ` Did you mean …?`, or nothing.
 
     A name is near if its words or its letters are near: `num_layer` is near `num_encoder_layers`
-    and `num_decoder_layers`, but not near `turn_layers`.
+    and `num_decoder_layers`, but not near `turn_layers`. A text of more than 200 characters is near
+    nothing.
 
     Args:
         name: Unknown name.
         known_names: Known names.
     """
+    if len(str(name)) > _LONGEST_NAME:
+        return ""
     likeness = {candidate: _likeness(str(name), candidate) for candidate in known_names}
     best = max(likeness.values(), default=(0.0, 0.0))
     if best[0] < _LEAST_LIKENESS:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any, BinaryIO
 
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, say
 from keras_transformer.imports import import_keras
 
 Kind = Callable | list[Callable] | tuple[str, ...]
@@ -198,12 +198,19 @@ def option_values(options: argparse.Namespace, *command_options: str) -> dict[st
 def load_translator(
     options: argparse.Namespace, *command_options: str
 ) -> tuple[Any, dict[str, Any]]:
-    """Loads `--model` with `--threads`; returns the `Translator` and `option_values`."""
+    """Loads `--model` with `--threads`; returns the `Translator` and `option_values`.
+
+    It says which languages of the model are taken for `--from` and `--to`, if the model lacks them.
+    """
     from keras_transformer.engine.translator import Translator
 
     values = option_values(options, "model", *command_options)
     threads = {"threads": values.pop("threads")} if "threads" in values else {}
-    return Translator.load(options.model, **threads), values
+    translator = Translator.load(options.model, **threads)
+    if not _FLAGS.keys().isdisjoint(values):
+        for line in translator.engine.approximated_languages(*map(values.get, _FLAGS)):
+            say(line)
+    return translator, values
 
 
 def begin_with_model(path: str) -> None:

@@ -15,6 +15,7 @@ from xml.parsers import expat
 from keras_transformer.data.pairs import InlineTags
 from keras_transformer.errors import InputError
 from keras_transformer.reading import one_line, open_decompressed, without_compression
+from keras_transformer.text.language_codes import includes
 from keras_transformer.text.languages import language_pair
 
 _BLOCK = 1 << 16  # bytes that are parsed at once
@@ -36,7 +37,8 @@ class TranslationMemory:
         path: Path of the file, plain or compressed as for `iterate_pairs`, in any encoding that
             its XML declaration or byte order mark names.
         languages: Codes of the source and the target: `"en-de"`, or `"en-GB,pt-BR"`. A code
-            without a region includes all regions.
+            without a region includes all regions in its script, and a language includes its other
+            codes: `no` has `nb-NO`, `zh-Hans` has `zh-CN`.
         inline_tags: `"drop"`: formatting inside sentences is removed with its code. `"keep"`: it
             stays, as the tags that it stands for, or as `<g id="1">…</g>` and `<x id="2"/>` where
             its code is not a tag. Then `&`, `<` and `>` of the text are `&amp;`, `&lt;` and `&gt;`.
@@ -53,7 +55,7 @@ class TranslationMemory:
 
     def __post_init__(self):
         codes = self._codes
-        if any(map(_includes, codes, reversed(codes))):
+        if any(map(includes, codes, reversed(codes))):
             rule = "`languages` must be two codes that differ, such as en-de or en-GB,pt-BR"
             raise InputError(f"{rule}. Received: {self.languages!r}.")
         if self.inline_tags not in get_args(InlineTags):
@@ -113,10 +115,6 @@ def _normalized(code):
     return code.strip().replace("_", "-").lower()
 
 
-def _includes(code, other_code):
-    return f"{other_code}-".startswith(f"{code}-")
-
-
 class _Variant(NamedTuple):
     language: str
     text: str
@@ -127,13 +125,13 @@ class _Unit(NamedTuple):
     variants: list[_Variant]
 
     def pairs(self, source, target):
-        sources = [variant for variant in self.variants if _includes(source, variant.language)]
+        sources = [variant for variant in self.variants if includes(source, variant.language)]
         if not sources:
             return
         preference = self.source_language, source
         best = min(sources, key=lambda variant: [variant.language != code for code in preference])
         for variant in self.variants:
-            if _includes(target, variant.language):
+            if includes(target, variant.language):
                 yield best.text, variant.text
 
 

@@ -28,6 +28,7 @@ from keras_transformer.files import (
 from keras_transformer.options import check_choice, check_positive
 from keras_transformer.reading import digest_of, iterate_lines, one_line, without_compression
 from keras_transformer.steps.glossary import Glossary
+from keras_transformer.text.per_text import LANGUAGE_OPTIONS
 from keras_transformer.translation import pair_lines
 
 _JOB = "bulk.json"
@@ -197,14 +198,17 @@ class Worker:
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """Translates a chunk: `lines` become translations, warnings become `messages`.
 
+        `notes` are lines about the model, of the first chunk of this worker.
+
         A user's mistake becomes `error`: Ray would wrap an exception and log its traceback.
         """
         if row["error"]:
             return {**row, "count": 0, "messages": []}
         # Not in `__init__`, because Ray endlessly restarts an actor that raises when it starts.
+        notes: list[str] = []
         if self._translator is None:
             try:
-                self._load()
+                notes = self._load()
             except InputError as error:
                 return {**row, "error": str(error), "count": 0, "messages": []}
         messages: list[str] = []
@@ -219,7 +223,13 @@ class Worker:
                     written += self._lines_of(line.text, translation)
         except InputError as error:
             row["error"] = str(error)
-        return {**row, "lines": written, "count": len(lines), "messages": messages}
+        return {
+            **row,
+            "lines": written,
+            "count": len(lines),
+            "messages": messages,
+            "notes": notes,
+        }
 
     def _translate(self, lines):
         return self._translator.translate([line.text for line in lines], **self._options)
@@ -230,7 +240,10 @@ class Worker:
         return pair_lines(text, translation, self._records == "back")
 
     def _load(self):
-        """Loads the model, and checks the options, because a wrong one is no line's fault."""
+        """Loads the model, and checks the options, because a wrong one is no line's fault.
+
+        Returns lines about languages that the model lacks.
+        """
         from keras_transformer.engine.translator import Translator
 
         translator = Translator.load(self._model, self._threads)
@@ -241,6 +254,7 @@ class Worker:
         options = {"long_input": long_input_of_commands(translator.engine), **self._options}
         translator.check_options(**options)
         self._translator, self._options = translator, options
+        return translator.engine.approximated_languages(*map(options.get, LANGUAGE_OPTIONS))
 
 
 def _keep(folder, job, rows, failures=()):
@@ -249,10 +263,13 @@ def _keep(folder, job, rows, failures=()):
     The job is written with the first part, so that a wrong option leaves no folder behind.
     """
     started = reported = time.monotonic()
-    lines = 0
+    lines, said = 0, set[str]()
     try:
         for row in rows:
-            for message in row["messages"]:
+            # Each worker has the same notes about the model.
+            notes = [note for note in row.get("notes", ()) if note not in said]
+            said.update(notes)
+            for message in [*notes, *row["messages"]]:
                 say(message)
             if row["error"]:
                 raise InputError(row["error"])

@@ -427,6 +427,18 @@ class Engine:
         if named != (None, None) or not self.has_language_tags:
             self.directions_of([None] * max(counts), *named)
 
+    def approximated_languages(
+        self, source_language: str | None = None, target_language: str | None = None
+    ) -> list[str]:
+        """Returns a line for each language that the model lacks, with the one that is taken."""
+        named = source_language, target_language
+        if self.languages is None or named == (None, None):
+            return []
+        return [
+            f"The model has no {spelling}; its nearest language is {code}."
+            for spelling, code in self.languages.approximations(*named)
+        ]
+
     @property
     def has_language_tags(self):
         """True where texts may begin with the token of a language themselves."""

@@ -3,6 +3,7 @@
 Parameters, answers and errors follow its documentation, https://docs.libretranslate.com.
 """
 
+import collections
 import html
 import re
 import urllib.parse
@@ -24,7 +25,14 @@ from keras_transformer.serving.protocol import (
 from keras_transformer.serving.server_options import ServerOptions
 from keras_transformer.steps.markup import count_blocks
 from keras_transformer.text.identification import language_identifier
-from keras_transformer.text.languages import language_name, language_pair, named_directions
+from keras_transformer.text.language_codes import closest_codes
+from keras_transformer.text.languages import (
+    Languages,
+    language_name,
+    language_pair,
+    named_directions,
+    nearest_codes,
+)
 from keras_transformer.text.per_text import LANGUAGE_OPTIONS
 
 _MULTIPART = "multipart/form-data"
@@ -37,6 +45,7 @@ _AUTO = {"code": "auto", "name": "Auto Detect"}
 _BEAM = "beam"
 _MOST_DETECTED = 3
 _FRONTEND_TIMEOUT = 500  # milliseconds that LibreTranslate's page waits for the end of the typing
+_HAN = re.compile("[\u3400-\u9fff]")
 # Subtitle Edit sends `<br />` for a line break.
 _LINE_BREAK = re.compile(r"([\r\n\v\f\x85\u2028\u2029]+|<br ?/?>)")
 
@@ -126,6 +135,7 @@ class LibreTranslate:
         if languages and pair and options.languages and directions == [*languages.directions]:
             directions = [languages.direction(*pair)]  # The option chooses one of the model's own.
         self._named = {tuple(map(_shown_code, pair)): pair for pair in directions if pair[0]}
+        self._shown = Languages(directions=tuple(self._named))
 
     @property
     def _directions(self) -> dict[tuple[str, ...], tuple[str | None, str | None]]:
@@ -199,6 +209,8 @@ class LibreTranslate:
             detected = self._detected(texts, sources)
             source = detected["language"] if detected["language"] in sources else sources[0]
         if source != target and source not in sources:
+            source, target = self._nearest_direction(fields) or (source, target)
+        if source != target and (source, target) not in directions:
             name, name_of_target = map(_full_name, (source, target))
             rule = f"{name_of_target} is not available as a target language from {name}"
             raise Rejection(400, rule)
@@ -253,14 +265,25 @@ class LibreTranslate:
         return texts
 
     def _code(self, value, name):
-        """Returns a language of the server, or `auto` for the source."""
-        known_codes = [*self._languages, *(["auto"] if name == "source" else [])]
+        """Returns the language of the server that a code stands for, or `auto` for the source."""
+        known_codes, nearest = [*self._languages, *(["auto"] if name == "source" else [])], ""
         if isinstance(value, str):
-            code = _shown_code(value.strip().replace("_", "-")).lower()
-            for known_code in known_codes:
-                if code == known_code.lower():
-                    return known_code
-        raise Rejection(400, f"{shown(value)} is not supported. Known: {', '.join(known_codes)}")
+            if "auto" in known_codes and value.strip().lower() == "auto":
+                return "auto"
+            if codes := self._shown.closest(_typed_code(value)):
+                return codes[0]
+            nearest = nearest_codes(_typed_code(value), self._languages)
+        rule = f"{shown(value)} is not supported.{nearest}"
+        raise Rejection(400, f"{rule} Known: {', '.join(known_codes)}")
+
+    def _nearest_direction(self, fields):
+        """Returns the direction of the nearest languages that are one, or None."""
+        try:
+            return self._shown.direction(
+                *(_typed_code(fields[name]) for name in ("source", "target"))
+            )
+        except InputError:
+            return None
 
     def _search(self, is_html, alternatives):
         """Returns the name of the signature, and the options of the request."""
@@ -307,7 +330,12 @@ class LibreTranslate:
         except InputError:
             shares = {}
         codes = self._languages if len(self._directions) == 1 else sources
-        own_shares = {code: shares.get(code.partition("-")[0], 0.0) for code in codes}
+        own_shares = dict.fromkeys(codes, 0.0)
+        for language, share in shares.items():
+            # A text in another script is still in the language.
+            same = (code for code in codes if _primary(code) == _primary(language))
+            for code in [*closest_codes(language, codes), *same][:1]:
+                own_shares[code] += share
         code = max(own_shares, key=lambda code: own_shares[code])
         return _detection(code, own_shares[code] / (sum(own_shares.values()) or 1.0))
 
@@ -339,6 +367,14 @@ class LibreTranslate:
 
 def _shown_code(code):
     return _SHOWN_CODES.get(code.lower(), code)
+
+
+def _typed_code(value):
+    return _shown_code(value.strip())
+
+
+def _primary(code):
+    return code.partition("-")[0]
 
 
 def _full_name(code):
@@ -373,7 +409,29 @@ def _language_shares(texts):
     identifier = language_identifier("for detection,")
     if not any(map(_has_words, texts)):
         return [("en", 0.0)]
-    return identifier.rank("\n".join(texts))
+    text = "\n".join(texts)
+    return [
+        (f"zh-{_chinese_script(text)}" if code == "zh" else code, share)
+        for code, share in identifier.rank(text)
+    ]
+
+
+def _chinese_script(text):
+    """Returns the script of most characters that only one script has: `Hans` or `Hant`.
+
+    The character sets of China and of Taiwan have the characters of one script each, and those that
+    both scripts share.
+    """
+    counts = collections.Counter[str]()
+    for character, count in collections.Counter(_HAN.findall(text)).items():
+        scripts = [
+            script
+            for script, encoding in (("Hans", "gb2312"), ("Hant", "big5"))
+            if character.encode(encoding, "ignore")
+        ]
+        if len(scripts) == 1:
+            counts[scripts[0]] += count
+    return "Hant" if counts["Hant"] > counts["Hans"] else "Hans"
 
 
 def _has_words(text):

@@ -1,6 +1,7 @@
 """Languages: codes such as `en` and `pt-BR`, English names, and the tokens of a model."""
 
 import dataclasses
+import functools
 import itertools
 import json
 import os
@@ -12,6 +13,7 @@ from keras_transformer.errors import InputError, did_you_mean
 from keras_transformer.files import write_output
 from keras_transformer.options import parse_options, received
 from keras_transformer.reading import read_checked
+from keras_transformer.text.language_codes import closest_codes, is_exact, related_codes
 
 Side = Literal["source", "target"]
 
@@ -20,6 +22,10 @@ _CODE = re.compile(r"([a-z]{2,8}|[ix](?=-))(-[a-z0-9]{1,8})*", re.IGNORECASE)
 # Signs around the name of a language in a token: >>deu<< of Marian, __de__ of M2M100.
 _SIGNS = re.compile("\u2581?(?:>>(.+)<<|__(.+)__)")
 _LISTED = 12  # directions and codes that a message shows
+_COMPARED = 100  # directions that a message compares with an unknown direction
+_RELATED = 2  # codes of related languages that a message shows
+_SIDES: tuple[Side, Side] = ("source", "target")
+_ANY = ""  # source of a direction from any language
 
 
 def language_pair(languages: str) -> tuple[str, str]:
@@ -186,7 +192,7 @@ class Languages:
     def __post_init__(self):
         pairs = self.directions or itertools.permutations(self.tokens, 2)
         object.__setattr__(self, "directions", tuple(map(tuple, pairs)))
-        for side, index in (("source", 0), ("target", 1)):
+        for index, side in enumerate(_SIDES):
             if side in (self.before, self.after, self.forced):
                 for code in dict.fromkeys(pair[index] for pair in self.directions):
                     if code not in self.tokens:
@@ -213,9 +219,10 @@ class Languages:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields that differ from their defaults, as JSON has them."""
-        values = {name: value for name, value in vars(self).items() if value}
+        names = [field.name for field in dataclasses.fields(self)]
+        values = {name: getattr(self, name) for name in names if getattr(self, name)}
         if self.directions == Languages(self.tokens).directions:
-            del values["directions"]
+            values.pop("directions", None)
         return values
 
     @property
@@ -241,7 +248,7 @@ class Languages:
             code: code for code in self.codes
         }
 
-    @property
+    @functools.cached_property
     def codes(self) -> tuple[str, ...]:
         """Codes of all languages that are named, in the order of the directions."""
         return tuple(dict.fromkeys(filter(None, itertools.chain(*self.directions))))
@@ -257,7 +264,8 @@ class Languages:
     ) -> tuple[str | None, str | None]:
         """Returns the codes of the direction that is meant.
 
-        A code may be left out where only one language is possible, or where no token needs it.
+        A code may be left out where only one language is possible, or where no token needs it. A
+        code that the model lacks stands for the nearest one, see `closest_codes`.
 
         Args:
             source: Code, or the model's own name of a language; None if it is not given.
@@ -268,27 +276,28 @@ class Languages:
         """
         if source is None and target is None and self.is_optional:
             return None, None
-        sources = self._code("source_language", source, 0)
-        targets = self._code("target_language", target, 1)
-        pairs = [
-            pair
-            for pair in self.directions
-            if sources in (None, pair[0]) or pair[0] is None
-            if targets in (None, pair[1])
-        ]
-        if not pairs:
-            rule = f"The model must have the direction: {_listed(self.directions)}"
-            received = _shown((sources, targets))
-            nearest = did_you_mean(received, map(_shown, self.directions))
-            raise InputError(f"{rule}. Received: {received}.{nearest}")
+        sources = self._codes_for("source", source)
+        targets = self._codes_for("target", target)
+        ranks = itertools.product(range(len(sources)), range(len(targets)))
+        for first, second in sorted(ranks, key=sum):  # The nearest codes that are a direction.
+            if pairs := self._fitting(sources[first], targets[second]):
+                return self._chosen(pairs, sources[first], targets[second])
+        rule = f"The model must have the direction: {_listed(self.directions)}"
+        received_pair = _shown((sources[0], targets[0]))
+        near = [*self._fitting(sources[0], None), *self._fitting(None, targets[0])]
+        nearest = did_you_mean(received_pair, map(_shown, near[:_COMPARED]))
+        raise InputError(f"{rule}. Received: {received_pair}.{nearest}")
+
+    def _chosen(self, pairs, *codes):
+        """Returns the codes of a direction, of which some may be None."""
         needed = {self.before, self.after, self.forced}
         chosen = []
-        for side, (name, given) in enumerate((("source", sources), ("target", targets))):
-            possible = dict.fromkeys(pair[side] for pair in pairs)
-            if given is None and name in needed and len(possible) > 1:
-                rule = f"`{name}_language` must be one of {_listed(possible)}"
-                raise InputError(f"{rule}. Received: None. Name the language of the {name}.")
-            chosen.append(given if given or len(possible) > 1 else next(iter(possible)))
+        for index, (side, code) in enumerate(zip(_SIDES, codes, strict=True)):
+            possible = dict.fromkeys(pair[index] for pair in pairs)
+            if code is None and side in needed and len(possible) > 1:
+                rule = f"`{side}_language` must be one of {_listed(possible)}"
+                raise InputError(f"{rule}. Received: None. Name the language of the {side}.")
+            chosen.append(code if code or len(possible) > 1 else next(iter(possible)))
         return chosen[0], chosen[1]
 
     def tokens_of(self, source: str | None, target: str | None) -> Direction:
@@ -304,29 +313,96 @@ class Languages:
         )
         return Direction(prefix, suffix, target_prefix, codes)
 
-    def _code(self, name, spelling, side):
-        """Returns the code of a language by one of its names."""
+    def approximations(
+        self, source: str | None = None, target: str | None = None
+    ) -> list[tuple[str, str]]:
+        """Returns each code that is not exactly a code of the model, and the model's code for it.
+
+        Takes the arguments of `direction`.
+
+        >>> Languages(directions=(("en", "pt"),)).approximations("eng", "pt-BR")
+        [('pt-BR', 'pt')]
+        """
+        pairs = zip((source, target), self.direction(source, target), strict=True)
+        return [
+            (spelling, code)
+            for spelling, code in pairs
+            if spelling is not None and code is not None
+            if code not in self._known(spelling) and not is_exact(_bare(spelling), code)
+        ]
+
+    def has(self, source: str, target: str) -> bool:
+        """Returns whether the model has a direction; takes the arguments of `direction`."""
+        try:
+            self.direction(source, target)
+        except InputError:
+            return False
+        return True
+
+    def closest(self, spelling: str) -> list[str]:
+        """Returns the model's codes that a code or name may stand for, the nearest first."""
+        codes = [*self._known(spelling), *closest_codes(_bare(spelling), self.codes)]
+        return list(dict.fromkeys(codes))
+
+    def _codes_for(self, side, spelling):
+        """Returns the codes that a spelling may stand for, the nearest first."""
         if spelling is None:
-            return None
+            return [None]
+        name = f"{side}_language"
         if not isinstance(spelling, str):
             raise InputError(f"`{name}` must be a code. Received: {received(spelling)}.")
-        codes = {_folded(name): code for name, code in self.names.items()}
-        for key in (spelling, _bare(spelling), language_code(spelling)):
-            if _folded(key) in codes:
-                return codes[_folded(key)]
-        possible = dict.fromkeys(pair[side] for pair in self.directions)
-        if None in possible:  # any language
-            return language_code(spelling)
+        possible = self._possible[side]
+        codes = self.closest(spelling)
+        if not codes and None in possible:  # any language
+            codes = [language_code(spelling)]
+        if codes:
+            return codes
         rule = f"`{name}` must be one of {_listed(possible)}"
-        raise InputError(f"{rule}. Received: {received(spelling)}.{did_you_mean(spelling, codes)}")
+        nearest = nearest_codes(spelling, filter(None, possible))
+        nearest = nearest or did_you_mean(spelling, self._codes_by_name)
+        raise InputError(f"{rule}. Received: {received(spelling)}.{nearest}")
+
+    def _known(self, spelling):
+        """Returns the code that a spelling names exactly, in a list."""
+        known = (self._codes_by_name.get(_folded(name)) for name in (spelling, _bare(spelling)))
+        return [code for code in known if code is not None][:1]
+
+    def _fitting(self, source, target):
+        """Returns the directions from a source to a target, None for all."""
+        known = self._directions_by_codes
+        open_pairs = () if source is None else known.get((_ANY, target), ())
+        return [*known.get((source, target), ()), *open_pairs]
+
+    # Of NLLB's 202 languages there are 40,602 directions.
+    @functools.cached_property
+    def _directions_by_codes(self):
+        """Directions by both codes, and by each with None for the other."""
+        pairs: dict[tuple[str | None, str | None], list] = {}
+        for source, target in self.directions:
+            for key in itertools.product((source or _ANY, None), (target, None)):
+                pairs.setdefault(key, []).append((source, target))
+        return pairs
+
+    @functools.cached_property
+    def _possible(self):
+        sides = zip(*self.directions, strict=True) if self.directions else ((), ())
+        return {side: dict.fromkeys(codes) for side, codes in zip(_SIDES, sides, strict=True)}
+
+    @functools.cached_property
+    def _codes_by_name(self):
+        return {_folded(name): code for name, code in self.names.items()}
 
 
 def languages_of_directions(directions: Iterable[tuple[str, str]]) -> Languages | None:
     """Returns the languages of a new model, None without directions.
 
-    A model of several target languages has tokens such as `>>de<<` before its sources.
+    A model of several target languages has tokens such as `>>de<<` before its sources. Two codes of
+    one language, such as `en` and `eng`, are the first of them.
     """
-    directions = tuple(dict.fromkeys(directions))
+    pairs, first = list(directions), dict[str, str]()
+    for code in itertools.chain(*pairs):
+        first[code] = next((known for known in first.values() if is_exact(code, known)), code)
+    directions = tuple(dict.fromkeys((first[source], first[target]) for source, target in pairs))
     tokens = {target: f">>{target.lower()}<<" for _, target in directions}
     if len(tokens) < 2:
         return Languages(directions=directions) if directions else None
@@ -359,6 +435,19 @@ def languages_of_tags(tag_tokens: Mapping[str, str]) -> Languages | None:
     tokens = {code: tokens[name] for code, name in codes_of(tokens).items()}
     directions = tuple((None, code) for code in tokens)
     return Languages(tokens, before="target", directions=directions, is_optional=True)
+
+
+def nearest_codes(spelling: str, codes: Iterable[str]) -> str:
+    """Returns the end of a message about an unknown language: ` Did you mean …?`, or nothing.
+
+    The named codes are those of `related_codes`.
+
+    >>> nearest_codes("sr-Latn", ["en", "sr"])
+    ' Did you mean `sr`?'
+    """
+    related = related_codes(_bare(spelling), codes)
+    names = " or ".join(f"`{code}`" for code in related[:_RELATED])
+    return f" Did you mean {names}?" if names else ""
 
 
 def _bare(name):

@@ -243,16 +243,15 @@ class DataSection(PairChecks):
             for part in ("train", "validation")
             for corpora in [self.corpora(part)]
         }
-        named = {
-            part: {pair for pair in pairs if pair is not None} for part, pairs in directions.items()
-        }
         languages = languages_of_directions(pair for pair in directions["train"] if pair)
         if languages is not None and languages.tokens:
             for part, pairs in directions.items():
-                if None in pairs or (missing := named[part] - named["train"]):
-                    received = "none" if None in pairs else "-".join(sorted(missing)[0])
+                missing = [pair for pair in pairs if pair is None or not languages.has(*pair)]
+                if missing:
+                    pair = None if None in pairs else min(missing)
                     rule = "Each corpus must name its `languages`, a direction of `data.train`"
-                    raise InputError(f"{rule}. Received: {received} in `data.{part}`.")
+                    shown = "none" if pair is None else "-".join(pair)
+                    raise InputError(f"{rule}. Received: {shown} in `data.{part}`.")
         return languages
 
     @property

@@ -6,6 +6,7 @@ import pytest
 
 from keras_transformer.cli.main import run
 from keras_transformer.text.dialog import Turns
+from keras_transformer.text.languages import Languages
 
 SPLIT = {"long_input": "split"}  # what commands do with a long line
 
@@ -25,6 +26,21 @@ def test_tag_markup_and_glossary_reach_the_translator(call):
     assert asked[-1] == {**expected, "glossary_by": "constraints", "batch_size": None, **SPLIT}
     code, _, err, _ = call("translate", "--stream", "--glossary", "terms.tsv")
     assert (code, err) == (2, "keras-transformer: --glossary is not allowed with --stream.\n")
+
+
+@pytest.mark.parametrize("command", ["translate", "translate --stream", "synthesize", "score"])
+def test_a_command_says_once_which_languages_it_takes(call, recorder, command, tmp_path):
+    recorder.languages = Languages(directions=(("en", "pt"), ("pt", "en"), ("nb", "en")))
+    options = ["--from", "eng_Latn", "--to", "pt-BR"]
+    if command == "score":
+        (tmp_path / "texts").write_text("a b\n" * 9)
+        options += [f"--{side}={tmp_path / 'texts'}" for side in ("source", "target")]
+    code, _, err, _ = call(*command.split(), *options)
+    assert (code, err) == (
+        0,
+        "keras-transformer: The model has no pt-BR; its nearest language is pt.\n",
+    )
+    assert call(*command.split(), *options[:1], "pt", "--to", "EN", *options[4:])[2] == ""
 
 
 def test_n_best_is_a_numbered_list_and_1_is_plain_text(call):

@@ -44,6 +44,35 @@ def read(tmp_path):
     return pairs
 
 
+@pytest.mark.parametrize(
+    ("languages", "unit", "pairs"),
+    [
+        ("eng-deu", ["en-US", "de-AT"], 1),
+        ("en-de", ["eng", "ger"], 1),
+        ("en-iw", ["en", "he-IL"], 1),
+        ("en-he", ["en", "iw"], 1),
+        ("en-no", ["en", "nb-NO"], 1),
+        ("en-nb", ["en", "no"], 1),
+        ("en,zh-Hans", ["en", "zh-CN"], 1),
+        ("en-zh", ["en", "zh-SG"], 1),
+        ("en,zh-Hant", ["en", "zh-HK", "zh-TW", "zh-CN"], 2),
+        ("en,zh-TW", ["en", "zh-Hant-TW"], 1),
+        # Another language, script or region.
+        ("en-no", ["en", "nn-NO"], 0),
+        ("en-zh", ["en", "zh-TW"], 0),
+        ("en-sr", ["en", "sr-Latn"], 0),
+        ("en-GB,de", ["en-US", "de"], 0),
+    ],
+)
+def test_a_language_is_found_by_each_of_its_codes(read, languages, unit, pairs):
+    text = memory([[(code, code) for code in unit], [("en", "a")]])
+    if pairs:
+        assert read(text, languages) == [(unit[0], code) for code in unit[1 : 1 + pairs]]
+    else:
+        with pytest.raises(InputError, match="expected units with a text in"):
+            read(text, languages)
+
+
 @given(units=st.lists(st.lists(VARIANTS), min_size=1), order=st.permutations(["en", "de"]))
 def test_the_pairs_are_those_of_a_tree_of_the_whole_file(tmp_path_factory, units, order):
     units = [*units, [("en", "a"), ("de", "b")]]

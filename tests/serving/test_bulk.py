@@ -14,11 +14,13 @@ import pytest
 from live_server import WORDS, processes_below, wait_for
 
 from keras_transformer import Translation, Translator
+from keras_transformer.engine import Engine
 from keras_transformer.engine import bulk as core
 from keras_transformer.errors import InputError
 from keras_transformer.files import locked_folder
 from keras_transformer.serving import bulk
 from keras_transformer.steps.glossary import glossary_of
+from keras_transformer.text.languages import Languages
 
 pytestmark = pytest.mark.tensorflow
 
@@ -101,11 +103,11 @@ def test_a_killed_worker_and_a_killed_command_lose_nothing(light, left_behind, t
 
 @pytest.fixture
 def model_that(tmp_path, monkeypatch):
-    """`model_that(translate)`: the path of a model that translates so."""
+    """`model_that(translate, languages)`: the path of a model that translates so."""
 
-    def model_that(translate):
-        fields = {"labels": None, "turns": None, "reads_sources": True}
-        engine = types.SimpleNamespace(**fields, long_inputs=("refuse", "split"))
+    def model_that(translate, languages=None):
+        engine = Engine()
+        engine.languages, engine.long_inputs = languages, ("refuse", "split")
         loaded = types.SimpleNamespace(translate=translate, engine=engine)
         loaded.check_options = lambda **options: None
         monkeypatch.setattr(Translator, "load", lambda model, threads: loaded)
@@ -134,6 +136,18 @@ def test_a_worker_says_which_lines_were_cut_and_which_text_is_at_fault(model_tha
     for _ in range(2):
         done = later_worker(dict(row))
         assert done["count"] == 0 and f"{model}: the files have changed since" in done["error"]
+
+
+def test_a_job_says_once_which_languages_it_takes(tmp_path, model_that, capsys):
+    def translate(texts, **options):
+        return [Translation(text, 0.0) for text in texts]
+
+    model = model_that(translate, Languages(directions=(("en", "pt"),)))
+    write(tmp_path, "text", "a\nb\nc\n")
+    options = {"chunk_lines": 1, "with_ray": False, "target_language": "pt-BR"}
+    bulk.translate_corpus(model, [tmp_path / "text"], tmp_path / "out", **options)
+    said = "keras-transformer: The model has no pt-BR; its nearest language is pt.\n"
+    assert capsys.readouterr().err == said
 
 
 def test_a_job_reads_its_glossary_once(tmp_path, model_that):

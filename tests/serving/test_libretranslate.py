@@ -15,7 +15,7 @@ from keras_transformer.serving import ServerOptions, libretranslate
 from keras_transformer.serving.libretranslate import LibreTranslate, fields_of
 from keras_transformer.serving.protocol import Rejection
 from keras_transformer.serving.server_options import served_export
-from keras_transformer.text.languages import Languages
+from keras_transformer.text.languages import Languages, codes_of
 
 SHARED = pathlib.Path(__file__).parents[3] / "shared" / "data" / "doors" / "libretranslate"
 JSON, FORM = "application/json", "application/x-www-form-urlencoded"
@@ -232,6 +232,11 @@ def test_languages_are_those_of_the_option_or_of_the_export(make):
 
 PAIRS = (("en", "de"), ("de", "en"), ("en", "zh"))
 TOKENS = Languages({code: f">>{code}<<" for code in ("de", "en", "zh")}, "target", directions=PAIRS)
+BOTH_SCRIPTS = Languages(
+    {code: f">>{code}<<" for code in ("en", "zh", "zh-Hant")},
+    "target",
+    directions=(("zh", "en"), ("zh-Hant", "en")),
+)
 # Of an imported model: its texts have tags, and their source is of any language.
 OPEN = Languages(
     {"de": ">>deu<<", "zh": ">>zho<<"},
@@ -283,6 +288,74 @@ def test_several_sources_of_one_target_are_listed_and_need_no_option(make, monke
     assert restricted["targets"] == ["fr", "eo"]
     with pytest.raises(InputError, match="must have the direction: en-eo, fr-eo"):
         make(languages="eo-fr")
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "chosen"),
+    [
+        ("eng_Latn", "tl", ("en", "fil")),
+        ("en-US", "iw", ("en", "he")),
+        ("en", "zt", ("en", "zh-Hant")),
+        ("EN", "zh-TW", ("en", "zh-Hant")),
+        ("en", "zh_CN", ("en", "zh")),
+        ("en", "zh", ("en", "zh")),
+        ("en", "pb", ("en", "pt")),
+        ("en", "pes", ("en", "pes_Arab")),
+        ("en", "fa", ("en", "pes_Arab")),
+        ("en", "pes_Arab", ("en", "pes_Arab")),
+        ("pt-BR", "eng", ("pt", "en")),
+        ("auto", "fil-PH", ("en", "fil")),
+    ],
+)
+def test_codes_that_clients_send_are_the_nearest_languages(
+    make, monkeypatch, source, target, chosen
+):
+    codes = codes_of(
+        "eng_Latn tgl_Latn heb_Hebr zho_Hant zho_Hans por_Latn pes_Arab prs_Arab".split()
+    )
+    languages = Languages(codes, before="source", forced="target")
+    monkeypatch.setattr(Engine, "languages", languages)
+    monkeypatch.setattr(libretranslate, "_language_shares", lambda texts: [("en", 1.0)])
+    request = make(languages=None).read({"q": "a", "source": source, "target": target})
+    (named,) = request.prediction.rows
+    assert (named["source_language"], named["target_language"]) == chosen
+
+
+@pytest.mark.parametrize(
+    ("code", "nearest"), [("zt", "zh-Hans"), ("zh-TW", "zh-Hans"), ("sr-Latn", "sr"), ("tlh", "")]
+)
+def test_another_script_or_language_is_400_with_the_nearest(make, code, nearest):
+    with pytest.raises(Rejection, match=" is not supported") as caught:
+        make(languages="zh,sr").read({"q": "a", "source": "zh", "target": code})
+    assert caught.value.status == 400
+    advice = f"Did you mean `{nearest}`? Known: zh-Hans, sr" if nearest else "supported. Known: zh-"
+    assert advice in str(caught.value)
+
+
+def test_a_text_of_a_language_that_is_named_otherwise_remains_as_it_is(make):
+    for code in ("deu_Latn", "de-AT"):
+        assert answer_of(make(), q="Ab", source=code, target="de") == {"translatedText": "Ab"}
+
+
+CHINESE = {
+    "zh-Hans": ["我们在这里学习汉语。", "The company 腾讯 发布了新产品", "台湾是一个岛"],
+    "zh-Hant": ["我們在這裡學習漢語。", "The company 騰訊 發布了新產品", "臺灣是一個島，café"],
+}
+
+
+def test_chinese_is_detected_in_the_script_of_its_characters(make, monkeypatch):
+    identifier = types.SimpleNamespace(rank=lambda text: [("zh", 0.9), ("en", 0.1)])
+    monkeypatch.setattr(libretranslate, "language_identifier", lambda purpose: identifier)
+    for code, texts in CHINESE.items():
+        for text in texts:
+            assert make().detect({"q": text})[0] == {"confidence": 90.0, "language": code}
+            monkeypatch.setattr(Engine, "languages", BOTH_SCRIPTS)
+            answer = answer_of(make(languages=None), q=text, source="auto", target="en")
+            assert answer["detectedLanguage"] == {"confidence": 100.0, "language": code}
+            # A model of one script is the nearest for a text in the other.
+            monkeypatch.setattr(Engine, "languages", None)
+            answer = answer_of(make(languages="zh,en"), q=text, source="auto", target="en")
+            assert answer["detectedLanguage"]["language"] == "zh-Hans"
 
 
 @pytest.mark.parametrize("ask", ["languages", "settings", "read"])

@@ -352,6 +352,12 @@ def test_the_token_of_the_target_precedes_the_sources_of_several_directions(corp
         {**corpora, "data": {**data, "train": [data["train"][0], one], "validation": [one]}}
     )
     assert not languages_of(recipe).tokens
+    # Other codes of the same languages.
+    data["validation"][0]["languages"] = "eng-deu"
+    data["validation"][1]["languages"] = "de-AT,en"
+    third = {**data["train"][0], "languages": "eng,de-Latn", "name": "third"}
+    again = Recipe.from_dict({**corpora, "data": {**data, "train": [*data["train"], third]}})
+    assert languages_of(again) == languages
     data["validation"][1]["languages"] = "fr-de"
     with pytest.raises(
         InputError, match="Each corpus must name its `languages`.*fr-de in `data.val"
