@@ -27,14 +27,15 @@ def iterate_pairs(
         target: Path of the target lines, aligned with `source`.
         lenient: Whether single lines may be malformed: bytes that are not UTF-8 become U+FFFD, and
             all that follows the first tab of a line is its target. The first or the second line of
-            a two-column file has two columns nevertheless.
+            a two-column file has two columns nevertheless. In a memory, characters that XML forbids
+            become U+FFFD.
 
     Raises:
         InputError: See `read_lines`; or the line counts differ; or a line of the two-column file
             does not have exactly two columns.
     """
     if isinstance(source, TranslationMemory):
-        yield from source
+        yield from source.pairs(lenient)
         return
     errors = "replace" if lenient else "strict"
     if target is None:
