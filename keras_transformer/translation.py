@@ -2,6 +2,8 @@
 
 import dataclasses
 import heapq
+import itertools
+import operator
 from collections.abc import Sequence
 
 import numpy as np
@@ -67,20 +69,32 @@ class Translation:
         if sampling:
             ranked = list(zip(*hypotheses_of_parts, strict=False))
         else:
-            limit, ranked = max(map(len, hypotheses_of_parts)), [()]
-            for hypotheses in hypotheses_of_parts:
-                longer = [
-                    (*combination, hypothesis)
-                    for combination in ranked
-                    for hypothesis in hypotheses
-                ]
-                ranked = heapq.nlargest(
-                    limit,
-                    longer,
-                    lambda combination: sum(hypothesis.score for hypothesis in combination),
-                )
+            ranked = cls._best_combinations(hypotheses_of_parts)
         best, *alternatives = (cls._chained(combination, separator) for combination in ranked)
         return dataclasses.replace(best, alternatives=tuple(alternatives))
+
+    @staticmethod
+    def _best_combinations(hypotheses_of_parts):
+        """Returns tuples of a hypothesis per part: those with the highest sums of scores."""
+        limit = max(map(len, hypotheses_of_parts))
+        # Sums, and hypotheses as a linked list that begins with the last part, so that each part
+        # takes the same time.
+        ranked: list[tuple[float, tuple | None]] = [(0.0, None)]
+        for hypotheses in hypotheses_of_parts:
+            longer = [
+                (total + hypothesis.score, (hypothesis, before))
+                for total, before in ranked
+                for hypothesis in hypotheses
+            ]
+            ranked = heapq.nlargest(limit, longer, key=operator.itemgetter(0))
+        combinations = []
+        for _, node in ranked:
+            combination = []
+            while node is not None:
+                hypothesis, node = node
+                combination.append(hypothesis)
+            combinations.append(tuple(reversed(combination)))
+        return combinations
 
     @property
     def _continuation(self):
@@ -93,7 +107,7 @@ class Translation:
         """Joins one hypothesis per part to one hypothesis."""
 
         def chained(name):
-            return sum((getattr(part, name) for part in parts), ())
+            return tuple(itertools.chain.from_iterable(getattr(part, name) for part in parts))
 
         following = {}
         if any(part.continuation_length is not None for part in parts):

@@ -65,7 +65,8 @@ def clean_corpora(
 ) -> dict[str, Any]:
     """Writes the pairs of corpora that break no rule, in their order, in constant memory.
 
-    A pair that is not UTF-8, or has a tab within a side, is dropped as `malformed`.
+    A pair that is not UTF-8, has a tab within a side, or has a character that XML forbids in a
+    memory, is dropped as `malformed`.
 
     Args:
         corpora: Pairs of paths: two aligned files, or a TSV of two columns and None, or a

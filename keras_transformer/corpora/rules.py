@@ -41,10 +41,12 @@ _ADDRESS = regex.compile(ADDRESS, regex.V1)
 # Vowel signs count as letters, because they are most of a Burmese or Hindi word.
 _LETTER = regex.compile(r"[\p{L}\p{M}]")
 _WIDE = regex.compile(r"\p{East_Asian_Width=W}")
-# A question mark at the end, with closing quotes and brackets; Greek's looks like a semicolon.
-_CLOSING = r"[\p{Sentence_Terminal}\p{Pe}\p{Pf}\p{Pi}\"'\s]*+$"
-_QUESTION = regex.compile(rf"[?？؟፧⁇⁈⁉‽]{_CLOSING}")
-_GREEK_QUESTION = regex.compile(rf"\p{{Greek}}.*[;?\u037e]{_CLOSING}", regex.DOTALL)
+# The end of a text: marks, closing quotes and brackets, and Greek's question mark, which looks like
+# a semicolon. It begins at one place, so that long runs of marks take no time.
+_CLOSING = r"\p{Sentence_Terminal}\p{Pe}\p{Pf}\p{Pi}\"'\s;\u037e"
+_ENDING = regex.compile(rf"(?<![{_CLOSING}])[{_CLOSING}]*+\Z")
+_QUESTION_MARK, _GREEK_MARK = regex.compile("[?？؟፧⁇⁈⁉‽]"), regex.compile("[?;\u037e]")
+_GREEK = regex.compile(r"\p{Greek}")
 # Letters of scripts that do not end every question with a mark. Japanese, Thai, Lao, Khmer, Burmese
 # and Tibetan have words that ask, and the mark may be absent; Armenian's mark is inside a word.
 _ASKS_WITHOUT_MARK = regex.compile(
@@ -170,7 +172,10 @@ def _letter_share(text):
 
 
 def _is_question(text):
-    return bool(_QUESTION.search(text) or _GREEK_QUESTION.search(text))
+    ending = _ENDING.search(text)[0]
+    if _QUESTION_MARK.search(ending.rpartition(";")[2]):
+        return True
+    return bool(_GREEK_MARK.search(ending) and _GREEK.search(text))
 
 
 def _urls(options, *sides):

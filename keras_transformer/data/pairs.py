@@ -23,7 +23,7 @@ class PairFile(Protocol):
 
     def __fspath__(self) -> str: ...
 
-    def __iter__(self) -> Iterator[tuple[str, str]]: ...
+    def pairs(self, lenient: bool = False) -> Iterator[tuple[str, str]]: ...
 
 
 def open_pair_file(
@@ -47,14 +47,15 @@ def iterate_pairs(
         target: Path of the target lines, aligned with `source`.
         lenient: Whether single lines may be malformed: bytes that are not UTF-8 become U+FFFD, and
             all that follows the first tab of a line is its target. The first or the second line of
-            a two-column file has two columns nevertheless.
+            a two-column file has two columns nevertheless. In a memory, characters that XML forbids
+            become U+FFFD.
 
     Raises:
         InputError: See `read_lines`; or the line counts differ; or a line of the two-column file
             does not have exactly two columns.
     """
     if isinstance(source, PairFile):
-        yield from source
+        yield from source.pairs(lenient)
         return
     errors = "replace" if lenient else "strict"
     if target is None:

@@ -6,13 +6,17 @@ from typing import NamedTuple
 
 import regex
 
+from keras_transformer.steps.splitting import GRAPHEME
+
 # Two joiners change the shapes of Persian and Indic letters, so readers see them.
 _IGNORED = r"[\p{Default_Ignorable_Code_Point}--[\u200c\u200d]]"
 _SPACE = r"[\s\x1c-\x1f]"  # For Python \x1c to \x1f are spaces too.
 _UNUSUAL_SPACE = regex.compile(rf"[{_SPACE}--\ ]|\ {_SPACE}", regex.V1)
 _IGNORED_OR_DOT = regex.compile(rf"{_IGNORED}|(?<=[iI])\u0307", regex.V1)
 # A run of ASCII, a run of spaces, or a grapheme.
-_PART = regex.compile(rf"[!-~]+(?![^\x00-\x7f])|{_SPACE}(?:{_SPACE}|{_IGNORED})*|\X", regex.V1)
+_PART = regex.compile(
+    rf"[!-~]+(?![^\x00-\x7f])|{_SPACE}(?:{_SPACE}|{_IGNORED})*|{GRAPHEME}", regex.V1
+)
 _SIGNS = str.maketrans(
     dict.fromkeys("‘’‚‛ʼ´′׳", "'")
     | dict.fromkeys("“”„‟″״", '"')

@@ -18,7 +18,8 @@ from keras_transformer.text.model_1 import Sentences, Translations, model_1
 from keras_transformer.text.symbols import TERM_SYMBOLS
 
 _BEGIN, _AS, _END = TERM_SYMBOLS
-_ANNOTATION = re.compile(rf"({_BEGIN} |{_AS} .*?{_END})", re.DOTALL)
+# Without another `_AS`, so that a long row of them takes no time.
+_ANNOTATION = re.compile(rf"({_BEGIN} |{_AS} (?:(?!{_AS}).)*?{_END})", re.DOTALL)
 # A symbol of the vocabulary, which contains no term; or a word, a character or a sign.
 _UNIT = regex.compile(rf"<[\w\-]+>|>>[^<>\s]+<<|{UNIT}", regex.V1)
 _MAX_IN_TRAINING = 3  # annotated terms per pair
@@ -160,12 +161,14 @@ def origins(text: str) -> np.ndarray:
     position of its term's last character.
     """
     positions: list[int] = []
+    count = 0  # of the plain text's characters so far
     for number, part in enumerate(_ANNOTATION.split(text)):
-        size, count = len("".join(part.split())), max(positions, default=-1) + 1
+        size = len("".join(part.split()))
         if number % 2:
             positions += [-1 if part.startswith(_BEGIN) else count - 1] * size
         else:
             positions += range(count, count + size)
+            count += size
     return np.array(positions, int)
 
 

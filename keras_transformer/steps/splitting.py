@@ -33,7 +33,10 @@ _ANNOTATION_OR_END = regex.compile(
     rf"(?P<annotation>{_ANNOTATION})|{_SENTENCE_END.pattern}", regex.DOTALL
 )
 _WORD = re.compile(rf"(?:{_ANNOTATION}|\S)+", re.DOTALL)
-_GRAPHEME = regex.compile(r"\X")
+# In a row of flags, `\X` counts all flags before each of them.
+GRAPHEME = r"\p{Regional_Indicator}{1,2}+[\p{GCB=Extend}\p{GCB=ZWJ}\p{GCB=SpacingMark}]*+|\X"
+"""A grapheme: what readers see as one character, such as a letter with its marks."""
+_GRAPHEME = regex.compile(GRAPHEME)
 
 
 def split_text(text: str, fits: Callable[[str], bool]) -> list[str]:

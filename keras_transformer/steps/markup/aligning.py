@@ -16,12 +16,13 @@ from keras_transformer.steps.glossary import origins
 from keras_transformer.steps.markup.joining import Unit
 from keras_transformer.steps.markup.protecting import SYMBOL, Mark, Protected
 from keras_transformer.steps.markup.token_positions import SPACE, positions_before, token_spans
-from keras_transformer.steps.splitting import UNIT
+from keras_transformer.steps.splitting import GRAPHEME, UNIT
 
 TINY = 1e-7
 """A difference of attention that only decides between equal choices."""
 
 _UNIT = regex.compile(rf"{SYMBOL.pattern}|{UNIT}", regex.V1)
+_GRAPHEME = regex.compile(GRAPHEME)
 _WORD, _NUMBER_AT_END = re.compile(r"\w"), re.compile(r"(?<!\d)\d+\Z")
 _SPECIAL = ("<s>", "</s>", "<pad>")
 # The token of a corpus or of a language, which begins each part of a split text.
@@ -240,33 +241,64 @@ def _attention(translation, text, text_read):
         middles and ends of the target tokens in the translation. The positions of the middles of
         the source tokens in `text`.
     """
-    parts = translation.parts or (translation,)
-    tokens = [[i for i, token in enumerate(part.tokens) if token not in _SPECIAL] for part in parts]
     text_read = text if text_read is None else text_read
-    sources = [
-        _token_indices(part.source_tokens, text_read, is_first=part is parts[0]) for part in parts
-    ]
-    positions = origins(text_read) if text_read != text else np.arange(positions_before(text)[-1])
-    has_alignment = all(part.alignment is not None for part in parts)
-    if not (has_alignment and any(tokens) and any(sources) and len(positions)):
+    target = [i for i, token in enumerate(translation.tokens) if token not in _SPECIAL]
+    source = _token_indices(translation.source_tokens, text_read)
+    positions = _positions(text, text_read)
+    if translation.alignment is None or not (target and source and len(positions)):
         return None
-    weights = np.zeros((sum(map(len, tokens)), sum(map(len, sources))))
-    target_tokens, source_tokens = [], []
-    for part, target, source in zip(parts, tokens, sources, strict=True):
-        row, column = len(target_tokens), len(source_tokens)
-        block = np.asarray(part.alignment, float)[np.ix_(target, source)]
-        weights[row : row + len(target), column : column + len(source)] = block
-        target_tokens += [part.tokens[i] for i in target]
-        source_tokens += [part.source_tokens[i] for i in source]
-    begins, ends = token_spans(source_tokens, text_read)
+    weights = np.asarray(translation.alignment, float)[np.ix_(target, source)]
+    begins, ends = token_spans([translation.source_tokens[i] for i in source], text_read)
     middles = positions[np.minimum((begins + ends) // 2, len(positions) - 1)]
     order = np.argsort(middles, kind="stable")
     order = order[middles[order] >= 0]  # -1 for the words of an annotation
-    begins, ends = token_spans(target_tokens, translation.text)
+    begins, ends = token_spans([translation.tokens[i] for i in target], translation.text)
     return weights[:, order], (begins + ends) / 2, ends, middles[order] + 0.5
 
 
-def _token_indices(tokens: Sequence[str], text_read: str, is_first: bool) -> list[int]:
+def _positions(text, text_read):
+    """Returns the positions in a text of the characters that the model has read."""
+    return origins(text_read) if text_read != text else np.arange(positions_before(text)[-1])
+
+
+def part_offsets(
+    parts: Sequence[Any], text: str, text_read: str | None = None
+) -> list[tuple[int, int]]:
+    """Returns where the parts of a text that was split begin, without the first part.
+
+    Args:
+        parts: Translations of the parts. Without their tokens, the lengths of the translations
+            tell the lengths of the parts.
+        text: Text without markup.
+        text_read: The text with annotated terms, if the model has read them.
+
+    Returns:
+        Pairs of an offset in `text` and in `text_read`.
+    """
+    text_read = text if text_read is None else text_read
+    before, before_read = positions_before(text), positions_before(text_read)
+    indices = [_token_indices(part.source_tokens, text_read, part is parts[0]) for part in parts]
+    if all(indices):
+        tokens = [
+            part.source_tokens[index]
+            for part, part_indices in zip(parts, indices, strict=True)
+            for index in part_indices
+        ]
+        first_tokens = np.cumsum(list(map(len, indices)))[:-1]
+        positions_read = token_spans(tokens, text_read)[0][first_tokens]
+    else:
+        sizes = np.cumsum([len(part.text) for part in parts])
+        positions_read = before_read[-1] * sizes[:-1] // max(int(sizes[-1]), 1)
+    # The words of an annotation, which are no part of the text, belong to the term before them.
+    positions = np.maximum.accumulate([-1, *_positions(text, text_read)]) + 1
+    pairs = (positions[positions_read], before), (positions_read, before_read)
+    text_offsets, read_offsets = (
+        np.searchsorted(ends, starts, "right") - 1 for starts, ends in pairs
+    )
+    return list(zip(text_offsets.tolist(), read_offsets.tolist(), strict=True))
+
+
+def _token_indices(tokens: Sequence[str], text_read: str, is_first: bool = True) -> list[int]:
     """Returns the indices of the tokens of a text, without special tokens and its tags."""
     indices = [i for i, token in enumerate(tokens) if token not in _SPECIAL]
     text = text_read.lstrip() if is_first else ""
@@ -329,7 +361,7 @@ def _with_parts(units, missing):
     parts: dict[int, list[str]] = {}
     for index in sorted(range(len(units)), key=lambda index: -len(units[index].text)):
         unit = units[index]
-        graphemes = regex.findall(r"\X", unit.text) if unit.piece is None else [unit.text]
+        graphemes = _GRAPHEME.findall(unit.text) if unit.piece is None else [unit.text]
         count = min(len(graphemes), missing + 1)
         ends = [len(graphemes) * part // count for part in range(count + 1)]
         parts[index] = ["".join(graphemes[begin:end]) for begin, end in itertools.pairwise(ends)]

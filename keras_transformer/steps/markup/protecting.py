@@ -7,6 +7,7 @@ puts the markup into the translations.
 
 import dataclasses
 import html
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import regex
@@ -118,6 +119,39 @@ def count_blocks(source: str) -> int:
     return max(count + (has_text or bool(source[position:].strip())), 1)
 
 
+def divide(protected: Protected, offsets: Sequence[int]) -> list[Protected]:
+    """Returns the parts of a text that end at ascending offsets, as separate texts.
+
+    An element in several parts begins in one of them and ends in another, as in blocks.
+    """
+    marks = {}  # of pieces, and whether the piece is the end of an element
+    marks_to_visit = list(protected.marks)
+    while marks_to_visit:
+        mark = marks_to_visit.pop()
+        marks_to_visit += mark.children
+        if mark.first is not None:
+            marks[mark.first] = mark, False
+        if mark.last is not None:
+            marks[mark.last] = mark, True
+    parts, number, position = [], 0, 0
+    for offset in (*offsets, len(protected.text)):
+        writer = _Writer(Placeholders(), protected.is_html)
+        while number < len(protected.pieces):
+            piece, (mark, is_end) = protected.pieces[number], marks[number]
+            # An end tag at the border belongs to the words before it.
+            if piece.start >= offset + is_end and offset < len(protected.text):
+                break
+            writer.words(protected.text[position : piece.start])
+            writer.copy(piece, protected.text[piece.start : piece.stop], mark, is_end)
+            position, number = piece.stop, number + 1
+        writer.words(protected.text[position:offset])
+        position = max(position, offset)
+        parts.append(writer.close())
+    parts[0] = parts[0]._replace(before=protected.before)
+    parts[-1] = parts[-1]._replace(after=protected.after)
+    return parts
+
+
 def _protect_blocks(source, tags, placeholders):
     blocks, position = [], 0  # All before the position is written.
     start, inline_tags = 0, []
@@ -191,10 +225,22 @@ class _Writer:
             text = html.unescape(_LONG_REFERENCE.sub(_shortened, text))
         position = 0
         for match in self._pattern.finditer(text):
-            self._words(text[position : match.start()])
+            self.words(text[position : match.start()])
             position = match.end()
             self._item(html.escape(match[0], quote=False) if self._is_html else match[0])
-        self._words(text[position:])
+        self.words(text[position:])
+
+    def copy(self, piece: Piece, text: str, mark: Mark, is_end: bool) -> None:
+        """Adds a piece of another text, which has the text instead of it; one end of a mark."""
+        if mark.number:
+            self._symbols.add(self._size)
+        place = self._piece(piece.literal, text, piece.is_item)
+        if is_end:
+            self._end(place)
+        elif mark.is_element:
+            self._begin(place)
+        else:
+            self._single(place, mark.number)
 
     def close(self) -> Protected:
         """Ends the text, in which only placeholders look like placeholders."""
@@ -210,7 +256,8 @@ class _Writer:
             text = SYMBOL.sub(escaped, text)
         return Protected(text, self._marks, self._pieces, self._literals, self._is_html)
 
-    def _words(self, text):
+    def words(self, text: str) -> None:
+        """Adds text as it is."""
         if text:
             self._add(text)
             self._letters += not text.isspace()

@@ -7,13 +7,14 @@ sides, choose a span of words for each element, and write words and tags.
 
 import dataclasses
 import html
+import itertools
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from keras_transformer.steps.markup.aligning import TINY, Alignment
+from keras_transformer.steps.markup.aligning import TINY, Alignment, part_offsets
 from keras_transformer.steps.markup.joining import Element, Joiner
-from keras_transformer.steps.markup.protecting import Mark, Protected
+from keras_transformer.steps.markup.protecting import Mark, Protected, divide
 
 _TAKEN = 1e4  # More than the words of a translation can gain.
 _SIGN_PENALTY = 1e-2
@@ -34,15 +35,29 @@ def restore(translation: _Text, protected: Protected, text_read: str | None = No
     alternatives = tuple(
         restore(alternative, protected, text_read) for alternative in translation.alternatives
     )
-    if protected.pieces or "<ph_" in translation.text:
+    text = _restored(translation, protected, text_read)
+    return dataclasses.replace(translation, text=text, alternatives=alternatives)
+
+
+def _restored(translation, protected, text_read):
+    if not protected.pieces and "<ph_" not in translation.text:
+        text = _escaped(" ".join(translation.text.split()), protected)
+    elif len(translation.parts) > 1:
+        # Each by itself, because time and memory grow with the product of both sides' lengths.
+        offsets = part_offsets(translation.parts, protected.text, text_read)
+        texts = divide(protected, [start for start, _ in offsets])
+        texts_read = (
+            None if text_read is None else text_read[start:stop]
+            for (_, start), (_, stop) in itertools.pairwise([(0, 0), *offsets, (0, None)])
+        )
+        parts = map(_restored, translation.parts, texts, texts_read)
+        return " ".join(filter(None, parts))
+    else:
         alignment = Alignment(translation, protected, text_read)
         spans = _Spans(alignment).of(protected.marks)
         elements = _written(alignment.units, spans, protected)
         text = Joiner(protected, alignment.source_units).joined(elements)
-    else:
-        text = _escaped(" ".join(translation.text.split()), protected)
-    text = f"{protected.before}{text}{protected.after}"
-    return dataclasses.replace(translation, text=text, alternatives=alternatives)
+    return f"{protected.before}{text}{protected.after}"
 
 
 def _escaped(text, protected):

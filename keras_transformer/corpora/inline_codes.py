@@ -1,0 +1,256 @@
+"""Inline elements of a translation memory's segments: removed, or kept as tags.
+
+Source: TMX 1.4b, https://www.gala-global.org/tmx-14b, and XLIFF, whose elements some programs write
+into memories: https://docs.oasis-open.org/xliff/v1.2/os/xliff-core.html.
+"""
+
+import collections
+import dataclasses
+import html
+import re
+from collections.abc import Mapping
+from typing import Literal
+
+import regex
+
+from keras_transformer.corpora.xml_text import FORBIDDEN
+from keras_transformer.reading import one_line
+from keras_transformer.steps.markup.elements import SEPARATORS, find_tags
+from keras_transformer.steps.placeholders import ITEM, TAG
+
+Kind = Literal["begin", "end", "single"]
+
+# Elements whose content is code of another format.
+_KINDS: dict[str, Kind] = {
+    **dict.fromkeys(("bpt", "bx", "sc"), "begin"),
+    **dict.fromkeys(("ept", "ex", "ec"), "end"),
+    **dict.fromkeys(("ph", "it", "ut", "x"), "single"),
+}
+_GROUPS = frozenset(("hi", "g", "pc", "mrk"))  # elements around text
+# Attributes with the number of a code, and with the number that both ends of a pair have.
+_NUMBERS, _PAIR_NUMBERS = ("i", "x", "id", "mid"), ("i", "rid", "startref", "x", "id")
+_EQUIVALENTS = ("equiv-text", "equiv")  # attributes with the code of an element without content
+
+_TAGS = re.compile(rf"\s*+(?:{TAG}\s*+)++")
+_END_TAGS = re.compile(r"\s*+(?:</[^<>]*+>\s*+)++")
+_TAG_NAME = re.compile(r"</?([^\s/>]+)")
+_SIGNS = r"(?:[^\w<>\\{}%$&]|%%)*+"  # beside fields, as in `({0}, {1})`
+_FIELDS = regex.compile(rf"{_SIGNS}(?:(?:{ITEM.pattern}){_SIGNS})++", regex.V1)
+_REFERENCE = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
+# Line breaks and tabs of source code, and of RTF.
+_BREAK_CODE = re.compile(
+    r"(?:\\[nrt])+\Z|(?s:.*?)\\(?:line|par|tab|cell|row|page|sect)(?![A-Za-z])"
+)
+_BREAK_TYPES = frozenset("lb pb cb br tab newline linebreak line-break image img".split())
+_BREAK_NAMES = SEPARATORS | {"tab", "cr", "lb", "line-break"}
+_SPACES = re.compile(r"\s{2,}|[\t\r\n]")
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class _Code:
+    """A code, or the begin or the end of an element.
+
+    Attributes:
+        kind: Its kind.
+        number: Number of the code.
+        pair: Number that both ends of a pair have.
+        is_break: Whether its element says that it separates words.
+        pieces: Its text in parts.
+        depth: Number of elements inside it that are open.
+        partner: The other end of a pair, None without one.
+    """
+
+    kind: Kind
+    number: str = ""
+    pair: str = ""
+    is_break: bool = False
+    pieces: list[str] = dataclasses.field(default_factory=list)
+    depth: int = 0
+    partner: "_Code | None" = None
+
+    @property
+    def content(self):
+        return "".join(self.pieces)
+
+    def as_text(self):
+        """Returns the text that a code stands for: a field, a character or a space; or ""."""
+        content = self.content.replace(FORBIDDEN, " ")
+        code = content.strip()
+        if _REFERENCE.fullmatch(code):
+            content = html.unescape(code)
+            if len(content) == 1:
+                return content
+        if content and not code:
+            return " "
+        # `{}` of a pair stands for formatting without a name, as memoQ writes it.
+        is_field = _FIELDS.fullmatch(code) and (self.kind == "single" or code != "{}")
+        return code if is_field else ""
+
+    def is_separator(self):
+        """Returns whether a code separates words, as a line break does."""
+        code = self.content.strip()
+        names = [(tag.name.rpartition(":")[2], tag.is_block) for tag in find_tags(code)]
+        has_break = any(is_block or name in _BREAK_NAMES for name, is_block in names)
+        return self.is_break or has_break or _BREAK_CODE.match(code) is not None
+
+    def as_markup(self):
+        """Returns the tags of a code, `<g id="1">` and `</g>` of a pair, or `<x id="1"/>`."""
+        number = html.escape(self.number)
+        if self.kind == "single":
+            return self.content.strip() if _TAGS.fullmatch(self.content) else f'<x id="{number}"/>'
+        if self.partner is None:
+            return f'<x id="{number}"/>'
+        begin, end = (self, self.partner) if self.kind == "begin" else (self.partner, self)
+        if (tags := _paired_tags(begin.content, end.content)) is not None:
+            return tags[self.kind == "end"]
+        return f'<g id="{number}">' if self.kind == "begin" else "</g>"
+
+
+def _paired_tags(begin, end):
+    """Returns the tags of both ends of a pair, None for codes that are not tags that match."""
+    if not _TAGS.fullmatch(begin):
+        return None
+    tags = find_tags(begin)
+    if not all(tag.kind == "begin" for tag in tags):
+        return None
+    names = [_TAG_NAME.match(begin, tag.start)[1] for tag in reversed(tags)]
+    if not end.strip():
+        end = "".join(f"</{name}>" for name in names)
+    elif not _END_TAGS.fullmatch(end) or _TAG_NAME.findall(end.lower()) != [
+        name.lower() for name in names
+    ]:
+        return None
+    return begin.strip(), end.strip()
+
+
+class Segment:
+    """The content of a segment while it is read.
+
+    Args:
+        keeps_tags: Whether codes become tags; otherwise they are removed. A code that is a field,
+            such as `%s` or `{name}`, is text. Where a removed code separates words, and where two
+            spaces would meet, is one space.
+
+    Attributes:
+        size: Number of characters and elements.
+    """
+
+    def __init__(self, keeps_tags: bool):
+        self._keeps_tags = keeps_tags
+        self.size = 0
+        self._items: list[str | _Code] = []
+        self._code: _Code | None = None  # that is open
+        self._elements: list[_Code] = []  # around text, that are open
+
+    def start(self, name: str, attributes: Mapping[str, str]) -> None:
+        """Begins an element.
+
+        Args:
+            name: Its name.
+            attributes: Its attributes; names are in lower case, without prefixes.
+        """
+        self.size += 1 + sum(map(len, attributes.values()))
+        if self._code is not None:
+            self._code.depth += 1
+            return
+        number, pair, equivalent = (
+            next((attributes[name] for name in names if name in attributes), "")
+            for names in (_NUMBERS, _PAIR_NUMBERS, _EQUIVALENTS)
+        )
+        kind = attributes.get("type", attributes.get("ctype", "")).lower().removeprefix("x-")
+        code = _Code(_KINDS.get(name, "begin"), number, pair, kind in _BREAK_TYPES)
+        self._items.append(code)
+        if name in _KINDS:
+            self._code = code
+            code.pieces += [equivalent] if equivalent else []
+            return
+        code.partner = _Code("end", number, partner=code)
+        if name not in _GROUPS:  # a tag of another format, as it is
+            values = (f' {key}="{html.escape(value)}"' for key, value in attributes.items())
+            code.pieces, code.partner.pieces = [f"<{name}{''.join(values)}>"], [f"</{name}>"]
+        self._elements.append(code)
+
+    def end(self) -> None:
+        """Ends the innermost element."""
+        if self._code is None:
+            begin = self._elements.pop()
+            if begin.pieces and self._items[-1] is begin:
+                begin.kind, begin.partner = "single", None
+                begin.pieces = [f"{begin.content[:-1]}/>"]
+            else:
+                self._items.append(begin.partner)
+        elif self._code.depth:
+            self._code.depth -= 1
+        else:
+            self._code = None
+
+    def add(self, text: str) -> None:
+        """Adds text."""
+        self.size += len(text)
+        (self._items if self._code is None else self._code.pieces).append(text)
+
+    @property
+    def text(self) -> str:
+        """The text in one line; it contains `FORBIDDEN` for characters that XML forbids."""
+        if self._keeps_tags:
+            _pair(self._items)
+        writer = _Writer()
+        for item in self._items:
+            text = item if isinstance(item, str) else item.as_text()
+            if isinstance(item, str) or text.strip():
+                writer.add(html.escape(text, quote=False) if self._keeps_tags else text)
+            elif self._keeps_tags and not text:
+                writer.add(item.as_markup())
+            else:
+                writer.leave_out(" " if text or item.is_separator() else "")
+        text = "".join(writer.parts)
+        return one_line(_SPACES.sub(_without_breaks, text)).strip()
+
+
+def _without_breaks(match):
+    """Returns a run of spaces, or one space for a line break with the indentation around it."""
+    return " " if re.search(r"[\t\r\n]", match[0]) else match[0]
+
+
+class _Writer:
+    """Joins texts; one space remains of the spaces on both sides of what is left out."""
+
+    def __init__(self):
+        self.parts: list[str] = []
+        self._ends_with_space, self._is_after_gap = True, False
+
+    def add(self, text: str) -> None:
+        if self._is_after_gap and self._ends_with_space:
+            text = text.lstrip()
+        if text:
+            self.parts.append(text)
+            self._ends_with_space, self._is_after_gap = text[-1].isspace(), False
+
+    def leave_out(self, space: str) -> None:
+        """Leaves out a code that stands for a space, or for nothing."""
+        if space and not self._ends_with_space:
+            self.parts.append(" ")
+            self._ends_with_space = True
+        self._is_after_gap = True
+
+
+def _pair(items):
+    """Pairs the codes of a segment; pairs that overlap, or cross an element, have no partner."""
+    scopes: list[tuple[list[_Code], collections.Counter[str]]] = [([], collections.Counter())]
+    for item in items:
+        if isinstance(item, str) or item.kind == "single":
+            continue
+        open_codes, open_pairs = scopes[-1]
+        if item.partner is not None:  # of an element
+            if item.kind == "begin":
+                scopes.append(([], collections.Counter()))
+            else:
+                scopes.pop()
+        elif item.kind == "begin":
+            open_codes.append(item)
+            open_pairs[item.pair] += 1
+        elif open_pairs[item.pair]:
+            while (begin := open_codes.pop()).pair != item.pair:
+                open_pairs[begin.pair] -= 1
+            open_pairs[item.pair] -= 1
+            item.partner, begin.partner = begin, item
