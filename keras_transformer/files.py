@@ -355,4 +355,5 @@ class OwnedFolder:
         with contextlib.suppress(OSError):
             if old.exists() and new.exists():
                 os.rename(old, self.path)
+                sync(self.path.parent)  # before `new` is gone, which tells of the exchange
             shutil.rmtree(temporary, ignore_errors=True)

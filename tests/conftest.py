@@ -1,5 +1,6 @@
 """What the tests share: few threads, one seed, tools that work on every Keras backend."""
 
+import collections
 import contextlib
 import ctypes
 import fcntl
@@ -9,8 +10,10 @@ import importlib.metadata
 import importlib.util
 import os
 import pathlib
+import re
 import shutil
 import sys
+import zipfile
 
 import decoding_oracles as oracles
 import keras
@@ -79,6 +82,23 @@ def made_once(tmp_path_factory):
     return made_once
 
 
+ORACLES = pathlib.Path(__file__).parent / "data" / "oracles"
+
+
+@pytest.fixture(scope="session")
+def oracle(made_once):
+    """`oracle(name)`: a folder with files of another program and what it says of them."""
+
+    def oracle(name):
+        def extract(folder):
+            with zipfile.ZipFile(ORACLES / f"{name}.zip") as archive:
+                archive.extractall(folder)
+
+        return made_once(f"oracle_{name}", extract)
+
+    return oracle
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     """A tab of Chromium, whose console's complaints are collected."""
@@ -86,7 +106,7 @@ def browser(tmp_path_factory):
 
     if find_chromium() is None:
         pytest.skip("needs Chromium: apt-get install chromium")
-    pytest.importorskip("websockets")
+    pytest.importorskip("websockets", reason="comes with the extra [test]")
     running = Browser(tmp_path_factory.mktemp("profile"))
     running.call("Runtime.enable")
     running.call("Log.enable")
@@ -100,6 +120,60 @@ def pytest_collection_finish():
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)
+
+
+# Everything that a test may lack, and what it then says. A skip with another reason is a failure;
+# `TESTS_MAY_LACK`, names with commas between them, allows fewer: .ci/run sets it.
+SKIPS = {
+    "a corpus": r"needs \.\./shared/data/",
+    "a browser": r"needs Chromium|needs the site|needs npm while the site is built",
+    "another Python": r"needs another environment: OTHER_PYTHON",
+    "a program": r"needs (node|npm|nginx|a C compiler and make)\b|npm could not install",
+    "another library": r"comes with the extra \[peers\]",
+    "another backend": r"needs Keras' TensorFlow backend|only JAX |Keras lays weights out with JAX",
+    "another version": r"Keras \S+ does not (have these arguments|export to LiteRT)",
+    "another system": r"needs (limits of Unix|/dev/full)",
+    "a package": r"comes with the extra|need tensorflow-text|needs ([Tt]ensor|jax|Keras|Ray)",
+}
+
+
+def lacking(report):
+    """What a skipped test lacks: a name of `SKIPS`, or None for another reason."""
+    found = (name for name, reason in SKIPS.items() if re.search(reason, reason_of(report)))
+    return next(found, None)
+
+
+def reason_of(report):
+    is_place = isinstance(report.longrepr, tuple)  # file, line, reason
+    return str(report.longrepr[2] if is_place else report.longrepr).removeprefix("Skipped: ")
+
+
+def refuse_unlisted(report):
+    """Makes a failure of a skip whose reason is not listed, or not allowed."""
+    if not report.skipped or hasattr(report, "wasxfail"):
+        return report
+    allowed = os.environ.get("TESTS_MAY_LACK", ",".join(SKIPS)).split(",")
+    if lacking(report) not in allowed:
+        report.outcome = "failed"
+        rule = f"a skip must be for want of {', '.join(allowed)}: `SKIPS` in tests/conftest.py"
+        report.longrepr = f"{report.nodeid}: {rule}. Received: {reason_of(report)}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport():
+    return refuse_unlisted((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report():
+    return refuse_unlisted((yield))
+
+
+def pytest_terminal_summary(terminalreporter):
+    counts = collections.Counter(map(lacking, terminalreporter.stats.get("skipped", ())))
+    for name, count in sorted(counts.items()):
+        terminalreporter.write_line(f"skipped for want of {name}: {count}")
 
 
 # With several processes each file goes to one of them, the longest first, so that the processes end

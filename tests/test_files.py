@@ -412,6 +412,91 @@ def test_a_kill_at_any_moment_leaves_one_whole_output_to_the_next_call(tmp_path)
     assert outputs == [OLD] * 2 + [NEW]
 
 
+KILLED_TWICE = """
+import itertools, json, os, pathlib, shutil, signal, sys
+from keras_transformer.files import MANIFEST, OwnedFolder
+
+output, old, new = pathlib.Path(sys.argv[1]), *map(json.loads, sys.argv[2:])
+
+def write(folder, files):
+    folder.mkdir(exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_text(content)
+
+def make():
+    with OwnedFolder(output).staged(overwrite=True) as folder:
+        write(folder, new)
+
+def recover():
+    with OwnedFolder(output).locked():
+        pass
+
+def killed(action, steps):
+    # Runs it in a child that is killed before a step that changes a folder; True: it was.
+    child = os.fork()
+    if child:
+        return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    left = itertools.count(steps, -1)
+
+    def counted(change):
+        def counted_change(*arguments, **options):
+            if next(left) == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return change(*arguments, **options)
+        return counted_change
+
+    for name in ("rename", "replace", "unlink", "remove", "rmdir", "mkdir"):
+        setattr(os, name, counted(getattr(os, name)))
+    action()
+    os._exit(0)
+
+def ends():
+    # The folder after both kills and a recovery, for each pair of steps.
+    for first in itertools.count():
+        for second in itertools.count():
+            shutil.rmtree(output.parent, ignore_errors=True)
+            output.parent.mkdir()
+            write(output, old)
+            is_killed = killed(make, first)
+            again = is_killed and killed(recover, second)
+            recover()
+            found = {path.name: path.read_text() for path in output.glob("*")}
+            yield first, second, found, os.listdir(output.parent)
+            if not again:
+                break
+        if not is_killed:
+            return
+
+print(json.dumps(list(ends())))
+"""
+
+
+def test_a_kill_at_any_step_and_another_of_the_recovery_leave_one_whole_output(tmp_path):
+    output = tmp_path / "parent" / "model"
+    command = [sys.executable, "-c", KILLED_TWICE, str(output), json.dumps(OLD), json.dumps(NEW)]
+    result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=120)
+    kept = {"old": set(), "new": set()}
+    for first, second, found, names in json.loads(result.stdout):
+        assert found in (OLD, NEW), (first, second, found)
+        assert names == ["model"], (first, second)
+        kept["old" if found == OLD else "new"].add(first)
+    # The new output is there from one step of the first process on, whatever its recovery meets.
+    assert max(kept["old"]) + 1 == min(kept["new"]) and max(kept["new"]) > min(kept["new"]) > 6
+
+
+def test_the_earlier_output_has_its_name_on_the_disk_before_the_new_one_is_removed(
+    tmp_path, disk, monkeypatch
+):
+    output, left = tmp_path / "model", tmp_path / ".model.partial-1-0123abcd"
+    for name in ("old", "new"):
+        (left / name).mkdir(parents=True)
+    monkeypatch.setattr(shutil, "rmtree", lambda path, **_: disk.append(("remove", path)))
+    with OwnedFolder(output).locked():
+        pass
+    parent = tmp_path.stat().st_ino
+    assert disk == [("rename", "model"), ("sync", parent), ("remove", left)]
+
+
 def test_a_kill_while_an_empty_folder_is_filled_leaves_it_empty_to_the_next_call(tmp_path):
     output = tmp_path / "model"
     output.mkdir()

@@ -74,7 +74,7 @@ def demo_data(folder):
 
 
 def curves(folder):
-    pytest.importorskip("tensorboard")
+    pytest.importorskip("tensorboard", reason="needs TensorFlow's TensorBoard")
     (folder / "recipe.yaml").write_text("data:\n" * 99)
     paths = {"tensorboard": folder / "tensorboard", "recipe_file": folder / "recipe.yaml"}
     datasets = {"train": types.SimpleNamespace(real_token_share=0.5)}

@@ -44,7 +44,8 @@ def test_the_translator_on_the_first_page_reads_dates(browser, address):
 
 
 @pytest.mark.skipif(
-    not (SITE / "tutorials" / "see_inside.html").exists(), reason="needs that tutorial"
+    not (SITE / "tutorials" / "see_inside.html").exists(),
+    reason="needs the site's tutorials",
 )
 def test_the_attention_page_inside_a_tutorial_is_alive(browser, address):
     browser.open(address + "tutorials/see_inside.html")

@@ -160,6 +160,7 @@ class Search:
         weights: Result of the model's `step_weights`, if several searches share it.
         wrap_body: Wrapper of a function that several loops call, such as `tf.function`, which
             traces it once.
+        first_capacity: Capacity of the first loop, in tokens.
     """
 
     def __init__(
@@ -169,7 +170,9 @@ class Search:
         arguments: SearchArguments,
         weights=None,
         wrap_body: WrapBody | None = None,
+        first_capacity: int = FIRST_CAPACITY,
     ):
+        self._first_capacity = first_capacity
         self._model, self._options, self._arguments = model, options, arguments
         candidates = self._candidates = arguments.candidates
         if candidates is not None:
@@ -200,7 +203,7 @@ class Search:
             capacity: Maximum number of tokens of a hypothesis, the last axis of the result.
             longest: Upper bound of a traced `capacity`.
         """
-        first = FIRST_CAPACITY * (2 if self._arguments.source_ids.shape[0] == 1 else 1)
+        first = self._first_capacity * (2 if self._arguments.source_ids.shape[0] == 1 else 1)
         sizes = [first]
         while sizes[-1] < (capacity if longest is None else longest):
             sizes.append(2 * sizes[-1])
@@ -297,6 +300,7 @@ def search(
     n_best: int = DecodingOptions.n_best,
     max_length: int = 256,
     wrap_body: WrapBody | None = None,
+    first_capacity: int = FIRST_CAPACITY,
     **options,
 ) -> Hypotheses:
     """Translates ids in one graph, by any strategy.
@@ -306,7 +310,7 @@ def search(
         source_ids: Integer `(batch, source)`, padded with 0. A row of padding has an empty result.
         beam_size: As in `DecodingOptions`, like `length_penalty` and `n_best`.
         max_length: Maximum number of tokens of a translation, whatever its source.
-        wrap_body: As in `Search`.
+        wrap_body: As in `Search`, like `first_capacity`.
         **options: Other fields of `DecodingOptions`; and fields of `SearchArguments` as tensors
             (seeds, prefixes, phrases, forced_ids, temperatures…), or `candidates`.
 
@@ -343,7 +347,8 @@ def search(
     if prefixes is not None:
         _check_leaves_room(prefixes, longest)
     _check_candidates(arguments)
-    return Search(model, decoding_options, arguments, wrap_body=wrap_body).run(capacity, longest)
+    of_loops = {"wrap_body": wrap_body, "first_capacity": first_capacity}
+    return Search(model, decoding_options, arguments, **of_loops).run(capacity, longest)
 
 
 def bias_of(options: DecodingOptions, model) -> np.ndarray | None:

@@ -55,6 +55,7 @@ class Scheduler:
             ordinary graphs, a few times as slow; the last few graphs stay in memory. JAX frees
             compiled functions, and the functions of the last `max_compiled` sets stay in memory.
         shortlist: `Shortlist` of searches with this option.
+        first_capacity: As in `Search`.
     """
 
     def __init__(
@@ -65,7 +66,9 @@ class Scheduler:
         workers=1,
         max_compiled: int = MAX_PROGRAMS,
         shortlist=None,
+        first_capacity: int = FIRST_CAPACITY,
     ):
+        self._first_capacity = first_capacity
         self._model, self._max_lengths, self._shortlist = model, max_lengths, shortlist
         self._buckets = [
             length_buckets(max_length)
@@ -119,7 +122,8 @@ class Scheduler:
             static = {"num_candidates": _num_candidates(arguments), "one_row": one_row}
             call = functools.partial(compiled, **static)
             if shrinks:
-                return _search_shrinking(call, arguments, capacity, len(indices))
+                sizes = min(self._first_capacity, capacity), capacity
+                return _search_shrinking(call, arguments, *sizes, len(indices))
             return _by_sentence(call(arguments, method=Search.run, capacity=capacity), len(indices))
 
         return in_batches([len(job.source) for job in jobs], batch_size, [run] * self._workers)
@@ -202,7 +206,8 @@ class Scheduler:
         ratio = max(options.max_length_ratio, DecodingOptions.max_length_ratio)
         in_phrases = max(sum(map(len, phrases_of_row)) for phrases_of_row in phrases)
         capacity = result_capacity(columns, ratio, longest, prefix_columns + in_phrases)
-        capacity = FIRST_CAPACITY * row_count(-(-capacity // FIRST_CAPACITY))
+        first = self._first_capacity
+        capacity = first * row_count(-(-capacity // first))
         return arguments, min(capacity, longest)
 
     def _candidates(self, jobs, options, rows, least):
@@ -223,7 +228,8 @@ class Scheduler:
             if num_candidates is not None:
                 candidates = arguments.candidates.of_size(num_candidates)
                 arguments = arguments._replace(candidates=candidates)
-            search = Search(self._model, options, arguments, weights)
+            first = self._first_capacity
+            search = Search(self._model, options, arguments, weights, first_capacity=first)
             return method(search, *method_arguments, **static)
 
         def outer_arguments(method, one_row, **_):
@@ -265,13 +271,13 @@ class Scheduler:
         return self._weights[one_row]
 
 
-def _search_shrinking(call, arguments, capacity, count):
+def _search_shrinking(call, arguments, first_capacity, capacity, count):
     """Searches a batch, which goes on with half of its rows when half of its sentences have ended.
 
     So few steps are computed for sentences that have ended. `call` runs a method of `Search`.
     Returns the `Hypotheses` of the first `count` sentences.
     """
-    results, size, room = {}, 1, min(FIRST_CAPACITY, capacity) - 1
+    results, size, room = {}, 1, first_capacity - 1
     state = call(arguments, method=Search.begin, capacity=size)
     sentences = rows = np.arange(len(arguments.source_ids))
     while True:

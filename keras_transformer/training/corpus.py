@@ -431,11 +431,11 @@ class _Survey:
 
 
 class _Sample:
-    """Samples `size` of the non-blank lines uniformly, with a fixed seed; None: all lines."""
+    """Samples `size` of the non-blank lines uniformly; None: all lines."""
 
-    def __init__(self, size: int | None):
+    def __init__(self, size: int | None, seed: int = 0):
         self.lines: list[str] = []
-        self._size, self._count, self._random = size, 0, np.random.default_rng(0)
+        self._size, self._count, self._random = size, 0, np.random.default_rng(seed)
 
     def add(self, lines):
         if self._size is None:

@@ -9,7 +9,7 @@ from small_corpus import PAIRS
 from benchmarks import clean
 
 for package in ("ftfy", "py3langid", "matplotlib"):
-    pytest.importorskip(package, reason="needs the extra `clean`")
+    pytest.importorskip(package, reason="comes with the extra [clean]")
 
 SPANISH = ["Dos perros juegan en la nieve cerca de la casa.", "Un hombre pinta la pared de blanco."]
 UNFAIR = ("A dog sleeps in the house since 1969.", "Ein Hund schläft schon lange im Haus.")

@@ -49,7 +49,7 @@ def test_engines_side_by_side_in_a_table_on_stderr_and_json_on_stdout(tiny, caps
 
 
 def test_rates_of_reports_become_bars_with_other_libraries_in_gray(tmp_path, capsys):
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="comes with the extra [plots]")
     engines = {name: {"rate": 19999.7} for name in ("ours", "SavedModel", "ctranslate2")}
     sizes = {"sentences": 9, "engines": engines}
     rows = [{"call_size": size, "beam_size": 1, **sizes} for size in (9, 2)]

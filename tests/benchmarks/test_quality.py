@@ -47,7 +47,7 @@ class Repeats:
 
 
 def test_every_beam_size_has_every_penalty_and_greedy_search_one(call, tmp_path):
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="comes with the extra [plots]")
     picture = tmp_path / "sweep.png"
     command = ["beam", "--model", "run", "--beam-sizes", 1, 3, "--penalties", 0, 2]
     rows, table = call({"run": Repeats()}, "ab", REFERENCES, *command, "--plot", picture)
@@ -90,7 +90,7 @@ def test_a_group_of_lengths_has_its_own_bleu_and_an_export_no_training(call, tmp
 
 
 def test_curves_of_two_runs_and_their_best_epochs(tmp_path, capsys):
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="comes with the extra [plots]")
     for name, header, rows in (
         ("a", "epoch,val_loss,val_bleu", ("1,3.0,7.0", "2,2.5,9.0", "3,2.7,8.0")),
         ("b", "epoch,val_loss", ("1,2.0", "2,1.5")),

@@ -19,7 +19,7 @@ from keras_transformer.corpora import cleaning as clean
 from keras_transformer.corpora.cleaning import clean_corpora
 from keras_transformer.errors import InputError
 
-pytest.importorskip("ftfy", reason="needs the extra `clean`")
+pytest.importorskip("ftfy", reason="comes with the extra [clean]")
 
 
 def write(folder, name, lines):

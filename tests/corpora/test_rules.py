@@ -9,7 +9,7 @@ from page_in_languages import PAGE
 from keras_transformer.corpora.rules import RULES, PairRules, Script, skeleton
 from keras_transformer.errors import InputError
 
-pytest.importorskip("ftfy", reason="needs the extra `clean`")
+pytest.importorskip("ftfy", reason="comes with the extra [clean]")
 
 LONG = "Two dogs play in the snow."
 # Pairs that break one rule, and the options that it needs.

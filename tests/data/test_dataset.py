@@ -145,7 +145,7 @@ def test_an_option_out_of_range_is_refused(name, value):
 
 
 def test_a_tensorflow_dataset_gives_an_epoch_a_pass():
-    tf = pytest.importorskip("tensorflow")
+    tf = pytest.importorskip("tensorflow", reason="needs TensorFlow")
     pairs, _, _ = random_pairs(101)
     dataset = ParallelDataset(pairs, batch_tokens=50)
     batches = dataset.to_tf_dataset()

@@ -10,7 +10,7 @@ from small_corpus import PAIRS
 from keras_transformer import Tokenizer
 from keras_transformer.data import ParallelDataset, encode_pairs
 from keras_transformer.data.noise import Noise, PairNoise
-from keras_transformer.ids import EOS_ID
+from keras_transformer.ids import EOS_ID, UNK_ID
 
 SOURCES = [f"<2de> {source}" for source, _ in PAIRS]
 TARGETS = [target for _, target in PAIRS]
@@ -139,3 +139,61 @@ def test_the_vocabulary_is_learned_from_the_share_of_noise():
     capitals = [source[6:].isupper() and target.isupper() for source, target in pairs]
     assert 8 <= sum(capitals) <= 24
     assert all(source.startswith("<2de> ") for source, _ in pairs)
+
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+KINDS = ("upper_case", "title_case", "typos", "no_punctuation", "subwords")
+
+
+@pytest.fixture(scope="module")
+def two_tokenizers():
+    """Of the source and of the target; both have `?`, and neither has Ω."""
+    letters = [f"{LETTERS} {LETTERS.upper()} was this one mine? yes, war dieses hier das, ja."] * 3
+    sides = zip((SOURCES, TARGETS), (160, 150), strict=True)
+    return [Tokenizer.train_from_texts([*side, *letters], size) for side, size in sides]
+
+
+def noisy_ids(kind, tokenizers, texts, seed):
+    noise = PairNoise(Noise(**{kind: 1.0}), tuple(tokenizers))
+    source, target = (
+        np.array(tokenizer.tokenize(text), "int32")
+        for tokenizer, text in zip(tokenizers, texts, strict=True)
+    )
+    rng = np.random.default_rng(seed)
+    source, target = noise.change(1, np.append(source, EOS_ID), target, rng)
+    assert source[-1] == EOS_ID
+    return source[:-1].tolist(), target.tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_side_with_an_unknown_character_stays_and_the_other_side_changes(
+    two_tokenizers, kind, order
+):
+    # The unknown character would be read back as `??`, which both vocabularies have.
+    tokenizers = two_tokenizers[::order]
+    texts = ["was this one mine, yes.", "war dieses hier das, ja."][::order]
+    plain = [t.tokenize(text) for t, text in zip(tokenizers, texts, strict=True)]
+    changed = set()
+    for seed in range(20):
+        known = noisy_ids(kind, tokenizers, texts, seed)
+        changed |= {side for side in (0, 1) if known[side] != plain[side]}
+        for sides in ({0}, {1}, {0, 1}):
+            spelled = [f"Ω {text}" if side in sides else text for side, text in enumerate(texts)]
+            noisy = noisy_ids(kind, tokenizers, spelled, seed)
+            for side in (0, 1):
+                if side in sides:
+                    assert noisy[side] == tokenizers[side].tokenize(spelled[side])
+                    assert UNK_ID in noisy[side]
+                elif side == 1 or 1 in sides:  # A source's random numbers come first.
+                    assert noisy[side] == known[side]
+    assert changed == ({0} if kind in ("typos", "subwords") else {0, 1})
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_side_whose_vocabulary_cannot_spell_its_change_stays(two_tokenizers, order):
+    small = Tokenizer.train_from_texts(["was war es das ja"] * 9, 14)
+    tokenizers, texts = [two_tokenizers[0], small][::order], ["was es", "es war"]
+    noisy = noisy_ids("upper_case", tokenizers, texts, 0)
+    read = [t.detokenize([ids])[0] for t, ids in zip(tokenizers, noisy, strict=True)]
+    assert read == (["WAS ES", "es war"] if order == 1 else ["was es", "ES WAR"])

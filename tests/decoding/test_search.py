@@ -24,7 +24,7 @@ from keras import ops
 from naive_search import EOS, UNK, Rules, naive_beam, naive_greedy
 
 from keras_transformer.decoding import DecodingOptions, SearchModel
-from keras_transformer.decoding.search import Search, result_capacity, search
+from keras_transformer.decoding.search import result_capacity, search
 from keras_transformer.engine.scheduler import Job, Scheduler
 from keras_transformer.errors import InputError
 
@@ -60,11 +60,7 @@ def test_searches_equal_the_whole_model_run_again_for_each_token(
 
 
 @pytest.mark.parametrize("beam_size", [3, pytest.param(1, marks=pytest.mark.tensorflow)])
-def test_a_forced_token_is_read_but_is_in_no_hypothesis_score_or_ngram(
-    varied, monkeypatch, beam_size
-):
-    # Caches grow twice.
-    monkeypatch.setattr(sys.modules[Search.__module__], "FIRST_CAPACITY", 5)
+def test_a_forced_token_is_read_but_is_in_no_hypothesis_score_or_ngram(varied, beam_size):
     source, length = varied_sources(), 19
     forced = (4 + np.arange(len(source)) % 13).astype("int32")
     full_pass = FullPass(varied("pre_norm"), source, length + 1)
@@ -78,6 +74,7 @@ def test_a_forced_token_is_read_but_is_in_no_hypothesis_score_or_ngram(
     expected = naive_beam(scorer, limits, beam_size, 0.6, beam_size, rules)
     assert sum(forced[row] in ranked[0].ids for row, ranked in enumerate(expected)) > 2
     options = dict(max_length=length, no_repeat_ngram_size=1, allow_unknown=True)
+    options["first_capacity"] = 5  # Caches grow twice.
     run = functools.partial(search, varied("pre_norm"), source, forced_ids=forced, **options)
     result = run(beam_size, 0.6, beam_size)
     check_equal(result, expected)
@@ -242,12 +239,11 @@ def test_a_single_sentence_of_up_to_64_tokens_is_one_loop(varied, rows, capacity
 
 
 @pytest.mark.tensorflow
-def test_loops_of_growing_capacity_find_what_one_finds(varied, compiled_search, monkeypatch):
+def test_loops_of_growing_capacity_find_what_one_finds(varied, compiled_search):
     import tensorflow as tf
 
     model, traced = varied("pre_norm"), []
     expected = compiled_search("pre_norm", 3)(varied_sources())
-    monkeypatch.setattr(sys.modules[Search.__module__], "FIRST_CAPACITY", 6)
 
     def share(turn):
         def counted(*state):
@@ -256,7 +252,7 @@ def test_loops_of_growing_capacity_find_what_one_finds(varied, compiled_search, 
 
         return tf.function(counted, autograph=False)
 
-    options = dict(n_best=3, max_length=MAX_LENGTH, allow_unknown=True)
+    options = dict(n_best=3, max_length=MAX_LENGTH, allow_unknown=True, first_capacity=6)
     run = lambda ids: search(model, ids, 3, wrap_body=share, **options)  # noqa: E731
     program = tf.function(run, [tf.TensorSpec((None, None), tf.int32)], autograph=False)
     check_equal(program(varied_sources()), as_lists(expected), 1e-5)

@@ -4,7 +4,6 @@ Most tests search five sentences with the same strategy, so that few programs ar
 """
 
 import itertools
-import sys
 
 import keras
 import numpy as np
@@ -13,8 +12,9 @@ from decoding_oracles import VOCABULARY, NumberTokenizer, pad_to_few_shapes, var
 from naive_search import BOS, EOS, penalty
 
 from keras_transformer import Translator
-from keras_transformer.decoding.search import Search, score_targets, search
+from keras_transformer.decoding.search import score_targets, search
 from keras_transformer.engine import ModelEngine
+from keras_transformer.engine.scheduler import Scheduler
 from keras_transformer.errors import InputError
 from keras_transformer.models import step_weights
 from keras_transformer.text.dialog import Turns
@@ -466,14 +466,14 @@ def test_a_warmup_takes_what_translate_takes(varied):
 def test_cached_weights_give_the_same_through_all_loops(
     varied, monkeypatch, variant, beam_size, together
 ):
-    monkeypatch.setattr(sys.modules[Search.__module__], "FIRST_CAPACITY", 10)
     monkeypatch.setattr(step_weights, "_LEAST_SPLIT", 1)
     model, texts = varied(variant), TEXTS[:together]
     sizes = dict(max_source_length=16, max_target_length=20)
     frozen = ModelEngine(model, SentenceTokenizer(), frozen=True, **sizes)
+    frozen._scheduler = Scheduler(model, (16, 20), frozen=True, workers=2, first_capacity=10)
     options = dict(beam_size=beam_size, min_length=18, max_length_ratio=20.0)
     ids = pad_to_few_shapes(SentenceTokenizer().tokenize([*texts, "5"], add_eos=True))
-    expected = search(model, ids, max_length=20, **options)
+    expected = search(model, ids, max_length=20, first_capacity=10, **options)
     calls, prepare = [], model.step_weights
     record = lambda one_row, cached: calls.append((one_row, cached)) or prepare(one_row, cached)  # noqa: E731
     monkeypatch.setattr(model, "step_weights", record)

@@ -13,7 +13,6 @@ from keras import ops
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding import DecodingOptions, Hypotheses, SearchModel
-from keras_transformer.decoding.search import Search
 from keras_transformer.engine.scheduler import Job, Scheduler
 from keras_transformer.text.shortlist import Shortlist
 
@@ -97,14 +96,14 @@ def test_a_short_source_has_capacity_for_all_of_its_phrases():
 
 
 LONGEST = 23
-SEARCH, SCHEDULER = (sys.modules[name.__module__] for name in (Search, Scheduler))
+SCHEDULER = sys.modules[Scheduler.__module__]
+IN_LOOPS = {**IN_GRAPHS, "first_capacity": 12}  # of 12 and 23 tokens
 
 
 @pytest.fixture(scope="module", autouse=True)
-def small_capacities():
-    """Two loops: of 12 and 23 tokens; no batch shrinks."""
+def whole_batches():
+    """No batch shrinks."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(SEARCH, "FIRST_CAPACITY", 12)
         monkeypatch.setattr(SCHEDULER, "FEWEST_ROWS", 16)
         yield
 
@@ -117,10 +116,11 @@ def jobs_of(source, phrases=(), prefix=()):
     ]
 
 
-def search_in_batches(model, source, options, rows, **of_jobs):
+def search_in_batches(model, source, options, rows, first_capacity=12, **of_jobs):
     """The hypotheses of all sentences."""
+    shape = {**IN_GRAPHS, "first_capacity": first_capacity}
     lists = [range(4 + i % 3, 17, 2) for i in range(17)]
-    scheduler = Scheduler(model, (16, LONGEST), shortlist=Shortlist([7], lists), **IN_GRAPHS)
+    scheduler = Scheduler(model, (16, LONGEST), shortlist=Shortlist([7], lists), **shape)
     hypotheses = scheduler.search(jobs_of(source, **of_jobs), options, rows)
     # Arrays have the capacity of the last loop of a sentence.
     return Hypotheses(*(stacked(arrays) for arrays in zip(*hypotheses, strict=True)))
@@ -159,12 +159,10 @@ def test_loops_of_growing_capacity_and_fewer_rows_give_what_one_loop_gives(
 
     with monkeypatch.context() as patched:
         patched.setattr(SCHEDULER, "FEWEST_ROWS", 2)
-        patched.setattr(SCHEDULER, "FIRST_CAPACITY", 12)
         patched.setattr(SCHEDULER, "_of_sentences", recorded)
         shrinking = search_in_batches(model, source, options, 4, **of_jobs)
     assert rows == {4, 2}
-    monkeypatch.setattr(SEARCH, "FIRST_CAPACITY", LONGEST)
-    whole = search_in_batches(model, source, options, 13, **of_jobs)
+    whole = search_in_batches(model, source, options, 13, LONGEST, **of_jobs)
     check_equal(growing, as_lists(whole), 1e-5)
     check_equal(shrinking, as_lists(whole), 1e-5)
     lengths = (np.asarray(whole.ids)[:, 0] != 0).sum(axis=1)
@@ -175,7 +173,7 @@ def test_loops_of_growing_capacity_and_fewer_rows_give_what_one_loop_gives(
 @pytest.mark.tensorflow
 def test_a_stream_grows_a_token_at_a_time_to_the_whole(varied):
     options, longest = DecodingOptions(beam_size=1), 0
-    scheduler = Scheduler(varied("post_norm"), (16, LONGEST), **IN_GRAPHS)
+    scheduler = Scheduler(varied("post_norm"), (16, LONGEST), **IN_LOOPS)
     for job in jobs_of(varied_sources(13))[:3]:
         (whole,) = scheduler.search([job], options, 1)
         steps = [np.asarray(step.ids)[0, 0] for step in scheduler.stream(job, options)]
@@ -190,7 +188,7 @@ def test_a_stream_grows_a_token_at_a_time_to_the_whole(varied):
 @pytest.mark.tensorflow
 def test_batches_that_are_decoded_at_once_change_nothing(varied):
     jobs, options = jobs_of(varied_sources(13)), DecodingOptions(beam_size=1)
-    make = functools.partial(Scheduler, varied("post_norm"), (16, LONGEST), **IN_GRAPHS)
+    make = functools.partial(Scheduler, varied("post_norm"), (16, LONGEST), **IN_LOOPS)
     alone, together = (make(workers=workers).search(jobs, options, 3) for workers in (1, 3))
     for received, expected in zip(together, alone, strict=True):
         np.testing.assert_array_equal(received.ids, expected.ids)
@@ -198,12 +196,11 @@ def test_batches_that_are_decoded_at_once_change_nothing(varied):
 
 
 @pytest.mark.tensorflow
-def test_phrases_of_other_sentences_change_nothing(varied, monkeypatch):
-    monkeypatch.setattr(SEARCH, "FIRST_CAPACITY", LONGEST)
+def test_phrases_of_other_sentences_change_nothing(varied):
     options = DecodingOptions(beam_size=1, length_penalty=2.0)
     jobs = jobs_of(varied_sources(8), phrases=((5, 9),))
     assert {bool(job.phrases) for job in jobs} == {True, False}
-    scheduler = Scheduler(varied("pre_norm"), (16, LONGEST), **IN_GRAPHS)
+    scheduler = Scheduler(varied("pre_norm"), (16, LONGEST), first_capacity=LONGEST, **IN_GRAPHS)
     together = scheduler.search(jobs, options, 8)
     alone = scheduler.search([job._replace(phrases=()) for job in jobs], options, 8)
     for job, received, expected in zip(jobs, together, alone, strict=True):

@@ -3,6 +3,7 @@
 import concurrent.futures
 import hashlib
 import json
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -14,9 +15,10 @@ from translations import check_same
 from keras_transformer import Tokenizer, Translator
 from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
-from keras_transformer.export import exporter_of
+from keras_transformer.export import export_ctranslate2, exporter_of
 from keras_transformer.export.saved_model import engine as saved_model
 from keras_transformer.interop.ctranslate2 import engine as ctranslate2
+from keras_transformer.interop.importing import import_model
 from keras_transformer.serving import ServerOptions
 from keras_transformer.serving.model import Model
 from keras_transformer.serving.protocol import Rejection
@@ -88,6 +90,33 @@ def test_it_finds_what_the_trained_model_finds(engines_of, format, options):
     names = FIELDS.get(format, ("tokens", "source_tokens") if "alignment" in options else ())
     check_same(expected, exported.translate(texts, **options), *names)
     assert exported.translate([]) == []
+
+
+def test_ctranslate2_stops_by_the_rule_of_the_run(tmp_path, unverified):
+    pytest.importorskip("ctranslate2", reason="comes with the extra [ctranslate2]")
+    # A trained model, as the beams of random weights end alike under both rules.
+    data = pathlib.Path(__file__).parents[1] / "data"
+    toy = import_model(data / "ctranslate2" / "old_v5_txt")
+    limits = {"max_source_length": 64, "max_target_length": 48}
+    trained = ModelEngine(toy.model, *toy[1:3], with_xla=False, **limits)
+    export_ctranslate2(trained, tmp_path / "export", beam_size=2)
+    exported = Translator.load(tmp_path / "export").engine
+    texts = (data / "oracles" / "marian_texts.src").read_text("utf-8").splitlines()
+    texts = [text for text in texts if len(text) < 36]
+    options = {"beam_size": 2, "length_penalty": 1.0}
+    early, late = (
+        [
+            [row.text for row in engine.translate(texts, early_stopping=is_early, **options)]
+            for engine in (trained, exported)
+        ]
+        for is_early in (True, False)
+    )
+    assert early[0] == early[1]
+    # Without early stopping CTranslate2's rule is another one, which most texts do not notice.
+    same = [one == other for one, other in zip(*late, strict=True)]
+    assert np.mean(same) > 0.9
+    for before, after in zip(early, late, strict=True):
+        assert sum(one != other for one, other in zip(before, after, strict=True)) >= 3
 
 
 @pytest.mark.parametrize("format", ["saved_model", "ctranslate2"])

@@ -13,7 +13,7 @@ import threading
 
 import pytest
 
-tf = pytest.importorskip("tensorflow")
+tf = pytest.importorskip("tensorflow", reason="needs TensorFlow")
 pytestmark = pytest.mark.tensorflow
 
 FOLDER = pathlib.Path(__file__).parents[2] / "export" / "tf_serving"

@@ -44,7 +44,7 @@ def test_words_have_the_probabilities_of_an_independent_reference(make, tmp_path
 
 
 def test_hugging_faces_logits_are_those_of_an_independent_reference(make, tmp_path):
-    pytest.importorskip("safetensors")
+    pytest.importorskip("safetensors", reason="comes with the extra [import]")
     tensors = make.make_hugging_face(tmp_path)
     toy = import_model(tmp_path)
     names = json.loads((tmp_path / "vocab.json").read_text("utf-8"))
@@ -69,7 +69,7 @@ def test_hugging_faces_logits_are_those_of_an_independent_reference(make, tmp_pa
 def test_logits_of_a_model_of_many_languages_are_those_of_an_independent_reference(
     make, tmp_path, kind
 ):
-    pytest.importorskip("safetensors")
+    pytest.importorskip("safetensors", reason="comes with the extra [import]")
     tensors, names = make.make_m2m100(tmp_path, kind)
     toy = import_model(tmp_path)
     assert toy.source_tokenizer is toy.target_tokenizer and toy.source_tokenizer.kind == "bpe"

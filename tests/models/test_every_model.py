@@ -69,7 +69,9 @@ def test_keras_exports_a_loaded_model_that_was_never_called(make, kind, tmp_path
 @pytest.mark.tensorflow
 @EVERY_KIND
 def test_keras_exports_to_litert(make, kind, tmp_path):
-    litert = pytest.importorskip("ai_edge_litert.interpreter")
+    litert = pytest.importorskip(
+        "ai_edge_litert.interpreter", reason="comes with the extra [litert]"
+    )
     model, examples, options = make(kind), inputs_of(kind), {}
     if kind == "recurrent":
         # LiteRT has the loop over time of Keras' recurrent layers for fixed shapes only.

@@ -18,7 +18,7 @@ def toy(tmp_path_factory):
 @pytest.fixture(scope="module")
 def server(toy, tmp_path_factory):
     """A server that the tests of a file share."""
-    pytest.importorskip("ray")
+    pytest.importorskip("ray", reason="comes with the extra [serve]")
     command = ["-m", "keras_transformer", "serve", f"--model={toy}", "--port=0"]
     command += [f"--{name}={value}" for name, value in LIMITS.items()]
     running = Server(command, tmp_path_factory.mktemp("server") / "log")
@@ -42,7 +42,7 @@ def load(monkeypatch):
 @pytest.fixture(scope="session")
 def light(tmp_path_factory):
     """An export that is loaded in a second: CTranslate2, random weights."""
-    pytest.importorskip("ctranslate2")
+    pytest.importorskip("ctranslate2", reason="comes with the extra [ctranslate2]")
     import numpy as np
     from decoding_oracles import ban_padding_and_bos, varied_transformer
     from naive_search import BOS

@@ -2,12 +2,13 @@
 
 import asyncio
 import functools
+import itertools
 import selectors
 import types
 
 import pytest
 
-from keras_transformer.serving.batcher import Batcher
+from keras_transformer.serving.batcher import Batcher, batch_size
 from keras_transformer.serving.protocol import Rejection
 
 
@@ -247,3 +248,37 @@ async def test_a_key_leaves_nothing_behind(model):
         await ask(batcher, "a", key=("sample", number))
     await asyncio.sleep(0)
     assert not batcher._queues and not batcher._running  # Clients choose keys.
+
+
+def naive_batches(arrivals, max_batch_size):
+    """All batches of sentences that wait in this order: the oldest one, and the nearest to it."""
+    waiting, batches = list(arrivals), []
+    while waiting:
+        key, oldest = waiting[0]
+        later = [text for other, text in waiting[1:] if other == key]
+        size = batch_size(1 + len(later), max_batch_size)
+        nearest = sorted(later, key=lambda text: abs(len(text) - len(oldest)))
+        batches.append([oldest, *nearest[: size - 1]])
+        waiting = [(key, text) for key, text in waiting if text not in batches[-1]]
+    return batches
+
+
+ORDERS = sorted({"".join(order) for order in itertools.permutations("AAABCC")})
+
+
+@pytest.mark.parametrize("max_batch_size", [1, 2, 4])
+@in_loop
+async def test_the_oldest_sentence_is_in_the_next_batch_whatever_the_order_of_arrivals(
+    max_batch_size,
+):
+    for order in ["ACA", *ORDERS]:
+        model = Model()
+        batcher = make(model, max_batch_size=max_batch_size)
+        held = await start(ask(batcher, "held", key=("held",)))
+        arrivals = [(key, key * (1 + 3 * i % 7)) for i, key in enumerate(order)]
+        asked = []
+        for key, text in arrivals:  # each some time after the one before
+            asked += await start(ask(batcher, text, key=(key,)))
+        model.go()
+        await asyncio.gather(*held, *asked)
+        assert model.batches[1:] == naive_batches(arrivals, max_batch_size), order

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from live_server import WORDS, Client, free_port, wait_for
 
-ray = pytest.importorskip("ray")
+ray = pytest.importorskip("ray", reason="comes with the extra [serve]")
 
 from ray import serve  # noqa: E402
 from ray.serve.schema import ServeDeploySchema  # noqa: E402

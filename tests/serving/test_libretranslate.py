@@ -1,7 +1,6 @@
 """LibreTranslate's API: its recorded exchanges, parts of texts, languages, invalid requests."""
 
 import json
-import pathlib
 import sys
 import types
 
@@ -17,7 +16,6 @@ from keras_transformer.serving.protocol import Rejection
 from keras_transformer.serving.server_options import served_export
 from keras_transformer.text.languages import Languages, codes_of
 
-SHARED = pathlib.Path(__file__).parents[3] / "shared" / "data" / "doors" / "libretranslate"
 JSON, FORM = "application/json", "application/x-www-form-urlencoded"
 FIELDS = {"source": "en", "target": "de"}
 
@@ -63,11 +61,12 @@ LIMITS["--char-limit 5 --disable-files-translation"] = LIMITS["--char-limit 5"]
 TARGETS = {"PT-br": "en,pt-BR", "zh-Hans": "en,zh"}
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason=f"needs LibreTranslate's exchanges in {SHARED}")
 @pytest.mark.tensorflow
-def test_recorded_exchanges_are_answered_with_equal_status_and_keys(load, tmp_path, monkeypatch):
+def test_recorded_exchanges_are_answered_with_equal_status_and_keys(
+    load, tmp_path, monkeypatch, oracle
+):
     app = pytest.importorskip("keras_transformer.serving.app", reason="needs Ray")
-    testclient = pytest.importorskip("starlette.testclient")
+    testclient = pytest.importorskip("starlette.testclient", reason="comes with the extra [serve]")
     (tmp_path / MANIFEST).write_text("{}")
     load(Engine())
     context = types.SimpleNamespace()
@@ -85,7 +84,7 @@ def test_recorded_exchanges_are_answered_with_equal_status_and_keys(load, tmp_pa
             method, path = exchange["method"], exchange["path"]
             return client.request(method, path, content=content, headers=headers)
 
-    exchanges = json.loads((SHARED / "exchanges.json").read_text("utf-8"))
+    exchanges = json.loads((oracle("libretranslate") / "exchanges.json").read_text("utf-8"))
     assert len(exchanges) == 65
     for exchange in exchanges:
         answer = answer_to(exchange)

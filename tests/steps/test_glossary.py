@@ -34,6 +34,34 @@ def test_terms_are_whole_words_the_longest_first_and_none_in_symbols(text, expec
     assert [match.translation for match in GLOSSARY.matches(text)] == expected
 
 
+FIRST_LETTERS = ["new York office", "iPhone case", "eBay", "éclair", "犬 House", "ΔS", "3D print"]
+FIRST_LETTERS += ["x", "ВУЗ", "élan Vital", "the dog", "-ish Word"]
+
+
+@pytest.mark.parametrize("term", FIRST_LETTERS)
+def test_a_term_matches_as_written_or_with_its_first_letter_in_upper_case(term):
+    glossary = module.Glossary([(term, "x"), ("another term", "y")])
+    expected = {term, term[0].upper() + term[1:]}
+    # Each way to write each of its letters, one at a time, and ways to write all of them.
+    variants = {
+        term[:i] + case(term[i]) + term[i + 1 :]
+        for i in range(len(term))
+        for case in (str.upper, str.lower)
+    }
+    variants |= {case(term) for case in (str.upper, str.lower, str.title, str.capitalize)}
+    for text in variants | expected:
+        found = [match.translation for match in glossary.matches(f"({text}) is here")]
+        assert found == ["x"] * (text in expected), text
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_row_of_its_own_wins_over_the_upper_case_of_another_row(order):
+    rows = [("new York", "a"), ("New York", "b"), ("polish", "c"), ("Polish", "d")][::order]
+    glossary = module.Glossary(rows)
+    for term, translation in rows:
+        assert glossary.matches(term) == [(0, len(term), translation)]
+
+
 WORD_ENDS = [("घर", "घर में, घरों में", 1), ("cafe", "cafe\u0301 cafe", 1)]
 WORD_ENDS += [("می", "می‌خواهم می", 1), ("မီး", "မီးမီး", 2)]
 WORD_ENDS += [("か", "か\u3099 か", 1)]  # not the half of が

@@ -6,8 +6,8 @@ import pytest
 from keras_transformer.errors import InputError
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
-tf = pytest.importorskip("tensorflow")
-pytest.importorskip("tensorflow_text")
+tf = pytest.importorskip("tensorflow", reason="needs TensorFlow")
+pytest.importorskip("tensorflow_text", reason="needs TensorFlow's tensorflow-text")
 
 from keras_transformer.text import graph  # noqa: E402
 

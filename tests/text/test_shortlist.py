@@ -36,6 +36,32 @@ def test_76_candidates_of_32000_tokens_need_less_than_five_megabytes(tmp_path, l
     assert 32_000 * 77 * 2 < 5e6
 
 
+BORDERS = [2**8 - 1, 2**8, 2**16 - 1, 2**16, 2**16 + 1]
+LARGEST = [(place, size) for place in ("sources", "count") for size in BORDERS]
+LARGEST += [(place, id) for place in ("frequent", "candidate") for id in (*BORDERS, 2**31 - 1)]
+
+
+@pytest.mark.parametrize(("place", "largest"), LARGEST)
+def test_a_file_holds_the_largest_number_wherever_it_is(tmp_path, place, largest):
+    frequent, candidates = [9], [[], [5, 7], []]
+    if place == "frequent":
+        frequent += [largest]
+    elif place == "candidate":
+        candidates[2] = [4, largest]
+    elif place == "sources":
+        candidates += [[8]] * (largest - len(candidates))
+    else:
+        candidates[2] = range(4, 4 + largest)
+    shortlist = Shortlist(frequent, candidates)
+    shortlist.save(tmp_path / "list.npy")
+    same = Shortlist.load(tmp_path / "list.npy")
+    assert same.source_vocabulary_size == len(candidates)
+    assert same.largest_id == max(*frequent, *candidates[1], *candidates[2])
+    for ids in ([], [1], [2], [1, 2], [len(candidates) - 1]):
+        expected = {0, 1, 2, 3, *frequent, *(id for source in ids for id in candidates[source])}
+        assert same.of(ids).tolist() == sorted(expected) == shortlist.of(ids).tolist()
+
+
 HOSTILE = {
     "another file": b"lex",
     "no counts": np.zeros(1, "u2"),

@@ -32,7 +32,7 @@ assert "tensorflow" not in sys.modules
 
 
 def test_a_run_continues_on_jax_within_an_epoch_and_from_there_on_tensorflow_again(tmp_path):
-    pytest.importorskip("jax")
+    pytest.importorskip("jax", reason="comes with the extra [jax]")
     options = dict(r_drop=1.0, accumulation_steps=2, ema_momentum=0.5, max_shapes=2)
     options |= dict(learning_rate_scale=60.0, jit_compile=False, sample_translations=1)
     options |= dict(batch_tokens=128, checkpoint_every_minutes=1e-9, epochs=1)

@@ -14,7 +14,7 @@ from keras_transformer.text import Labels
 from keras_transformer.text.symbols import Placeholders
 from keras_transformer.text.vocabulary import parsed
 from keras_transformer.training import Recipe, RunFolder
-from keras_transformer.training.corpus import Corpus, languages_of
+from keras_transformer.training.corpus import Corpus, _Sample, languages_of
 from keras_transformer.training.hosts import SINGLE_HOST
 from keras_transformer.training.run import Run
 
@@ -446,3 +446,24 @@ def test_a_vocabulary_of_another_run_without_a_tag_or_annotations_is_refused(cor
     corpora["data"] |= {"train": files, "validation": files, "glossary": "terms.tsv"}
     with pytest.raises(InputError, match="needs a vocabulary that was learned with it"):
         Corpus(Recipe.from_dict(corpora)).datasets((tokenizer, tokenizer))
+
+
+SAMPLED = [(size, lines) for size in (1, 2, 3) for lines in (size - 1, size, size + 1, size + 4)]
+
+
+@pytest.mark.parametrize(("size", "count"), SAMPLED)
+def test_each_line_is_equally_often_in_a_sample(size, count):
+    """Whatever the parts that lines come in; a count over seeds, within five deviations."""
+    lines, seeds = [f"line {number}" for number in range(count)], 2000
+    for part in (1, 2, size, count + 1):
+        found = collections.Counter()
+        for seed in range(seeds):
+            sample = _Sample(size, seed)
+            for start in range(0, count, part):
+                sample.add([*lines[start : start + part], " "])
+            assert len(set(sample.lines)) == len(sample.lines) == min(size, count)
+            found.update(sample.lines)
+        share = min(size, count) / max(count, 1)
+        deviation = (seeds * share * (1 - share)) ** 0.5
+        for line in lines:
+            assert abs(found[line] - seeds * share) <= 5 * deviation, (part, line)

@@ -44,7 +44,7 @@ def test_the_copy_of_a_host_that_was_killed_is_removed_by_the_next_one(tmp_path,
 
 
 def test_without_a_launcher_the_addresses_are_asked_for(monkeypatch):
-    pytest.importorskip("jax")
+    pytest.importorskip("jax", reason="comes with the extra [jax]")
     monkeypatch.setattr("keras.backend.backend", lambda: "jax")
     with pytest.raises(InputError, match="did not meet: .* give the address of each host"):
         join_hosts("auto", None)

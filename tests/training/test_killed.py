@@ -37,7 +37,7 @@ def test_a_training_killed_at_any_moment_and_resumed_is_the_uninterrupted_one(tm
 
 
 def test_two_hosts_train_as_one_and_end_when_one_of_them_does(tmp_path):
-    pytest.importorskip("jax")
+    pytest.importorskip("jax", reason="comes with the extra [jax]")
     epochs = int(os.environ.get("EPOCHS", 1))
     few = {"select_by": "loss", "sample_translations": 0} if epochs == 1 else {}
     training = {**trainings.SEVERAL_HOSTS, "epochs": epochs, **few}

@@ -81,7 +81,10 @@ def test_the_saved_model_is_the_epoch_with_the_lowest_validation_loss(finished):
 @pytest.fixture
 def events(finished):
     """`events(part)`: what TensorBoard reads, and the names of its curves."""
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    accumulator = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator",
+        reason="needs TensorFlow's TensorBoard",
+    )
 
     def events(part):
         read = accumulator.EventAccumulator(str(finished.tensorboard / part), {"images": 0})

@@ -8,7 +8,7 @@ from keras_transformer.engine.inputs import length_buckets
 from keras_transformer.export.saved_model import batches
 from keras_transformer.export.saved_model.signatures import Signatures
 
-tf = pytest.importorskip("tensorflow")
+tf = pytest.importorskip("tensorflow", reason="needs TensorFlow")
 pytestmark = pytest.mark.tensorflow
 
 

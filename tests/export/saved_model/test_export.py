@@ -149,6 +149,6 @@ for name in FORMATS:
 
 
 def test_importing_the_package_imports_no_tensorflow():
-    pytest.importorskip("jax")
+    pytest.importorskip("jax", reason="comes with the extra [jax]")
     environment = {**os.environ, "KERAS_BACKEND": "jax"}
     subprocess.run([sys.executable, "-c", IMPORT], env=environment, check=True)

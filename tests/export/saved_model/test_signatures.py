@@ -10,7 +10,7 @@ from keras_transformer.ids import EOS_ID, UNK_ID
 from keras_transformer.models import LanguageModel
 from keras_transformer.models.config import LanguageModelConfig
 
-tf = pytest.importorskip("tensorflow")
+tf = pytest.importorskip("tensorflow", reason="needs TensorFlow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.filterwarnings("ignore:.*tokens and were cut")]
 
 ODD = ["", " \t\n", "\u3000", "Grüße, señor!", "你好，世界 😀", "e\u0301\u200b ﬁ", "a\x00b\tc"]

@@ -4,7 +4,7 @@ import pytest
 
 from keras_transformer.export.saved_model.warmup import WARMUP_FILE, write_warmup
 
-tf = pytest.importorskip("tensorflow")
+tf = pytest.importorskip("tensorflow", reason="needs TensorFlow")
 pytestmark = pytest.mark.tensorflow
 
 

@@ -19,7 +19,6 @@ from keras_transformer.text.vocabulary import parsed
 pytestmark = pytest.mark.tensorflow
 
 TOYS = pathlib.Path(__file__).parents[2] / "data" / "ctranslate2"
-SHARED = pathlib.Path(__file__).parents[4] / "shared" / "data" / "doors" / "ctranslate2"
 HERE = ["pre_silu_relative_float16", "old_v5_txt", "from_marian_hf_int8"]
 THERE = ["pre_relu_untied", "post_gelu_tied_int8", "post_relu_zero_start", "argos"]
 SEARCHES = {"greedy": (1, 1.0), "beam4": (4, 1.0), "argos": (4, 0.2)}
@@ -27,10 +26,8 @@ _LIMIT = 40
 
 
 @pytest.mark.parametrize("name", [*HERE, *THERE])
-def test_words_and_texts_are_ctranslate2s(tmp_path, name):
-    folder = TOYS / name if name in HERE else SHARED / name
-    if not folder.is_dir():
-        pytest.skip(f"needs the models of CTranslate2 in {SHARED}")
+def test_words_and_texts_are_ctranslate2s(tmp_path, oracle, name):
+    folder = TOYS / name if name in HERE else oracle(f"ctranslate2_{name}")
     known = json.loads((folder / "expected.json").read_text("utf-8"))
     for archive in folder.glob("*.argosmodel"):
         zipfile.ZipFile(archive).extractall(tmp_path)

@@ -18,7 +18,6 @@ from keras_transformer.interop.importing import import_model
 pytestmark = pytest.mark.tensorflow
 
 MAKE = pathlib.Path(__file__).parents[2] / "data" / "marian" / "make.py"
-DOORS = pathlib.Path(__file__).parents[4] / "shared" / "data" / "doors" / "hf_marian"
 SEARCH = {"length_normalization": "length", "length_penalty": 0.8}
 
 
@@ -38,14 +37,13 @@ def tensors_of(folder):
 
 
 @pytest.mark.parametrize("origin", ["toy", "sharded_safetensors"])
-def test_an_import_returns_with_its_tensors_and_ids(origin, tmp_path, load_program):
-    folder = DOORS / origin
+def test_an_import_returns_with_its_tensors_and_ids(origin, tmp_path, load_program, oracle):
     if origin == "toy":
         folder = tmp_path / origin
         folder.mkdir()
         load_program(MAKE).make_hugging_face(folder)
-    elif not folder.is_dir():
-        pytest.skip(f"no {folder}")
+    else:
+        folder = oracle(f"hugging_face_{origin}")
     model, source, target, _ = import_model(folder)
     output = written(tmp_path / "out", ModelEngine(model, source, target, with_xla=False))
     expected, received = tensors_of(folder), tensors_of(output)
@@ -104,8 +102,8 @@ def test_the_permuted_model_translates_as_the_model(kind, make_engine, other_tok
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_transformers_computes_the_models_logits(kind, make_engine, other_tokenizer, tmp_path):
-    pytest.importorskip("transformers")
-    torch = pytest.importorskip("torch")
+    pytest.importorskip("transformers", reason="comes with the extra [peers]")
+    torch = pytest.importorskip("torch", reason="comes with the extra [peers]")
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     target = other_tokenizer if kind == "two_vocabularies" else None

@@ -115,18 +115,15 @@ def test_a_pickle_of_anything_else_is_one_line_and_runs_nothing(tmp_path, monkey
     assert not pathlib.Path("pickle_was_run").exists()
 
 
-HOSTILE = pathlib.Path(__file__).parents[4] / "shared" / "data" / "doors" / "hostile"
 HOSTILE_NAMES = ["bomb_legacy", "bomb_storage", "bomb_stride", "index_escapes", "system_legacy"]
 HOSTILE_NAMES += ["system_zip", "truncated_pickle", "truncated_zip"]
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
-def test_a_hostile_folder_is_one_line_and_runs_nothing(tmp_path, monkeypatch, name):
-    if not HOSTILE.is_dir():
-        pytest.skip(f"needs the folders in {HOSTILE}")
+def test_a_hostile_folder_is_one_line_and_runs_nothing(tmp_path, monkeypatch, oracle, name):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=f"{name}/pytorch_model.bin") as caught:
-        read_model(HOSTILE / name)
+        read_model(oracle("hostile") / name)
     assert "\n" not in str(caught.value) and os.listdir(tmp_path) == []
 
 

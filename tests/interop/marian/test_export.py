@@ -25,7 +25,6 @@ from keras_transformer.training.lora import projections_of
 pytestmark = pytest.mark.tensorflow
 
 TOYS = pathlib.Path(__file__).parents[2] / "data" / "marian"
-SHARED = pathlib.Path(__file__).parents[4] / "shared" / "data" / "marian" / "toys"
 NAMES = ["post_relu_tied", "post_gelu", "default_normalizer", "opus_layout", "pre_ssru"]
 NAMES += ["post_ssru_guided", "pre_swish_separate"]
 SOURCES = ["the old child sees a small house", "a cat", "yes, the river moves", "ж 1 >>epo<<"]
@@ -44,20 +43,19 @@ def engine_of(model, source_tokenizer, target_tokenizer, _=None):
     return ModelEngine(model, source_tokenizer, target_tokenizer, with_xla=False)
 
 
-def folders():
-    shared = (SHARED / name for name in NAMES if SHARED.is_dir())
-    return [TOYS / "opus", TOYS / "student", *shared]
-
-
 KINDS = ["pre_norm", "pre_norm_ssru", "two_tables", "own_output", "no_bias"]
 
 
-@pytest.mark.parametrize("folder", [*folders(), *map(pathlib.Path, KINDS)], ids=lambda p: p.name)
-def test_an_import_returns_with_its_arrays_vocabularies_and_search(folder, tmp_path, load_program):
-    if folder.name in KINDS:
-        kind, folder = folder.name, tmp_path / folder.name
+@pytest.mark.parametrize("name", ["opus", "student", *NAMES, *KINDS])
+def test_an_import_returns_with_its_arrays_vocabularies_and_search(
+    name, tmp_path, load_program, oracle
+):
+    if name in KINDS:
+        folder = tmp_path / name
         folder.mkdir()
-        load_program(TOYS / "make.py").make_kind(folder, kind)
+        load_program(TOYS / "make.py").make_kind(folder, name)
+    else:
+        folder = oracle(f"marian_{name}") if name in NAMES else TOYS / name
     output = tmp_path / "export"
     output.mkdir()
     imported = import_model(folder)

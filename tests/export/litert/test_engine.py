@@ -1,0 +1,47 @@
+"""The engine of a LiteRT file: which interpreter computes which texts."""
+
+import collections
+import threading
+
+import pytest
+
+from keras_transformer.export.litert.engine import LiteRTEngine
+from keras_transformer.export.session import SharedInterpreter
+
+pytestmark = pytest.mark.tensorflow
+
+# Threads, texts, interpreters: with four texts or more each thread has one of its own.
+CALLS = [(1, 32, 1), (2, 3, 1), (2, 32, 2), (3, 32, 3), (4, 8, 2), (4, 15, 3), (4, 32, 4)]
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Number of calls of each interpreter; none is called while it computes."""
+    counts, computing, lock = collections.Counter(), set(), threading.Lock()
+    run = SharedInterpreter.run
+
+    def counted(interpreter, *arguments, **inputs):
+        with lock:
+            assert interpreter not in computing
+            computing.add(interpreter)
+            counts[interpreter] += 1
+        try:
+            return run(interpreter, *arguments, **inputs)
+        finally:
+            computing.remove(interpreter)
+
+    monkeypatch.setattr(SharedInterpreter, "run", counted)
+    return counts
+
+
+def test_each_batch_at_once_has_an_interpreter_of_its_own(litert_report, texts, calls):
+    engine = LiteRTEngine(litert_report.folder)
+    texts = [text for text in texts if len(text) < 13]
+    alone = [engine.translate([text], threads=1)[0].text for text in texts[:32]]
+    assert len(set(alone)) > 4
+    for threads, count, interpreters in CALLS * 2:
+        calls.clear()
+        received = engine.translate(texts[:count], threads=threads)
+        assert [translation.text for translation in received] == alone[:count]
+        assert len(calls) == interpreters, (threads, count)
+        assert sum(calls.values()) >= max(interpreters, count / engine.batch_size)

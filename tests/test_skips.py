@@ -1,0 +1,80 @@
+"""No test is skipped silently: each reason is listed, and others are failures."""
+
+import ast
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+TESTS = pathlib.Path(__file__).parent
+SKIPPING = """
+import pytest
+
+@pytest.mark.skipif(True, reason="needs nginx: somewhere")
+def test_a(): ...
+
+def test_b():
+    pytest.importorskip("none_of_this_name", reason="comes with the extra [litert]")
+
+def test_c():
+    pytest.skip("not today")
+
+@pytest.mark.xfail
+def test_d():
+    assert False
+"""
+COLLECTED = 'import pytest\npytest.importorskip("none_of_this_name")\ndef test_e(): ...\n'
+
+
+def run(folder, **environment):
+    """What pytest prints about tests that are skipped, under the rules of tests/conftest.py."""
+    conftest = f"exec(compile(open({str(TESTS / 'conftest.py')!r}).read(), 'conftest', 'exec'))"
+    files = {"conftest.py": conftest}
+    files |= {"test_runs.py": SKIPPING, "test_collected.py": COLLECTED, "pytest.ini": "[pytest]\n"}
+    for name, content in files.items():
+        (folder / name).write_text(content)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0"]
+    command += ["--continue-on-collection-errors", str(folder)]
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "TESTS_"))}
+    inherited["PYTHONPATH"] = os.pathsep.join([str(TESTS), *sys.path])
+    environment = inherited | environment
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_skip_with_a_reason_that_is_not_listed_fails_and_others_are_counted(tmp_path):
+    status, output = run(tmp_path)
+    assert status == 1 and "1 failed, 2 skipped, 1 xfailed, 1 error" in output
+    assert "test_c: a skip must be for want of a corpus" in output
+    assert "Received: not today" in output and "Received: could not import" in output
+    assert "skipped for want of a program: 1\n" in output
+    assert "skipped for want of a package: 1\n" in output
+    status, output = run(tmp_path, TESTS_MAY_LACK="a corpus,a program")
+    assert "2 failed, 1 skipped, 1 xfailed, 1 error" in output
+    assert "Received: comes with the extra [litert]" in output
+
+
+def reasons():
+    """The reasons that tests name in their source, each with its file; '' where none is named."""
+    for path in TESTS.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            if node.func.attr in ("skip", "skipif", "importorskip") and path.name != "conftest.py":
+                values = [keyword.value for keyword in node.keywords if keyword.arg == "reason"]
+                values += node.args[:1] if node.func.attr == "skip" else []
+                if all(isinstance(value, ast.Constant) for value in values):
+                    yield path.name, "".join(value.value for value in values)
+
+
+def test_every_reason_in_the_source_is_listed(request):
+    (conftest,) = (
+        plugin
+        for plugin in request.config.pluginmanager.get_plugins()
+        if getattr(plugin, "__file__", None) == str(TESTS / "conftest.py")
+    )
+    found = dict.fromkeys(reasons())
+    assert len(found) > 30
+    for name, reason in found:
+        assert any(re.search(known, reason) for known in conftest.SKIPS.values()), (name, reason)
