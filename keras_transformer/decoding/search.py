@@ -189,7 +189,12 @@ class Search:
         step_body = loop.make_step_body(self._strategy, step, self._constraints, model.reorder)
         self._step_body = step_body if wrap_body is None else wrap_body(step_body)
 
-    def run(self, capacity: int | KerasTensor, longest: int | None = None) -> Hypotheses:
+    def run(
+        self,
+        capacity: int | KerasTensor,
+        longest: int | None = None,
+        first: int | None = None,
+    ) -> Hypotheses:
         """Decodes to the end, in loops with capacity for 32, 64, 128, … tokens.
 
         The time of attention depends on the capacity. A loop runs, and the cache is padded for it,
@@ -199,8 +204,11 @@ class Search:
         Args:
             capacity: Maximum number of tokens of a hypothesis, the last axis of the result.
             longest: Upper bound of a traced `capacity`.
+            first: Capacity of the first loop, instead of 32 (64). XLA compiles each loop, so that
+                fewer loops compile sooner.
         """
-        first = FIRST_CAPACITY * (2 if self._arguments.source_ids.shape[0] == 1 else 1)
+        if first is None:
+            first = FIRST_CAPACITY * (2 if self._arguments.source_ids.shape[0] == 1 else 1)
         sizes = [first]
         while sizes[-1] < (capacity if longest is None else longest):
             sizes.append(2 * sizes[-1])

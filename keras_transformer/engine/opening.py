@@ -10,6 +10,7 @@ from keras_transformer.imports import import_keras, import_tensorflow
 from keras_transformer.options import check_positive
 
 if TYPE_CHECKING:
+    from keras_transformer.engine.device import DevicePlan
     from keras_transformer.engine.engine import Engine
 
 # A name of `keras-transformer import`: of a list, or of Hugging Face.
@@ -19,7 +20,7 @@ _NAME_OF_A_MODEL = re.compile(
 
 
 def open_engine(
-    path: str | os.PathLike, threads: int | None = None
+    path: str | os.PathLike, threads: int | None = None, plan: "DevicePlan | None" = None
 ) -> "tuple[Engine, dict[str, Any]]":
     """Returns the engine of a run folder or an export, and default options of `translate`.
 
@@ -41,7 +42,7 @@ def open_engine(
 
         import_keras()
         folder = RunFiles(path)
-        engine = folder.engine()
+        engine = folder.engine(plan)
         return engine, folder.decoding().search if engine.labels is None else {}
     raise InputError(
         f"{path}: neither a run folder (recipe.yaml), a SavedModel (saved_model.pb), a LiteRT "
