@@ -98,6 +98,13 @@ def one_command(
             of_process = time.process_time() - starts.get(threading.get_ident(), 0.0)
             compiled.append((fun_name, min(seconds, of_process)))
 
+    kept: list[str] = []
+
+    def count(event, **_):
+        if event == "/jax/compilation_cache/cache_hits":
+            kept.append(event)
+
+    jax.monitoring.register_event_listener(count)
     jax.monitoring.register_scalar_listener(begin)
     jax.monitoring.register_event_duration_secs_listener(end)
     start = time.perf_counter()
@@ -110,6 +117,7 @@ def one_command(
         "count": len(long),
         "seconds": round(sum(seconds for _, seconds in long), 1),
         "others": len(compiled) - len(long),
+        "read": len(kept),
         "all_seconds": round(time.perf_counter() - start, 1),
         "programs": long,
     }
