@@ -1,6 +1,6 @@
 """Counts what JAX compiles for each command, from text files to an export, on any device.
 
-KERAS_BACKEND=jax python -m benchmarks.programs --folder FOLDER
+KERAS_BACKEND=jax python -m benchmarks.compilations --folder FOLDER
 
 On a GPU each program takes seconds before it first runs. On a CPU the count tells how many.
 """
@@ -52,7 +52,7 @@ def every_command(
     """
     with tempfile.TemporaryDirectory() as work:
         base = pathlib.Path(work)
-        _write_corpus(base, folder, lines)
+        write_corpus(base, folder, lines)
         rows = []
         for name in WORKS:
             flags = {"--small": small, "--one-by-one": one_by_one}
@@ -71,6 +71,7 @@ def one_command(
     device: Device = "this",
     small: bool = False,
     one_by_one: bool = False,
+    output: str = "run",
 ) -> dict[str, Any]:
     """Runs one command, and tells what it compiled.
 
@@ -80,9 +81,15 @@ def one_command(
         device: Device whose shapes and rows are taken: this one, a CPU or a GPU.
         small: A model of one layer instead of `transformer_tiny`.
         one_by_one: Programs compile at their first call, so that none delays another.
+        output: Name of the run in the directory, which `train` makes.
     """
     if name not in WORKS:
         raise InputError(f"The command must be one of {', '.join(WORKS)}. Received: {name!r}.")
+    import keras  # Late: the cache must be on before JAX is imported.
+
+    if keras.backend.backend() != "jax":
+        rule = "Programs are counted on Keras' JAX backend: set KERAS_BACKEND=jax"
+        raise InputError(f"{rule}. Received: {keras.backend.backend()!r}.")
     import jax
 
     compiled: list[tuple[str, float]] = []
@@ -111,19 +118,20 @@ def one_command(
     plan = {"this": device_plan, "cpu": lambda: CPU, "gpu": accelerator}[device]()
     if one_by_one:
         plan = dataclasses.replace(plan, compiles_ahead=False)
-    _WORKS[name](folder, plan, small)
+    _WORKS[name](folder, folder / output, plan, small)
     long = [(program, round(seconds, 2)) for program, seconds in compiled if seconds > SECONDS]
     return {
         "count": len(long),
         "seconds": round(sum(seconds for _, seconds in long), 1),
         "others": len(compiled) - len(long),
+        "programs_in_all": len(compiled),
         "read": len(kept),
         "all_seconds": round(time.perf_counter() - start, 1),
         "programs": long,
     }
 
 
-def _train(folder, plan, small):
+def _train(folder, run, plan, small):
     from keras_transformer.training import Recipe
     from keras_transformer.training.loop import train
 
@@ -141,37 +149,38 @@ def _train(folder, plan, small):
         "model": sizes,
         "training": {"epochs": 1, "select_by": "bleu", "warmup_steps": 10, "ema_momentum": 0.9},
     }
-    train(Recipe.from_dict(values), folder / "run", plan=plan)
+    train(Recipe.from_dict(values), run, plan=plan)
 
 
-def _evaluate(folder, plan, small):
+def _evaluate(folder, run, plan, small):
     from keras_transformer.training.evaluate import evaluate_model
 
-    evaluate_model(folder / "run", folder / "test.en", folder / "test.de", plan=plan)
+    evaluate_model(run, folder / "test.en", folder / "test.de", plan=plan)
 
 
-def _translate(folder, plan, small):
+def _translate(folder, run, plan, small):
     import io
 
     from keras_transformer import Translator
     from keras_transformer.cli.formats import as_text
     from keras_transformer.cli.lines import translate_lines
 
-    translator = Translator.load(folder / "run", plan=plan)
+    translator = Translator.load(run, plan=plan)
     with open(folder / "test.en", "rb") as file:
         translate_lines(translator, file, io.StringIO(), as_text)
 
 
-def _export(folder, plan, small):
+def _export(folder, run, plan, small):
     from keras_transformer.export import export_run
 
-    export_run(folder / "run", folder / "exported", "hugging_face", plan=plan)
+    export_run(run, folder / "exported", "hugging_face", plan=plan)
 
 
 _WORKS = {"train": _train, "evaluate": _evaluate, "translate": _translate, "export": _export}
 
 
-def _write_corpus(base, folder, lines):
+def write_corpus(base: pathlib.Path, folder: pathlib.Path | None, lines: int) -> None:
+    """Writes train, val and test, made up or of the files of a folder, to `base`."""
     rng = np.random.default_rng(1)
     for part, count in _PARTS.items():
         count = min(count, lines) if part == "train" else count
@@ -187,8 +196,6 @@ def _write_corpus(base, folder, lines):
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    if os.environ.get("KERAS_BACKEND") != "jax":
-        raise SystemExit("python -m benchmarks.programs: set KERAS_BACKEND=jax.")
     os.environ.setdefault("KERAS_TRANSFORMER_COMPILATION_CACHE", "off")
     command_line.run(every_command, one_command, arguments=arguments, default=every_command)
 
