@@ -27,7 +27,6 @@ from keras_transformer.text.dialog import Turns
 from keras_transformer.text.languages import Languages, languages_of_tags
 from keras_transformer.text.shortlist import LIST_SIZES, Shortlist
 
-
 _SCORED_ROWS = 32  # of pairs: each has its logits at all positions
 
 
