@@ -1,7 +1,7 @@
-"""Tests, training and decoding on a GPU, with JAX; training also with PyTorch.
+"""What a GPU does: commands, training and its levers, decoding, tests; also PyTorch's part.
 
 bash benchmarks/gpu.sh wheels FOLDER
-bash benchmarks/gpu.sh --wheels FOLDER
+bash benchmarks/gpu.sh --wheels FOLDER --text FOLDER
 python -m benchmarks.gpu --small
 
 `gpu.sh` sets Keras' backend, installs the wheels and calls this program. Each part is a process
@@ -9,6 +9,7 @@ with a limit of time, and writes each figure into `gpu.json` at once.
 """
 
 import contextlib
+import functools
 import importlib.util
 import itertools
 import json
@@ -19,6 +20,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -30,7 +32,10 @@ from benchmarks import command_line, measure
 from benchmarks.command_line import Report, log, markdown
 from benchmarks.decode import random_sentences
 from benchmarks.engines import Ours
+from benchmarks.gpu_levers import measure_levers
+from benchmarks.gpu_real import measure_commands
 from benchmarks.trainers import TRAINERS, Torch
+from keras_transformer import options as options_of
 from keras_transformer.data import EncodedPairs, ParallelDataset
 from keras_transformer.errors import InputError, first_line
 from keras_transformer.files import write_whole
@@ -44,17 +49,12 @@ OUTPUT = pathlib.Path(os.environ.get("OUT") or ROOT / "runs/gpu")
 PEAKS = {"NVIDIA H100 80GB HBM3": 989.4, "NVIDIA H200": 989.4}
 """TFLOP/s of products of bfloat16 by JAX' name of the card: data sheets, without sparsity."""
 
-SECONDS = {"training": 190, "decoding": 140, "tests": 120}
-"""Limits of the parts. Installing and starting need the rest of eight minutes."""
+SECONDS = {"real": 200, "training": 110, "levers": 90, "decoding": 100, "tests": 120}
+"""Limits of the parts, the most important first."""
 
-WHEELS = "keras namex optree pydantic pydantic_core annotated-types typing-inspection".split()
-"""What this package needs without TensorFlow, and an installation of JAX and PyTorch lacks."""
+ALL_SECONDS = 450
+"""Limit of all parts together; a part that comes late has what is left."""
 
-MOST_MEGABYTES = 64
-"""Of all that is brought along: wheels and the package as source."""
-
-_SOURCES = ("keras_transformer", "benchmarks", "tests")
-_PLATFORMS = ("2_28", "2_27", "2_17", "2014")  # pip takes only wheels of those that are named
 _MOST_PROCESSES = 14  # of tests, which share the GPU
 # XLA computes products of float32 in TF32 by default, which is too rough for the tests. Without a
 # search for the fastest kernels it compiles sooner.
@@ -63,6 +63,9 @@ _TEST_ENVIRONMENT = {
     "JAX_DEFAULT_MATMUL_PRECISION": "highest",
     "XLA_FLAGS": "--xla_gpu_autotune_level=0",
 }
+
+
+_EPOCHS = 30  # of the part real
 
 
 class Sizes(NamedTuple):
@@ -74,7 +77,7 @@ class Sizes(NamedTuple):
         length: Longest sentence of a training step, EOS included.
         steps: Training steps per round.
         rounds: Timed rounds.
-        batch_sizes: Sentences that are decoded at once.
+        searches: Numbers of sentences that are decoded at once, by precision.
         tokens: Tokens of a source and of its translation, in decoding.
         tests: Files and folders of tests.
     """
@@ -84,7 +87,7 @@ class Sizes(NamedTuple):
     length: int
     steps: int
     rounds: int
-    batch_sizes: tuple[int, ...]
+    searches: Mapping[str, tuple[int, ...]]
     tokens: int
     tests: tuple[str, ...]
 
@@ -95,7 +98,7 @@ FULL = Sizes(
     length=64,
     steps=20,
     rounds=5,
-    batch_sizes=(32, 128, 512),
+    searches={"mixed_bfloat16": (512, 32), "float32": (512,)},
     tokens=32,
     tests=("tests/layers", "tests/models", "tests/test_losses.py", "tests/decoding"),
 )
@@ -105,7 +108,7 @@ SMALL = Sizes(
     length=8,
     steps=2,
     rounds=2,
-    batch_sizes=(2,),
+    searches={"mixed_bfloat16": (2,), "float32": (2,)},
     tokens=4,
     tests=("tests/test_losses.py",),
 )
@@ -126,6 +129,58 @@ class CompiledTorch(Torch):
         self.device, self.compiler = ("cuda", "inductor") if has_gpu else ("cpu", "aot_eager")
 
 
+class Generate:
+    """`generate` of transformers' Marian of the same sizes, with random weights, in bfloat16.
+
+    Args:
+        config: Sizes of the model.
+        tokens: Tokens of a source, and steps.
+    """
+
+    def __init__(self, config: TransformerConfig, tokens: int):
+        import torch
+        from transformers import MarianConfig, MarianMTModel
+
+        self._torch, self._tokens, self._size = torch, tokens, config.vocabulary_size
+        self._device = "cuda" if torch.cuda.is_available() else "cpu"
+        sides = {
+            f"{side}_{name}": value
+            for side in ("encoder", "decoder")
+            for name, value in (
+                ("layers", getattr(config, f"num_{side}_layers")),
+                ("attention_heads", config.num_heads),
+                ("ffn_dim", config.intermediate_dim),
+            )
+        }
+        ids = {"pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 1}
+        sizes = {"vocab_size": config.vocabulary_size, "d_model": config.model_dim, **sides}
+        model = MarianMTModel(MarianConfig(**sizes, **ids, scale_embedding=True))
+        self._model = model.to(self._device, torch.bfloat16).eval()
+
+    def measured(self, way: str, sentences: int, beam_size: int, rounds: int) -> dict[str, Any]:
+        """Returns the seconds of forced steps, and the rate in tokens per second."""
+        torch, steps = self._torch, self._tokens
+        ids = torch.tensor(random_sentences(self._size, sentences, steps)).to(self._device)
+        options = {"max_new_tokens": steps, "min_new_tokens": steps, "num_beams": beam_size}
+        if way != "eager":
+            options["cache_implementation"] = "static"
+            if self._device == "cuda":  # generate compiles its step there
+                torch._dynamo.config.cache_size_limit = 64
+        seconds = []
+        for _ in range(rounds + 1):
+            start = time.perf_counter()
+            with torch.inference_mode():
+                result = self._model.generate(ids, do_sample=False, **options)
+            if self._device == "cuda":
+                torch.cuda.synchronize()
+            seconds.append(round(time.perf_counter() - start, 6))
+        if result.shape[1] != steps + 1:
+            raise RuntimeError(f"Expected {steps} steps. Received: {result.shape[1] - 1}.")
+        median = statistics.median(seconds[1:])
+        rate = round(sentences * steps / median, 1)
+        return {"rate": rate, "seconds": seconds[1:], "first": seconds[0]}
+
+
 class Results:
     """`gpu.json`: figures by part, complete after each change."""
 
@@ -142,13 +197,24 @@ class Results:
         write_whole(self.path, json.dumps(results, indent=2) + "\n")
 
 
-def everything(small: bool = False, output: pathlib.Path = OUTPUT) -> Report:
-    """Runs all parts, one after the other: training, decoding, tests.
+def everything(
+    small: bool = False,
+    output: pathlib.Path = OUTPUT,
+    parts: Sequence[str] = tuple(SECONDS),
+    text: pathlib.Path | None = None,
+) -> Report:
+    """Runs parts, one after the other, each in its limit of seconds.
 
     Args:
         small: Tiny sizes, on a CPU or a GPU.
         output: Directory of `gpu.json` and of a log of each part.
+        parts: Names of parts, in the order in which they run.
+        text: Directory with train*, val* and test* in .en and .de for the part real; by default
+            made-up words.
     """
+    for part in parts:
+        options_of.check_choice("parts", part, tuple(SECONDS))
+    end = time.monotonic() + ALL_SECONDS
     sizes, device = _sizes(small), _device(small)
     output = output.resolve()
     # The process of a part does not survive this one.
@@ -168,16 +234,21 @@ def everything(small: bool = False, output: pathlib.Path = OUTPUT) -> Report:
         config=sizes.config.to_dict(),
     )
     options = ["--output", str(output), *(["--small"] if small else [])]
-    for part in ("training", "decoding"):
-        _run(results, part, ["benchmarks.gpu", part, *options])
-    processes = 1 if small else min(_MOST_PROCESSES, os.cpu_count() or 1)
-    options = ["-v", "-n", str(processes), "-m", "not tensorflow", "-p", "no:cacheprovider"]
-    environment = _TEST_ENVIRONMENT if device.platform == "gpu" else {}
-    _run(results, "tests", ["pytest", *options, *sizes.tests], environment)
-    results.add("tests", **outcomes(_log_of(results, "tests").read_text("utf-8", "replace")))
+    for part in parts:
+        seconds = min(SECONDS[part], end - time.monotonic())
+        if part == "tests":
+            processes = 1 if small else min(_MOST_PROCESSES, os.cpu_count() or 1)
+            words = ["-v", "-n", str(processes), "-m", "not tensorflow", "-p", "no:cacheprovider"]
+            environment = _TEST_ENVIRONMENT if device.platform == "gpu" else {}
+            _run(results, part, ["pytest", *words, *sizes.tests], seconds, environment)
+            counts = outcomes(_log_of(results, part).read_text("utf-8", "replace"))
+            results.add(part, **counts)
+            continue
+        of_text = ["--text", str(text.resolve())] if part == "real" and text else []
+        _run(results, part, ["benchmarks.gpu", part, *options, *of_text], seconds)
     figures = results.read()
     table = report_table(figures)
-    errors = [f"{part}: {figures[part]['error']}" for part in SECONDS if figures[part]["error"]]
+    errors = [f"{part}: {figures[part]['error']}" for part in parts if figures[part]["error"]]
     if errors:
         log(table)
         raise InputError(f"{results.path} is incomplete. {'; '.join(errors)}")
@@ -228,6 +299,52 @@ def training(small: bool = False, output: pathlib.Path = OUTPUT) -> dict[str, An
     return results.read()["training"]
 
 
+def real(
+    small: bool = False, output: pathlib.Path = OUTPUT, text: pathlib.Path | None = None
+) -> dict[str, Any]:
+    """Trains, evaluates, exports and translates with the commands, each twice, in new processes.
+
+    Args:
+        small: Tiny sizes, on a CPU or a GPU.
+        output: Directory of `gpu.json`.
+        text: Directory with train*, val* and test* in .en and .de; by default made-up words.
+    """
+    _device(small)
+    results = Results(output)
+    write = functools.partial(results.add, "real")
+    write(text="made-up words" if text is None else text.name)
+    with tempfile.TemporaryDirectory() as work:
+        epochs = 2 if small else _EPOCHS
+        errors = measure_commands(pathlib.Path(work), text, epochs, small, write)
+    if errors:
+        raise InputError("; ".join(errors))
+    return results.read()["real"]
+
+
+def levers(small: bool = False, output: pathlib.Path = OUTPUT) -> dict[str, Any]:
+    """Trains with one change of the step after the other, in bfloat16.
+
+    Args:
+        small: Tiny sizes, on a CPU or a GPU.
+        output: Directory of `gpu.json`.
+    """
+    sizes, device, results = _sizes(small), _device(small), Results(output)
+    dataset = _dataset(sizes)
+    flops = step_flops(sizes.config, sizes.rows, sizes.length) * sizes.steps
+    peak = PEAKS.get(device.device_kind)
+
+    def write(figures):
+        for row in figures.values():
+            if row["seconds"]:
+                row["tflops"] = round(flops / statistics.median(row["seconds"]) / 1e12, 4)
+                row["share_of_peak"] = peak and round(row["tflops"] / peak, 4)
+        results.add("levers", levers=figures)
+
+    if errors := measure_levers(sizes.config, dataset, sizes.rounds, write):
+        raise InputError("; ".join(errors))
+    return results.read()["levers"]
+
+
 def decoding(small: bool = False, output: pathlib.Path = OUTPUT) -> dict[str, Any]:
     """Decodes random sentences greedily and with beam 4; no id ends a sentence.
 
@@ -239,10 +356,10 @@ def decoding(small: bool = False, output: pathlib.Path = OUTPUT) -> dict[str, An
     _device(small)
     results.add("decoding", tokens=sizes.tokens)
     rows: list[dict[str, Any]] = []
-    for precision in ("mixed_bfloat16", "float32"):
+    for precision, batch_sizes in sizes.searches.items():
         keras.utils.set_random_seed(1)
         engine = Ours(Transformer(sizes.config, dtype=precision))
-        for sentences, beam_size in itertools.product(sizes.batch_sizes, (1, 4)):
+        for sentences, beam_size in itertools.product(batch_sizes, (1, 4)):
             ids = random_sentences(sizes.config.vocabulary_size, sentences, sizes.tokens)
             trial, seconds = _compiled(engine.forced(ids, beam_size, sizes.tokens))
             if (lengths := {len(translation) for translation in trial.result[0]}) != {sizes.tokens}:
@@ -254,35 +371,23 @@ def decoding(small: bool = False, output: pathlib.Path = OUTPUT) -> dict[str, An
             rows.append({**row, "compile_seconds": seconds})
             # The peak so far: the batches grow.
             results.add("decoding", rows=rows, peak_memory_gib=_peak_memory("ours"))
+    try:
+        others = Generate(sizes.config, sizes.tokens)
+    except ImportError as error:
+        results.add("decoding", transformers=f"not measured: {first_line(error)}")
+        return results.read()["decoding"]
+    batch_sizes, theirs = sizes.searches["mixed_bfloat16"], []
+    # Eager first: what is compiled may not end in time.
+    for way in ("eager", "static cache, torch.compile"):
+        for sentences, beam_size in itertools.product(batch_sizes, (1, 4)):
+            row: dict[str, Any] = {"way": way, "sentences": sentences, "beam_size": beam_size}
+            try:
+                row |= others.measured(way, sentences, beam_size, sizes.rounds)
+            except Exception as error:
+                row["error"] = first_line(error)
+            theirs.append(row)
+            results.add("decoding", transformers=theirs)
     return results.read()["decoding"]
-
-
-def wheels(folder: pathlib.Path, /, python: str = "3.12") -> dict[str, Any]:
-    """Gathers wheels, of the versions of this environment, for a machine without a network.
-
-    They suit Linux on x86-64.
-
-    Args:
-        folder: Directory for the wheels.
-        python: Version of Python on that machine.
-    """
-    if re.fullmatch(r"3\.\d+", python) is None:
-        raise InputError(f"`--python` must be a version like 3.12. Received: {python!r}.")
-    if any(folder.glob("*.whl")):
-        raise InputError(f"{folder}: expected a folder without wheels. Choose another one.")
-    options = ["--quiet", "--no-deps", "--only-binary=:all:", f"--dest={folder}"]
-    options += ["--implementation=cp", f"--python-version={python}"]
-    options += [f"--platform=manylinux_{name}_x86_64" for name in _PLATFORMS[:-1]]
-    options += [f"--platform=manylinux{_PLATFORMS[-1]}_x86_64"]
-    packages = [f"{name}=={version}" for name, version in measure.versions(WHEELS).items()]
-    command_line.call("download", *options, *packages, module="pip")
-    files = sorted(folder.glob("*.whl"))
-    sources = [path for top in _SOURCES for path in (ROOT / top).rglob("*") if path.is_file()]
-    megabytes = round(sum(path.stat().st_size for path in (*files, *sources)) / 2**20, 1)
-    if megabytes > MOST_MEGABYTES:
-        rule = f"Wheels and sources must have at most {MOST_MEGABYTES} MiB."
-        raise InputError(f"{rule} Received: {megabytes} MiB.")
-    return {"wheels": [path.name for path in files], "megabytes": megabytes}
 
 
 def step_flops(config: TransformerConfig, rows: int, length: int) -> int:
@@ -312,22 +417,50 @@ def outcomes(text: str) -> dict[str, Any]:
 
 def report_table(figures: Mapping[str, Any]) -> str:
     """Returns the figures of all parts as tables."""
-    trainers = figures["training"].get("trainers", {})
+    tables = [_commands_table(figures["real"])] if "real" in figures else []
+    trainers = figures.get("training", {}).get("trainers", {})
     columns = "rate", "ratio", "tflops", "share_of_peak", "compile_seconds", "peak_memory_gib"
     rows = [
         {"trainer": name, **{column: row.get(column) for column in columns}}
         for name, row in trainers.items()
     ]
-    tables = [markdown(rows)] if rows else []
-    if rows := figures["decoding"].get("rows", []):
+    tables += [markdown(rows)] if rows else []
+    columns = "rate", "tflops", "share_of_peak", "compile_seconds", "note"
+    rows = [
+        {"lever": name, **{column: row.get(column) for column in columns}}
+        for name, row in figures.get("levers", {}).get("levers", {}).items()
+    ]
+    tables += [markdown(rows)] if rows else []
+    decoding = figures.get("decoding", {})
+    if rows := decoding.get("rows", []):
         tables.append(
             markdown(
                 [{**row, "seconds": round(statistics.median(row["seconds"]), 6)} for row in rows]
             )
         )
-    tests = figures["tests"]
-    tables.append(f"{tests['passed']} tests passed; failed: {len(tests['failed'])}.")
+    if isinstance(theirs := decoding.get("transformers"), list):
+        columns = "way", "sentences", "beam_size", "rate", "first", "error"
+        rows = [{column: row.get(column) for column in columns} for row in theirs]
+        tables.append("transformers' `generate`, bfloat16\n\n" + markdown(rows))
+    if "passed" in (tests := figures.get("tests", {})):
+        tables.append(f"{tests['passed']} tests passed; failed: {len(tests['failed'])}.")
     return "\n\n".join([f"{figures['conditions']['device']}, rates in tokens/s", *tables])
+
+
+def _commands_table(figures):
+    """Returns the seconds of each command, in its first process and in another one."""
+    seconds = {
+        name: row["seconds"]
+        for name, row in figures.items()
+        if isinstance(row, dict) and "seconds" in row
+    }
+    rows = [{"command": name, "seconds": value} for name, value in seconds.items()]
+    for name, row in (figures.get("same_weights") or {}).items():
+        if isinstance(row, dict):
+            rows.append({"command": f"{name}, first call", "seconds": row["first"]})
+            rows.append({"command": f"{name}, later calls", "seconds": row["later"]})
+    rows.append({"command": "BLEU", "seconds": figures.get("bleu")})
+    return markdown(rows)
 
 
 def _sizes(small):
@@ -348,9 +481,10 @@ def _device(small):
     return device
 
 
-def _run(results, part, module, environment=None):
-    """Runs a module in a process that is ended after the part's seconds."""
-    log(f"{part}: at most {SECONDS[part]} s")
+def _run(results, part, module, seconds, environment=None):
+    """Runs a module in a process that is ended after some seconds."""
+    seconds = round(max(seconds, 0.1), 1)
+    log(f"{part}: at most {seconds:g} s")
     start, error = time.perf_counter(), None
     with open(_log_of(results, part), "wb") as file:
         process = subprocess.Popen(
@@ -362,10 +496,10 @@ def _run(results, part, module, environment=None):
             process_group=0,
         )
         try:
-            if code := process.wait(SECONDS[part]):
+            if code := process.wait(seconds):
                 error = f"exit code {code}"
         except subprocess.TimeoutExpired:
-            error = f"stopped after {SECONDS[part]} s"
+            error = f"stopped after {seconds:g} s"
         finally:  # with all processes that it has started
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -432,7 +566,7 @@ def _peak_memory(name):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     command_line.run(
-        everything, training, decoding, wheels, arguments=arguments, default=everything
+        everything, real, training, levers, decoding, arguments=arguments, default=everything
     )
 
 

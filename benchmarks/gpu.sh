@@ -4,11 +4,18 @@
 #
 #   bash benchmarks/gpu.sh wheels FOLDER       elsewhere: gathers what that machine lacks
 #   bash benchmarks/gpu.sh --wheels FOLDER     there; with --small: a trial on any CPU
+#   … --parts real levers --text FOLDER        some parts; text of your own
 set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 
+if [[ "${1:-}" == wheels ]]; then
+  # Neither Keras nor JAX is needed to gather.
+  shift
+  cd "$root"
+  exec python3 -m benchmarks.wheels "$@"
+fi
 if [[ "${1:-}" == --wheels ]]; then
   wheels=("${2:-}"/*.whl)
   if [[ ! -e "${wheels[0]}" ]]; then

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, TextIO
 from tqdm import tqdm
 
 from keras_transformer.cli.progress import advance
+from keras_transformer.engine.device import CPU
 from keras_transformer.engine.lines import Line, results_of
 from keras_transformer.engine.translator import Translator
 from keras_transformer.errors import InputError, say
@@ -18,7 +19,6 @@ from keras_transformer.reading import decode_line
 from keras_transformer.translation import Translation
 
 _BYTES_AT_ONCE = 1 << 16
-_LINES_AT_ONCE = 1024
 # Seconds that other lines have to come once one is there: a program that writes as fast as it can
 # fills a whole chunk, and a person at the keyboard does not notice.
 _PATIENCE_SECONDS = 0.01
@@ -123,11 +123,11 @@ def with_prefixes(
             raise InputError(f"{path}: {where}: {rule}")
 
 
-def chunk_size(batch_size: int | None) -> int:
+def chunk_size(batch_size: int | None, lines_at_once: int = CPU.lines_at_once) -> int:
     """Lines to wait for: many, because they are sorted by length, and whole batches of them."""
     if batch_size is None:
-        return _LINES_AT_ONCE
-    return batch_size * max(1, _LINES_AT_ONCE // batch_size)
+        return lines_at_once
+    return batch_size * max(1, lines_at_once // batch_size)
 
 
 def translate_lines(
@@ -166,7 +166,8 @@ def translate_lines(
 
     # Options are checked first, because a wrong option is no line's fault.
     translator.check_options(batch_size=batch_size, **options)
-    chunks = with_prefixes(read_chunks(input, chunk_size(batch_size)), target_prefixes)
+    max_lines = chunk_size(batch_size, translator.engine.lines_at_once)
+    chunks = with_prefixes(read_chunks(input, max_lines), target_prefixes)
     write_results(translate, chunks, format, output, bar=bar)
 
 

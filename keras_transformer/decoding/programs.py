@@ -41,9 +41,9 @@ class Compiled:
         self.programs = set()  # the shapes of earlier calls
         outer_arguments = outer_arguments or (lambda **static: ())
         if backend == "tensorflow":
-            self._run = _with_tensorflow(function, outer_arguments, with_xla)
+            self._run, self._lower = _with_tensorflow(function, outer_arguments, with_xla), None
         else:
-            self._run = _with_jax(model, function, outer_arguments)
+            self._run, self._lower = _with_jax(model, function, outer_arguments)
         self._counts = with_xla or backend == "jax"
 
     @property
@@ -51,13 +51,19 @@ class Compiled:
         """Number of functions that XLA has compiled."""
         return len(self.programs) if self._counts else 0
 
+    def ahead(self, *arguments, **static) -> Callable[[], object] | None:
+        """Traces a call, and returns a function that compiles its program, in any thread.
+
+        A later call of these shapes then compiles nothing. Returns None if the program is there
+        already, and on TensorFlow, which compiles only in calls.
+        """
+        if self._lower is None or _shapes(arguments, static) in self.programs:
+            return None
+        with _compiling:
+            return self._lower(arguments, static).compile
+
     def __call__(self, *arguments, **static):
-        shapes = tuple(
-            (tuple(np.shape(value)), keras.backend.standardize_dtype(value.dtype))
-            for value in keras.tree.flatten(arguments)
-            if value is not None
-        )
-        shapes += tuple(static.values())
+        shapes = _shapes(arguments, static)
         if shapes in self.programs:
             return self._run(arguments, static)
         # Several threads may call it, but only one at a time may trace and compile.
@@ -65,6 +71,16 @@ class Compiled:
             result = self._run(arguments, static)
             self.programs.add(shapes)
         return result
+
+
+def _shapes(arguments, static):
+    """Returns all that a program depends on."""
+    shapes = tuple(
+        (tuple(np.shape(value)), keras.backend.standardize_dtype(value.dtype))
+        for value in keras.tree.flatten(arguments)
+        if value is not None
+    )
+    return shapes + tuple(static.values())
 
 
 def _with_tensorflow(function, outer_arguments, with_xla):
@@ -119,8 +135,14 @@ def _with_jax(model, function, outer_arguments):
         with keras.StatelessScope(list(zip(variables(), values, strict=True))):
             return function(*arguments, **dict(static))
 
-    def call(arguments, static):
+    def complete(arguments, static):
         arguments = (*arguments, *outer_arguments(**static))
-        return run([variable.value for variable in variables()], arguments, tuple(static.items()))
+        return [variable.value for variable in variables()], arguments, tuple(static.items())
 
-    return call
+    def call(arguments, static):
+        return run(*complete(arguments, static))
+
+    def lower(arguments, static):
+        return run.lower(*complete(arguments, static))
+
+    return call, lower

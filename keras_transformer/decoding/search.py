@@ -160,7 +160,8 @@ class Search:
         weights: Result of the model's `step_weights`, if several searches share it.
         wrap_body: Wrapper of a function that several loops call, such as `tf.function`, which
             traces it once.
-        first_capacity: Capacity of the first loop, in tokens.
+        first_capacity: Capacity of the first loop, in tokens. XLA compiles each loop, so that fewer
+            loops compile sooner.
     """
 
     def __init__(

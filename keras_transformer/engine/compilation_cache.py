@@ -14,6 +14,7 @@ import platform
 import re
 import shutil
 import stat
+import subprocess
 import warnings
 from pathlib import Path
 
@@ -29,6 +30,15 @@ _PROGRAM = re.compile(r"[^/]+\.(pb|tmp)|jax/.+")
 
 _TENSORFLOW_FLAG = "--tf_xla_persistent_cache_directory"
 _JAX_VARIABLE = "JAX_COMPILATION_CACHE_DIR"
+_JAX_SETTINGS = {
+    # By default what compiles in less than a second is compiled again.
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    # What XLA has found out about the fastest kernels of a GPU, in a folder beside the programs.
+    "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES": "xla_gpu_per_fusion_autotune_cache_dir",
+}
+_DRIVER = Path("/proc/driver/nvidia")
+_QUERY_SECONDS = 10
+_CUDA_PACKAGES = ("nvidia-", "jax-cuda")
 
 
 def enable_compilation_cache() -> None:
@@ -54,10 +64,13 @@ def enable_compilation_cache() -> None:
             reason = f"{error.filename}: {error.strerror}"
         warnings.warn(f"Functions are compiled again, without a cache: {reason}", stacklevel=2)
         return
-    # Only on the CPU, because the key does not describe GPUs.
-    ours = f'{_TENSORFLOW_FLAG}="{folder}" --tf_xla_persistent_cache_device_types=CPU'
+    # TensorFlow's own key names the kind of a device, not its model.
+    devices = "CPU,GPU" if gpus() else "CPU"
+    ours = f'{_TENSORFLOW_FLAG}="{folder}" --tf_xla_persistent_cache_device_types={devices}'
     os.environ["TF_XLA_FLAGS"] = f"{flags} {ours}".strip()
     os.environ.setdefault(_JAX_VARIABLE, str(folder / "jax"))
+    for name, setting in _JAX_SETTINGS.items():
+        os.environ.setdefault(name, setting)
 
 
 def _default_folder():
@@ -75,6 +88,8 @@ def _key():
             versions.append(f"{name}-{importlib.metadata.version(name)}")
     # The number of processors and the flags change the code that the compiler makes.
     parts = [*versions, _processor(), str(os.cpu_count()), os.environ.get("XLA_FLAGS", "")]
+    if described := gpus():
+        parts += [described, *_cuda_versions()]
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     return "-".join(["keras_transformer", *versions[:1], digest])
 
@@ -87,6 +102,37 @@ def _processor():
         if lines := [line for line in first_processor.splitlines() if line.startswith(field_names)]:
             return "\n".join(lines)
     return f"{platform.machine()} {platform.processor()}"
+
+
+def gpus(driver: Path = _DRIVER) -> str:
+    """Returns the models of NVIDIA's GPUs and the driver's version; empty without a GPU.
+
+    Args:
+        driver: Folder in which the driver tells about itself.
+    """
+    try:
+        version = (driver / "version").read_text(encoding="utf-8", errors="replace")
+        files = sorted(driver.glob("gpus/*/information"))
+        texts = [file.read_text(encoding="utf-8", errors="replace") for file in files]
+    except OSError:  # no driver, or a container without this folder
+        return _gpus_by_program()
+    models = [line for text in texts for line in text.splitlines() if line.startswith("Model:")]
+    return "\n".join([*models, version.partition("\n")[0]]) if models else ""
+
+
+def _gpus_by_program():
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, timeout=_QUERY_SECONDS)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _cuda_versions():
+    packages = importlib.metadata.distributions()
+    names = {f"{package.name.lower()}-{package.version}" for package in packages if package.name}
+    return sorted(name for name in names if name.startswith(_CUDA_PACKAGES))
 
 
 def _make_private(folder):

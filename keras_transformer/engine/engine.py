@@ -12,6 +12,7 @@ from keras_transformer.decoding.search_options import (
     without_excluded,
 )
 from keras_transformer.engine import inputs
+from keras_transformer.engine.device import CPU
 from keras_transformer.engine.inputs import LONG_INPUT, Job, LongInput
 from keras_transformer.errors import InputError, did_you_mean
 from keras_transformer.options import check, check_choice, check_positive, received
@@ -105,6 +106,11 @@ class Engine:
     max_source_length: int
     max_target_length: int
     long_inputs: tuple[str, ...] = LONG_INPUT
+
+    @property
+    def lines_at_once(self) -> int:
+        """Number of lines of a stream that a command translates together."""
+        return CPU.lines_at_once
 
     def __repr__(self):
         able = ", ".join(sorted(self.capabilities))

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -11,8 +11,11 @@ from keras import ops
 
 from keras_transformer.decoding.programs import Compiled
 from keras_transformer.decoding.results import Hypotheses
+from keras_transformer.decoding.search import result_capacity
 from keras_transformer.decoding.search_options import RANKING_OPTIONS, DecodingOptions
 from keras_transformer.engine import inputs
+from keras_transformer.engine.ahead import Program
+from keras_transformer.engine.device import DevicePlan, device_plan, search_bytes
 from keras_transformer.engine.engine import Engine, sum_of
 from keras_transformer.engine.inputs import Job, bucket, length_buckets
 from keras_transformer.engine.label_engine import LabelEngine
@@ -24,6 +27,8 @@ from keras_transformer.text.languages import Direction, Languages, languages_of_
 from keras_transformer.text.per_text import checked_texts
 from keras_transformer.text.shortlist import LIST_SIZES, Shortlist
 from keras_transformer.translation import Translation
+
+_SCORED_ROWS = 32  # of pairs: each has its logits at all positions
 
 
 class ModelEngine(Engine):
@@ -38,13 +43,15 @@ class ModelEngine(Engine):
         max_target_length: Maximum number of tokens of a translation, likewise.
         frozen: Whether the model's weights will not change any more. The decoder's weights are then
             prepared once for decoding steps, in a second copy in memory.
-        workers: Number of batches of a call that are decoded at once.
+        workers: Number of batches of a call that are decoded at once; by default the device's, two
+            on a CPU.
         turns: Rule that joins the turns of a source, where sources are conversations. The model
             reads as many turns as it was trained on.
         shortlist: Candidates of each source token, for the option of this name.
         languages: `Languages`; by default those of an imported model whose tags are languages.
         with_xla: Whether XLA compiles the searches. For a few sentences TensorFlow's ordinary
             graphs take less time; JAX always compiles.
+        plan: What suits the device; by default the plan of the device in use.
     """
 
     noun = "a live model"
@@ -61,12 +68,14 @@ class ModelEngine(Engine):
         max_source_length: int = 512,
         max_target_length: int = 256,
         frozen: bool = False,
-        workers: int = 2,
+        workers: int | None = None,
         turns: Turns | None = None,
         with_xla: bool = True,
         shortlist: Shortlist | None = None,
         languages: Languages | None = None,
+        plan: DevicePlan | None = None,
     ):
+        self.plan = plan or device_plan()
         self.turns, self.shortlist = turns, shortlist
         if turns is not None:
             self.long_inputs = inputs.LONG_INPUT_FOR_DIALOG
@@ -96,12 +105,17 @@ class ModelEngine(Engine):
         is_free = not self.reads_sources or turns is not None
         self.max_length_ratio = math.inf if is_free else DecodingOptions.max_length_ratio
         limit = MAX_PROGRAMS if with_xla or keras.backend.backend() == "jax" else 0
-        self._scheduler = Scheduler(model, lengths, frozen, workers, limit, shortlist)
+        workers = workers or self.plan.workers
+        self._scheduler = Scheduler(model, lengths, frozen, workers, limit, shortlist, self.plan)
 
     @property
     def compilations(self) -> int:
         """Number of functions that XLA has compiled so far: at most one per shape and options."""
         return self._scheduler.compilations
+
+    @property
+    def lines_at_once(self):
+        return self.plan.lines_at_once
 
     @property
     def defaults(self) -> dict[str, Any]:
@@ -118,10 +132,27 @@ class ModelEngine(Engine):
         return request
 
     def search(self, jobs, request):
-        if not self.reads_sources:
-            jobs = [job._replace(prefix=prompt_of(job.source)) for job in jobs]
-        results = self._scheduler.search(jobs, request.options, self._rows(request, len(jobs)))
+        jobs = self._with_prompts(jobs)
+        longest = max(len(job.source) for job in jobs)
+        rows = self._rows(request, len(jobs), longest)
+        results = self._scheduler.search(jobs, request.options, rows)
         return list(map(translations_of, results))
+
+    def programs(self, texts: Sequence[str], **options: Any) -> Iterator[Program]:
+        """Yields the programs that `translate` of these texts needs, traced and not compiled.
+
+        Takes the options of `translate`.
+        """
+        request = self.request(**options)
+        jobs, _ = self._jobs(texts, request, self.directions_of(texts))
+        if jobs:
+            rows = self._rows(request, len(jobs), max(len(job.source) for job in jobs))
+            yield from self._scheduler.programs(self._with_prompts(jobs), request.options, rows)
+
+    def _with_prompts(self, jobs):
+        if self.reads_sources:
+            return jobs
+        return [job._replace(prefix=prompt_of(job.source)) for job in jobs]
 
     def force(self, pairs, request):
         # A language model reads its source before the target.
@@ -133,7 +164,8 @@ class ModelEngine(Engine):
                 rule = f"A source and its target must have at most {limit} tokens together."
                 raise InputError(f"{rule} Received: {count} tokens.", index)
             sequences.append((source, [*prompt, *target]))
-        scored = self._scheduler.score(sequences, request.batch_size or 32, request.alignment)
+        rows = request.batch_size or _SCORED_ROWS
+        scored = self._scheduler.score(sequences, rows, request.alignment)
         return [
             Translation(
                 "", 0.0, token_log_probabilities=tuple(row[len(prompt) :]), alignment=weights
@@ -143,7 +175,9 @@ class ModelEngine(Engine):
 
     def align(self, pairs, request):
         pairs = [(source, list(target)) for source, target in pairs]
-        scored = self._scheduler.score(pairs, self._rows(request, len(pairs)), alignment=True)
+        count = min(len(pairs), _SCORED_ROWS) if self.plan.rows else len(pairs)
+        rows = self._rows(request, count)
+        scored = self._scheduler.score(pairs, rows, alignment=True)
         return [alignment for _, alignment in scored]
 
     def grow(self, job, request):
@@ -184,12 +218,21 @@ class ModelEngine(Engine):
                 self._scheduler.score(pairs, batch_size, alignment=True)
         return self.compilations - before
 
-    def _rows(self, request, count):
-        """Returns the rows per batch, by default as many as are fastest for `count` sentences."""
+    def _rows(self, request, count, longest=0):
+        """Returns the rows per batch, by default as many as are fastest for `count` sentences.
+
+        The longest source has `longest` tokens.
+        """
         if request.batch_size is not None:
             return request.batch_size
-        width, leave = self.model.config.model_dim, self.model.sentences_leave
-        return inputs.batch_rows(count, width, request.options.beams, leave)
+        config, beams = self.model.config, request.options.beams
+        if not self.plan.rows:
+            leave = self.model.sentences_leave
+            return inputs.batch_rows(count, config.model_dim, beams, leave)
+        ratio = request.options.max_length_ratio
+        capacity = result_capacity(longest, ratio, self.max_target_length)
+        is_half = self.model.compute_dtype != "float32"
+        return self.plan.rows_for(count, search_bytes(config, beams, longest, capacity, is_half))
 
 
 class ClassifierEngine(LabelEngine):
@@ -205,7 +248,9 @@ class ClassifierEngine(LabelEngine):
         max_source_length: int = 512,
         max_target_length: int = 2,
         frozen: bool = False,
+        plan: DevicePlan | None = None,
     ):
+        self.plan = plan or device_plan()
         inputs.check_tokenizers(model.config, source_tokenizer, target_tokenizer)
         self.model = model
         self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer
@@ -224,6 +269,9 @@ class ClassifierEngine(LabelEngine):
         results = np.zeros((len(texts), len(self.labels)), "float32")
         ids, parts = inputs.source_ids(texts, self.source_tokenizer, limit, long_input)
         rows, buckets = inputs.row_count(min(len(ids), batch_size)), length_buckets(limit)
+        if self.plan.has_few_programs and ids:
+            longest_of_batches = sorted(map(len, ids), reverse=True)[::batch_size]
+            buckets = self.plan.lengths_for([bucket(n, buckets) for n in longest_of_batches])
 
         def call(indices):
             columns = bucket(len(ids[indices[0]]), buckets)

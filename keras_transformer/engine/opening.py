@@ -10,11 +10,12 @@ from keras_transformer.imports import import_keras
 from keras_transformer.options import check_positive
 
 if TYPE_CHECKING:
+    from keras_transformer.engine.device import DevicePlan
     from keras_transformer.engine.engine import Engine
 
 
 def open_engine(
-    path: str | os.PathLike, threads: int | None = None
+    path: str | os.PathLike, threads: int | None = None, plan: "DevicePlan | None" = None
 ) -> "tuple[Engine, dict[str, Any]]":
     """Returns the engine of a run folder or an export, and default options of `translate`.
 
@@ -35,7 +36,7 @@ def open_engine(
 
         import_keras()
         folder = RunFiles(path)
-        engine = folder.engine()
+        engine = folder.engine(plan)
         return engine, folder.decoding().search if engine.labels is None else {}
     exports = ", ".join(f"a {f.noun} ({f.file})" for f in dict.fromkeys(FORMATS.values()) if f.file)
     raise InputError(

@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from keras_transformer.decoding.search_options import RunSearchOptions, run_search_options
+from keras_transformer.engine.device import DevicePlan
 from keras_transformer.engine.upgrade import upgraded_sections
 from keras_transformer.errors import InputError
 from keras_transformer.files import (
@@ -254,13 +255,17 @@ class RunFiles:
         }
         return {name: value for name, value in options.items() if value is not None}
 
-    def engine(self):
-        """Returns the engine with the run's model, tokenizers and limits."""
+    def engine(self, plan: DevicePlan | None = None):
+        """Returns the engine with the run's model, tokenizers and limits.
+
+        Args:
+            plan: Shapes and rows of its searches; by default those that suit the device.
+        """
         from keras_transformer.engine.model_engine import engine_of
 
         options, model = self.engine_options(), self.model()
         try:
-            return engine_of(model, *self.tokenizers(), frozen=True, **options)
+            return engine_of(model, *self.tokenizers(), frozen=True, plan=plan, **options)
         except InputError as error:
             raise InputError(f"{self.path}: {error}") from None
 
@@ -437,10 +442,27 @@ def load_model(path: str | os.PathLike, compile: bool):
     from keras_transformer.models import KINDS
 
     with readable(path, "a Keras model"):
-        model = keras.saving.load_model(path, compile=compile, safe_mode=True)
+        if compile or keras.backend.backend() != "jax":
+            model = keras.saving.load_model(path, compile=compile, safe_mode=True)
+        else:
+            model = _load_without_drawing(path)
     if not isinstance(model, tuple(KINDS.values())):
         names = ", ".join(kind.__name__ for kind in KINDS.values())
         raise InputError(f"{path}: expected one of {names}. Received: {type(model).__name__}.")
+    return model
+
+
+def _load_without_drawing(path):
+    """Loads a model without the initial weights that Keras would draw and then replace."""
+    import keras
+
+    from keras_transformer.models.initial_values import without_drawing
+
+    with zipfile.ZipFile(path) as archive:
+        config = json.loads(archive.read("config.json"))
+    config.pop("compile_config", None)
+    model = without_drawing(lambda: keras.saving.deserialize_keras_object(config, safe_mode=True))
+    model.load_weights(path)
     return model
 
 

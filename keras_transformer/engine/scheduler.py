@@ -21,6 +21,8 @@ from keras_transformer.decoding.search import (
     search_arguments,
 )
 from keras_transformer.decoding.search_options import DecodingOptions
+from keras_transformer.engine.ahead import Program, compile_together
+from keras_transformer.engine.device import DevicePlan, device_plan
 from keras_transformer.engine.inputs import (
     Job,
     bucket,
@@ -55,7 +57,8 @@ class Scheduler:
             ordinary graphs, a few times as slow; the last few graphs stay in memory. JAX frees
             compiled functions, and the functions of the last `max_compiled` sets stay in memory.
         shortlist: `Shortlist` of searches with this option.
-        first_capacity: As in `Search`.
+        first_capacity: As in `Search`; by default the plan's.
+        plan: What suits the device; by default the plan of the device in use.
     """
 
     def __init__(
@@ -66,10 +69,12 @@ class Scheduler:
         workers=1,
         max_compiled: int = MAX_PROGRAMS,
         shortlist=None,
-        first_capacity: int = FIRST_CAPACITY,
+        first_capacity: int | None = None,
+        plan: DevicePlan | None = None,
     ):
-        self._first_capacity = first_capacity
         self._model, self._max_lengths, self._shortlist = model, max_lengths, shortlist
+        self._plan = plan or device_plan()
+        self._first_capacity = first_capacity or self._plan.first_capacity or FIRST_CAPACITY
         self._buckets = [
             length_buckets(max_length)
             for max_length in max_lengths  # of source and target
@@ -108,25 +113,77 @@ class Scheduler:
 
     def _search_batches(self, jobs, options, batch_size, least_candidates):
         """Returns the `Hypotheses` of jobs that have the same strategy."""
-        compiled, rows = self.compiled(options), row_count(min(len(jobs), batch_size))
+        compiled, rows = self.compiled(options), self._row_count(len(jobs), batch_size)
         longest_prefix = max((len(job.prefix) for job in jobs), default=0)
+        if self._plan.compiles_ahead:
+            compile_together(self.programs(jobs, options, batch_size, least_candidates))
         # A single batch is not worth the compilation of more programs.
         shrinks = self._model.sentences_leave and len(jobs) > rows > FEWEST_ROWS
+        shrinks = shrinks and self._plan.sentences_leave
+        lengths = [len(job.source) for job in jobs]
+        buckets = self._few_buckets(lengths, batch_size)
 
         def run(indices):
             batch_jobs = [jobs[index] for index in indices]
             arguments, capacity = self.batch(
-                batch_jobs, options, rows, longest_prefix, least_candidates
+                batch_jobs, options, rows, longest_prefix, least_candidates, buckets
             )
-            one_row = rows == 1 and options.beams == 1
-            static = {"num_candidates": _num_candidates(arguments), "one_row": one_row}
-            call = functools.partial(compiled, **static)
+            call = functools.partial(compiled, **self._static(arguments, rows, options))
             if shrinks:
                 sizes = min(self._first_capacity, capacity), capacity
                 return _search_shrinking(call, arguments, *sizes, len(indices))
             return _by_sentence(call(arguments, method=Search.run, capacity=capacity), len(indices))
 
-        return in_batches([len(job.source) for job in jobs], batch_size, [run] * self._workers)
+        return in_batches(lengths, batch_size, [run] * self._workers)
+
+    def programs(
+        self,
+        jobs: Sequence[Job],
+        options: DecodingOptions,
+        batch_size: int,
+        least_candidates: int = 0,
+    ) -> Iterator[Program]:
+        """Yields the programs that `search` of these jobs runs, traced, without those it has.
+
+        On a device where sentences leave their batch, their programs are not known before.
+        """
+        compiled, rows = self.compiled(options), self._row_count(len(jobs), batch_size)
+        longest_prefix = max((len(job.prefix) for job in jobs), default=0)
+        buckets = self._few_buckets([len(job.source) for job in jobs], batch_size)
+        longest_first = sorted(jobs, key=lambda job: len(job.source), reverse=True)
+        columns_so_far = set()
+        for start in range(0, len(jobs), batch_size):
+            batch_jobs = longest_first[start : start + batch_size]
+            if (columns := bucket(len(batch_jobs[0].source), buckets)) in columns_so_far:
+                continue
+            columns_so_far.add(columns)
+            arguments, capacity = self.batch(
+                batch_jobs, options, rows, longest_prefix, least_candidates, buckets
+            )
+            ahead = functools.partial(compiled.ahead, **self._static(arguments, rows, options))
+            compile = ahead(arguments, method=Search.run, capacity=capacity)
+            if compile is not None:
+                name = f"a search of {rows} sentences of up to {columns} tokens"
+                yield Program(name, compile)
+
+    @staticmethod
+    def _static(arguments, rows, options):
+        one_row = rows == 1 and options.beams == 1
+        return {"num_candidates": _num_candidates(arguments), "one_row": one_row}
+
+    def _few_buckets(self, lengths, batch_size):
+        """Returns the lengths that sources are padded to, as few as suit the device."""
+        buckets = self._buckets[0]
+        if not self._plan.has_few_programs:
+            return buckets
+        longest_of_batches = sorted(lengths, reverse=True)[::batch_size]
+        return self._plan.lengths_for([bucket(length, buckets) for length in longest_of_batches])
+
+    def _row_count(self, count, batch_size):
+        """Returns the rows of each batch of `count` sentences."""
+        rows = row_count(min(count, batch_size))
+        # Rows cost little where the device names their numbers, programs much.
+        return next((size for size in self._plan.rows if size >= rows), rows)
 
     def stream(self, job: Job, options: DecodingOptions) -> Iterator[Hypotheses]:
         """Yields the `Hypotheses` of one job so far, `(1, …)`, after each token."""
@@ -153,9 +210,12 @@ class Scheduler:
         """
         compiled, rows = self.scorer(alignment), row_count(min(len(pairs), batch_size))
 
+        few = self._plan.has_few_programs
+        longest_of_all = [max(map(len, ids)) for ids in zip(*pairs, strict=True)]
+
         def run(indices):
             sides = list(zip(*(pairs[index] for index in indices), strict=True))
-            longest = [max(map(len, ids)) for ids in sides]
+            longest = longest_of_all if few else [max(map(len, ids)) for ids in sides]
             padded = [  # A target of the maximum length may follow a forced token.
                 pad(ids, rows, max(length, bucket(length, buckets)))
                 for ids, length, buckets in zip(sides, longest, self._buckets, strict=True)
@@ -176,14 +236,15 @@ class Scheduler:
         rows: int,
         longest_prefix: int = 0,
         least_candidates: int = 0,
+        buckets: Sequence[int] | None = None,
     ) -> tuple[SearchArguments, int]:
-        """Pads jobs to `rows`, and their ids to few lengths.
+        """Pads jobs to `rows`, and their ids to few lengths, by default those of all calls.
 
         Returns:
             The arguments of one compiled call, and its capacity: at least the maximum number of
             tokens of a translation in the batch.
         """
-        columns = bucket(max(len(job.source) for job in jobs), self._buckets[0])
+        columns = bucket(max(len(job.source) for job in jobs), buckets or self._buckets[0])
         prefix_columns = -(-longest_prefix // _PREFIX_MULTIPLE) * _PREFIX_MULTIPLE
         sources, seeds, prefixes, phrases, directions = zip(*jobs, strict=True)
         forced_ids = [direction.target_prefix for direction in directions]

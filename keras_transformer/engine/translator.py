@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from keras_transformer.decoding.search_options import RANKING_OPTIONS, without_excluded
+from keras_transformer.engine.device import DevicePlan
 from keras_transformer.engine.engine import Engine
 from keras_transformer.engine.opening import open_engine
 from keras_transformer.steps.glossary import Glossary
@@ -39,7 +40,12 @@ class Translator:
         return f"Translator({self.engine!r}, defaults={self.defaults!r})"
 
     @classmethod
-    def load(cls, path: str | os.PathLike, threads: int | None = None) -> "Translator":
+    def load(
+        cls,
+        path: str | os.PathLike,
+        threads: int | None = None,
+        plan: DevicePlan | None = None,
+    ) -> "Translator":
         """Reads a run folder, an export folder (SavedModel, LiteRT, CTranslate2) or a LiteRT file.
 
         Args:
@@ -48,12 +54,13 @@ class Translator:
             threads: Total number of threads; by default two with LiteRT, and the number of
                 processors with TensorFlow and CTranslate2. All models of a process share
                 TensorFlow's threads, which are fixed with its first operation.
+            plan: Shapes and rows of a run's searches; by default those that suit the device.
 
         Raises:
             InputError: The folder is missing, neither a run nor an export, or damaged; or
                 TensorFlow has started with another number of threads.
         """
-        return cls(*open_engine(path, threads))
+        return cls(*open_engine(path, threads, plan))
 
     def translate(
         self,

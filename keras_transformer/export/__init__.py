@@ -18,6 +18,7 @@ from keras_transformer.options import check_choice
 from keras_transformer.reading import read_lines
 
 if TYPE_CHECKING:
+    from keras_transformer.engine.device import DevicePlan
     from keras_transformer.export.exporter import Exporter, ExportReport
 
 _MODULES = {
@@ -46,6 +47,7 @@ def export_run(
     format: str = "saved_model",
     verify_with: str | os.PathLike | None = None,
     overwrite: bool = False,
+    plan: "DevicePlan | None" = None,
     **options: Any,
 ) -> "ExportReport":
     """Exports a run folder in a format, verified.
@@ -57,6 +59,7 @@ def export_run(
         verify_with: Path of source sentences to compare with the model on; by default those of
             the run's `samples.tsv`, or built-in ones where the run has none.
         overwrite: Whether an earlier export is replaced.
+        plan: Shapes and rows of the model's searches; by default those that suit the device.
         **options: Options of the format, such as `beam_size`; the recipe's search by default.
 
     Returns:
@@ -77,7 +80,7 @@ def export_run(
     else:
         texts = [source for source, _ in folder.sample_pairs()]
     log_step(f"reading the run {run}")
-    engine = folder.engine()
+    engine = folder.engine(plan)
     search = {}  # of a classifier
     if engine.labels is None:
         names = {field.name for field in dataclasses.fields(FORMATS[format].load("options"))}

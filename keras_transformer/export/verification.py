@@ -141,6 +141,7 @@ def _trained_translations(engine, texts, alignment=False, **options):
         with_xla=with_xla,
         shortlist=engine.shortlist,
         languages=engine.languages,
+        plan=engine.plan,
     )
     translations = trained.translate(texts, batch_size=NUM_TEXTS, **options)
     if not alignment:

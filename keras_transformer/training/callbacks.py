@@ -194,7 +194,7 @@ class SampleTranslations(RunCallback):
     def on_epoch_end(self, epoch, logs=None):
         samples = self.run.validation[: self.run.recipe.training.sample_translations]
         with averaged_weights(self.model):
-            translations = self.run.translate([source for source, _ in samples])
+            translations = self.run.sample_translations()
         lines = [f"epoch {epoch + 1}"]
         for (source, reference), translation in zip(samples, translations, strict=True):
             lines += [f"  source:      {source}", f"  reference:   {reference}"]

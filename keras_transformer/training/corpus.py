@@ -22,6 +22,7 @@ from keras_transformer.data.batching import epoch_rates
 from keras_transformer.data.encoding import Lines, PairEncoder, encode_parts, in_chunks
 from keras_transformer.data.noise import PairNoise
 from keras_transformer.data.pairs import PairFile, open_pair_file
+from keras_transformer.engine.device import CPU
 from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
 from keras_transformer.reading import iterate_lines
@@ -56,6 +57,8 @@ class Corpus:
         tokenizers: Tokenizers that the run has already; None where it learns them.
         check: Function that gets the checksums when the first pass ends, and may raise an error.
         languages: Languages of the run; see `languages_of`.
+        validation_shapes: Maximum number of batch shapes of a validation set, if the recipe allows
+            so many.
     """
 
     def __init__(
@@ -64,7 +67,9 @@ class Corpus:
         tokenizers: Tokenizers | None = None,
         check: Callable[[Digests], None] = lambda digests: None,
         languages: Languages | None = None,
+        validation_shapes: int = CPU.validation_shapes,
     ):
+        self._validation_shapes = validation_shapes
         self.recipe, self._tokenizers, self._check = recipe, tokenizers, check
         self._tag_tokens = tag_tokens(recipe.data.tags)
         self._languages = recipe.data.languages if tokenizers is None else languages
@@ -296,13 +301,15 @@ class Corpus:
 
     def _dataset(self, pairs, is_training, host, shapes=None, noise=None):
         data, training = self.recipe.data, self.recipe.training
+        max_shapes = training.max_shapes or CPU.training_shapes
+        # Each shape costs seconds of compilation, more than padding costs on a small set.
+        few_shapes = min(self._validation_shapes, max_shapes)
         weights = {corpus.name: corpus.weight for corpus in data.corpora("train")}
         dataset_class = LabelledDataset if self.recipe.gives_labels else ParallelDataset
         return dataset_class(
             pairs,
-            batch_tokens=training.batch_tokens,
-            # Each shape costs seconds of compilation, more than padding costs on a small set.
-            max_shapes=training.max_shapes if is_training else min(4, training.max_shapes),
+            batch_tokens=training.batch_tokens or CPU.batch_tokens,
+            max_shapes=max_shapes if is_training else few_shapes,
             shuffle=is_training,
             seed=training.seed,
             shapes=shapes,

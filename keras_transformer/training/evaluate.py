@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, get_args
 
 from keras_transformer.data import read_lines, read_pairs
 from keras_transformer.decoding.search_options import BleuTokenizer
+from keras_transformer.engine.device import DevicePlan
 from keras_transformer.engine.engine import long_input_of_commands
 from keras_transformer.engine.inputs import ids_and_texts
 from keras_transformer.engine.model_engine import ModelEngine
@@ -36,6 +37,7 @@ def evaluate_model(
     save: FilePath | None = None,
     tokenize: BleuTokenizer | None = None,
     perplexity: bool = False,
+    plan: DevicePlan | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     """Evaluates a model on a file: scores translations or labels, or computes the perplexity.
@@ -50,6 +52,7 @@ def evaluate_model(
         tokenize: Tokenizer of BLEU; see `evaluate`.
         perplexity: Whether to compute the references' perplexity instead of BLEU; without
             `source` always.
+        plan: Shapes and rows of a run's searches; by default those that suit the device.
         **options: Options of `Translator.translate`, or of `Translator.score` for perplexity. By
             default a source of too many tokens is split at sentence ends, with a warning.
 
@@ -74,11 +77,11 @@ def evaluate_model(
         if is_replaced(save):
             lock = locked_folder(save, noun="file")
     with lock:
-        return _evaluate_model(model, source, reference, save, tokenize, perplexity, options)
+        return _evaluate_model(model, source, reference, save, tokenize, perplexity, plan, options)
 
 
-def _evaluate_model(model, source, reference, save, tokenize, perplexity, options):
-    translator = Translator.load(model)
+def _evaluate_model(model, source, reference, save, tokenize, perplexity, plan, options):
+    translator = Translator.load(model, plan=plan)
     sources, references = _texts_to_evaluate(translator, model, source, reference)
     if perplexity or source is None:
         named_options = {"save": save, "tokenize": tokenize}

@@ -6,9 +6,11 @@ import sys
 
 import keras
 
+from keras_transformer.engine.device import DevicePlan
 from keras_transformer.errors import is_terminal, show
 from keras_transformer.formats import CHECK_PLOTS, load
 from keras_transformer.training import callbacks as run_callbacks
+from keras_transformer.training.ahead import ProgramsAhead, can_compile_ahead
 from keras_transformer.training.evaluate import check_tokenizer
 from keras_transformer.training.hosts import SINGLE_HOST, Host
 from keras_transformer.training.recipe import Recipe
@@ -24,6 +26,7 @@ def train(
     overwrite: bool = False,
     recipe_file: str | os.PathLike | None = None,
     host: Host = SINGLE_HOST,
+    plan: DevicePlan | None = None,
 ) -> RunFolder:
     """Trains the model of a recipe.
 
@@ -40,6 +43,8 @@ def train(
         recipe_file: Path of the file of `recipe`, which is not overwritten.
         host: This host, of `join_hosts`. The first host writes `output`; to resume, all hosts must
             see it.
+        plan: Shapes of batches where the recipe names none, and of searches; by default those that
+            suit the device.
 
     Returns:
         The `RunFolder`; on other hosts than the first, a temporary folder.
@@ -57,7 +62,7 @@ def train(
     with host.convert_peer_errors():
         folder = RunFolder(host.folder(output, resume))
         with folder.owned().locked():
-            run = Run(recipe, folder, host)
+            run = Run(recipe, folder, host, plan)
             # A process that was killed before the run was made leaves an empty folder empty.
             is_empty = folder.path.is_dir() and not any(folder.path.iterdir())
             if resume and not is_empty:
@@ -110,7 +115,7 @@ def callbacks_of(run: Run) -> list[keras.callbacks.Callback]:
     callbacks = [
         run_callbacks.EpochSeed(run),
         run_callbacks.FiniteLoss(run),
-        run_callbacks.Compilation(run, has_bar),
+        ProgramsAhead(run) if can_compile_ahead(run) else run_callbacks.Compilation(run, has_bar),
         run_callbacks.AveragedValidation(),
         run_callbacks.Throughput(run),
     ]

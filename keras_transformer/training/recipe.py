@@ -309,17 +309,21 @@ class TrainingSection:
         ge=1,
     )
     epochs: int = option(30, "Number of passes over the training pairs.", ge=1)
-    batch_tokens: int = option(
-        4096, "Maximum number of positions of a batch on each side, padding included.", ge=1
+    batch_tokens: int | None = option(
+        4096,
+        "Maximum number of positions of a batch on each side, padding included. null: the "
+        "device's, 4,096 on a CPU and 25,000 on others.",
+        ge=1,
     )
     accumulation_steps: int = option(
         1,
         "Number of batches per optimizer step; equal to one batch with all their tokens.",
         ge=1,
     )
-    max_shapes: int = option(
-        8,
-        "Maximum number of batch shapes; compiling a shape takes a few seconds.",
+    max_shapes: int | None = option(
+        None,
+        "Maximum number of batch shapes, each of which is compiled. null: the device's, 8 on a CPU "
+        "and 2 on others. A run keeps the number that it began with.",
         ge=1,
         le=8,
     )
@@ -520,6 +524,15 @@ class Recipe:
         for parts in filter(None, removed_keys):
             _remove_null(values, parts)
         return cls.from_dict(values, where=str(path))
+
+    def with_batches(self, batch_tokens: int | None, max_shapes: int | None) -> "Recipe":
+        """Returns the recipe with these values of `training` where it has null."""
+        training = self.training
+        batches = {
+            "batch_tokens": training.batch_tokens or batch_tokens,
+            "max_shapes": training.max_shapes or max_shapes,
+        }
+        return dataclasses.replace(self, training=dataclasses.replace(training, **batches))
 
     @pydantic.model_validator(mode="after")
     def _check_model(self) -> "Recipe":

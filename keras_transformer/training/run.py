@@ -3,15 +3,19 @@
 import functools
 import math
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import keras
 import numpy as np
 
 from keras_transformer.data import ParallelDataset
+from keras_transformer.engine.ahead import Ahead
+from keras_transformer.engine.device import DevicePlan, device_plan
 from keras_transformer.engine.run_folder import SAMPLE_PAIRS, load_model
 from keras_transformer.errors import InputError, show
 from keras_transformer.models import model_of
+from keras_transformer.models.initial_values import drawn_by_numpy
 from keras_transformer.text.languages import Languages
 from keras_transformer.training.corpus import Corpus, Tokenizers, languages_of
 from keras_transformer.training.evaluate import bleu_and_chrf, doubt, tokenizer_of
@@ -41,6 +45,7 @@ class Run:
         recipe: Recipe of the run.
         folder: RunFolder of the run.
         host: This host.
+        plan: Shapes and rows that suit the device.
         is_resumed: Whether the run continues from its folder.
         tokenizers: Tokenizers of source and target.
         datasets: Batches by part, `train` and `validation`.
@@ -50,16 +55,21 @@ class Run:
         start: State from which `fit` continues.
         history: Lines of `history.csv` so far.
         metrics: Content of `metrics.json` so far.
+        ahead: Programs that are compiled before their first calls, if there are any.
         compiled_shapes: Shapes of batches that XLA has compiled, by part.
     """
 
+    translation_options = {"beam_size": 1, "long_input": "truncate"}
     tokenizers: Tokenizers
     validation: list[tuple[str, str]]
     model: keras.Model
     engine: Any
 
-    def __init__(self, recipe: Recipe, folder: RunFolder, host: Host):
+    def __init__(
+        self, recipe: Recipe, folder: RunFolder, host: Host, plan: DevicePlan | None = None
+    ):
         self.recipe, self.folder, self.host = recipe, folder, host
+        self.plan = plan or device_plan()
         if recipe.training.lora_rank is not None:
             folder.checkpoint_suffix = ".npz"
         self.start = MidEpochState()
@@ -68,7 +78,9 @@ class Run:
         self.datasets: dict[str, ParallelDataset] = {}
         self.compiled_shapes: dict[str, set] = {"train": set(), "validation": set()}
         self.is_resumed = self._has_doubted = False
+        self.ahead: Ahead | None = None
         self._validation_names: list[str] = []
+        self._translations: list[str] = []  # of the last epoch's BLEU
         self.languages: Languages | None = None
 
     def prepare(self, overwrite: bool, recipe_file: str | os.PathLike | None) -> None:
@@ -78,10 +90,14 @@ class Run:
             overwrite: Whether an existing run is replaced.
             recipe_file: Path of the recipe, which is not overwritten.
         """
+        self.recipe = self.recipe.with_batches(self.plan.batch_tokens, self.plan.training_shapes)
         origin, data = _origin(self.recipe), self.recipe.data
         learned_tokenizers = None if origin is None else origin.tokenizers()
         self.languages = languages_of(self.recipe, origin)
-        corpus = Corpus(self.recipe, learned_tokenizers, languages=self.languages)
+        shapes = self.plan.validation_shapes
+        corpus = Corpus(
+            self.recipe, learned_tokenizers, languages=self.languages, validation_shapes=shapes
+        )
         start_from = self.recipe.training.start_from
         inputs = {"the recipe": recipe_file, "`training.start_from`": start_from}
         inputs["`data.cache`"] = data.cache
@@ -103,6 +119,9 @@ class Run:
         """Reads the texts and vocabularies of an existing run, and makes its batches."""
         RunFolder.existing(self.folder.path)
         self.is_resumed = True
+        # A run keeps its batches on another device: the number of a step is a place among them.
+        earlier = self.folder.recipe().training
+        self.recipe = self.recipe.with_batches(earlier.batch_tokens, earlier.max_shapes)
         check_resumable(self.folder, self.recipe)
         self.tokenizers = self.folder.tokenizers()
 
@@ -117,7 +136,8 @@ class Run:
                         )
 
         self.languages = languages_of(self.recipe, self.folder)
-        corpus = Corpus(self.recipe, self.tokenizers, check_texts, self.languages)
+        shapes = self.plan.validation_shapes
+        corpus = Corpus(self.recipe, self.tokenizers, check_texts, self.languages, shapes)
         self._make_datasets(corpus)
 
     def _make_datasets(self, corpus):
@@ -168,6 +188,7 @@ class Run:
                 self._complete(new_folder)
         self.history = self.folder.history()
         options = self.folder.engine_options()
+        options["plan"] = self.plan
         self.engine = self.host.engine(self.model, *self.tokenizers, **options)
 
     def _complete(self, folder):
@@ -190,7 +211,8 @@ class Run:
         keras.utils.set_random_seed(recipe.training.seed)
         target_size = None if source == target else target.vocabulary_size
         config = recipe.model_config(source.vocabulary_size, target_size, source.turn_id)
-        model = model_of(config, dtype=recipe.training.dtype_policy)
+        make = functools.partial(model_of, config, dtype=recipe.training.dtype_policy)
+        model = drawn_by_numpy(make, recipe.training.seed) if self.plan.has_few_programs else make()
         compile_model(model, recipe.training)
         # LoRA's checkpoints belong to a copy of the origin's weights, as the origin may change.
         file = self.folder.base_file if self.is_resumed else None
@@ -226,8 +248,27 @@ class Run:
 
     def translate(self, sources: list[str]) -> list[str]:
         """Translates by greedy search with the model's current weights."""
-        translations = self.engine.translate(sources, beam_size=1, long_input="truncate")
+        if self.ahead is not None:
+            self.ahead.wait()
+        translations = self.engine.translate(sources, **self.translation_options)
         return [translation.text for translation in translations]
+
+    def texts_of_an_epoch(self) -> Iterator[list[str]]:
+        """Yields the texts that each epoch translates in one call: for BLEU, and as samples."""
+        training = self.recipe.training
+        sources = [source for source, _ in self.validation]
+        if training.selects_by_translations:
+            yield sources
+        elif training.sample_translations and not self.recipe.gives_labels:
+            yield sources[: training.sample_translations]
+
+    def sample_translations(self) -> list[str]:
+        """Returns the translations of the first validation sentences, with the present weights."""
+        training = self.recipe.training
+        count = training.sample_translations
+        if training.selects_by_translations and self.plan.has_few_programs:
+            return self._translations[:count]  # A search of a few sentences is another program.
+        return self.translate([source for source, _ in self.validation[:count]])
 
     def bleu_and_chrf(self) -> dict[str, float]:
         """Returns cased BLEU and chrF of the validation set's first 2,000 pairs, from 0 to 100.
@@ -235,7 +276,8 @@ class Run:
         The names are `val_bleu` and `val_chrf`, and for several corpora also `val_bleu/NAME`, ….
         """
         sources, references = map(list, zip(*self.validation, strict=True))
-        pairs = list(zip(self.translate(sources), references, strict=True))
+        self._translations = self.translate(sources)
+        pairs = list(zip(self._translations, references, strict=True))
         by_name = {"": pairs}
         for name, pair in zip(self._validation_names, pairs, strict=False):
             by_name.setdefault(f"/{name}", []).append(pair)

@@ -21,6 +21,7 @@ from keras_transformer.engine.run_folder import RunFiles, load_model, read_secti
 from keras_transformer.engine.upgrade import check_removed_options
 from keras_transformer.errors import InputError, show
 from keras_transformer.files import rename_durably, replaced_file, write_whole
+from keras_transformer.models.initial_values import without_drawing
 from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.text.languages import Languages
 from keras_transformer.training.lora import load_adapter, merged_weights, save_adapter
@@ -263,7 +264,7 @@ def save_without_optimizer(model: keras.Model, path: str | os.PathLike) -> None:
 
     LoRA's matrices are merged into the weights.
     """
-    copy = type(model).from_config(model.get_config())
+    copy = without_drawing(lambda: type(model).from_config(model.get_config()))
     copy.set_weights(merged_weights(model))
     save_model(copy, path)
 

@@ -25,8 +25,10 @@ def enable(monkeypatch, tmp_path):
     """`enable(**environment)`: the folder that is then used, or None, and the warnings' texts."""
 
     def enable(**environment):
-        for name in ("TF_XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR", module.VARIABLE):
-            monkeypatch.delenv(name, raising=False)
+        names = "TF_XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR", module.VARIABLE
+        for name in (*names, *module._JAX_SETTINGS):
+            monkeypatch.setenv(name, "")  # so that it is as before after the test
+            monkeypatch.delenv(name)
         for name, value in {"XDG_CACHE_HOME": str(tmp_path), **environment}.items():
             monkeypatch.setenv(name, value)
         with warnings.catch_warnings(record=True) as caught:
@@ -53,6 +55,37 @@ def test_other_flags_or_another_processor_have_a_folder_of_their_own(enable, mon
     folders.append(enable(XLA_FLAGS="")[0])
     assert folders[0] == folders[2]
     assert len(set(folders)) == 3
+
+
+def test_programs_for_a_gpu_are_kept_apart_by_its_model_and_driver(enable, monkeypatch):
+    folders, devices = [], []
+    for described in ("", "Model: A\n1.0", "Model: B\n1.0", "Model: A\n2.0", "Model: A\n1.0"):
+        monkeypatch.setattr(module, "gpus", lambda described=described: described)
+        folders.append(enable(XLA_FLAGS="")[0])
+        devices.append(os.environ["TF_XLA_FLAGS"].rpartition("device_types=")[2])
+    assert len(set(folders)) == 4 and folders[1] == folders[4]
+    assert devices == ["CPU", *["CPU,GPU"] * 4]
+
+
+def test_a_gpu_is_described_by_its_driver(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_gpus_by_program", lambda: "asked")
+    assert module.gpus(tmp_path / "none") == "asked"
+    (tmp_path / "version").write_text("NVRM version: 595.1\nGCC version: 12\n")
+    assert module.gpus(tmp_path) == ""
+    for name, model in ((1, "B"), (0, "A")):
+        (tmp_path / f"gpus/{name}").mkdir(parents=True)
+        text = f"Model: \t\t NVIDIA {model}\nIRQ: {name}\n"
+        (tmp_path / f"gpus/{name}/information").write_text(text)
+    lines = ["Model: \t\t NVIDIA A", "Model: \t\t NVIDIA B", "NVRM version: 595.1"]
+    assert module.gpus(tmp_path).split("\n") == lines
+
+
+def test_jax_keeps_programs_that_compile_in_no_time_and_what_it_found_out_about_kernels(enable):
+    enable(JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="3")
+    assert os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] == "3"  # the user's own
+    enable()
+    assert os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] == "0"
+    assert "autotune" in os.environ["JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES"]
 
 
 @pytest.mark.parametrize(

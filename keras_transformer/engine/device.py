@@ -1,0 +1,148 @@
+"""What suits a device: shapes, rows and lengths. This module alone decides it.
+
+On a CPU a program compiles in a second, and padding costs time in every step: many shapes. On a
+GPU a program takes many seconds to compile, and padding and rows cost next to nothing: few shapes.
+"""
+
+import dataclasses
+import functools
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+_MEMORY_SHARE = 0.5  # of a device's memory, for a search: an estimate needs room
+_UNKNOWN_MEMORY = 8 * 2**30  # TensorFlow does not tell
+
+
+@dataclasses.dataclass(frozen=True)
+class DevicePlan:
+    """Shapes and batches that suit a device; by default those for a CPU.
+
+    Recipes (`training.max_shapes`, `training.batch_tokens`) and options (`batch_size`) precede it.
+
+    Attributes:
+        training_shapes: Maximum number of batch shapes in training.
+        validation_shapes: Maximum number of batch shapes in validation.
+        batch_tokens: Maximum number of positions of a training batch on each side.
+        rows: Numbers of rows that a batch of a search may have, in ascending order. Empty: few
+            rows, by the width of the model; see `inputs.batch_rows`.
+        search_lengths: Maximum number of source lengths of one call; None: any number.
+        first_capacity: Tokens of the first loop of a search; None: 32.
+        sentences_leave: Whether a batch goes on with fewer rows when sentences have ended.
+        workers: Number of batches that are searched at once.
+        lines_at_once: Number of lines of a stream that are translated together.
+        compiles_ahead: Whether programs are compiled together, before the first of them runs.
+        memory: Bytes that a search may use.
+    """
+
+    training_shapes: int = 8
+    validation_shapes: int = 4
+    batch_tokens: int = 4096
+    rows: tuple[int, ...] = ()
+    search_lengths: int | None = None
+    first_capacity: int | None = None
+    sentences_leave: bool = True
+    workers: int = 2
+    lines_at_once: int = 1024
+    compiles_ahead: bool = False
+    memory: int = 0
+
+    @property
+    def has_few_programs(self) -> bool:
+        """True where a program takes so long to compile that padding is cheaper."""
+        return self.search_lengths is not None
+
+    def rows_for(self, count: int, row_bytes: int) -> int:
+        """Returns the smallest number of rows that holds `count` sentences and fits into memory.
+
+        Args:
+            count: Number of sentences.
+            row_bytes: Memory of a sentence.
+        """
+        fitting = [size for size in self.rows if size * row_bytes <= self.memory] or self.rows[:1]
+        return next((size for size in fitting if size >= count), fitting[-1])
+
+    def lengths_for(self, lengths: Sequence[int]) -> list[int]:
+        """Chooses at most `search_lengths` of the lengths of batches, with the least padding.
+
+        The longest is always chosen.
+        """
+        counts, limit = Counter(lengths), self.search_lengths
+        *shorter, longest = sorted(counts)
+        if limit is None or len(counts) <= limit:
+            return [*shorter, longest]
+
+        def columns(chosen):
+            return sum(
+                count * min(size for size in chosen if size >= length)
+                for length, count in counts.items()
+            )
+
+        choices = itertools.combinations(shorter, limit - 1)
+        return list(min(((*choice, longest) for choice in choices), key=columns))
+
+
+def search_bytes(config: Any, beams: int, columns: int, capacity: int, is_half: bool) -> int:
+    """Estimates the memory of a sentence in a search, from above.
+
+    Args:
+        config: Configuration of the model.
+        beams: Number of hypotheses.
+        columns: Number of source tokens.
+        capacity: Maximum number of tokens of a translation.
+        is_half: Whether a number has two bytes, not four.
+    """
+    width, size = config.model_dim, 2 if is_half else 4
+    layers = getattr(config, "num_decoder_layers", 1) or 1
+    # Keys and values, of a step and of the next.
+    cache = 2 * layers * 2 * beams * capacity * width * size
+    source = columns * width * size * (2 * layers + 8)
+    logits = 4 * 4 * beams * config.output_vocabulary_size  # with the passes over them
+    return cache + source + logits
+
+
+CPU = DevicePlan()
+
+
+def accelerator(memory: int | None = None) -> DevicePlan:
+    """Returns the plan of a device that is not a CPU.
+
+    Args:
+        memory: Bytes of the device's memory, if they are known.
+    """
+    return DevicePlan(
+        training_shapes=2,
+        validation_shapes=1,
+        batch_tokens=25_000,  # as in the paper
+        rows=(1, 16, 128, 1024, 2048),
+        search_lengths=2,
+        # Each loop of a search is compiled; longer caches cost little.
+        first_capacity=64,
+        sentences_leave=False,
+        workers=1,
+        lines_at_once=8192,
+        compiles_ahead=True,
+        memory=int(_MEMORY_SHARE * (memory or _UNKNOWN_MEMORY)),
+    )
+
+
+@functools.cache
+def device_plan() -> DevicePlan:
+    """Returns the plan of the device that Keras' backend computes on."""
+    import keras
+
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        # Of physical devices, because a list of logical ones starts TensorFlow.
+        kinds = {device.device_type for device in tf.config.get_visible_devices()}
+        return accelerator() if kinds & {"GPU", "TPU"} else CPU
+    if backend == "jax":
+        import jax
+
+        device = jax.local_devices()[0]
+        if device.platform != "cpu":
+            return accelerator((device.memory_stats() or {}).get("bytes_limit"))
+    return CPU

@@ -1,0 +1,67 @@
+"""Counts programs with the shapes and rows of a GPU, on JAX' CPU, in new processes."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import compilations
+from keras_transformer.engine.compilation_cache import VARIABLE
+
+ROOT = Path(compilations.__file__).parents[1]
+SEARCH, TEST, TRAIN = STEPS = "jit(run)", "jit(test_step)", "jit(train_step)"
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def compiled(tmp_path):
+    """`compiled(command, *options, cache)`: what a command compiles, and the lines it writes."""
+    pytest.importorskip("jax")
+    compilations.write_corpus(tmp_path, None, 600)
+    # Without the flags of the tests, with which everything compiles in no time.
+    names = {"XLA_FLAGS", "TF_XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR"}
+    environment = {name: value for name, value in os.environ.items() if name not in names}
+    environment |= {"KERAS_BACKEND": "jax", "PYTHONPATH": str(ROOT)}
+
+    def call(command, *options, cache="off"):
+        module = [sys.executable, "-m", "benchmarks.compilations", "one-command", command]
+        done = subprocess.run(
+            [*module, str(tmp_path), "--device", "gpu", "--small", *options],
+            env={**environment, VARIABLE: str(cache)},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        return json.loads(done.stdout), done.stderr
+
+    return call
+
+
+def steps_of(report):
+    """Names of the programs that a step or a search is, sorted."""
+    return sorted(name for name, _ in report["programs"] if name in STEPS)
+
+
+def test_commands_compile_few_programs_with_the_plan_of_a_gpu(compiled):
+    most = {"train": 6, "evaluate": 3, "translate": 3, "export": 3}
+    reports = {name: compiled(name, "--one-by-one")[0] for name in most}
+    too_many = {name: reports[name] for name in most if reports[name]["count"] > most[name]}
+    assert not too_many
+    # Two shapes of training, one of validation, one of all sentences' translations.
+    assert steps_of(reports["train"]) == [SEARCH, TEST, TRAIN, TRAIN]
+
+
+def test_programs_compile_together_once_and_never_again_in_another_process(compiled, tmp_path):
+    report, lines = compiled("train", cache=tmp_path / "cache")
+    assert report["read"] == 0 and steps_of(report) == [SEARCH, TEST, TRAIN, TRAIN]
+    told = re.findall(r"^compiled (a .+) in [\d.]+ s(.*)$", lines, re.MULTILINE)
+    left = ["; 3 programs are left", "; 2 programs are left", "; 1 program is left", ""]
+    assert [rest for _, rest in told] == left
+    assert len({name for name, _ in told}) == 4
+    again, _ = compiled("train", "--output", "again", cache=tmp_path / "cache")
+    assert again["read"] == again["programs_in_all"] > 4
