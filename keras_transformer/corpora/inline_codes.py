@@ -177,7 +177,7 @@ class Segment:
             if begin.pieces and self._items[-1] is begin:
                 begin.kind, begin.partner = "single", None
                 begin.pieces = [f"{begin.content[:-1]}/>"]
-            else:
+            elif begin.partner is not None:
                 self._items.append(begin.partner)
         elif self._code.depth:
             self._code.depth -= 1

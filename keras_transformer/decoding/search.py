@@ -348,8 +348,14 @@ def search(
     if prefixes is not None:
         _check_leaves_room(prefixes, longest)
     _check_candidates(arguments)
-    of_loops = {"wrap_body": wrap_body, "first_capacity": first_capacity}
-    return Search(model, decoding_options, arguments, **of_loops).run(capacity, longest)
+    whole_search = Search(
+        model,
+        decoding_options,
+        arguments,
+        wrap_body=wrap_body,
+        first_capacity=first_capacity,
+    )
+    return whole_search.run(capacity, longest)
 
 
 def bias_of(options: DecodingOptions, model) -> np.ndarray | None:

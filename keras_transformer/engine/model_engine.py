@@ -106,7 +106,9 @@ class ModelEngine(Engine):
         self.max_length_ratio = math.inf if is_free else DecodingOptions.max_length_ratio
         limit = MAX_PROGRAMS if with_xla or keras.backend.backend() == "jax" else 0
         workers = workers or self.plan.workers
-        self._scheduler = Scheduler(model, lengths, frozen, workers, limit, shortlist, self.plan)
+        self._scheduler = Scheduler(
+            model, lengths, frozen, workers, limit, shortlist, plan=self.plan
+        )
 
     @property
     def compilations(self) -> int:

@@ -15,6 +15,7 @@ from keras_transformer.steps.markup import MARKUP, Markup
 from keras_transformer.steps.markup.step import MarkupStep
 from keras_transformer.steps.step import TextStep
 from keras_transformer.steps.tag import TagStep
+from keras_transformer.text.languages import Languages
 from keras_transformer.text.per_text import (
     LANGUAGE_OPTIONS,
     checked_phrases,
@@ -32,6 +33,7 @@ class TextEngine(Protocol):
     labels: list[str] | None
     capabilities: frozenset[Any]
     source_tokenizer: Any
+    languages: Languages | None
 
     @property
     def text_features(self) -> TextFeatures: ...
