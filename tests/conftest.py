@@ -180,10 +180,10 @@ def pytest_terminal_summary(terminalreporter):
 # together.
 LONGEST = """
 tests/serving/ tests/test_kinds.py tests/training/test_resume.py tests/training/test_killed.py
-tests/importing/ tests/cli/test_learned_run.py tests/training/test_lora.py
+tests/interop/ tests/cli/test_learned_run.py tests/training/test_lora.py
 tests/engine/test_scheduler.py tests/decoding/test_search.py tests/training/test_train.py
 tests/models/test_transformer.py tests/export/test_engines.py tests/models/test_every_model.py
-tests/benchmarks/ tests/training/test_backends.py tests/export/saved_model/
+tests/benchmarks/ tests/training/test_backends.py tests/export/saved_model/ tests/web/
 tests/engine/test_model_engine_features.py tests/test_architecture.py tests/export/
 tests/cli/test_main.py tests/cli/test_demo.py
 """.split()

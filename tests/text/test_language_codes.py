@@ -52,7 +52,7 @@ SOURCES = {"nllb": "vie_Latn", "m2m100": "vi"}
 def token_of(model, spelling):
     """The model's own name of the language that a code chooses as a target."""
     tokens = MODELS[model].tokens_of(SOURCES.get(model), spelling)
-    return "".join(tokens.forced or tokens.before).strip("_><")
+    return "".join(tokens.target_prefix or tokens.source_prefix).strip("_><")
 
 
 CHOSEN = {
