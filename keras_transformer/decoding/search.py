@@ -345,8 +345,8 @@ def search(
         raise ValueError(f"Decoding must end within the learned positions. Received: {received}.")
     if prefixes is not None:
         _check_leaves_room(prefixes, longest)
-    of_loops = {"wrap_body": wrap_body, "first_capacity": first_capacity}
-    return Search(model, decoding_options, arguments, **of_loops).run(capacity, longest)
+    one = Search(model, decoding_options, arguments, None, wrap_body, first_capacity)
+    return one.run(capacity, longest)
 
 
 def bias_of(options: DecodingOptions, model) -> np.ndarray | None:
