@@ -41,7 +41,7 @@ _LINES_NAMED = 5
 _RATIO_NEEDS_TOKENS = 10
 # Number of pairs read and tokenized at once: Python's lists of ids are about ten times as big as
 # arrays.
-_CHUNK = 50_000
+CHUNK_LINES = 50_000
 
 
 @options_class
@@ -147,11 +147,11 @@ class Lines(NamedTuple):
 
 
 def in_chunks(
-    pairs: Iterable[tuple[str, str]],
+    pairs: Iterable[tuple[str, str]], size: int = CHUNK_LINES
 ) -> Iterator[tuple[np.ndarray, list[tuple[str, str]]]]:
-    """Yields the pairs of all lines of a text in lists, with the numbers of the lines."""
+    """Yields the pairs of all lines of a text in lists of `size`, with the numbers of the lines."""
     pairs, first = iter(pairs), 1
-    while chunk := list(itertools.islice(pairs, _CHUNK)):
+    while chunk := list(itertools.islice(pairs, size)):
         yield np.arange(first, first + len(chunk)), chunk
         first += len(chunk)
 
@@ -298,6 +298,7 @@ class PairEncoder:
         checks: Checks of the pairs.
         with_sources: False for a model that reads no sources, whose targets are still checked.
         name: Name of the part, for an error.
+        chunk_lines: Number of pairs that are filtered in memory at once.
 
     Attributes:
         folder: Folder of files that keep the ids; None keeps them in memory.
@@ -309,8 +310,9 @@ class PairEncoder:
         checks: PairChecks,
         with_sources: bool = True,
         name: str = "",
+        chunk_lines: int = CHUNK_LINES,
     ):
-        self._tokenizers, self._checks = tokenizers, checks
+        self._tokenizers, self._checks, self._chunk_lines = tokenizers, checks, chunk_lines
         self._with_sources, self._name = with_sources, name
         self.folder: pathlib.Path | None = None
         self._sides: list[_Side] = []
@@ -374,7 +376,7 @@ class PairEncoder:
             )
         is_kept = reasons == _KEPT
         (source, source_offsets), (target, target_offsets) = (
-            side.finish(is_kept[passed]) for side in self._sides
+            side.finish(is_kept[passed], self._chunk_lines) for side in self._sides
         )
         sides = source, source_offsets, target, target_offsets
         return EncodedPairs(*sides, lines[is_kept], _sizes(report)), report
@@ -395,7 +397,7 @@ class _Side:
         with writing(self._path), open(self._unfiltered, "ab") as file:
             file.write(flat)
 
-    def finish(self, keep):
+    def finish(self, keep, chunk_lines):
         """Returns the flat array and the offsets of the kept pairs."""
         lengths = np.concatenate(self._lengths)
         if self._path is None:
@@ -403,9 +405,9 @@ class _Side:
             return flat, offsets_of(lengths[keep])
         offsets, all_ids = offsets_of(lengths), np.memmap(self._unfiltered, np.int32, "r")
         with writing(self._path), open(self._path, "wb") as file:
-            for start in range(0, len(lengths), _CHUNK):
-                part = slice(start, start + _CHUNK)
-                flat = all_ids[offsets[start] : offsets[min(start + _CHUNK, len(lengths))]]
+            for start in range(0, len(lengths), chunk_lines):
+                part = slice(start, start + chunk_lines)
+                flat = all_ids[offsets[start] : offsets[min(start + chunk_lines, len(lengths))]]
                 file.write(flat[np.repeat(keep[part], lengths[part])])
         self._unfiltered.unlink()
         return np.memmap(self._path, np.int32, "r"), offsets_of(lengths[keep])

@@ -348,14 +348,8 @@ def search(
     if prefixes is not None:
         _check_leaves_room(prefixes, longest)
     _check_candidates(arguments)
-    whole_search = Search(
-        model,
-        decoding_options,
-        arguments,
-        wrap_body=wrap_body,
-        first_capacity=first_capacity,
-    )
-    return whole_search.run(capacity, longest)
+    one = Search(model, decoding_options, arguments, None, wrap_body, first_capacity)
+    return one.run(capacity, longest)
 
 
 def bias_of(options: DecodingOptions, model) -> np.ndarray | None:

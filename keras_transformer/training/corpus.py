@@ -19,7 +19,13 @@ from keras_transformer.data import (
     iterate_pairs,
 )
 from keras_transformer.data.batching import epoch_rates
-from keras_transformer.data.encoding import Lines, PairEncoder, encode_parts, in_chunks
+from keras_transformer.data.encoding import (
+    CHUNK_LINES,
+    Lines,
+    PairEncoder,
+    encode_parts,
+    in_chunks,
+)
 from keras_transformer.data.noise import PairNoise
 from keras_transformer.data.pairs import PairFile, open_pair_file
 from keras_transformer.engine.device import CPU
@@ -59,6 +65,7 @@ class Corpus:
         languages: Languages of the run; see `languages_of`.
         validation_shapes: Maximum number of batch shapes of a validation set, if the recipe allows
             so many.
+        chunk_lines: Number of lines that are read and encoded at once.
     """
 
     def __init__(
@@ -68,9 +75,11 @@ class Corpus:
         check: Callable[[Digests], None] = lambda digests: None,
         languages: Languages | None = None,
         validation_shapes: int = CPU.validation_shapes,
+        chunk_lines: int = CHUNK_LINES,
     ):
         self._validation_shapes = validation_shapes
         self.recipe, self._tokenizers, self._check = recipe, tokenizers, check
+        self._chunk_lines = chunk_lines
         self._tag_tokens = tag_tokens(recipe.data.tags)
         self._languages = recipe.data.languages if tokenizers is None else languages
         if tokenizers is not None:  # An imported model has other tokens.
@@ -117,7 +126,8 @@ class Corpus:
         held_out = self.recipe.data.hold_out_every
         for part in PARTS if held_out is None else PARTS[:1]:
             for corpus in self.recipe.data.corpora(part) if held_out or part in parts else ():
-                for numbers, pairs in in_chunks(self._stream(*self.files_of(corpus))):
+                stream = self._stream(*self.files_of(corpus))
+                for numbers, pairs in in_chunks(stream, self._chunk_lines):
                     tokens = self._tag_tokens.get(corpus.tag), self._language_token(corpus)
                     pairs = self._with_symbols(pairs, dict.fromkeys(tokens))
                     if held_out is None:
@@ -297,7 +307,8 @@ class Corpus:
             max_length_ratio=None if self.recipe.gives_labels else data.max_length_ratio,
             drop_duplicates=data.drop_duplicates and is_training,
         )
-        return PairEncoder(tokenizers, checks, self.recipe.with_sources, name)
+        options = self.recipe.with_sources, name, self._chunk_lines
+        return PairEncoder(tokenizers, checks, *options)
 
     def _dataset(self, pairs, is_training, host, shapes=None, noise=None):
         data, training = self.recipe.data, self.recipe.training

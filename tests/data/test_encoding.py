@@ -4,7 +4,7 @@ import threading
 import numpy as np
 import pytest
 
-from keras_transformer.data import PairChecks, PairReport, encode_pairs, encoding
+from keras_transformer.data import PairChecks, PairReport, encode_pairs
 from keras_transformer.data.encoding import DropCount, Lines, PairEncoder, encode_parts, in_chunks
 from keras_transformer.data.pairs import iterate_pairs
 from keras_transformer.errors import InputError
@@ -27,12 +27,13 @@ def encode(pairs, **options):
     return encode_pairs(list(sources), list(targets), Words(), Words(), **options)
 
 
-def encode_files(source, target, *tokenizers, cache=None, **checks):
+def encode_files(source, target, *tokenizers, cache=None, chunk=50, **checks):
     def read(parts):
-        for numbers, pairs in in_chunks(iterate_pairs(source, target)):
+        for numbers, pairs in in_chunks(iterate_pairs(source, target), chunk):
             yield Lines("train", "", numbers, pairs)
 
-    encoder, key = PairEncoder(tokenizers, PairChecks(**checks)), [source.read_text()]
+    encoder = PairEncoder(tokenizers, PairChecks(**checks), chunk_lines=chunk)
+    key = [source.read_text()]
     return encode_parts(read, {"train": encoder}, cache=cache, keys={"train": key})["train"]
 
 
@@ -113,11 +114,10 @@ def files(tmp_path):
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 50])
-def test_files_give_what_texts_give_in_memory_or_from_a_cache(files, tmp_path, chunk, monkeypatch):
-    monkeypatch.setattr(encoding, "_CHUNK", chunk)
+def test_files_give_what_texts_give_in_memory_or_from_a_cache(files, tmp_path, chunk):
     expected, report = encode(PAIRS)
     for cache in (None, tmp_path / "cache", tmp_path / "cache"):
-        pairs, file_report = encode_files(*files, Words(), Words(), cache=cache)
+        pairs, file_report = encode_files(*files, Words(), Words(), cache=cache, chunk=chunk)
         assert file_report == report and len(pairs) == 3
         for name in ("source_flat", "source_offsets", "target_flat", "target_offsets"):
             one, other = getattr(pairs, name), getattr(expected, name)

@@ -88,8 +88,7 @@ def test_a_language_models_sample_is_of_its_lines_alone(values, tmp_path):
 
 
 @pytest.mark.parametrize("cached", [False, True])
-def test_lines_have_the_files_numbers_without_held_out_pairs(values, tmp_path, monkeypatch, cached):
-    monkeypatch.setattr("keras_transformer.data.encoding._CHUNK", 7)
+def test_lines_have_the_files_numbers_without_held_out_pairs(values, tmp_path, cached):
     # Held out are lines 3, 6, …; line 4 is equal to line 3, and lines 8 and 11 have no text.
     pairs = [*PAIRS[:3], PAIRS[2], *PAIRS[4:7], ("", ""), *PAIRS[8:10], ("", "x"), *PAIRS[11:]]
     for side, name in enumerate(("train.en", "train.de")):
@@ -100,7 +99,7 @@ def test_lines_have_the_files_numbers_without_held_out_pairs(values, tmp_path, m
     recipe = Recipe.from_dict(values)
     tokenizers = Corpus(recipe).tokenizers()
     for _ in range(1 + cached):
-        datasets, reports = Corpus(recipe).datasets(tokenizers)
+        datasets, reports = Corpus(recipe, chunk_lines=7).datasets(tokenizers)
         dropped = {"empty side": (8, 11), "equal to a held-out pair": (4,)}
         drops = reports["train"].dropped
         assert {why: drop.first_lines for why, drop in drops.items()} == dropped
