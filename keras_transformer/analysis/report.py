@@ -265,8 +265,9 @@ def inspect_run(
     search = {**decoding.search, **({} if beam_size is None else {"beam_size": beam_size})}
     check_transformer(model.config, "`inspect`")
     with OwnedFolder(output, "report.json").staged(overwrite) as staging:
-        options = folder.engine_options()
-        engine = ModelEngine(model, *folder.tokenizers(), **options, with_xla=False)
+        tokenizers = folder.tokenizers()
+        options = folder.engine_options(lambda: tokenizers)
+        engine = ModelEngine(model, *tokenizers, **options, with_xla=False)
         with heads_off(engine.model, without_heads):
             pass  # Missing heads raise an error before anything is compiled.
         inspection = Inspection(engine, source, target, **search)

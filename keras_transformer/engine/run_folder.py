@@ -20,6 +20,8 @@ Readers need no other files: `model.keras` holds its configuration, and the reci
 """
 
 import contextlib
+import copy
+import functools
 import json
 import math
 import os
@@ -118,6 +120,7 @@ class RunFiles:
         self.metrics_file = self.path / "metrics.json"
         self.shortlist_file = self.path / SHORTLIST_FILE
         self.languages_file = self.path / "languages.json"
+        self._parsed: tuple[str | None, dict[str, Any]] = None, {}
 
     @classmethod
     def existing(cls, path: str | os.PathLike) -> Self:
@@ -151,8 +154,12 @@ class RunFiles:
     def _labels_file(self):
         return self.path / "labels.json"
 
-    def shortlist(self) -> Shortlist | None:
+    def shortlist(self, tokenizers: Callable[[], Sequence[Any]] | None = None) -> Shortlist | None:
         """Returns the run's shortlist, or None if it has none.
+
+        Args:
+            tokenizers: Gives both tokenizers, for a caller that needs them too; by default the
+                method of this name.
 
         Raises:
             InputError: The file is damaged, or made for other vocabularies.
@@ -160,7 +167,9 @@ class RunFiles:
         if not self.shortlist_file.is_file():
             return None
         shortlist = Shortlist.load(self.shortlist_file)
-        source_size, target_size = (side.vocabulary_size for side in self.tokenizers())
+        source_size, target_size = (
+            side.vocabulary_size for side in (tokenizers or self.tokenizers)()
+        )
         if shortlist.source_vocabulary_size > source_size or shortlist.largest_id >= target_size:
             rule = f"the shortlist must be of the run's {source_size} and {target_size} token ids"
             sizes = (
@@ -238,19 +247,28 @@ class RunFiles:
 
     def sections(self) -> dict[str, Any]:
         """Returns the sections of the recipe without options of earlier versions."""
-        return upgraded_sections(read_sections(self.recipe_file), self.path)
+        text = _recipe_text(self.recipe_file)
+        # Parsing takes long. The text decides, because a training may replace the file.
+        if text != self._parsed[0]:
+            self._parsed = text, _sections_of(text, self.recipe_file)
+        return upgraded_sections(copy.deepcopy(self._parsed[1]), self.path)
 
     def _section(self, name):
         return section_of(self.sections(), name, self.recipe_file)
 
-    def engine_options(self) -> dict[str, Any]:
-        """Returns the model's arguments of the engine: limits, turns, shortlist, languages."""
+    def engine_options(
+        self, tokenizers: Callable[[], Sequence[Any]] | None = None
+    ) -> dict[str, Any]:
+        """Returns the model's arguments of the engine: limits, turns, shortlist, languages.
+
+        Takes the argument of `shortlist`.
+        """
         decoding = self.decoding()
         options: dict[str, Any] = {
             "max_source_length": decoding.max_source_length,
             "max_target_length": decoding.max_target_length,
             "turns": self.turns(),
-            "shortlist": self.shortlist(),
+            "shortlist": self.shortlist(tokenizers),
             "languages": self.languages(),
         }
         return {name: value for name, value in options.items() if value is not None}
@@ -263,9 +281,10 @@ class RunFiles:
         """
         from keras_transformer.engine.model_engine import engine_of
 
-        options, model = self.engine_options(), self.model()
+        tokenizers = functools.cache(self.tokenizers)
+        options, model = self.engine_options(tokenizers), self.model()
         try:
-            return engine_of(model, *self.tokenizers(), frozen=True, plan=plan, **options)
+            return engine_of(model, *tokenizers(), frozen=True, plan=plan, **options)
         except InputError as error:
             raise InputError(f"{self.path}: {error}") from None
 
@@ -379,12 +398,20 @@ class RunFiles:
 
 def read_sections(path: str | os.PathLike) -> dict[str, Any]:
     """Reads a YAML file of sections without checking them; raises `InputError` for other files."""
+    return _sections_of(_recipe_text(path), path)
+
+
+def _recipe_text(path):
     try:
-        values = parse_yaml(pathlib.Path(path).read_text(encoding="utf-8"), path)
+        return pathlib.Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(f"{path}: cannot read the recipe: {error.strerror}.") from None
     except UnicodeDecodeError:
         raise InputError(f"{path}: the recipe must be UTF-8 text.") from None
+
+
+def _sections_of(text, path):
+    values = parse_yaml(text, path)
     if not isinstance(values, dict):
         raise InputError(f"{path}: a recipe must have sections such as `data:` and `model:`.")
     return values

@@ -34,8 +34,9 @@ def tokenizer_names(manifest: Mapping[str, Any]) -> tuple[str, str]:
 
 def load_tokenizers(folder: Path, manifest: Mapping[str, Any]) -> tuple[Tokenizer, Tokenizer]:
     """Loads the source's and the target's tokenizers that `write_tokenizers` wrote."""
-    source, target = (Tokenizer.load(folder / name) for name in tokenizer_names(manifest))
-    return source, target
+    names = tokenizer_names(manifest)
+    tokenizers = {name: Tokenizer.load(folder / name) for name in set(names)}
+    return tokenizers[names[0]], tokenizers[names[1]]
 
 
 def read_shortlist(folder: Path, manifest: Mapping[str, Any]) -> Shortlist | None:

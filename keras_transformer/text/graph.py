@@ -101,7 +101,7 @@ class GraphTokenizer(tf.Module):
 
 
 def one_per_word(ids: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Converts SentencePiece's ids to one unknown token per unknown word; see `has_whole_words`."""
+    """Converts SentencePiece's ids to one unknown token per unknown word; see `Tokenizer`."""
     is_known = tf.not_equal(ids.values, UNK_ID)
     # No text begins with an unknown token, so the first token of the next text does not matter.
     becomes = tf.concat([tf.logical_not(is_known[1:]), [False]], axis=0)

@@ -66,10 +66,10 @@ class Tokenizer:
     """
 
     def __init__(self, model_bytes: bytes):
-        self._processor = _load_processor(model_bytes)
+        model = _checked_model(model_bytes)
         self.model_bytes = bytes(model_bytes)
-        self.whole_words = has_whole_words(self.model_bytes)
-        model = parsed(self.model_bytes)
+        self._processor = _load_processor(self.model_bytes)
+        self.whole_words = OF_WORDS in model.trainer_spec.control_symbols
         self._symbols = list(model.trainer_spec.user_defined_symbols)
         self.kind = model.trainer_spec.ModelType.Name(model.trainer_spec.model_type).lower()
         self.vocabulary_size = known_ids(model)
@@ -354,9 +354,8 @@ def _languages(pieces):
 def _load_processor(model_bytes):
     import sentencepiece
 
-    _check_model(model_bytes)
     try:
-        processor = sentencepiece.SentencePieceProcessor(model_proto=bytes(model_bytes))
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model_bytes)
     except RuntimeError as error:
         raise InputError(f"SentencePiece cannot use this model: {error}") from None
     received = {name: getattr(processor, f"{name}_id")() for name in _SPECIAL_IDS}
@@ -368,22 +367,18 @@ def _load_processor(model_bytes):
     return processor
 
 
-def has_whole_words(model_bytes: bytes) -> bool:
-    """Returns True if a serialized SentencePiece model has a word-level vocabulary.
+def _one_per_word(ids):
+    """Converts SentencePiece's ids to one unknown token per unknown word.
 
     SentencePiece splits an unknown word into a known beginning, at least `"▁"`, and the unknown
-    token. The tokenizer replaces both by one unknown token.
+    token.
     """
-    return OF_WORDS in parsed(model_bytes).trainer_spec.control_symbols
-
-
-def _one_per_word(ids):
-    """Converts SentencePiece's ids to one unknown token per unknown word."""
     pairs = zip(ids, [*ids[1:], EOS_ID], strict=False)
     return [UNK_ID if after == UNK_ID else id for id, after in pairs if id != UNK_ID]
 
 
-def _check_model(model_bytes):
+def _checked_model(model_bytes):
+    """Returns the message of a serialized model."""
     # SentencePiece itself accepts an empty model and prints its errors to stderr, so check the
     # message first.
     from google.protobuf.message import DecodeError
@@ -404,6 +399,7 @@ def _check_model(model_bytes):
     if kind not in ("UNIGRAM", "BPE"):
         rule = "The model must be of the kind unigram or bpe."
         raise InputError(f"{rule} Received: model_type={kind.lower()}.")
+    return model
 
 
 def _checked(texts):

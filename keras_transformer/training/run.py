@@ -187,7 +187,7 @@ class Run:
                 new_folder.create(self.recipe, self.tokenizers, self.digests, self.languages)
                 self._complete(new_folder)
         self.history = self.folder.history()
-        options = self.folder.engine_options()
+        options = self.folder.engine_options(lambda: self.tokenizers)
         options["plan"] = self.plan
         self.engine = self.host.engine(self.model, *self.tokenizers, **options)
 

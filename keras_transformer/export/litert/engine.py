@@ -85,7 +85,8 @@ class LiteRTEngine(Engine):
         # These are fixed in a file for browsers.
         self._batch_sizes = self.manifest.get("batch_sizes", [])
         self._list_sizes = self.manifest.get("list_sizes", {})
-        self.source_tokenizer, self.target_tokenizer = (Tokenizer(contents[name]) for name in names)
+        tokenizers = {name: Tokenizer(contents[name]) for name in set(names)}
+        self.source_tokenizer, self.target_tokenizer = (tokenizers[name] for name in names)
         self.languages = read_languages(self.manifest, self.source_tokenizer)
         self.shortlist = read_shortlist(folder, self.manifest)
         if self.shortlist is not None:
