@@ -15,6 +15,7 @@ from typing import Any
 _LEAST_LIKENESS = 0.6
 _NEAR_LETTERS = 0.75
 _MAX_NAMES = 2
+_MAX_LETTERS = 200  # of a name that may be near another; longer ones would take seconds
 
 DISTRIBUTION = "keras-transformer-nmt"
 """The name that pip installs this package by; it is imported as `keras_transformer`."""
@@ -201,7 +202,9 @@ def did_you_mean(name: object, known_names: Iterable[str]) -> str:
         name: Unknown name.
         known_names: Known names.
     """
-    likeness = {candidate: _likeness(str(name), candidate) for candidate in known_names}
+    if len(text := str(name)) > _MAX_LETTERS:
+        return ""
+    likeness = {candidate: _likeness(text, candidate) for candidate in known_names}
     best = max(likeness.values(), default=(0.0, 0.0))
     if best[0] < _LEAST_LIKENESS:
         return ""

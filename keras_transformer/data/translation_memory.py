@@ -82,7 +82,7 @@ class TranslationMemory:
             if not has_pairs:
                 languages.update({variant.language for variant in unit.variants})
         if not has_pairs:
-            names = (language for language, _ in languages.most_common(10))
+            names = (f"{language:.35}" for language, _ in languages.most_common(10))
             rule = f"{self}: expected units with a text in {source} and one in {target}"
             raise InputError(f"{rule}. Received: units in {', '.join(names) or 'no language'}.")
 
@@ -204,11 +204,11 @@ class _Parser:
 
     def _refuse_entity(self, name, *_):
         rule = "expected no entities, which could fill the memory or read other files"
-        raise self._error(rule, f"&{name};")
+        raise self._error(rule, f"&{name:.80};")
 
     def _start(self, name, attributes):
         if not self._has_root and name != "tmx":
-            raise self._error("expected a translation memory, <tmx>", f"<{name}>")
+            raise self._error("expected a translation memory, <tmx>", f"<{name:.80}>")
         self._has_root = True
         if self._code is not None:
             self._code.depth += 1
