@@ -44,9 +44,22 @@ _LIMITS = {
     "exclusiveMaximum": "below",
 }
 _POWERS = {FLOAT32: "2**127", INT32: "2**31", -INT32: "-2**31"}
-_REPR = reprlib.Repr()
-_REPR.maxstring = _REPR.maxother = 80
+_SHOWN_CHARACTERS, _MAX_RECEIVED = 80, 300  # of a text, of a list or dict
 _Class = TypeVar("_Class", bound=type)
+
+
+class _Repr(reprlib.Repr):
+    """Shows the beginning of a value, without making text of the rest."""
+
+    def __init__(self):
+        super().__init__()
+        self.maxlevel, self.maxstring, self.maxother = 3, _SHOWN_CHARACTERS, _SHOWN_CHARACTERS
+
+    def repr_bytes(self, value, level):
+        return self.repr_instance(value[: self.maxother], level)
+
+
+_REPR = _Repr()
 
 
 def option(default: Any, meaning: str, expected: str | None = None, **limits: Any) -> Any:
@@ -219,11 +232,16 @@ def _option_path(path):
 
 
 def received(value: object) -> str:
-    """Formats a value for an error message, truncated because it can have any size."""
+    """Formats a value for an error message, truncated because it can have any size.
+
+    No text is made of more than its beginning: the aliases of a YAML file can make a list whose
+    whole text fills the memory.
+    """
     try:
-        return _REPR.repr(value).replace("\n", "")  # NumPy writes several lines.
+        text = _REPR.repr(value).replace("\n", "")  # NumPy writes several lines.
     except ValueError:  # An integer of thousands of digits.
         return "a number that is too long to show"
+    return text if len(text) <= _MAX_RECEIVED else f"{text[:_MAX_RECEIVED]}..."
 
 
 def check(

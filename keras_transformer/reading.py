@@ -1,4 +1,4 @@
-"""Reads files strictly: lines of texts, plain or compressed, and files of models.
+"""Reads files strictly: lines of texts, plain or compressed, YAML, and files of models.
 
 A wrong byte in a text raises an error with a line number, and so does a truncated compressed file.
 """
@@ -8,6 +8,8 @@ import contextlib
 import gzip
 import hashlib
 import io
+import itertools
+import math
 import os
 import re
 import zipfile
@@ -20,9 +22,13 @@ from keras_transformer.errors import InputError, first_line, require
 
 COMPRESSED = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2", ".zst": "Zstandard"}
 """Formats of compressed files by the endings of their names."""
+MAX_NAME_BYTES = 255
+"""Limit of most file systems for the name of a file."""
 _BLOCK = 1 << 14  # bytes of a compressed file that are read at once
 _MAX_WINDOW = 1 << 31  # of Zstandard's format, as `zstd --ultra --long=31` writes it
 _POINTER = b"version https://git-lfs.github.com/spec/"
+# How much longer aliases may make a YAML file, and characters that are always allowed.
+_MAX_YAML_GROWTH, _YAML_CHARACTERS = 10, 100_000
 
 
 def iterate_lines(
@@ -194,7 +200,7 @@ def check_file(path: str | os.PathLike) -> None:
     try:
         with open(path, "rb") as file:
             is_pointer = file.read(len(_POINTER)) == _POINTER
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: the name has a NUL.
         raise InputError(f"{path}: no such file.") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
@@ -287,6 +293,44 @@ def read_lines(path: str | os.PathLike) -> list[str]:
 def one_line(text: str) -> str:
     """Returns a text without line breaks, so that lines stay aligned."""
     return " ".join(text.splitlines())
+
+
+class BoundedYaml:
+    """Mixin of PyYAML's loaders that refuses aliases which make a document much longer.
+
+    A few hundred bytes of aliases to aliases stand for more values than memory holds. They fill it
+    as soon as a program copies, compares or shows the values.
+    """
+
+    def get_single_node(self) -> Any:
+        """Returns the root of the only document, None for an empty one."""
+        import yaml
+
+        loader: Any = super()
+        root = loader.get_single_node()
+        if root is not None:
+            limit = _MAX_YAML_GROWTH * root.end_mark.index + _YAML_CHARACTERS
+            if _written_size(root, {}) > limit:
+                problem = f"aliases must not make it more than {_MAX_YAML_GROWTH} times as long"
+                raise yaml.MarkedYAMLError(problem=problem)
+        return root
+
+
+def _written_size(node, sizes):
+    """Returns about how many characters a YAML node has with its aliases written out.
+
+    A node inside itself has infinitely many. `sizes` holds the sizes of known nodes by their `id`.
+    """
+    if id(node) not in sizes:
+        sizes[id(node)] = math.inf
+        parts = node.value
+        if node.id == "mapping":
+            parts = itertools.chain(*parts)
+        inner = (
+            len(parts) if node.id == "scalar" else sum(_written_size(part, sizes) for part in parts)
+        )
+        sizes[id(node)] = 1 + inner
+    return sizes[id(node)]
 
 
 _ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}

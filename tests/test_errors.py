@@ -6,6 +6,7 @@ import pickle
 import pytest
 
 from keras_transformer.errors import InputError, did_you_mean, is_terminal, require
+from keras_transformer.options import received
 
 MISSING = [({"a": "1.0"}, 'pip install "b\\[c,d\\]<3,>=2"')]
 MISSING += [({"a": "0.9", "b": "2.5"}, 'pip install "a>=1"')]
@@ -62,3 +63,23 @@ def test_a_terminal_is_one():
     os.close(master)
     for other in (io.StringIO(), None, terminal):  # The last is closed.
         assert not is_terminal(other)
+
+
+def nested(levels):
+    value = ["x" * 1000]
+    for _ in range(levels):
+        value = [value] * 10
+    return value
+
+
+VALUES = [nested(8), {"x" * 1000: nested(8)}, b"x" * 10**6, ("x" * 10**6,) * 6, 10**4000]
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_a_message_shows_the_beginning_of_a_value_of_any_size(value):
+    assert 10 < len(received(value)) <= 303
+
+
+def test_a_name_of_any_length_is_compared_in_no_time(monkeypatch):
+    monkeypatch.setattr("difflib.SequenceMatcher", None)
+    assert did_you_mean("x" * 10**6, ["num_layers"]) == ""

@@ -44,6 +44,7 @@ from keras_transformer.files import (
 )
 from keras_transformer.options import option, options_class, parse_options, received
 from keras_transformer.reading import (
+    BoundedYaml,
     check_file,
     escape_field,
     iterate_lines,
@@ -430,7 +431,7 @@ def parse_yaml(text: str, where: object) -> Any:
     """Parses YAML; `1e-3` is a number and equal keys are an error, as in YAML 1.2."""
     import yaml
 
-    class Loader(yaml.SafeLoader):
+    class Loader(BoundedYaml, yaml.SafeLoader):
         def compose_mapping_node(self, anchor):
             node, keys = super().compose_mapping_node(anchor), {}
             for key, _ in node.value:
@@ -447,11 +448,11 @@ def parse_yaml(text: str, where: object) -> Any:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "cannot be read"
-        raise InputError(f"{where}{line}: not valid YAML: {problem}.") from None
+        raise InputError(f"{where}{line}: not valid YAML: {problem:.200}.") from None
     except (AttributeError, LookupError):  # !!bool maybe
         raise InputError(f"{where}: not valid YAML: a value does not fit its tag.") from None
     except (ValueError, RecursionError) as error:  # 2026-99-99, or 5,000 brackets
-        raise InputError(f"{where}: not valid YAML: {error}.") from None
+        raise InputError(f"{where}: not valid YAML: {error!s:.200}.") from None
 
 
 def load_model(path: str | os.PathLike, compile: bool):

@@ -89,7 +89,8 @@ class Tensors:
     def check_all_used(self) -> None:
         """Raises `InputError` for a tensor that no layer of this package has."""
         for name in sorted(self.arrays):
-            raise InputError(f"{self.file}: a `Transformer` has no weight for the tensor {name}.")
+            rule = "a `Transformer` has no weight for the tensor"
+            raise InputError(f"{self.file}: {rule} {name:.80}.")
 
 
 def check_heads(width: int, heads: int, where: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from keras_transformer.errors import InputError
 from keras_transformer.options import INT32, received
-from keras_transformer.reading import decode_text, read_checked
+from keras_transformer.reading import BoundedYaml, decode_text, read_checked
 
 # Characters that yaml-cpp writes without escapes. YAML 1.1 refuses them or ends a line at them.
 _RAW = "\x7f\x85\u2028\u2029\ufffe\uffff"
@@ -51,7 +51,9 @@ def yaml_loader(text: str, where: str | os.PathLike) -> Iterator[Any]:
     originals = {stand_in: code for code, stand_in in stand_ins.items()}
     base: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 
-    class Loader(base):  # BaseLoader: `yes` and `1` are texts, and `<<` is no merge key.
+    class Loader(
+        BoundedYaml, base
+    ):  # BaseLoader: `yes` and `1` are texts, and `<<` is no merge key.
         def construct_scalar(self, node):
             return super().construct_scalar(node).translate(originals)
 
@@ -61,7 +63,7 @@ def yaml_loader(text: str, where: str | os.PathLike) -> Iterator[Any]:
         mark = getattr(error, "problem_mark", None)
         line_name = f", line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "cannot be read"
-        raise InputError(f"{where}{line_name}: not valid YAML: {problem}.") from None
+        raise InputError(f"{where}{line_name}: not valid YAML: {problem:.200}.") from None
 
 
 def read_json(path: Path, kind: type = dict) -> Any:

@@ -138,7 +138,7 @@ def of_sentencepiece(model: Any, file: Any = "the SentencePiece model") -> Vocab
     unknown = [id for id, piece in enumerate(model.pieces) if piece.type == piece.UNKNOWN]
     end = model.trainer_spec.eos_piece or "</s>"
     if not unknown or end not in names:
-        missing = f"{end}, the end of a sentence" if unknown else "<unk>, the unknown token"
+        missing = f"{end:.80}, the end of a sentence" if unknown else "<unk>, the unknown token"
         raise InputError(f"{file}: the vocabulary must have {missing}.")
     return Vocabulary(model, names, names.index(end), unknown[0])
 

@@ -9,6 +9,7 @@ import numpy as np
 from keras_transformer.errors import InputError
 from keras_transformer.interop.foreign_model import Tensors
 from keras_transformer.interop.vocabulary import Table, Vocabulary
+from keras_transformer.options import received
 
 if TYPE_CHECKING:  # Keras takes seconds, and a reader needs none.
     from keras_transformer.models import Transformer
@@ -111,7 +112,7 @@ def _assign(variable, values, file, inner_axis=None):
         values = np.pad(values, padding)
     if math.prod(values.shape) != math.prod(shape):
         rule = f"{file}: the shape of {variable.path} must be {shape}"
-        raise InputError(f"{rule}. Received: {values.shape}.")
+        raise InputError(f"{rule}. Received: {received(values.shape)}.")
     _assign_in_blocks(variable, values if isinstance(values, Table) else values.reshape(shape))
 
 

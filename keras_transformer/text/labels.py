@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from keras_transformer.errors import InputError
 from keras_transformer.files import write_output
+from keras_transformer.options import received
 from keras_transformer.reading import read_checked
 
 
@@ -43,7 +44,7 @@ class Labels:
         except ValueError as error:
             raise InputError(f"{path}: expected a list of labels. Received: {error}.") from None
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise InputError(f"{path}: expected a list of labels. Received: {names!r:.80}.")
+            raise InputError(f"{path}: expected a list of labels. Received: {received(names)}.")
         return cls(names)
 
     def save(self, path: str | os.PathLike) -> None:

@@ -197,7 +197,7 @@ class Languages:
                 for code in dict.fromkeys(pair[index] for pair in self.directions):
                     if code not in self.tokens:
                         rule = f"Each {side} language must have a token"
-                        raise InputError(f"{rule}. Received: {code} without a token.")
+                        raise InputError(f"{rule}. Received: {code:.80} without a token.")
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], where: str = "") -> "Languages":
@@ -464,6 +464,6 @@ def _shown(direction):
 
 
 def _listed(names):
-    names = [name if isinstance(name, str) else _shown(name) for name in names]
+    names = [f"{name if isinstance(name, str) else _shown(name):.80}" for name in names]
     rest = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return f"{', '.join(names[:_LISTED])}{rest}"

@@ -399,6 +399,24 @@ def test_a_model_of_one_text_takes_no_memory(kind, rule):
         Recipe.from_dict(values)
 
 
+LONG = "x" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"<{LONG}/>", "expected a translation memory"),
+        (memory([[(LONG, "one"), ("de", "eins")]]), "expected units with a text in en"),
+        (f"<!DOCTYPE tmx [<!ENTITY {LONG} 'a'>]><tmx/>", "expected no entities"),
+    ],
+)
+def test_a_message_shows_the_beginning_of_a_value_of_a_memory(tmp_path, text, message):
+    (tmp_path / "a.tmx").write_text(text, "utf-8")
+    with pytest.raises(InputError, match=message) as caught:
+        list(TranslationMemory(tmp_path / "a.tmx", "en-de"))
+    assert len(str(caught.value).replace(str(tmp_path), "")) < 300
+
+
 def test_commands_read_a_memory(tmp_path, capsys):
     (tmp_path / "a.tmx").write_text(
         memory([[("en", "one <hi>two</hi>"), ("de", "eins zwei")]] * 2), "utf-8"

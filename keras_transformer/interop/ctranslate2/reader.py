@@ -117,9 +117,10 @@ def read_argos(folder: Path, sentencepiece: Sequence[str | os.PathLike] = ()) ->
         if (value := metadata.get(name) or neutral) != neutral:
             rule = f"only packages with `{name}` {neutral!r} are imported"
             raise InputError(f"{path}: {rule}. Received: {received(value)}.")
-    names = " to ".join(str(metadata.get(f"{side}_name")) for side in ("from", "to"))
+    names = [metadata.get(f"{side}_name") for side in ("from", "to")]
+    names = [name if isinstance(name, str) else "an unnamed language" for name in names]
     model = read(folder / "model", sentencepiece)
-    notes = (f"an Argos package, {names}", *model.notes)
+    notes = ("an Argos package, {:.80} to {:.80}".format(*names), *model.notes)
     return model._replace(decoding=ARGOS_SEARCH, notes=notes)
 
 
@@ -186,6 +187,10 @@ def _read_options(folder, variables):
     if options["decoder_start_token"] is None:
         rule = "`decoder_start_token` must name the token that starts a translation"
         raise InputError(f"{path}: {rule}. Received: null, so that a caller gives it.")
+    for name in ("unk_token", "eos_token", "decoder_start_token"):
+        if not isinstance(options[name], str):
+            rule = f"`{name}` must be a text"
+            raise InputError(f"{path}: {rule}. Received: {received(options[name])}.")
     return options
 
 
@@ -239,12 +244,12 @@ def _tensors(variables, fields):
         arrays |= _renamed(name, array, "_pre" if fields["normalize_first"] else "")
     for name in sorted(arrays.keys() & variables.arrays.keys()):
         rule = "a `Transformer` has no weight for the variable"
-        raise InputError(f"{variables.path}: {rule} {name}.")
+        raise InputError(f"{variables.path}: {rule} {name:.80}.")
     for name in sorted(variables.arrays):
         norm = name.removesuffix("gamma")
         if norm != name and f"{norm}beta" not in variables.arrays:
             rule = "a model with RMS normalization is not imported"
-            raise InputError(f"{variables.path}: {rule}. Received: {name} without {norm}beta.")
+            raise InputError(f"{variables.path}: {rule}. Received: {name:.80} without its beta.")
     _tie(arrays, fields, factors)
     _describe_positions(arrays, fields)
     return Tensors(arrays, variables.path)

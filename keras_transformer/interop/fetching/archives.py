@@ -13,10 +13,11 @@ from typing import IO, Any
 
 from keras_transformer.errors import InputError, first_line, writing
 from keras_transformer.options import received
+from keras_transformer.reading import MAX_NAME_BYTES
 
 # Numbers hardly shrink: an archive that grows more was made to fill a disk.
 _MAX_GROWTH, _FREE_BYTES = 20, 64 << 20
-_MAX_MEMBERS, _MAX_NAME_BYTES = 10_000, 255
+_MAX_MEMBERS = 10_000
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -129,7 +130,7 @@ def _not_a_file(archive, name):
 
 def _checked_parts(name, archive):
     parts = PurePosixPath(name).parts
-    is_long = any(len(part.encode("utf-8", "replace")) > _MAX_NAME_BYTES for part in parts)
+    is_long = any(len(part.encode("utf-8", "replace")) > MAX_NAME_BYTES for part in parts)
     if name.startswith("/") or ".." in parts or "\\" in name or is_long:
         rule = "the name of a member must be a short path inside the archive"
         raise InputError(f"{archive}: {rule}. Received: {received(name)}.")

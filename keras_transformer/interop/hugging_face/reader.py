@@ -107,8 +107,10 @@ def _decoding(options, file, vocabulary, forced):
 
 def _banned_ids(options, file, vocabulary: Vocabulary):
     """Returns this package's ids of banned single tokens, and the longer banned sequences."""
-    sequences = [[id] for id in options.get("suppress_tokens") or ()]
-    sequences += options.get("bad_words_ids") or ()
+    lists = [options.get(name) or [] for name in ("suppress_tokens", "bad_words_ids")]
+    # A value that is no list is one wrong sequence.
+    tokens, sequences = (value if isinstance(value, list) else [value] for value in lists)
+    sequences = [*([id] for id in tokens), *sequences]
     new_ids = {id: index for index, id in reversed(list(enumerate(vocabulary.rows)))}
     banned_ids, longer = set(), []
     for sequence in sequences:
@@ -149,22 +151,24 @@ def _limits(options, file, forced):
 
 def _check_supported(config, path):
     """Raises `InputError` for options that a `Transformer` cannot have."""
-    if (kind := config.get("model_type")) not in _DEFAULTS:
+    kind = config.get("model_type")
+    if not isinstance(kind, str) or kind not in _DEFAULTS:
         rule = "only models of Marian, M2M100, NLLB and SMaLL-100, and those that an export writes"
-        raise InputError(f"{path}: {rule} for Pegasus, are imported. Received: {kind!r}.")
+        raise InputError(f"{path}: {rule} for Pegasus, are imported. Received: {received(kind)}.")
     config |= {**_DEFAULTS[kind], **config}
     config |= {name: number(config, name, path) for name in _NUMBERS}
     heads = config["encoder_attention_heads"]
     check_heads(config["d_model"], heads, path)
-    activation = str(config["activation_function"])
+    activation = config["activation_function"]
+    is_known = isinstance(activation, str) and activation in _ACTIVATIONS
     for name, is_fine, rule in (
         ("decoder_attention_heads", config["decoder_attention_heads"] == heads, f"must be {heads}"),
-        ("activation_function", activation in _ACTIVATIONS, "must be relu, silu or gelu"),
+        ("activation_function", is_known, "must be relu, silu or gelu"),
         ("scale_embedding", config["scale_embedding"], "must be true"),
     ):
         if not is_fine:
             rule = f"{path}: `{name}` {rule} to be imported"
-            raise InputError(f"{rule}. Received: {config.get(name)!r}.")
+            raise InputError(f"{rule}. Received: {received(config.get(name))}.")
 
 
 def _fields(config, tensors):

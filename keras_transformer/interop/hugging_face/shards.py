@@ -10,7 +10,7 @@ from keras_transformer.interop.foreign_model import FileArray
 from keras_transformer.interop.hugging_face.pickles import read_state
 from keras_transformer.interop.settings import read_json
 from keras_transformer.options import received
-from keras_transformer.reading import check_file, readable
+from keras_transformer.reading import MAX_NAME_BYTES, check_file, readable
 
 _INDEX = ".index.json"
 # The first that a folder has, in transformers' order.
@@ -29,7 +29,8 @@ def read_tensors(folder: Path) -> tuple[dict[str, FileArray], Path]:
     if not isinstance(files, dict) or not files:
         raise InputError(f"{path}: `weight_map` must have names with files.")
     for file in files.values():
-        if not isinstance(file, str) or file != Path(file).name or "\\" in file:
+        is_name = isinstance(file, str) and file == Path(file).name and "\\" not in file
+        if not is_name or len(file) > MAX_NAME_BYTES:
             rule = "a shard must be a file of this folder"
             raise InputError(f"{path}: {rule}. Received: {received(file)}.")
     shards = {file: _read_file(folder / file) for file in sorted(set(files.values()))}

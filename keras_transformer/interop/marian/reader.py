@@ -1,5 +1,6 @@
 """Marian's model files: an npz, or the binary layout of Bergamot's and Firefox's students."""
 
+import os
 import re
 import struct
 from pathlib import Path
@@ -16,6 +17,7 @@ from keras_transformer.interop.vocabulary import (
     of_names,
     of_sentencepiece,
 )
+from keras_transformer.options import received
 from keras_transformer.reading import read_arrays, read_checked, readable
 from keras_transformer.text.vocabulary import read_sentencepiece
 
@@ -25,6 +27,7 @@ ACTIVATIONS = {"relu": "relu", "swish": "silu", "gelu": "gelu"}
 _PIECES = ("source.spm", "target.spm")
 _FLOAT32, _INT8 = 0x0404, 0x0101
 _INTGEMM8 = (0x4101, 0x10001)
+_SHOWN_FILES = 8
 _NO = ("false",)
 # Supported values of options. An option that a file lacks has Marian's default.
 _ALLOWED: dict[str, tuple[str, ...]] = {
@@ -91,7 +94,7 @@ def model_file(folder: Path) -> Path:
     files = sorted(folder.glob("*.npz")) or sorted(folder.glob("*.bin"))
     files = [file for file in files if not file.name.startswith(("lex.", "pytorch_model"))]
     if len(files) != 1:
-        names = ", ".join(file.name for file in files) or "none"
+        names = ", ".join(file.name for file in files[:_SHOWN_FILES]) or "none"
         raise InputError(f"{folder}: expected one model, *.npz or *.bin. Received: {names}.")
     return files[0]
 
@@ -152,7 +155,7 @@ def _check_supported(options, path):
     """Raises `InputError` for options that a `Transformer` cannot have."""
 
     def refuse(name, rule):
-        raise InputError(f"{path}: {rule}. Received: {name}: {options.get(name)!r}.")
+        raise InputError(f"{path}: {rule}. Received: {name}: {received(options.get(name))}.")
 
     for name, allowed in _ALLOWED.items():
         if name in options and options[name] not in allowed:
@@ -175,7 +178,8 @@ def _check_supported(options, path):
 
 
 def _version(options):
-    match = re.match(r"v?([0-9.]+)", str(options.get("version", "")))
+    version = options.get("version")
+    match = re.match(r"v?([0-9.]{1,80})", version if isinstance(version, str) else "")
     return tuple(int(part) for part in match[1].split(".") if part) if match else (0,)
 
 
@@ -204,15 +208,18 @@ def _fields(options):
 def _read_vocabularies(folder, names, where, tensors):
     """Reads the vocabularies of both sides; `names` is the decoder's option `vocabs`, or None."""
     names = names.split() if isinstance(names, str) else names or ()
-    files = [folder / Path(str(name)).name for name in names]
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+        raise InputError(f"{where}: `vocabs` must be a list of files. Received: {received(names)}.")
+    files = [folder / Path(name).name for name in names]
+    for name in (file.name for file in files if not os.path.isfile(file)):
+        rule = f"`vocabs` must name files in {folder}"
+        raise InputError(f"{where}: {rule}. Received: {received(name)}.")
     has_names = bool(files)
-    for name in [file.name for file in files if not file.is_file()]:
-        raise InputError(f"{where}: `vocabs` must name files in {folder}. Received: {name!r}.")
     files = files or _vocabulary_files(folder)
     pair = files_of_sides(files, has_names)
     if not pair:
         rule = "expected one vocabulary, names with source and target, or `vocabs` in decoder.yml"
-        names = " ".join(file.name for file in files)
+        names = " ".join(file.name for file in files[:_SHOWN_FILES])
         raise InputError(f"{folder}: {rule}. Received: {names}.")
     files, rows = pair, [tensors.rows(side) for side in ("encoder", "decoder")]
     if all(file.suffix == ".spm" for file in files):
@@ -233,7 +240,7 @@ def _of_pieces(file, rows, may_only_segment):
         advice += "vocab.yml and decoder.yml into the folder."
         if (vocabulary.end, vocabulary.unknown) != (0, 1):
             rule = "a vocabulary of Marian begins with </s> and <unk>"
-            names = ", ".join(vocabulary.names[:2])
+            names = ", ".join(f"{name:.80}" for name in vocabulary.names[:2])
             raise InputError(f"{file}: {rule}. Received: {names}.{advice}")
     check_rows(len(vocabulary.names), rows, file, advice)
     return vocabulary
