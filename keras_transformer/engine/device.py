@@ -115,7 +115,7 @@ def accelerator(memory: int | None = None) -> DevicePlan:
         training_shapes=2,
         validation_shapes=1,
         batch_tokens=25_000,  # as in the paper
-        rows=(1, 16, 128, 1024, 2048),
+        rows=(1, 16, 128, 512, 1024, 2048),
         search_lengths=2,
         # Each loop of a search is compiled; longer caches cost little.
         first_capacity=64,
