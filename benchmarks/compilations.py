@@ -99,11 +99,11 @@ def one_command(
         if event == _EVENT:
             starts[threading.get_ident()] = time.process_time()
 
-    def end(event, seconds, fun_name="", **_):
+    def end(event, duration_secs, fun_name="", **_):
         if event == _EVENT:
             # Other work on the machine lengthens only the one, several threads only the other.
             of_process = time.process_time() - starts.get(threading.get_ident(), 0.0)
-            compiled.append((fun_name, min(seconds, of_process)))
+            compiled.append((fun_name, min(duration_secs, of_process)))
 
     kept: list[str] = []
 
@@ -113,9 +113,10 @@ def one_command(
 
     jax.monitoring.register_event_listener(count)
     jax.monitoring.register_scalar_listener(begin)
-    jax.monitoring.register_event_duration_secs_listener(end)
+    listener: Any = end
+    jax.monitoring.register_event_duration_secs_listener(listener)
     start = time.perf_counter()
-    plan = {"this": device_plan, "cpu": lambda: CPU, "gpu": accelerator}[device]()
+    plan = {"cpu": CPU, "gpu": accelerator()}.get(device) or device_plan()
     if one_by_one:
         plan = dataclasses.replace(plan, compiles_ahead=False)
     _WORKS[name](folder, folder / output, plan, small)
