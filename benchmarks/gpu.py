@@ -161,7 +161,11 @@ class Generate:
         """Returns the seconds of forced steps, and the rate in tokens per second."""
         torch, steps = self._torch, self._tokens
         ids = torch.tensor(random_sentences(self._size, sentences, steps)).to(self._device)
-        options: dict[str, Any] = {"max_new_tokens": steps, "min_new_tokens": steps, "num_beams": beam_size}
+        options: dict[str, Any] = {
+            "max_new_tokens": steps,
+            "min_new_tokens": steps,
+            "num_beams": beam_size,
+        }
         if way != "eager":
             options["cache_implementation"] = "static"
             if self._device == "cuda":  # generate compiles its step there
