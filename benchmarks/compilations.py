@@ -28,7 +28,7 @@ SECONDS = 0.2
 """A program that takes longer to compile counts."""
 
 WORKS = ("train", "evaluate", "translate", "export")
-_PARTS = {"train": 3_000, "val": 1_014, "test": 1_000}
+_PARTS = {"train": 29_000, "val": 1_014, "test": 1_000}
 _EVENT = "/jax/core/compile/backend_compile_duration"
 _SYLLABLES = ["".join(letters) for letters in itertools.product("bdfglmnrst", "aeiou")]
 _WORDS = ["".join(pair) for pair in itertools.product(_SYLLABLES, repeat=2)][::13]
@@ -36,7 +36,7 @@ _WORDS = ["".join(pair) for pair in itertools.product(_SYLLABLES, repeat=2)][::1
 
 def every_command(
     folder: pathlib.Path | None = None,
-    lines: int = _PARTS["train"],
+    lines: int = 3_000,
     device: Device = "this",
     small: bool = False,
     one_by_one: bool = False,
@@ -99,11 +99,11 @@ def one_command(
         if event == _EVENT:
             starts[threading.get_ident()] = time.process_time()
 
-    def end(event, seconds, fun_name="", **_):
+    def end(event, duration_secs, fun_name="", **_):
         if event == _EVENT:
             # Other work on the machine lengthens only the one, several threads only the other.
             of_process = time.process_time() - starts.get(threading.get_ident(), 0.0)
-            compiled.append((fun_name, min(seconds, of_process)))
+            compiled.append((fun_name, min(duration_secs, of_process)))
 
     kept: list[str] = []
 
@@ -113,9 +113,10 @@ def one_command(
 
     jax.monitoring.register_event_listener(count)
     jax.monitoring.register_scalar_listener(begin)
-    jax.monitoring.register_event_duration_secs_listener(end)
+    listener: Any = end
+    jax.monitoring.register_event_duration_secs_listener(listener)
     start = time.perf_counter()
-    plan = {"this": device_plan, "cpu": lambda: CPU, "gpu": accelerator}[device]()
+    plan = {"cpu": CPU, "gpu": accelerator()}.get(device) or device_plan()
     if one_by_one:
         plan = dataclasses.replace(plan, compiles_ahead=False)
     _WORKS[name](folder, folder / output, plan, small)
@@ -179,11 +180,16 @@ def _export(folder, run, plan, small):
 _WORKS = {"train": _train, "evaluate": _evaluate, "translate": _translate, "export": _export}
 
 
-def write_corpus(base: pathlib.Path, folder: pathlib.Path | None, lines: int) -> None:
-    """Writes train, val and test, made up or of the files of a folder, to `base`."""
+def write_corpus(
+    base: pathlib.Path, folder: pathlib.Path | None, lines: int, held_out: int = 1_014
+) -> None:
+    """Writes train, val and test, made up or of the files of a folder, to `base`.
+
+    They have at most so many `lines`, and `held_out` of val and test.
+    """
     rng = np.random.default_rng(1)
     for part, count in _PARTS.items():
-        count = min(count, lines) if part == "train" else count
+        count = min(count, lines if part == "train" else held_out)
         for side in ("en", "de"):
             if folder is None:
                 # Multi30k's captions have 4 to 40 words, 12 on average.

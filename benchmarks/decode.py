@@ -256,9 +256,9 @@ def student(
             export = export_run(folder / "run", folder / name, format, **options)
             seconds[name] = round(export.seconds, 1)
         path = folder / (name if format else "run")
-        limits = {"threads": threads} if format == "litert" else {}
+        limit = threads if format == "litert" else None
         search = {} if format else options
-        engine = texts_of(Translator.load(path, **limits), beam_size=1, **search)
+        engine = texts_of(Translator.load(path, limit), beam_size=1, **search)
         ways[name] = {
             f"batch_size={size or 'its own'}": functools.partial(engine, texts, size)
             for size in ((None, 4, 8, 16) if format != "saved_model" else (None,))

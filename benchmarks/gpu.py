@@ -161,7 +161,11 @@ class Generate:
         """Returns the seconds of forced steps, and the rate in tokens per second."""
         torch, steps = self._torch, self._tokens
         ids = torch.tensor(random_sentences(self._size, sentences, steps)).to(self._device)
-        options = {"max_new_tokens": steps, "min_new_tokens": steps, "num_beams": beam_size}
+        options: dict[str, Any] = {
+            "max_new_tokens": steps,
+            "min_new_tokens": steps,
+            "num_beams": beam_size,
+        }
         if way != "eager":
             options["cache_implementation"] = "static"
             if self._device == "cuda":  # generate compiles its step there
@@ -380,12 +384,12 @@ def decoding(small: bool = False, output: pathlib.Path = OUTPUT) -> dict[str, An
     # Eager first: what is compiled may not end in time.
     for way in ("eager", "static cache, torch.compile"):
         for sentences, beam_size in itertools.product(batch_sizes, (1, 4)):
-            row: dict[str, Any] = {"way": way, "sentences": sentences, "beam_size": beam_size}
+            other: dict[str, Any] = {"way": way, "sentences": sentences, "beam_size": beam_size}
             try:
-                row |= others.measured(way, sentences, beam_size, sizes.rounds)
+                other |= others.measured(way, sentences, beam_size, sizes.rounds)
             except Exception as error:
-                row["error"] = first_line(error)
-            theirs.append(row)
+                other["error"] = first_line(error)
+            theirs.append(other)
             results.add("decoding", transformers=theirs)
     return results.read()["decoding"]
 
@@ -425,9 +429,9 @@ def report_table(figures: Mapping[str, Any]) -> str:
         for name, row in trainers.items()
     ]
     tables += [markdown(rows)] if rows else []
-    columns = "rate", "tflops", "share_of_peak", "compile_seconds", "note"
+    of_levers = "rate", "tflops", "share_of_peak", "compile_seconds", "note"
     rows = [
-        {"lever": name, **{column: row.get(column) for column in columns}}
+        {"lever": name, **{column: row.get(column) for column in of_levers}}
         for name, row in figures.get("levers", {}).get("levers", {}).items()
     ]
     tables += [markdown(rows)] if rows else []
@@ -439,8 +443,8 @@ def report_table(figures: Mapping[str, Any]) -> str:
             )
         )
     if isinstance(theirs := decoding.get("transformers"), list):
-        columns = "way", "sentences", "beam_size", "rate", "first", "error"
-        rows = [{column: row.get(column) for column in columns} for row in theirs]
+        of_theirs = "way", "sentences", "beam_size", "rate", "first", "error"
+        rows = [{column: row.get(column) for column in of_theirs} for row in theirs]
         tables.append("transformers' `generate`, bfloat16\n\n" + markdown(rows))
     if "passed" in (tests := figures.get("tests", {})):
         tables.append(f"{tests['passed']} tests passed; failed: {len(tests['failed'])}.")

@@ -188,12 +188,12 @@ class Step:
         with lever.scope():
             model._symbolic_build(data_batch=batch)
             model.optimizer.build(model.trainable_variables)
-            groups = model.trainable_variables, model.non_trainable_variables
-            groups = *groups, model.optimizer.variables, model.metrics_variables
+            weights = model.trainable_variables, model.non_trainable_variables
+            groups = *weights, model.optimizer.variables, model.metrics_variables
             self._state: Any = tuple([variable.value for variable in group] for group in groups)
-            step = jax.jit(model.train_step, donate_argnums=0)
+            step: Any = jax.jit(model.train_step, donate_argnums=0)
             self._lowered = step.lower(self._state, batch)
-        self._options, self._step = dict(lever.options), None
+        self._options, self._step = dict(lever.options), step
 
     def compile(self) -> float:
         """Compiles the step; returns the seconds."""

@@ -37,7 +37,7 @@ def measure_commands(
         small: Few lines and a tiny model.
         write: Function that gets figures by name as soon as they are there.
     """
-    write_corpus(work, text, 300 if small else 29_000)
+    write_corpus(work, text, *((300, 40) if small else (29_000,)))
     settings = [f"data.folder={work}", "data.validation={source: val.en, target: val.de}"]
     settings += [f"training.epochs={epochs}"]
     if small:

@@ -1,4 +1,4 @@
-"""What suits a device: shapes, rows and lengths. This module alone decides it.
+"""What suits a device: its shapes, rows and lengths. No other module decides that.
 
 On a CPU a program compiles in a second, and padding costs time in every step: many shapes. On a
 GPU a program takes many seconds to compile, and padding and rows cost next to nothing: few shapes.
@@ -115,7 +115,7 @@ def accelerator(memory: int | None = None) -> DevicePlan:
         training_shapes=2,
         validation_shapes=1,
         batch_tokens=25_000,  # as in the paper
-        rows=(1, 16, 128, 1024, 2048),
+        rows=(1, 16, 128, 512, 1024, 2048),
         search_lengths=2,
         # Each loop of a search is compiled; longer caches cost little.
         first_capacity=64,

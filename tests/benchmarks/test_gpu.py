@@ -5,9 +5,8 @@ import json
 import pytest
 
 from benchmarks import gpu
-from benchmarks.gpu import Results, outcomes, step_flops
+from benchmarks.gpu import Results, outcomes, report_table, step_flops
 from keras_transformer import TransformerConfig
-from keras_transformer.errors import InputError
 
 
 @pytest.mark.tensorflow
@@ -39,12 +38,11 @@ def test_figures_are_in_the_file_at_once_and_keep_those_before(tmp_path):
     assert json.loads((tmp_path / "gpu.json").read_text()) == figures
 
 
-def test_a_part_that_fails_or_takes_too_long_leaves_one_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu, "SECONDS", {"training": 0.3, "decoding": 60})
+def test_a_part_that_fails_or_takes_too_long_leaves_one_line(tmp_path):
     results = Results(tmp_path)
     results.add("training", rate=7)
-    gpu._run(results, "training", ["timeit", "-n1", "-r1", "import time; time.sleep(60)"])
-    gpu._run(results, "decoding", ["no_such_module"])
+    gpu._run(results, "training", ["timeit", "-n1", "-r1", "import time; time.sleep(60)"], 0.3)
+    gpu._run(results, "decoding", ["no_such_module"], 60)
     training, decoding = results.read().values()
     assert training.pop("process_seconds") < 30
     assert training == {"rate": 7, "error": "stopped after 0.3 s: no output"}
@@ -52,11 +50,24 @@ def test_a_part_that_fails_or_takes_too_long_leaves_one_line(tmp_path, monkeypat
     assert decoding["error"].endswith("No module named no_such_module")
 
 
-@pytest.mark.parametrize("python", ["3.12", "three"])
-def test_wheels_of_two_versions_are_not_mixed(python, tmp_path):
-    (tmp_path / "keras-1.whl").touch()
-    with pytest.raises(InputError, match="without wheels" if python == "3.12" else "'three'"):
-        gpu.wheels(tmp_path, python=python)
+def test_the_parts_end_within_eight_minutes_and_each_can_be_chosen(tmp_path, capsys):
+    assert max(gpu.SECONDS.values()) < gpu.ALL_SECONDS < 480
+    with pytest.raises(SystemExit):
+        gpu.main(["--small", "--output", str(tmp_path), "--parts", "everything"])
+    last_line = capsys.readouterr().err.splitlines()[-1]
+    assert "real, training, levers, decoding, tests" in last_line and "'everything'" in last_line
+
+
+def test_figures_of_some_parts_are_tables_without_the_others():
+    conditions = {"conditions": {"device": "a card"}}
+    assert report_table(conditions) == "a card, rates in tokens/s"
+    real = {"train": {"seconds": 61.5}, "training": {"epochs": 3}, "bleu": 31.25, "error": "x"}
+    real["same_weights"] = {"ours, beam 1": {"first": 9.0, "later": 0.5}, "transformers": "none"}
+    row = {"note": "n", "compile_seconds": 40.0, "seconds": [], "rate": 7.0}
+    table = report_table({**conditions, "real": real, "levers": {"levers": {"rbg": row}}})
+    for line in ("| train | 61.5 |", "| BLEU | 31.25 |", "| ours, beam 1, later calls | 0.5 |"):
+        assert line in table
+    assert "| rbg | 7.0 | – | – | 40.0 | n |" in table
 
 
 def test_outcomes_of_tests_that_were_stopped_are_counted():
