@@ -30,8 +30,8 @@ MODEL, METADATA = "model.bin", "metadata.json"
 _SIDES = ("encoder", "decoder")
 _ACTIVATIONS = {0: "relu", 2: "silu", 3: "gelu", 5: "tanh", 6: "sigmoid"}
 _LACKING = {1: "gelu with tanh", 4: "gelu with a sigmoid"}
-# Positions that CTranslate2 computes where a file has none; here they become a table.
-_COMPUTED_POSITIONS = 1024
+# Positions that CTranslate2 computes where a file has none.
+_COMPUTED = {"position_layout": "halves", "position_frequencies": "marian", "position_offset": 1}
 # Marian's names of the tensors of a part, without side and block. A variable has the rows of one
 # matrix for each name. The kind of the variable takes the place of the braces.
 _PARTS = {
@@ -330,10 +330,14 @@ def _describe_positions(arrays, fields):
         fields |= {"positions": "relative", "max_distance": count // 2}
         fields["relative_values"] = distances.replace("keys", "values") in arrays
         return
+    tables = [arrays[name] for name in NAMES if name in arrays]
+    if not tables:
+        fields |= _COMPUTED
+        return
     for name in NAMES:
-        if name not in arrays:  # CTranslate2 computes positions from 1.
-            computed = np.arange(1, _COMPUTED_POSITIONS + 1)
-            computed = sinusoids(computed, fields["model_dim"], "halves", "marian")
+        if name not in arrays:  # One side has a table, and both sides have the same kind here.
+            positions = np.arange(len(np.asarray(tables[0]))) + _COMPUTED["position_offset"]
+            computed = sinusoids(positions, fields["model_dim"], "halves", "marian")
             arrays[name] = computed.astype("float32")
     fields |= position_fields(arrays)
 

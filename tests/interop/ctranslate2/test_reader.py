@@ -23,6 +23,7 @@ HERE = ["pre_silu_relative_float16", "old_v5_txt", "from_marian_hf_int8"]
 THERE = ["pre_relu_untied", "post_gelu_tied_int8", "post_relu_zero_start", "argos"]
 SEARCHES = {"greedy": (1, 1.0), "beam4": (4, 1.0), "argos": (4, 0.2)}
 _LIMIT = 40
+SIDES = ("encoder", "decoder")
 
 
 @pytest.mark.parametrize("name", [*HERE, *THERE])
@@ -54,6 +55,34 @@ def test_words_and_texts_are_ctranslate2s(tmp_path, oracle, name):
     is_argos = name == "argos"
     search = toy.decoding["beam_size"], toy.decoding["length_penalty"]
     assert search == ((4, 0.2) if is_argos else (2, 1.0))
+
+
+@pytest.mark.parametrize("sides", [SIDES, SIDES[:1]])
+def test_positions_without_a_table_are_those_that_ctranslate2_computes(tmp_path, sides):
+    ctranslate2 = pytest.importorskip("ctranslate2", reason="comes with the extra [ctranslate2]")
+    folder, kinds = changed(tmp_path, "from_marian_hf_int8"), {"f4": 0, "i1": 1, "i2": 2}
+    arrays = read_variables(folder / "model.bin")
+    for side in sides:
+        del arrays[f"{side}/position_encodings/encodings"]
+    arrays = {name: np.asarray(array) for name, array in arrays.items()}
+    written(
+        folder, 6, [(name, array, kinds[array.dtype.str[1:]]) for name, array in arrays.items()]
+    )
+    toy, oracle = import_model(folder), ctranslate2.Translator(str(folder), compute_type="float32")
+    assert (toy.model.config.positions == "sinusoidal") == (sides == SIDES)
+    known = json.loads((folder / "expected.json").read_text("utf-8"))
+    source, target = toy.source_tokenizer, toy.target_tokenizer
+    names = list(target.pieces_of(range(target.vocabulary_size)))
+    # A sentence, and a text that is longer than any table, where no side has one.
+    for repeated in (1, 200) if sides == SIDES else (1, 5):
+        (ids,) = source.tokenize(known["texts"][:1])
+        ids, pieces = [*ids * repeated, 2], known["targets"][0] * repeated
+        sides_read = [[*source.pieces_of(ids)]], [pieces]
+        (expected,) = oracle.score_batch(*sides_read, max_input_length=0)
+        target_ids = [*map(names.index, pieces), 2]
+        scores, _ = score_targets(toy.model, np.array([ids]), np.array([target_ids]))
+        np.testing.assert_allclose(np.asarray(scores)[0], expected.log_probs, atol=1e-4)
+    assert repeated == 5 or len(ids) > 1024
 
 
 def variable(name, array, kind, item_size=None):
@@ -140,7 +169,7 @@ def test_a_folder_that_cannot_be_imported_is_one_line(tmp_path, name, files, mes
     assert "\n" not in str(caught.value)
 
 
-SIDES, ZERO = ("encoder", "decoder"), np.zeros(2, "float32")
+ZERO = np.zeros(2, "float32")
 
 
 @pytest.mark.parametrize(
