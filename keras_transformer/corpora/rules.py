@@ -12,6 +12,7 @@ from keras_transformer.errors import require
 from keras_transformer.options import check_choice, option, options_class
 from keras_transformer.steps.placeholders import ADDRESS
 from keras_transformer.text.identification import language_identifier
+from keras_transformer.text.language_codes import closest_codes
 
 Script = Literal[
     "Arabic", "Armenian", "Bengali", "Cyrillic", "Devanagari", "Ethiopic", "Georgian", "Greek",
@@ -90,10 +91,10 @@ class PairRules:
         min_length=1,
     )
     source_language: str | None = option(
-        None, "language: ISO 639-1 code of the source, with the extra `clean`; null: any."
+        None, "language: code of the source, such as en, with the extra `clean`; null: any."
     )
     target_language: str | None = option(
-        None, "language: ISO 639-1 code of the target, with the extra `clean`; null: any."
+        None, "language: code of the target, such as de, with the extra `clean`; null: any."
     )
     min_language_probability: float = option(
         0.02,
@@ -115,7 +116,7 @@ class PairRules:
         for name in ("source_language", "target_language"):
             language = getattr(self, name)
             if "language" not in self.without and language is not None:
-                check_choice(name, language, tuple(language_identifier().labels))
+                check_choice(name, _label(language), tuple(language_identifier().labels))
 
     def broken(self, source: str, target: str) -> Rule | None:
         """Returns the name of the first rule that a pair breaks, or None."""
@@ -263,10 +264,17 @@ def _letters_of(scripts: tuple[str, ...]):
 
 def _language(options, *sides):
     return any(
-        dict(language_identifier().rank(side))[language] < options.min_language_probability
+        dict(language_identifier().rank(side))[_label(language)] < options.min_language_probability
         for side, language in _named("language", options, map(_without_addresses, sides))
         if len(_LETTER.findall(side)) >= _LANGUAGE_NEEDS_LETTERS
     )
+
+
+@functools.cache
+def _label(language):
+    """Returns py3langid's code of a language, or the code itself if there is none."""
+    labels = closest_codes(language, language_identifier().labels)
+    return labels[0] if labels else language
 
 
 def skeleton(text: str) -> str:

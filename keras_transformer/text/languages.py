@@ -13,7 +13,12 @@ from keras_transformer.errors import InputError, did_you_mean
 from keras_transformer.files import write_output
 from keras_transformer.options import parse_options, received
 from keras_transformer.reading import read_checked
-from keras_transformer.text.language_codes import closest_codes, is_exact, related_codes
+from keras_transformer.text.language_codes import (
+    closest_codes,
+    is_exact,
+    related_codes,
+    spellings_of,
+)
 
 Side = Literal["source", "target"]
 
@@ -22,7 +27,7 @@ _CODE = re.compile(r"([a-z]{2,8}|[ix](?=-))(-[a-z0-9]{1,8})*", re.IGNORECASE)
 # Signs around the name of a language in a token: >>deu<< of Marian, __de__ of M2M100.
 _SIGNS = re.compile("\u2581?(?:>>(.+)<<|__(.+)__)")
 _LISTED = 12  # directions and codes that a message shows
-_COMPARED = 100  # directions that a message compares with an unknown direction
+_COMPARED = 100  # directions, and letters of a code, that a message compares with the known ones
 _RELATED = 2  # codes of related languages that a message shows
 _SIDES: tuple[Side, Side] = ("source", "target")
 _ANY = ""  # source of a direction from any language
@@ -248,6 +253,11 @@ class Languages:
             code: code for code in self.codes
         }
 
+    @property
+    def spellings(self) -> dict[str, str]:
+        """Codes by all their spellings in lower case with hyphens, for a program with a table."""
+        return spellings_of(self.tokens) | self._codes_by_name
+
     @functools.cached_property
     def codes(self) -> tuple[str, ...]:
         """Codes of all languages that are named, in the order of the directions."""
@@ -285,7 +295,7 @@ class Languages:
         rule = f"The model must have the direction: {_listed(self.directions)}"
         received_pair = _shown((sources[0], targets[0]))
         near = [*self._fitting(sources[0], None), *self._fitting(None, targets[0])]
-        nearest = did_you_mean(received_pair, map(_shown, near[:_COMPARED]))
+        nearest = _did_you_mean(received_pair, tuple(map(_shown, near[:_COMPARED])))
         raise InputError(f"{rule}. Received: {received_pair}.{nearest}")
 
     def _chosen(self, pairs, *codes):
@@ -359,7 +369,7 @@ class Languages:
             return codes
         rule = f"`{name}` must be one of {_listed(possible)}"
         nearest = nearest_codes(spelling, filter(None, possible))
-        nearest = nearest or did_you_mean(spelling, self._codes_by_name)
+        nearest = nearest or _did_you_mean(spelling[:_COMPARED], tuple(self._codes_by_name))
         raise InputError(f"{rule}. Received: {received(spelling)}.{nearest}")
 
     def _known(self, spelling):
@@ -448,6 +458,12 @@ def nearest_codes(spelling: str, codes: Iterable[str]) -> str:
     related = related_codes(_bare(spelling), codes)
     names = " or ".join(f"`{code}`" for code in related[:_RELATED])
     return f" Did you mean {names}?" if names else ""
+
+
+# A server meets the same mistake in many batches.
+@functools.lru_cache(maxsize=256)
+def _did_you_mean(name, known_names):
+    return did_you_mean(name, known_names)
 
 
 def _bare(name):

@@ -248,10 +248,9 @@ class DataSection(PairChecks):
             for part, pairs in directions.items():
                 missing = [pair for pair in pairs if pair is None or not languages.has(*pair)]
                 if missing:
-                    unknown = sorted(pair for pair in missing if pair is not None)
+                    received = "none" if None in pairs else "-".join(min(filter(None, missing)))
                     rule = "Each corpus must name its `languages`, a direction of `data.train`"
-                    shown = "none" if None in missing else "-".join(unknown[0])
-                    raise InputError(f"{rule}. Received: {shown} in `data.{part}`.")
+                    raise InputError(f"{rule}. Received: {received} in `data.{part}`.")
         return languages
 
     @property

@@ -148,7 +148,10 @@ def find_packages(npm: str | os.PathLike | None = None) -> tuple[Path, dict[str,
 
 
 def _language_ids(engine):
-    """Returns the manifest's field with the ids of each language's token, of source and target."""
+    """Returns the manifest's fields with the ids of each language's token, of source and target.
+
+    `language_codes` has the codes that may be typed, because a page cannot compare codes.
+    """
     if engine.languages is None or not engine.languages.tokens:
         return {}
     sides = engine.source_tokenizer, engine.target_tokenizer
@@ -157,7 +160,7 @@ def _language_ids(engine):
         code: [side.id_of(token) for side in (sides if needed else sides[:1])]
         for code, token in engine.languages.tokens.items()
     }
-    return {"language_ids": ids}
+    return {"language_ids": ids, "language_codes": engine.languages.spellings}
 
 
 def _list_sizes(shortlist, lengths):

@@ -59,6 +59,7 @@ FAIR = [
     ("Two dogs", "二匹の犬", {"target_scripts": ["Han", "Hiragana"], "source_scripts": ["Latin"]}),
     (LONG, "Hunde.", {"max_ratio": 9.0}),
     (LONG, "Zwei Hunde spielen.", {"source_language": "en", "target_language": "de"}),
+    (LONG, "Zwei Hunde spielen.", {"source_language": "en_US", "target_language": "deu_Latn"}),
     ("Tom!", "¡Tom!", {"source_language": "en", "target_language": "es"}),
     ("He asked: “Why?”", "„Warum?“, fragte er: „Warum?“", {}),
 ]

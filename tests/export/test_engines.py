@@ -279,6 +279,17 @@ def test_texts_of_several_directions_are_translated_together(
     inputs = {name: values[0] for name, values in NAMED.items() if name in languages.inputs}
     (row,) = model.run("serving_default", [{"text": TEXTS[0], **inputs}])
     assert row["translation"] == expected[0].text
+    # Other programs may also name a language by other codes of it.
+    if format == "saved_model":
+        others = {"target_language": "DE_at", "source_language": "en-US"}
+        inputs |= {name: others[name] for name in inputs}
+        (row,) = model.run("serving_default", [{"text": TEXTS[0], **inputs}])
+        assert row["translation"] == expected[0].text
+        tf = pytest.importorskip("tensorflow")
+        graph = tf.saved_model.load(tmp_path / "export").signatures["serving_default"]
+        inputs = {name: tf.constant([value]) for name, value in inputs.items()}
+        (typed,) = graph(text=tf.constant([TEXTS[0]]), **inputs)["translation"].numpy()
+        assert typed.decode() == expected[0].text
     warm_up = ServerOptions(model="export", max_batch_size=1, warm_up_tokens=3)
     assert model.warm_up(warm_up) == 1
     with pytest.raises(InputError, match="`target_language` must be one of .* 'it'"):

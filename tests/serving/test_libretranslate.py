@@ -309,10 +309,8 @@ def test_several_sources_of_one_target_are_listed_and_need_no_option(make, monke
 def test_codes_that_clients_send_are_the_nearest_languages(
     make, monkeypatch, source, target, chosen
 ):
-    codes = codes_of(
-        "eng_Latn tgl_Latn heb_Hebr zho_Hant zho_Hans por_Latn pes_Arab prs_Arab".split()
-    )
-    languages = Languages(codes, before="source", forced="target")
+    names = "eng_Latn tgl_Latn heb_Hebr zho_Hant zho_Hans por_Latn pes_Arab prs_Arab".split()
+    languages = Languages(codes_of(names), before="source", forced="target")
     monkeypatch.setattr(Engine, "languages", languages)
     monkeypatch.setattr(libretranslate, "_language_shares", lambda texts: [("en", 1.0)])
     request = make(languages=None).read({"q": "a", "source": source, "target": target})

@@ -298,8 +298,9 @@ def test_the_nearest_of_many_directions_is_found_in_few_comparisons(monkeypatch,
     languages = MODELS["nllb"]
     assert len(languages.directions) == 40_602
     monkeypatch.setattr(difflib, "SequenceMatcher", Counted)
-    with pytest.raises(InputError):
-        languages.tokens_of(*named)
+    for _ in range(127):  # as often as a server halves a failed batch of 64 texts
+        with pytest.raises(InputError):
+            languages.tokens_of(*named)
     assert len(compared) < 2_000
 
 

@@ -147,6 +147,10 @@ def test_the_page_of_an_imported_model_gives_the_runs_texts(browser, npm, tmp_pa
         assert browser.evaluate("document.getElementById('to').value") == "eo"
         named = json.dumps({**options, "target": targets})
         received = module(browser, f"translator.translate({json.dumps(texts)}, {named})")
+        # A code that people type is the nearest language.
+        typed = json.dumps({**options, "source": "en_US", "target": "epo"})
+        (again,) = module(browser, f"translator.translate({json.dumps(texts[:1])}, {typed})")
+        assert again["text"] == received[0]["text"]
         aligned = module(browser, f"translator.align({json.dumps(received[0]['parts'][0])})")
         assert aligned["source"] == texts[0].split()
         long = json.dumps([">>epo<< " + "the old child sees a house. " * 6])

@@ -73,9 +73,14 @@ class GraphLanguages:
         return tf.ragged.boolean_mask(ids, ids != PAD_ID)
 
     def _ids(self, side, names, tokenizer):
-        """Returns the id of each language, `PAD_ID` for an empty name."""
+        """Returns the id of each language, `PAD_ID` for an empty name.
+
+        The graph holds a table of the codes that may be typed, because it cannot compare codes.
+        """
         languages, engine = self._engine.languages, self._engine
-        codes = {name: code for name, code in languages.names.items() if code in languages.tokens}
+        names = tf.strings.lower(tf.strings.regex_replace(tf.strings.strip(names), "_", "-"))
+        spellings = languages.spellings.items()
+        codes = {name: code for name, code in spellings if code in languages.tokens}
         ids = [tokenizer.id_of(languages.tokens[code]) for code in codes.values()]
         known_names = [*codes, *([""] if engine.has_language_tags else [])]
         is_equal = tf.equal(tf.expand_dims(names, 1), known_names)  # --> [batch, names]

@@ -37,19 +37,20 @@ export class Engine {
 
   /**
    * Ids that the model reads because of the languages of a text, in addition to its own.
-   * @param {{source?: string, target?: string}} languages codes, as in `export.json`
+   * @param {{source?: string, target?: string}} languages codes, as in `export.json` or of its `language_codes`
    * @returns {{before: number[], after: number[], forced: number[]}}
    */
   direction(languages = {}) {
-    const { language_tokens: tokens = {}, language_ids: ids = {} } = this.about;
+    const { language_tokens: tokens = {}, language_ids: ids = {}, language_codes: codes = {} } = this.about;
     const isNamed = languages.source || languages.target;
     const idsOf = (place, vocabulary) => {
       const side = tokens[place];
       if (!side || (!isNamed && place !== "forced")) return [];
-      const known = ids[languages[side]];
+      const spelling = languages[side];
+      const known = ids[spelling] ?? ids[codes[spelling?.trim().replaceAll("_", "-").toLowerCase()]];
       if (known) return [known[vocabulary]];
       const rule = `The ${side} language must be one of ${Object.keys(ids).join(", ")}.`;
-      throw new RangeError(`${rule} Received: ${languages[side]}.`);
+      throw new RangeError(`${rule} Received: ${spelling}.`);
     };
     return { before: idsOf("before", 0), after: idsOf("after", 0), forced: idsOf("forced", 1) };
   }
