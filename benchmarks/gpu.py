@@ -66,6 +66,7 @@ _TEST_ENVIRONMENT = {
 
 
 _EPOCHS = 30  # of the part real
+_SLOWNESS = 4  # of a few cores that compile, as factor of the limits
 
 
 class Sizes(NamedTuple):
@@ -218,7 +219,8 @@ def everything(
     """
     for part in parts:
         options_of.check_choice("parts", part, tuple(SECONDS))
-    end = time.monotonic() + ALL_SECONDS
+    slowness = _SLOWNESS if small else 1
+    end = time.monotonic() + slowness * ALL_SECONDS
     sizes, device = _sizes(small), _device(small)
     output = output.resolve()
     # The process of a part does not survive this one.
@@ -239,7 +241,7 @@ def everything(
     )
     options = ["--output", str(output), *(["--small"] if small else [])]
     for part in parts:
-        seconds = min(SECONDS[part], end - time.monotonic())
+        seconds = min(slowness * SECONDS[part], end - time.monotonic())
         if part == "tests":
             processes = 1 if small else min(_MOST_PROCESSES, os.cpu_count() or 1)
             words = ["-v", "-n", str(processes), "-m", "not tensorflow", "-p", "no:cacheprovider"]

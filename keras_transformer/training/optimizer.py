@@ -58,8 +58,8 @@ def warmup_advice(training: TrainingSection, dataset: ParallelDataset) -> str | 
     steps, warmup_steps = steps_per_epoch * training.epochs, training.warmup_steps
     if steps >= warmup_steps:
         return None
-    batch_tokens = training.batch_tokens * steps // (2 * warmup_steps)
-    _, longest = dataset.shapes[-1]
+    rows, longest = dataset.shapes[-1]
+    batch_tokens = (training.batch_tokens or rows * longest) * steps // (2 * warmup_steps)
     values = []
     if batch_tokens >= _LEAST_ROWS * longest:
         values.append(f"training.batch_tokens={batch_tokens}")

@@ -527,11 +527,12 @@ class Recipe:
     def with_batches(self, batch_tokens: int | None, max_shapes: int | None) -> "Recipe":
         """Returns the recipe with these values of `training` where it has null."""
         training = self.training
-        batches = {
-            "batch_tokens": training.batch_tokens or batch_tokens,
-            "max_shapes": training.max_shapes or max_shapes,
-        }
-        return dataclasses.replace(self, training=dataclasses.replace(training, **batches))
+        training = dataclasses.replace(
+            training,
+            batch_tokens=training.batch_tokens or batch_tokens,
+            max_shapes=training.max_shapes or max_shapes,
+        )
+        return dataclasses.replace(self, training=training)
 
     @pydantic.model_validator(mode="after")
     def _check_model(self) -> "Recipe":
