@@ -29,7 +29,7 @@ def shown_url(url: str) -> str:
 
 
 def file_name(url: str) -> str:
-    """Returns the last part of a URL's path if it can name a file anywhere, otherwise `download`."""
+    """Returns the last part of a URL's path, or `download` if it cannot name a file everywhere."""
     name = shown_url(url).rpartition("/")[2]
     return name if is_file_name(name) else "download"
 

@@ -1,5 +1,6 @@
 """A training from texts to metrics: its data, its model, its measures and its run folder."""
 
+import dataclasses
 import functools
 import math
 import os
@@ -79,6 +80,8 @@ class Run:
             recipe_file: Path of the recipe, which is not overwritten.
         """
         origin, data = _origin(self.recipe), self.recipe.data
+        if origin is not None:  # Exports name the model that was imported, and its licence.
+            self.recipe = dataclasses.replace(self.recipe, origin=origin.origin())
         learned_tokenizers = None if origin is None else origin.tokenizers()
         self.languages = languages_of(self.recipe, origin)
         corpus = Corpus(self.recipe, learned_tokenizers, languages=self.languages)
@@ -104,6 +107,7 @@ class Run:
         RunFolder.existing(self.folder.path)
         self.is_resumed = True
         check_resumable(self.folder, self.recipe)
+        self.recipe = dataclasses.replace(self.recipe, origin=self.folder.origin())
         self.tokenizers = self.folder.tokenizers()
 
         def check_texts(digests):
