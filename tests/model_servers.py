@@ -26,6 +26,8 @@ class FileServer(http.server.ThreadingHTTPServer):
         redirects: New address of a path.
         silent: Paths that are never answered.
         resumes: Whether a client may ask for a part of a file.
+        endless: Numbers of answers per path that are cut behind the last byte: they have no
+            length, so that a client waits for more.
     """
 
     daemon_threads = True
@@ -34,6 +36,7 @@ class FileServer(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), handler or FileHandler)
         self.files, self.statuses, self.redirects, self.cuts = {}, {}, {}, {}
         self.requests, self.silent, self.resumes = [], set(), True
+        self.endless = {}
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
     @contextlib.contextmanager
@@ -75,7 +78,13 @@ class FileHandler(http.server.BaseHTTPRequestHandler):
 
     def answer_file(self, content, start, headers=None):
         headers = {"ETag": f'"{hashlib.sha256(content).hexdigest()}"', **(headers or {})}
-        if start and self.server.resumes:
+        if self.server.endless.get(self.path, 0) > 0:
+            self.server.endless[self.path] -= 1
+            self.answer(200, {**headers, "Transfer-Encoding": "chunked"}, self.chunk(content))
+            self.close_connection = True
+        elif start >= len(content) > 0 and self.server.resumes:
+            self.answer(416, {"Content-Range": f"bytes */{len(content)}"})
+        elif start and self.server.resumes:
             headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
             self.answer(206, headers, content[start:])
         else:
@@ -83,13 +92,17 @@ class FileHandler(http.server.BaseHTTPRequestHandler):
 
     def answer(self, status, headers=None, content=b""):
         self.send_response(status)
-        for name, value in {"Content-Length": str(len(content)), **(headers or {})}.items():
-            self.send_header(name, value)
+        length = {} if "Transfer-Encoding" in (headers or {}) else {"Content-Length": len(content)}
+        for name, value in {**length, **(headers or {})}.items():
+            self.send_header(name, str(value))
         self.end_headers()
         cuts = self.server.cuts.get(self.path)
         if self.command != "HEAD":
             self.wfile.write(content[: cuts.pop(0)] if cuts else content)
         self.close_connection = cuts is not None
+
+    def chunk(self, content):
+        return b"%x\r\n%s\r\n" % (len(content), content)
 
     def log_message(self, *arguments):
         """Tests read `requests`."""

@@ -3,6 +3,7 @@
 A folder is read without Keras, which takes seconds, so that errors come first.
 """
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -35,6 +36,7 @@ from keras_transformer.text import Tokenizer
 if TYPE_CHECKING:
     from keras_transformer.models import Transformer
 
+_LEVELS, _SHOWN_FOLDERS = 2, 8
 __all__ = ["ImportedModel", "import_model", "import_run"]
 
 
@@ -83,10 +85,8 @@ def read_model(folder: Path, sentencepiece: Sequence[str | os.PathLike] = ()) ->
     """Reads a folder of any supported layout, without Keras; see `import_model`."""
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder.")
-    if len(paths := list(folder.iterdir())) == 1 and paths[0].is_dir():
-        folder = paths[0]  # as an archive of a folder is unpacked
-    is_argos = (folder / ctranslate2.METADATA).is_file() and (folder / "model").is_dir()
-    if is_argos or ctranslate2.is_model(folder):
+    folder = model_folder(folder)
+    if (is_argos := ctranslate2.is_argos(folder)) or ctranslate2.is_model(folder):
         read = ctranslate2.read_argos if is_argos else ctranslate2.read
         return read(folder, sentencepiece)
     if sentencepiece:
@@ -94,6 +94,34 @@ def read_model(folder: Path, sentencepiece: Sequence[str | os.PathLike] = ()) ->
         raise InputError(f"{folder}: {rule}. Received: {', '.join(map(str, sentencepiece))}.")
     reader = hugging_face if (folder / hugging_face.CONFIG).is_file() else marian
     return reader.read(folder)
+
+
+def model_folder(folder: Path) -> Path:
+    """Returns the folder that holds the model: a folder, or the only one below it that has a model.
+
+    Archives often have a folder with the model next to other files. It is found up to two levels
+    below. Without a model the folder itself is returned.
+
+    Raises:
+        InputError: Several folders have a model.
+    """
+    folders = _model_folders(folder, _LEVELS)
+    if len(folders) > 1:
+        names = ", ".join(map(str, folders[:_SHOWN_FOLDERS]))
+        raise InputError(f"{folder}: expected one model. Received: {len(folders)}, in {names}.")
+    return folders[0] if folders else folder
+
+
+def _model_folders(folder, levels):
+    is_marians = bool(marian.model_files(folder))
+    if is_marians or ctranslate2.is_argos(folder) or (folder / hugging_face.CONFIG).is_file():
+        return [folder]
+    folders = []
+    with contextlib.suppress(OSError):  # A folder of a user may hold folders that nobody may read.
+        for path in sorted(folder.iterdir()) if levels else ():
+            if path.is_dir() and not path.name.startswith((".", "__MACOSX")):
+                folders += _model_folders(path, levels - 1)
+    return folders
 
 
 def _import(local: LocalModel, sentencepiece):
@@ -156,7 +184,8 @@ def import_run(
         texts = SENTENCES if samples is None else read_lines(samples)[:SAMPLE_PAIRS]
         with local_model(folder, output, check_config) as local:
             imported, foreign_model = _import(local, sentencepiece)
-            origin = parse_options(OriginSection, local.origin(), f"{folder}: ")
+            origin = local.origin(model_folder(local.folder))
+            origin = parse_options(OriginSection, origin, f"{folder}: ")
         model, source_tokenizer, target_tokenizer, decoding = imported
         fields = model.config.to_dict()
         is_joint = source_tokenizer == target_tokenizer or fields["tie_embeddings"] == "all"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_transformer.errors import InputError
+from keras_transformer.interop.fetching.archives import is_of_macos
 from keras_transformer.options import INT32, received
 from keras_transformer.reading import BoundedYaml, decode_text, read_checked
 
@@ -16,6 +17,12 @@ from keras_transformer.reading import BoundedYaml, decode_text, read_checked
 _RAW = "\x7f\x85\u2028\u2029\ufffe\uffff"
 # Characters that libyaml refuses without escapes; yaml-cpp escapes them.
 _UNREADABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x80-\x84\x86-\x9f\ufeff]")
+
+
+def files_like(folder: Path, *patterns: str) -> list[Path]:
+    """Returns the files of a folder by patterns, each sorted, without the files of macOS."""
+    paths = (path for pattern in patterns for path in sorted(folder.glob(pattern)))
+    return [path for path in paths if not is_of_macos(path.name)]
 
 
 def read_yaml(text: str, where: str | os.PathLike) -> dict[str, Any]:

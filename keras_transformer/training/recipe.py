@@ -479,7 +479,8 @@ class Recipe:
 
         Args:
             values: Dict of sections; None for a section means its defaults. Without `text`, a
-                recipe with `training.start_from` gets `text`, `model` and `decoding` of that run.
+                recipe with `training.start_from` gets `text`, `model` and `decoding` of that run;
+                without `origin`, it gets the run's.
             where: Beginning of error messages.
 
         Raises:
@@ -702,21 +703,25 @@ def model_keys(kind: str) -> tuple[str, ...]:
 
 
 def _with_origin(values, where, resumed=None, must_exist=True):
-    """Returns sections with those of the run in `training.start_from`, if `text` is missing.
+    """Returns sections with those of the run in `training.start_from` that are missing.
 
-    They must equal those of the run, except dropout.
+    A recipe without `text` gets `text`, `model` and `decoding`. They must equal those of the run,
+    except dropout. Every recipe without `origin` gets it, so that the licence of a model is kept.
     """
     origin = section_of(values, "training", where).get("start_from")
     sections = {name: section_of(values, name, where) for name in ("model", "decoding")}
-    if not isinstance(origin, str) or "text" in values:
+    has_text = "text" in values
+    if not isinstance(origin, str) or (has_text and "origin" in values):
         return values
     origin = expanded_path(origin)
     run = RunFiles(resumed or origin)
     if not run.recipe_file.is_file():  # A run that was stopped early has no recipe.
         run = RunFiles(origin)
-    if not must_exist and not run.recipe_file.is_file():
+    if (has_text or not must_exist) and not run.recipe_file.is_file():
         return values
     earlier = run.sections()
+    if has_text:
+        return {**values, "origin": section_of(earlier, "origin", run.recipe_file)}
     for name, section in sections.items():
         defaults = without_excluded(section_of(earlier, name, run.recipe_file), section)
         sections[name] = {**defaults, **section}

@@ -1,5 +1,6 @@
 """A training from texts to metrics: its data, its model, its measures and its run folder."""
 
+import dataclasses
 import functools
 import math
 import os
@@ -92,6 +93,8 @@ class Run:
         """
         self.recipe = self.recipe.with_batches(self.plan.batch_tokens, self.plan.training_shapes)
         origin, data = _origin(self.recipe), self.recipe.data
+        if origin is not None:  # Exports name the model that was imported, and its licence.
+            self.recipe = dataclasses.replace(self.recipe, origin=origin.origin())
         learned_tokenizers = None if origin is None else origin.tokenizers()
         self.languages = languages_of(self.recipe, origin)
         shapes = self.plan.validation_shapes
@@ -123,6 +126,7 @@ class Run:
         earlier = self.folder.recipe().training
         self.recipe = self.recipe.with_batches(earlier.batch_tokens, earlier.max_shapes)
         check_resumable(self.folder, self.recipe)
+        self.recipe = dataclasses.replace(self.recipe, origin=self.folder.origin())
         self.tokenizers = self.folder.tokenizers()
 
         def check_texts(digests):

@@ -100,6 +100,21 @@ def test_a_recipe_has_the_values_of_the_run_that_it_starts_from(tmp_path, monkey
     assert (gnmt.word_penalty, gnmt.beam_size) == (0.0, 7)
 
 
+def test_a_recipe_with_text_has_the_origin_of_the_run_that_it_starts_from(tmp_path):
+    origin = {"name": "a/b", "licence": "cc-by-nc-4.0"}
+    (tmp_path / "run").mkdir()
+    earlier = recipe_values(tmp_path)
+    write_recipe(tmp_path / "run" / "recipe.yaml", {**earlier, "origin": origin})
+    path = write_recipe(tmp_path / "r.yaml", earlier)
+    start = [f"training.start_from={tmp_path / 'run'}"]
+    assert vars(Recipe.load(path, start).origin).items() >= origin.items()
+    # What a recipe says itself is kept, and a run that has gone is no error yet.
+    path = write_recipe(tmp_path / "r.yaml", {**earlier, "origin": {"name": "c/d"}})
+    assert Recipe.load(path, start).origin.name == "c/d"
+    path = write_recipe(tmp_path / "r.yaml", earlier)
+    assert Recipe.load(path, ["training.start_from=nowhere"]).origin.name is None
+
+
 @pytest.mark.parametrize(
     ("written", "expanded"),
     [("~/text", "/home/a/text"), ("$HOME/text", "/home/a/text"), ("${DISK}/x", "/disk/x")],

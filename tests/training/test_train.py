@@ -8,6 +8,7 @@ import pytest
 from small_corpus import PAIRS, recipe_values, write_corpus
 
 from keras_transformer.analysis.tensorboard import attention_summary
+from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
 from keras_transformer.files import locked_folder
 from keras_transformer.reading import file_digests
@@ -249,6 +250,23 @@ def test_a_start_from_an_unfit_run_is_refused(finished, tmp_path, section, chang
     with pytest.raises(InputError, match=message):
         train(Recipe.from_dict(values), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("has_section", [False, True])
+def test_a_run_has_the_origin_of_the_model_that_it_starts_from(finished, tmp_path, has_section):
+    start = shutil.copytree(finished.path, tmp_path / "imported")
+    values, origin = finished.recipe().to_dict(), {"name": "a/b", "licence": "cc-by-nc-4.0"}
+    RunFiles(start).write_sections({**values, "origin": origin})
+    values["training"] |= {"start_from": str(start), "attention_images": None, "epochs": 1}
+    if not has_section:  # A recipe of a run has it, without a name; a recipe of a person has not.
+        del values["origin"]
+    assert "text" in values
+    run = train(Recipe.from_dict(values), tmp_path / "run")
+    assert str(run.origin()) == "a/b, licence cc-by-nc-4.0"
+    shutil.rmtree(start)
+    values["training"]["epochs"] = 2
+    train(Recipe.from_dict(values), tmp_path / "run", resume=True)
+    assert str(run.origin()) == "a/b, licence cc-by-nc-4.0"
 
 
 def test_nothing_to_resume_is_said(tmp_path, corpus, finished):

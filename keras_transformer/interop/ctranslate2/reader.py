@@ -19,7 +19,7 @@ from keras_transformer.interop.foreign_model import (
     check_heads,
 )
 from keras_transformer.interop.positions import NAMES, position_fields, sinusoids
-from keras_transformer.interop.settings import number, read_json
+from keras_transformer.interop.settings import files_like, number, read_json
 from keras_transformer.interop.shortlist_files import read_map
 from keras_transformer.interop.vocabulary import Vocabulary, check_rows, files_of_sides
 from keras_transformer.options import received
@@ -83,13 +83,18 @@ ARGOS_SEARCH = {**_SEARCH, "beam_size": 4, "length_penalty": 0.2}
 """Search options of Argos Translate."""
 
 
+def is_argos(folder: Path) -> bool:
+    """Returns whether a folder is an unpacked Argos package."""
+    return (folder / METADATA).is_file() and (folder / "model").is_dir()
+
+
 def is_model(folder: Path) -> bool:
     """Returns whether a folder looks like one of CTranslate2; Marian has a `model.bin`, too."""
     if not (folder / MODEL).is_file():
         return False
     with open(folder / MODEL, "rb") as file:
         has_version = int.from_bytes(file.read(8), "little") != 1
-    return has_version or any(folder.glob("*_vocabulary.*"))
+    return has_version or any(files_like(folder, "*_vocabulary.*"))
 
 
 def read(folder: Path, sentencepiece: Sequence[str | os.PathLike] = ()) -> ForeignModel:
@@ -395,10 +400,10 @@ def _piece_files(folder, sentencepiece):
     """Returns the SentencePiece files of both sides."""
     files = [Path(file) for file in sentencepiece]
     for directory in (folder, folder.parent):
-        files = files or sorted(file for ending in _ENDINGS for file in directory.glob(ending))
+        files = files or sorted(files_like(directory, *_ENDINGS))
     pair = files_of_sides(files, bool(sentencepiece))
     if not pair or pair[0].name == "bpe.model":  # of Moses and subword-nmt
         rule = "expected one SentencePiece file, or source.* and target.*, in the folder or above"
-        names = ", ".join(path.name for path in sorted(folder.parent.glob("*.model"))) or "none"
+        names = ", ".join(path.name for path in files_like(folder.parent, "*.model")) or "none"
         raise InputError(f"{folder}: {rule}. Received: {names}. Give {_OPTION}.")
     return pair

@@ -8,7 +8,7 @@ import stat
 import tarfile
 import zipfile
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, Any
 
 from keras_transformer.errors import InputError, first_line, writing
@@ -54,6 +54,8 @@ def _too_large(path):
 def unpack(archive: Path, folder: Path) -> Path:
     """Unpacks a zip file, or a tar file with gzip, into a new folder.
 
+    Files that macOS adds are skipped: `__MACOSX`, `._*` and `.DS_Store`.
+
     Returns:
         The folder, or the folder in it that holds all.
 
@@ -67,7 +69,10 @@ def unpack(archive: Path, folder: Path) -> Path:
             for number, (name, is_folder, file) in enumerate(members):
                 if number == _MAX_MEMBERS:
                     raise InputError(f"{archive}: must have at most {_MAX_MEMBERS} members.")
-                path = folder.joinpath(*_checked_parts(name, archive))
+                parts = _checked_parts(name, archive)
+                if any(map(is_of_macos, parts)):
+                    continue
+                path = folder.joinpath(*parts)
                 (path if is_folder else path.parent).mkdir(parents=True, exist_ok=True)
                 if not is_folder:
                     with writing(path), open(path, "xb") as output:
@@ -82,6 +87,11 @@ def unpack(archive: Path, folder: Path) -> Path:
     while len(entries := list(folder.iterdir())) == 1 and entries[0].is_dir():
         (folder,) = entries
     return folder
+
+
+def is_of_macos(name: str) -> bool:
+    """Returns whether macOS adds files of this name to folders and archives."""
+    return name in ("__MACOSX", ".DS_Store") or name.startswith("._")
 
 
 @contextlib.contextmanager
@@ -113,7 +123,7 @@ def _zip_members(file, archive):
         if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
             raise _not_a_file(archive, member.filename)
         with file.open(member) as content:
-            yield member.filename, member.is_dir(), content
+            yield member.filename, member.filename.endswith(("/", "\\")), content
 
 
 def _tar_members(file, archive):
@@ -129,9 +139,11 @@ def _not_a_file(archive, name):
 
 
 def _checked_parts(name, archive):
-    parts = PurePosixPath(name).parts
+    # Old programs of Windows write backslashes between names.
+    parts = PurePosixPath(name.replace("\\", "/")).parts
+    is_outside = ".." in parts or PureWindowsPath(name).anchor
     is_long = any(len(part.encode("utf-8", "replace")) > MAX_NAME_BYTES for part in parts)
-    if name.startswith("/") or ".." in parts or "\\" in name or is_long:
+    if is_outside or is_long:
         rule = "the name of a member must be a short path inside the archive"
         raise InputError(f"{archive}: {rule}. Received: {received(name)}.")
     return parts

@@ -1,6 +1,7 @@
 """Downloads files over HTTP; a connection that is cut is continued or started again."""
 
 import hashlib
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,22 @@ _ADVICE = {
 
 def shown_url(url: str) -> str:
     """Returns a URL without user, password and query, which may be secrets."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # `http://[`, where nothing tells a password from the rest
+        return f"{url.partition(':')[0]}://..."
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def file_name(url: str) -> str:
+    """Returns the last part of a URL's path, or `download` if it cannot name a file everywhere."""
+    name = shown_url(url).rpartition("/")[2]
+    return name if is_file_name(name) else "download"
+
+
+def is_file_name(name: str) -> bool:
+    """Returns whether a text from elsewhere may name a file: a short plain name, not `..`."""
+    return bool(re.fullmatch(r"(?!\.)[\w.+%-]{1,100}", name, re.ASCII))
 
 
 def download(url: str, path: Path) -> str:
@@ -68,6 +83,11 @@ def _receive(client, url, file, bar):
             headers |= {"Range": f"bytes={file.tell()}-", "If-Range": validator}
         try:
             with client.stream("GET", url, headers=headers) as response:
+                if response.status_code == 416 and "Range" in headers and attempts_left:
+                    if response.headers.get("content-range") == f"bytes */{file.tell()}":
+                        return  # The connection was cut behind the last byte.
+                    validator = ""  # The server has another file now: receive all of it.
+                    continue
                 start = _begin(response, url, file, bar)
                 etag = response.headers.get("etag", "W/")
                 is_strong = not etag.startswith("W/")

@@ -12,12 +12,13 @@ from typing import NamedTuple
 from keras_transformer.errors import InputError, show
 from keras_transformer.files import temporary_folder
 from keras_transformer.interop.fetching import hub, registries
-from keras_transformer.interop.fetching.archives import unpack
-from keras_transformer.interop.fetching.download import download, shown_url
-from keras_transformer.reading import file_digests
+from keras_transformer.interop.fetching.archives import is_of_macos, unpack
+from keras_transformer.interop.fetching.download import download, file_name, shown_url
+from keras_transformer.reading import BoundedYaml, file_digests
 
 _HUB_ID = re.compile(r"([\w.-]+/[\w.-]+)(?:@(\S+))?", re.ASCII)
-_LICENCE = re.compile(r"\ufeff?---\n(?:.*\n)*?license:[\s-]*(\S.*)\n", re.IGNORECASE)
+_FRONT_MATTER = re.compile(r"\ufeff?---\s*\n(.*?)^---\s*$", re.DOTALL | re.MULTILINE)
+_MAX_CARD, _MAX_LICENCE = 1 << 20, 200  # characters
 # Endings of the files that readers read; a folder may hold copies for other programs.
 _READ = {".bin", ".json", ".model", ".npz", ".safetensors", ".spm", ".txt", ".yml"}
 
@@ -37,18 +38,42 @@ class LocalModel(NamedTuple):
     revision: str | None = None
     checksums: dict[str, str] | None = None
 
-    def origin(self) -> dict[str, str | dict[str, str] | None]:
-        """Returns what a run records: name, revision, licence and checksums of files."""
+    def origin(self, model: Path | None = None) -> dict[str, str | dict[str, str] | None]:
+        """Returns what a run records: name, revision, licence and checksums of files.
+
+        Args:
+            model: The folder that holds the model, by default `folder`. Its card may be in any of
+                the folders between.
+        """
         files = self.checksums
         if files is None:
             paths = (path for path in self.folder.rglob("*") if path.suffix in _READ)
+            paths = (path for path in paths if not is_of_macos(path.name))
             files = file_digests(self.folder, sorted(paths))
-        licence = None
-        with contextlib.suppress(OSError):  # Not every folder has a model card.
-            card = (self.folder / "README.md").read_text(encoding="utf-8", errors="replace")
-            if field := _LICENCE.match(card):
-                licence = field[1].strip("\"' ")
+        inner = (model or self.folder).relative_to(self.folder)
+        folders = [self.folder / inner, *(self.folder / parent for parent in inner.parents)]
+        licence = next(filter(None, map(_licence, folders)), None)
         return {"name": self.name, "revision": self.revision, "licence": licence, "files": files}
+
+
+def _licence(folder):
+    """Returns the field `license` in the front matter of a folder's model card, None without it."""
+    import yaml
+
+    class Loader(BoundedYaml, yaml.BaseLoader):
+        """Reads `no` as a text, as it reads the names of licences."""
+
+    # Not every folder has a card, and not every card begins with YAML.
+    with contextlib.suppress(OSError, yaml.YAMLError, ValueError, RecursionError):
+        with open(folder / "README.md", encoding="utf-8", errors="replace") as file:
+            matter = _FRONT_MATTER.match(file.read(_MAX_CARD))
+        fields = yaml.load(matter[1], Loader) if matter else None
+        for name, value in fields.items() if isinstance(fields, dict) else ():
+            if name.lower() == "license":
+                licences = value if isinstance(value, list) else [value]
+                texts = (text for text in licences if isinstance(text, str))
+                return " ".join(", ".join(texts).split())[:_MAX_LICENCE] or None
+    return None
 
 
 def check_name(name: str | os.PathLike) -> None:
@@ -82,7 +107,7 @@ def local_model(
     """
     check_name(name)
     text, path = os.fspath(name), Path(name)
-    if path.is_dir():
+    if os.path.isdir(path):  # `Path.is_dir` raises an error for a name that is too long.
         yield LocalModel(path, text)
         return
     start = Path(tempfile.gettempdir(), "keras-transformer-import-")
@@ -103,16 +128,21 @@ def local_model(
 
 def _fetched(text, path, temporary, check):
     registry, _, listed_name = text.partition(":")
-    if path.is_file():
+    if os.path.isfile(path):
         with open(path, "rb") as file:
             checksums = {path.name: hashlib.file_digest(file, "sha256").hexdigest()}
         return LocalModel(unpack(path, temporary / "model"), text, None, checksums)
     if text.startswith(("http://", "https://")):
         url = shown_url(text)
-        archive = temporary / (url.rpartition("/")[2] or "model")
+        archive = temporary / "download" / file_name(url)
+        archive.parent.mkdir()
         checksums = {archive.name: download(text, archive)}
         _show(checksums)
-        return LocalModel(unpack(archive, temporary / "model"), url, None, checksums)
+        try:
+            folder = unpack(archive, temporary / "model")
+        except InputError as error:
+            raise InputError(str(error).replace(str(archive), url)) from None
+        return LocalModel(folder, url, None, checksums)
     if registry in registries.REGISTRIES and listed_name:
         models = registries.read_list(registry, temporary)
         model = registries.choose(registry, listed_name, models)

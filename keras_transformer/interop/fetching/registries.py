@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from keras_transformer.errors import InputError, did_you_mean, writing
 from keras_transformer.interop.fetching.archives import LimitedStream, unpack
-from keras_transformer.interop.fetching.download import download, shown_url
+from keras_transformer.interop.fetching.download import download, is_file_name, shown_url
 from keras_transformer.reading import file_digests, opened
 
 FIREFOX_LIST = (
@@ -22,6 +22,9 @@ ARGOS_LIST = "https://raw.githubusercontent.com/argosopentech/argospm-index/main
 _FIREFOX_MAJOR = 3  # Other major versions are for other engines.
 _PAIR = ("srcvocab", "trgvocab")  # of languages without a vocabulary for both
 _FIREFOX_KINDS = ("model", "vocab", *_PAIR, "lex")
+_MAX_TEXT = 500
+# Errors of a record with a missing field, or with a field of another type.
+_WRONG = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 _ZSTANDARD = b"\x28\xb5\x2f\xfd"
 
 
@@ -31,8 +34,8 @@ class ListedFile(NamedTuple):
     version: tuple[int, ...]
     name: str
     url: str
-    sha256: str | None = None
-    content_sha256: str | None = None
+    sha256: str = ""
+    content_sha256: str = ""
     bytes: int = 0
 
 
@@ -68,31 +71,17 @@ class ListedModel(NamedTuple):
 
 
 def _firefox_models(content):
-    """Returns the models of Firefox's records; records that lack a field are skipped."""
+    """Returns the models of Firefox's records."""
     files: dict[tuple[str, str], dict[str, ListedFile]] = {}
     restricted = set()
-    for record in content["data"]:
-        try:
-            direction = f"{record['sourceLanguage']}-{record['targetLanguage']}"
-            key, kind = (direction, record.get("architecture") or ""), record["fileType"]
-            attachment = record["attachment"]
-            file = ListedFile(
-                _version(record["version"]),
-                Path(record["name"]).name,
-                FIREFOX_FILES + attachment["location"].lstrip("/"),
-                attachment.get("hash"),
-                record.get("decompressedHash"),
-                int(attachment.get("size", 0)),
-            )
-        except (AttributeError, KeyError, TypeError, ValueError):
-            continue
+    for key, kind, file, is_restricted in _readable(content["data"], _firefox_file):
         of_model = files.setdefault(key, {})
         if file.version[0] != _FIREFOX_MAJOR or kind not in _FIREFOX_KINDS:
             continue
         if kind not in of_model or of_model[kind].version < file.version:
             of_model[kind] = file
             if kind == "model":
-                (restricted.add if record.get("filter_expression") else restricted.discard)(key)
+                (restricted.add if is_restricted else restricted.discard)(key)
     for of_model in files.values():
         for kind in _PAIR if "vocab" in of_model else ():
             of_model.pop(kind, None)
@@ -100,20 +89,62 @@ def _firefox_models(content):
         ListedModel(*key, of_model, key not in restricted)
         for key, of_model in files.items()
         if {"model", "vocab"} <= of_model.keys() or {"model", *_PAIR} <= of_model.keys()
+        if len({file.name for file in of_model.values()}) == len(of_model)
     ]
+
+
+def _firefox_file(record):
+    """Returns direction and variant, kind, file, and whether only test versions have it."""
+    attachment = record["attachment"]
+    file = ListedFile(
+        _version(record["version"]),
+        _text(Path(record["name"]).name),
+        FIREFOX_FILES + _text(attachment["location"]).lstrip("/"),
+        _text(attachment.get("hash") or ""),
+        _text(record.get("decompressedHash") or ""),
+        int(attachment.get("size", 0)),
+    )
+    direction = f"{_text(record['sourceLanguage'])}-{_text(record['targetLanguage'])}"
+    if not is_file_name(file.name):
+        raise ValueError("the name of a file was expected")
+    key = direction, _text(record.get("architecture") or "")
+    return key, _text(record["fileType"]), file, bool(record.get("filter_expression"))
 
 
 def _argos_models(content):
     """Returns the models of Argos' list; other packages are skipped."""
-    models = []
-    for package in content:
-        if package.get("type", "translate") != "translate":
+    return list(_readable(content, _argos_model))
+
+
+def _argos_model(package):
+    if package.get("type", "translate") != "translate":
+        raise ValueError("no package of a model")
+    direction = f"{_text(package['from_code'])}-{_text(package['to_code'])}"
+    links = [str(link) for link in package["links"]]
+    links = [link for link in links if link.startswith(("https:", "http:"))]
+    file = ListedFile(_version(package["package_version"]), "model.argosmodel", links[0])
+    return ListedModel(direction, "", {"model": file})
+
+
+def _readable(records, read):
+    """Yields the results of a function of each record, except records that it cannot read.
+
+    Others write the lists: one wrong record must not hide the models of the others.
+    """
+    if not isinstance(records, list):
+        raise TypeError(f"a list was expected, not a {type(records).__name__}")
+    for record in records:
+        try:
+            result = read(record)
+        except _WRONG:
             continue
-        direction = f"{package['from_code']}-{package['to_code']}"
-        links = [link for link in package["links"] if link.startswith(("https:", "http:"))]
-        file = ListedFile(_version(package["package_version"]), "model.argosmodel", links[0])
-        models.append(ListedModel(direction, "", {"model": file}))
-    return models
+        yield result
+
+
+def _text(value):
+    if not isinstance(value, str) or len(value) > _MAX_TEXT or not value.isprintable():
+        raise ValueError("a short text was expected")
+    return value
 
 
 def _version(text):
@@ -135,7 +166,7 @@ def read_list(registry: str, folder: Path) -> list[ListedModel]:
     try:
         models = models_of(json.loads(path.read_text(encoding="utf-8")))
         return sorted(models, key=lambda model: (model.direction, model.variant))
-    except (AttributeError, KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
+    except (*_WRONG, RecursionError) as error:
         rule = "expected a list of models"
         problem = f"{shown_url(url())}: {rule}. Received: {type(error).__name__} {error!s:.100}"
         raise InputError(f"{problem}.") from None
@@ -162,10 +193,11 @@ def fetch(model: ListedModel, folder: Path) -> tuple[Path, dict[str, str]]:
     Returns:
         The folder of the model, and SHA-256 checksums of the files that were downloaded.
     """
-    files, checksums = folder / "files", {}
-    files.mkdir(parents=True)
+    downloads, files, checksums = folder / "downloads", folder / "files", {}
+    for new_folder in (downloads, files):
+        new_folder.mkdir(parents=True)
     for file in model.files.values():
-        downloaded, path = folder / file.name, files / file.name
+        downloaded, path = downloads / file.name, files / file.name
         checksums[file.name] = download(file.url, downloaded)
         _check(file.url, file.sha256, checksums[file.name])
         with open(downloaded, "rb") as start:

@@ -12,6 +12,10 @@ from keras_transformer.interop.foreign_model import ForeignModel, Tensors, check
 from keras_transformer.interop.settings import number, read_yaml
 from keras_transformer.interop.shortlist_files import read_lexicon
 from keras_transformer.interop.vocabulary import (
+from keras_transformer.interop.foreign_model import ForeignModel, Tensors, check_heads
+from keras_transformer.interop.settings import files_like, number, read_yaml
+from keras_transformer.interop.shortlist_files import read_lexicon
+from keras_transformer.interop.vocabulary import (
     check_rows,
     files_of_sides,
     of_names,
@@ -70,7 +74,7 @@ def read(folder: Path) -> ForeignModel:
         raise InputError(f"{path}: trained positions (Wpos) are not imported.")
     no_weights = [name for name in arrays if name == OPTIONS or name.endswith("QuantMultA")]
     tensors = Tensors({name: arrays[name] for name in arrays.keys() - no_weights}, path)
-    files = [*sorted(folder.glob("*decoder.yml")), *sorted(folder.glob("config*.yml")), folder]
+    files = [*files_like(folder, "*decoder.yml", "config*.yml"), folder]
     file, decoder = files[0], {}
     if file.is_file():
         decoder = read_yaml(read_checked(file).decode("utf-8-sig", "replace"), file)
@@ -91,12 +95,17 @@ def read(folder: Path) -> ForeignModel:
 
 def model_file(folder: Path) -> Path:
     """Returns the one model of a folder."""
-    files = sorted(folder.glob("*.npz")) or sorted(folder.glob("*.bin"))
-    files = [file for file in files if not file.name.startswith(("lex.", "pytorch_model"))]
+    files = model_files(folder)
     if len(files) != 1:
         names = ", ".join(file.name for file in files[:_SHOWN_FILES]) or "none"
         raise InputError(f"{folder}: expected one model, *.npz or *.bin. Received: {names}.")
     return files[0]
+
+
+def model_files(folder: Path) -> list[Path]:
+    """Returns the files of a folder that may be models of Marian."""
+    files = files_like(folder, "*.npz") or files_like(folder, "*.bin")
+    return [file for file in files if not file.name.startswith(("lex.", "pytorch_model"))]
 
 
 def read_tensors(path: Path) -> dict[str, np.ndarray]:
@@ -226,7 +235,7 @@ def _read_vocabularies(folder, names, where, tensors):
         return [_of_pieces(*side, not has_names) for side in zip(files, rows, strict=True)]
     pieces = [folder / name for name in _PIECES]
     if not all(file.is_file() for file in pieces):
-        kind = "subword-nmt's BPE" if list(folder.glob("*.bpe")) else files[0].name
+        kind = "subword-nmt's BPE" if files_like(folder, "*.bpe") else files[0].name
         rule = "SentencePiece segments the words, so source.spm and target.spm are needed"
         raise InputError(f"{folder}: {rule}. Received: {kind}.")
     return list(map(of_names, pieces, files, rows))
@@ -248,6 +257,6 @@ def _of_pieces(file, rows, may_only_segment):
 
 def _vocabulary_files(folder):
     for patterns in (["*vocab*.yml"], ["vocab*.spm"], ["src*.spm", "trg*.spm"], ["*.spm"]):
-        if files := [file for pattern in patterns for file in sorted(folder.glob(pattern))]:
+        if files := files_like(folder, *patterns):
             return files  # "source.spm" is before "target.spm".
     raise InputError(f"{folder}: there is no vocabulary, *.spm or *.vocab.yml.")

@@ -20,7 +20,28 @@ def test_all_files_are_unpacked_and_a_folder_of_all_is_entered(tmp_path, make, t
     assert (folder / "model" / "vocab.yml").read_bytes() == b"a: 1\n"
 
 
+OF_MACOS = ["__MACOSX/model/._model.npz", "model/._model.npz", "model/.DS_Store", "._model"]
+
+
+@pytest.mark.parametrize("make", [make_zip, make_tar])
+def test_files_that_macos_adds_are_skipped(tmp_path, make):
+    members = {"model/model.npz": b"weights", **dict.fromkeys(OF_MACOS, b"attributes")}
+    folder = unpack(make(tmp_path / "archive", members), tmp_path / "model")
+    assert [path.name for path in folder.rglob("*")] == ["model.npz"]
+
+
+@pytest.mark.parametrize("make", [make_zip, make_tar])
+def test_backslashes_of_windows_are_paths(tmp_path, make):
+    members = {"toy\\": b"", "toy\\a\\model.npz": b"weights", "toy\\vocab.yml": b"a: 1\n"}
+    if make is make_tar:
+        del members["toy\\"]  # A tar file says of each member what it is.
+    folder = unpack(make(tmp_path / "archive", members), tmp_path / "model")
+    assert (folder / "a" / "model.npz").read_bytes() == b"weights"
+    assert (folder / "vocab.yml").read_bytes() == b"a: 1\n" and folder.name == "toy"
+
+
 OUTSIDE = ["../x", "a/../../x", "/x", "..\\x", "n" * 300]
+OUTSIDE += ["a\\..\\..\\x", "\\x", "C:\\x", "C:x", "c:/x", "\\\\host\\share\\x", "a\\" + "n" * 300]
 HOSTILE = {
     **{f"zip {name:.10}": lambda path, name=name: make_zip(path, {name: b"x"}) for name in OUTSIDE},
     **{f"tar {name:.10}": lambda path, name=name: make_tar(path, {name: b"x"}) for name in OUTSIDE},

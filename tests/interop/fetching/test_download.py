@@ -6,7 +6,7 @@ import os
 from unittest import mock
 
 import pytest
-from model_servers import FileServer
+from model_servers import FileServer, make_zip
 
 from keras_transformer.cli.main import run
 from keras_transformer.errors import InputError
@@ -38,6 +38,92 @@ def test_a_connection_that_is_cut_is_continued_or_started_again(server, tmp_path
     assert digest == hashlib.sha256(CONTENT).hexdigest()
     starts = [start for _, path, start in server.requests if path == "/model.zip"]
     assert starts == ([0, 1000, 5000] if resumes else [0, 1000, 4000])
+
+
+def test_a_connection_that_is_cut_behind_the_last_byte_gave_the_whole_file(server, tmp_path):
+    server.endless["/model.zip"] = 1
+    digest = download(f"{server.url}/model.zip", tmp_path / "model.zip")
+    assert (tmp_path / "model.zip").read_bytes() == CONTENT
+    assert digest == hashlib.sha256(CONTENT).hexdigest()
+    assert [start for *_, start in server.requests] == [0, len(CONTENT)]
+
+
+@pytest.mark.parametrize("content_range", [None, "bytes */7"])
+def test_a_file_that_shrinks_after_a_cut_is_received_again(server, tmp_path, content_range):
+    server.endless["/model.zip"] = 1
+    answer_file = server.RequestHandlerClass.answer_file
+
+    def answer_shorter_file(handler, content, start):
+        if server.endless["/model.zip"]:
+            answer_file(handler, content, start)
+        elif start:
+            handler.answer(416, {"Content-Range": content_range} if content_range else {})
+        else:
+            answer_file(handler, b"shorter", 0)
+
+    server.RequestHandlerClass = type(
+        "Handler", (server.RequestHandlerClass,), {"answer_file": answer_shorter_file}
+    )
+    download(f"{server.url}/model.zip", tmp_path / "model.zip")
+    assert (tmp_path / "model.zip").read_bytes() == b"shorter"
+
+
+def test_a_part_that_a_server_never_gives_is_one_line(server, tmp_path):
+    server.statuses["/none.zip"] = 416
+    with pytest.raises(InputError, match="/none.zip: the server answered 416 "):
+        download(f"{server.url}/none.zip", tmp_path / "none.zip")
+    assert len(server.requests) == 1
+
+
+class OfAnyPath:
+    """Files of a server that has the same content at every path."""
+
+    def __init__(self, content):
+        self.content = content
+
+    def __contains__(self, path):
+        return True
+
+    def __getitem__(self, path):
+        return self.content
+
+
+ODD_PATHS = ["", "/", "/model", "/download", "/?file=x.zip", "/..", "/a/../..", "/.", "/%2e%2e"]
+ODD_PATHS += ["/" + "n" * 300, "/a%00b.zip", "/x.zip/", "/é.zip", "/-", "#x", "/a b/", "/files"]
+
+
+@pytest.mark.parametrize("path", ODD_PATHS)
+def test_every_path_of_a_url_gives_its_model(server, tmp_path, path):
+    archive = make_zip(tmp_path / "archive", {"a/model.npz": b"weights"}).read_bytes()
+    server.files = OfAnyPath(archive)
+    with names.local_model(f"{server.url}{path}", tmp_path / "run", lambda folder: None) as model:
+        assert (model.folder / "model.npz").read_bytes() == b"weights"
+        (digest,) = model.origin()["files"].values()
+        assert digest == hashlib.sha256(archive).hexdigest()
+    assert os.listdir(tmp_path) == ["archive"]
+    server.files = OfAnyPath(b"<!DOCTYPE html>")
+    with pytest.raises(InputError, match=f"^{server.url}.*: expected a folder or an archive"):
+        with names.local_model(f"{server.url}{path}", tmp_path / "run", lambda folder: None):
+            pass
+
+
+ODD_URLS = ["http://", "https://", "http://[", "http://[::1/x.zip", "http://a]b/", "http://:0/"]
+ODD_URLS += [
+    "http:///x.zip",
+    "http://h:x/",
+    "http://\u2100/x",
+    "http://a..b/x",
+    "http://127.0.0.1:9/",
+]
+ODD_URLS += ["http://me:secret@[/x?secret", "http://127.0.0.1:9/\n"]
+
+
+@pytest.mark.parametrize("url", ODD_URLS)
+def test_what_is_no_url_is_one_line(url, tmp_path, capsys):
+    assert run(["import", url, "--output", str(tmp_path / "run")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert ": cannot be downloaded: " in line and "secret" not in line
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_file_that_changes_between_two_parts_is_not_joined(server, tmp_path):

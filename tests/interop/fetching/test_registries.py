@@ -116,6 +116,56 @@ def test_the_lists_are_shown_without_a_run(lists, capsys):
     assert "Only firefox: and argos: have a list." in capsys.readouterr().err
 
 
+LONG = "x" * 100_000
+WRONG = [None, True, 5, 1e400, "", "..", LONG, "a\nb", [], ["a"], {}, {"a": "b"}, [[]]]
+
+
+def test_a_wrong_record_hides_no_other_model(lists, capsys):
+    lists.add("model", b"weights")
+    lists.add("vocab", b"pieces")
+    lists.add_package("1.9")
+    records, packages = list(lists.records), list(lists.packages)
+    for record, changed in [(records[0], lists.records), (packages[0], lists.packages)]:
+        changed += WRONG
+        for name in record:
+            changed += [{**record, name: value} for value in WRONG]
+            changed.append({key: value for key, value in record.items() if key != name})
+    for name in records[0]["attachment"]:
+        attachments = [{**records[0]["attachment"], name: value} for value in WRONG]
+        lists.records += [{**records[0], "attachment": value} for value in attachments]
+    lists.packages.append({**packages[0], "links": ["ipfs://x"]})
+    lists.packages.append({**packages[0], "links": [None, *packages[0]["links"]]})
+    lists.publish()
+    for name in ("firefox:", "argos:"):
+        assert run(["import", name, "--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert {"firefox:en-de/tiny 3.0", "argos:en-de 1.9"} <= set(lines)
+    assert all(line.isprintable() and len(line) < 2000 for line in lines)
+    files, *_ = fetched(lists, "firefox:en-de/tiny")
+    assert files == {"model.ende.bin": b"weights", "vocab.ende.bin": b"pieces"}
+
+
+@pytest.mark.parametrize("content", [b"{}", b"[]", b"null", b'"x"', b'{"data": {}}', b"[" * 10**5])
+def test_what_is_no_list_is_one_line(lists, content, capsys):
+    lists.files["/firefox"] = content
+    lists.files["/argos"] = content if content != b"[]" else b"{}"
+    for name in ("firefox:", "argos:"):
+        assert run(["import", name, "--list"]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "expected a list of models. Received: " in line and len(line) < 300
+
+
+@pytest.mark.parametrize("name", ["files", "downloads", "model", "unpacked"])
+def test_a_file_of_a_list_may_have_any_plain_name(lists, name):
+    lists.add("model", b"weights")
+    lists.add("vocab", b"pieces")
+    lists.records[0]["name"] = name
+    assert fetched(lists, "firefox:en-de")[0][name] == b"weights"
+    lists.records[1]["name"] = name
+    with pytest.raises(InputError, match="the list has no such model"):
+        fetched(lists, "firefox:en-de")
+
+
 FAULTS = {
     "direction": ("firefox:de-en", "`keras-transformer import firefox: --list` shows all"),
     "variant": ("firefox:en-de/huge", "has no such model. Its models are tiny."),

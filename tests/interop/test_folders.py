@@ -1,0 +1,108 @@
+"""The folder that holds the model, in folders and archives as systems and people make them."""
+
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+from model_servers import make_tar, make_zip
+
+from keras_transformer.cli.main import run
+from keras_transformer.engine.run_folder import RunFiles
+from keras_transformer.errors import InputError
+from keras_transformer.interop.importing import import_model, import_run, read_model
+
+pytestmark = pytest.mark.tensorflow
+
+DATA = pathlib.Path(__file__).parents[1] / "data"
+OPUS, STUDENT = DATA / "marian" / "opus", DATA / "marian" / "student"
+CTRANSLATE2 = DATA / "ctranslate2" / "from_marian_hf_int8"
+TOYS = [OPUS, STUDENT, CTRANSLATE2]
+CARD = b"---\nlicense: cc-by-4.0\n---\n"
+
+
+def members_of(toy, top):
+    """Content of a toy's files by their paths in an archive."""
+    return {f"{top}{path.name}": path.read_bytes() for path in toy.iterdir()}
+
+
+def of_macos(members):
+    """Members as a Mac makes them of a folder: attributes of each file in a folder of their own."""
+    attributes = {f"__MACOSX/{path.replace('/', '/._')}": b"\0\5\x16\7" for path in members}
+    return {**members, **attributes, ".DS_Store": b"", "._toy": b"\0\5\x16\7"}
+
+
+OTHERS = {"LICENSE": b"CC", "README.md": CARD, "images/a.png": b"PNG", "docs/a/b/c.txt": b"text"}
+LAYOUTS = {
+    "flat": lambda toy: members_of(toy, ""),
+    "a folder": lambda toy: members_of(toy, "toy/"),
+    "a Mac": lambda toy: of_macos(members_of(toy, "toy/")),
+    "a licence": lambda toy: {**members_of(toy, "toy/"), **OTHERS},
+    "two levels": lambda toy: {**members_of(toy, "models/toy/"), **OTHERS},
+    "two levels and above": lambda toy: {
+        f"top/{name}": content
+        for name, content in {**members_of(toy, "models/toy/"), **OTHERS}.items()
+    },
+    "Windows": lambda toy: {
+        path.replace("/", "\\"): content
+        for path, content in {**members_of(toy, "models/toy/"), **OTHERS}.items()
+    },
+}
+
+
+def same_weights(model, other_model):
+    pairs = zip(model.weights, other_model.weights, strict=True)
+    return all(np.array_equal(weight, other) for weight, other in pairs)
+
+
+@pytest.fixture(scope="module")
+def known():
+    return {toy: import_model(toy).model for toy in TOYS}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("toy", "make"), [(OPUS, make_zip), (STUDENT, make_tar)])
+def test_a_model_is_found_in_an_archive_as_a_system_makes_it(tmp_path, known, toy, make, layout):
+    archive = make(tmp_path / "archive", LAYOUTS[layout](toy))
+    assert same_weights(import_model(archive).model, known[toy])
+
+
+@pytest.mark.parametrize("toy", TOYS, ids=lambda toy: toy.name)
+def test_a_model_is_found_in_a_folder_with_other_files(tmp_path, known, toy):
+    folder = tmp_path / "models" / "toy"
+    shutil.copytree(toy, folder)
+    (tmp_path / "LICENSE").write_bytes(b"CC")
+    (tmp_path / ".git").mkdir()
+    shutil.copytree(toy, tmp_path / ".git" / "toy")
+    shutil.copytree(toy, tmp_path / "__MACOSX")
+    for path in list(folder.iterdir()):  # A Mac writes them on disks of other systems.
+        path.with_name(f"._{path.name}").write_bytes(b"attributes")
+    assert same_weights(import_model(tmp_path).model, known[toy])
+
+
+def test_two_models_are_an_error_that_names_both(tmp_path, capsys):
+    members = {**members_of(OPUS, "models/large/"), **members_of(STUDENT, "small/")}
+    archive = make_zip(tmp_path / "two.zip", members)
+    assert run(["import", str(archive), "--output", str(tmp_path / "run")]) == 2
+    *_, line = capsys.readouterr().err.splitlines()
+    both = f"{archive}/models/large, {archive}/small"
+    assert line == f"keras-transformer: {archive}: expected one model. Received: 2, in {both}."
+
+
+def test_a_model_is_not_looked_for_in_the_third_level(tmp_path):
+    shutil.copytree(OPUS, tmp_path / "a" / "b" / "c")
+    (tmp_path / "d").mkdir()
+    with pytest.raises(InputError, match=f"{tmp_path}: expected one model, .* Received: none"):
+        read_model(tmp_path)
+
+
+def test_a_model_hides_the_folders_below_it(tmp_path, known):
+    shutil.copytree(OPUS, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(STUDENT, tmp_path / "onnx")
+    assert same_weights(import_model(tmp_path).model, known[OPUS])
+
+
+def test_a_run_has_the_licence_that_stands_above_the_model(tmp_path):
+    archive = make_zip(tmp_path / "toy.zip", LAYOUTS["a licence"](OPUS))
+    origin = RunFiles(import_run(archive, tmp_path / "run")).origin()
+    assert (origin.name, origin.licence) == (str(archive), "cc-by-4.0")
