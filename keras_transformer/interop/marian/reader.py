@@ -9,10 +9,6 @@ import numpy as np
 
 from keras_transformer.errors import InputError
 from keras_transformer.interop.foreign_model import ForeignModel, Tensors, check_heads
-from keras_transformer.interop.settings import number, read_yaml
-from keras_transformer.interop.shortlist_files import read_lexicon
-from keras_transformer.interop.vocabulary import (
-from keras_transformer.interop.foreign_model import ForeignModel, Tensors, check_heads
 from keras_transformer.interop.settings import files_like, number, read_yaml
 from keras_transformer.interop.shortlist_files import read_lexicon
 from keras_transformer.interop.vocabulary import (
