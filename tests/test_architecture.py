@@ -45,7 +45,7 @@ MAY_IMPORT = {
     "export": CORE - {"training"},
     **dict.fromkeys(sorted(DOORS), CORE),
     # Public names.
-    "importing": {"interop"},
+    **dict.fromkeys(("importing", "fetching"), {"interop"}),
     "cli": CORE | DOORS,
     "__main__": {"cli"},
 }

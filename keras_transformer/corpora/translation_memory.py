@@ -52,8 +52,8 @@ class TranslationMemory:
 
     Raises:
         InputError: `languages` are not two codes that differ. When the pairs are read: the file
-            cannot be read, is not well-formed XML (the message names the line), has entities other
-            than the names of HTML's characters, or has no pair in these languages.
+            cannot be read, or is not well-formed XML. It has entities that are not the names of
+            HTML's characters, or no pair in these languages. The message names the line.
 
     Warns:
         UserWarning: Units were skipped, because their texts have characters that XML forbids.

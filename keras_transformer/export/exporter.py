@@ -84,7 +84,7 @@ class Exporter(abc.ABC):
         packages: Packages whose versions the manifest names.
         reading_packages: Packages that open the export; the manifest names the oldest versions that
             the tests open it with.
-        template: Name of the README's template beside the module, for `string.Template`: the
+        template: Name of the README's template next to the module, for `string.Template`: the
             manifest's fields and `readme_fields`.
         options: Declared class of the format's options.
         has_quantized_layers: Whether the format takes a model after Keras' `quantize`.
@@ -278,7 +278,7 @@ def write_tokenizers(engine: Any, folder: Path) -> dict[str, str]:
 
 
 def read_template(module_file: str, name: str) -> string.Template:
-    """Reads a template that lies beside a module, whose `__file__` is given."""
+    """Reads a template next to a module, whose `__file__` is given."""
     return string.Template(Path(module_file).with_name(name).read_text(encoding="utf-8"))
 
 
