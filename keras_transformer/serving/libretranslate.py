@@ -43,6 +43,7 @@ _MAX_FIELDS = 100
 _SHOWN_CODES = {"zh": "zh-Hans", "zt": "zh-Hant", "pb": "pt-BR"}
 _AUTO = {"code": "auto", "name": "Auto Detect"}
 _BEAM = "beam"
+_MOST_ALTERNATIVES = 10  # for which a beam is widened: its time grows with them
 _MOST_DETECTED = 3
 _FRONTEND_TIMEOUT = 500  # milliseconds that LibreTranslate's page waits for the end of the typing
 _HAN = re.compile("[\u3400-\u9fff]")
@@ -292,7 +293,10 @@ class LibreTranslate:
             return DEFAULT, {"markup": "html"}
         # A signature that cannot preserve the markup of this server has no alternatives.
         has_alternatives = alternatives and defaults.get(_BEAM) == defaults[DEFAULT]
-        return _BEAM if has_alternatives else DEFAULT, defaults[DEFAULT]
+        if not has_alternatives:
+            return DEFAULT, defaults[DEFAULT]
+        n_best = min(alternatives, _MOST_ALTERNATIVES) + 1
+        return _BEAM, {**defaults[DEFAULT], **self._model.beam_options(n_best)}
 
     def _parts(self, texts, is_html, is_copied):
         """Returns the parts of all texts as in `Request`, and the sentences."""

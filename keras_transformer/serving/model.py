@@ -155,7 +155,23 @@ class Model:
         numbers = sum(result.alignment.size for result in results if result.alignment is not None)
         if _BYTES_OF_A_NUMBER * numbers > self._max_answer_bytes:
             raise answer_too_long(self._max_answer_bytes)
-        return [_row(result, signature.outputs) for result in results]
+        n_best = dict(options).get("n_best")
+        return [_row(result, signature.outputs, n_best) for result in results]
+
+    def beam_options(self, n_best: int) -> dict[str, int]:
+        """Returns options of the signature `beam` for `n_best` hypotheses.
+
+        None are needed where its beam has as many. None are possible where the export's is fixed.
+        """
+        (beams,) = self.signatures["beam"].outputs["score"].shape
+        options = {"beam_size": n_best, "n_best": n_best}
+        if n_best <= (beams or 1):
+            return {}
+        try:
+            self.engine.request(**options)
+        except InputError:
+            return {}
+        return options
 
     def parts_of(self, text: str) -> list[str]:
         """Splits a text of too many tokens at the ends of its sentences, where the engine can.
@@ -272,7 +288,7 @@ def _options_of(name, rows, signature, options):
     if name == "greedy":
         options["beam_size"] = 1
     elif name == "beam":
-        options["n_best"] = signature.outputs["score"].shape[0]
+        options.setdefault("n_best", signature.outputs["score"].shape[0])
     elif name == "align":
         options["alignment"] = True
     elif name == "sample":
@@ -284,15 +300,16 @@ def _options_of(name, rows, signature, options):
     return options
 
 
-def _row(translation, outputs):
-    """Returns outputs of a sentence from its `Translation`."""
+def _row(translation, outputs, n_best=None):
+    """Returns outputs of a sentence from its `Translation`, with `n_best` hypotheses of a beam."""
     hypotheses = [translation, *translation.alternatives]
     row = {}
     for name, (dtype, shape) in outputs.items():
         if len(shape) == 1 and shape[0]:  # hypotheses of a beam
-            values = [_field(value, name, dtype) for value in hypotheses[: shape[0]]]
+            count = n_best or shape[0]
+            values = [_field(value, name, dtype) for value in hypotheses[:count]]
             filler = "" if dtype == "string" else float("-inf")
-            row[name] = values + [filler] * (shape[0] - len(values))
+            row[name] = values + [filler] * (count - len(values))
         else:
             row[name] = _field(translation, name, dtype)
     return row

@@ -12,6 +12,7 @@ from keras_transformer.files import MANIFEST
 from keras_transformer.reading import digest_of
 from keras_transformer.serving import ServerOptions, libretranslate
 from keras_transformer.serving.libretranslate import LibreTranslate, fields_of
+from keras_transformer.serving.model import Model
 from keras_transformer.serving.protocol import Rejection
 from keras_transformer.serving.server_options import served_export
 from keras_transformer.text.languages import Languages, codes_of
@@ -227,6 +228,33 @@ def test_languages_are_those_of_the_option_or_of_the_export(make):
     ]
     with pytest.raises(InputError, match="`languages` must be two codes"):
         make(languages="en")
+
+
+def test_a_beam_is_widened_for_the_alternatives_that_are_asked_for(make, monkeypatch):
+    def options_of(count):
+        return dict(make().read({**FIELDS, "q": "a", "alternatives": count}).prediction.options)
+
+    assert options_of(1) == options_of(0) == {}  # The export's beam has two.
+    assert options_of(2) == {"beam_size": 3, "n_best": 3}
+    assert options_of(99) == {"beam_size": 11, "n_best": 11}
+
+    def refuse(self, **options):
+        raise InputError("`beam_size` is fixed")
+
+    monkeypatch.setattr(Engine, "request", refuse)
+    assert options_of(2) == {}
+
+
+@pytest.mark.tensorflow
+def test_as_many_alternatives_as_asked_come_from_a_smaller_beam(light):
+    model = Model(str(light), 1, 10**6)
+    api = LibreTranslate(model, ServerOptions(model="m", languages="en-de"))
+    for count in (1, 2, 5):
+        request = api.read({**FIELDS, "q": "a man runs", "alternatives": count})
+        signature, rows, _, options = request.prediction
+        answer = json.loads(api.answer(request, model.run(signature, rows, options)))
+        texts = [answer["translatedText"], *answer["alternatives"]]
+        assert len(set(texts)) == len(texts) == count + 1
 
 
 PAIRS = (("en", "de"), ("de", "en"), ("en", "zh"))
