@@ -258,7 +258,7 @@ def student(
         path = folder / (name if format else "run")
         limit = threads if format == "litert" else None
         search = {} if format else options
-        engine = texts_of(Translator.load(path, limit), beam_size=1, **search)
+        engine = texts_of(Translator.load(path, threads=limit), beam_size=1, **search)
         ways[name] = {
             f"batch_size={size or 'its own'}": functools.partial(engine, texts, size)
             for size in ((None, 4, 8, 16) if format != "saved_model" else (None,))

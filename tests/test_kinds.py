@@ -32,7 +32,7 @@ def loaded_once():
     """The first command loads a run or an export and compiles, the others take its translator."""
     with pytest.MonkeyPatch.context() as patch:
         load = functools.cache(Translator.load)
-        patch.setattr(Translator, "load", lambda path, *rest: load(str(path), *rest))
+        patch.setattr(Translator, "load", lambda path, *rest, **options: load(str(path), *rest))
         yield
 
 

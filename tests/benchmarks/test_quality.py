@@ -25,7 +25,7 @@ def call(monkeypatch, tmp_path, capsys):
     """`call(translators, sources, references, *words)`: the figures and the table of a command."""
 
     def call(translators, sources, references, *words):
-        monkeypatch.setattr(Translator, "load", lambda path: translators[path])
+        monkeypatch.setattr(Translator, "load", lambda path, **options: translators[path])
         for name, lines in (("source", sources), ("reference", references)):
             (tmp_path / name).write_text("".join(line + "\n" for line in lines), "utf-8")
         files = ["--source", str(tmp_path / "source"), "--reference", str(tmp_path / "reference")]

@@ -63,7 +63,7 @@ def folder_with_a_run(monkeypatch, tmp_path_factory):
 @pytest.fixture
 def recorder(monkeypatch):
     recorder = Recorder()
-    monkeypatch.setattr(Translator, "load", lambda path: recorder)
+    monkeypatch.setattr(Translator, "load", lambda path, **options: recorder)
     return recorder
 
 

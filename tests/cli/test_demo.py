@@ -27,7 +27,7 @@ def small(monkeypatch):
 
 def test_the_demo_goes_the_whole_way(small, unverified, tmp_path, monkeypatch, capsys):
     load = functools.cache(Translator.load)  # The run is loaded, and its search compiled, once.
-    monkeypatch.setattr(Translator, "load", lambda path: load(os.path.realpath(path)))
+    monkeypatch.setattr(Translator, "load", lambda path, **options: load(os.path.realpath(path)))
     table = demo.run_demo(tmp_path / "demo")
     assert "26 locales" in table
     assert "of 20 (" in table and "equal to the model on 1 of 1 texts" in table

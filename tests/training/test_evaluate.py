@@ -117,7 +117,7 @@ def test_translations_are_saved_and_scored(tmp_path, monkeypatch):
             known = dict(PAIRS)
             return [type("T", (), {"text": known[text]}) for text in texts]
 
-    monkeypatch.setattr(Translator, "load", lambda path: Translator(Echo()))
+    monkeypatch.setattr(Translator, "load", lambda path, **options: Translator(Echo()))
     saved = tmp_path / "out.de"
     files = corpus / "train.en", corpus / "train.de"
     link, terms = tmp_path / "link", {"glossary": str(saved)}
@@ -169,7 +169,7 @@ def test_a_text_that_is_too_long_is_named_by_its_own_file(
             return [Translation(text, -1.0) for text in targets]
 
     Scorer.manifest = manifest
-    monkeypatch.setattr(Translator, "load", lambda path: Translator(Scorer()))
+    monkeypatch.setattr(Translator, "load", lambda path, **options: Translator(Scorer()))
     lines = {"en": ["A.", "A."], "de": ["B.", "B."]}
     lines[long_side][1] = "a " * 9
     for side, texts in lines.items():
@@ -204,7 +204,7 @@ def test_long_lines_are_scored_in_windows_that_overlap(tmp_path, monkeypatch, ra
     sizes = dict(vocabulary_size=120, model_dim=14, num_heads=2, intermediate_dim=11)
     model = randomize(LanguageModel(LanguageModelConfig(**sizes, num_decoder_layers=1)))
     engine = ModelEngine(model, tokenizer, max_source_length=5, max_target_length=WINDOW)
-    monkeypatch.setattr(Translator, "load", lambda path: Translator(engine))
+    monkeypatch.setattr(Translator, "load", lambda path, **options: Translator(engine))
     lines = ["A.", "", "Two dogs play in the snow and #% the water."]
     for long, count in ((1, 6), (2, 7)):
         lines[1] = " ".join("a" * count)  # and EOS: a window, and one token more

@@ -17,7 +17,7 @@ def test_a_blank_text_gives_an_empty_translation(exported):
 
 
 def test_too_long_references_have_no_perplexity(exported, tokenizer, tmp_path, monkeypatch):
-    monkeypatch.setattr(Translator, "load", lambda path: Translator(exported))
+    monkeypatch.setattr(Translator, "load", lambda path, **options: Translator(exported))
     pairs, options = tmp_path / "pairs.tsv", {"perplexity": True}
     pairs.write_text("a man\tthe girl\na girl\ta man #\n", encoding="utf-8")
     assert evaluate_model("any", pairs, **options)["unknown_word_share"] == 0.2
