@@ -6,6 +6,7 @@ import numpy as np
 
 from keras_transformer import Translation
 from keras_transformer.errors import InputError
+from keras_transformer.text.symbols import TextFeatures
 
 
 class Engine:
@@ -15,6 +16,7 @@ class Engine:
     noun = "this export"
     reads_sources = True
     source_tokenizer = None
+    text_features = TextFeatures()
     capabilities = frozenset({"translate", "score", "sample", "align"})
 
     def __init__(self, format="ctranslate2", **manifest):
