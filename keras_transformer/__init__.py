@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from keras_transformer.text import Tokenizer as Tokenizer
     from keras_transformer.translation import Translation as Translation
 
-__version__ = "0.3.0"
+__version__ = "0.4.0.dev0"
 
 # Modules of classes that `keras.models.load_model` looks up.
 _REGISTERED = ("layers", "losses", "metrics", "models.recurrent", "models.transformer", "schedules")

@@ -1,5 +1,6 @@
 """The site's sources: docstring examples run, and the reference names what there is."""
 
+import collections
 import contextlib
 import doctest
 import importlib
@@ -9,6 +10,7 @@ import re
 import runpy
 
 import pytest
+from packaging.version import Version
 
 from keras_transformer import __version__
 from keras_transformer.cli import main as cli
@@ -157,6 +159,53 @@ def test_public_names_exist():
     for module, names in rows:
         for name in re.findall(r"`(\w+)`", names):
             assert hasattr(importlib.import_module(module), name), f"{module}.{name}"
+
+
+def without_code(page):
+    """The text of a page without its fences, where `#` begins a comment."""
+    text = page.read_text(encoding="utf-8")
+    return re.sub(r"^ *(```+|~~~+).*?^ *\1", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors_of(page):
+    """The anchors that GitHub makes of a page's headings, and those that it has itself."""
+    text, counts = without_code(page), collections.Counter()
+    anchors = set(re.findall(r'<a (?:id|name)="([^"]+)"', text))
+    for heading in re.findall(r"^#{1,6} +(.+?) *#*$", text, flags=re.MULTILINE):
+        shown = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).replace("`", "")
+        slug = re.sub(r"[^\w\- ]", "", shown.lower()).replace(" ", "-")
+        anchors.add(f"{slug}-{counts[slug]}" if counts[slug] else slug)
+        counts[slug] += 1
+    return anchors
+
+
+PAGES = sorted(
+    page
+    for folder in (ROOT, *(ROOT / name for name in ("docs", "export", "training", "benchmarks")))
+    for page in (folder.glob("*.md") if folder == ROOT else folder.rglob("*.md"))
+    if "_build" not in page.parts
+)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_link_of_a_page_leads_to_a_file_and_a_heading(page):
+    text = re.sub(r"`[^`\n]+`", "", without_code(page))
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        name, _, anchor = link.partition("#")
+        if re.match(r"\w+:", link):
+            continue
+        target = page.parent / name if name else page
+        assert target.exists(), f"{link}: no such file"
+        if anchor:
+            assert anchor in anchors_of(target), f"{link}: no such heading"
+
+
+def test_the_version_is_that_of_the_newest_changes():
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    number, text = re.search(r"^## (\S+)\n+(.*)", changes, flags=re.MULTILINE).groups()
+    is_released = not text.startswith("In development.")
+    assert Version(__version__).base_version == number
+    assert Version(__version__).is_devrelease != is_released
 
 
 def test_the_citation_is_of_this_version():
