@@ -20,7 +20,7 @@ from keras_transformer.cli import main as cli
 
 class Engine:
     labels = turns = None
-    reads_sources, long_inputs = True, ("refuse", "split")
+    reads_sources, long_inputs, lines_at_once = True, ("refuse", "split"), 1024
     engine = property(lambda self: self)
 
     def check_options(self, **options):

@@ -16,12 +16,15 @@ class Engine:
     noun = "this export"
     reads_sources = True
     source_tokenizer = None
-    text_features = TextFeatures()
     capabilities = frozenset({"translate", "score", "sample", "align"})
 
     def __init__(self, format="ctranslate2", **manifest):
         self.manifest = {"format": f"keras_transformer.{format}", "beam_size": 2, **manifest}
         self.calls = []
+
+    @property
+    def text_features(self):
+        return TextFeatures.from_manifest(self.manifest)
 
     def check_languages(self, *languages):
         pass
