@@ -1,6 +1,10 @@
 """Translations of the parts of a split text, put together."""
 
 import dataclasses
+import itertools
+import random
+
+import pytest
 
 from keras_transformer import Translation
 
@@ -12,6 +16,25 @@ def test_the_best_of_a_split_text_are_the_best_sums_of_its_parts():
     whole = Translation.joined([first, second])
     assert [(t.text, t.score) for t in (whole, *whole.alternatives)] == [("a c", -3), ("a d", -3.5)]
     assert whole.parts == (first, second)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_best_of_many_parts_are_the_best_of_all_combinations(seed):
+    rng = random.Random(seed)
+    parts = []
+    for number in range(5):
+        hypotheses = [Translation(f"{number}{rank}", rng.random()) for rank in range(4)]
+        hypotheses = hypotheses[: rng.randint(1, 4)]
+        parts.append(dataclasses.replace(hypotheses[0], alternatives=tuple(hypotheses[1:])))
+    whole = Translation.joined(parts)
+    combinations = itertools.product(*((part, *part.alternatives) for part in parts))
+    expected = [
+        (sum(part.score for part in parts), " ".join(part.text for part in parts))
+        for parts in combinations
+    ]
+    hypotheses = [(t.score, t.text) for t in (whole, *whole.alternatives)]
+    assert hypotheses == sorted(expected, reverse=True)[: len(hypotheses)]
+    assert len(hypotheses) == max(1 + len(part.alternatives) for part in parts)
 
 
 def test_samples_of_a_split_text_are_joined_one_by_one():

@@ -47,7 +47,7 @@ _WIDE = regex.compile(r"\p{East_Asian_Width=W}")
 _CLOSING = r"\p{Sentence_Terminal}\p{Pe}\p{Pf}\p{Pi}\"'\s;\u037e"
 _ENDING = regex.compile(rf"(?<![{_CLOSING}])[{_CLOSING}]*+\Z")
 _QUESTION_MARK, _GREEK_MARK = regex.compile("[?？؟፧⁇⁈⁉‽]"), regex.compile("[?;\u037e]")
-_GREEK = regex.compile(r"\p{Greek}")
+_GREEK, _SEMICOLON = regex.compile(r"\p{Greek}"), regex.compile("[;\u037e]")
 # Letters of scripts that do not end every question with a mark. Japanese, Thai, Lao, Khmer, Burmese
 # and Tibetan have words that ask, and the mark may be absent; Armenian's mark is inside a word.
 _ASKS_WITHOUT_MARK = regex.compile(
@@ -174,7 +174,7 @@ def _letter_share(text):
 
 def _is_question(text):
     ending = _ENDING.search(text)[0]
-    if _QUESTION_MARK.search(ending.rpartition(";")[2]):
+    if _QUESTION_MARK.search(_SEMICOLON.split(ending)[-1]):
         return True
     return bool(_GREEK_MARK.search(ending) and _GREEK.search(text))
 

@@ -17,7 +17,8 @@ _NEARLY_ALL = 0.95
 _WORDS_PER_TYPO = 6
 # Noise does not change tags, also of imported models, placeholders, addresses and fields.
 _UNCHANGED = regex.compile(rf"(<[^<>\s]+>|>>[^<>\s]+<<|{ITEM.pattern})", regex.V1)
-_PUNCTUATION = regex.compile(r"[\p{Terminal_Punctuation}…]+(?=\s|$)")
+_SIGN = r"[\p{Terminal_Punctuation}…]"
+_PUNCTUATION = regex.compile(rf"(?<!{_SIGN}){_SIGN}++(?=\s|$)")  # A run is read once.
 _LETTER = regex.compile(r"[\p{L}\p{M}]")
 
 PairChange = Callable[[str, str, np.random.Generator], tuple[str, str]]

@@ -80,15 +80,14 @@ def with_placeholders(source: str, target: str, placeholders: Placeholders) -> t
     first = zlib.crc32(source.encode())
     pattern = _IN_TRAINING[numbers]
     source_items, target_items = (
-        [fold(item).text for item in pattern.findall(side)] for side in (source, target)
+        collections.Counter(fold(item).text for item in pattern.findall(side))
+        for side in (source, target)
     )
-    common = [
-        item
-        for item in dict.fromkeys(source_items)
-        if source_items.count(item) == target_items.count(item)
-    ]
     common_occurrences = [
-        (item, number) for item in common for number in range(source_items.count(item))
+        (item, number)
+        for item, occurrences in source_items.items()
+        if occurrences == target_items[item]
+        for number in range(occurrences)
     ]
     symbol_of_occurrence = {
         occurrence: symbol((first + i) % count + 1)

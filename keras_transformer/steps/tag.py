@@ -17,9 +17,10 @@ def tagged(text: str, token: str | None) -> str:
 
 def without_tags(text_read: str, text: str) -> str:
     """Removes the tags that steps put in front of a text."""
-    while (match := _TAG.match(text_read)) and not text.startswith(match[0]):
-        text_read = text_read[match.end() :]
-    return text_read
+    position = 0
+    while (match := _TAG.match(text_read, position)) and not text.startswith(match[0]):
+        position = match.end()
+    return text_read[position:]
 
 
 class TagStep(TextStep):

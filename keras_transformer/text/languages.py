@@ -1,5 +1,6 @@
 """Languages: codes such as `en` and `pt-BR`, English names, and the tokens of a model."""
 
+import collections
 import dataclasses
 import functools
 import itertools
@@ -107,8 +108,9 @@ def codes_of(names: Iterable[str]) -> dict[str, str]:
     """
     names, names_by_code = list(names), {}
     codes = list(map(language_code, names))
+    counts = collections.Counter(codes)
     for name, code in zip(names, codes, strict=True):
-        names_by_code[_bare(name) if codes.count(code) > 1 else code] = name
+        names_by_code[_bare(name) if counts[code] > 1 else code] = name
     return names_by_code
 
 

@@ -287,7 +287,7 @@ def part_offsets(
         first_tokens = np.cumsum(list(map(len, indices)))[:-1]
         positions_read = token_spans(tokens, text_read)[0][first_tokens]
     else:
-        sizes = np.cumsum([len(part.text) for part in parts])
+        sizes = np.cumsum([positions_before(part.text)[-1] for part in parts])
         positions_read = before_read[-1] * sizes[:-1] // max(int(sizes[-1]), 1)
     # The words of an annotation, which are no part of the text, belong to the term before them.
     positions = np.maximum.accumulate([-1, *_positions(text, text_read)]) + 1

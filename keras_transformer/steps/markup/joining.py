@@ -108,10 +108,11 @@ class Joiner:
         ]
         _move_out_of_elements(spaces, pairs)
         # An item is a word too: it has its own space before it and after it.
-        items = [i for i, element in enumerate(gap) if _is_item(element, self._pieces)]
+        are_items = [_is_item(element, self._pieces) for element in gap]
+        items = np.flatnonzero(are_items).tolist()
         for first, last in itertools.pairwise([-1, *items, len(gap) - 1]):
             is_missing = first >= 0 and self._space_after(gap[first], next_text)
-            is_missing |= last in items and self._space_before(gap[last], text_before[last])
+            is_missing |= are_items[last] and self._space_before(gap[last], text_before[last])
             if is_missing and None in in_source[first + 1 : last + 1]:
                 self._add_space(spaces, gap, left, range(first + 1, last + 1))
         is_wanted = self._is_space_wanted(left, right, in_source)

@@ -14,6 +14,7 @@ _BYTE = re.compile("<0x([0-9A-F]{2})>")
 _UNKNOWN = "\0"  # Stands for an unknown token.
 # Numbers of characters that are looked at where a text and its tokens differ.
 _MAX_DIFFERENCE, _EQUAL, _EQUAL_FAR_AWAY = 8, 3, 8
+_FAR = 4096  # characters; a search to the end for each token would take too long
 
 
 def positions_before(text: str) -> np.ndarray:
@@ -100,18 +101,18 @@ def _matches(reading: str, characters: str) -> list[tuple[int, int]]:
 
 def _end_of_unknown(reading, stop, characters, start, count):
     """Returns the end of `count` unknown tokens: the next known token, or `count` words."""
-    end = start
+    end, limit = start, min(start + count * _FAR, len(characters))
     for _ in range(count):
-        end = characters.find(" ", end + 1)
+        end = characters.find(" ", end + 1, limit)
         if end < 0:
-            end = len(characters)
+            end = limit
             break
     known = reading[stop : stop + _EQUAL_FAR_AWAY].partition(_UNKNOWN)[0]
     # An invisible character may have become a space.
     for near in (known, known.lstrip()):
         if near and (position := characters.find(near, start, end + len(near))) >= 0:
             return position
-    position = characters.find(known, start) if len(known) > _EQUAL else -1
+    position = characters.find(known, start, limit) if len(known) > _EQUAL else -1
     if position < 0 and known:
         position = characters.find(known[0], start, end + 1)
     return position if position >= 0 else end
@@ -143,7 +144,7 @@ def _difference(reading, i, characters, j):
                 return size, width
     far = reading[i : i + _EQUAL_FAR_AWAY]
     if len(far) == _EQUAL_FAR_AWAY and _UNKNOWN not in far:
-        position = characters.find(far, j)
+        position = characters.find(far, j, j + _FAR)
         if position > j:
             return 0, position - j
     return (1, 1) if j < len(characters) else (1, 0)

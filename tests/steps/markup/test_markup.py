@@ -11,13 +11,17 @@ import types
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from translations import sentencepiece_pieces
 
 from keras_transformer import Translation, Translator
 from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
+from keras_transformer.steps.glossary import Glossary, annotate
 from keras_transformer.steps.markup import aligning, count_blocks, protect, restore
 from keras_transformer.steps.placeholders import with_placeholders
+from keras_transformer.steps.splitting import split_text
 from keras_transformer.text.symbols import Placeholders
 
 EIGHT = Placeholders(8)
@@ -606,6 +610,62 @@ def test_tags_of_a_split_text_with_a_tag_of_the_corpus_do_not_drift(token, end):
     (translation,) = Translator(engine).translate([" ".join(sentences)], markup="html", tag="2de")
     expected = " ".join(f"S{number} a <b>b</b>{end}" for number in range(9))
     assert translation.text == expected.upper().replace("B>", "b>")
+
+
+WORDS = st.sampled_from(
+    ["a", "dog", "runs {x}", "<b>big</b>", "<b>two words</b>", "<br>", "end.", "http://a.org/b"]
+    + ["<i>cat <u>sat down</u></i>", "<!-- c --> e", "<i>f <p></i>g", "</u>h"]
+)
+
+
+def copied(text, is_aligned=True):
+    """A translation that copies a text; its tokens are words, without those of annotations."""
+    sources = text.split()
+    words = re.sub(r"<term_begin> |<term_as> .*?<term_end>", "", text).split()
+    places = [
+        place for place, word in enumerate(sources) if word[:5] != "<term" and ">" != word[-1]
+    ]
+    weights = np.zeros((len(words), len(sources)))
+    is_plain = len(words) == len(sources)
+    weights[range(len(words)), range(len(words)) if is_plain else places[: len(words)]] = 1
+    sides = {"tokens": tuple("▁" + word for word in words)}
+    sides |= {"source_tokens": tuple("▁" + word for word in sources), "alignment": weights}
+    return Translation(" ".join(words), 0.0, **sides if is_aligned else {})
+
+
+@pytest.mark.parametrize("is_aligned", [True, False])
+@given(words=st.lists(WORDS, min_size=1, max_size=30), size=st.integers(2, 9))
+def test_the_parts_of_a_split_text_have_the_tags_of_the_whole_text(is_aligned, words, size):
+    def fits(part):
+        return len(part.split()) <= size
+
+    for block in protect(" ".join(words), "html", Placeholders(3)):
+        parts = [copied(part, is_aligned) for part in split_text(block.text, fits)]
+        whole = restore(copied(block.text, is_aligned), block)
+        assert restore(Translation.joined(parts), block).text == whole.text
+
+
+def test_the_parts_of_a_split_text_with_annotated_terms_have_their_tags():
+    words = [f"w{number} <b>a{number}</b> <i>c b{number}</i>, {{x}}." for number in range(20)]
+    (block,) = protect(" ".join(words), "html", EIGHT)
+    terms = Glossary([(f"{letter}{number}", "x y") for number in range(20) for letter in "ab"])
+    text_read = annotate(block.text, terms.matches(block.text))
+    parts = list(map(copied, split_text(text_read, lambda part: len(part.split()) <= 25)))
+    assert len(parts) > 5
+    assert restore(Translation.joined(parts), block, text_read).text == " ".join(words)
+
+
+def test_each_alternative_of_a_split_text_has_its_tags():
+    (block,) = protect("<b>One.</b> Two <i>words.</i>", "html", EIGHT)
+    parts = [
+        dataclasses.replace(
+            copied(text), alternatives=(dataclasses.replace(copied(other), score=-1),)
+        )
+        for text, other in (("One.", "1."), ("Two words.", "2 words."))
+    ]
+    best = restore(Translation.joined(parts), block)
+    assert best.text == "<b>One.</b> Two <i>words.</i>"
+    assert [t.text for t in best.alternatives] == ["<b>One.</b> 2 <i>words.</i>"]
 
 
 def test_a_tag_encloses_a_word_where_words_have_no_spaces():

@@ -1,0 +1,335 @@
+"""A text, a list of parts and a table of names twice as long cost twice as much.
+
+Steps are lines and calls of Python. What one call does in C is seen in its memory and in processor
+time, whose limit lies far above the time of a cost that grows in proportion.
+"""
+
+import gc
+import re
+import sys
+import time
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keras_transformer import Translation, reading
+from keras_transformer.corpora import rules
+from keras_transformer.corpora.inline_codes import Segment
+from keras_transformer.data import noise
+from keras_transformer.steps import folding, glossary, splitting
+from keras_transformer.steps import tag as tags
+from keras_transformer.steps.markup import count_blocks, protect, restore
+from keras_transformer.steps.markup.elements import find_tags
+from keras_transformer.steps.markup.token_positions import positions_before, token_spans
+from keras_transformer.steps.placeholders import ITEM_OR_NUMBER, with_placeholders
+from keras_transformer.text import dialog, languages
+from keras_transformer.text.labels import Labels
+from keras_transformer.text.symbols import Placeholders, symbol
+from keras_transformer.translation import pair_lines
+
+TERMS = glossary.Glossary([("a", "b"), ("a b c", "x"), ("dog", "Hund"), ("ﬁ x", "z")])
+RULES = rules.PairRules(source_scripts=["Latin"], target_scripts=["Han"], max_characters=10**9)
+PLACEHOLDERS = Placeholders(8, numbers=True)
+PART = 80  # characters that a model reads at once
+_TOKEN = re.compile(r"<ph_\d+>|\S{1,6}")
+
+
+def restored(text, markup="html", is_aligned=True):
+    """Restores a translation in parts, which is a copy of the source."""
+    for block in protect(text, markup, PLACEHOLDERS):
+        parts = []
+        for part in splitting.split_text(block.text, lambda part: len(part) <= PART):
+            tokens = tuple(_TOKEN.findall(part))
+            sides = {"tokens": tokens, "source_tokens": tokens} if is_aligned else {}
+            alignment = np.eye(len(tokens)) if is_aligned else None
+            parts.append(Translation(part, 0.0, alignment=alignment, **sides))
+        restore(Translation.joined(parts), block)
+
+
+def spans(text):
+    words = text.lower().split()
+    token_spans(["▁" + word if number % 3 else "<unk>" for number, word in enumerate(words)], text)
+
+
+def segment(text):
+    """Reads a text with codes between its words."""
+    content = Segment(keeps_tags=True)
+    for number, word in enumerate(text.split(" ")):
+        content.add(word + " ")
+        content.start(("bpt", "ept", "ph", "g", "hi")[number % 5], {"i": str(number % 7)})
+        content.add(word)
+        content.end()
+    return content.text
+
+
+def of_pair(function):
+    return lambda text: function(text, text + "x", np.random.default_rng(0))
+
+
+TEXT_FUNCTIONS = {
+    "fold": folding.fold,
+    "fold_case": folding.fold_case,
+    "split_text": lambda text: splitting.split_text(text, lambda part: len(part) <= 40),
+    "matches": TERMS.matches,
+    "matches of a pair": lambda text: TERMS.matches(text, "b x Hund"),
+    "matches of a long target": lambda text: TERMS.matches("a dog ﬁ x", text),
+    "a long term": lambda text: glossary.Glossary([("a" + text, "b")]).matches("a" + text),
+    "in_training": lambda text: TERMS.in_training(text, "b x Hund", np.random.default_rng(0)),
+    "annotate": lambda text: glossary.annotate(text, TERMS.matches(text)),
+    "origins": glossary.origins,
+    "origins of annotations": lambda text: glossary.origins(
+        glossary.annotate(text, TERMS.matches(text))
+    ),
+    "with_placeholders": lambda text: with_placeholders(text, text + "x", PLACEHOLDERS),
+    "items": ITEM_OR_NUMBER.findall,
+    "without_tags": lambda text: tags.without_tags(text, "x"),
+    "count_blocks": count_blocks,
+    "find_tags": find_tags,
+    "protect html": lambda text: protect(text, "html", PLACEHOLDERS),
+    "protect placeholders": lambda text: protect(text, "placeholders", PLACEHOLDERS),
+    "restore html": restored,
+    "restore placeholders": lambda text: restored(text, "placeholders"),
+    "restore in order": lambda text: restored(text, is_aligned=False),
+    "positions_before": positions_before,
+    "token_spans": spans,
+    "token_spans of other words": lambda text: token_spans(
+        ["▁" + word[1:] for word in text.split()], text
+    ),
+    "turns": lambda text: (dialog.Turns("</s>").split(text), dialog.Turns("</s>").are_in(text)),
+    "segment": segment,
+    "one_line": reading.one_line,
+    "escape_field": lambda text: reading.unescape_field(reading.escape_field(text)),
+    "pair_lines": lambda text: pair_lines(text, Translation(text, 0.0), is_back=False),
+    "skeleton": rules.skeleton,
+    **{
+        f"rule {name}": lambda text, breaks=breaks: breaks(RULES, text, text + "x")
+        for name, breaks in rules.RULES.items()
+        if name != "language"  # of another package
+    },
+    **{f"noise {name}": of_pair(change) for name, change in noise._CHANGES.items()},
+}
+
+
+def joined(count, sampling=False):
+    sides = {"tokens": ("a", "b"), "ids": (1, 2)}
+    hypotheses = tuple(Translation("a", -rank / 7, **sides) for rank in range(4))
+    part = Translation("a", 0.0, alternatives=hypotheses, **sides)
+    return Translation.joined([part] * count, sampling)
+
+
+def names(count):
+    """Returns codes, all of them different."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    return [
+        "q" + "".join(letters[number // 26**power % 26] for power in range(5))
+        for number in range(count)
+    ]
+
+
+LIST_FUNCTIONS = {
+    "joined": joined,
+    "joined samples": lambda count: joined(count, sampling=True),
+    "glossary": lambda count: glossary.Glossary((name, "b") for name in names(count)),
+    "learn_terms": lambda count: list(
+        glossary.learn_terms([(name, name[::-1]) for name in names(count)])
+    ),
+    "placeholders": lambda count: Placeholders.of_symbols(map(symbol, range(count))),
+    "codes_of": lambda count: languages.codes_of(f">>{name}<<" for name in names(count)),
+    "languages_of_tags": lambda count: languages.languages_of_tags(
+        {name: f">>{name}<<" for name in names(count)}
+    ),
+    "directions": lambda count: languages.languages_of_directions(
+        (name, "de") for name in names(count)
+    ).direction("qaaaaa", "de"),
+    "labels": lambda count: Labels.of_texts(names(count)).tokenize(names(count)),
+    "turns": lambda count: dialog.Turns("</s>").join(names(count)),
+}
+
+# `#` becomes a number, so that all repetitions differ.
+UNITS = [
+    *(
+        "a",
+        "a ",
+        "A1",
+        "１．",
+        "1 ",
+        "# ",
+        " ",
+        "  \t",
+        "\n",
+        "\u2028",
+        "\xa0",
+        "\u00ad",
+        "a\u0301",
+    ),
+    *(
+        "é",
+        "İ",
+        "ﬁ",
+        "㍿",
+        "½",
+        "ß",
+        "´",
+        '"',
+        "“",
+        "»",
+        ")",
+        "(",
+        "{",
+        "{}",
+        "{a#} ",
+        "}",
+        "${",
+        "%",
+    ),
+    *("%1$s", "%(", "@", "a@", "a@b.c ", "http://", "http://a.b/# ", "www.", "://", "/", "-", "_"),
+    *(
+        "=",
+        "&",
+        "&amp;",
+        "&#",
+        "<",
+        "<a ",
+        "<a>",
+        "</a>",
+        "<br>",
+        "<ph_1> ",
+        "<ph_",
+        "<a ='",
+        "<!--",
+    ),
+    *(
+        "<b>a#</b> ",
+        "x<sup>1</sup> ",
+        "<p>a",
+        "<pre>\n a",
+        "<i>w# ",
+        "</i> ",
+        "<term_begin> ",
+        "dog ",
+    ),
+    *(
+        "<term_as> ",
+        "<term_begin> a<term_as> b<term_end> ",
+        ">>a<< ",
+        "<a> ",
+        ">>",
+        "。",
+        "例",
+        "한국",
+    ),
+    *(
+        "．1",
+        "…",
+        ".!? ",
+        "? ",
+        ";",
+        "α;",
+        "α; a ",
+        "α",
+        "3月",
+        "12 ",
+        "tháng ",
+        "17:00 ",
+        "٣",
+        "日本 ",
+    ),
+    *("👍🏽", "🇩🇪", "\u200d", "\ufffd", "ا", "कि", " </s> ", "\\", "\\n", "w# ", "a b c "),
+]
+
+
+def text_of(units, size):
+    """Returns a text of units that are repeated, first in turn and then one after the other."""
+    count = size // (2 * sum(map(len, units)))
+    repeated = [
+        *("".join(units).replace("#", str(number)) for number in range(count)),
+        *(unit.replace("#", str(number)) for unit in units for number in range(count)),
+    ]
+    return "".join(repeated)
+
+
+def steps(function, *arguments):
+    """Counts the lines and calls of a function."""
+    count = 0
+
+    def trace(frame, event, argument):
+        nonlocal count
+        count += 1
+        return trace
+
+    def profile(frame, event, argument):
+        nonlocal count
+        count += event == "c_call"
+
+    tracer = sys.gettrace()
+    sys.setprofile(profile)
+    sys.settrace(trace)
+    try:
+        function(*arguments)
+    finally:
+        sys.settrace(tracer)
+        sys.setprofile(None)
+    return count
+
+
+def memory(function, *arguments):
+    """Returns the largest number of bytes that a function needs at once."""
+    tracemalloc.start()
+    try:
+        function(*arguments)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def seconds(function, *arguments):
+    """Returns the processor time of a function."""
+    gc.disable()
+    start = time.thread_time()
+    try:
+        function(*arguments)
+        return time.thread_time() - start
+    finally:
+        gc.enable()
+
+
+def takes_time_in_proportion(function, short, long):
+    """Returns False if a function takes 24 times as long for eight times as much.
+
+    A cost that grows with the square takes 64 times as long.
+    """
+    limit = 24 * max(1e-3, min(seconds(function, short) for _ in range(3)))
+    return any(seconds(function, long) < limit for _ in range(3))
+
+
+@pytest.mark.parametrize("name", TEXT_FUNCTIONS)
+@settings(max_examples=8, deadline=None)
+@given(units=st.lists(st.sampled_from(UNITS), min_size=1, max_size=3))
+def test_a_text_twice_as_long_takes_twice_the_steps_and_the_memory(name, units):
+    function, texts = TEXT_FUNCTIONS[name], [text_of(units, size) for size in (1000, 2000)]
+    function(texts[0])  # fills caches
+    once, twice = (steps(function, text) for text in texts)
+    assert twice < 2.3 * once + 300
+    once, twice = (memory(function, text) for text in texts)
+    assert twice < 2.6 * once + 50_000
+
+
+@pytest.mark.parametrize("name", TEXT_FUNCTIONS)
+def test_a_long_text_takes_time_in_proportion(name):
+    for unit in UNITS:
+        texts = text_of([unit], 1000), text_of([unit], 8000)
+        assert takes_time_in_proportion(TEXT_FUNCTIONS[name], *texts), unit
+
+
+@pytest.mark.parametrize("name", LIST_FUNCTIONS)
+def test_a_list_twice_as_long_takes_twice_the_steps_and_time_in_proportion(name):
+    function = LIST_FUNCTIONS[name]
+    function(300)
+    once, twice = (steps(function, count) for count in (300, 600))
+    assert twice < 2.3 * once + 300
+    once, twice = (memory(function, count) for count in (300, 600))
+    assert twice < 2.6 * once + 50_000
+    assert takes_time_in_proportion(function, 600, 4800)
