@@ -274,7 +274,7 @@ class OwnedFolder:
         if self._files is not None:
             return self._files
         names = _UNLISTED if self._marker == MANIFEST else (self._marker,)
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
             text = (self.path / self._marker).read_text(encoding="utf-8")
             names = (*names, *json.loads(text)["files"])
         return "|".join(map(re.escape, names))

@@ -132,7 +132,9 @@ def test_a_path_that_nothing_can_have_is_one_line(command, path, workplace, caps
     before = everything(workplace)
     assert run(command.replace("PATH", path).split()) == 2
     *progress, line = capsys.readouterr().err.splitlines()
-    assert line.startswith("keras-transformer: ") and not [x for x in progress if "reading" not in x]
+    assert line.startswith("keras-transformer: ") and not [
+        x for x in progress if "reading" not in x
+    ]
     assert everything(workplace) == before
 
 
