@@ -44,6 +44,7 @@ _TEMPORARY = re.compile(
     rf"(^|/)\.([^/]+)\.(?:lock|partial-{_PROCESS}(?:/.*)?|partial(\.[^/.]*)?(?:\.parts(?:/.*)?)?)$"
 )
 _ATTEMPTS = 100
+_MAX_NAME_BYTES = 215  # so that temporary siblings and their locks have at most 255
 
 
 def final_name(path: str) -> str:
@@ -262,6 +263,9 @@ class OwnedFolder:
     def __init__(self, path: FilePath, marker: str = MANIFEST, files: str | None = None):
         # Resolved: replacing a link would leave the folder that it points to behind.
         self.path = Path(os.path.realpath(path))
+        if not 0 < len(self.path.name.encode("utf-8", "replace")) <= _MAX_NAME_BYTES:
+            rule = "the output must have a name, of at most"
+            raise InputError(f"{os.fspath(path)}: {rule} {_MAX_NAME_BYTES} bytes.")
         self._named, self._marker, self._files = os.fspath(path), marker, files
         self._temporary = self.path.with_name(f".{self.path.name}.partial-")
 
@@ -270,7 +274,7 @@ class OwnedFolder:
         if self._files is not None:
             return self._files
         names = _UNLISTED if self._marker == MANIFEST else (self._marker,)
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
             text = (self.path / self._marker).read_text(encoding="utf-8")
             names = (*names, *json.loads(text)["files"])
         return "|".join(map(re.escape, names))

@@ -5,8 +5,12 @@ import sys
 
 import pytest
 
+from keras_transformer.engine.exports.manifest import has_labels, read_manifest
+from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
 from keras_transformer.reading import digest_of, read_lines
+from keras_transformer.text import Labels
+from keras_transformer.text.languages import Languages
 
 COMPRESS = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
 
@@ -113,3 +117,17 @@ def test_a_digest_is_of_the_names_and_contents_of_the_given_files(tmp_path):
     assert digest_of(tmp_path) == both
     renamed = first.rename(tmp_path / "other")
     assert digest_of(tmp_path, [renamed]) != one
+
+
+def test_json_of_any_depth_is_one_line(tmp_path):
+    for name in ("languages.json", "labels.json", "export.json", "metrics.json"):
+        (tmp_path / name).write_text("[" * 100_000)
+    for read in (
+        lambda: Languages.load(tmp_path / "languages.json"),
+        lambda: Labels.load(tmp_path / "labels.json"),
+        lambda: read_manifest(tmp_path, ["litert"], {}, "an export"),
+    ):
+        with pytest.raises(InputError) as caught:
+            read()
+        assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
+    assert RunFiles(tmp_path).metrics() == {} and not has_labels(tmp_path)

@@ -27,6 +27,7 @@ from keras_transformer.errors import (
 from keras_transformer.imports import LEVEL, own_stderr, silence_tensorflow
 
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO)
+_NO_PATH = (errno.ENAMETOOLONG, errno.ELOOP)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -159,6 +160,9 @@ def _with_flags(message, flags):
 def _exit_for_os_error(error):
     if isinstance(error, BrokenPipeError):
         return 141
+    if error.errno in _NO_PATH:
+        say(f"{error.filename}: no file or folder can have this path: {error.strerror}.")
+        return 2
     if error.errno not in _CANNOT_WRITE:
         raise error
     subject = "cannot write" if error.filename is None else f"{error.filename}: cannot be written"

@@ -266,7 +266,7 @@ def _load(folder):
                 raise ValueError("the ids are not as many as their offsets say")
             sides += [flat, offsets]
         lines = _mapped(folder / "lines.npy")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"{folder}: damaged ({error}); remove the folder.") from None
     return EncodedPairs(*sides, lines, _sizes(report)), report
 

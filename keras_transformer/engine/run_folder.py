@@ -208,7 +208,7 @@ class RunFiles:
         """Returns the content of `metrics.json`, or an empty dict without this file."""
         try:
             return json.loads(self.metrics_file.read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
+        except (FileNotFoundError, ValueError, RecursionError):
             return {}
 
     def training_summary(self) -> dict[str, Any]:

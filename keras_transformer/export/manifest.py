@@ -118,7 +118,7 @@ def read_manifest(
         manifest = json.loads((Path(folder) / MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"{rule} Received: a folder without {MANIFEST}.") from None
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         check_file(Path(folder) / MANIFEST)
         raise InputError(f"{rule} Received: a {MANIFEST} that cannot be read.") from None
     names = [f"keras_transformer.{format}" for format in formats]
@@ -161,5 +161,5 @@ def has_labels(folder: Path) -> bool:
     """Returns whether a folder's `export.json` describes a classifier."""
     try:
         return "labels" in json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return False

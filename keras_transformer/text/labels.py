@@ -41,7 +41,7 @@ class Labels:
         content = read_checked(path)
         try:
             names = json.loads(content)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{path}: expected a list of labels. Received: {error}.") from None
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise InputError(f"{path}: expected a list of labels. Received: {received(names)}.")

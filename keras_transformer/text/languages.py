@@ -216,7 +216,7 @@ class Languages:
         """Reads the file of `save`; raises `InputError` if it is missing or invalid."""
         try:
             values = json.loads(read_checked(path))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{path}: expected the languages of a model. {error}.") from None
         return cls.from_dict(values, f"{path}: ")
 

@@ -70,7 +70,7 @@ class MidEpochState(NamedTuple):
         file = checkpoint.with_suffix(".json")
         try:
             return cls(**json.loads(file.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
+        except (OSError, ValueError, TypeError, RecursionError):
             raise InputError(f"{file}: cannot be read.") from None
 
 
@@ -188,7 +188,7 @@ class RunFolder(RunFiles):
         """Returns the SHA-256 checksums of the texts that the run started with."""
         try:
             return json.loads(self.digests_file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             raise InputError(f"{self.digests_file}: cannot be read as JSON.") from None
 
     def samples(self) -> str:

@@ -111,6 +111,33 @@ def test_bad_input_is_one_line_exit_code_2_and_leaves_nothing(case, workplace, c
     assert everything(workplace) == before
 
 
+COMMANDS_OF_PATHS = [
+    "train recipe.yaml --output PATH",
+    "train recipe.yaml --output new --set training.start_from=PATH",
+    "train PATH --output new",
+    "import PATH --output new",
+    "import corpus --output PATH",
+    "clean corpus/train.tsv --output PATH",
+    "demo --output PATH",
+    "serve --model PATH",
+    "export --model PATH --format litert --output new",
+    "score --model PATH --source corpus/train.en --target corpus/train.de",
+    "evaluate --model PATH --source corpus/train.en --reference corpus/train.de",
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS_OF_PATHS)
+@pytest.mark.parametrize("path", ["n" * 300, "a/" + "n" * 300, "/" + "n" * 5000, "/"])
+def test_a_path_that_nothing_can_have_is_one_line(command, path, workplace, capsys):
+    before = everything(workplace)
+    assert run(command.replace("PATH", path).split()) == 2
+    *progress, line = capsys.readouterr().err.splitlines()
+    assert line.startswith("keras-transformer: ") and not [
+        x for x in progress if "reading" not in x
+    ]
+    assert everything(workplace) == before
+
+
 def test_a_failed_verification_is_one_line_and_exit_code_1(workplace, capsys, monkeypatch):
     def fail(*arguments, **options):
         raise VerificationError("3 of 200 translations differ.")
