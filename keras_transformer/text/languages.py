@@ -228,7 +228,9 @@ class Languages:
         """Returns the fields that differ from their defaults, as JSON has them."""
         names = [field.name for field in dataclasses.fields(self)]
         values = {name: getattr(self, name) for name in names if getattr(self, name)}
-        if self.directions == Languages(self.tokens).directions:
+        count = len(self.tokens)
+        is_all = len(self.directions) == count * (count - 1)  # of many tokens there are many pairs
+        if is_all and self.directions == Languages(self.tokens).directions:
             values.pop("directions", None)
         return values
 
