@@ -4,8 +4,8 @@ import lzma
 import sys
 
 import pytest
-
 from keras_transformer.engine.exports.manifest import has_labels, read_manifest
+
 from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
 from keras_transformer.reading import digest_of, read_lines

@@ -86,6 +86,12 @@ def is_exact(spelling: str, code: str) -> bool:
     return is_same and (tag.region, tag.rest) == (other.region, other.rest)
 
 
+def main_names(code: str) -> tuple[str, ...]:
+    """Returns names of a code's language; two codes for which `is_exact` is true share one."""
+    tag = _tag(code)
+    return (_folded(code),) if tag is None else (tag.language, tag.main)
+
+
 def includes(code: str, other_code: str) -> bool:
     """Returns whether texts in a language are texts in another; all regions belong to a language.
 

@@ -17,6 +17,7 @@ from keras_transformer.reading import read_checked
 from keras_transformer.text.language_codes import (
     closest_codes,
     is_exact,
+    main_names,
     related_codes,
     spellings_of,
 )
@@ -414,8 +415,13 @@ def languages_of_directions(directions: Iterable[tuple[str, str]]) -> Languages 
     one language, such as `en` and `eng`, are the first of them.
     """
     pairs, first = list(directions), dict[str, str]()
-    for code in itertools.chain(*pairs):
-        first[code] = next((known for known in first.values() if is_exact(code, known)), code)
+    codes_by_name = collections.defaultdict(list)
+    for code in dict.fromkeys(itertools.chain(*pairs)):
+        names = main_names(code)
+        near = itertools.chain(*(codes_by_name[name] for name in names))
+        first[code] = next((known for known in near if is_exact(code, known)), code)
+        for name in names:
+            codes_by_name[name].append(first[code])
     directions = tuple(dict.fromkeys((first[source], first[target]) for source, target in pairs))
     tokens = {target: f">>{target.lower()}<<" for _, target in directions}
     if len(tokens) < 2:
