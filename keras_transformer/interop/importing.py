@@ -36,8 +36,9 @@ from keras_transformer.text import Tokenizer
 if TYPE_CHECKING:
     from keras_transformer.models import Transformer
 
-_LEVELS, _SHOWN_FOLDERS = 2, 8
 __all__ = ["ImportedModel", "import_model", "import_run"]
+
+_LEVELS, _SHOWN_FOLDERS = 2, 8  # below a folder, where its model is looked for
 
 
 class ImportedModel(NamedTuple):
