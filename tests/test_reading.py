@@ -4,10 +4,10 @@ import lzma
 import sys
 
 import pytest
-from keras_transformer.engine.exports.manifest import has_labels, read_manifest
 
 from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
+from keras_transformer.export.manifest import has_labels, read_manifest
 from keras_transformer.reading import digest_of, read_lines
 from keras_transformer.text import Labels
 from keras_transformer.text.languages import Languages
