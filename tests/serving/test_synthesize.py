@@ -22,7 +22,10 @@ class Upper:
     def __init__(self):
         self.seen, self.interrupted_at = [], None
         self.labels, self.turns, self.reads_sources, self.engine = None, None, True, self
-        self.long_inputs = ("refuse", "split")
+        self.long_inputs, self.lines_at_once = ("refuse", "split"), 1024
+
+    def approximated_languages(self, *languages):
+        return []
 
     def check_options(self, **options):
         pass
