@@ -59,7 +59,9 @@ def _requests_of(url, route, signature):
         )
     server = url.partition("/v1/")[0]
     with urllib.request.urlopen(f"{server}/languages") as answer:
-        source, target = json.load(answer)[0]["targets"]
+        first = json.load(answer)[0]
+    source = first["code"]
+    target = next(code for code in first["targets"] if code != source)
     return _Requests(
         f"{server}/translate",
         lambda texts: {"q": texts, "source": source, "target": target},

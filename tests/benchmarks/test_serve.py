@@ -1,3 +1,4 @@
+import io
 import json
 import sys
 
@@ -36,6 +37,14 @@ def test_a_cold_start_ends_when_the_server_is_ready(monkeypatch, tmp_path, capsy
     with pytest.raises(SystemExit):
         serve.main(["cold-start", "model"])
     assert "no such model" in capsys.readouterr().err
+
+
+def test_a_server_of_several_directions_is_asked_for_its_first(monkeypatch):
+    listed = [{"code": "en", "targets": ["en", "de", "fr"]}, {"code": "de", "targets": ["de"]}]
+    answer = io.StringIO(json.dumps(listed))
+    monkeypatch.setattr(serve.urllib.request, "urlopen", lambda url: answer)
+    asked = serve._requests_of("http://localhost/v1/models/m", "translate", "")
+    assert asked.body(["a"]) == {"q": ["a"], "source": "en", "target": "de"}
 
 
 def test_a_failed_process_is_one_line():
