@@ -18,7 +18,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.export import tokenizer_json as module
 from keras_transformer.reading import read_lines
 
-STATIC = pathlib.Path(keras_transformer.__file__).parent / "export" / "web" / "static"
+STATIC = pathlib.Path(keras_transformer.__file__).parent / "web" / "static"
 MULTI30K = pathlib.Path(__file__).parents[3] / "shared" / "data" / "multi30k"
 HOSTILE = [
     *["", "  ", "  a   b ", "</s>", "<s> a </s> <unk> <pad>", "Grüße, señor!", "你好，世界 😀"],
