@@ -285,7 +285,7 @@ def test_texts_of_several_directions_are_translated_together(
         inputs |= {name: others[name] for name in inputs}
         (row,) = model.run("serving_default", [{"text": TEXTS[0], **inputs}])
         assert row["translation"] == expected[0].text
-        tf = pytest.importorskip("tensorflow")
+        tf = pytest.importorskip("tensorflow", reason="comes with the extra [test]")
         graph = tf.saved_model.load(tmp_path / "export").signatures["serving_default"]
         inputs = {name: tf.constant([value]) for name, value in inputs.items()}
         (typed,) = graph(text=tf.constant([TEXTS[0]]), **inputs)["translation"].numpy()
