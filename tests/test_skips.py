@@ -24,7 +24,7 @@ def test_c():
 def test_d():
     assert False
 """
-COLLECTED = 'import pytest\npytest.importorskip("none_of_this_name", reason="comes with the extra [test]")\ndef test_e(): ...\n'
+COLLECTED = 'import pytest\npytest.importorskip("none_of_this_name")\ndef test_e(): ...\n'
 
 
 def run(folder, **environment):
