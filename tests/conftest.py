@@ -130,7 +130,8 @@ SKIPS = {
     "another Python": r"needs another environment: OTHER_PYTHON",
     "a program": r"needs (node|npm|nginx|a C compiler and make)\b|npm could not install",
     "another library": r"comes with the extra \[peers\]",
-    "another backend": r"needs Keras' TensorFlow backend|only JAX |others draw at once|Keras lays weights out with JAX",
+    "another backend": r"needs Keras' TensorFlow backend|only JAX |others draw at once"
+    r"|Keras lays weights out with JAX",
     "another version": r"Keras \S+ does not (have these arguments|export to LiteRT)",
     "another system": r"needs (limits of Unix|/dev/full)",
     "a package": r"comes with the extra|need tensorflow-text|needs ([Tt]ensor|jax|Keras|Ray)",
