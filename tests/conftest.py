@@ -352,7 +352,10 @@ def small_disk():
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
         try:
-            yield
+            # Python does not notice that a compiled module was cut off.
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(sys, "dont_write_bytecode", True)
+                yield
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
 

@@ -10,12 +10,14 @@ import re
 import runpy
 
 import pytest
+import yaml
 from packaging.version import Version
 
 from keras_transformer import __version__
 from keras_transformer.cli import main as cli
 from keras_transformer.formats import FORMATS
 from keras_transformer.models.config import CONFIGURATIONS
+from keras_transformer.training import Recipe
 
 ROOT = pathlib.Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"
@@ -211,3 +213,17 @@ def test_the_version_is_that_of_the_newest_changes():
 def test_the_citation_is_of_this_version():
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert re.findall(r"^version: (.*)$", citation, flags=re.MULTILINE) == [__version__]
+
+
+RECIPES = [
+    pytest.param(block, id=f"{page.stem}-{number}")
+    for page in sorted((ROOT / "docs" / "howto").glob("*.md"))
+    for number, block in enumerate(
+        re.findall(r"```yaml\n(data:.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    )
+]
+
+
+@pytest.mark.parametrize("block", RECIPES)
+def test_a_recipe_that_a_page_shows_is_one(block):
+    Recipe.from_dict(yaml.safe_load(block))

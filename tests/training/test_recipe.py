@@ -1,6 +1,5 @@
 import contextlib
 import pathlib
-import re
 
 import pytest
 import yaml
@@ -272,18 +271,3 @@ def test_a_file_that_is_no_recipe_is_refused(tmp_path, content, expected):
         path.write_bytes(content)
     with pytest.raises(InputError, match=expected):
         Recipe.load(path)
-
-
-HOWTO = pathlib.Path(__file__).parents[2] / "docs" / "howto"
-SHOWN = [
-    pytest.param(block, id=f"{page.stem}-{number}")
-    for page in sorted(HOWTO.glob("*.md"))
-    for number, block in enumerate(
-        re.findall(r"```yaml\n(data:.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    )
-]
-
-
-@pytest.mark.parametrize("block", SHOWN)
-def test_a_recipe_that_a_page_shows_is_one(block):
-    Recipe.from_dict(yaml.safe_load(block))
