@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 
@@ -11,6 +11,7 @@ from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.kv_cache import KeyValue, Past
 from keras_transformer.layers.mixer import Mixer, Projections
 from keras_transformer.layers.multi_head_attention import MultiHeadAttention
+from keras_transformer.layers.positions import AttentionPositions
 from keras_transformer.layers.projection import LayerOfProjections, check_sequence
 from keras_transformer.layers.ssru import SSRU
 from keras_transformer.options import check_positive, check_rate
@@ -52,7 +53,7 @@ class Block(LayerOfProjections):
         key_dim: int | None = None,
         num_kv_heads: int | None = None,
         sliding_window: int | None = None,
-        positions: Literal["rotary", "relative"] | None = None,
+        positions: AttentionPositions | None = None,
         max_distance: int = 16,
         relative_values: bool = False,
         **kwargs: Any,

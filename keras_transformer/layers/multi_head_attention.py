@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, get_args
 
 import keras
 from keras import ops
@@ -12,7 +12,12 @@ from keras_transformer.layers import masks
 from keras_transformer.layers.kv_cache import KeyValue, Past
 from keras_transformer.layers.local_attention import attend_in_blocks, is_long
 from keras_transformer.layers.mixer import Mixer, Projections
-from keras_transformer.layers.positions import apply_rotary, relative_scores, relative_values
+from keras_transformer.layers.positions import (
+    AttentionPositions,
+    apply_rotary,
+    relative_scores,
+    relative_values,
+)
 from keras_transformer.layers.projection import check_sequence
 from keras_transformer.options import check_choice, check_divides, check_positive, check_rate
 
@@ -108,7 +113,7 @@ class MultiHeadAttention(Mixer):
         output_shape: int | tuple[int, ...] | None = None,
         num_kv_heads: int | None = None,
         sliding_window: int | None = None,
-        positions: Literal["rotary", "relative"] | None = None,
+        positions: AttentionPositions | None = None,
         max_distance: int = 16,
         relative_values: bool = False,
         seed: int | None = None,
@@ -128,7 +133,7 @@ class MultiHeadAttention(Mixer):
         )
         check_divides("num_kv_heads", num_kv_heads or num_heads, "num_heads", num_heads)
         if positions is not None:
-            check_choice("positions", positions, ("rotary", "relative"))
+            check_choice("positions", positions, get_args(AttentionPositions))
         if positions == "rotary" and key_dim % 2:
             raise ValueError(
                 f"Rotary positions need an even `key_dim`. Received: key_dim={key_dim}."

@@ -12,6 +12,9 @@ from keras_transformer.layers.masked_layer import MaskedLayer
 from keras_transformer.layers.projection import Projection
 from keras_transformer.options import check, check_choice, check_positive
 
+AttentionPositions = Literal["rotary", "relative"]
+"""Positions inside attention; other ones are vectors at the embedded tokens."""
+
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class SinusoidalPositionalEncoding(MaskedLayer):

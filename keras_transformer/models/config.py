@@ -270,7 +270,7 @@ class BlockConfig(ModelConfig):
     @property
     def attention_positions(self) -> str | None:
         """Positions inside self-attention, as `layers.MultiHeadAttention` takes them."""
-        return self.positions if self.positions in ("rotary", "relative") else None
+        return None if self.positions in ("sinusoidal", "learned", "none") else self.positions
 
 
 def _check_vocabularies(config):
