@@ -9,7 +9,7 @@ class TextStep:
     """Changes texts before they are translated, and the translations after that.
 
     A step overrides `before`, and `after` if it has to change translations. It is made in
-    `engine.steps.text_steps`.
+    `steps.text_steps`.
 
     Attributes:
         needs_alignment: Whether `after` needs the alignments of all translations.
