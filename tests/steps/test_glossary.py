@@ -1,5 +1,6 @@
 """Terms of a glossary: found, annotated, drawn for training, and learned from pairs."""
 
+import os
 import random
 import re
 
@@ -222,3 +223,27 @@ def test_the_command_glossary_writes_words_with_their_translations(tmp_path, cap
     assert cli.run(["glossary", *paths]) == 0
     assert sorted(capsys.readouterr().out.splitlines()) == ["one\teins", "three\tdrei", "two\tzwei"]
     assert cli.run(["glossary", *paths, "--min-pairs", "7"]) == 0 and not capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("size", "is_form"), [(4, True), (6, True), (7, False)])
+def test_a_form_is_at_most_one_and_a_half_times_as_long(size, is_form):
+    glossary = module.Glossary([("dog", "hund")])
+    assert len(glossary.matches("a dog", "ein " + "hundxyz"[:size])) == is_form
+
+
+def test_the_search_writes_the_translation_of_a_term_as_often_as_the_text_has_it():
+    glossary = module.Glossary([("dog", "Hund"), ("hound", "Hund"), ("cat", "Katze")])
+    step = module.GlossaryStep(glossary, annotates=False)
+    assert step.phrases("dog cat dog hound") == ["Hund", "Katze", "Hund", "Hund"]
+    assert module.GlossaryStep(glossary, annotates=True).phrases("dog") == []
+
+
+def test_a_file_that_has_changed_is_read_again(tmp_path):
+    path = tmp_path / "terms.tsv"
+    path.write_text("dog\tHund\n", encoding="utf-8")
+    first = module.glossary_of(path)
+    assert module.glossary_of(path) is first
+    later = path.stat().st_mtime_ns + 1
+    path.write_text("cat\tFell\n", encoding="utf-8")  # of the same size
+    os.utime(path, ns=(later, later))
+    assert module.glossary_of(path).matches("a cat") and not module.glossary_of(path).matches("dog")
