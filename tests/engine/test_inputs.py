@@ -1,22 +1,17 @@
 """What an engine is given: checked, and turned into ids."""
 
 import functools
-import itertools
 import threading
 import warnings
 
 import numpy as np
 import pytest
 from decoding_oracles import NumberTokenizer
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 from naive_search import EOS
-from page_in_languages import PAGE
 
 from keras_transformer import Tokenizer
 from keras_transformer.engine import inputs
 from keras_transformer.errors import InputError
-from keras_transformer.steps.splitting import split_text
 
 TOKENIZER = NumberTokenizer()
 
@@ -86,151 +81,6 @@ def test_with_bytes_no_character_is_unknown():
     tokenizer = Tokenizer.train_from_texts(["a man"] * 9, vocabulary_size=264, byte_fallback=True)
     (ids,) = inputs.prefix_ids(["漢"], 1, tokenizer, 9)
     assert tokenizer.detokenize(ids) == "漢"
-
-
-# What ends sentences, what closes them, every kind of space, and words around them.
-MARKS = list("aé漢3.!?…。！？\"'”»“)」（ \t\n\r\u00a0\u2028\u3000\x1c")
-texts = st.text(alphabet=MARKS, max_size=60)
-
-
-def at_most(characters):
-    return lambda piece: len(piece) <= characters
-
-
-def visible(text):
-    return "".join(text.split())
-
-
-def fewest_groups(lengths, limit):
-    """Groups of neighbours, joined by one space, of at most `limit`: tries every last group."""
-    fewest = [0]
-    for end in range(1, len(lengths) + 1):
-        fits = lambda start, end=end: sum(lengths[start:end]) + end - start - 1 <= limit  # noqa: E731
-        fewest.append(min(fewest[start] + 1 for start in range(end) if fits(start)))
-    return fewest[-1]
-
-
-# Few characters and short texts, so that a part often occurs again in the sentence.
-repeating_texts = st.text(alphabet="ab .\n", max_size=24)
-
-
-@settings(max_examples=200, deadline=None)
-@given(text=texts | repeating_texts, limit=st.integers(1, 61) | st.integers(1, 10))
-@example(text="bbbbbbbb a a\nc.", limit=10)
-def test_no_text_is_lost_and_every_piece_fits(text, limit):
-    pieces = split_text(text, at_most(limit))
-    assert visible("".join(pieces)) == visible(text)
-    assert all(piece and piece == piece.strip() and len(piece) <= limit for piece in pieces)
-
-
-@settings(max_examples=100, deadline=None)
-@given(words=st.lists(st.integers(1, 12), min_size=1, max_size=17), spare=st.integers(0, 30))
-def test_there_are_as_few_pieces_as_possible(words, spare):
-    parts = ["a" * length + "." for length in words]
-    lengths = [len(part) for part in parts]
-    limit = max(lengths) + spare
-    pieces = split_text(" ".join(parts), at_most(limit))
-    assert " ".join(pieces) == " ".join(parts)
-    assert len(pieces) == fewest_groups(lengths, limit)
-
-
-SENTENCES = [["One.", "Two!", "Three?", "Four…", "five"], ["Really?!", "Wait...", "No."]]
-SENTENCES += [['He said: "Stop."', "(Nobody did.)", "“It ended.”", "‘So?’", "[It did.]"]]
-SENTENCES += [["„Nein.“", "»Doch!«", "So."], ["«\u00a0Oui.\u00a0»", "Non."]]
-SENTENCES += [["It is 3.14 or v1.2.x, and (a.b) too!", "e.g.this one.", "Next."]]
-
-
-@pytest.mark.parametrize("expected", SENTENCES)
-@pytest.mark.parametrize("space", [" ", "\r\n\r\n", "\u2028"])
-def test_sentences_end_at_a_mark_before_a_space(expected, space):
-    # Nothing longer is accepted, and nothing shorter either.
-    assert split_text(space.join(expected), expected.__contains__) == expected
-
-
-SPACELESS = [["他说：“你好。”", "然后呢？", "真的！？」", "「はい。」", "そう\n", "終わり。"]]
-SPACELESS += [["３．１４です．", "はい．"]]  # a wide number is not cut at its point
-
-
-@pytest.mark.parametrize("expected", SPACELESS)
-def test_chinese_and_japanese_sentences_end_without_a_space(expected):
-    whole = [sentence.strip() for sentence in expected]
-    assert split_text("".join(expected), whole.__contains__) == whole
-
-
-# Full stops and question marks, and what they stand behind and before.
-ENDS = ["।", "॥", "۔", "؟", "።", "፧", "։", "။", "។", "៕", "｡", "．", "܀", "᙮", "᠃", "꓿", "‼", "⁇"]
-
-
-@pytest.mark.parametrize("mark", ENDS)
-@pytest.mark.parametrize("space", ["", " "])
-def test_sentences_end_at_the_marks_of_every_script(mark, space):
-    expected = [f"घर{mark}", f"ບ້ານ{mark}»", f"բառ{mark}{mark}", "ဒါ"]
-    assert split_text(space.join(expected), expected.__contains__) == expected
-
-
-@pytest.mark.parametrize("language", PAGE)
-def test_a_page_of_any_language_is_split_into_its_sentences(language):
-    # Thai ends sentences with a space.
-    space = "\n" if language in ("Thai", "Tibetan") else " "
-    sentences = PAGE[language]
-    assert split_text(space.join(sentences), sentences.__contains__) == sentences
-
-
-def test_a_sentence_that_does_not_fit_is_split_between_its_words():
-    text = "Short. This one goes  on and on. End. Fin."
-    expected = ["Short.", "This one", "goes  on", "and on.", "End. Fin."]
-    assert split_text(text, at_most(9)) == expected
-    parts = split_text("Yes. A very long one. No.", at_most(12))
-    assert parts == ["Yes.", "A very long", "one. No."]
-    # A word that does not fit is split too: no line ends a file.
-    expected = ["See", "https://a", ".com/bcde", "fgh now."]
-    assert split_text("See https://a.com/bcdefgh now.", at_most(9)) == expected
-    # The last part of a sentence, which the next sentence joins, occurs twice in it.
-    assert split_text("bbbbbbbb a a\nc.", at_most(10)) == ["bbbbbbbb a", "a\nc."]
-
-
-@pytest.mark.parametrize(
-    "graphemes",
-    [
-        ["ที่", "นี่", "มี", "น้ำ", "ดื่", "ม"],
-        ["क्षि", "त्रि", "य", "हिं", "दी"] + ["न", "म", "स्ते"],
-        ["🇩🇪", "🇫🇷", "👨\u200d👩\u200d👧", "👍🏽", "❤\ufe0f"],
-        ["e\u0301", "o\u0302\u0323", "a", "\u1112\u1161\u11ab"],
-    ],
-)
-def test_a_word_that_does_not_fit_is_cut_between_its_graphemes(graphemes):
-    graphemes *= 5
-    ends = set(itertools.accumulate(map(len, graphemes)))
-    longest = max(map(len, graphemes))
-    for limit in range(longest, longest + 9):
-        pieces = split_text("".join(graphemes), at_most(limit))
-        assert "".join(pieces) == "".join(graphemes)
-        assert all(len(piece) <= limit for piece in pieces)
-        cuts = [0, *itertools.accumulate(map(len, pieces))]
-        assert ends.issuperset(cuts[1:])
-        # As few pieces as possible: none has room for the next grapheme.
-        for start, cut in itertools.pairwise(cuts[:-1]):
-            assert min(end for end in ends if end > cut) - start > limit
-    # A grapheme that does not fit is cut between its characters.
-    assert split_text("a e\u0301\u0302\u0303b", at_most(2)) == ["a", "e\u0301", "\u0302\u0303", "b"]
-
-
-def test_a_character_that_does_not_fit_by_itself_is_named():
-    with pytest.raises(InputError, match="Each character must fit by itself. Received: 'ж'"):
-        split_text("a жa", lambda part: part.isascii() and len(part) < 3)
-
-
-def test_an_annotation_is_not_split():
-    text = "The <term_begin> dr.<term_as> Dr. med. Roth<term_end> sat. Yes."
-    assert split_text(text, at_most(57)) == [text[:53], "sat. Yes."]
-
-
-@pytest.mark.parametrize("text", ["." * 100_000 + "a", ".)" * 50_000, "。" * 100_000 + "a"])
-def test_long_rows_of_marks_are_no_trap(text):
-    # Tried once for each mark, they would take hours.
-    assert visible("".join(split_text(text, at_most(100_001)))) == text
-    with pytest.raises(InputError):
-        split_text(text, at_most(0))
 
 
 @pytest.mark.parametrize("longest", [2, 13, 16, 17, 100, 129, 512, 1023])
