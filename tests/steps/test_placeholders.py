@@ -165,3 +165,13 @@ def test_placeholders_stand_for_different_items_and_give_the_pair_back(
     originals = dict(zip(changed[0].split(), source.split(), strict=True))
     for name, item in zip(changed[1].split(), target.split(), strict=True):
         assert not name.startswith("<ph_") or originals[name] == item
+
+
+@pytest.mark.parametrize("number", ["1", "1.000.000", "1,5", "2026-11-28", "17:00:59", "1/2"])
+@pytest.mark.parametrize("is_wide", [False, True])
+def test_a_number_is_one_item_with_all_its_signs_and_in_any_width(number, is_wide):
+    wide = "".join(chr(ord(sign) + 0xFEE0) if sign.isdigit() else sign for sign in number)
+    pair = f"In {number} steps.", f"In {wide if is_wide else number} Schritten."
+    changed = with_placeholders(*pair, Placeholders(1, numbers=True))
+    assert changed == ("In <ph_1> steps.", "In <ph_1> Schritten.")
+    assert with_placeholders(*pair, Placeholders(1)) == pair

@@ -142,9 +142,19 @@ def test_a_character_that_does_not_fit_by_itself_is_named():
         split_text("a жa", lambda part: part.isascii() and len(part) < 3)
 
 
-def test_an_annotation_is_not_split():
-    text = "The <term_begin> dr.<term_as> Dr. med. Roth<term_end> sat. Yes."
-    assert split_text(text, at_most(57)) == [text[:53], "sat. Yes."]
+ANNOTATED = "The <term_begin> dr.<term_as> Dr. med. Roth<term_end> sat "
+ANNOTATED += "<term_begin> up<term_as> auf<term_end>. Yes."
+
+
+@pytest.mark.parametrize("size", range(54, len(ANNOTATED) + 1))
+def test_an_annotation_is_a_part_of_a_word(size):
+    parts = split_text(ANNOTATED, at_most(size))
+    assert " ".join(parts) == ANNOTATED
+    assert all(part.count("<term_begin>") == part.count("<term_end>") for part in parts)
+    # The only end of a sentence is the one before `Yes.`
+    first = ANNOTATED.removesuffix(" Yes.")
+    assert size < len(first) or parts[0].startswith(first)
+    assert len(parts) == (1 if size >= len(ANNOTATED) else 2)
 
 
 @pytest.mark.parametrize("text", ["." * 100_000 + "a", ".)" * 50_000, "。" * 100_000 + "a"])
