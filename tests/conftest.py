@@ -82,6 +82,14 @@ def made_once(tmp_path_factory):
     return made_once
 
 
+def pytest_addoption(parser):
+    parser.addoption("--slow", action="store_true", help="Run also the tests that are marked slow.")
+
+
+# Fixtures that start an interpreter, a browser, a server or a cluster: their users are slow.
+STARTING = {"browser", "cluster", "server"}
+
+
 ORACLES = pathlib.Path(__file__).parent / "data" / "oracles"
 
 
@@ -244,7 +252,14 @@ def pytest_testnodedown(node):
     node.gateway.exit()  # Its memory is free at once, not when all tests have ended.
 
 
-def pytest_collection_modifyitems(items):
+@pytest.hookimpl(tryfirst=True)  # before pytest looks at `-m`
+def pytest_collection_modifyitems(config, items):
+    for item in items:
+        if not STARTING.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker("slow")
+    if not config.option.slow:
+        config.hook.pytest_deselected(items=[item for item in items if is_slow(item)])
+        items[:] = [item for item in items if not is_slow(item)]
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: index_of(item.nodeid))
     if BACKEND == "tensorflow":
@@ -252,6 +267,10 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("tensorflow"):
             item.add_marker(pytest.mark.skip(reason="needs Keras' TensorFlow backend"))
+
+
+def is_slow(item):
+    return item.get_closest_marker("slow") is not None
 
 
 @pytest.hookimpl(wrapper=True)
