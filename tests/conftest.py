@@ -86,8 +86,9 @@ def pytest_addoption(parser):
     parser.addoption("--slow", action="store_true", help="Run also the tests that are marked slow.")
 
 
-# Fixtures that start an interpreter, a browser, a server or a cluster: their users are slow.
-STARTING = {"browser", "cluster", "server"}
+# Fixtures that start an interpreter or a browser, or train: their users are slow.
+SLOW_FIXTURES = {"ask", "browser", "cluster", "converse", "holder", "in_javascript"}
+SLOW_FIXTURES |= {"labelling", "shell"}
 
 
 ORACLES = pathlib.Path(__file__).parent / "data" / "oracles"
@@ -255,11 +256,12 @@ def pytest_testnodedown(node):
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at `-m`
 def pytest_collection_modifyitems(config, items):
     for item in items:
-        if not STARTING.isdisjoint(getattr(item, "fixturenames", ())):
+        if not SLOW_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker("slow")
+    slow = {*slow_ones(items)}
     if not config.option.slow:
-        config.hook.pytest_deselected(items=[item for item in items if is_slow(item)])
-        items[:] = [item for item in items if not is_slow(item)]
+        config.hook.pytest_deselected(items=[*slow])
+        items[:] = [item for item in items if item not in slow]
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: index_of(item.nodeid))
     if BACKEND == "tensorflow":
@@ -269,8 +271,17 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.skip(reason="needs Keras' TensorFlow backend"))
 
 
-def is_slow(item):
-    return item.get_closest_marker("slow") is not None
+def slow_ones(items):
+    """Tests that `slow` marks; `slow(after=n)` is no mark of the first n cases of a table."""
+    counts = collections.Counter()
+    for item in items:
+        if marker := item.get_closest_marker("slow"):
+            function = item.nodeid.partition("[")[0]
+            counts[function] += 1
+            if counts[function] <= marker.kwargs.get("after", 0):
+                item.own_markers.remove(marker)  # nor one that `-m slow` sees
+            else:
+                yield item
 
 
 @pytest.hookimpl(wrapper=True)

@@ -78,6 +78,7 @@ def test_a_script_has_at_most_80_lines_and_a_line_in_its_readme():
             assert len((ROOT / folder / name).read_text("utf-8").splitlines()) <= 80
 
 
+@pytest.mark.slow
 def test_fit_trains_on_text_files_and_prints_bleu(tmp_path, monkeypatch):
     sizes = dict(model_dim=16, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
     tiny = {**config.PRESETS["transformer_tiny"], **sizes}
@@ -95,12 +96,14 @@ def test_fit_trains_on_text_files_and_prints_bleu(tmp_path, monkeypatch):
     assert {path.name for path in output.iterdir()} == names
 
 
+@pytest.mark.slow
 def test_layers_in_a_functional_model_are_saved_and_exported():
     printed = call("training/layers_in_keras.py", "--epochs", 1)
     assert "of 256 held-out rows are right" in printed
     assert "give the same logits" in printed
 
 
+@pytest.mark.slow
 def test_fine_tune_compares_the_adapted_model_with_the_original(fine_tuned):
     _, printed = fine_tuned
     scores = dict(re.findall(r"^(\w+, \w+) text: BLEU (\d+\.\d+)$", printed, re.MULTILINE))

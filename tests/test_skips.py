@@ -7,6 +7,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 TESTS = pathlib.Path(__file__).parent
 SKIPPING = """
 import pytest
@@ -43,6 +45,7 @@ def run(folder, **environment):
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_skip_with_a_reason_that_is_not_listed_fails_and_others_are_counted(tmp_path):
     status, output = run(tmp_path)
     assert status == 1 and "1 failed, 2 skipped, 1 xfailed, 1 error" in output

@@ -151,6 +151,7 @@ def test_rows_of_padding_give_nothing(compiled_search):
         assert ranked[0] == ((), 0.0, 0.0) if row in (0, 7) else ranked[0].ids
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 @pytest.mark.skipif(
     importlib.util.find_spec(OTHER_BACKEND) is None, reason=f"needs {OTHER_BACKEND}"

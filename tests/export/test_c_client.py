@@ -9,7 +9,7 @@ import pytest
 
 HAS_TOOLS = shutil.which("cc") and shutil.which("make")
 needs_tools = pytest.mark.skipif(not HAS_TOOLS, reason="needs a C compiler and make")
-pytestmark = [pytest.mark.tensorflow, needs_tools]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, needs_tools]
 
 SOURCE = pathlib.Path(__file__).parents[2] / "export" / "c_client"
 TOO_LONG = "two dogs eats an apple near the river and " * 9000  # 378 kB

@@ -358,6 +358,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("format", "name"), [("litert", "model.tflite"), ("ctranslate2", ".")])
 def test_the_command_translates_without_tensorflow_or_keras(engines_of, folder_of, format, name):
     command = [sys.executable, "-c", WITHOUT_KERAS, str(folder_of(format) / name)]

@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+from marian_toys import TOYS
 
 from keras_transformer import Translator
 from keras_transformer.decoding.search import score_targets

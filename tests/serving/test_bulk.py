@@ -50,6 +50,7 @@ def test_a_job_is_another_one_when_a_file_that_decides_the_answer_changes(tmp_pa
     assert core._fingerprint(str(model / "saved_model.pb")) == fingerprints[-1]
 
 
+@pytest.mark.slow
 def test_a_killed_worker_and_a_killed_command_lose_nothing(light, left_behind, tmp_path):
     pytest.importorskip("ray.data", reason="comes with the extra [serve]")
     psutil = pytest.importorskip("psutil", reason="comes with the extra [serve]")

@@ -22,7 +22,7 @@ from keras_transformer.training import Recipe, RunFolder, loop, train
 from keras_transformer.training.run import Run
 from keras_transformer.translation import Translation
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 
 class Trainer:

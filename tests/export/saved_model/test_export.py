@@ -97,6 +97,7 @@ def test_nothing_rewrites_its_graph_before_the_first_call(report):
     assert options and all(option.rewrite_options.disable_meta_optimizer for option in options)
 
 
+@pytest.mark.slow
 def test_a_copy_elsewhere_translates_as_its_readme_says(report, served, tmp_path):
     folder = shutil.copytree(report.folder, tmp_path / "elsewhere")
     program = (folder / "README.md").read_text().split("```python\n")[1].split("```")[0]
@@ -148,6 +149,7 @@ for name in FORMATS:
 """
 
 
+@pytest.mark.slow
 def test_importing_the_package_imports_no_tensorflow():
     pytest.importorskip("jax", reason="comes with the extra [jax]")
     environment = {**os.environ, "KERAS_BACKEND": "jax"}
