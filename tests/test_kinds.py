@@ -7,10 +7,10 @@ import io
 import json
 import pathlib
 import sys
-import types
 
 import numpy as np
 import pytest
+from fakes import FakeEngine
 from small_corpus import PAIRS, recipe_values, repeat_pairs, write_corpus, write_recipe
 from translations import check_same
 
@@ -99,7 +99,7 @@ def test_a_model_without_attention_has_no_alignment(tmp_path):
     scheduler = Scheduler(model_of(config), (16, 16))
     with pytest.raises(InputError, match="`alignment` needs attention, which the model has none"):
         scheduler.scorer(alignment=True)
-    engine = types.SimpleNamespace(labels=None, model=model_of(config), languages=None)
+    engine = FakeEngine(model=model_of(config))
     resolve = functools.partial(SavedModelExporter().resolve_export_options, engine)
     assert resolve(SavedModelOptions())["signatures"] == [n for n in SIGNATURES if n != "align"]
     with pytest.raises(InputError, match="`align` needs attention"):

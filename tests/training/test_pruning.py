@@ -2,10 +2,10 @@
 
 import json
 import sys
-import types
 
 import numpy as np
 import pytest
+from fakes import FakeEngine
 from small_corpus import PAIRS, recipe_values, write_corpus
 
 from keras_transformer import Transformer, Translation
@@ -54,7 +54,7 @@ def test_bleu_is_measured_after_each_removal(program, folder):
         texts = references if np.any(gate[1]) else reversed(references)
         return [Translation(text, -1.0) for text in texts]
 
-    engine = types.SimpleNamespace(model=model, translate=translate)
+    engine = FakeEngine(model=model, translate=translate)
     order = ["encoder.0.1", "cross.0.0", "decoder.0.1"]
     search = {"beam_size": 1}
     rows = program.curve(engine, order, 2, ["x"] * len(PAIRS), references, search)

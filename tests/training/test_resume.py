@@ -6,11 +6,11 @@ import json
 import os
 import re
 import shutil
-import types
 
 import keras
 import numpy as np
 import pytest
+from fakes import FakeEngine
 from killed_trainings import check_markers, copied, run_content
 from small_corpus import recipe_values, write_corpus
 
@@ -54,7 +54,7 @@ class Trainer:
                 return trainer.shared(*super().model_and_start())
 
             def make_engine(self):
-                return types.SimpleNamespace(translate=self.weights_as_texts)
+                return FakeEngine(translate=self.weights_as_texts)
 
             def weights_as_texts(self, texts, **options):
                 return [Translation(str(self.model.get_weights()[0].sum()), 0.0) for _ in texts]

@@ -7,16 +7,15 @@ import itertools
 import random
 import re
 import time
-import types
 
 import numpy as np
 import pytest
+from fakes import FakeEngine, FakeTokenizer
 from hypothesis import given
 from hypothesis import strategies as st
 from translations import sentencepiece_pieces
 
 from keras_transformer import Translation, Translator
-from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
 from keras_transformer.steps.glossary import Glossary, annotate
 from keras_transformer.steps.markup import aligning, count_blocks, protect, restore
@@ -33,16 +32,14 @@ def tokens_of(text):
     return tuple("▁" * space + word for word, space in zip(words, spaced, strict=True))
 
 
-class FakeEngine(Engine):
+class SayingEngine(FakeEngine):
     """`say` gives the words of a translation, and for each the place of one of the source."""
 
     capabilities = frozenset({"translate", "align"})
 
     def __init__(self, say, placeholders=EIGHT, annotates=False):
-        self.say, tokens = say, {"placeholders": placeholders, "annotates_terms": annotates}
-        plain = {"tag_tokens": {}, "placeholders": Placeholders(), "annotates_terms": False}
-        plain |= {"tokenize": list, "split_tags": lambda text: ("", text)}
-        self.source_tokenizer = types.SimpleNamespace(**{**plain, **tokens})
+        tokens = {"placeholders": placeholders, "annotates_terms": annotates, "tokenize": list}
+        super().__init__(say=say, source_tokenizer=FakeTokenizer(**tokens))
 
     def translate(self, texts, alignment=False, **options):
         self.texts, translations = texts, []
@@ -77,7 +74,7 @@ def backwards(words):
 
 
 def translated(source, say=in_order, markup="html", placeholders=EIGHT, **options):
-    translator = Translator(FakeEngine(say, placeholders))
+    translator = Translator(SayingEngine(say, placeholders))
     return translator.translate([source], markup=markup, **options)[0].text
 
 
@@ -173,7 +170,7 @@ BLOCKS = """
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_blocks_of_html_are_separate_texts_for_the_model(name):
-    engine = FakeEngine(backwards)
+    engine = SayingEngine(backwards)
     source = f"<{name}>One two</{name}><{name} id=1>three <b>four</b></{name}>"
     (translation,) = Translator(engine).translate([source], markup="html")
     assert engine.texts == ["One two", "three four"]
@@ -184,7 +181,7 @@ def test_blocks_of_html_are_separate_texts_for_the_model(name):
 
 @pytest.mark.parametrize("name", ["b", "br/", "img", "span", "a", "my-element"])
 def test_other_elements_do_not_separate_texts(name):
-    engine = FakeEngine(in_order)
+    engine = SayingEngine(in_order)
     Translator(engine).translate([f"one<{name}> two"], markup="html")
     assert len(engine.texts) == 1
 
@@ -206,7 +203,7 @@ def test_other_elements_do_not_separate_texts(name):
     ],
 )
 def test_markup_and_white_space_between_blocks_stays_as_it_is(source, texts, expected):
-    engine = FakeEngine(backwards, Placeholders())
+    engine = SayingEngine(backwards, Placeholders())
     (translation,) = Translator(engine).translate([source], markup="html")
     assert engine.texts == texts and count_blocks(source) >= len(texts)
     if expected is None:  # with words in another order
@@ -244,7 +241,7 @@ def test_an_element_without_its_end_ends_with_the_element_around_it():
     assert translated(source, placeholders=Placeholders()) == expected
 
 
-class OptionsEngine(FakeEngine):
+class OptionsEngine(SayingEngine):
     """Remembers its options, and refuses the word `bad`."""
 
     def translate(self, texts, alignment=False, **options):
@@ -307,7 +304,7 @@ def test_values_of_texts_are_any_collection(collection):
 
 @pytest.mark.parametrize("tag", [">>epo<< ", ">>epo<< <bt> "])
 def test_tags_that_a_text_begins_with_are_the_tags_of_its_blocks(tag):
-    engine = FakeEngine(lambda words: in_order(words)[len(tag.split()) :])
+    engine = SayingEngine(lambda words: in_order(words)[len(tag.split()) :])
     engine.source_tokenizer.split_tags = lambda text: (tag.strip(), text.removeprefix(tag))
     source = f"{tag}<p>a <b>b</b></p><p>c</p>"
     (translation,) = Translator(engine).translate([source], markup="html")
@@ -323,7 +320,7 @@ def test_tags_are_no_source_tokens_that_a_word_can_come_from():
 
 
 def test_an_item_without_a_placeholder_uses_the_alignment_that_an_engine_has():
-    class Refusing(FakeEngine):
+    class Refusing(SayingEngine):
         """Aligns no texts in greedy search, as a SavedModel."""
 
         def request(self, alignment=False, beam_size=2, **options):
@@ -364,7 +361,7 @@ def test_an_item_is_a_placeholder_that_the_model_writes_where_it_wants():
 
 
 def test_markup_needs_an_engine_that_can_do_it():
-    class Plain(FakeEngine):
+    class Plain(SayingEngine):
         capabilities = frozenset({"translate"})
 
     with pytest.raises(InputError, match="`markup=html` needs alignments: .*Received: this export"):
@@ -499,7 +496,7 @@ def test_items_beside_character_references_are_no_more_and_no_less_than_they_are
         assert translation.split() == html.unescape(source).split(), source
 
 
-class TokenEngine(FakeEngine):
+class TokenEngine(SayingEngine):
     """Reads tokens of a real tokenizer, up to a limit; writes each word in upper case.
 
     A word attends to its tokens, whose places come from SentencePiece itself.
@@ -588,7 +585,7 @@ def test_what_looks_like_a_placeholder_in_a_source_is_none(source, item):
     assert re.sub("[-_ ]", "", text[0]) == re.sub("[-_ ]", "", text[1])
 
 
-class SplittingEngine(FakeEngine):
+class SplittingEngine(SayingEngine):
     """Translates sentence by sentence, each with the tag in front of the text."""
 
     def translate(self, texts, **options):
@@ -719,7 +716,7 @@ def obedient(words):
 
 
 def test_a_model_of_annotations_reads_terms_with_their_translations(tmp_path):
-    engine = FakeEngine(obedient, annotates=True)
+    engine = SayingEngine(obedient, annotates=True)
     translator = Translator(engine)
     translation = translator.translate(["Dog dogs a big dog"], glossary=TERMS)[0].text
     assert engine.texts == [
@@ -744,7 +741,7 @@ def test_a_model_of_annotations_reads_terms_with_their_translations(tmp_path):
 
 
 def test_tags_enclose_annotated_terms_as_they_do_others():
-    engine = FakeEngine(lambda words: obedient(words)[:0:-1], annotates=True)
+    engine = SayingEngine(lambda words: obedient(words)[:0:-1], annotates=True)
     engine.source_tokenizer.tag_tokens = {"2de": "<2de>"}
     translator = Translator(engine)
     source = "a <b>dog</b> runs {x} <i>big dog</i> there"
@@ -752,7 +749,7 @@ def test_tags_enclose_annotated_terms_as_they_do_others():
     assert translation == "there <i>Riesenköter</i> {x} runs <b>Köter</b> a"
 
 
-class SearchingEngine(FakeEngine):
+class SearchingEngine(SayingEngine):
     """Takes phrases, as a run does."""
 
     capabilities = frozenset({"translate", "align", "phrases"})
@@ -789,4 +786,4 @@ def test_a_search_writes_the_terms_where_a_model_has_no_annotations_or_where_it_
 )
 def test_a_glossary_that_an_engine_cannot_keep_is_refused(by, message):
     with pytest.raises(InputError, match=message):
-        Translator(FakeEngine(in_order)).translate(["a"], glossary=TERMS, glossary_by=by)
+        Translator(SayingEngine(in_order)).translate(["a"], glossary=TERMS, glossary_by=by)
