@@ -129,6 +129,7 @@ def listed_report(listed_engine, texts, exported_once):
     return exported_once("litert_list", export_litert, listed_engine, texts, **options)
 
 
+@pytest.mark.slow
 def test_programs_search_among_the_candidates_of_an_export(
     listed_report, listed_engine, engine, monkeypatch
 ):
