@@ -64,10 +64,7 @@ LACKS = {
         "markup": "`markup=html` needs alignments: .* Received: a LiteRT export",
         "score": "`score` needs a run folder: a LiteRT export can translate",
     },
-    "ctranslate2": {
-        "seed": "`seed` is fixed at 0 in a CTranslate2 export",
-        "banned ids": "`banned_ids` is fixed at .* in a CTranslate2 export",
-    },
+    "ctranslate2": {"seed": "`seed` is fixed at 0 in a CTranslate2 export"},
 }
 # CTranslate2 samples with random numbers of its own.
 OWN_CHANCE = {("ctranslate2", "sampling")}
@@ -78,7 +75,7 @@ def call(translator, feature, search, targets):
     """What a translator makes of the texts with a feature."""
     options = {**search, **FEATURES[feature]}
     if feature == "score":
-        return translator.score(TEXTS, targets)
+        return translator.score(TEXTS, targets, length_penalty=search.get("length_penalty"))
     if feature == "stream":
         return [*translator.stream(TEXTS[0])]
     return translator.translate(MARKED if feature == "markup" else TEXTS, **options)
