@@ -88,7 +88,7 @@ def pytest_addoption(parser):
 
 # Fixtures that start an interpreter or a browser, or train: their users are slow.
 SLOW_FIXTURES = {"ask", "browser", "cluster", "converse", "holder", "in_javascript"}
-SLOW_FIXTURES |= {"labelling", "shell"}
+SLOW_FIXTURES |= {"labelling", "shell", "web_report"}
 
 
 ORACLES = pathlib.Path(__file__).parent / "data" / "oracles"
