@@ -101,7 +101,7 @@ def in_a_fork(log, limit, arguments, first=()):
         order = lambda items: items.sort(key=lambda item: item.nodeid not in first)  # noqa: E731
         plugin = argparse.Namespace(pytest_collection_modifyitems=order)
         with contextlib.suppress(BaseException):
-            os._exit(sys.modules["pytest"].main(["-q", "-x", *arguments], [plugin]))
+            os._exit(sys.modules["pytest"].main(["-q", "-x", "--slow", *arguments], [plugin]))
         os._exit(99)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     with contextlib.suppress(ProcessLookupError):

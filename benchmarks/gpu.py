@@ -244,7 +244,8 @@ def everything(
         seconds = min(slowness * SECONDS[part], end - time.monotonic())
         if part == "tests":
             processes = 1 if small else min(_MOST_PROCESSES, os.cpu_count() or 1)
-            words = ["-v", "-n", str(processes), "-m", "not tensorflow", "-p", "no:cacheprovider"]
+            words = ["-v", "-n", str(processes), "--slow", "-m", "not tensorflow"]
+            words += ["-p", "no:cacheprovider"]
             environment = _TEST_ENVIRONMENT if device.platform == "gpu" else {}
             _run(results, part, ["pytest", *words, *sizes.tests], seconds, environment)
             counts = outcomes(_log_of(results, part).read_text("utf-8", "replace"))

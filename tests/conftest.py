@@ -82,6 +82,15 @@ def made_once(tmp_path_factory):
     return made_once
 
 
+def pytest_addoption(parser):
+    parser.addoption("--slow", action="store_true", help="Run also the tests that are marked slow.")
+
+
+# Fixtures that start an interpreter or a browser, or train: their users are slow.
+SLOW_FIXTURES = {"ask", "browser", "cluster", "converse", "holder", "in_javascript"}
+SLOW_FIXTURES |= {"labelling", "shell", "web_report"}
+
+
 ORACLES = pathlib.Path(__file__).parent / "data" / "oracles"
 
 
@@ -244,7 +253,15 @@ def pytest_testnodedown(node):
     node.gateway.exit()  # Its memory is free at once, not when all tests have ended.
 
 
-def pytest_collection_modifyitems(items):
+@pytest.hookimpl(tryfirst=True)  # before pytest looks at `-m`
+def pytest_collection_modifyitems(config, items):
+    for item in items:
+        if not SLOW_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker("slow")
+    slow = {*slow_ones(items)}
+    if not config.option.slow:
+        config.hook.pytest_deselected(items=[*slow])
+        items[:] = [item for item in items if item not in slow]
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: index_of(item.nodeid))
     if BACKEND == "tensorflow":
@@ -252,6 +269,19 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("tensorflow"):
             item.add_marker(pytest.mark.skip(reason="needs Keras' TensorFlow backend"))
+
+
+def slow_ones(items):
+    """Tests that `slow` marks; `slow(after=n)` is no mark of the first n cases of a table."""
+    counts = collections.Counter()
+    for item in items:
+        if marker := item.get_closest_marker("slow"):
+            function = item.nodeid.partition("[")[0]
+            counts[function] += 1
+            if counts[function] <= marker.kwargs.get("after", 0):
+                item.own_markers.remove(marker)  # nor one that `-m slow` sees
+            else:
+                yield item
 
 
 @pytest.hookimpl(wrapper=True)

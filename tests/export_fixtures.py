@@ -7,7 +7,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from keras_transformer import Tokenizer, Transformer, TransformerConfig
+from keras_transformer import Tokenizer, Transformer, TransformerConfig, Translator
 from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.text.shortlist import Shortlist
@@ -213,3 +213,28 @@ def served(signatures):
         return translations, result["score"].numpy().tolist()
 
     return served
+
+
+@pytest.fixture(scope="session")
+def folder_of(request):
+    """`folder_of(format)`: the path of the export in this format."""
+    reports = {"saved_model": "report", "litert": "litert_report"}
+    return lambda format: request.getfixturevalue(reports.get(format, f"{format}_report")).folder
+
+
+@pytest.fixture(scope="session")
+def engines_of(request, folder_of):
+    """`engines_of(format)`: the trained model's engine and the export's."""
+    loaded = {}
+
+    def engines_of(format):
+        if format not in loaded:
+            trained = "two_sided_engine" if format == "ctranslate2" else "engine"
+            if format == "saved_model":
+                exported = request.getfixturevalue("exported")
+            else:
+                exported = Translator.load(folder_of(format)).engine
+            loaded[format] = request.getfixturevalue(trained), exported
+        return loaded[format]
+
+    return engines_of

@@ -242,6 +242,7 @@ def saved(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_names_are_imported_quietly_with_their_first_use_and_without_a_hook(saved):
     expected = {"hooks": 0, "loaded": [], "missing": []}
     expected["names"] = ["Transformer", "SmoothedCrossEntropy"]
@@ -260,6 +261,7 @@ print(json.dumps([type(model).__name__, type(model.loss).__name__, sorted(loaded
 """
 
 
+@pytest.mark.slow
 def test_an_import_after_keras_takes_no_time_and_loads_no_tokenizer(saved):
     assert run_python(AFTER_KERAS, saved)[0] == ["Transformer", "SmoothedCrossEntropy", []]
 
@@ -290,6 +292,7 @@ print(json.dumps({"missing": names, "has_loss": loss > 0}))
 """
 
 
+@pytest.mark.slow
 def test_layers_training_on_arrays_and_engines_do_without_posix():
     expected = {"missing": [], "has_loss": True}
     assert run_python(WITHOUT_POSIX, KERAS_BACKEND=keras.backend.backend())[0] == expected

@@ -100,7 +100,7 @@ def test_other_pythons_are_tested_with_the_lowest_and_with_coming_versions(run, 
             rf">>> uv pip install --quiet --{option} --python \S+/{folder}/bin/python \.\[test\]\n"
         )
         assert len(re.findall(environment, calls)) == len(re.findall(install, calls)) == 1
-    tests = r">>> pytest -q -n 2 -m not slow tests/layers tests/text .*"
+    tests = r">>> pytest -q -n 2 tests/layers tests/text .*"
     assert ["test_importing.py" in name for name in re.findall(tests, calls)] == [
         *(True, False, True)
     ]

@@ -115,6 +115,7 @@ def test_a_mount_point_or_a_folder_of_a_read_only_parent_is_refused_with_advice(
     assert (output / "model" / MANIFEST).read_text() == "new"
 
 
+@pytest.mark.slow
 def test_processes_that_wait_for_each_other_write_one_at_a_time(tmp_path):
     code = (
         "import pathlib, sys; from keras_transformer.files import locked_folder\n"
@@ -379,6 +380,7 @@ def start(output, renames):
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_a_second_process_is_refused_until_the_first_one_has_ended(tmp_path):
     output = tmp_path / "model"
     first = start(output, -1)
@@ -397,6 +399,7 @@ OLD = {MANIFEST: '{"files": ["model.bin"]}', "README.md": "old", "model.bin": "o
 NEW = dict.fromkeys((MANIFEST, "README.md", "config.json"), "new")
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_moment_leaves_one_whole_output_to_the_next_call(tmp_path):
     output, outputs = tmp_path / "model", []
     for count in range(3):
@@ -471,6 +474,7 @@ print(json.dumps(list(ends())))
 """
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_step_and_another_of_the_recovery_leave_one_whole_output(tmp_path):
     output = tmp_path / "parent" / "model"
     command = [sys.executable, "-c", KILLED_TWICE, str(output), json.dumps(OLD), json.dumps(NEW)]
@@ -497,6 +501,7 @@ def test_the_earlier_output_has_its_name_on_the_disk_before_the_new_one_is_remov
     assert disk == [("rename", "model"), ("sync", parent), ("remove", left)]
 
 
+@pytest.mark.slow
 def test_a_kill_while_an_empty_folder_is_filled_leaves_it_empty_to_the_next_call(tmp_path):
     output = tmp_path / "model"
     output.mkdir()

@@ -76,6 +76,7 @@ print(loaded)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_the_first_use_of_keras_in_a_command_is_quiet(monkeypatch):
     monkeypatch.delenv(LEVEL, raising=False)

@@ -7,10 +7,10 @@ import io
 import json
 import pathlib
 import sys
-import types
 
 import numpy as np
 import pytest
+from fakes import FakeEngine
 from small_corpus import PAIRS, recipe_values, repeat_pairs, write_corpus, write_recipe
 from translations import check_same
 
@@ -63,6 +63,7 @@ def check_exported(export, texts, expected):
     assert [t.score for t in received] == pytest.approx([t.score for t in expected], 1e-4, 1e-4)
 
 
+@pytest.mark.slow
 def test_a_recurrent_run_is_evaluated_and_exported_as_a_transformers(
     attending, capsys, tmp_path, unverified
 ):
@@ -90,6 +91,7 @@ def test_a_recurrent_run_is_evaluated_and_exported_as_a_transformers(
     check_exported(tmp_path / "export", SOURCES, many[: len(SOURCES)])
 
 
+@pytest.mark.slow
 def test_a_model_without_attention_has_no_alignment(tmp_path):
     recipe = Recipe.from_dict(values_of(tmp_path, {"attention": "none"}))
     config = recipe.model_config(150)
@@ -97,7 +99,7 @@ def test_a_model_without_attention_has_no_alignment(tmp_path):
     scheduler = Scheduler(model_of(config), (16, 16))
     with pytest.raises(InputError, match="`alignment` needs attention, which the model has none"):
         scheduler.scorer(alignment=True)
-    engine = types.SimpleNamespace(labels=None, model=model_of(config), languages=None)
+    engine = FakeEngine(model=model_of(config))
     resolve = functools.partial(SavedModelExporter().resolve_export_options, engine)
     assert resolve(SavedModelOptions())["signatures"] == [n for n in SIGNATURES if n != "align"]
     with pytest.raises(InputError, match="`align` needs attention"):
@@ -251,6 +253,7 @@ def test_a_conversation_goes_from_recipe_to_export_with_an_encoder_over_turns(tm
             assert far.text == near.text and far.score == pytest.approx(near.score, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_language_model_continues_with_a_line_and_is_evaluated_and_exported(
     tmp_path, capsys, unverified
 ):

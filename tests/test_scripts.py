@@ -16,7 +16,6 @@ import keras
 import pytest
 
 from keras_transformer.corpora.dates import date_corpus
-from keras_transformer.data import plan
 from keras_transformer.engine import ModelEngine
 from keras_transformer.models import config
 
@@ -27,6 +26,7 @@ TOY = ROOT / "tests" / "data" / "marian" / "opus"
 SUBJECTS = {"the child": "la infano", "the cat": "la kato", "the tree": "la arbo"}
 SUBJECTS |= {"the river": "la rivero", "the house": "la domo"}
 VERBS = {"moves": "movas", "sees": "vidas", "likes": "sxatas", "finds": "trovas"}
+ONE_SHAPE = "--max-shapes", 1
 PAIRS = [
     (f"{one} {verb} {other}", f"{SUBJECTS[one]} {VERBS[verb]} {SUBJECTS[other]}")
     for one, verb, other in itertools.product(SUBJECTS, VERBS, SUBJECTS)
@@ -35,12 +35,11 @@ PAIRS = [
 
 def call(script, *arguments):
     """Runs a script in this process; returns what it prints."""
-    printed, choose = io.StringIO(), plan.choose_shapes
+    printed = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
-        # Each shape would be compiled.
-        patch.setattr(plan, "choose_shapes", lambda lengths, tokens, _: choose(lengths, tokens, 1))
+        # Each search would be compiled, and each shape of batches.
         without_xla = functools.partialmethod(ModelEngine.__init__, with_xla=False)
-        patch.setattr(ModelEngine, "__init__", without_xla)  # nor each search
+        patch.setattr(ModelEngine, "__init__", without_xla)
         compile = keras.Model.compile
         patch.setattr(
             keras.Model, "compile", lambda *a, **k: compile(*a, **{**k, "jit_compile": False})
@@ -65,7 +64,7 @@ def fine_tuned(tmp_path_factory):
     # As many lines as the domain has: searches then have batches of the same shapes.
     general = ["the cats find 1 tree", "yes, the river moves", "a happy child", "the red stone"]
     general, _ = write_sides(folder, "general", general * 25, general * 25)
-    arguments = ["--domain", *domain, "--general", general, "--epochs", 1]
+    arguments = ["--domain", *domain, "--general", general, "--epochs", 1, *ONE_SHAPE]
     printed = call("training/fine_tune.py", TOY, *arguments, "--output", folder / "output")
     return folder / "output", printed
 
@@ -79,6 +78,7 @@ def test_a_script_has_at_most_80_lines_and_a_line_in_its_readme():
             assert len((ROOT / folder / name).read_text("utf-8").splitlines()) <= 80
 
 
+@pytest.mark.slow
 def test_fit_trains_on_text_files_and_prints_bleu(tmp_path, monkeypatch):
     sizes = dict(model_dim=16, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
     tiny = {**config.PRESETS["transformer_tiny"], **sizes}
@@ -87,7 +87,7 @@ def test_fit_trains_on_text_files_and_prints_bleu(tmp_path, monkeypatch):
     train = write_sides(tmp_path, "train", corpus.train_source, corpus.train_target)
     held_out = write_sides(tmp_path, "val", corpus.held_out_source, corpus.held_out_target)
     output = tmp_path / "fit"
-    arguments = ["--train", *train, "--validation", *held_out, "--output", output]
+    arguments = ["--train", *train, "--validation", *held_out, "--output", output, *ONE_SHAPE]
     printed = call("training/fit.py", *arguments, "--vocabulary-size", 300, "--epochs", 1)
     assert "500 of 500 pairs kept" in printed
     assert f"{corpus.held_out_source[0]} -> " in printed
@@ -96,12 +96,14 @@ def test_fit_trains_on_text_files_and_prints_bleu(tmp_path, monkeypatch):
     assert {path.name for path in output.iterdir()} == names
 
 
+@pytest.mark.slow
 def test_layers_in_a_functional_model_are_saved_and_exported():
     printed = call("training/layers_in_keras.py", "--epochs", 1)
     assert "of 256 held-out rows are right" in printed
     assert "give the same logits" in printed
 
 
+@pytest.mark.slow
 def test_fine_tune_compares_the_adapted_model_with_the_original(fine_tuned):
     _, printed = fine_tuned
     scores = dict(re.findall(r"^(\w+, \w+) text: BLEU (\d+\.\d+)$", printed, re.MULTILINE))

@@ -1,4 +1,4 @@
-"""No test is skipped silently: each reason is listed, and others are failures."""
+"""Which tests run: no test is skipped silently, and slow ones run with `--slow` alone."""
 
 import ast
 import os
@@ -6,6 +6,8 @@ import pathlib
 import re
 import subprocess
 import sys
+
+import pytest
 
 TESTS = pathlib.Path(__file__).parent
 SKIPPING = """
@@ -25,17 +27,33 @@ def test_d():
     assert False
 """
 COLLECTED = 'import pytest\npytest.importorskip("none_of_this_name")\ndef test_e(): ...\n'
+SLOW = """
+import pytest
+
+@pytest.fixture
+def ask(): ...
+
+def test_a(ask): ...
+
+@pytest.mark.slow
+def test_b(): ...
+
+@pytest.mark.slow(after=2)
+@pytest.mark.parametrize("case", range(5))
+def test_c(case): ...
+
+def test_d(): ...
+"""
 
 
-def run(folder, **environment):
-    """What pytest prints about tests that are skipped, under the rules of tests/conftest.py."""
+def run(folder, files, *arguments, **environment):
+    """What pytest prints about tests in files, under the rules of tests/conftest.py."""
     conftest = f"exec(compile(open({str(TESTS / 'conftest.py')!r}).read(), 'conftest', 'exec'))"
-    files = {"conftest.py": conftest}
-    files |= {"test_runs.py": SKIPPING, "test_collected.py": COLLECTED, "pytest.ini": "[pytest]\n"}
+    files = {"conftest.py": conftest, "pytest.ini": "[pytest]\nmarkers = slow\n"} | files
     for name, content in files.items():
         (folder / name).write_text(content)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0"]
-    command += ["--continue-on-collection-errors", str(folder)]
+    command += ["--continue-on-collection-errors", str(folder), *arguments]
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "TESTS_"))}
     inherited["PYTHONPATH"] = os.pathsep.join([str(TESTS), *sys.path])
     environment = inherited | environment
@@ -43,16 +61,30 @@ def run(folder, **environment):
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_skip_with_a_reason_that_is_not_listed_fails_and_others_are_counted(tmp_path):
-    status, output = run(tmp_path)
+    files = {"test_runs.py": SKIPPING, "test_collected.py": COLLECTED}
+    status, output = run(tmp_path, files)
     assert status == 1 and "1 failed, 2 skipped, 1 xfailed, 1 error" in output
     assert "test_c: a skip must be for want of a corpus" in output
     assert "Received: not today" in output and "Received: could not import" in output
     assert "skipped for want of a program: 1\n" in output
     assert "skipped for want of a package: 1\n" in output
-    status, output = run(tmp_path, TESTS_MAY_LACK="a corpus,a program")
+    status, output = run(tmp_path, files, TESTS_MAY_LACK="a corpus,a program")
     assert "2 failed, 1 skipped, 1 xfailed, 1 error" in output
     assert "Received: comes with the extra [litert]" in output
+
+
+SELECTIONS = [((), 3), (("--slow",), 8), (("--slow", "-m", "slow"), 5)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("options", "count"), SELECTIONS)
+def test_a_slow_test_runs_when_asked_and_the_first_cases_of_a_table_always(
+    tmp_path, options, count
+):
+    status, output = run(tmp_path, {"test_runs.py": SLOW}, *options)
+    assert status == 0 and f"{count} passed" in output
 
 
 def reasons():

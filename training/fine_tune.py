@@ -21,6 +21,7 @@ parser.add_argument("--domain", nargs=2, required=True, metavar=("SOURCE", "TARG
 parser.add_argument("--general", required=True, metavar="SOURCE")
 parser.add_argument("--output", type=pathlib.Path, default="fine_tuned", help="new directory")
 parser.add_argument("--epochs", type=int, default=3)
+parser.add_argument("--max-shapes", type=int, default=4, help="shapes of batches")
 options = parser.parse_args()
 
 
@@ -38,9 +39,8 @@ general = read_lines(options.general)
 own_translations = translate(translators["original"], general)
 texts = {"domain": read_pairs(*options.domain), "general": (general, own_translations)}
 
-folder = options.output / "text"
+folder, tests = options.output / "text", {}
 folder.mkdir()
-tests = {}
 for name, sides in texts.items():
     tests[name] = [lines[::10] for lines in sides]  # Every tenth pair is only for the comparison.
     for side, lines in zip(("source", "target"), sides, strict=True):
@@ -64,7 +64,7 @@ recipe = Recipe.from_dict(
             "learning_rate_scale": 0.003,  # LoRA takes a rate ten times that of full training.
             "warmup_steps": 50,
             "batch_tokens": 2048,
-            "max_shapes": 4,  # XLA compiles the training step for each shape.
+            "max_shapes": options.max_shapes,  # XLA compiles the training step for each shape.
             "epochs": options.epochs,
         },
     }

@@ -36,6 +36,7 @@ parser.add_argument("--output", type=pathlib.Path, default="fit", help="director
 parser.add_argument("--vocabulary-size", type=int, default=8000)
 parser.add_argument("--epochs", type=int, default=20)
 parser.add_argument("--warmup-steps", type=int, default=1000, help="about a fifth of all steps")
+parser.add_argument("--max-shapes", type=int, default=4, help="shapes of batches")
 options = parser.parse_args()
 options.output.mkdir(exist_ok=True)
 keras.utils.set_random_seed(1)
@@ -51,7 +52,7 @@ sources, references = read_pairs(*options.validation)
 validation_pairs, _ = encode_pairs(sources, references, tokenizer, tokenizer)
 
 # Batches have sentences of similar lengths, and few shapes, because XLA compiles each shape.
-dataset = ParallelDataset(pairs, batch_tokens=4096, max_shapes=4)
+dataset = ParallelDataset(pairs, batch_tokens=4096, max_shapes=options.max_shapes)
 validation = ParallelDataset(validation_pairs, batch_tokens=4096, max_shapes=1, shuffle=False)
 
 model = Transformer.from_preset("transformer_tiny", tokenizer.vocabulary_size)

@@ -27,6 +27,7 @@ def train(
     recipe_file: str | os.PathLike | None = None,
     host: Host = SINGLE_HOST,
     plan: DevicePlan | None = None,
+    run_class: type[Run] = Run,
 ) -> RunFolder:
     """Trains the model of a recipe.
 
@@ -45,6 +46,7 @@ def train(
             see it.
         plan: Shapes of batches where the recipe names none, and of searches; by default those that
             suit the device.
+        run_class: Class of the training: a subclass may share a compiled model between runs.
 
     Returns:
         The `RunFolder`; on other hosts than the first, a temporary folder.
@@ -62,7 +64,7 @@ def train(
     with host.convert_peer_errors():
         folder = RunFolder(host.folder(output, resume))
         with folder.owned().locked():
-            run = Run(recipe, folder, host, plan)
+            run = run_class(recipe, folder, host, plan)
             # A process that was killed before the run was made leaves an empty folder empty.
             is_empty = folder.path.is_dir() and not any(folder.path.iterdir())
             if resume and not is_empty:

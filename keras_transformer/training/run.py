@@ -168,7 +168,7 @@ class Run:
 
     def begin(self) -> None:
         """Makes the model or reads the last checkpoint, and prepares the folder for epochs."""
-        self.model, self.start = self._model_and_start()
+        self.model, self.start = self.model_and_start()
         keep_zero_start(self.model)
         # Now: variables that are made in the first step would let TensorFlow trace it twice.
         self.model.optimizer.build(self.model.trainable_variables)
@@ -191,9 +191,7 @@ class Run:
                 new_folder.create(self.recipe, self.tokenizers, self.digests, self.languages)
                 self._complete(new_folder)
         self.history = self.folder.history()
-        options = self.folder.engine_options(lambda: self.tokenizers)
-        options["plan"] = self.plan
-        self.engine = self.host.engine(self.model, *self.tokenizers, **options)
+        self.engine = self.make_engine()
 
     def _complete(self, folder):
         """Writes the files of a run's start that `folder` lacks."""
@@ -206,9 +204,16 @@ class Run:
             shortlist = learn_shortlist(self.datasets["train"].pairs, *self.tokenizers)
             shortlist.save(folder.shortlist_file)
 
-    def _model_and_start(self):
+    def model_and_start(self) -> tuple[keras.Model, MidEpochState]:
+        """Returns the compiled model of the last checkpoint, or a new model, and its state."""
         checkpoint = last_checkpoint(self.folder, self._new_model) if self.is_resumed else None
         return checkpoint or (self._new_model(), MidEpochState())
+
+    def make_engine(self) -> Any:
+        """Returns an engine of the model in training."""
+        options = self.folder.engine_options(lambda: self.tokenizers)
+        options["plan"] = self.plan
+        return self.host.engine(self.model, *self.tokenizers, **options)
 
     def _new_model(self):
         recipe, (source, target) = self.recipe, self.tokenizers

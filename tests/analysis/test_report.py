@@ -82,6 +82,7 @@ def test_a_full_disk_is_an_error_that_names_the_file(inspection, tmp_path, small
     assert caught.value.filename == str(tmp_path / "positions.png")
 
 
+@pytest.mark.slow
 def test_a_decoder_without_attention_has_neither_heads_nor_a_picture(engine, tmp_path):
     pytest.importorskip("matplotlib", reason="comes with the extra [plots]")
     config = TransformerConfig(150, 16, 2, 13, 1, 2, decoder="ssru", positions="none")
@@ -155,6 +156,7 @@ def test_each_picture_draws_the_arrays_that_it_was_given(rng):
     assert plots.png(plots.plot_heads(heads)).startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_heads_are_measured_on_the_runs_samples_without_its_corpus(engine, tmp_path, monkeypatch):
     folder, recipe = RunFolder(tmp_path / "run"), Recipe.from_dict(recipe_values(tmp_path / "no"))
     folder.create(recipe, (engine.source_tokenizer, engine.target_tokenizer), {})

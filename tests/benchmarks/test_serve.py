@@ -14,6 +14,7 @@ def test_a_percentile_is_the_smallest_value_that_enough_others_do_not_exceed(sha
     assert serve.percentile(values, share) == expected
 
 
+@pytest.mark.slow
 def test_a_cold_start_ends_when_the_server_is_ready(monkeypatch, tmp_path, capsys):
     """A server that is ready half a second after it printed its address."""
     program = tmp_path / "server.py"

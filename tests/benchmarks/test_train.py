@@ -27,6 +27,7 @@ def dataset():
     return ParallelDataset(pairs, batch_tokens=64, max_shapes=1, seed=1)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("name", ["bare", "keras_hub", "torch"])
 def test_repeated_batches_have_a_lower_loss(name, dataset):
     trainer = TRAINERS[name]

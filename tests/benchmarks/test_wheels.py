@@ -16,6 +16,7 @@ def test_wheels_of_two_versions_are_not_mixed(python, tmp_path):
         wheels.wheels(tmp_path, python=python)
 
 
+@pytest.mark.slow
 def test_an_environment_without_keras_and_jax_can_gather():
     hidden = "import sys; sys.modules.update(dict.fromkeys(('keras', 'jax', 'tensorflow')))"
     program = f"{hidden}; from benchmarks import wheels; wheels.main(['--help'])"

@@ -25,6 +25,7 @@ def small(monkeypatch):
     monkeypatch.setattr(demo, "_RECIPE", {**demo._RECIPE, **recipe})
 
 
+@pytest.mark.slow
 def test_the_demo_goes_the_whole_way(small, unverified, tmp_path, monkeypatch, capsys):
     load = functools.cache(Translator.load)  # The run is loaded, and its search compiled, once.
     monkeypatch.setattr(Translator, "load", lambda path, **options: load(os.path.realpath(path)))

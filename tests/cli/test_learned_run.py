@@ -15,7 +15,7 @@ from keras_transformer import Translator
 from keras_transformer.cli.main import run
 from keras_transformer.training import RunFolder
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 SOURCES = [source for source, _ in PAIRS]
 TARGETS = [target for _, target in PAIRS]

@@ -172,6 +172,7 @@ print(json.dumps(results))
 """
 
 
+@pytest.mark.slow
 def test_help_and_mistakes_load_no_slow_library(tmp_path):
     commands = ["--help", "train --help", "translate --help", "serve --help"]
     mistakes = ["translate --modle run", "nonsense", "train wrong.yaml --output new"]
@@ -208,6 +209,7 @@ sys.exit(code)
 CACHE_COMPLAINT = re.compile("InitializeLog|XlaSerializedCacheEntry|Compiled cluster using XLA")
 
 
+@pytest.mark.slow
 def test_a_translation_writes_nothing_to_a_stderr_that_is_no_terminal(workplace):
     done = new_process(workplace, "-c", COMMAND, stdin="A dog.\n")
     # TensorFlow 2.20 itself complains about each program that it reads from the cache.

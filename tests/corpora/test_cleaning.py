@@ -197,6 +197,7 @@ PROGRAMS += [("clean", "paste ahead", {"ahead.tsv": AHEAD, "back.tsv": BACK}, "b
 PROGRAMS += [("synthesize", "paste", {"synthetic/mono.de.tsv": ["a\tc", *BEST]}, "best.tsv")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("page", "mark", "files", "result"), PROGRAMS)
 def test_a_pages_program_reads_the_scores_of_others(tmp_path, page, mark, files, result):
     blocks = re.findall(r"```bash\n(.*?)```", (HOWTO / f"{page}.md").read_text(), re.DOTALL)

@@ -102,6 +102,7 @@ def test_a_page_in_eighteen_languages_breaks_no_rule(language):
             assert PairRules(without=without).broken(source, target) is None, (source, target)
 
 
+@pytest.mark.slow(after=23)
 @pytest.mark.parametrize("script", get_args(Script))
 def test_every_script_has_letters_of_its_name(script):
     # Unicode's names of letters begin with their script.

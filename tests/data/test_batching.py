@@ -16,6 +16,7 @@ def padded_area(lengths, edges):
     return sum(min(edge for edge in edges if edge >= length) for length in lengths)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.dictionaries(st.integers(1, 61), st.integers(1, 7), min_size=1), st.integers(1, 5))
 def test_no_other_edges_pad_less(count_of, max_shapes):

@@ -73,6 +73,7 @@ def run(model, lists, options, rows=slice(None), size=None):
     return oracles.as_lists(search(model, sources(rows), max_length=9, **arguments))
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("variant", ["pre_norm", "untied"])
 @pytest.mark.parametrize("options", SEARCHES.values(), ids=SEARCHES)
 def test_other_tokens_do_not_exist(varied, monkeypatch, variant, options):
@@ -108,6 +109,7 @@ def test_an_id_that_is_no_candidate_is_read_as_itself_and_is_no_other_token():
     np.testing.assert_array_equal(np.asarray(candidates.at(indices)), ids)
 
 
+@pytest.mark.slow(after=2)
 @pytest.mark.parametrize("options", SEARCHES.values(), ids=SEARCHES)
 def test_with_all_tokens_it_is_the_search_without_candidates(varied, options):
     model = varied("pre_norm")
@@ -133,6 +135,7 @@ class Among:
 LONGEST = 9
 
 
+@pytest.mark.slow(after=2)
 @pairwise(
     beam_size=[1, 3],
     lists=[LISTS, WHOLE, None],

@@ -60,6 +60,7 @@ def random_case(seed, vocabulary, longest):
     return model, limits, Rules(min_lengths, prefixes, bias, 4, phrases)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_a_narrow_beam_shares_its_places_among_the_banks(graph, beam_size):
@@ -75,6 +76,7 @@ def test_a_narrow_beam_shares_its_places_among_the_banks(graph, beam_size):
     check()
 
 
+@pytest.mark.slow
 def test_every_phrase_is_in_each_hypothesis_with_room_for_it(compiled):
     vocabulary, longest = 17, 13
     run = program(compiled, 4, vocabulary, longest)

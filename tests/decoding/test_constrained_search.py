@@ -49,6 +49,7 @@ def dead_ends(hypotheses, limits):
     )
 
 
+@pytest.mark.slow
 def test_both_stop_rules_give_what_a_naive_search_gives(compiled):
 
     def beam(exponent, early_stopping):

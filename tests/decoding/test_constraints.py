@@ -68,6 +68,7 @@ def constraints_of(rules, vocabulary):
     )
 
 
+@pytest.mark.slow(after=5)
 @pytest.mark.parametrize(("vocabulary", "early_stopping", "names"), CASES)
 def test_a_wide_beam_under_one_rule_or_two_is_the_naive_beam(vocabulary, early_stopping, names):
     rng = np.random.default_rng(vocabulary)

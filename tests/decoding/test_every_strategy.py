@@ -48,6 +48,7 @@ def strategy(request, varied):
     return request.param, run, run(*inputs_of(oracles.varied_sources()))
 
 
+@pytest.mark.slow(after=1)
 def test_scores_are_those_of_full_passes(varied, strategy):
     name, _, result = strategy
     source, model = oracles.varied_sources(), varied("pre_norm")
@@ -65,6 +66,7 @@ def test_scores_are_those_of_full_passes(varied, strategy):
     np.testing.assert_allclose([h.score for h in best], expected, atol=1e-4)
 
 
+@pytest.mark.slow(after=1)
 def test_batch_mates_and_padding_change_nothing(strategy):
     _, run, result = strategy
     source, prefixes, seeds = inputs_of(oracles.varied_sources())

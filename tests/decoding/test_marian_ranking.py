@@ -23,6 +23,7 @@ def run(model, beam, limits, prefixes=None):
 
 
 # With fewer results than beams a sentence stops while others could still end: that must be right.
+@pytest.mark.slow(after=6)
 @pytest.mark.parametrize(("beam_size", "n_best"), [(1, 1), (2, 2), (4, 4), (4, 1)])
 @pytest.mark.parametrize(
     ("exponent", "word_penalty"),

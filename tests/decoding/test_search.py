@@ -35,6 +35,7 @@ def limits_of(source):
     return [min(2 * int(np.sum(row != 0)) + 10, MAX_LENGTH) if row.any() else 0 for row in source]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "variant, beam_size, length_penalty, n_best",
     [
@@ -59,6 +60,7 @@ def test_searches_equal_the_whole_model_run_again_for_each_token(
     assert sum(a[0].ids != b[0].ids for a, b in zip(expected, greedy, strict=True)) >= 3
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("beam_size", [3, pytest.param(1, marks=pytest.mark.tensorflow)])
 def test_a_forced_token_is_read_but_is_in_no_hypothesis_score_or_ngram(varied, beam_size):
     source, length = varied_sources(), 19
@@ -82,6 +84,7 @@ def test_a_forced_token_is_read_but_is_in_no_hypothesis_score_or_ngram(varied, b
         oracles.check_tokens(hypotheses, scorer)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_the_unknown_token_is_chosen_only_where_it_is_allowed_or_forced(varied):
     source, options = varied_sources(), dict(beam_size=3, n_best=3, max_length=MAX_LENGTH)
@@ -105,6 +108,7 @@ def test_the_unknown_token_is_chosen_only_where_it_is_allowed_or_forced(varied):
     assert not (np.asarray(forced.ids)[:, :, 1:] == UNK).any()
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_in_bfloat16_batch_mates_change_nothing_and_scores_are_float32():
     keras.config.set_dtype_policy("mixed_bfloat16")
@@ -122,6 +126,7 @@ def test_in_bfloat16_batch_mates_change_nothing_and_scores_are_float32():
     check_equal(as_lists(run(mixed))[3:8], together[3:8], 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_a_limit_beyond_all_integers_is_no_limit(varied):
     run = functools.partial(search, varied("pre_norm"), varied_sources(), max_length=MAX_LENGTH)
@@ -151,6 +156,7 @@ def test_rows_of_padding_give_nothing(compiled_search):
         assert ranked[0] == ((), 0.0, 0.0) if row in (0, 7) else ranked[0].ids
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 @pytest.mark.skipif(
     importlib.util.find_spec(OTHER_BACKEND) is None, reason=f"needs {OTHER_BACKEND}"
@@ -226,6 +232,7 @@ def test_a_model_of_ten_lines_is_searched_at_once_and_in_batches(options):
         assert hypotheses.ids[0].tolist() == ids + [0] * (40 - len(ids))
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.tensorflow
 @pytest.mark.parametrize(("rows", "capacity", "loops"), [(1, 64, 1), (1, 65, 2), (2, 64, 2)])
 def test_a_single_sentence_of_up_to_64_tokens_is_one_loop(varied, rows, capacity, loops):
@@ -238,6 +245,7 @@ def test_a_single_sentence_of_up_to_64_tokens_is_one_loop(varied, rows, capacity
     assert sum(node.op in ("While", "StatelessWhile") for node in nodes) == loops
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_loops_of_growing_capacity_find_what_one_finds(varied, compiled_search):
     import tensorflow as tf

@@ -245,6 +245,7 @@ def test_programs_of_a_folder_with_a_damaged_one_are_deleted(enable):
     assert [path.exists() for path in paths] == [False, False, True]
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_a_program_is_compiled_once(tmp_path):
     home = str(tmp_path / "a space")  # the flags are words

@@ -42,6 +42,7 @@ def expected(engine, texts, beam_size, n_best=1):
     return [list(zip(detokenize(r), s, strict=True)) for r, s in zip(rows, scores, strict=True)]
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_translations_come_in_the_order_of_the_texts_in_any_batches(engine, texts, beam_size):

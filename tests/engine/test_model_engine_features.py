@@ -73,6 +73,7 @@ class LanguageTokenizer(NumberTokenizer):
         return int(token[1:])
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize(
     ("places", "before", "after", "forced"),
     [
@@ -245,6 +246,7 @@ def test_each_translation_begins_with_its_own_prefix(engine):
         engine.translate(["5"], target_prefixes=["5 5 5"], max_length=3)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 def test_each_translation_has_its_phrases_whatever_the_others_have(policy):
@@ -370,6 +372,7 @@ def test_a_long_text_is_split_and_has_its_prefix_once_and_alternatives_and_an_al
         np.testing.assert_allclose(part.alignment, expected.alignment, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_long_sentence_is_split_between_words(engine):
     options = dict(phrases=[["7"], []], long_input="split")
     short, split = engine.translate(["5", " ".join(["5"] * 19)], **options)
@@ -405,6 +408,7 @@ def test_what_cannot_be_streamed_is_refused_at_once(engine):
     assert list(engine.stream(" ")) == []
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_with_a_shortlist_only_candidates_are_written(varied):
     shortlist = Shortlist([5, 6], [[]] * 4 + [[id, (3 * id) % VOCABULARY] for id in range(4, 17)])
@@ -461,6 +465,7 @@ def test_a_warmup_takes_what_translate_takes(varied):
         engine.warmup(long_input="cut")
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("variant, beam_size, together", [("pre_norm", 1, 1), ("untied", 3, 2)])
 def test_cached_weights_give_the_same_through_all_loops(

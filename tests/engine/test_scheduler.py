@@ -144,6 +144,7 @@ OF_JOBS = {"phrases": {"phrases": ((5, 9), (9, 4, 4))}, "candidates": {"prefix":
 VARIANTS = {"greedy": "rotary"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIONS)
 def test_loops_of_growing_capacity_and_fewer_rows_give_what_one_loop_gives(
     varied, name, monkeypatch
@@ -195,6 +196,7 @@ def test_batches_that_are_decoded_at_once_change_nothing(varied):
         np.testing.assert_allclose(received.scores, expected.scores, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_phrases_of_other_sentences_change_nothing(varied):
     options = DecodingOptions(beam_size=1, length_penalty=2.0)
@@ -239,6 +241,7 @@ def hypotheses_of(programs, size):
     return hypotheses
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_what_comes_after_the_most_is_no_program_and_is_let_go(tiny):
     gc.freeze()  # What other tests have left is not searched: it takes half a minute.

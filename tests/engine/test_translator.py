@@ -1,21 +1,14 @@
 import functools
 import os
-import types
 
 import keras
 import pytest
+from fakes import FakeEngine, FakeTokenizer
 
-from keras_transformer import Translation, Translator
-from keras_transformer.engine import Engine
+from keras_transformer import Translator
 from keras_transformer.errors import InputError
 from keras_transformer.steps.glossary import glossary_of
 from keras_transformer.text.languages import Languages
-
-
-class FakeEngine(Engine):
-    def translate(self, texts, **options):
-        self.options = options
-        return [Translation(text.upper(), -1.0) for text in texts]
 
 
 def test_the_runs_options_hold_until_others_are_given():
@@ -176,9 +169,8 @@ def test_a_tag_stands_in_front_of_every_text_but_a_blank_one():
     with pytest.raises(InputError, match="needs a model trained with tags"):
         Translator(FakeRun()).translate(["a"], tag="2fr")
     tokenize = functools.partial(map, lambda text: text.strip("\u200b"))
-    translator.engine.source_tokenizer = types.SimpleNamespace(
-        tag_tokens={"2de": "<2de>"}, tokenize=tokenize, placeholders=(), annotates_terms=False
-    )
+    tokens = {"tag_tokens": {"2de": "<2de>"}, "tokenize": tokenize}
+    translator.engine.source_tokenizer = FakeTokenizer(**tokens)
     assert translator.score(["a", "\u200b"], [], tag="2de")[0] == ["<2de> a", "\u200b"]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 HAS_TOOLS = shutil.which("cc") and shutil.which("make")
 needs_tools = pytest.mark.skipif(not HAS_TOOLS, reason="needs a C compiler and make")
-pytestmark = [pytest.mark.tensorflow, needs_tools]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, needs_tools]
 
 SOURCE = pathlib.Path(__file__).parents[2] / "export" / "c_client"
 TOO_LONG = "two dogs eats an apple near the river and " * 9000  # 378 kB
@@ -31,6 +31,7 @@ def client(tmp_path_factory):
     return client
 
 
+@pytest.mark.slow
 def test_it_translates_lines_as_the_export_does(client, report, served, texts):
     lines = [*texts[:4], "", TOO_LONG, "Grüße, 世界 😀\t\u3000", "\u3000", "\x01\x7f"]
     stdin = ("\ufeff" + "\n".join(lines)).encode()  # the last line without an end
@@ -65,6 +66,7 @@ def test_the_highest_of_numbered_exports_is_used(client, tmp_path):
     assert (done.returncode, done.stdout) == (0, b"a 10\n"), done.stderr.decode()
 
 
+@pytest.mark.slow
 def test_mistakes_end_in_one_line_and_code_2(client, report, tmp_path):
     cases = [
         ([str(tmp_path / "nowhere")], str(tmp_path / "nowhere")),

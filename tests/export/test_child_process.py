@@ -87,6 +87,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.slow
 def test_a_kill_of_the_parent_ends_the_process(tmp_path):
     parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
     child = parent.stdout.readline().strip()
@@ -99,6 +100,7 @@ def test_a_kill_of_the_parent_ends_the_process(tmp_path):
             os.kill(int(child), signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_no_export_is_told_in_one_line(tmp_path):
     with engine_process(tmp_path) as child:
         child.send(texts=["a"])

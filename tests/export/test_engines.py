@@ -35,31 +35,6 @@ FIELDS = {
 }
 
 
-@pytest.fixture(scope="session")
-def folder_of(request):
-    """`folder_of(format)`: the path of the export in this format."""
-    reports = {"saved_model": "report", "litert": "litert_report"}
-    return lambda format: request.getfixturevalue(reports.get(format, f"{format}_report")).folder
-
-
-@pytest.fixture(scope="session")
-def engines_of(request, folder_of):
-    """`engines_of(format)`: the trained model's engine and the export's."""
-    loaded = {}
-
-    def engines_of(format):
-        if format not in loaded:
-            trained = "two_sided_engine" if format == "ctranslate2" else "engine"
-            if format == "saved_model":
-                exported = request.getfixturevalue("exported")
-            else:
-                exported = Translator.load(folder_of(format)).engine
-            loaded[format] = request.getfixturevalue(trained), exported
-        return loaded[format]
-
-    return engines_of
-
-
 SEARCHES = [
     ("saved_model", {"batch_size": 3}),
     ("saved_model", {"n_best": 3, "batch_size": 100}),
@@ -81,6 +56,7 @@ SEARCHES = [
 ]
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize(("format", "options"), SEARCHES)
 def test_it_finds_what_the_trained_model_finds(engines_of, format, options):
     trained, exported = engines_of(format)
@@ -92,6 +68,7 @@ def test_it_finds_what_the_trained_model_finds(engines_of, format, options):
     assert exported.translate([]) == []
 
 
+@pytest.mark.slow
 def test_ctranslate2_stops_by_the_rule_of_the_run(tmp_path, unverified):
     pytest.importorskip("ctranslate2", reason="comes with the extra [ctranslate2]")
     # A trained model, as the beams of random weights end alike under both rules.
@@ -140,6 +117,7 @@ def test_given_translations_are_scored(engines_of, format):
         exported.score(["a"], ["b"], batch_size=0)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("format", ["litert", "ctranslate2"])
 def test_a_long_text_is_refused_cut_or_split(engines_of, format):
     trained, exported = engines_of(format)
@@ -200,6 +178,7 @@ def test_a_replaced_export_is_refused(folder_of, tmp_path, monkeypatch, format, 
         Translator.load(folder)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("format", ["saved_model", "litert", "ctranslate2"])
 def test_an_invisible_text_with_a_tag_stays_empty(engine, texts, tmp_path, unverified, format):
     # As many ids as the model has.
@@ -227,6 +206,7 @@ NAMED = {
 OWN, M2M = {"before": "target"}, {"before": "source", "forced": "target"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("format", "places"),
     [
@@ -308,6 +288,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "format", ["saved_model", "litert", "web", "ctranslate2", "hugging_face", "marian", "argos"]
 )
@@ -358,6 +339,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("format", "name"), [("litert", "model.tflite"), ("ctranslate2", ".")])
 def test_the_command_translates_without_tensorflow_or_keras(engines_of, folder_of, format, name):
     command = [sys.executable, "-c", WITHOUT_KERAS, str(folder_of(format) / name)]

@@ -19,7 +19,7 @@ PROGRAM = ROOT / "tests" / "artifacts_program.py"
 ARTIFACTS = ("run", "saved_model", "litert", "ctranslate2")
 VERSIONS = "import keras, tensorflow; print(tensorflow.__version__, keras.__version__)"
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 
 def in_environment(python, *arguments):

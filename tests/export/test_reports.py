@@ -7,6 +7,7 @@ import pathlib
 import types
 
 import pytest
+from fakes import FakeEngine
 from small_corpus import PAIRS, recipe_values
 
 from keras_transformer import Tokenizer, export
@@ -37,6 +38,7 @@ def report_of(request):
     return lambda format: request.getfixturevalue(names.get(format, f"{format}_report"))
 
 
+@pytest.mark.slow(after=3)
 @every_format
 def test_texts_scores_and_alignments_were_compared(report_of, format):
     result = report_of(format).verification
@@ -88,6 +90,7 @@ FULL_DISKS += [("litert", {"source_lengths": [7], "beam_size": 1, "n_best": 1}, 
 FULL_DISKS += [("ctranslate2", {}, "/model.bin")]
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize(("format", "options", "name"), FULL_DISKS)
 def test_a_full_disk_names_the_file(engine, texts, tmp_path, small_disk, format, options, name):
     with small_disk(3000), pytest.raises(OSError) as caught:
@@ -96,6 +99,7 @@ def test_a_full_disk_names_the_file(engine, texts, tmp_path, small_disk, format,
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["saved_model", "litert", "ctranslate2", "argos"])
 def test_another_model_is_refused(report_of, make_engine, other_tokenizer, texts, format):
     sides = {"target_tokenizer": other_tokenizer, "tie_embeddings": "decoder"}
@@ -105,6 +109,7 @@ def test_another_model_is_refused(report_of, make_engine, other_tokenizer, texts
         exporter_of(format).verify(other, report.folder, report.manifest, texts[:20])
 
 
+@pytest.mark.slow
 def test_a_spoiled_export_is_refused_and_nothing_is_left(engine, texts, tmp_path, monkeypatch):
     """One weight is another; int8 has the widest tolerance."""
     pytest.importorskip("ctranslate2", reason="comes with the extra [ctranslate2]")
@@ -120,6 +125,7 @@ def test_a_spoiled_export_is_refused_and_nothing_is_left(engine, texts, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_float16_takes_half_and_is_verified(ctranslate2_report, two_sided_engine, texts, tmp_path):
     report = export_ctranslate2(two_sided_engine, tmp_path / "new", texts, quantize="float16")
     models = (pathlib.Path(x.folder, "model.bin") for x in (report, ctranslate2_report))
@@ -145,7 +151,7 @@ def test_a_run_is_verified_with_its_samples_and_its_corpus_is_not_read(tmp_path,
     exporter = types.SimpleNamespace(
         export=lambda _, output, texts, *__: verified_with.append(texts)
     )
-    monkeypatch.setattr(RunFiles, "engine", lambda self, plan: types.SimpleNamespace(labels=["a"]))
+    monkeypatch.setattr(RunFiles, "engine", lambda self, plan: FakeEngine(labels=["a"]))
     monkeypatch.setattr(export, "exporter_of", lambda format: exporter)
     export_run(run.path, tmp_path / "new")
     run.write_sample_pairs(PAIRS[:5])
@@ -168,7 +174,7 @@ def test_an_export_has_the_runs_search_without_what_options_exclude(tmp_path, mo
     exporter = types.SimpleNamespace(
         export=lambda *_, **options: options_of_exports.append(options)
     )
-    monkeypatch.setattr(RunFiles, "engine", lambda self, plan: types.SimpleNamespace(labels=None))
+    monkeypatch.setattr(RunFiles, "engine", lambda self, plan: FakeEngine())
     monkeypatch.setattr(export, "exporter_of", lambda format: exporter)
     export_run(run.path, tmp_path / "new", "marian")
     export_run(run.path, tmp_path / "new", "marian", length_normalization="gnmt")

@@ -25,6 +25,7 @@ def call(monkeypatch, name, *arguments):
     return printed.getvalue().splitlines()
 
 
+@pytest.mark.slow
 def test_a_savedmodel_translates_with_tensorflow_alone(monkeypatch, report, engine):
     texts = ["a man runs.", "two dogs"]
     lines = call(monkeypatch, "saved_model.py", "translate", report.folder, *texts)

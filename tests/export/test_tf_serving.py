@@ -69,6 +69,7 @@ def rest_server(request):
         server.shutdown()
 
 
+@pytest.mark.slow
 def test_the_rest_client_translates_lines_and_tells_the_servers_error(rest_server):
     url, served = rest_server
     done = run("rest_client.py", "--url", f"{url}/translator")
@@ -83,6 +84,7 @@ def test_the_rest_client_translates_lines_and_tells_the_servers_error(rest_serve
     assert done.returncode == 1 and "Connection refused" in done.stderr.decode()
 
 
+@pytest.mark.slow
 def test_the_grpc_client_translates_lines_and_tells_the_servers_error(broken, monkeypatch, capsys):
     reason = "comes with the extra [serving-api]"
     grpc = pytest.importorskip("grpc", reason=reason)

@@ -1,74 +1,35 @@
-"""Models of Marian and Hugging Face against an independent NumPy reference and their own scores."""
+"""Import: files of Marian and Hugging Face that are damaged, and the run that it writes."""
 
 import errno
 import hashlib
-import json
 import os
 import pathlib
-import re
 import shutil
 import struct
 from unittest import mock
 
 import numpy as np
 import pytest
-import sentencepiece
 import yaml
+from marian_toys import SOURCES, TARGETS, TOYS, changed, student
 from model_servers import FileServer, make_tar, make_zip
 
 from keras_transformer import Translator
 from keras_transformer.cli.main import run
-from keras_transformer.decoding.search import score_targets
 from keras_transformer.engine import ModelEngine
 from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
-from keras_transformer.export import export_ctranslate2
 from keras_transformer.files import locked_folder
-from keras_transformer.ids import BOS_ID, EOS_ID, UNK_ID
-from keras_transformer.interop.importing import import_model, import_run, read_model
+from keras_transformer.ids import BOS_ID, EOS_ID
+from keras_transformer.interop.importing import import_model, import_run
 from keras_transformer.interop.marian import reader as marian
-from keras_transformer.interop.vocabulary import BANNED
 from keras_transformer.reading import file_digests
-from keras_transformer.text.vocabulary import parsed
 
 pytestmark = pytest.mark.tensorflow
 
-TOYS = pathlib.Path(__file__).parents[1] / "data" / "marian"
-SUPPORTED = ["post_relu_tied", "post_gelu", "default_normalizer", "opus_layout", "pre_ssru"]
-SUPPORTED += ["post_ssru_guided", "pre_swish_separate"]
 ENDS = "</s>: 0\n<unk>: 1\n"
-SOURCES = ["the old child sees a small house", "a cat", "yes, the river moves"]
-SPELLINGS = [">>epo<< a cat", " >>epo<<  a cat", ">>epo<<a cat", "\u00a0>>epo<<\u3000a cat"]
 PRE_NORM = {"transformer_preprocess": "n", "transformer_postprocess": "da"}
 PRE_NORM["transformer_postprocess_top"] = "n"
-TARGETS = ["la kato movas", "la maljuna infano vidas malgrandan domon", "jes"]
-
-
-@pytest.fixture(scope="module")
-def imported():
-    """Models of folders, each imported once."""
-    models = {}
-
-    def get(folder):
-        if folder not in models:
-            models[folder] = import_model(folder)
-        return models[folder]
-
-    return get
-
-
-def padded(rows):
-    width = max(map(len, rows))
-    return np.array([[*row, *[0] * (width - len(row))] for row in rows], "int32")
-
-
-def word_scores(toy, sources, targets):
-    """Log-probabilities of the words of targets, a list per target."""
-    source = toy.source_tokenizer.tokenize(sources, add_eos=True)
-    target = toy.target_tokenizer.tokenize(targets, add_eos=True)
-    scores, _ = score_targets(toy.model, padded(source), padded(target))
-    scores = np.asarray(scores)
-    return [row[: len(ids)] for row, ids in zip(scores, target, strict=True)]
 
 
 def test_a_weight_of_int8_is_its_number_over_the_multiplier(load_program):
@@ -78,140 +39,6 @@ def test_a_weight_of_int8_is_its_number_over_the_multiplier(load_program):
     for name, array in arrays.items():
         step = np.abs(array).max() / 127
         np.testing.assert_allclose(tensors[name], array, atol=step * 0.51 if "W" in name else 0)
-
-
-class TestVocabulary:
-    """A vocabulary file in addition to the SentencePiece models, as OPUS-MT has it."""
-
-    @pytest.fixture
-    def names(self):
-        ids = yaml.load((TOYS / "opus" / "vocab.yml").read_text("utf-8"), yaml.BaseLoader)
-        return sorted(ids, key=lambda name: int(ids[name]))
-
-    def expected(self, side, text, names):
-        """The ids of SentencePiece's pieces, each looked up by its name."""
-        path = str(TOYS / "opus" / f"{side}.spm")
-        pieces = sentencepiece.SentencePieceProcessor(model_file=path).encode(text, out_type=str)
-        return [names.index(piece) + 2 if piece in names else UNK_ID for piece in pieces]
-
-    @pytest.mark.parametrize("side", ["source", "target"])
-    def test_a_text_is_cut_as_sentencepiece_cuts_it(self, imported, names, side):
-        toy = imported(TOYS / "opus")
-        tokenizer = getattr(toy, f"{side}_tokenizer")
-        texts = SOURCES if side == "source" else TARGETS
-        texts = [*texts, f"çé {texts[0]}", f"{texts[1]}ççé ж", "Ж"]
-        rows = [tokenizer.tokenize(text) for text in texts]
-        assert rows == [self.expected(side, text, names) for text in texts]
-        assert any(UNK_ID in row for row in rows)
-
-    def test_the_graph_gives_the_ids_of_python(self, imported):
-        from keras_transformer.text.graph import GraphTokenizer
-
-        tokenizer = imported(TOYS / "opus").source_tokenizer
-        texts = [*SOURCES, ">>epo<< the cat", *SPELLINGS, ">>fra<<a", "a >>epo<<b"]
-        rows = GraphTokenizer(tokenizer).tokenize(texts, add_eos=True).to_list()
-        assert rows == tokenizer.tokenize(texts, add_eos=True)
-        assert max(map(max, rows)) < tokenizer.vocabulary_size
-
-    def test_a_language_is_one_token_and_no_separator_of_turns(self, imported, names):
-        tokenizer = imported(TOYS / "opus").source_tokenizer
-        for text in SPELLINGS:
-            ids = tokenizer.tokenize(text)
-            assert ids[0] == names.index(">>epo<<") + 2
-            assert ids[1:] == tokenizer.tokenize("a cat")
-        assert tokenizer.turn_id is None and tokenizer.tags == ("epo",)
-
-    @pytest.mark.parametrize("kind", ["user_defined_symbols", "control_symbols"])
-    def test_a_language_that_is_a_piece_too_is_one_token(self, load_program, kind):
-        from keras_transformer.interop.vocabulary import Vocabulary, tokenizer_of
-        from keras_transformer.text.vocabulary import parsed
-
-        make = load_program(TOYS / "make.py")
-        model = parsed(make.sentencepiece_model(make.SOURCE, 50, **{kind: [">>epo<<"]}))
-        names = ["</s>", "<unk>", ">>epo<<", "▁a"]
-        tokenizer = tokenizer_of(Vocabulary(model, names, 0, 1), is_target=False)
-        assert tokenizer.tags == ("epo",)
-        for text in SPELLINGS:
-            assert tokenizer.tokenize(text)[:2] == [4, 5]
-
-    def test_a_language_is_a_tag_that_is_checked_against_the_vocabulary(self, imported):
-        from keras_transformer.export.saved_model.signatures import Signatures
-
-        toy = imported(TOYS / "opus")
-        tokenizers = toy.source_tokenizer, toy.target_tokenizer
-        engine = ModelEngine(toy.model, *tokenizers, with_xla=False)
-        translator = Translator(engine)
-        (expected,) = engine.translate([">>epo<< a cat"], beam_size=1)
-        assert expected.text != engine.translate(["a cat"], beam_size=1)[0].text
-        received = translator.translate(["a cat", " "], tag="epo", beam_size=1)
-        assert [translation.text for translation in received] == [expected.text, ""]
-        assert translator.directions == [(None, "eo")]
-        for language in ("eo", "epo"):
-            named = translator.translate(["a cat", " "], target_language=language, beam_size=1)
-            assert [(t.text, t.score) for t in named] == [(t.text, t.score) for t in received]
-        assert [*translator.stream("a cat", tag="epo")][-1] == expected.text
-        (scored,) = translator.score(["a cat"], [expected.text], tag="epo")
-        (typed,) = translator.score(["  >>epo<<a cat"], [expected.text])
-        assert scored.log_probability == typed.log_probability
-        with pytest.raises(InputError, match="`tag` must be one of epo. Received: tag='fra'"):
-            translator.translate(["a cat"], tag="fra")
-        # The graph of a SavedModel reads the same.
-        texts = [*SPELLINGS, ">>epo<<", " >>epo<< "]
-        greedy = Signatures(engine, {}).concrete("greedy")
-        texts_of_graph = [text.decode() for text in greedy(text=texts)["translation"].numpy()]
-        assert texts_of_graph == [expected.text] * len(SPELLINGS) + [""] * 2
-
-    def test_a_piece_of_the_other_side_keeps_its_text_in_a_translation(self, imported, names):
-        source = sentencepiece.SentencePieceProcessor(model_file=str(TOYS / "opus" / "source.spm"))
-        target = sentencepiece.SentencePieceProcessor(model_file=str(TOYS / "opus" / "target.spm"))
-        source_only = [
-            name
-            for name in names
-            if source.piece_to_id(name) != source.unk_id()
-            and target.piece_to_id(name) == target.unk_id()
-            and len(name.strip("▁")) > 1
-        ]
-        tokenizer = imported(TOYS / "opus").target_tokenizer
-        assert source_only
-        for name in source_only:
-            text = tokenizer.detokenize([names.index(name) + 2])
-            assert text == name.replace("▁", " ").strip()
-
-
-def test_bpe_is_cut_as_sentencepiece_cuts_it(load_program):
-    from keras_transformer.interop.vocabulary import of_sentencepiece, tokenizer_of
-    from keras_transformer.text.graph import GraphTokenizer
-    from keras_transformer.text.vocabulary import parsed
-
-    make = load_program(TOYS / "make.py")
-    ids = {"eos_id": 0, "unk_id": 1, "bos_id": -1, "pad_id": -1, "model_type": "bpe"}
-    content = make.sentencepiece_model(make.SOURCE, 50, **ids)
-    model = parsed(content)
-    tokenizer = tokenizer_of(of_sentencepiece(model), is_target=True)
-    theirs = sentencepiece.SentencePieceProcessor(model_proto=content)
-    expected = [[id + 2 for id in theirs.encode(text)] for text in make.SOURCE]
-    assert tokenizer.kind == "bpe"
-    assert tokenizer.tokenize(make.SOURCE) == expected
-    assert GraphTokenizer(tokenizer).tokenize(make.SOURCE).to_list() == expected
-    assert tokenizer.detokenize(expected) == make.SOURCE
-
-
-def changed(tmp_path, name="opus", parts=None, files=None, missing=(), **options):
-    """A copy of a toy with other options and parts of tensors in its model, and other files."""
-    folder = tmp_path / name
-    shutil.copytree(TOYS / name, folder)
-    path = folder / "model.npz"
-    tensors = marian.read_tensors(path)
-    settings = yaml.load(bytes(tensors[marian.OPTIONS]).split(b"\0")[0], yaml.BaseLoader)
-    settings |= {key.replace("_", "-"): value for key, value in options.items()}
-    tensors |= {key: tensors[key][part] for key, part in (parts or {}).items()}
-    for file, content in (files or {}).items():
-        (folder / file).write_text(content, "utf-8", "surrogateescape")
-    for file in missing:
-        (folder / file).unlink()
-    tensors[marian.OPTIONS] = np.frombuffer(yaml.safe_dump(settings).encode() + b"\0\0", "int8")
-    np.savez(path, **tensors)
-    return folder
 
 
 @pytest.mark.parametrize(
@@ -263,20 +90,6 @@ def test_what_is_not_supported_is_one_line(tmp_path, options, message):
     with pytest.raises(InputError, match=message) as caught:
         import_model(changed(tmp_path, **options))
     assert "\n" not in str(caught.value)
-
-
-def student(tmp_path, change=lambda model: None, name="vocab.en.spm", config=None):
-    """A copy of the student with a changed vocabulary, and other options of its decoder."""
-    folder = tmp_path / "student"
-    shutil.copytree(TOYS / "student", folder)
-    model = parsed((folder / "vocab.en.spm").read_bytes())
-    change(model)
-    (folder / "vocab.en.spm").unlink()
-    (folder / name).write_bytes(model.SerializeToString())
-    (folder / "config.yml").unlink()
-    if config is not None:
-        (folder / "config.yml").write_text(config)
-    return folder
 
 
 def without_last(model):
@@ -343,32 +156,6 @@ def test_normalize_is_0_without_the_option_and_1_without_a_value(tmp_path, norma
     assert decoding["max_length_ratio"] == 3
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({}, "pytorch_model.bin: cannot be read as weights of PyTorch: File is not a zip file"),
-        ({"model_type": "nllb-moe"}, "for Pegasus, are imported. Received: 'nllb-moe'"),
-        ({"model_type": "m2m_100", "scale_embedding": False}, "`scale_embedding` must be true"),
-        ({"d_model": None}, "`d_model` must be an integer of at least 0. Received: None"),
-        ({"encoder_layers": "two"}, "`encoder_layers` must be an integer"),
-        ({"pad_token_id": -1}, "`pad_token_id` must be an integer of at least 0"),
-        (
-            dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 0),
-            "multiple of the 0",
-        ),
-    ],
-)
-def test_a_folder_of_hugging_face_that_cannot_be_read_is_one_line(tmp_path, changes, message):
-    names = ("layers", "attention_heads", "ffn_dim")
-    sizes = {f"{side}_{name}": 2 for side in ("encoder", "decoder") for name in names}
-    config = {"model_type": "marian", "scale_embedding": True, "d_model": 16, **sizes}
-    config |= {"pad_token_id": 58, "decoder_start_token_id": 58, **changes}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x02}q\x00.")
-    with pytest.raises(InputError, match=message):
-        import_model(tmp_path)
-
-
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 298763421\n"
 FILES = [("opus", name) for name in ("model.npz", "source.spm", "vocab.yml", "decoder.yml")]
 FILES += [("student", name) for name in ("model.intgemm8.bin", "vocab.en.spm", "config.yml")]
@@ -408,118 +195,6 @@ def test_a_damaged_model_is_one_line_that_names_no_pickle(tmp_path, make_toy, na
     with pytest.raises(InputError, match=f"{file}: ") as caught:
         import_model(path.parent)
     assert "\n" not in str(caught.value) and "allow_pickle" not in str(caught.value)
-
-
-class TestHuggingFace:
-    """A folder with tokens that were added, and with more options of a search than are here."""
-
-    GENERATION = {"num_beams": 2, "max_length": 40, "min_length": 3, "no_repeat_ngram_size": 4}
-    GENERATION |= {
-        "bad_words_ids": [["<pad>"], [7], [8, 9]],
-        "repetition_penalty": 1.3,
-        "top_k": 50,
-    }
-
-    @pytest.fixture
-    def folder(self, tmp_path, make_toy):
-        return make_toy(tmp_path, "hugging_face", self.GENERATION)
-
-    def test_options_that_are_here_are_the_runs_others_are_named(self, folder, tmp_path, capsys):
-        import_run(folder, tmp_path / "run")
-        decoding = RunFiles(tmp_path / "run").decoding()
-        # Our ids have padding, BOS and then the file's; the start of a decoder is no token here.
-        assert decoding.banned_ids == (7 + 2,)
-        assert (decoding.beam_size, decoding.min_length, decoding.max_target_length) == (2, 3, 39)
-        assert decoding.no_repeat_ngram_size == 4
-        lines = [line for line in capsys.readouterr().err.splitlines() if "lacks" in line]
-        (line,) = lines
-        assert line.endswith("repetition_penalty=1.3, bad_words_ids=[[8, 9]]")
-        translator = Translator.load(tmp_path / "run")
-        translation = translator.translate(SOURCES[:1], beam_size=1)[0]
-        assert len(translation.ids) >= 3 and 9 not in translation.ids
-        assert "".join(translator.stream(SOURCES[0])) and translator.defaults["min_length"] == 3
-
-    MINIMA = [{"min_length": 7}, {"min_new_tokens": 7}, {"min_length": 2}, {"min_new_tokens": 1}]
-    MINIMA += [{"min_length": 1}, {"min_new_tokens": 0}, {"min_length": 9, "min_new_tokens": 2}]
-
-    @pytest.mark.parametrize("kind", ["marian", "m2m100", "small100"])
-    def test_the_shortest_translation_is_that_of_transformers(self, load_program, tmp_path, kind):
-        safetensors_numpy()
-        make, is_forced = load_program(TOYS / "make.py"), kind == "m2m100"
-        if kind == "marian":
-            make.make_hugging_face(tmp_path)
-        else:
-            make.make_m2m100(tmp_path, kind)
-        for options in self.MINIMA:
-            (tmp_path / "generation_config.json").write_text(json.dumps(options))
-            received = read_model(tmp_path).decoding.get("min_length", 0)
-            tokens = ["<start>", "__de__"] if is_forced else ["<start>"]
-            # transformers refuses the end while fewer tokens stand before it: with the start, or
-            # without it where new tokens are counted, which come first.
-            start, least = (1, options.get("min_new_tokens")), (0, options.get("min_length"))
-            first, minimum = start if start[1] is not None else least
-            while len(tokens) - first < minimum:
-                tokens.append("word")
-            words = [token for token in [*tokens, "</s>"] if token in ("word", "</s>")]
-            assert max(1, received) == len(words), options
-            assert received != 1
-
-    def test_nothing_is_named_where_nothing_is_lost(self, tmp_path, make_toy, capsys):
-        folder = make_toy(tmp_path, "hugging_face", {"bad_words_ids": [["<pad>"]], "num_beams": 4})
-        assert import_model(folder).decoding.keys().isdisjoint(("banned_ids", "min_length"))
-        assert "lacks" not in capsys.readouterr().err
-
-    @pytest.mark.parametrize("banned", [5, [], [7.0], [7, True], [10**6]])
-    def test_what_is_no_list_of_ids_cannot_be_banned(self, tmp_path, make_toy, banned):
-        folder = make_toy(tmp_path, "hugging_face", {"bad_words_ids": [[7], banned]})
-        with pytest.raises(InputError, match="banned tokens must be lists of ids of the vocab"):
-            import_model(folder)
-
-    def test_an_added_token_keeps_its_row_and_is_one_token_in_each_text(self, folder):
-        toy = import_model(folder)
-        names = json.loads((folder / "vocab.json").read_text("utf-8"))
-        names |= json.loads((folder / "added_tokens.json").read_text("utf-8"))
-        theirs = sentencepiece.SentencePieceProcessor(model_file=str(folder / "source.spm"))
-        rows = np.asarray(toy.model.source_embedding.embeddings)
-        table = safetensors_numpy().load_file(folder / "model.safetensors")["model.shared.weight"]
-        for text in ("the old <x> childs<x> sees", "<x> a cat", "a cat <x>", "<x><x> the tree"):
-            # As transformers does: the tokens are cut out, and the rest is SentencePiece's.
-            expected = []
-            for part in re.split("(<x>)", text):
-                pieces = [part] if part == "<x>" else theirs.encode(part, out_type=str)
-                expected += [names.get(piece, names["<unk>"]) for piece in pieces]
-            ids = toy.source_tokenizer.tokenize(text)
-            np.testing.assert_array_equal(rows[ids], table[expected])
-            assert toy.target_tokenizer.detokenize(toy.target_tokenizer.tokenize(text)) == text
-        # A translation has an added token once, at the beginning of a word.
-        bias = np.asarray(toy.model.output_bias)
-        indices = [id for id, row in enumerate(rows) if np.array_equal(row, table[names["<x>"]])]
-        assert [bias[index] == BANNED for index in indices] == [False, True]
-
-
-def safetensors_numpy():
-    return pytest.importorskip("safetensors.numpy", reason="comes with the extra [import]")
-
-
-@pytest.fixture
-def make_toy(load_program):
-    """`make_toy(tmp_path, name)`: a copy of a toy, or a folder of Hugging Face made of `opus`."""
-
-    def make_toy(tmp_path, name, generation=None):
-        folder = tmp_path / name
-        if name != "hugging_face":
-            shutil.copytree(TOYS / name, folder)
-            return folder
-        safetensors_numpy()
-        folder.mkdir()
-        load_program(TOYS / "make.py").make_hugging_face(folder, added=["<x>"])
-        contents = {"generation_config.json": generation or {}, "tokenizer_config.json": {}}
-        pad = json.loads((folder / "config.json").read_text("utf-8"))["pad_token_id"]
-        for file, content in contents.items():
-            (folder / file).write_text(json.dumps(content).replace('"<pad>"', str(pad)), "utf-8")
-        return folder
-
-    return make_toy
 
 
 @pytest.mark.parametrize(
@@ -643,144 +318,3 @@ def test_a_training_from_a_recipe_without_files_is_one_line(tmp_path):
     recipe = Recipe.load(pathlib.Path(origin) / "recipe.yaml")
     with pytest.raises(InputError, match="`data.train` must name its files"):
         train(recipe, tmp_path / "again")
-
-
-def expected_of(folder):
-    files = (TOYS.parent / "oracles" / f"marian_texts.{side}" for side in ("src", "trg"))
-    texts = [path.read_text(encoding="utf-8").splitlines() for path in files]
-    return texts, json.loads((folder / "expected.json").read_text("utf-8"))
-
-
-@pytest.mark.parametrize("name", SUPPORTED)
-def test_words_have_marians_own_scores(imported, oracle, name):
-    folder = oracle(f"marian_{name}")
-    (sources, targets), expected = expected_of(folder)
-    all_scores = word_scores(imported(folder), sources, targets)
-    for scores, known in zip(all_scores, expected["word_scores"], strict=True):
-        np.testing.assert_allclose(scores, known, atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("name", "search"),
-    # But pre-norm with self-attention: Marian's decoder normalizes other keys than its scorer.
-    [(name, "beam1_normalize1_penalty0") for name in SUPPORTED if name != "pre_swish_separate"]
-    + [
-        ("post_relu_tied", "beam6_normalize0.6_penalty0"),
-        ("post_ssru_guided", "beam4_normalize1_penalty0.3"),
-    ],
-)
-def test_texts_are_marians_own(imported, oracle, name, search):
-    folder = oracle(f"marian_{name}")
-    (sources, _), expected = expected_of(folder)
-    rows, known = search_of(imported(folder), sources, search), expected[search]
-    assert len(rows) == len(known)
-    for ours, theirs in zip(rows, known, strict=True):
-        _, pieces, log_probability, score = theirs[0]
-        if ours[0] != pieces:  # A tie of rounding.
-            assert abs(ours[1] - score) < 1e-4
-        else:
-            np.testing.assert_allclose(ours[1:], [score, log_probability], atol=1e-3)
-
-
-def search_of(toy, sources, search):
-    """Pieces, score and log-probability of each translation by a search of `expected.json`."""
-    numbers = re.fullmatch(r"beam(\d+)_normalize([\d.]+)_penalty([\d.]+)", search).groups()
-    beam, normalize, penalty = map(float, numbers)
-    options = {"beam_size": int(beam), "length_penalty": normalize, "word_penalty": penalty}
-    options |= {"length_normalization": "marian", "max_length_ratio": 3.0}
-    engine = ModelEngine(toy.model, toy.source_tokenizer, toy.target_tokenizer, with_xla=False)
-    tokenizer = toy.target_tokenizer
-
-    def pieces(ids):
-        return " ".join(tokenizer.pieces_of([id for id in ids if id != EOS_ID]))
-
-    return [
-        (pieces(translation.ids), translation.score, translation.log_probability)
-        for translation in engine.translate(sources, batch_size=len(sources), **options)
-    ]
-
-
-def test_bergamots_binary_file_gives_the_scores_of_the_npz(imported, oracle, tmp_path):
-    folder = oracle("marian_post_ssru_guided")
-    shutil.copyfile(folder / "vocab.spm", tmp_path / "vocab.spm")
-    shutil.copyfile(folder / "model.bergamot.bin", tmp_path / "model.bin")
-    (sources, targets), _ = expected_of(folder)
-    quantized = import_model(tmp_path)
-    exact = np.concatenate(word_scores(imported(folder), sources, targets))
-    scores = np.concatenate(word_scores(quantized, sources, targets))
-    assert np.abs(scores - exact).mean() < 0.1
-
-
-HUGGING_FACE = ["tied", "zip", "legacy", "fp16", "sharded", "sharded_safetensors", "views"]
-
-
-@pytest.mark.parametrize("name", HUGGING_FACE)
-def test_hugging_faces_logits_and_texts(oracle, name):
-    pytest.importorskip("safetensors", reason="comes with the extra [import]")
-    folder = oracle(f"hugging_face_{name}")
-    toy = import_model(folder)
-    known = json.loads((folder / "expected.json").read_text("utf-8"))
-    arrays = np.load(folder / "expected.npz")
-    # Ours of the file's ids; the file's last id is padding, which no search may choose.
-    pad = json.loads((folder / "config.json").read_text())["pad_token_id"]
-    ours = [2, 3, *range(4, pad + 2), 0]
-    for number, text in enumerate(known["sources"]):
-        source = [ours[id] for id in arrays[f"source{number}"]]
-        target = [ours[id] for id in arrays[f"target{number}"]]
-        assert toy.source_tokenizer.tokenize(text, add_eos=True) == source
-        logits = np.asarray(toy.model((np.array([source]), np.array([[1, *target[:-1]]]))))[0]
-        expected = arrays[f"logits{number}"][:, :pad]
-        np.testing.assert_allclose(logits[:, ours[:pad]], expected, atol=1e-4)
-    engine = ModelEngine(toy.model, toy.source_tokenizer, toy.target_tokenizer, with_xla=False)
-    options = {**toy.decoding, "beam_size": 4, "max_length": 39, "max_length_ratio": float("inf")}
-    texts = [translation.text for translation in engine.translate(known["sources"], **options)]
-    # At 40 tokens transformers forces the end.
-    pairs = zip(texts, known["beam4"], strict=True)
-    pairs = [(received, text) for received, (text, ids, _) in pairs if len(ids) < 40]
-    assert len(pairs) >= len(texts) - 2
-    assert [received for received, _ in pairs] == [text for _, text in pairs]
-
-
-@pytest.mark.parametrize("name", ["m2m100", "nllb", "small100"])
-def test_logits_and_texts_of_models_of_many_languages_are_transformers_own(oracle, name, tmp_path):
-    pytest.importorskip("safetensors", reason="comes with the extra [import]")
-    folder = oracle(f"languages_{name}")
-    toy = import_model(folder)
-    model = read_model(folder)
-    cases = json.loads((folder / "expected.json").read_text("utf-8"))["cases"]
-    arrays = np.load(folder / "expected.npz")
-    ours = [4, 0, 2, 3, *range(5, arrays["logits0"].shape[1] + 1)]
-    is_forced = cases[0]["forced_bos"] is not None
-    for number, case in enumerate(cases):
-        source, target = ([ours[id] for id in case[side]] for side in ("input_ids", "labels"))
-        sides = ((case["text"], source[1:]), (case["target"], target[is_forced:]))
-        for text, ids in sides:
-            assert toy.source_tokenizer.tokenize(text, add_eos=True) == ids
-        if f"logits{number}" in arrays:  # of NLLB only some, as the vocabulary is large
-            logits = np.asarray(toy.model((np.array([source]), np.array([[1, *target[:-1]]]))))[0]
-            np.testing.assert_allclose(logits[:, ours], arrays[f"logits{number}"], atol=1e-4)
-    tokenizers, languages = toy[1:3], model.languages
-    engine = ModelEngine(toy.model, *tokenizers, languages=languages, with_xla=False)
-    sides = zip(*(case["languages"] for case in cases), strict=True)
-    options = dict(zip(("source_language", "target_language"), map(list, sides), strict=True))
-    options |= {**toy.decoding, "max_length": 39 - is_forced, "max_length_ratio": float("inf")}
-    texts = [case["text"] for case in cases]
-    # Of both beams, the second is the default in the files of M2M100 and SMaLL-100.
-    for search, beam_size in (("greedy", 1), ("beam5_early", 5), ("beam4", 4)):
-        options |= {"beam_size": beam_size, "early_stopping": "early" in search}
-        translations = engine.translate(texts, **options, allow_unknown=True)
-        for translation, case in zip(translations, cases, strict=True):
-            _, ids, score = case[search]
-            expected = [ours[id] for id in ids[1 + is_forced :]]
-            if search != "beam4" or translation.ids == tuple(expected):
-                assert translation.ids == tuple(expected)
-            elif len(ids) < 40:
-                # transformers counts the token of the language, and may stop too early.
-                length = len(ids) - 1
-                assert translation.score > score * length / (length - is_forced)
-        if search == "beam5_early":
-            # Of one text: the toys give <unk> much probability, without which CTranslate2 searches.
-            export_ctranslate2(engine, tmp_path / "exported", texts[:1], beam_size=beam_size)
-            exported = Translator.load(tmp_path / "exported")
-            again = exported.translate(texts, **options, allow_unknown=True)
-            assert [row.ids for row in again] == [row.ids for row in translations]

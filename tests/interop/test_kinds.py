@@ -26,6 +26,7 @@ def make(load_program):
     return load_program(TOYS / "make.py")
 
 
+@pytest.mark.slow(after=2)
 @pytest.mark.parametrize("kind", ["opus", "student", *KINDS])
 def test_words_have_the_probabilities_of_an_independent_reference(make, tmp_path, kind):
     assert set(KINDS) == set(make.KINDS)
@@ -65,6 +66,7 @@ def test_hugging_faces_logits_are_those_of_an_independent_reference(make, tmp_pa
     assert toy.decoding == {**expected, "early_stopping": False}
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("kind", ["m2m100", "nllb", "small100"])
 def test_logits_of_a_model_of_many_languages_are_those_of_an_independent_reference(
     make, tmp_path, kind

@@ -141,6 +141,7 @@ except InputError as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["decoder.yml", "vocab.yml", "model.npz", "recipe.yaml"])
 def test_aliases_of_aliases_are_one_line_and_take_no_memory(make_folder, tmp_path, file):
     folder = make_folder("opus")

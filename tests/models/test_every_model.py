@@ -48,6 +48,7 @@ def outputs(model, inputs):
     return float64(model(inputs))
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.tensorflow
 @EVERY_KIND
 def test_keras_exports_a_loaded_model_that_was_never_called(make, kind, tmp_path):
@@ -66,6 +67,7 @@ def test_keras_exports_a_loaded_model_that_was_never_called(make, kind, tmp_path
         np.testing.assert_allclose(float64(by_name["output_0"]), expected, atol=1e-5)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.tensorflow
 @EVERY_KIND
 def test_keras_exports_to_litert(make, kind, tmp_path):

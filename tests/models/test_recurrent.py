@@ -61,6 +61,7 @@ def test_padding_and_batch_mates_never_change_a_result(network):
     check_close(network, array(network((padded, TARGET)))[1:], alone)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("fields", [KINDS[0], KINDS[-1]])
 def test_beam_search_finds_the_best_of_all_translations(fields):
     """Against every sequence of at most three tokens, scored by teacher forcing."""
@@ -104,6 +105,7 @@ def test_gru_and_attention_equal_an_oracle_in_numpy():
     np.testing.assert_allclose(array(logits)[0, 0], expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_it_learns_compiled():
     m = model(attention="luong", input_feeding=True)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)

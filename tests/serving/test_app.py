@@ -16,7 +16,6 @@ import tempfile
 import threading
 import time
 import urllib.request
-from unittest import mock
 
 import pytest
 from live_server import Client, Server, free_port, processes_below, save_model, wait_for
@@ -25,7 +24,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.serving import LocalOptions, ServerOptions, local
 
 psutil = pytest.importorskip("psutil", reason="comes with the extra [serve]")
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 PREDICT, TRANSLATE = "/v1/models/toy:predict", "/translate"
 JSON, FORM = "application/json", "application/x-www-form-urlencoded"
@@ -385,6 +384,7 @@ sys.exit(codes != [2, 0] or any(process.wait(10) == 0 for process in left))
 """
 
 
+@pytest.mark.slow
 def test_a_start_of_ray_is_tried_again_and_a_model_that_is_never_warm_is_503(tmp_path):
     save_model(tmp_path / "endless", endless_text=".*")
     # Ray reads them when it is imported, which the program does first.
@@ -410,26 +410,6 @@ def test_a_start_of_ray_is_tried_again_and_a_model_that_is_never_warm_is_503(tmp
 def test_a_taken_port_is_one_line(server, toy):
     with pytest.raises(InputError, match=f"127.0.0.1:{server.port}: cannot be listened on"):
         local.serve_here(ServerOptions(model=str(toy)), LocalOptions(port=server.port))
-
-
-HOSTS = [("127.0.0.2", None, None), ("localhost", None, None), ("0.0.0.0", None, "*")]
-HOSTS += [("0.0.0.0", "a.example", "a.example")]
-
-
-@pytest.mark.parametrize(("host", "names", "allowed_names"), HOSTS)
-def test_a_server_for_other_machines_takes_any_host_name(monkeypatch, host, names, allowed_names):
-    def deploy(options, name):
-        assert options.allowed_hosts == allowed_names
-        raise InputError("deployed")
-
-    monkeypatch.setattr(local, "served_export", lambda options: mock.Mock())
-    monkeypatch.setattr(local, "private_ray", lambda **_: contextlib.nullcontext())
-    monkeypatch.setitem(sys.modules, "ray", mock.Mock())
-    monkeypatch.setattr(signal, "signal", mock.Mock())
-    monkeypatch.setattr(local, "_deploy", deploy)
-    with pytest.raises(InputError, match="deployed"):
-        options = LocalOptions(host=host, port=0, metrics_port=0)
-        local.serve_here(ServerOptions(model="any", allowed_hosts=names), options)
 
 
 @pytest.fixture

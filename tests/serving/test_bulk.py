@@ -11,10 +11,10 @@ import types
 import warnings
 
 import pytest
+from fakes import FakeEngine
 from live_server import WORDS, processes_below, wait_for
 
 from keras_transformer import Translation, Translator
-from keras_transformer.engine import Engine
 from keras_transformer.engine import bulk as core
 from keras_transformer.errors import InputError
 from keras_transformer.files import locked_folder
@@ -50,6 +50,7 @@ def test_a_job_is_another_one_when_a_file_that_decides_the_answer_changes(tmp_pa
     assert core._fingerprint(str(model / "saved_model.pb")) == fingerprints[-1]
 
 
+@pytest.mark.slow
 def test_a_killed_worker_and_a_killed_command_lose_nothing(light, left_behind, tmp_path):
     pytest.importorskip("ray.data", reason="comes with the extra [serve]")
     psutil = pytest.importorskip("psutil", reason="comes with the extra [serve]")
@@ -106,8 +107,7 @@ def model_that(tmp_path, monkeypatch):
     """`model_that(translate, languages)`: the path of a model that translates so."""
 
     def model_that(translate, languages=None):
-        engine = Engine()
-        engine.languages, engine.long_inputs = languages, ("refuse", "split")
+        engine = FakeEngine(languages=languages, long_inputs=("refuse", "split"))
         loaded = types.SimpleNamespace(translate=translate, engine=engine)
         loaded.check_options = lambda **options: None
         monkeypatch.setattr(Translator, "load", lambda model, threads: loaded)

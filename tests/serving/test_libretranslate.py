@@ -5,6 +5,7 @@ import sys
 import types
 
 import pytest
+from fakes import FakeTokenizer
 from upper_case import Engine
 
 from keras_transformer.errors import InputError
@@ -177,9 +178,7 @@ def test_a_text_of_too_many_tokens_is_split_at_the_ends_of_its_sentences(make):
 
         max_source_length = 4
         long_inputs = ("refuse", "split", "truncate")
-        source_tokenizer = types.SimpleNamespace(
-            tokenize=lambda texts, add_eos: [[*text.split(), "</s>"] for text in texts]
-        )
+        source_tokenizer = FakeTokenizer()
 
     text = "a b. c d e f g! h"
     request = make(Words()).read({"q": text, **FIELDS})

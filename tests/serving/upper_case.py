@@ -3,31 +3,20 @@
 import math
 
 import numpy as np
+from fakes import FakeEngine
 
 from keras_transformer import Translation
 from keras_transformer.errors import InputError
-from keras_transformer.text.symbols import TextFeatures
 
 
-class Engine:
+class Engine(FakeEngine):
     """An engine that notes its calls: upper case, the word "bad" fails."""
 
-    labels = turns = languages = None
-    noun = "this export"
-    reads_sources = True
-    source_tokenizer = None
     capabilities = frozenset({"translate", "score", "sample", "align"})
 
     def __init__(self, format="ctranslate2", **manifest):
         self.manifest = {"format": f"keras_transformer.{format}", "beam_size": 2, **manifest}
         self.calls = []
-
-    @property
-    def text_features(self):
-        return TextFeatures.from_manifest(self.manifest)
-
-    def check_languages(self, *languages):
-        pass
 
     def request(self, **options):
         if options.get("alignment") and "align" not in self.capabilities:

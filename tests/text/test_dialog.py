@@ -1,9 +1,9 @@
 """Conversations: how turns are joined, kept, dropped, and never forged."""
 
 import pytest
+from fakes import FakeEngine
 
 from keras_transformer import Translation, Translator
-from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.dialog import Conversation, Turns
@@ -17,13 +17,13 @@ def tokenizer():
     return Tokenizer.train_from_texts(TEXTS, 23, turn_separator="</s>")
 
 
-class Echo(Engine):
+class Echo(FakeEngine):
     """Stands for an engine: answers with the number of the source's turns."""
 
     max_source_length = 16
 
     def __init__(self, tokenizer=None, turns=TURNS):
-        self.source_tokenizer, self.turns, self.asked = tokenizer, turns, []
+        super().__init__(source_tokenizer=tokenizer, turns=turns, asked=[])
 
     def translate(self, texts, **options):
         self.asked += [(text, options["seed"]) for text in texts]

@@ -13,7 +13,7 @@ from small_corpus import recipe_values, write_corpus
 
 from keras_transformer.training import Recipe, RunFolder, train
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 _TRAIN = """
 import json, pathlib, sys

@@ -5,6 +5,7 @@ import types
 import keras
 import numpy as np
 import pytest
+from fakes import FakeEngine
 
 from keras_transformer.data import EncodedPairs, ParallelDataset
 from keras_transformer.errors import TrainingError
@@ -108,7 +109,7 @@ ZH = ["一个男人骑着自行车。", "两只狗在雪地里玩耍。"]
 def text_scores(run, translations):
     """What is added to the logs of an epoch with these translations of `ZH`."""
     answers = [Translation(text, 0.0) for text in translations]
-    run.engine = types.SimpleNamespace(translate=lambda texts, **options: answers)
+    run.engine = FakeEngine(translate=lambda texts, **options: answers)
     run.validation = list(zip(["x", "y"], ZH, strict=True))
     logs = {}
     attach(callbacks.TranslationMetrics(run), FakeModel()).on_epoch_end(0, logs)

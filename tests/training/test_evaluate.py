@@ -52,6 +52,7 @@ def test_a_tokenizer_follows_the_script_of_references_and_the_signature_names_it
     assert evaluate(["Two dogs."] * 3, [text] * 3)["signatures"] == signatures
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tokenizer", ["13a", "intl", "zh", "char", "none"])
 def test_each_tokenizer_gives_what_sacrebleus_command_gives(tmp_path, tokenizer):
     texts = {"found": ["一个女人骑着自行车，", "“Two” dogs-play in 2026."]}

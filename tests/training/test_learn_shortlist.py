@@ -70,6 +70,7 @@ def test_more_pairs_than_needed_are_taken_at_equal_distances(tokenizers, monkeyp
     assert 20 in shortlist.of([270]) and 21 not in shortlist.of([271])
 
 
+@pytest.mark.slow
 def test_training_and_the_command_make_the_same_list_once(tmp_path, capsys):
     corpus = write_corpus(tmp_path / "corpus")
     values = recipe_values(corpus, epochs=1, shortlist=True, jit_compile=False)

@@ -14,7 +14,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.training import Recipe, RunFolder, train
 from keras_transformer.training.lora import enable_lora, merged_weights, projections_of
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 RANK = 3
 

@@ -60,6 +60,7 @@ def test_a_training_that_ends_in_its_warmup_is_told_values_that_fit(accumulation
 
 
 # Without dropout both copies of R-Drop are equal, so that only their weights count.
+@pytest.mark.slow(after=1)
 @pytest.mark.tensorflow
 @pytest.mark.parametrize(("copies", "options"), [(1, {}), (2, {"r_drop": 5.0})])
 def test_accumulated_batches_are_one_step_of_all_their_tokens(pairs, copies, options):
@@ -90,6 +91,7 @@ def test_the_learning_rate_counts_steps_of_the_optimizer():
         assert float(optimizer.learning_rate) == pytest.approx(16**-0.5 * expected, rel=1e-5)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("accumulation_steps", [1, 3])
 def test_the_average_takes_the_weights_of_each_optimizer_step_once(pairs, accumulation_steps):

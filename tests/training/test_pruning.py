@@ -2,10 +2,10 @@
 
 import json
 import sys
-import types
 
 import numpy as np
 import pytest
+from fakes import FakeEngine
 from small_corpus import PAIRS, recipe_values, write_corpus
 
 from keras_transformer import Transformer, Translation
@@ -54,7 +54,7 @@ def test_bleu_is_measured_after_each_removal(program, folder):
         texts = references if np.any(gate[1]) else reversed(references)
         return [Translation(text, -1.0) for text in texts]
 
-    engine = types.SimpleNamespace(model=model, translate=translate)
+    engine = FakeEngine(model=model, translate=translate)
     order = ["encoder.0.1", "cross.0.0", "decoder.0.1"]
     search = {"beam_size": 1}
     rows = program.curve(engine, order, 2, ["x"] * len(PAIRS), references, search)
@@ -74,6 +74,7 @@ def test_the_rate_begins_and_ends_with_zero_and_rises_to_the_last_of_the_trainin
     np.testing.assert_allclose(values, [0, last / 2, last, last / 2, 0], atol=1e-9)
 
 
+@pytest.mark.slow
 def test_the_smaller_run_is_a_run_of_its_own(program, folder, tmp_path, monkeypatch, capsys):
     (tmp_path / "order.json").write_text(
         json.dumps([{"without": []}, {"without": ["cross.0.1", "encoder.0.0", "decoder.0.0"]}])

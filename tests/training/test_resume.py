@@ -2,16 +2,15 @@
 
 import errno
 import functools
-import importlib
 import json
 import os
 import re
 import shutil
-import types
 
 import keras
 import numpy as np
 import pytest
+from fakes import FakeEngine
 from killed_trainings import check_markers, copied, run_content
 from small_corpus import recipe_values, write_corpus
 
@@ -23,9 +22,7 @@ from keras_transformer.training import Recipe, RunFolder, loop, train
 from keras_transformer.training.run import Run
 from keras_transformer.translation import Translation
 
-pytestmark = pytest.mark.tensorflow
-
-hosts_module = importlib.import_module("keras_transformer.training.hosts")
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 
 class Trainer:
@@ -39,7 +36,6 @@ class Trainer:
         self.corpus = write_corpus(folder)
         self.model = None
         self.data = {}
-        self._model_and_start = Run._model_and_start
 
     def recipe(self, **training):
         # So large a rate that not every epoch is better than those before.
@@ -51,16 +47,25 @@ class Trainer:
         return Recipe.from_dict(values)
 
     def train(self, path, resume=False, overwrite=False, **training):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Run, "_model_and_start", lambda run: self._shared_model(run))
-            patch.setattr(hosts_module, "engine_of", self._engine)
-            return train(self.recipe(**training), path, resume=resume, overwrite=overwrite)
+        trainer = self
+
+        class SharingRun(Run):
+            def model_and_start(self):
+                return trainer.shared(*super().model_and_start())
+
+            def make_engine(self):
+                return FakeEngine(translate=self.weights_as_texts)
+
+            def weights_as_texts(self, texts, **options):
+                return [Translation(str(self.model.get_weights()[0].sum()), 0.0) for _ in texts]
+
+        options = dict(resume=resume, overwrite=overwrite, run_class=SharingRun)
+        return train(self.recipe(**training), path, **options)
 
     def resume(self, path, **training):
         return self.train(path, resume=True, **training)
 
-    def _shared_model(self, run):
-        model, start = self._model_and_start(run)
+    def shared(self, model, start):
         if self.model is None:
             self.model = model
             return model, start
@@ -69,12 +74,6 @@ class Trainer:
         for mine, read in zip(state(self.model), state(model), strict=True):
             mine.assign(read)
         return self.model, start
-
-    def _engine(self, model, *arguments, **options):
-        def translate(texts, **options):
-            return [Translation(str(model.get_weights()[0].sum()), 0.0) for _ in texts]
-
-        return types.SimpleNamespace(translate=translate)
 
 
 def state(model):

@@ -252,6 +252,7 @@ def test_a_start_from_an_unfit_run_is_refused(finished, tmp_path, section, chang
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_section", [False, True])
 def test_a_run_has_the_origin_of_the_model_that_it_starts_from(finished, tmp_path, has_section):
     start = shutil.copytree(finished.path, tmp_path / "imported")
@@ -278,6 +279,7 @@ def test_nothing_to_resume_is_said(tmp_path, corpus, finished):
         train(finished.recipe(), tmp_path / "run", resume=True)
 
 
+@pytest.mark.slow
 def test_a_conversation_is_answered_in_training_as_by_the_run_in_half_precision(corpus, tmp_path):
     """The targets are much longer than twice the sources, and only the last turn is read."""
     lines = [f"{target} </s> {source}\t{target} {target}\n" for source, target in PAIRS]

@@ -61,6 +61,7 @@ console.log(JSON.stringify(texts.map((text) => engine.split(text))));
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
 def test_each_part_of_a_text_has_its_language_and_its_tag(tmp_path):
     static = pathlib.Path(web_export.__file__).parent / "static"

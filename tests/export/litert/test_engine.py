@@ -34,6 +34,7 @@ def calls(monkeypatch):
     return counts
 
 
+@pytest.mark.slow
 def test_each_batch_at_once_has_an_interpreter_of_its_own(litert_report, texts, calls):
     engine = LiteRTEngine(litert_report.folder)
     texts = [text for text in texts if len(text) < 13]

@@ -79,6 +79,7 @@ def test_another_precision_is_refused(make_engine, tmp_path):
         export_litert(make_engine(dtype="mixed_bfloat16"), tmp_path / "new")
 
 
+@pytest.mark.slow
 def test_the_command_makes_int8_files_that_the_translator_reads(
     make_engine, tokenizer, other_tokenizer, tmp_path, texts, capsys
 ):

@@ -80,6 +80,7 @@ def constants(content):
     return [bytes(buffer.data) for buffer in model.buffers if buffer.data is not None]
 
 
+@pytest.mark.slow
 def test_signatures_share_their_arrays_which_begin_where_litert_wants_them(parts, table):
     content = join(parts)
     assert constants(content).count(table.tobytes()) == 1
@@ -106,6 +107,7 @@ def test_a_table_that_a_function_captures_is_a_constant_of_the_file_also_in_loop
     np.testing.assert_allclose(result["logits"], expected, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_operations_that_litert_does_not_bring_are_not_converted(parts):
     import tensorflow as tf
 

@@ -50,6 +50,7 @@ def translated(folder, stdin, *options, script=ALONE + RUN):
     return done.stdout.decode("utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("search", "beam_size"), [("greedy", 1), ("beam", 3)])
 def test_the_example_translates_without_this_package(litert_report, engine, search, beam_size):
     # A lone "\r" ends no line, "\r\n" ends one.
@@ -65,6 +66,7 @@ def test_the_example_translates_without_this_package(litert_report, engine, sear
     assert caught.value.stderr.decode() == f"{EXPORT}: not a LiteRT export: no model.tflite.\n"
 
 
+@pytest.mark.slow
 def test_a_line_break_in_a_translation_shifts_nothing(litert_report, engine):
     script = ALONE + WITH_LINE_BREAKS + RUN
     output = translated(litert_report.folder, "\n".join(LINES), script=script)
@@ -127,6 +129,7 @@ def listed_report(listed_engine, texts, exported_once):
     return exported_once("litert_list", export_litert, listed_engine, texts, **options)
 
 
+@pytest.mark.slow
 def test_programs_search_among_the_candidates_of_an_export(
     listed_report, listed_engine, engine, monkeypatch
 ):

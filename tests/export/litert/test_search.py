@@ -71,6 +71,7 @@ BEAMS += [pytest.param(4, 0.6, 2, 7, id="fewer-tokens-than-twice-the-beams")]
 BEAMS += [pytest.param(3, 0.6, 2, 167, id="two-blocks-of-a-row-and-padding")]
 
 
+@pytest.mark.slow(after=3)
 @pytest.mark.parametrize(("beam_size", "alpha", "n_best", "vocabulary"), BEAMS)
 @pytest.mark.parametrize("early_stopping", [True, False])
 def test_beam_equals_the_naive_search(rng, beam_size, alpha, n_best, vocabulary, early_stopping):
@@ -81,6 +82,7 @@ def test_beam_equals_the_naive_search(rng, beam_size, alpha, n_best, vocabulary,
     check_equal(as_lists(run(model, limits, beam_size, alpha, n_best, early_stopping)), expected)
 
 
+@pytest.mark.slow(after=3)
 @pytest.mark.parametrize(
     ("beam_size", "exponent", "word_penalty", "early_stopping"),
     [(1, 1.0, 0.3, True), (2, 0.0, 0.0, False), (4, 1.0, 0.3, True), (4, 1.4, 0.2, False)],
@@ -149,6 +151,7 @@ SEARCHES = [({"normalize_first": True}, 1, 1, 0.6), (PRUNED, 3, 3, 0.9), (UNTIED
 SEARCHES += [(NEAR, 3, 1, 0.6), (SSRU, 1, 1, 0.6), ({**SSRU, "ssru_projection": True}, 3, 2, 0.6)]
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize(("fields", "beam_size", "n_best", "length_penalty"), SEARCHES)
 def test_it_finds_what_the_models_own_search_finds(rng, fields, beam_size, n_best, length_penalty):
     model, ids = make_model(rng, **fields), source_ids(rng)
@@ -171,6 +174,7 @@ def test_it_finds_what_the_models_own_search_finds(rng, fields, beam_size, n_bes
     np.testing.assert_allclose(sums, np.asarray(live.log_probabilities), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize(("fields", "beam_size"), [(SSRU, 1), (PRUNED, 3)])
 def test_among_candidates_it_finds_what_the_models_own_search_finds(rng, fields, beam_size):
     model, ids = make_model(rng, **fields), source_ids(rng)

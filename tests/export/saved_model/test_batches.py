@@ -3,6 +3,7 @@ import types
 import numpy as np
 import pytest
 from decoding_oracles import pad_to_few_shapes
+from fakes import FakeEngine, FakeTokenizer
 
 from keras_transformer.engine.inputs import length_buckets
 from keras_transformer.export.saved_model import batches
@@ -47,8 +48,8 @@ def test_conversations_lose_their_oldest_turns_in_the_graph():
 
 
 def test_ids_of_a_conversation_that_is_too_long_lose_their_oldest_turns():
-    tokenizer = types.SimpleNamespace(vocabulary_size=11, turn_id=4)
-    engine = types.SimpleNamespace(turns=True, source_tokenizer=tokenizer, max_source_length=5)
+    tokenizer = FakeTokenizer(vocabulary_size=11, turn_id=4)
+    engine = FakeEngine(turns=True, source_tokenizer=tokenizer, max_source_length=5)
 
     def echo(ids, *_):
         return {"ids": ids.to_tensor()[:, None], "score": tf.zeros((2, 1))}

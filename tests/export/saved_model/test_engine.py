@@ -11,6 +11,7 @@ from keras_transformer.translation import Translation
 pytestmark = pytest.mark.tensorflow
 
 
+@pytest.mark.slow
 def test_a_blank_text_gives_an_empty_translation(exported):
     for options in ({}, {"beam_size": 1}, {"alignment": True}, {"sampling": True}):
         assert exported.translate([" \n"], **options) == [Translation("", 0.0)]

@@ -24,6 +24,7 @@ def live(engine, texts):
     return [t.text for t in translations], [t.score for t in translations]
 
 
+@pytest.mark.slow
 def test_any_number_of_texts_gives_the_live_translations(engine, served, texts):
     translations, scores = served(texts[:193])
     expected, expected_scores = live(engine, texts[:193])
@@ -51,14 +52,19 @@ def test_bytes_that_are_no_text_are_answered(served):
 
 
 def test_the_manifest_says_what_is_in_it(report):
-    folder, manifest = Path(report.folder), report.manifest
+    manifest = report.manifest
     expected = {"beam_size": 3, "length_penalty": 0.8, "early_stopping": True, "n_best": 1}
     expected |= {"max_source_length": 13, "max_target_length": 17}
     expected |= {"source_vocabulary_size": 53, "target_vocabulary_size": 53}
     assert expected.items() <= manifest.items()
     shapes = {"rows": [1, 2, 4, 8], "source_lengths": [13], "target_lengths": [16, 17]}
     assert manifest["shapes"] == shapes
-    signatures = manifest["signatures"]
+    assert manifest["versions"]["keras"] == keras.__version__
+    assert set(manifest["oldest_versions"]) == {"tensorflow", "tensorflow-text"}
+
+
+def test_the_manifest_describes_each_signature(report):
+    folder, signatures = Path(report.folder), report.manifest["signatures"]
     modules = [tf.saved_model.load(path) for path in (report.folder, folder / "ids")]
     for name, function in {**modules[0].signatures, **modules[1].signatures}.items():
         if name != "serving_default":  # of both
@@ -71,14 +77,20 @@ def test_the_manifest_says_what_is_in_it(report):
     assert signatures["serving_default"]["inputs"] == {"text": {"dtype": "string", "shape": [None]}}
     described = {"dtype": "string", "shape": [None, 3]}
     assert signatures["beam"]["outputs"]["translation"] == described
+
+
+def test_the_manifest_names_the_operations_that_it_needs(report):
+    manifest, signatures = report.manifest, report.manifest["signatures"]
     operations = ["SentencepieceDetokenizeOp", "SentencepieceOp", "SentencepieceTokenizeOp"]
     assert manifest["custom_ops"] == operations
     assert signatures["serving_ids"]["custom_ops"] == []
     assert "SentencepieceTokenizeOp" in signatures["serving_default"]["custom_ops"]
     assert {"StatelessIf", "While", "StatelessWhile"} & set(manifest["core_ops"])
     assert not set(manifest["core_ops"]) & set(operations)
-    assert manifest["versions"]["keras"] == keras.__version__
-    assert set(manifest["oldest_versions"]) == {"tensorflow", "tensorflow-text"}
+
+
+def test_both_models_share_their_weights_and_do_not_tell_where_they_were_made(report):
+    folder = Path(report.folder)
     weights = "variables/variables.data-00000-of-00001"
     assert os.path.samefile(folder / weights, folder / "ids" / weights)
     # The place where it was made is nobody's business, and not needed to load it.
@@ -97,6 +109,7 @@ def test_nothing_rewrites_its_graph_before_the_first_call(report):
     assert options and all(option.rewrite_options.disable_meta_optimizer for option in options)
 
 
+@pytest.mark.slow
 def test_a_copy_elsewhere_translates_as_its_readme_says(report, served, tmp_path):
     folder = shutil.copytree(report.folder, tmp_path / "elsewhere")
     program = (folder / "README.md").read_text().split("```python\n")[1].split("```")[0]
@@ -108,6 +121,7 @@ def test_a_copy_elsewhere_translates_as_its_readme_says(report, served, tmp_path
     assert words == translation.split() and float(received) == pytest.approx(score, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_two_tokenizers_greedy_in_bfloat16_are_exported(make_engine, other_tokenizer, tmp_path):
     fields = {"tie_embeddings": "decoder", "positions": "learned"}
     engine = make_engine(other_tokenizer, dtype="mixed_bfloat16", with_xla=True, **fields)
@@ -148,6 +162,7 @@ for name in FORMATS:
 """
 
 
+@pytest.mark.slow
 def test_importing_the_package_imports_no_tensorflow():
     pytest.importorskip("jax", reason="comes with the extra [jax]")
     environment = {**os.environ, "KERAS_BACKEND": "jax"}

@@ -40,6 +40,7 @@ def engines(engine, texts, tmp_path_factory):
     return trained, Translator.load(folder).engine
 
 
+@pytest.mark.slow
 def test_a_forced_language_need_not_be_a_candidate(engines):
     trained, exported = engines
     expected = trained.translate(TEXTS, beam_size=2, shortlist=True, **NAMED)

@@ -9,6 +9,7 @@ from keras_transformer.export.saved_model.engine import SavedModelEngine
 pytestmark = pytest.mark.tensorflow
 
 
+@pytest.mark.slow
 def test_a_saved_model_searches_among_the_candidates_of_each_sentence(
     listed_engine, texts, tmp_path, monkeypatch
 ):

@@ -41,6 +41,7 @@ def session(report):
     return in_session(report.folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_a_signature_is_the_same_in_both_loaders(name, report, session, signatures, engine, texts):
     """Odd texts, none, and one of more tokens than the model takes."""
@@ -67,6 +68,7 @@ def test_a_signature_is_the_same_in_both_loaders(name, report, session, signatur
                 np.testing.assert_allclose(theirs, ours, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_model_of_ids_alone_gives_the_same(report, signatures, engine, texts):
     inputs = signature_inputs("serving_ids", texts[:5], engine.source_tokenizer)
     arrays = {key: np.array(values, "int32") for key, values in inputs.items()}
@@ -149,6 +151,7 @@ def test_scores_of_given_translations_cut_where_they_are_too_long(engine, call, 
         np.testing.assert_allclose(result[name], scores, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_alignments_end_in_zeros_and_empty_tokens(engine, call, chosen):
     result = call("align", text=chosen)
     expected = engine.translate(chosen, beam_size=3, alignment=True, **LIVE)
@@ -202,6 +205,7 @@ def test_names_of_signatures_are_checked():
         SavedModelOptions(signatures=["bean"])
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("name", ["greedy", "beam", "sample", "align", "serving_default"])
 def test_a_text_without_tokens_is_blank_in_every_signature(call, name):
     texts = ["\u200b\u2581", "a man", "\x07"]
@@ -227,6 +231,7 @@ def continuing(tokenizer):
     return ModelEngine(model, tokenizer, max_source_length=13, max_target_length=17)
 
 
+@pytest.mark.slow
 def test_searches_of_a_language_model_say_what_follows_the_text(continuing, texts):
     chosen = [texts[7], " ", texts[3]]
     beam = Signatures(continuing, {"beam_size": 2, "length_penalty": 0.8}).concrete("beam")

@@ -26,6 +26,7 @@ def test_without_tensorflow_servings_package_there_are_no_requests(engine, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_requests_are_replayed_on_the_export_in_every_shape(api, records, report, signatures):
     replayed = {}
     for content in records:

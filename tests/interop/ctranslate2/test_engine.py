@@ -146,6 +146,7 @@ def of_languages(make_engine, texts):
     )
 
 
+@pytest.mark.slow
 def test_after_a_forced_language_there_is_no_shortlist_and_lengths_are_of_the_translation(
     of_languages, texts, tmp_path, capsys
 ):

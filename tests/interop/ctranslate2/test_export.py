@@ -44,6 +44,7 @@ def test_what_the_other_engine_does_not_have_is_told(tmp_path, fields, message):
     assert not (tmp_path / "model").exists()
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize(
     "fields",
     [

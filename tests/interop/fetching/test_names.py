@@ -108,6 +108,7 @@ print(json.dumps([codes, sorted({"keras", "tensorflow", "jax"} & set(sys.modules
 """
 
 
+@pytest.mark.slow
 def test_what_is_no_model_is_refused_without_keras(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "page.zip").write_text("<!DOCTYPE html>")

@@ -36,6 +36,7 @@ def tensors_of(folder):
     return {name: array for file in files for name, array in load_file(file).items()}
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("origin", ["toy", "sharded_safetensors"])
 def test_an_import_returns_with_its_tensors_and_ids(origin, tmp_path, load_program, oracle):
     if origin == "toy":
@@ -75,6 +76,7 @@ KINDS = {
 TEXTS = ["the old", "a b", "yes, 1 2"]
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_permuted_model_translates_as_the_model(kind, make_engine, other_tokenizer, tmp_path):
     target = other_tokenizer if kind == "two_vocabularies" else None
@@ -100,6 +102,7 @@ def test_the_permuted_model_translates_as_the_model(kind, make_engine, other_tok
         assert scores[0] == pytest.approx(scores[1], abs=tolerance)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_transformers_computes_the_models_logits(kind, make_engine, other_tokenizer, tmp_path):
     pytest.importorskip("transformers", reason="comes with the extra [peers]")
@@ -149,6 +152,7 @@ def test_the_search_goes_along_and_what_transformers_lacks_is_named(make_engine,
     assert "The search of transformers lacks these options" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_export_is_verified(make_engine, tmp_path):
     engine, training = make_engine(normalize_first=True), {"training_texts": ["a/b.en", "b.de"]}
     training |= {"validation_bleu": 31.25, "bleu_signature": "nrefs:1"}

@@ -46,6 +46,7 @@ def engine_of(model, source_tokenizer, target_tokenizer, _=None):
 KINDS = ["pre_norm", "pre_norm_ssru", "two_tables", "own_output", "no_bias"]
 
 
+@pytest.mark.slow(after=2)
 @pytest.mark.parametrize("name", ["opus", "student", *NAMES, *KINDS])
 def test_an_import_returns_with_its_arrays_vocabularies_and_search(
     name, tmp_path, load_program, oracle
@@ -97,6 +98,7 @@ def test_unknown_pieces_of_a_side_make_both_files_have_all_ids(side, tmp_path, l
     assert (again.source_tokenizer, again.target_tokenizer) == (*tokenizers.values(),)
 
 
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("name", ["opus", "student"])
 def test_an_independent_reference_reads_the_probabilities_of_a_trained_model(name, tmp_path):
     imported, chance = import_model(TOYS / name), np.random.default_rng(5)

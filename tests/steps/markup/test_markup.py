@@ -1,84 +1,27 @@
 """Markup comes back whole and well-formed, whatever a model does to the text between."""
 
-import collections
 import dataclasses
 import html
-import itertools
-import random
 import re
 import time
-import types
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from translations import sentencepiece_pieces
+from markup_engines import (
+    EIGHT,
+    SayingEngine,
+    backwards,
+    in_order,
+    says,
+    translated,
+    unchanged,
+    without_signs,
+)
 
 from keras_transformer import Translation, Translator
-from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
-from keras_transformer.steps.glossary import Glossary, annotate
 from keras_transformer.steps.markup import aligning, count_blocks, protect, restore
-from keras_transformer.steps.placeholders import with_placeholders
-from keras_transformer.steps.splitting import split_text
 from keras_transformer.text.symbols import Placeholders
-
-EIGHT = Placeholders(8)
-
-
-def tokens_of(text):
-    words = [part for part in re.split(r"(<ph_\d+>|\s+)", text) if part and not part.isspace()]
-    spaced = [text.find(word) == 0 or " " + word in text for word in words]
-    return tuple("▁" * space + word for word, space in zip(words, spaced, strict=True))
-
-
-class FakeEngine(Engine):
-    """`say` gives the words of a translation, and for each the place of one of the source."""
-
-    capabilities = frozenset({"translate", "align"})
-
-    def __init__(self, say, placeholders=EIGHT, annotates=False):
-        self.say, tokens = say, {"placeholders": placeholders, "annotates_terms": annotates}
-        plain = {"tag_tokens": {}, "placeholders": Placeholders(), "annotates_terms": False}
-        plain |= {"tokenize": list, "split_tags": lambda text: ("", text)}
-        self.source_tokenizer = types.SimpleNamespace(**{**plain, **tokens})
-
-    def translate(self, texts, alignment=False, **options):
-        self.texts, translations = texts, []
-        for text in texts:
-            source = text.split()
-            said = self.say(source)
-            tokens = tuple("▁" + word for word, _ in said)
-            weights = np.zeros((len(said) + 1, len(source) + 1), "float32")
-            for row, (_, position) in enumerate(said):
-                weights[row, position] = 1
-            sides = {"source_tokens": (*("▁" + word for word in source), "</s>")}
-            sides |= {"tokens": (*tokens, "</s>"), "alignment": weights if alignment else None}
-            translations.append(Translation(" ".join(word for word, _ in said), 0.0, **sides))
-        return translations
-
-
-def unchanged(words):
-    return [(word, position) for position, word in enumerate(words)]
-
-
-def in_order(words):
-    return [(word.upper(), position) for word, position in unchanged(words)]
-
-
-def without_signs(words):
-    pairs = [(word.strip("(),.:"), position) for word, position in in_order(words)]
-    return [(word, position) for word, position in pairs if word]
-
-
-def backwards(words):
-    return in_order(words)[::-1]
-
-
-def translated(source, say=in_order, markup="html", placeholders=EIGHT, **options):
-    translator = Translator(FakeEngine(say, placeholders))
-    return translator.translate([source], markup=markup, **options)[0].text
 
 
 @pytest.mark.parametrize(
@@ -100,11 +43,6 @@ def translated(source, say=in_order, markup="html", placeholders=EIGHT, **option
 )
 def test_tags_enclose_the_translations_of_the_words_that_they_enclosed(source, say, expected):
     assert translated(source, say) == expected
-
-
-def says(**translations):
-    """Translates some words, in order, and others in upper case."""
-    return lambda words: [(translations.get(word, word.upper()), i) for i, word in enumerate(words)]
 
 
 @pytest.mark.parametrize(
@@ -173,7 +111,7 @@ BLOCKS = """
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_blocks_of_html_are_separate_texts_for_the_model(name):
-    engine = FakeEngine(backwards)
+    engine = SayingEngine(backwards)
     source = f"<{name}>One two</{name}><{name} id=1>three <b>four</b></{name}>"
     (translation,) = Translator(engine).translate([source], markup="html")
     assert engine.texts == ["One two", "three four"]
@@ -184,7 +122,7 @@ def test_blocks_of_html_are_separate_texts_for_the_model(name):
 
 @pytest.mark.parametrize("name", ["b", "br/", "img", "span", "a", "my-element"])
 def test_other_elements_do_not_separate_texts(name):
-    engine = FakeEngine(in_order)
+    engine = SayingEngine(in_order)
     Translator(engine).translate([f"one<{name}> two"], markup="html")
     assert len(engine.texts) == 1
 
@@ -206,7 +144,7 @@ def test_other_elements_do_not_separate_texts(name):
     ],
 )
 def test_markup_and_white_space_between_blocks_stays_as_it_is(source, texts, expected):
-    engine = FakeEngine(backwards, Placeholders())
+    engine = SayingEngine(backwards, Placeholders())
     (translation,) = Translator(engine).translate([source], markup="html")
     assert engine.texts == texts and count_blocks(source) >= len(texts)
     if expected is None:  # with words in another order
@@ -244,7 +182,7 @@ def test_an_element_without_its_end_ends_with_the_element_around_it():
     assert translated(source, placeholders=Placeholders()) == expected
 
 
-class OptionsEngine(FakeEngine):
+class OptionsEngine(SayingEngine):
     """Remembers its options, and refuses the word `bad`."""
 
     def translate(self, texts, alignment=False, **options):
@@ -307,7 +245,7 @@ def test_values_of_texts_are_any_collection(collection):
 
 @pytest.mark.parametrize("tag", [">>epo<< ", ">>epo<< <bt> "])
 def test_tags_that_a_text_begins_with_are_the_tags_of_its_blocks(tag):
-    engine = FakeEngine(lambda words: in_order(words)[len(tag.split()) :])
+    engine = SayingEngine(lambda words: in_order(words)[len(tag.split()) :])
     engine.source_tokenizer.split_tags = lambda text: (tag.strip(), text.removeprefix(tag))
     source = f"{tag}<p>a <b>b</b></p><p>c</p>"
     (translation,) = Translator(engine).translate([source], markup="html")
@@ -323,7 +261,7 @@ def test_tags_are_no_source_tokens_that_a_word_can_come_from():
 
 
 def test_an_item_without_a_placeholder_uses_the_alignment_that_an_engine_has():
-    class Refusing(FakeEngine):
+    class Refusing(SayingEngine):
         """Aligns no texts in greedy search, as a SavedModel."""
 
         def request(self, alignment=False, beam_size=2, **options):
@@ -364,7 +302,7 @@ def test_an_item_is_a_placeholder_that_the_model_writes_where_it_wants():
 
 
 def test_markup_needs_an_engine_that_can_do_it():
-    class Plain(FakeEngine):
+    class Plain(SayingEngine):
         capabilities = frozenset({"translate"})
 
     with pytest.raises(InputError, match="`markup=html` needs alignments: .*Received: this export"):
@@ -372,178 +310,6 @@ def test_markup_needs_an_engine_that_can_do_it():
     assert Translator(Plain(in_order)).translate(["a"], markup="placeholders")[0].text == "A"
     with pytest.raises(InputError, match="`markup` must be one of placeholders, html"):
         translated("a", markup="xml")
-
-
-WORDS = ["a", "dog", "plays,", "&amp;", "in", "the", "snow.", "&lt;b&gt;", "Straße", "犬", "don't"]
-ITEMS = ["http://a.b/c?d=1", "me@x.org", "{name}", "%s", "%1$d", "www.x.de", "<!-- c -->", "<br>"]
-
-
-def random_markup(rng):
-    """A source of tags with numbers of their own, some left open, words and items."""
-    parts, stack = [], []
-    for number in range(rng.randrange(12)):
-        kind = rng.random()
-        if kind < 0.25:
-            name = rng.choice("biup")
-            parts.append(f"<{name} id={number}>")
-            stack.append(name)
-        elif kind < 0.45 and stack:
-            # Now and then one of another name than the last.
-            name = stack.pop() if rng.random() < 0.9 else rng.choice("biup")
-            parts.append(f"</{name}>")
-        elif kind < 0.6:
-            parts.append(f" {rng.choice(ITEMS)} ")  # A word next to it would be a part of it.
-        else:
-            parts.append(rng.choice(WORDS))
-        parts.append(rng.choice(["", " ", " "]))
-    return "".join(parts) + "".join(f"</{name}>" for name in reversed(stack) if rng.random() < 0.9)
-
-
-def disorder(text, rng):
-    """A made-up translation: words dropped, doubled and moved, attention at random."""
-    source = tokens_of(text)
-    target = [token for token in source for _ in range(rng.choice([0, 1, 1, 1, 2]))]
-    target += ["▁<ph_7>"] * (rng.random() < 0.1)
-    if rng.random() < 0.7:
-        rng.shuffle(target)
-    weights = np.random.default_rng(rng.randrange(10**6)).random((len(target) + 1, len(source) + 1))
-    text = "".join(target).replace("▁", " ").strip()
-    sides = {"tokens": (*target, "</s>"), "source_tokens": (*source, "</s>")}
-    return Translation(text, 0.0, **sides, alignment=weights if rng.random() < 0.9 else None)
-
-
-TAG = re.compile(r"<!--.*?-->|</?[A-Za-z][^<>]*>")
-ITEM = re.compile(r"http://a\.b/c\?d=1|me@x\.org|\{name\}|%s|%1\$d|www\.x\.de")
-
-
-def tree(text):
-    """The parents of all tags that have an end, by their text; tags without one are left out."""
-    tags, stack, pairs = TAG.findall(text), [], {}
-    for position, tag in enumerate(tags):
-        name = re.match(r"</?(\w*)", tag)
-        if tag.startswith("</") and name[1] in [element for _, element in stack]:
-            while True:
-                opened, open_name = stack.pop()
-                if open_name == name[1]:
-                    pairs[opened] = position
-                    break
-        elif not tag.startswith(("</", "<!", "<br")):
-            stack.append((position, name[1]))
-    return {
-        tags[start]: [
-            tags[outer] for outer, stop in sorted(pairs.items()) if outer < start and stop > end
-        ]
-        for start, end in pairs.items()
-    }
-
-
-def contents(text):
-    """The text of each element without its tags and items, by its tag."""
-    parents, inside = tree(text), {}
-    for begin in parents:
-        name = re.match(r"<(\w+)", begin)[1]
-        rest = text.partition(begin)[2]
-        depth, end = 1, 0
-        for match in re.finditer(rf"<(/?){name}\b[^>]*>", rest):
-            depth += -1 if match[1] else 1
-            if not depth:
-                end = match.start()
-                break
-        inside[begin] = re.sub(r"\s", "", ITEM.sub("", TAG.sub("", rest[:end])))
-    return inside
-
-
-def test_every_tag_and_item_of_ten_thousand_sources_is_there_once_and_nested_as_before():
-    rng = random.Random(0)
-    for _ in range(10_000):
-        source = random_markup(rng)
-        placeholders = rng.choice([Placeholders(), Placeholders(2), EIGHT])
-        assert count_blocks(source) >= len(protect(source, "html", placeholders))
-        restored, is_rich = "", True
-        for protected in protect(source, "html", placeholders):
-            assert protected.text.count("<ph_") <= placeholders.size
-            assert not TAG.search(re.sub(r"<ph_\d+>", "", protected.text.replace("<b>", "")))
-            translation = disorder(protected.text, rng)
-            restored += restore(translation, protected).text
-            is_rich &= len(re.findall(r"\w", re.sub(r"<ph_\d>", "", translation.text))) > 9
-        for pattern in (TAG, ITEM):
-            counts = collections.Counter(pattern.findall(source))
-            assert collections.Counter(pattern.findall(restored)) == counts, (source, restored)
-        if is_rich:  # An element that had text has some again.
-            texts = contents(restored)
-            for begin, text in contents(source).items():
-                assert not text or texts[begin], (source, restored)
-        whole = tree(source)
-        if len(whole) == len(re.findall(r"<\w id", source)) == source.count("</"):
-            assert tree(restored) == whole, (source, restored)
-        # What is left is text, with its signs escaped.
-        assert not re.search("[<>]", TAG.sub("", restored)), (source, restored)
-
-
-NEIGHBOURS = "&nbsp; &quot; &lt; &gt; &amp; &#40; &rdquo; &#x2003; ( ) .".split()
-LITERALS = ["http://a.b/c?d=1&amp;e=2", "me@x.org", "{name}", "%s", "&lt;ph_1&gt;"]
-
-
-def test_items_beside_character_references_are_no_more_and_no_less_than_they_are():
-    for before, item, after in itertools.product(NEIGHBOURS, LITERALS, NEIGHBOURS):
-        # These may be a part of an address or a URL.
-        before += "&nbsp;" * (before == ".")
-        after = "&nbsp;" * (after in ("&amp;", "&#40;", "&rdquo;", "(", ")", ".")) + after
-        source = f"x{before}{item}{after}y and {item}"
-        (protected,) = protect(source, "html", EIGHT)
-        assert protected.literals == [item] * 2, source
-        assert re.findall("[xy]", protected.text) == ["x", "y"], source
-        tokens = tokens_of(protected.text)
-        translation = Translation(protected.text, 0.0, tokens=tokens, source_tokens=tokens)
-        translation = html.unescape(restore(translation, protected).text)
-        assert translation.split() == html.unescape(source).split(), source
-
-
-class TokenEngine(FakeEngine):
-    """Reads tokens of a real tokenizer, up to a limit; writes each word in upper case.
-
-    A word attends to its tokens, whose places come from SentencePiece itself.
-    """
-
-    def __init__(self, tokenizer, limit=512):
-        super().__init__(None, Placeholders())
-        self.tokenizer, self.limit = tokenizer, limit
-
-    def translate(self, texts, alignment=False, **options):
-        return list(map(self.translation, texts))
-
-    def translation(self, text):
-        pieces = sentencepiece_pieces(self.tokenizer, text)[: self.limit]
-        data, owners = text.encode(), []
-        words = [match.span() for match in re.finditer(r"\S+", text)]
-        for piece in pieces:
-            offset = len(data[: piece.end].decode("utf-8", "ignore")) - 0.5
-            owners.append(next((n for n, (a, b) in enumerate(words) if a <= offset < b), None))
-        count = max(owner for owner in owners if owner is not None) + 1
-        weights = np.zeros((count, len(pieces)))
-        for column, owner in enumerate(owners):
-            if owner is not None:
-                weights[owner, column] = 1
-        target = [text[start:stop].upper() for start, stop in words[:count]]
-        sides = {"source_tokens": tuple(self.tokenizer.pieces_of(piece.id for piece in pieces))}
-        sides["tokens"] = tuple("▁" + word for word in target)
-        return Translation(" ".join(target), 0.0, **sides, alignment=weights)
-
-
-@pytest.mark.parametrize("name", ["tokenizer", "byte_tokenizer"])
-def test_tags_enclose_the_right_words_of_any_text(name, request):
-    tokenizer = request.getfixturevalue(name)
-    words = [f"w{number:02}" for number in range(40)]
-    for number in range(20):
-        tagged = [*words[:number], f"<b>{words[number]}</b>", *words[number + 1 :]]
-        engine = TokenEngine(tokenizer, limit=100)  # The text has more.
-        (translation,) = Translator(engine).translate([" ".join(tagged)], markup="html")
-        assert f"<b>W{number:02}</b>" in translation.text
-        assert "W39" not in translation.text
-    for odd in "😀😀😀😀 a\u00adb\u00adc\u00add ﬁﬁﬁ 我有一只狗 ｆｕｌｌ \u200b\u200ba".split(" "):
-        source = f"{odd} one <b>two</b> {odd} <i>three</i>"
-        (translation,) = Translator(TokenEngine(tokenizer)).translate([source], markup="html")
-        assert re.findall(r"<\w>.*?</\w>", translation.text) == ["<b>TWO</b>", "<i>THREE</i>"]
 
 
 def test_thousands_of_nested_tags_are_nested_as_before():
@@ -588,87 +354,6 @@ def test_what_looks_like_a_placeholder_in_a_source_is_none(source, item):
     assert re.sub("[-_ ]", "", text[0]) == re.sub("[-_ ]", "", text[1])
 
 
-class SplittingEngine(FakeEngine):
-    """Translates sentence by sentence, each with the tag in front of the text."""
-
-    def translate(self, texts, **options):
-        translations = []
-        for text in texts:
-            tag, *sentences = re.split(r" (?=S)", text)
-            parts = super().translate([f"{tag} {sentence}" for sentence in sentences], **options)
-            translations.append(Translation.joined(parts, False))
-        return translations
-
-
-@pytest.mark.parametrize("end", [" c.", ""])
-@pytest.mark.parametrize("token", ["<2de>", ">>2de<<"])
-def test_tags_of_a_split_text_with_a_tag_of_the_corpus_do_not_drift(token, end):
-    # Without an end, each part has fewer tokens of the target than of the source.
-    engine = SplittingEngine(lambda words: in_order(words)[1 : None if end else -1])
-    engine.source_tokenizer.tag_tokens = {"2de": token}
-    sentences = [f"S{number} a <b>b</b> c." for number in range(9)]
-    (translation,) = Translator(engine).translate([" ".join(sentences)], markup="html", tag="2de")
-    expected = " ".join(f"S{number} a <b>b</b>{end}" for number in range(9))
-    assert translation.text == expected.upper().replace("B>", "b>")
-
-
-FRAGMENTS = st.sampled_from(
-    ["a", "dog", "runs {x}", "<b>big</b>", "<b>two words</b>", "<br>", "end.", "http://a.org/b"]
-    + ["<i>cat <u>sat down</u></i>", "<!-- c --> e", "<i>f <p></i>g", "</u>h"]
-)
-
-
-def copied(text, is_aligned=True):
-    """A translation that copies a text, without the annotations of its terms."""
-    sources, places, is_translation = [], [], False
-    for space, piece in re.findall(r"(\s?)(<term_\w+>|(?:(?!<term_)\S)+)", text):
-        is_translation = piece == "<term_as>" or (is_translation and piece != "<term_end>")
-        if not is_translation and not piece.startswith("<term_"):
-            places.append(len(sources))
-        sources.append(("▁" if space or not sources else "") + piece)
-    tokens = tuple(sources[place] for place in places)
-    weights = np.zeros((len(tokens), len(sources)))
-    weights[range(len(tokens)), places] = 1
-    sides = {"tokens": tokens, "source_tokens": tuple(sources), "alignment": weights}
-    written = "".join(tokens).replace("▁", " ").strip()
-    return Translation(written, 0.0, **sides if is_aligned else {})
-
-
-@pytest.mark.parametrize("is_aligned", [True, False])
-@given(words=st.lists(FRAGMENTS, min_size=1, max_size=30), size=st.integers(2, 9))
-def test_the_parts_of_a_split_text_have_the_tags_of_the_whole_text(is_aligned, words, size):
-    def fits(part):
-        return len(part.split()) <= size
-
-    for block in protect(" ".join(words), "html", Placeholders(3)):
-        parts = [copied(part, is_aligned) for part in split_text(block.text, fits)]
-        whole = restore(copied(block.text, is_aligned), block)
-        assert restore(Translation.joined(parts), block).text == whole.text
-
-
-def test_the_parts_of_a_split_text_with_annotated_terms_have_their_tags():
-    words = [f"w{number} <b>a{number}</b> <i>c b{number}</i>, {{x}}." for number in range(20)]
-    (block,) = protect(" ".join(words), "html", EIGHT)
-    terms = Glossary([(f"{letter}{number}", "x y") for number in range(20) for letter in "ab"])
-    text_read = annotate(block.text, terms.matches(block.text))
-    parts = list(map(copied, split_text(text_read, lambda part: len(part.split()) <= 25)))
-    assert len(parts) > 5
-    assert restore(Translation.joined(parts), block, text_read).text == " ".join(words)
-
-
-def test_each_alternative_of_a_split_text_has_its_tags():
-    (block,) = protect("<b>One.</b> Two <i>words.</i>", "html", EIGHT)
-    parts = [
-        dataclasses.replace(
-            copied(text), alternatives=(dataclasses.replace(copied(other), score=-1),)
-        )
-        for text, other in (("One.", "1."), ("Two words.", "2 words."))
-    ]
-    best = restore(Translation.joined(parts), block)
-    assert best.text == "<b>One.</b> Two <i>words.</i>"
-    assert [t.text for t in best.alternatives] == ["<b>One.</b> 2 <i>words.</i>"]
-
-
 def test_a_tag_encloses_a_word_where_words_have_no_spaces():
     source = "我有一只<b>狗</b>。"
     (protected,) = protect(source, "html", EIGHT)
@@ -683,110 +368,3 @@ def test_a_tag_cuts_no_word_between_a_letter_and_its_marks():
     weights = np.array([[1, 0], [0.4, 0.6], [0, 1]])
     translation = Translation("घरों है", 0.0, **sides, alignment=weights)
     assert restore(translation, protected).text == "<i>घरों</i> है"
-
-
-def test_placeholders_of_a_pair_are_what_both_sides_have_equally_often():
-    source = "Ask a@b.org or {x}: <b>5</b> of {x} is %s, 50% more"
-    target = "<b>5</b> von {x}: fragen Sie a@b.org oder {x}, %s 50 % c@d.org"
-    one, other = with_placeholders(source, target, Placeholders(9))
-    symbols = re.findall(r"<ph_\d>", one)
-    assert len(set(symbols)) == 6 and sorted(symbols) == sorted(re.findall(r"<ph_\d>", other))
-    assert "5" in one and "50% more" in one and "c@d.org" in other
-    back = dict(zip(symbols, ["a@b.org", "{x}", "<b>", "</b>", "{x}", "%s"], strict=True))
-    assert re.sub(r"<ph_\d>", lambda match: back[match[0]], other) == target
-    # An item that one side has more often stays.
-    assert with_placeholders("{x} {x}", "{x}", EIGHT) == ("{x} {x}", "{x}")
-    # `ß` and an `ä` of two characters, a word with a soft hyphen, and other apostrophes.
-    pair = "{größe} {a\u0308} {it's}", "{it’s} {ä} {grö\u00adße}"
-    one, other = with_placeholders(*pair, EIGHT)
-    assert one.split() == other.split()[::-1] and "{" not in one
-    with_numbers = with_placeholders("12 of 13", "13 von 12", Placeholders(9, True))
-    assert not re.search(r"1\d", "".join(with_numbers))
-
-
-TERMS = {"dog": "Köter", "big dog": "Riesenköter", "the snow.": "R&D"}
-
-
-def obedient(words):
-    """Writes annotated translations, the other words as they are."""
-    translation, is_in_term = [], False
-    for position, word in enumerate(words):
-        if word == "<term_begin>" or is_in_term:
-            is_in_term = not word.endswith("<term_as>")
-        else:
-            translation.append((word.replace("<term_end>", ""), position))
-    return translation
-
-
-def test_a_model_of_annotations_reads_terms_with_their_translations(tmp_path):
-    engine = FakeEngine(obedient, annotates=True)
-    translator = Translator(engine)
-    translation = translator.translate(["Dog dogs a big dog"], glossary=TERMS)[0].text
-    assert engine.texts == [
-        "<term_begin> Dog<term_as> Köter<term_end> dogs a "
-        "<term_begin> big dog<term_as> Riesenköter<term_end>"
-    ]
-    assert translation == "Köter dogs a Riesenköter"
-    file = tmp_path / "terms.tsv"
-    file.write_text("".join(f"{a}\t{b}\n" for a, b in TERMS.items()), encoding="utf-8")
-    source = "The driver&rsquo;s&nbsp; <b>seat</b> is {x}"
-    translator.translate([source], markup="html", glossary={"driver's seat": "Sitz"})
-    term = "<term_begin> driver’s\u00a0 seat<term_as> Sitz<term_end>"
-    assert engine.texts == [f"The {term} is <ph_1>"]
-    # Terms are looked for in what the model reads: not in a tag, nor up to a tag alone.
-    source = '<a href="dog">See</a> {x} &amp; <i>the big</i> dog at <b>the</b> snow. now'
-    translation = translator.translate([source], markup="html", glossary=file)[0].text
-    assert engine.texts[0].count("<term_as>") == 2
-    words = re.sub("</?[ib]>", "", translation).split()
-    assert words == '<a href="dog">See</a> {x} &amp; the Riesenköter at R&amp;D now'.split()
-    for tag in ("<i>", "</i>", "<b>", "</b>"):
-        assert translation.count(tag) == 1
-
-
-def test_tags_enclose_annotated_terms_as_they_do_others():
-    engine = FakeEngine(lambda words: obedient(words)[:0:-1], annotates=True)
-    engine.source_tokenizer.tag_tokens = {"2de": "<2de>"}
-    translator = Translator(engine)
-    source = "a <b>dog</b> runs {x} <i>big dog</i> there"
-    translation = translator.translate([source], tag="2de", markup="html", glossary=TERMS)[0].text
-    assert translation == "there <i>Riesenköter</i> {x} runs <b>Köter</b> a"
-
-
-class SearchingEngine(FakeEngine):
-    """Takes phrases, as a run does."""
-
-    capabilities = frozenset({"translate", "align", "phrases"})
-
-    def translate(self, texts, alignment=False, phrases=None, **options):
-        self.phrases = phrases
-        return super().translate(texts, alignment, **options)
-
-
-def test_a_search_writes_the_terms_where_a_model_has_no_annotations_or_where_it_shall():
-    engine = SearchingEngine(unchanged)
-    translator = Translator(engine)
-    translations = translator.translate(["Dog  and a big dog", "cat"], glossary=TERMS)
-    assert engine.phrases == [["Köter", "Riesenköter"], []]
-    assert engine.texts == ["Dog  and a big dog", "cat"] and translations[1].text == "cat"
-    source = '<a href="dog">the</a> {x} <i>big</i> dog'
-    translation = translator.translate([source], markup="html", glossary=TERMS)[0].text
-    assert engine.phrases == [["Riesenköter"]] and translation == source
-    engine = SearchingEngine(unchanged, annotates=True)
-    Translator(engine).translate(["dog"], glossary=TERMS)
-    assert engine.phrases is None and "Köter" in engine.texts[0]
-    Translator(engine).translate(["dog"], glossary=TERMS, glossary_by="constraints")
-    assert engine.phrases == [["Köter"]] and engine.texts == ["dog"]
-
-
-@pytest.mark.parametrize(
-    ("by", "message"),
-    [
-        (None, "`glossary` needs a run folder, or a model trained with `data.glossary`"),
-        ("constraints", "`glossary_by` needs a run folder: this export can"),
-        ("annotations", "`glossary_by: annotations` needs a model trained with `data.glossary`"),
-        ("both", "`glossary_by` must be one of constraints, annotations"),
-    ],
-)
-def test_a_glossary_that_an_engine_cannot_keep_is_refused(by, message):
-    with pytest.raises(InputError, match=message):
-        Translator(FakeEngine(in_order)).translate(["a"], glossary=TERMS, glossary_by=by)

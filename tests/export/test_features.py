@@ -1,0 +1,140 @@
+"""Formats × features: a format has a feature as the trained model, or lacks it in one line.
+
+A format or a feature that is new has new cells, which fail until somebody has decided them.
+"""
+
+import pytest
+from translations import check_same
+
+from keras_transformer import Translator
+from keras_transformer.errors import InputError
+from keras_transformer.formats import FORMATS
+
+pytestmark = pytest.mark.tensorflow
+
+TEXTS = ["a man runs.", "two dogs", ""]
+MARKED = ["a <b>man</b> runs.", "<i>two</i> dogs", ""]
+FEATURES = {
+    "greedy": {"beam_size": 1},
+    "beam": {},
+    "several hypotheses": {"n_best": 2},
+    "another beam": {"beam_size": 2},
+    "another penalty": {"length_penalty": 0.3},
+    "sampling": {"sampling": True},
+    "seed": {"sampling": True, "seed": 5},
+    "alignment": {"alignment": True},
+    "prefixes": {"target_prefixes": ["12", "", ""]},
+    "phrases": {"phrases": [["12"], [], []]},
+    "banned ids": {"banned_ids": [9]},
+    "shortlist": {"shortlist": True},
+    "parts of long texts": {"long_input": "split"},
+    "markup": {"markup": "html"},
+    "placeholders": {"markup": "placeholders"},
+    "glossary": {"glossary": {"man": "12"}},
+    # What the model of these exports lacks, every format refuses in the same way.
+    "languages": {"target_language": "de"},
+    "tag": {"tag": "bt"},
+    "score": {},
+    "stream": {},
+}
+EVERYWHERE = {
+    "shortlist": "`shortlist` is fixed at False in a",
+    "phrases": "`phrases` is fixed at None in a",
+    "glossary": "`glossary` needs a run folder, or a model trained with `data.glossary`",
+    "languages": "need a model that names languages",
+    "tag": "`tag` needs a model trained with tags",
+    "stream": "`stream` needs a run folder: a",
+}
+LACKS = {
+    "saved_model": {
+        "another beam": "`beam_size` is fixed at 3 in a SavedModel",
+        "another penalty": "`length_penalty` is fixed at 0.8 in a SavedModel",
+        "prefixes": "`target_prefixes` is fixed at None in a SavedModel",
+        "banned ids": "`banned_ids` is fixed at .* in a SavedModel",
+        "parts of long texts": "`long_input` is fixed at 'truncate' in a SavedModel",
+    },
+    "litert": {
+        "another beam": "`beam_size` must be 1 or 3 in this export",
+        "another penalty": "`length_penalty` is fixed at 0.8 in a LiteRT export",
+        "sampling": "`sampling` is fixed at False in a LiteRT export",
+        "seed": "is fixed at .* in a LiteRT export",
+        "alignment": "`alignment` needs a run folder: a LiteRT export can translate",
+        "prefixes": "`target_prefixes` is fixed at None in a LiteRT export",
+        "banned ids": "`banned_ids` is fixed at .* in a LiteRT export",
+        "markup": "`markup=html` needs alignments: .* Received: a LiteRT export",
+        "score": "`score` needs a run folder: a LiteRT export can translate",
+    },
+    "ctranslate2": {"seed": "`seed` is fixed at 0 in a CTranslate2 export"},
+}
+# CTranslate2 samples with random numbers of its own.
+OWN_CHANCE = {("ctranslate2", "sampling")}
+READ_HERE = sorted({row.name for row in FORMATS.values() if row.engine is not None})
+
+
+def call(translator, feature, search, targets):
+    """What a translator makes of the texts with a feature."""
+    options = {**search, **FEATURES[feature]}
+    if feature == "score":
+        return translator.score(TEXTS, targets, length_penalty=search.get("length_penalty"))
+    if feature == "stream":
+        return [*translator.stream(TEXTS[0])]
+    return translator.translate(MARKED if feature == "markup" else TEXTS, **options)
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+@pytest.mark.parametrize("format", READ_HERE)
+def test_a_format_has_a_feature_of_the_trained_model_or_lacks_it_in_one_line(
+    engines_of, format, feature
+):
+    trained, exported = map(Translator, engines_of(format))
+    targets = [text.upper() if format == "ctranslate2" else text for text in TEXTS[::-1]]
+    if message := {**EVERYWHERE, **LACKS[format]}.get(feature):
+        with pytest.raises(InputError, match=message) as caught:
+            call(exported, feature, {}, targets)
+        assert "\n" not in str(caught.value)
+        return
+    received = call(exported, feature, {}, targets)
+    if (format, feature) not in OWN_CHANCE:
+        # A search is fixed when it is exported.
+        search = {"beam_size": 3, "length_penalty": 0.8}
+        check_same(call(trained, feature, search, targets), received)
+    assert all(translation.text for translation in received[:2])
+
+
+EXPORT_OPTIONS = {
+    "languages": "en-de",
+    "beam_size": 2,
+    "early_stopping": False,
+    "shortlist": True,
+    "quantize": "int8",
+    "source_lengths": [16],
+    "signatures": ["beam"],
+    "n_best": 2,
+    "package_version": "1.1",
+}
+SEARCHED = {"languages", "beam_size", "early_stopping"}
+TAKES = {
+    "saved_model": {*SEARCHED, "shortlist", "signatures"},
+    "litert": {*SEARCHED, "shortlist", "quantize", "source_lengths", "n_best"},
+    "web": {*SEARCHED, "shortlist", "quantize", "source_lengths"},
+    "ctranslate2": {*SEARCHED, "shortlist", "quantize"},
+    "marian": {"languages", "beam_size"},
+    "hugging_face": SEARCHED,
+    "argos": {"languages", "quantize", "package_version"},
+}
+
+
+@pytest.mark.parametrize("option", EXPORT_OPTIONS)
+@pytest.mark.parametrize("format", sorted({row.name for row in FORMATS.values()}))
+def test_a_format_takes_an_option_of_its_export_or_refuses_it_in_one_line(format, option):
+    options, values = FORMATS[format].load("options"), {option: EXPORT_OPTIONS[option]}
+    if option in TAKES[format]:
+        assert getattr(options(**values), option) != getattr(options(), option)
+    else:
+        with pytest.raises(InputError, match=f"no option `{option}`") as caught:
+            options(**values)
+        assert "\n" not in str(caught.value)
+
+
+def test_every_format_that_is_opened_has_its_row():
+    assert LACKS.keys() == set(READ_HERE)

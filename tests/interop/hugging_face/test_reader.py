@@ -1,0 +1,130 @@
+"""Folders of Hugging Face: options of their search, added tokens, and what cannot be read."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import sentencepiece
+from marian_toys import SOURCES, TOYS, safetensors_numpy
+
+from keras_transformer import Translator
+from keras_transformer.engine.run_folder import RunFiles
+from keras_transformer.errors import InputError
+from keras_transformer.interop.importing import import_model, import_run, read_model
+from keras_transformer.interop.vocabulary import BANNED
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, "pytorch_model.bin: cannot be read as weights of PyTorch: File is not a zip file"),
+        ({"model_type": "nllb-moe"}, "for Pegasus, are imported. Received: 'nllb-moe'"),
+        ({"model_type": "m2m_100", "scale_embedding": False}, "`scale_embedding` must be true"),
+        ({"d_model": None}, "`d_model` must be an integer of at least 0. Received: None"),
+        ({"encoder_layers": "two"}, "`encoder_layers` must be an integer"),
+        ({"pad_token_id": -1}, "`pad_token_id` must be an integer of at least 0"),
+        (
+            dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 0),
+            "multiple of the 0",
+        ),
+    ],
+)
+def test_a_folder_of_hugging_face_that_cannot_be_read_is_one_line(tmp_path, changes, message):
+    names = ("layers", "attention_heads", "ffn_dim")
+    sizes = {f"{side}_{name}": 2 for side in ("encoder", "decoder") for name in names}
+    config = {"model_type": "marian", "scale_embedding": True, "d_model": 16, **sizes}
+    config |= {"pad_token_id": 58, "decoder_start_token_id": 58, **changes}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x02}q\x00.")
+    with pytest.raises(InputError, match=message):
+        import_model(tmp_path)
+
+
+class TestHuggingFace:
+    """A folder with tokens that were added, and with more options of a search than are here."""
+
+    GENERATION = {"num_beams": 2, "max_length": 40, "min_length": 3, "no_repeat_ngram_size": 4}
+    GENERATION |= {
+        "bad_words_ids": [["<pad>"], [7], [8, 9]],
+        "repetition_penalty": 1.3,
+        "top_k": 50,
+    }
+
+    @pytest.fixture
+    def folder(self, tmp_path, make_toy):
+        return make_toy(tmp_path, "hugging_face", self.GENERATION)
+
+    def test_options_that_are_here_are_the_runs_others_are_named(self, folder, tmp_path, capsys):
+        import_run(folder, tmp_path / "run")
+        decoding = RunFiles(tmp_path / "run").decoding()
+        # Our ids have padding, BOS and then the file's; the start of a decoder is no token here.
+        assert decoding.banned_ids == (7 + 2,)
+        assert (decoding.beam_size, decoding.min_length, decoding.max_target_length) == (2, 3, 39)
+        assert decoding.no_repeat_ngram_size == 4
+        lines = [line for line in capsys.readouterr().err.splitlines() if "lacks" in line]
+        (line,) = lines
+        assert line.endswith("repetition_penalty=1.3, bad_words_ids=[[8, 9]]")
+        translator = Translator.load(tmp_path / "run")
+        translation = translator.translate(SOURCES[:1], beam_size=1)[0]
+        assert len(translation.ids) >= 3 and 9 not in translation.ids
+        assert "".join(translator.stream(SOURCES[0])) and translator.defaults["min_length"] == 3
+
+    MINIMA = [{"min_length": 7}, {"min_new_tokens": 7}, {"min_length": 2}, {"min_new_tokens": 1}]
+    MINIMA += [{"min_length": 1}, {"min_new_tokens": 0}, {"min_length": 9, "min_new_tokens": 2}]
+
+    @pytest.mark.parametrize("kind", ["marian", "m2m100", "small100"])
+    def test_the_shortest_translation_is_that_of_transformers(self, load_program, tmp_path, kind):
+        safetensors_numpy()
+        make, is_forced = load_program(TOYS / "make.py"), kind == "m2m100"
+        if kind == "marian":
+            make.make_hugging_face(tmp_path)
+        else:
+            make.make_m2m100(tmp_path, kind)
+        for options in self.MINIMA:
+            (tmp_path / "generation_config.json").write_text(json.dumps(options))
+            received = read_model(tmp_path).decoding.get("min_length", 0)
+            tokens = ["<start>", "__de__"] if is_forced else ["<start>"]
+            # transformers refuses the end while fewer tokens stand before it: with the start, or
+            # without it where new tokens are counted, which come first.
+            start, least = (1, options.get("min_new_tokens")), (0, options.get("min_length"))
+            first, minimum = start if start[1] is not None else least
+            while len(tokens) - first < minimum:
+                tokens.append("word")
+            words = [token for token in [*tokens, "</s>"] if token in ("word", "</s>")]
+            assert max(1, received) == len(words), options
+            assert received != 1
+
+    def test_nothing_is_named_where_nothing_is_lost(self, tmp_path, make_toy, capsys):
+        folder = make_toy(tmp_path, "hugging_face", {"bad_words_ids": [["<pad>"]], "num_beams": 4})
+        assert import_model(folder).decoding.keys().isdisjoint(("banned_ids", "min_length"))
+        assert "lacks" not in capsys.readouterr().err
+
+    @pytest.mark.parametrize("banned", [5, [], [7.0], [7, True], [10**6]])
+    def test_what_is_no_list_of_ids_cannot_be_banned(self, tmp_path, make_toy, banned):
+        folder = make_toy(tmp_path, "hugging_face", {"bad_words_ids": [[7], banned]})
+        with pytest.raises(InputError, match="banned tokens must be lists of ids of the vocab"):
+            import_model(folder)
+
+    def test_an_added_token_keeps_its_row_and_is_one_token_in_each_text(self, folder):
+        toy = import_model(folder)
+        names = json.loads((folder / "vocab.json").read_text("utf-8"))
+        names |= json.loads((folder / "added_tokens.json").read_text("utf-8"))
+        theirs = sentencepiece.SentencePieceProcessor(model_file=str(folder / "source.spm"))
+        rows = np.asarray(toy.model.source_embedding.embeddings)
+        table = safetensors_numpy().load_file(folder / "model.safetensors")["model.shared.weight"]
+        for text in ("the old <x> childs<x> sees", "<x> a cat", "a cat <x>", "<x><x> the tree"):
+            # As transformers does: the tokens are cut out, and the rest is SentencePiece's.
+            expected = []
+            for part in re.split("(<x>)", text):
+                pieces = [part] if part == "<x>" else theirs.encode(part, out_type=str)
+                expected += [names.get(piece, names["<unk>"]) for piece in pieces]
+            ids = toy.source_tokenizer.tokenize(text)
+            np.testing.assert_array_equal(rows[ids], table[expected])
+            assert toy.target_tokenizer.detokenize(toy.target_tokenizer.tokenize(text)) == text
+        # A translation has an added token once, at the beginning of a word.
+        bias = np.asarray(toy.model.output_bias)
+        indices = [id for id, row in enumerate(rows) if np.array_equal(row, table[names["<x>"]])]
+        assert [bias[index] == BANNED for index in indices] == [False, True]

@@ -1,0 +1,68 @@
+"""Engines that translate words in a known way, for tests of markup."""
+
+import re
+
+import numpy as np
+from fakes import FakeEngine, FakeTokenizer
+
+from keras_transformer import Translation, Translator
+from keras_transformer.text.symbols import Placeholders
+
+EIGHT = Placeholders(8)
+
+
+def tokens_of(text):
+    words = [part for part in re.split(r"(<ph_\d+>|\s+)", text) if part and not part.isspace()]
+    spaced = [text.find(word) == 0 or " " + word in text for word in words]
+    return tuple("▁" * space + word for word, space in zip(words, spaced, strict=True))
+
+
+class SayingEngine(FakeEngine):
+    """`say` gives the words of a translation, and for each the place of one of the source."""
+
+    capabilities = frozenset({"translate", "align"})
+
+    def __init__(self, say, placeholders=EIGHT, annotates=False):
+        tokens = {"placeholders": placeholders, "annotates_terms": annotates, "tokenize": list}
+        super().__init__(say=say, source_tokenizer=FakeTokenizer(**tokens))
+
+    def translate(self, texts, alignment=False, **options):
+        self.texts, translations = texts, []
+        for text in texts:
+            source = text.split()
+            said = self.say(source)
+            tokens = tuple("▁" + word for word, _ in said)
+            weights = np.zeros((len(said) + 1, len(source) + 1), "float32")
+            for row, (_, position) in enumerate(said):
+                weights[row, position] = 1
+            sides = {"source_tokens": (*("▁" + word for word in source), "</s>")}
+            sides |= {"tokens": (*tokens, "</s>"), "alignment": weights if alignment else None}
+            translations.append(Translation(" ".join(word for word, _ in said), 0.0, **sides))
+        return translations
+
+
+def unchanged(words):
+    return [(word, position) for position, word in enumerate(words)]
+
+
+def in_order(words):
+    return [(word.upper(), position) for word, position in unchanged(words)]
+
+
+def without_signs(words):
+    pairs = [(word.strip("(),.:"), position) for word, position in in_order(words)]
+    return [(word, position) for word, position in pairs if word]
+
+
+def backwards(words):
+    return in_order(words)[::-1]
+
+
+def translated(source, say=in_order, markup="html", placeholders=EIGHT, **options):
+    translator = Translator(SayingEngine(say, placeholders))
+    return translator.translate([source], markup=markup, **options)[0].text
+
+
+def says(**translations):
+    """Translates some words, in order, and others in upper case."""
+    return lambda words: [(translations.get(word, word.upper()), i) for i, word in enumerate(words)]

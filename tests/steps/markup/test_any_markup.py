@@ -1,0 +1,191 @@
+"""Markup of any source comes back whole, whatever a model does: random sources and tokenizers."""
+
+import collections
+import html
+import itertools
+import random
+import re
+
+import numpy as np
+import pytest
+from markup_engines import (
+    EIGHT,
+    SayingEngine,
+    tokens_of,
+)
+from translations import sentencepiece_pieces
+
+from keras_transformer import Translation, Translator
+from keras_transformer.steps.markup import count_blocks, protect, restore
+from keras_transformer.text.symbols import Placeholders
+
+WORDS = ["a", "dog", "plays,", "&amp;", "in", "the", "snow.", "&lt;b&gt;", "Straße", "犬", "don't"]
+ITEMS = ["http://a.b/c?d=1", "me@x.org", "{name}", "%s", "%1$d", "www.x.de", "<!-- c -->", "<br>"]
+
+
+def random_markup(rng):
+    """A source of tags with numbers of their own, some left open, words and items."""
+    parts, stack = [], []
+    for number in range(rng.randrange(12)):
+        kind = rng.random()
+        if kind < 0.25:
+            name = rng.choice("biup")
+            parts.append(f"<{name} id={number}>")
+            stack.append(name)
+        elif kind < 0.45 and stack:
+            # Now and then one of another name than the last.
+            name = stack.pop() if rng.random() < 0.9 else rng.choice("biup")
+            parts.append(f"</{name}>")
+        elif kind < 0.6:
+            parts.append(f" {rng.choice(ITEMS)} ")  # A word next to it would be a part of it.
+        else:
+            parts.append(rng.choice(WORDS))
+        parts.append(rng.choice(["", " ", " "]))
+    return "".join(parts) + "".join(f"</{name}>" for name in reversed(stack) if rng.random() < 0.9)
+
+
+def disorder(text, rng):
+    """A made-up translation: words dropped, doubled and moved, attention at random."""
+    source = tokens_of(text)
+    target = [token for token in source for _ in range(rng.choice([0, 1, 1, 1, 2]))]
+    target += ["▁<ph_7>"] * (rng.random() < 0.1)
+    if rng.random() < 0.7:
+        rng.shuffle(target)
+    weights = np.random.default_rng(rng.randrange(10**6)).random((len(target) + 1, len(source) + 1))
+    text = "".join(target).replace("▁", " ").strip()
+    sides = {"tokens": (*target, "</s>"), "source_tokens": (*source, "</s>")}
+    return Translation(text, 0.0, **sides, alignment=weights if rng.random() < 0.9 else None)
+
+
+TAG = re.compile(r"<!--.*?-->|</?[A-Za-z][^<>]*>")
+ITEM = re.compile(r"http://a\.b/c\?d=1|me@x\.org|\{name\}|%s|%1\$d|www\.x\.de")
+
+
+def tree(text):
+    """The parents of all tags that have an end, by their text; tags without one are left out."""
+    tags, stack, pairs = TAG.findall(text), [], {}
+    for position, tag in enumerate(tags):
+        name = re.match(r"</?(\w*)", tag)
+        if tag.startswith("</") and name[1] in [element for _, element in stack]:
+            while True:
+                opened, open_name = stack.pop()
+                if open_name == name[1]:
+                    pairs[opened] = position
+                    break
+        elif not tag.startswith(("</", "<!", "<br")):
+            stack.append((position, name[1]))
+    return {
+        tags[start]: [
+            tags[outer] for outer, stop in sorted(pairs.items()) if outer < start and stop > end
+        ]
+        for start, end in pairs.items()
+    }
+
+
+def contents(text):
+    """The text of each element without its tags and items, by its tag."""
+    parents, inside = tree(text), {}
+    for begin in parents:
+        name = re.match(r"<(\w+)", begin)[1]
+        rest = text.partition(begin)[2]
+        depth, end = 1, 0
+        for match in re.finditer(rf"<(/?){name}\b[^>]*>", rest):
+            depth += -1 if match[1] else 1
+            if not depth:
+                end = match.start()
+                break
+        inside[begin] = re.sub(r"\s", "", ITEM.sub("", TAG.sub("", rest[:end])))
+    return inside
+
+
+def test_every_tag_and_item_of_ten_thousand_sources_is_there_once_and_nested_as_before():
+    rng = random.Random(0)
+    for _ in range(10_000):
+        source = random_markup(rng)
+        placeholders = rng.choice([Placeholders(), Placeholders(2), EIGHT])
+        assert count_blocks(source) >= len(protect(source, "html", placeholders))
+        restored, is_rich = "", True
+        for protected in protect(source, "html", placeholders):
+            assert protected.text.count("<ph_") <= placeholders.size
+            assert not TAG.search(re.sub(r"<ph_\d+>", "", protected.text.replace("<b>", "")))
+            translation = disorder(protected.text, rng)
+            restored += restore(translation, protected).text
+            is_rich &= len(re.findall(r"\w", re.sub(r"<ph_\d>", "", translation.text))) > 9
+        for pattern in (TAG, ITEM):
+            counts = collections.Counter(pattern.findall(source))
+            assert collections.Counter(pattern.findall(restored)) == counts, (source, restored)
+        if is_rich:  # An element that had text has some again.
+            texts = contents(restored)
+            for begin, text in contents(source).items():
+                assert not text or texts[begin], (source, restored)
+        whole = tree(source)
+        if len(whole) == len(re.findall(r"<\w id", source)) == source.count("</"):
+            assert tree(restored) == whole, (source, restored)
+        # What is left is text, with its signs escaped.
+        assert not re.search("[<>]", TAG.sub("", restored)), (source, restored)
+
+
+NEIGHBOURS = "&nbsp; &quot; &lt; &gt; &amp; &#40; &rdquo; &#x2003; ( ) .".split()
+LITERALS = ["http://a.b/c?d=1&amp;e=2", "me@x.org", "{name}", "%s", "&lt;ph_1&gt;"]
+
+
+def test_items_beside_character_references_are_no_more_and_no_less_than_they_are():
+    for before, item, after in itertools.product(NEIGHBOURS, LITERALS, NEIGHBOURS):
+        # These may be a part of an address or a URL.
+        before += "&nbsp;" * (before == ".")
+        after = "&nbsp;" * (after in ("&amp;", "&#40;", "&rdquo;", "(", ")", ".")) + after
+        source = f"x{before}{item}{after}y and {item}"
+        (protected,) = protect(source, "html", EIGHT)
+        assert protected.literals == [item] * 2, source
+        assert re.findall("[xy]", protected.text) == ["x", "y"], source
+        tokens = tokens_of(protected.text)
+        translation = Translation(protected.text, 0.0, tokens=tokens, source_tokens=tokens)
+        translation = html.unescape(restore(translation, protected).text)
+        assert translation.split() == html.unescape(source).split(), source
+
+
+class TokenEngine(SayingEngine):
+    """Reads tokens of a real tokenizer, up to a limit; writes each word in upper case.
+
+    A word attends to its tokens, whose places come from SentencePiece itself.
+    """
+
+    def __init__(self, tokenizer, limit=512):
+        super().__init__(None, Placeholders())
+        self.tokenizer, self.limit = tokenizer, limit
+
+    def translate(self, texts, alignment=False, **options):
+        return list(map(self.translation, texts))
+
+    def translation(self, text):
+        pieces = sentencepiece_pieces(self.tokenizer, text)[: self.limit]
+        data, owners = text.encode(), []
+        words = [match.span() for match in re.finditer(r"\S+", text)]
+        for piece in pieces:
+            offset = len(data[: piece.end].decode("utf-8", "ignore")) - 0.5
+            owners.append(next((n for n, (a, b) in enumerate(words) if a <= offset < b), None))
+        count = max(owner for owner in owners if owner is not None) + 1
+        weights = np.zeros((count, len(pieces)))
+        for column, owner in enumerate(owners):
+            if owner is not None:
+                weights[owner, column] = 1
+        target = [text[start:stop].upper() for start, stop in words[:count]]
+        sides = {"source_tokens": tuple(self.tokenizer.pieces_of(piece.id for piece in pieces))}
+        sides["tokens"] = tuple("▁" + word for word in target)
+        return Translation(" ".join(target), 0.0, **sides, alignment=weights)
+
+
+@pytest.mark.parametrize("name", ["tokenizer", "byte_tokenizer"])
+def test_tags_enclose_the_right_words_of_any_text(name, request):
+    tokenizer = request.getfixturevalue(name)
+    words = [f"w{number:02}" for number in range(40)]
+    for number in range(20):
+        tagged = [*words[:number], f"<b>{words[number]}</b>", *words[number + 1 :]]
+        engine = TokenEngine(tokenizer, limit=100)  # The text has more.
+        (translation,) = Translator(engine).translate([" ".join(tagged)], markup="html")
+        assert f"<b>W{number:02}</b>" in translation.text
+        assert "W39" not in translation.text
+    for odd in "😀😀😀😀 a\u00adb\u00adc\u00add ﬁﬁﬁ 我有一只狗 ｆｕｌｌ \u200b\u200ba".split(" "):
+        source = f"{odd} one <b>two</b> {odd} <i>three</i>"
+        (translation,) = Translator(TokenEngine(tokenizer)).translate([source], markup="html")
+        assert re.findall(r"<\w>.*?</\w>", translation.text) == ["<b>TWO</b>", "<i>THREE</i>"]
