@@ -4,6 +4,7 @@ import ast
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -171,6 +172,30 @@ def test_only_the_ranking_computes_a_length_penalty():
     # Wavelengths, the sizes of corpora to the power of 1 / temperature, the length of blocks.
     other_powers = {"analysis/positions.py", "data/batching.py", "layers/ssru.py"}
     assert computing == {"decoding/ranking.py", *other_powers}
+
+
+# Beginnings and ends of names in patterns: `>>[`, `+<<`, `__[`, `{3}_[A-Z`. Whole tokens in a
+# message, such as >>de<<, are none.
+TOKEN_OF_LANGUAGE = re.compile(r">>(?!>|\w+<<)|(?<![\w<])<<|__[(\[]|[\])]__|_\[A-Z")
+
+
+def texts(tree):
+    """The strings of a program, without docstrings."""
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            yield node.value
+
+
+def test_only_one_module_knows_what_a_tag_looks_like():
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sources()}
+    names = {
+        path.relative_to(PACKAGE).as_posix(): text
+        for path, tree in trees.items()
+        for text in texts(tree)
+        if TOKEN_OF_LANGUAGE.search(text)
+    }
+    assert set(names) == {"text/tags.py"}, names
 
 
 def renames_or_locks(node):

@@ -24,6 +24,7 @@ from keras_transformer.interop.shortlist_files import read_map
 from keras_transformer.interop.vocabulary import Vocabulary, check_rows, files_of_sides
 from keras_transformer.options import received
 from keras_transformer.reading import decode_text, read_checked
+from keras_transformer.text.tags import LANGUAGE_TOKEN
 from keras_transformer.text.vocabulary import read_sentencepiece
 
 MODEL, METADATA = "model.bin", "metadata.json"
@@ -71,7 +72,7 @@ _ZERO = (
     "with_source_bos"
 )
 # Tokens of M2M-100 and NLLB, which a caller gives as the beginning of a translation.
-_LANGUAGE, _MANY_LANGUAGES = re.compile(r"__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}"), 20
+_MANY_LANGUAGES = 20
 _ENDINGS = ("*.spm", "*.model")
 _PADDING = ("<pad>", "<blank>")  # of fairseq and this package, and of OpenNMT
 _LEAST_SHARE = 0.2  # of pieces in a vocabulary: one of both sides has half of each
@@ -389,7 +390,7 @@ def _read_names(folder, side, options):
         raise InputError(f"{folder}: there is no vocabulary, shared_vocabulary.json or .txt.")
     if any(not isinstance(token, str) for token in tokens):
         raise InputError(f"{path}: expected a list of tokens.")
-    languages = [token for token in tokens if _LANGUAGE.fullmatch(token)]
+    languages = [token for token in tokens if LANGUAGE_TOKEN.fullmatch(token)]
     if len(languages) >= _MANY_LANGUAGES:
         rule = "a model whose translations begin with the token of a language is not imported"
         raise InputError(f"{path}: {rule}. Received: {len(languages)} tokens, as {languages[0]}.")

@@ -5,7 +5,6 @@ so its dimensions are permuted, in each tensor that reads or writes it: an exact
 """
 
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from keras_transformer.interop.hugging_face.reader import LAYERS, NORM
 from keras_transformer.interop.weights import named_weights
 from keras_transformer.layers.positions import position_table
 from keras_transformer.text.languages import Languages, language_name, named_directions
+from keras_transformer.text.tags import language_in_tag
 from keras_transformer.text.vocabulary import SPACE, parsed
 
 _ACTIVATIONS = {"relu": "relu", "silu": "swish", "gelu": "gelu"}
@@ -41,7 +41,6 @@ _CLASSES = {
 # Matrices that read the residual stream; the others write it. Biases that are not added to it.
 _READERS, _INNER_BIASES = ("Wq", "Wk", "Wv", "W1"), ("bq", "bk", "bv", "b1")
 _LISTED = 6  # languages in the title of a model card
-_LANGUAGE = re.compile(f"^{SPACE}(>>.+<<)$")
 _LAYER_NAMES = {
     name: (layer, kind)
     for layer, names in LAYERS.items()
@@ -312,7 +311,7 @@ def _names(tokenizer):
     A language tag has no space in its name: Marian's tokenizer separates it from the text.
     """
     pieces = tokenizer.pieces_of(range(tokenizer.vocabulary_size))
-    return [_LANGUAGE.sub(r"\1", piece) for piece in pieces]
+    return [piece.removeprefix(SPACE) if language_in_tag(piece) else piece for piece in pieces]
 
 
 def _name(marian_name):
