@@ -13,12 +13,14 @@ import pytest
 
 import keras_transformer
 from keras_transformer.imports import LEVEL
+from keras_transformer.impossible import HIDDEN
 
 PACKAGE = pathlib.Path(keras_transformer.__file__).parent
 
 # Each part may import itself and the parts that are named, wherever in a file the import is.
 GROUND = {
-    "errors", "files", "reading", "options", "ids", "imports", "formats", "translation",
+    "errors", "files", "reading", "options", "ids", "impossible", "imports", "formats",
+    "translation",
 }  # fmt: skip
 OUTCOME = {"losses", "metrics", "schedules"}
 BELOW_ENGINE = GROUND | {"text", "steps", "layers", "decoding", "models", "data"}
@@ -29,6 +31,7 @@ MAY_IMPORT = {
     "errors": set(),
     "imports": set(),
     "ids": set(),
+    "impossible": set(),
     "formats": set(),
     "translation": set(),
     "files": {"errors"},
@@ -196,6 +199,27 @@ def test_only_one_module_knows_what_a_tag_looks_like():
         if TOKEN_OF_LANGUAGE.search(text)
     }
     assert set(names) == {"text/tags.py"}, names
+
+
+def is_far_below_zero(node):
+    """Whether an expression is a number such as -1e9, of at most -99."""
+    is_negative = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
+    value = getattr(node.operand, "value", None) if is_negative else None
+    return isinstance(value, int | float) and value >= 99
+
+
+def test_only_one_module_has_the_numbers_that_mean_impossible():
+    found = {
+        (path.relative_to(PACKAGE).as_posix(), ast.unparse(node))
+        for path in sources()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if is_far_below_zero(node)
+    }
+    # The score of a SentencePiece piece that no segmentation uses is of another kind.
+    ours = {("impossible.py", number) for number in ("-1e+30", "-1000000000.0", "-100.0")}
+    assert found == {*ours, ("interop/vocabulary.py", "-1000.0")}
+    script = (PACKAGE / "web" / "static" / "shortlist.js").read_text("utf-8")
+    assert float(re.search(r"HIDDEN = (\S+);", script)[1]) == HIDDEN
 
 
 def renames_or_locks(node):

@@ -16,6 +16,7 @@ import numpy as np
 
 from keras_transformer.errors import InputError
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.impossible import BANNED
 from keras_transformer.interop.settings import read_json, yaml_loader
 from keras_transformer.options import received
 from keras_transformer.reading import decode_text, read_checked
@@ -23,8 +24,6 @@ from keras_transformer.text import Tokenizer
 from keras_transformer.text.tags import language_in_tag
 from keras_transformer.text.vocabulary import OF_FIRST_IDS, SPACE, read_sentencepiece
 
-BANNED = -100.0
-"""Bias of an id that no search may choose: 0 after a softmax, and small in label smoothing."""
 _SIDES = ("source|src", "target|trg|tgt")  # in names of files
 _SPECIAL = {PAD_ID: "<pad>", BOS_ID: "<s>", EOS_ID: "</s>", UNK_ID: "<unk>"}
 # Score of a piece that no segmentation uses if other pieces can spell the text.

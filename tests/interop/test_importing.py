@@ -25,9 +25,9 @@ from keras_transformer.errors import InputError
 from keras_transformer.export import export_ctranslate2
 from keras_transformer.files import locked_folder
 from keras_transformer.ids import BOS_ID, EOS_ID, UNK_ID
+from keras_transformer.impossible import BANNED
 from keras_transformer.interop.importing import import_model, import_run, read_model
 from keras_transformer.interop.marian import reader as marian
-from keras_transformer.interop.vocabulary import BANNED
 from keras_transformer.reading import file_digests
 from keras_transformer.text.vocabulary import parsed
 

@@ -11,7 +11,6 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.decoding.candidates import Candidates
-from keras_transformer.decoding.results import NEG_INF
 from keras_transformer.decoding.search import score_targets, search
 from keras_transformer.decoding.search_options import (
     FILTERS,
@@ -38,12 +37,13 @@ from keras_transformer.export.signature import (
     Signature,
 )
 from keras_transformer.ids import EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.impossible import NEG_INF
 from keras_transformer.layers import masks
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.graph import GraphTokenizer
 from keras_transformer.translation import CONTINUATION
 
-LIST_SIZES = (2048, 8192)
+TRACED_SIZES = (2048, 8192)
 """Numbers of candidates that a search is traced for, in addition to the vocabulary's size."""
 
 
@@ -176,7 +176,7 @@ class GraphShortlist:
         self._shortlist, source = engine.shortlist, engine.source_tokenizer
         self._num_sources = source.vocabulary_size
         self._num_targets = engine.target_tokenizer.vocabulary_size
-        sizes = (*LIST_SIZES, self._num_targets)
+        sizes = (*TRACED_SIZES, self._num_targets)
         self._sizes = sorted({min(size, self._num_targets) for size in sizes})
         # A function, so that the graph holds the lists once.
         self._mask_of = tf.function(self._mask, [spec("int32", 2)], autograph=False)

@@ -12,12 +12,13 @@ from keras_transformer.decoding.ranking import MarianRanking
 from keras_transformer.decoding.search_options import DecodingOptions, exported_search_options
 from keras_transformer.errors import InputError, require, show, writing
 from keras_transformer.export.child_process import engine_process
-from keras_transformer.export.exporter import NO_LOGIT, Exporter, log_step, write_tokenizers
+from keras_transformer.export.exporter import Exporter, log_step, write_tokenizers
 from keras_transformer.export.options import CTranslate2Options
 from keras_transformer.export.supported import check_portable, check_transformer
 from keras_transformer.export.verification import TOLERANCES, Tolerance, verify
 from keras_transformer.files import write_whole
 from keras_transformer.ids import EOS_ID
+from keras_transformer.impossible import BANNED
 from keras_transformer.interop.ctranslate2.names import ACTIVATIONS, SIDES, join, marian_names
 from keras_transformer.interop.foreign_model import written
 from keras_transformer.interop.weights import named_arrays
@@ -254,6 +255,6 @@ def _weights(model, heads, max_positions, banned_ids):
     if model.output_bias is not None or banned_ids:
         bias = np.zeros(len(output), "float32")
         bias += 0 if model.output_bias is None else np.asarray(model.output_bias, "float32")
-        bias[list(banned_ids)] = NO_LOGIT
+        bias[list(banned_ids)] = BANNED
         weights["decoder_ff_logit_out_b"] = bias
     return weights

@@ -13,10 +13,11 @@ import numpy as np
 
 from keras_transformer.decoding.search_options import DecodingOptions, exported_search_options
 from keras_transformer.errors import InputError, require, show
-from keras_transformer.export.exporter import NO_LOGIT, log_step
+from keras_transformer.export.exporter import log_step
 from keras_transformer.export.options import HuggingFaceOptions
 from keras_transformer.files import replaced_file, write_whole
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.impossible import BANNED
 from keras_transformer.interop.foreign_export import ForeignExporter
 from keras_transformer.interop.foreign_model import written
 from keras_transformer.interop.hugging_face import names
@@ -184,7 +185,7 @@ class _Layout:
             bias = np.asarray(model.output_bias, "float32")
         if self._has_start_twice:
             bias = bias.copy()
-            bias[PAD_ID] = NO_LOGIT
+            bias[PAD_ID] = BANNED
         yield "decoder_ff_logit_out_b", bias[self._ids["target"]][None]
         if self._config.normalize_first:  # Marian's class computes them.
             table = self._positions()
