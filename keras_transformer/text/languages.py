@@ -21,7 +21,7 @@ from keras_transformer.text.language_codes import (
     related_codes,
     spellings_of,
 )
-from keras_transformer.text.tags import language_in_tag, tag_tokens, without_signs
+from keras_transformer.text.tags import language_in_tag, language_tag, without_signs
 
 Side = Literal["source", "target"]
 
@@ -423,9 +423,7 @@ def languages_of_directions(directions: Iterable[tuple[str, str]]) -> Languages 
         for name in names:
             codes_by_name[name].append(first[code])
     directions = tuple(dict.fromkeys((first[source], first[target]) for source, target in pairs))
-    targets = dict.fromkeys(target for _, target in directions)
-    names = tag_tokens(map(str.lower, targets), are_languages=True)
-    tokens = dict(zip(targets, names.values(), strict=True))
+    tokens = {target: language_tag(target.lower()) for _, target in directions}
     if len(tokens) < 2:
         return Languages(directions=directions) if directions else None
     return Languages(tokens, before="target", directions=directions)

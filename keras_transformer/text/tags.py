@@ -29,13 +29,18 @@ def check_new_tag(name: str) -> None:
         raise InputError(f"{rule}, and no hyphen first. Received: {name:.80}.")
 
 
+def language_tag(name: str) -> str:
+    """Returns the tag of a language."""
+    return f">>{name}<<"
+
+
 def tag_tokens(names: Iterable[str], are_languages: bool = False) -> dict[str, str]:
     """Returns the tokens of tags by name: `<2de>`, or `>>epo<<` for a language.
 
     >>> tag_tokens(["2de"]), tag_tokens(["epo"], are_languages=True)
     ({'2de': '<2de>'}, {'epo': '>>epo<<'})
     """
-    return {name: f">>{name}<<" if are_languages else f"<{name}>" for name in names}
+    return {name: language_tag(name) if are_languages else f"<{name}>" for name in names}
 
 
 def corpus_in_tag(token: str) -> str | None:
