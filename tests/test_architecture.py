@@ -4,6 +4,7 @@ import ast
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -12,12 +13,14 @@ import pytest
 
 import keras_transformer
 from keras_transformer.imports import LEVEL
+from keras_transformer.impossible import HIDDEN
 
 PACKAGE = pathlib.Path(keras_transformer.__file__).parent
 
 # Each part may import itself and the parts that are named, wherever in a file the import is.
 GROUND = {
-    "errors", "files", "reading", "options", "ids", "imports", "formats", "translation",
+    "errors", "files", "reading", "options", "ids", "impossible", "imports", "formats",
+    "translation",
 }  # fmt: skip
 OUTCOME = {"losses", "metrics", "schedules"}
 BELOW_ENGINE = GROUND | {"text", "steps", "layers", "decoding", "models", "data"}
@@ -28,6 +31,7 @@ MAY_IMPORT = {
     "errors": set(),
     "imports": set(),
     "ids": set(),
+    "impossible": set(),
     "formats": set(),
     "translation": set(),
     "files": {"errors"},
@@ -171,6 +175,51 @@ def test_only_the_ranking_computes_a_length_penalty():
     # Wavelengths, the sizes of corpora to the power of 1 / temperature, the length of blocks.
     other_powers = {"analysis/positions.py", "data/batching.py", "layers/ssru.py"}
     assert computing == {"decoding/ranking.py", *other_powers}
+
+
+# Beginnings and ends of names in patterns: `>>[`, `+<<`, `__[`, `{3}_[A-Z`. Whole tokens in a
+# message, such as >>de<<, are none.
+TOKEN_OF_LANGUAGE = re.compile(r">>(?!>|\w+<<)|(?<![\w<])<<|__[(\[]|[\])]__|_\[A-Z")
+
+
+def texts(tree):
+    """The strings of a program, without docstrings."""
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            yield node.value
+
+
+def test_only_one_module_knows_what_a_tag_looks_like():
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sources()}
+    names = {
+        path.relative_to(PACKAGE).as_posix(): text
+        for path, tree in trees.items()
+        for text in texts(tree)
+        if TOKEN_OF_LANGUAGE.search(text)
+    }
+    assert set(names) == {"text/tags.py"}, names
+
+
+def is_far_below_zero(node):
+    """Whether an expression is a number such as -1e9, of at most -99."""
+    is_negative = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
+    value = getattr(node.operand, "value", None) if is_negative else None
+    return isinstance(value, int | float) and value >= 99
+
+
+def test_only_one_module_has_the_numbers_that_mean_impossible():
+    found = {
+        (path.relative_to(PACKAGE).as_posix(), ast.unparse(node))
+        for path in sources()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if is_far_below_zero(node)
+    }
+    # The score of a SentencePiece piece that no segmentation uses is of another kind.
+    ours = {("impossible.py", number) for number in ("-1e+30", "-1000000000.0", "-100.0")}
+    assert found == {*ours, ("interop/vocabulary.py", "-1000.0")}
+    script = (PACKAGE / "web" / "static" / "shortlist.js").read_text("utf-8")
+    assert float(re.search(r"HIDDEN = (\S+);", script)[1]) == HIDDEN
 
 
 def renames_or_locks(node):

@@ -11,12 +11,13 @@ from keras_transformer.data.pairs import EncodedPairs
 from keras_transformer.ids import EOS_ID, UNK_ID
 from keras_transformer.options import option, options_class
 from keras_transformer.steps.placeholders import ITEM
+from keras_transformer.text.tags import TAG
 
 _SAMPLE = 500  # pairs that show how much longer noise makes a text
 _NEARLY_ALL = 0.95
 _WORDS_PER_TYPO = 6
 # Noise does not change tags, also of imported models, placeholders, addresses and fields.
-_UNCHANGED = regex.compile(rf"(<[^<>\s]+>|>>[^<>\s]+<<|{ITEM.pattern})", regex.V1)
+_UNCHANGED = regex.compile(rf"(<[^<>\s]+>|{TAG.pattern}|{ITEM.pattern})", regex.V1)
 _SIGN = r"[\p{Terminal_Punctuation}…]"
 _PUNCTUATION = regex.compile(rf"(?<!{_SIGN}){_SIGN}++(?=\s|$)")  # A run is read once.
 _LETTER = regex.compile(r"[\p{L}\p{M}]")

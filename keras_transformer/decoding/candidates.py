@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from keras import KerasTensor, ops
 
-from keras_transformer.decoding.results import NEG_INF, Hypotheses
+from keras_transformer.decoding.results import Hypotheses
+from keras_transformer.impossible import NEG_INF
 
 
 class Candidates(NamedTuple):

@@ -7,9 +7,6 @@ from keras import KerasTensor, ops
 
 from keras_transformer.layers import masks
 
-# Below any log-probability that a search can reach, and finite: `-inf - -inf` would be NaN.
-NEG_INF = -1e30
-
 
 class Hypotheses(NamedTuple):
     """Hypotheses of each sentence: best first, or samples in order.

@@ -14,11 +14,12 @@ from keras_transformer.decoding.constrained_beam import ConstrainedBeam
 from keras_transformer.decoding.constraints import Constraints, length_limits, to_count
 from keras_transformer.decoding.loop import DecodingState, StepBody, pad_tokens
 from keras_transformer.decoding.ranking import LENGTH_MARGIN
-from keras_transformer.decoding.results import NEG_INF, Hypotheses
+from keras_transformer.decoding.results import Hypotheses
 from keras_transformer.decoding.sampling import Greedy, Sampling
 from keras_transformer.decoding.search_options import FILTERS, DecodingOptions
 from keras_transformer.errors import InputError
 from keras_transformer.ids import BOS_ID, PAD_ID, UNK_ID
+from keras_transformer.impossible import NEG_INF
 from keras_transformer.layers import masks
 from keras_transformer.options import check_ids, received
 

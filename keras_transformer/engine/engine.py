@@ -15,6 +15,7 @@ from keras_transformer.engine import inputs
 from keras_transformer.engine.device import CPU
 from keras_transformer.engine.inputs import LONG_INPUT, Job, LongInput
 from keras_transformer.errors import InputError, did_you_mean
+from keras_transformer.impossible import NEG_INF
 from keras_transformer.options import check, check_choice, check_positive, received
 from keras_transformer.steps.tag import tagged
 from keras_transformer.text.dialog import Turns
@@ -33,8 +34,6 @@ from keras_transformer.translation import Translation
 Capability = Literal[
     "translate", "score", "stream", "sample", "align", "label", "warmup", "phrases"
 ]
-# Searches give a place without a hypothesis a lower score.
-_LOWEST_SCORE = -1e29
 
 
 @dataclasses.dataclass(frozen=True)
@@ -541,7 +540,7 @@ class Engine:
         hypotheses = [
             hypothesis
             for index, hypothesis in enumerate(hypotheses)
-            if index == 0 or hypothesis.score > _LOWEST_SCORE
+            if index == 0 or hypothesis.score > NEG_INF / 2
         ]
         if not self.reads_text:
             texts = self.target_tokenizer.detokenize([list(row.ids) for row in hypotheses])

@@ -25,8 +25,6 @@ from keras_transformer.text.symbols import TextFeatures
 _logger = logging.getLogger(__name__)  # The command line shows its messages.
 
 
-NO_LOGIT = -1e3
-"""Bias of a token that a search must not choose. A larger number would spoil a loss with it."""
 _FILE_OPTION = re.compile("--(config|model) ")
 
 

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 import pydantic
 
 from keras_transformer.decoding.search_options import SearchOptions, StoppingSearchOptions
+from keras_transformer.export.signature import SIGNATURES
 from keras_transformer.options import INT32, option, options_base, options_class
 
 QUANTIZATIONS = ("none", "float16", "int8")
-SIGNATURES = ("serving_default", "greedy", "beam", "sample", "score", "align", "serving_ids")
 _Length = Annotated[int, pydantic.Field(strict=True, ge=2, lt=INT32)]
 
 
@@ -58,7 +58,8 @@ class SavedModelOptions(_WithShortlist, StoppingSearchOptions):
     """Options of `saved_model`; the search is fixed in the export."""
 
     signatures: tuple[str, ...] = option(
-        SIGNATURES, f"Signatures in addition to serving_default: {', '.join(SIGNATURES[1:])}."
+        tuple(SIGNATURES),
+        f"Signatures in addition to serving_default: {', '.join([*SIGNATURES][1:])}.",
     )
 
     @pydantic.field_validator("signatures")

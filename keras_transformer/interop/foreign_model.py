@@ -16,6 +16,17 @@ from keras_transformer.text.shortlist import Shortlist
 _HALVES = (np.dtype("float16"), np.dtype(ml_dtypes.bfloat16))
 
 
+def written(names: Mapping[Any, str]) -> dict[str, Any]:
+    """Returns another program's name of each activation, from this package's names by its names.
+
+    Of two names, the first is written. Keras has two names of `silu`.
+    """
+    ours = {}
+    for theirs, name in names.items():
+        ours.setdefault(name, theirs)
+    return {**ours, "swish": ours["silu"]}
+
+
 class FileArray:
     """Array of a file, which is read whenever NumPy needs its numbers.
 

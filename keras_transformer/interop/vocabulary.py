@@ -16,16 +16,15 @@ import numpy as np
 
 from keras_transformer.errors import InputError
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.impossible import BANNED
 from keras_transformer.interop.settings import read_json, yaml_loader
 from keras_transformer.options import received
 from keras_transformer.reading import decode_text, read_checked
 from keras_transformer.text import Tokenizer
+from keras_transformer.text.tags import language_in_tag
 from keras_transformer.text.vocabulary import OF_FIRST_IDS, SPACE, read_sentencepiece
 
-BANNED = -100.0
-"""Bias of an id that no search may choose: 0 after a softmax, and small in label smoothing."""
 _SIDES = ("source|src", "target|trg|tgt")  # in names of files
-_LANGUAGE = re.compile(r">>.+<<")
 _SPECIAL = {PAD_ID: "<pad>", BOS_ID: "<s>", EOS_ID: "</s>", UNK_ID: "<unk>"}
 # Score of a piece that no segmentation uses if other pieces can spell the text.
 _NEVER = -1000.0
@@ -275,7 +274,7 @@ def tokenizer_of(vocabulary: Vocabulary, is_target: bool) -> Tokenizer:
 
 def _piece(name, model_pieces: Mapping[str, Any], keeps_text, kinds):
     """Returns the fields of a name's piece."""
-    if _LANGUAGE.fullmatch(name):  # Marian looks up the whole tag.
+    if language_in_tag(name):  # Marian looks up the whole tag.
         return {"piece": SPACE + name, "score": 0.0, "type": kinds.USER_DEFINED}
     if model_piece := model_pieces.get(name):
         kind = kinds.CONTROL if model_piece.type == kinds.UNUSED else model_piece.type

@@ -1,7 +1,7 @@
 """Marian's tensors as the weights of a `Transformer`."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,8 @@ if TYPE_CHECKING:  # Keras takes seconds, and a reader needs none.
 
 # Values of weights that a file may lack.
 _MISSING = {"bias": 0.0, "gamma": 1.0, "beta": 0.0}
+# Axis of the heads, before the axis of a head.
+_HEAD_AXIS = {"Wq": 1, "Wk": 1, "Wv": 1, "Wo": 0, "bq": 0, "bk": 0, "bv": 0}
 # Axis of the inner units; a bias of a file is `(1, units)`.
 _INNER_AXIS = {"ffn_W1": -1, "ffn_b1": -1, "ffn_W2": 0}
 _BLOCK = 1 << 21  # numbers
@@ -62,6 +64,30 @@ def _of_distances(name, layer):
 def _of_norm(name, layer, suffix=""):
     yield f"{name}_ln_scale{suffix}", layer.gamma
     yield f"{name}_ln_bias{suffix}", layer.beta
+
+
+def named_arrays(
+    model: "Transformer", heads: Mapping[str, int] | None = None
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields the weights of the blocks in float32 by Marian's names, as matrices and vectors.
+
+    Matrices are `(inputs, outputs)`. The heads of an attention are consecutive columns, and for its
+    output consecutive rows.
+
+    Args:
+        model: The model.
+        heads: Number of heads of each side, `encoder` and `decoder`, for a program with one number.
+            Missing heads are filled with zeros.
+    """
+    for name, variable in named_weights(model):
+        array = np.asarray(variable, "float32")
+        axis = _HEAD_AXIS.get(name.rpartition("_")[2])
+        if axis is not None:
+            missing = np.zeros((array.ndim, 2), int)
+            missing[axis, 1] = heads[name[:7]] - array.shape[axis] if heads else 0
+            array = np.pad(array, missing)
+            array = array.reshape(*array.shape[:axis], -1, *array.shape[axis + 2 :])
+        yield name, array
 
 
 def fill(model: "Transformer", tensors: Tensors, vocabularies: Sequence[Vocabulary]) -> None:

@@ -10,9 +10,7 @@ import keras
 from keras import ops
 
 from keras_transformer.ids import PAD_ID
-
-# Far below any score, and finite in float32: softmax of a row of -inf would be NaN.
-_MASKED_SCORE = -1e30
+from keras_transformer.impossible import NEG_INF
 
 
 def padding_mask(ids: keras.KerasTensor, pad_id: int = PAD_ID) -> keras.KerasTensor:
@@ -183,6 +181,6 @@ def masked_softmax(
     scores = ops.cast(scores, "float32")
     if mask is None:
         return ops.softmax(scores, axis=-1)
-    weights = ops.softmax(ops.where(mask, scores, _MASKED_SCORE), axis=-1)
+    weights = ops.softmax(ops.where(mask, scores, NEG_INF), axis=-1)
     # A row that is masked throughout has a uniform softmax: here it becomes zeros.
     return ops.where(mask, weights, 0.0)

@@ -29,6 +29,7 @@ from keras_transformer.serving.protocol import (
     Rejection,
     check_content_type,
     check_same_site,
+    definition,
     format_predict,
     shown,
 )
@@ -175,7 +176,7 @@ class _Api:
         self._check_version(request)
         spec = {"name": self._name, "signature_name": "", "version": str(self._number)}
         signatures = self._model.signatures.items()
-        definitions = {name: signature.definition() for name, signature in signatures}
+        definitions = {name: definition(signature) for name, signature in signatures}
         metadata = {"signature_def": {"signature_def": definitions}}
         return JSONResponse({"model_spec": spec, "metadata": metadata})
 

@@ -9,11 +9,10 @@ from typing import Any
 from keras_transformer.decoding.search_options import FILTERS
 from keras_transformer.engine.engine import long_input_of_commands
 from keras_transformer.errors import InputError
+from keras_transformer.export.signature import SIGNATURES, TEXT, Signature, Tensor
 from keras_transformer.serving.protocol import (
     DEFAULT,
     Rejection,
-    Signature,
-    Tensor,
     answer_too_long,
 )
 from keras_transformer.serving.server_options import ServerOptions
@@ -24,13 +23,6 @@ from keras_transformer.text.per_text import LANGUAGE_OPTIONS
 # `tf.errors.InvalidArgumentError.error_code`.
 _INVALID_ARGUMENT = 3
 _BYTES_OF_A_NUMBER = 5  # minimum in JSON: `"0.0, "`
-_TEXT, _NUMBER = Tensor("string"), Tensor("float32")
-_BEST = {"translation": _TEXT, "score": _NUMBER}
-_SAMPLING = {name: Tensor(filter.dtype) for name, filter in FILTERS.items()}
-_PAIR = {"source": _TEXT, "target": _TEXT}
-_TOKENS = Tensor("string", (None,))
-_ALIGNED = {"source_tokens": _TOKENS, "target_tokens": _TOKENS}
-_ALIGNED["alignment"] = Tensor("float32", (None, None))
 
 
 def signatures_of(engine: Any) -> dict[str, Signature]:
@@ -40,30 +32,23 @@ def signatures_of(engine: Any) -> dict[str, Signature]:
     are skipped.
     """
     languages = engine.languages.inputs if engine.languages is not None else ()
-    named = dict.fromkeys(languages, _TEXT)
-    text, pair = {"text": _TEXT, **named}, {**_PAIR, **named}
-    number, manifest = {**_BEST, "log_probability": _NUMBER}, engine.manifest
+    named, manifest = dict.fromkeys(languages, TEXT), engine.manifest
     beams = manifest.get("n_best") or manifest["beam_size"]
-    signatures = {
-        DEFAULT: Signature(text, _BEST),
-        "greedy": Signature(text, number),
-        "beam": Signature(
-            text, {name: Tensor(tensor[0], (beams,)) for name, tensor in number.items()}
-        ),
-        "sample": Signature({**text, **_SAMPLING}, number),
-        "score": Signature(pair, {"log_probability": _NUMBER, "score": _NUMBER}),
-        "align": Signature(text, {**_BEST, **_ALIGNED}),
-    }
     capabilities = {name: {} for name in (DEFAULT, "greedy", "beam", *engine.capabilities)}
-    signature_fields = manifest.get("signatures", capabilities)
-    return {
-        name: Signature(
-            _tensors(signature_fields[name].get("inputs"), inputs),
-            _tensors(signature_fields[name].get("outputs"), outputs),
+    fields = manifest.get("signatures", capabilities)
+    signatures = {}
+    for name, row in SIGNATURES.items():
+        if name not in fields or "source_ids" in row.inputs:
+            continue
+        inputs, outputs = {**row.inputs, **named}, row.outputs
+        inputs.pop("seed", None)  # Only a SavedModel takes one for each text, and says so.
+        if name == "beam":
+            outputs = {key: Tensor(tensor.dtype, (beams,)) for key, tensor in outputs.items()}
+        signatures[name] = row._replace(
+            inputs=_tensors(fields[name].get("inputs"), inputs),
+            outputs=_tensors(fields[name].get("outputs"), outputs),
         )
-        for name, (inputs, outputs) in signatures.items()
-        if name in signature_fields
-    }
+    return signatures
 
 
 def _tensors(described, default):

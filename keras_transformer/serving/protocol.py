@@ -17,6 +17,7 @@ import pydantic_core
 from typing_extensions import TypedDict
 
 from keras_transformer.errors import did_you_mean
+from keras_transformer.export.signature import Signature
 from keras_transformer.options import Int32
 from keras_transformer.steps.markup import count_blocks
 
@@ -61,39 +62,23 @@ def answer_too_long(max_bytes: int) -> Rejection:
     return Rejection(413, message)
 
 
-class Tensor(NamedTuple):
-    """An input or output: TensorFlow's name of its type, and sizes without the batch's.
+def definition(signature: Signature) -> dict[str, Any]:
+    """Returns the `SignatureDef` as TensorFlow Serving writes it in JSON."""
 
-    A variable size is None.
-    """
-
-    dtype: str
-    shape: tuple[int | None, ...] = ()
-
-
-class Signature(NamedTuple):
-    """Inputs and outputs of one function of a model, by name."""
-
-    inputs: dict[str, Tensor]
-    outputs: dict[str, Tensor]
-
-    def definition(self) -> dict[str, Any]:
-        """Returns the `SignatureDef` as TensorFlow Serving writes it in JSON."""
-
-        def info(name, tensor):
-            sizes = [-1 if size is None else size for size in (None, *tensor.shape)]
-            dims = [{"size": str(size), "name": ""} for size in sizes]
-            return {
-                "dtype": "DT_" + _DATA_TYPES.get(tensor.dtype, tensor.dtype.upper()),
-                "tensor_shape": {"dim": dims, "unknown_rank": False},
-                "name": f"{name}:0",
-            }
-
-        sides = {
-            side: {name: info(name, tensor) for name, tensor in tensors.items()}
-            for side, tensors in self._asdict().items()
+    def info(name, tensor):
+        sizes = [-1 if size is None else size for size in (None, *tensor.shape)]
+        dims = [{"size": str(size), "name": ""} for size in sizes]
+        return {
+            "dtype": "DT_" + _DATA_TYPES.get(tensor.dtype, tensor.dtype.upper()),
+            "tensor_shape": {"dim": dims, "unknown_rank": False},
+            "name": f"{name}:0",
         }
-        return {**sides, "method_name": "tensorflow/serving/predict", "defaults": {}}
+
+    sides = {
+        side: {name: info(name, tensor) for name, tensor in getattr(signature, side).items()}
+        for side in ("inputs", "outputs")
+    }
+    return {**sides, "method_name": "tensorflow/serving/predict", "defaults": {}}
 
 
 class Predict(NamedTuple):
@@ -145,8 +130,8 @@ class Parser:
 
         types = {**_NUMBERS, "string": Annotated[str, pydantic.PlainValidator(text)]}
         self._rows: dict[str, pydantic.TypeAdapter] = {}
-        for name, (inputs, _) in signatures.items():
-            row: Any = {key: types[tensor.dtype] for key, tensor in inputs.items()}
+        for name, signature in signatures.items():
+            row: Any = {key: types[tensor.dtype] for key, tensor in signature.inputs.items()}
             rows: Any = list[TypedDict(name, row)]  # type: ignore[misc, operator]
             self._rows[name] = pydantic.TypeAdapter(rows)
 
@@ -204,7 +189,7 @@ class Parser:
             if name in known_names:
                 continue
             signatures = ", ".join(
-                signature for signature, (inputs, _) in self._signatures.items() if name in inputs
+                other.name for other in self._signatures.values() if name in other.inputs
             )
             if signatures:
                 hint = f" It is an input of: {signatures}."

@@ -16,12 +16,13 @@ from keras_transformer.steps.splitting import UNIT, are_whole_words
 from keras_transformer.steps.step import TextStep
 from keras_transformer.text.model_1 import Sentences, Translations, model_1
 from keras_transformer.text.symbols import TERM_SYMBOLS
+from keras_transformer.text.tags import TAG
 
 _BEGIN, _AS, _END = TERM_SYMBOLS
 # Without another `_AS`, so that a long row of them takes no time.
 _ANNOTATION = re.compile(rf"({_BEGIN} |{_AS} (?:(?!{_AS}).)*?{_END})", re.DOTALL)
 # A symbol of the vocabulary, which contains no term; or a word, a character or a sign.
-_UNIT = regex.compile(rf"<[\w\-]+>|>>[^<>\s]+<<|{UNIT}", regex.V1)
+_UNIT = regex.compile(rf"<[\w\-]+>|{TAG.pattern}|{UNIT}", regex.V1)
 _MAX_IN_TRAINING = 3  # annotated terms per pair
 # Maximum ratio of the lengths of an inflected word and its form in the glossary.
 _LONGEST_FORM = 1.5

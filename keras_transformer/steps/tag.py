@@ -5,9 +5,9 @@ from collections.abc import Collection
 from typing import Any
 
 from keras_transformer.steps.step import TextStep
+from keras_transformer.text.tags import TAG, split_tag
 
-_LANGUAGE = re.compile(r"\s*(>>\S+?<<)\s*")
-_TAG = re.compile(r"(?:<[a-z0-9][a-z0-9-]*>|>>\S+<<) ")
+_TAG = re.compile(f"(?:{TAG.pattern}) ")
 
 
 def tagged(text: str, token: str | None) -> str:
@@ -37,10 +37,8 @@ class TagStep(TextStep):
         self._languages = () if token in languages else languages
 
     def before(self, text):
-        language = ""
         # Training reads the token of a language first.
-        if (match := _LANGUAGE.match(text)) and match[1] in self._languages:
-            language, text = match[1], text[match.end() :]
+        language, text = split_tag(text, self._languages)
         is_blank = False
         if self._tokenizer is not None:
             # Without its tag, so that a text without tokens stays blank.

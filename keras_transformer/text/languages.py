@@ -21,13 +21,12 @@ from keras_transformer.text.language_codes import (
     related_codes,
     spellings_of,
 )
+from keras_transformer.text.tags import language_in_tag, language_tag, without_signs
 
 Side = Literal["source", "target"]
 
 # Subtags of BCP 47. The first has one letter only in private codes, such as x-klingon.
 _CODE = re.compile(r"([a-z]{2,8}|[ix](?=-))(-[a-z0-9]{1,8})*", re.IGNORECASE)
-# Signs around the name of a language in a token: >>deu<< of Marian, __de__ of M2M100.
-_SIGNS = re.compile("\u2581?(?:>>(.+)<<|__(.+)__)")
 _LISTED = 12  # directions and codes that a message shows
 _COMPARED = 100  # directions, and letters of a code, that a message compares with the known ones
 _RELATED = 2  # codes of related languages that a message shows
@@ -89,7 +88,7 @@ def language_code(spelling: str) -> str:
     """
     from babel.core import get_global
 
-    name = _bare(spelling)
+    name = without_signs(spelling)
     if not _CODE.fullmatch(name.replace("_", "-")):
         return name
     first, *subtags = _with_usual_letters(name.replace("_", "-")).split("-")
@@ -111,7 +110,7 @@ def codes_of(names: Iterable[str]) -> dict[str, str]:
     codes = list(map(language_code, names))
     counts = collections.Counter(codes)
     for name, code in zip(names, codes, strict=True):
-        names_by_code[_bare(name) if counts[code] > 1 else code] = name
+        names_by_code[without_signs(name) if counts[code] > 1 else code] = name
     return names_by_code
 
 
@@ -254,7 +253,7 @@ class Languages:
     @property
     def names(self) -> dict[str, str]:
         """Codes of the languages by their names: the codes, and tokens without their signs."""
-        return {_bare(token): code for code, token in self.tokens.items()} | {
+        return {without_signs(token): code for code, token in self.tokens.items()} | {
             code: code for code in self.codes
         }
 
@@ -343,7 +342,7 @@ class Languages:
             (spelling, code)
             for spelling, code in pairs
             if spelling is not None and code is not None
-            if code not in self._known(spelling) and not is_exact(_bare(spelling), code)
+            if code not in self._known(spelling) and not is_exact(without_signs(spelling), code)
         ]
 
     def has(self, source: str, target: str) -> bool:
@@ -356,7 +355,7 @@ class Languages:
 
     def closest(self, spelling: str) -> list[str]:
         """Returns the model's codes that a code or name may stand for, the nearest first."""
-        codes = [*self._known(spelling), *closest_codes(_bare(spelling), self.codes)]
+        codes = [*self._known(spelling), *closest_codes(without_signs(spelling), self.codes)]
         return list(dict.fromkeys(codes))
 
     def _codes_for(self, side, spelling):
@@ -379,7 +378,8 @@ class Languages:
 
     def _known(self, spelling):
         """Returns the code that a spelling names exactly, in a list."""
-        known = (self._codes_by_name.get(_folded(name)) for name in (spelling, _bare(spelling)))
+        names = spelling, without_signs(spelling)
+        known = (self._codes_by_name.get(_folded(name)) for name in names)
         return [code for code in known if code is not None][:1]
 
     def _fitting(self, source, target):
@@ -423,7 +423,7 @@ def languages_of_directions(directions: Iterable[tuple[str, str]]) -> Languages 
         for name in names:
             codes_by_name[name].append(first[code])
     directions = tuple(dict.fromkeys((first[source], first[target]) for source, target in pairs))
-    tokens = {target: f">>{target.lower()}<<" for _, target in directions}
+    tokens = {target: language_tag(target.lower()) for _, target in directions}
     if len(tokens) < 2:
         return Languages(directions=directions) if directions else None
     return Languages(tokens, before="target", directions=directions)
@@ -449,7 +449,7 @@ def named_directions(
 
 def languages_of_tags(tag_tokens: Mapping[str, str]) -> Languages | None:
     """Returns the languages of an imported model whose texts begin with tags such as `>>epo<<`."""
-    tokens = {name: token for name, token in tag_tokens.items() if _SIGNS.fullmatch(token)}
+    tokens = {name: token for name, token in tag_tokens.items() if language_in_tag(token)}
     if not tokens:
         return None
     tokens = {code: tokens[name] for code, name in codes_of(tokens).items()}
@@ -465,7 +465,7 @@ def nearest_codes(spelling: str, codes: Iterable[str]) -> str:
     >>> nearest_codes("sr-Latn", ["en", "sr"])
     ' Did you mean `sr`?'
     """
-    related = related_codes(_bare(spelling), codes)
+    related = related_codes(without_signs(spelling), codes)
     names = " or ".join(f"`{code}`" for code in related[:_RELATED])
     return f" Did you mean {names}?" if names else ""
 
@@ -474,11 +474,6 @@ def nearest_codes(spelling: str, codes: Iterable[str]) -> str:
 @functools.lru_cache(maxsize=256)
 def _did_you_mean(name, known_names):
     return did_you_mean(name, known_names)
-
-
-def _bare(name):
-    match = _SIGNS.fullmatch(name)
-    return next(filter(None, match.groups())) if match else name
 
 
 def _folded(code):

@@ -1,8 +1,10 @@
-"""Tokens of a vocabulary that are not learned: placeholders, marks of annotated terms, tags."""
+"""Tokens of a vocabulary that are not learned: placeholders and marks of annotated terms."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
+
+from keras_transformer.text.tags import tag_tokens
 
 TERM_SYMBOLS = ("<term_begin>", "<term_as>", "<term_end>")
 """Tokens of an annotation: `a <term_begin> rack<term_as> Gestell<term_end> of steel`."""
@@ -35,15 +37,6 @@ class Placeholders(NamedTuple):
 def symbol(number: int) -> str:
     """Returns the token of a placeholder, counted from 1."""
     return f"<ph_{number}>"
-
-
-def tag_tokens(names: Iterable[str], are_languages: bool = False) -> dict[str, str]:
-    """Returns the tokens of tags by name: `<2de>`, or `>>epo<<` for an imported model's language.
-
-    >>> tag_tokens(["2de"]), tag_tokens(["epo"], are_languages=True)
-    ({'2de': '<2de>'}, {'epo': '>>epo<<'})
-    """
-    return {name: f">>{name}<<" if are_languages else f"<{name}>" for name in names}
 
 
 class TextFeatures(NamedTuple):

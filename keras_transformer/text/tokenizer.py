@@ -13,9 +13,12 @@ from keras_transformer.errors import InputError
 from keras_transformer.files import write_output
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.reading import read_checked, read_lines
-from keras_transformer.text.symbols import (
-    TERM_SYMBOLS,
-    Placeholders,
+from keras_transformer.text.symbols import TERM_SYMBOLS, Placeholders
+from keras_transformer.text.tags import (
+    check_new_tag,
+    corpus_in_tag,
+    language_in_tag,
+    split_tag,
     tag_tokens,
 )
 from keras_transformer.text.vocabulary import (
@@ -28,8 +31,6 @@ from keras_transformer.text.vocabulary import (
     warn_of_zero_width,
 )
 
-_TAG = re.compile(r"\s*(<[a-z0-9][a-z0-9-]*>|>>\S+?<<)\s*")
-_LANGUAGE = re.compile(f"{SPACE}?>>(.+)<<")  # piece of a language tag of an imported model
 _SPECIAL_IDS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
 
 
@@ -73,8 +74,10 @@ class Tokenizer:
         self._symbols = list(model.trainer_spec.user_defined_symbols)
         self.kind = model.trainer_spec.ModelType.Name(model.trainer_spec.model_type).lower()
         self.vocabulary_size = known_ids(model)
-        tags = [name[1:-1] for name in self._symbols if name[0] == "<" and "_" not in name]
-        languages = _languages(model.pieces[: self.vocabulary_size])
+        pieces = model.pieces[: self.vocabulary_size]
+        symbols = (piece.piece for piece in pieces if piece.type == piece.USER_DEFINED)
+        languages = filter(None, map(language_in_tag, symbols))
+        tags = filter(None, map(corpus_in_tag, self._symbols))
         self.tag_tokens = tag_tokens(tags) | tag_tokens(languages, are_languages=True)
 
     @classmethod
@@ -116,7 +119,8 @@ class Tokenizer:
         Args:
             texts: An iterable of sentences. Nothing is written to disk.
             vocabulary_size: Number of ids, including the four special ids.
-            tags: Names of tokens `<name>`, which may precede a source.
+            tags: Names of tokens `<name>`, which may precede a source: lower-case letters,
+                digits and hyphens.
             terms: Whether the vocabulary has tokens that annotate terms with their translations.
             languages: Tokens of languages, such as `>>de<<`, which may precede a source.
             **options: Fields of `VocabularyOptions`. A word-level vocabulary has the token `"▁"`,
@@ -126,6 +130,8 @@ class Tokenizer:
             InputError: An option is out of range, a text is not a string, there is no text, or the
                 texts do not have `vocabulary_size` tokens. The message names a size that works.
         """
+        for tag in tags:
+            check_new_tag(tag)
         vocabulary_options = VocabularyOptions(vocabulary_size=vocabulary_size, **options)
         texts = _checked(texts)
         if not any(text.strip() for text in texts):
@@ -218,10 +224,7 @@ class Tokenizer:
 
     def split_tag(self, text: str) -> tuple[str, str]:
         """Returns the tag's token that a text begins with, or "", and the rest of the text."""
-        match = _TAG.match(text)
-        if match is None or match[1] not in self.tag_tokens.values():
-            return "", text
-        return match[1], text[match.end() :]
+        return split_tag(text, self.tag_tokens.values())
 
     def split_tags(self, text: str) -> tuple[str, str]:
         """Returns the tags' tokens that a text begins with, or "", and the rest of the text.
@@ -229,7 +232,7 @@ class Tokenizer:
         A tag, such as `<bt>`, may follow the token of a language: `>>de<< <bt> Two dogs`.
         """
         language, rest = self.split_tag(text)
-        tag, rest = self.split_tag(rest) if _LANGUAGE.fullmatch(language) else ("", rest)
+        tag, rest = self.split_tag(rest) if language_in_tag(language) else ("", rest)
         return " ".join(filter(None, (language, tag))), rest
 
     def _readable(self, texts):
@@ -299,7 +302,7 @@ class Tokenizer:
     def turn_id(self) -> int | None:
         """Id of the token between two turns of a conversation, or None."""
         words = (symbol for symbol in self._symbols if symbol.startswith(SPACE))
-        separators = itertools.filterfalse(_LANGUAGE.fullmatch, words)
+        separators = itertools.filterfalse(language_in_tag, words)
         return next(map(self._processor.piece_to_id, separators), None)
 
     @property
@@ -344,11 +347,6 @@ class Tokenizer:
 
     def __reduce__(self):
         return Tokenizer, (self.model_bytes,)
-
-
-def _languages(pieces):
-    symbols = (piece.piece for piece in pieces if piece.type == piece.USER_DEFINED)
-    return [match[1] for match in map(_LANGUAGE.fullmatch, symbols) if match]
 
 
 def _load_processor(model_bytes):

@@ -38,7 +38,8 @@ from keras_transformer.steps.tag import tagged
 from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.text.dialog import turns_of
 from keras_transformer.text.languages import Languages, language_pair, languages_of_tags
-from keras_transformer.text.symbols import Placeholders, tag_tokens
+from keras_transformer.text.symbols import Placeholders
+from keras_transformer.text.tags import tag_tokens
 from keras_transformer.text.vocabulary import VocabularyOptions
 from keras_transformer.training.hosts import SINGLE_HOST, Host
 from keras_transformer.training.recipe import NamedFiles, Recipe

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import re
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -34,11 +33,11 @@ from keras_transformer.options import (
 )
 from keras_transformer.reading import expanded_path
 from keras_transformer.text.languages import Languages, language_pair, languages_of_directions
+from keras_transformer.text.tags import check_new_tag
 from keras_transformer.text.vocabulary import VocabularyOptions
 
 # No file system allows such a name.
 _NO_NULL = {"pattern": r"^[^\x00]*$"}
-_NEW_TAG = re.compile("[a-z0-9][a-z0-9-]*")  # The vocabulary's other tokens have other names.
 _Path = Annotated[str, pydantic.AfterValidator(expanded_path)]
 
 
@@ -575,9 +574,7 @@ class Recipe:
         if languages is not None and (has_turns or self.gives_labels or not self.with_sources):
             raise InputError("`languages` need a model that translates.")
         for tag in self.data.tags if self.training.start_from is None else ():
-            if not _NEW_TAG.fullmatch(tag):
-                rule = "A new `tag` must have only lower-case letters, digits and hyphens"
-                raise InputError(f"{rule}, and no hyphen first. Received: {tag}.")
+            check_new_tag(tag)
         is_set = {
             "data.glossary": self.data.glossary is not None,
             "text.joint: false": not self.text.joint,

@@ -9,9 +9,9 @@ from pairwise import pairwise
 
 from keras_transformer.decoding import SearchModel
 from keras_transformer.decoding.candidates import Candidates
-from keras_transformer.decoding.results import NEG_INF
 from keras_transformer.decoding.search import search
 from keras_transformer.engine.inputs import pad
+from keras_transformer.impossible import NEG_INF
 from keras_transformer.text.shortlist import joined
 
 PREFIXES, PHRASES = [(7, 9), (), (4,)], [[(7, 8)], [], [(5,)]]

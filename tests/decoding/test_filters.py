@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from keras import ops
 
 from keras_transformer.decoding import sampling
-from keras_transformer.decoding.results import NEG_INF
 from keras_transformer.decoding.sampling import filter_logits, sample, uniform
+from keras_transformer.impossible import NEG_INF
 
 NEUTRAL = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
 

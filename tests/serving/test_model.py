@@ -17,8 +17,7 @@ from keras_transformer.serving.protocol import Rejection
 NUMBERED = {"translation": "A", "score": 0.1, "log_probability": 0.0}
 BEAM = {"translation": ["A", ""], "score": [0.1, -math.inf], "log_probability": [0.0, 0.0]}
 ALIGNED = {
-    "translation": "A",
-    "score": 0.1,
+    **NUMBERED,
     "source_tokens": ["a"],
     "target_tokens": ["a", "</s>"],
     "alignment": [[0.1], [0.9]],  # Not 0.10000000149011612.

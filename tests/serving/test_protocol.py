@@ -5,19 +5,22 @@ import math
 
 import pytest
 
+from keras_transformer.export.signature import Signature, Tensor
 from keras_transformer.serving.protocol import (
     Parser,
     Predict,
     Rejection,
-    Signature,
-    Tensor,
+    definition,
     format_predict,
 )
 
 TEXT, NUMBER = Tensor("string"), Tensor("float32")
 SIGNATURES = {
-    "serving_default": Signature({"text": TEXT}, {"translation": TEXT, "score": NUMBER}),
-    "sample": Signature({"text": TEXT, "seed": Tensor("int32")}, {"translation": TEXT}),
+    name: Signature(name, *sides)
+    for name, sides in {
+        "serving_default": ({"text": TEXT}, {"translation": TEXT, "score": NUMBER}),
+        "sample": ({"text": TEXT, "seed": Tensor("int32")}, {"translation": TEXT}),
+    }.items()
 }
 
 
@@ -110,7 +113,7 @@ def test_an_answer_has_tensorflow_servings_form():
 
 def test_sentences_of_different_lengths_are_padded_to_the_longest_of_their_request():
     tokens, matrix = Tensor("string", (None,)), Tensor("float32", (None, None))
-    signature = Signature({}, {"tokens": tokens, "alignment": matrix})
+    signature = Signature("align", {}, {"tokens": tokens, "alignment": matrix})
     rows = [{"tokens": ["a", "b"], "alignment": [[1.0, 0.5, 0.0]]}]
     rows += [{"tokens": ["c"], "alignment": [[2.0], [3.0]]}]
     assert json.loads(format_predict(rows, signature, False, 1000))["outputs"] == {
@@ -120,7 +123,7 @@ def test_sentences_of_different_lengths_are_padded_to_the_longest_of_their_reque
 
 
 def test_the_metadata_of_a_signature_has_tensorflow_servings_form():
-    told = Signature({"text": TEXT}, {"score": Tensor("float32", (5,))}).definition()
+    told = definition(Signature("beam", {"text": TEXT}, {"score": Tensor("float32", (5,))}))
     assert told["inputs"]["text"]["dtype"] == "DT_STRING"
     sizes = [dim["size"] for dim in told["outputs"]["score"]["tensor_shape"]["dim"]]
     assert told["outputs"]["score"]["dtype"] == "DT_FLOAT" and sizes == ["-1", "5"]
@@ -133,7 +136,7 @@ def test_fields_of_the_request_hold_for_all_of_its_sentences():
     assert options == (("markup", "html"), ("tag", "2fr"), ("glossary", (("b", "c"),)))
     none = b'{"instances": ["a"], "markup": "none", "glossary": {}}'
     assert parse(none).options == parse(b'{"instances": ["a"]}').options == ()
-    score = Signature({"t": TEXT}, {})
+    score = Signature("score", {"t": TEXT}, {})
     defaults = {"serving_default": {"markup": "placeholders"}}
     parser = Parser({**SIGNATURES, "score": score}, 1, 9, defaults)
     assert parser.parse(b'{"inputs": ["a"]}').options == (("markup", "placeholders"),)

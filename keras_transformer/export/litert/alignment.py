@@ -4,7 +4,6 @@ import tensorflow as tf
 
 from keras_transformer.export.litert.mixers import mix_sequence
 from keras_transformer.export.litert.model import (
-    HIDDEN,
     add,
     attention_scores,
     embed_sequences,
@@ -15,6 +14,7 @@ from keras_transformer.export.litert.model import (
     within_window,
 )
 from keras_transformer.ids import BOS_ID
+from keras_transformer.impossible import HIDDEN
 from keras_transformer.layers.positions import position_table
 
 

@@ -20,14 +20,13 @@ from keras_transformer.export.manifest import (
 )
 from keras_transformer.export.session import SharedInterpreter
 from keras_transformer.ids import PAD_ID
+from keras_transformer.impossible import HIDDEN
 from keras_transformer.options import check_positive
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.shortlist import joined
 from keras_transformer.translation import Translation
 
 MODEL_FILE = "model.tflite"
-HIDDEN = -1e9
-"""Added to the score of a key or token that may not be attended to or chosen."""
 LIST_MULTIPLE = 128
 """Sizes of lists are multiples of it: fewer sizes need fewer plans of memory."""
 _ROWS_WITH_SHORTLIST = 4  # The list of a batch grows with its sentences.

@@ -19,12 +19,10 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.decoding.constraints import length_limits
-from keras_transformer.decoding.results import NEG_INF
 from keras_transformer.decoding.search_options import DecodingOptions
 from keras_transformer.decoding.selection import block_size
 from keras_transformer.export.litert.mixers import search_mixer, write
 from keras_transformer.export.litert.model import (
-    HIDDEN,
     add,
     array,
     embed,
@@ -37,6 +35,7 @@ from keras_transformer.export.litert.model import (
     within_window,
 )
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.impossible import HIDDEN, NEG_INF
 from keras_transformer.layers.positions import position_table
 
 _BLOCK = 8

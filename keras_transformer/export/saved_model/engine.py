@@ -17,6 +17,7 @@ from keras_transformer.engine.opening import give_tensorflow
 from keras_transformer.errors import InputError
 from keras_transformer.export.manifest import has_labels, opened_export, read_languages
 from keras_transformer.export.session import load_saved_model
+from keras_transformer.export.signature import SAMPLING_INPUTS
 from keras_transformer.imports import import_tensorflow
 from keras_transformer.text.dialog import Turns
 from keras_transformer.text.per_text import LANGUAGE_OPTIONS
@@ -24,30 +25,6 @@ from keras_transformer.translation import CONTINUATION, Translation
 
 IDS = "ids"
 """The subfolder with the SavedModel from ids to ids."""
-
-
-SAMPLING_INPUTS = {"seed": "int32", **{name: filter.dtype for name, filter in FILTERS.items()}}
-"""Types of the inputs of `sample` in addition to the text."""
-
-
-_TEXT = {"text": ("string", 1)}
-
-
-INPUTS = {
-    "serving_default": _TEXT,
-    "greedy": _TEXT,
-    "beam": _TEXT,
-    "sample": {
-        **_TEXT,
-        **{name: (dtype, 1) for name, dtype in SAMPLING_INPUTS.items()},
-    },
-    "score": {"source": ("string", 1), "target": ("string", 1)},
-    "align": _TEXT,
-    "serving_ids": {"source_ids": ("int32", 2)},
-}
-"""The type and the number of axes of each signature's inputs; the first axis is the batch."""
-
-
 _FIELDS = {
     "kind": str,
     "beam_size": int,

@@ -4,7 +4,7 @@ import contextlib
 import functools
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +18,11 @@ from keras_transformer.export.exporter import (
     read_template,
     write_tokenizers,
 )
-from keras_transformer.export.options import SIGNATURES, SavedModelOptions
+from keras_transformer.export.options import SavedModelOptions
 from keras_transformer.export.saved_model.engine import IDS, read_translations
 from keras_transformer.export.session import graph_in, operations_of
+from keras_transformer.export.signature import SIGNATURES, Signature
 from keras_transformer.export.verification import TOLERANCES, verify
-
-_MEANINGS = {
-    "serving_default": "the best translation by beam search, and its score",
-    "greedy": "the best translation by greedy search, and its score",
-    "beam": 'all hypotheses of the beam, best first; a missing one is "" with the score -inf',
-    "sample": "a sample; the same text and seed give the same sample in any batch",
-    "score": "the log-probability of given translations",
-    "align": "the best translation with its tokens, and the attention of each token to the source",
-    "serving_ids": "ids of the translation; source ids end with 2 and are padded with 0",
-}
 
 
 class SavedModelExporter(Exporter):
@@ -61,13 +52,13 @@ class SavedModelExporter(Exporter):
             return {"signatures": ["serving_default"]}
         names = list(options.signatures)
         if "align" in names and not engine.model.config.heads_of("cross"):
-            if options.signatures != SIGNATURES:
+            if options.signatures != tuple(SIGNATURES):
                 rule = "The signature `align` needs attention, which the model has none of."
                 raise InputError(f"{rule} Received: signatures={names}.")
             names.remove("align")
         languages = engine.languages
         if "serving_ids" in names and languages is not None and languages.forced is not None:
-            if options.signatures != SIGNATURES:
+            if options.signatures != tuple(SIGNATURES):
                 rule = "The signature `serving_ids` needs a model without forced tokens."
                 raise InputError(f"{rule} Received: signatures={names}. Leave it out.")
             names.remove("serving_ids")
@@ -111,7 +102,7 @@ class SavedModelExporter(Exporter):
         signatures, shapes = manifest["signatures"], manifest["shapes"]
         rows = [
             f"| `{name}` | {_described(signature['inputs'])} | {_described(signature['outputs'])} "
-            f"| {_MEANINGS[name]} |"
+            f"| {signature['meaning']} |"
             for name, signature in signatures.items()
         ]
         operations = [
@@ -161,7 +152,7 @@ def _save(engine, folder, signatures, names):
         if "serving_ids" in functions:
             _save_ids(engine, folder, module, functions["serving_ids"])
     warmup = write_warmup(folder, engine, names, signatures.shapes.rows)
-    return {**_operations(folder, functions), "warmup": warmup}
+    return {**_operations(folder, functions, signatures.table), "warmup": warmup}
 
 
 @contextlib.contextmanager
@@ -206,7 +197,7 @@ def _save_ids(engine, folder, module, function):
     write_tokenizers(engine, ids)
 
 
-def _operations(folder, functions):
+def _operations(folder, functions, table: Mapping[str, Signature]):
     """Returns the manifest's fields about signatures and about operations in the folder."""
     custom_ops, used_ops = _custom_ops(), operations_of(graph_in(folder))
     ids = folder / IDS
@@ -217,7 +208,8 @@ def _operations(folder, functions):
         )
     return {
         "signatures": {
-            name: _signature(function, custom_ops) for name, function in functions.items()
+            name: {**_signature(function, custom_ops), "meaning": table[name].meaning}
+            for name, function in functions.items()
         },
         "custom_ops": sorted(used_ops & custom_ops),
         "core_ops": sorted(used_ops - custom_ops),

@@ -11,7 +11,6 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.decoding.candidates import Candidates
-from keras_transformer.decoding.results import NEG_INF
 from keras_transformer.decoding.search import score_targets, search
 from keras_transformer.decoding.search_options import (
     FILTERS,
@@ -29,15 +28,22 @@ from keras_transformer.export.saved_model.batches import (
     pad_rows,
     widen,
 )
-from keras_transformer.export.saved_model.engine import INPUTS, SAMPLING_INPUTS
 from keras_transformer.export.saved_model.languages import GraphLanguages
+from keras_transformer.export.signature import (
+    LABEL_SIGNATURES,
+    SAMPLING_INPUTS,
+    SIGNATURES,
+    TEXT,
+    Signature,
+)
 from keras_transformer.ids import EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.impossible import NEG_INF
 from keras_transformer.layers import masks
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.graph import GraphTokenizer
 from keras_transformer.translation import CONTINUATION
 
-LIST_SIZES = (2048, 8192)
+TRACED_SIZES = (2048, 8192)
 """Numbers of candidates that a search is traced for, in addition to the vocabulary's size."""
 
 
@@ -117,7 +123,9 @@ class CompiledSearches:
             filters = {name: inputs[name] for name in (*FILTERS, *self._inputs)} | listed
             return self._search(ids, sampling=True, seeds=inputs["seed"], **filters)
 
-        inputs = {name: spec(dtype, 1) for name, dtype in SAMPLING_INPUTS.items()} | self._inputs
+        inputs = {
+            name: spec(tensor.dtype, 1) for name, tensor in SAMPLING_INPUTS.items()
+        } | self._inputs
         return self._with_xla(sample, spec("int32", 2), inputs)
 
     @functools.cached_property
@@ -168,7 +176,7 @@ class GraphShortlist:
         self._shortlist, source = engine.shortlist, engine.source_tokenizer
         self._num_sources = source.vocabulary_size
         self._num_targets = engine.target_tokenizer.vocabulary_size
-        sizes = (*LIST_SIZES, self._num_targets)
+        sizes = (*TRACED_SIZES, self._num_targets)
         self._sizes = sorted({min(size, self._num_targets) for size in sizes})
         # A function, so that the graph holds the lists once.
         self._mask_of = tf.function(self._mask, [spec("int32", 2)], autograph=False)
@@ -233,10 +241,13 @@ def with_xla(function, *specs):
     return tf.function(function, specs, jit_compile=True, autograph=False)
 
 
-def traced(name, function, languages=()):
+def traced(signature: Signature, function, languages=()):
     """Traces the concrete function of a signature, which returns a dict of tensors."""
-    inputs = {**INPUTS[name], **dict.fromkeys(languages, ("string", 1))}
-    specs = {argument: spec(dtype, axes, argument) for argument, (dtype, axes) in inputs.items()}
+    inputs = {**signature.inputs, **dict.fromkeys(languages, TEXT)}
+    specs = {
+        argument: spec(tensor.dtype, 1 + len(tensor.shape), argument)
+        for argument, tensor in inputs.items()
+    }
     return tf.function(function, autograph=False).get_concrete_function(**specs)
 
 
@@ -301,8 +312,11 @@ class Signatures:
     oldest turns.
 
     Attributes:
+        table: Descriptions of the signatures.
         shapes: `ChunkShapes` of the compiled functions.
     """
+
+    table = SIGNATURES
 
     def __init__(self, engine: Any, search: Mapping[str, Any]):
         self._engine, self._beam_size = engine, search.get("beam_size", 1)
@@ -326,7 +340,7 @@ class Signatures:
     def concrete(self, name):
         """Traces the concrete function of one of `SIGNATURES`, which returns a dict of tensors."""
         languages = () if name == "serving_ids" else self._languages.inputs
-        return traced(name, self._functions[name], languages)
+        return traced(self.table[name], self._functions[name], languages)
 
     def serving_default(self, text, **languages):
         outputs = self._best(text, self._compiled.beam, languages)
@@ -506,8 +520,11 @@ class LabelSignatures:
     """The signature `serving_default` of a classifier, with the tokenizer and the model inside.
 
     Attributes:
+        table: Description of the signature.
         shapes: `ChunkShapes` of the compiled function.
     """
+
+    table = LABEL_SIGNATURES
 
     def __init__(self, engine: ClassifierEngine):
         self._labels, self._texts = engine.labels, GraphTexts(engine)
@@ -516,7 +533,7 @@ class LabelSignatures:
 
     def concrete(self, name):
         """Traces the concrete function of `serving_default`, which returns a dict of tensors."""
-        return traced(name, self.serving_default)
+        return traced(self.table[name], self.serving_default)
 
     def serving_default(self, text):
         ids = self._texts.ids(text)

@@ -12,18 +12,22 @@ from keras_transformer.decoding.ranking import MarianRanking
 from keras_transformer.decoding.search_options import DecodingOptions, exported_search_options
 from keras_transformer.errors import InputError, require, show, writing
 from keras_transformer.export.child_process import engine_process
-from keras_transformer.export.exporter import NO_LOGIT, Exporter, log_step, write_tokenizers
+from keras_transformer.export.exporter import Exporter, log_step, write_tokenizers
 from keras_transformer.export.options import CTranslate2Options
 from keras_transformer.export.supported import check_portable, check_transformer
 from keras_transformer.export.verification import TOLERANCES, Tolerance, verify
 from keras_transformer.files import write_whole
 from keras_transformer.ids import EOS_ID
+from keras_transformer.impossible import BANNED
+from keras_transformer.interop.ctranslate2.names import ACTIVATIONS, SIDES, join, marian_names
+from keras_transformer.interop.foreign_model import written
+from keras_transformer.interop.weights import named_arrays
 from keras_transformer.text.shortlist import SHORTLIST_FILE
 
 if TYPE_CHECKING:
     from keras_transformer.models import Transformer
 
-_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH", "swish": "SWISH"}
+_ACTIVATIONS = written(ACTIVATIONS)
 _LEAST_POSITIONS = 1024
 _ADVICE = "Train the model longer: CTranslate2 searches differently where a model is unsure."
 # CTranslate2 searches without a length penalty: of 1,000 sentences of Multi30k 2, 5 and 28 get
@@ -173,19 +177,18 @@ def convert_to_ctranslate2(
     spec.config.add_source_eos = config.source_eos
     spec.register_source_vocabulary(list(source_tokens))
     spec.register_target_vocabulary(list(target_tokens))
-    _fill_ends(spec, model, max_positions)
-    if banned_ids:
-        model_bias = 0 if model.output_bias is None else _array(model.output_bias)
-        bias = np.zeros(len(target_tokens), "float32") + model_bias
-        bias[list(banned_ids)] = NO_LOGIT
-        spec.decoder.projection.bias = bias
-    for layer, block in zip(spec.encoder.layer, model.encoder.blocks, strict=True):
-        _fill_self_attention(layer, block, spec.encoder.num_heads)
-        _fill_feed_forward(layer, block)
-    for layer, block in zip(spec.decoder.layer, model.decoder.blocks, strict=True):
-        _fill_self_attention(layer, block, spec.decoder.num_heads)
-        _fill_cross_attention(layer, block, spec.decoder.num_heads)
-        _fill_feed_forward(layer, block)
+    heads = {side: int(getattr(spec, side).num_heads) for side in SIDES}
+    weights = _weights(model, heads, max_positions, banned_ids)
+    suffix = "_pre" if config.normalize_first else ""
+
+    def fill(owner, variable, value):
+        names = marian_names(variable, suffix)
+        if names and weights.keys() >= {*names}:
+            numbers = join(variable, [weights[name] for name in names])
+            setattr(owner, variable.rpartition("/")[2], numbers)
+
+    spec.encoder.scale_embeddings = spec.decoder.scale_embeddings = True
+    ctranslate2.specs.model_spec.visit_spec(spec, fill)
     spec.validate()
     spec.optimize(None if quantize == "none" else quantize)
     Path(output).mkdir(parents=True, exist_ok=True)
@@ -219,7 +222,7 @@ def check_convertible(config: Any) -> None:
 def _empty_spec(config, specs):
     options = {
         "pre_norm": config.normalize_first,
-        "activation": getattr(specs.Activation, _ACTIVATIONS[config.activation]),
+        "activation": _ACTIVATIONS[config.activation],
         "head_dim": config.key_dim,
     }
     sides = specs.transformer_spec
@@ -232,87 +235,26 @@ def _empty_spec(config, specs):
     return specs.TransformerSpec(encoder, decoder)
 
 
-def _fill_ends(spec, model, max_positions):
-    """Fills embeddings, positions, final normalizations and the output projection."""
+def _weights(model, heads, max_positions, banned_ids):
+    """Returns the weights by Marian's names."""
     from keras_transformer.layers.positions import position_table
 
     config = model.config
+    weights = dict(named_arrays(model, heads))
     length = max(max_positions, config.position_limit or 0)
-    spec.encoder.embeddings[0].weight = _array(model.source_embedding.embeddings)
-    spec.decoder.embeddings.weight = _array(model.target_embedding.embeddings)
-    for side, positions in (
-        (spec.encoder, model.source_positions),
-        (spec.decoder, model.target_positions),
+    for side, embedding, positions in (
+        ("encoder", model.source_embedding, model.source_positions),
+        ("decoder", model.target_embedding, model.target_positions),
     ):
-        side.scale_embeddings = True
-        side.position_encodings.encodings = position_table(positions, length, config.model_dim)
-    if config.normalize_first:
-        _fill_norm(spec.encoder.layer_norm, model.encoder.final_norm)
-        _fill_norm(spec.decoder.layer_norm, model.decoder.final_norm)
-    projection = model.output_projection
-    spec.decoder.projection.weight = (
-        _array(model.target_embedding.embeddings)
-        if projection is None
-        else np.ascontiguousarray(_array(projection.kernel).T)
-    )
-    if model.output_bias is not None:
-        spec.decoder.projection.bias = _array(model.output_bias)
-
-
-def _fill_self_attention(layer, block, heads):
-    *inner, output = block.self_attention.projections
-    query_key_value = zip(*(_flat(projection, heads) for projection in inner), strict=True)
-    _fill(layer.self_attention.linear[0], *map(np.concatenate, query_key_value))
-    _fill(layer.self_attention.linear[1], *_flat_output(output, heads))
-    _fill_norm(layer.self_attention.layer_norm, block.self_attention_norm)
-
-
-def _fill_cross_attention(layer, block, heads):
-    query, key, value, output = block.cross_attention.projections
-    _fill(layer.attention.linear[0], *_flat(query, heads))
-    key_value = zip(_flat(key, heads), _flat(value, heads), strict=True)
-    _fill(layer.attention.linear[1], *map(np.concatenate, key_value))
-    _fill(layer.attention.linear[2], *_flat_output(output, heads))
-    _fill_norm(layer.attention.layer_norm, block.cross_attention_norm)
-
-
-def _fill_feed_forward(layer, block):
-    inner, outer = block.feed_forward.projections
-    _fill(layer.ffn.linear_0, _array(inner.kernel).T, _array(inner.bias))
-    _fill(layer.ffn.linear_1, _array(outer.kernel).T, _array(outer.bias))
-    _fill_norm(layer.ffn.layer_norm, block.feed_forward_norm)
-
-
-def _flat(dense, heads):
-    """Returns the kernel `(heads · width, input)` and the bias of a projection into heads."""
-    kernel = _with_heads(dense.kernel, heads, 1)  # --> [input, heads, width]
-    return kernel.reshape(kernel.shape[0], -1).T, _with_heads(dense.bias, heads, 0).reshape(-1)
-
-
-def _flat_output(dense, heads):
-    kernel = _with_heads(dense.kernel, heads, 0)  # --> [heads, width, output]
-    return kernel.reshape(-1, kernel.shape[-1]).T, _array(dense.bias)
-
-
-def _with_heads(variable, heads, axis):
-    """Fills missing heads with zeros: CTranslate2 has one number of heads per side."""
-    array = _array(variable)
-    missing = [(0, 0)] * array.ndim
-    missing[axis] = (0, heads - array.shape[axis])
-    return np.pad(array, missing)
-
-
-def _fill(linear, weight, bias):
-    linear.weight = np.ascontiguousarray(weight)
-    linear.bias = np.ascontiguousarray(bias)
-
-
-def _fill_norm(norm, layer):
-    norm.gamma = _array(layer.gamma)
-    norm.beta = _array(layer.beta)
-
-
-def _array(variable):
-    from keras import ops
-
-    return np.asarray(ops.convert_to_numpy(variable), "float32")
+        weights[f"{side}_Wemb"] = np.asarray(embedding.embeddings, "float32")
+        weights[f"{side}_Wpos"] = position_table(positions, length, config.model_dim)
+    output = weights["decoder_Wemb"]
+    if model.output_projection is not None:
+        output = np.asarray(model.output_projection.kernel, "float32").T
+    weights["decoder_ff_logit_out_W"] = np.ascontiguousarray(output)
+    if model.output_bias is not None or banned_ids:
+        bias = np.zeros(len(output), "float32")
+        bias += 0 if model.output_bias is None else np.asarray(model.output_bias, "float32")
+        bias[list(banned_ids)] = BANNED
+        weights["decoder_ff_logit_out_b"] = bias
+    return weights

@@ -12,6 +12,13 @@ import numpy as np
 
 from keras_transformer.errors import InputError
 from keras_transformer.interop.ctranslate2.model_bin import read_variables
+from keras_transformer.interop.ctranslate2.names import (
+    ACTIVATIONS,
+    NORM,
+    SIDES,
+    marian_names,
+    split,
+)
 from keras_transformer.interop.foreign_model import (
     FileArray,
     ForeignModel,
@@ -24,43 +31,13 @@ from keras_transformer.interop.shortlist_files import read_map
 from keras_transformer.interop.vocabulary import Vocabulary, check_rows, files_of_sides
 from keras_transformer.options import received
 from keras_transformer.reading import decode_text, read_checked
+from keras_transformer.text.tags import LANGUAGE_TOKEN
 from keras_transformer.text.vocabulary import read_sentencepiece
 
 MODEL, METADATA = "model.bin", "metadata.json"
-_SIDES = ("encoder", "decoder")
-_ACTIVATIONS = {0: "relu", 2: "silu", 3: "gelu", 5: "tanh", 6: "sigmoid"}
 _LACKING = {1: "gelu with tanh", 4: "gelu with a sigmoid"}
 # Positions that CTranslate2 computes where a file has none.
 _COMPUTED = {"position_layout": "halves", "position_frequencies": "marian", "position_offset": 1}
-# Marian's names of the tensors of a part, without side and block. A variable has the rows of one
-# matrix for each name. The kind of the variable takes the place of the braces.
-_PARTS = {
-    "embeddings": ("Wemb",),  # before binary version 5
-    "embeddings_0": ("Wemb",),
-    "position_encodings": ("Wpos",),
-    "projection": ("ff_logit_out_{}",),
-    "layer_norm": ("top_{}",),
-    "self_attention": ("self_{}",),
-    "self_attention/linear_0": ("self_{}q", "self_{}k", "self_{}v"),
-    "self_attention/linear_1": ("self_{}o",),
-    "self_attention/layer_norm": ("self_Wo_{}",),
-    "attention/linear_0": ("context_{}q",),
-    "attention/linear_1": ("context_{}k", "context_{}v"),
-    "attention/linear_2": ("context_{}o",),
-    "attention/layer_norm": ("context_Wo_{}",),
-    "ffn/linear_0": ("ffn_{}1",),
-    "ffn/linear_1": ("ffn_{}2",),
-    "ffn/layer_norm": ("ffn_ffn_{}",),
-}
-_NORM = {"gamma": "ln_scale", "beta": "ln_bias"}
-_KINDS = {
-    **_NORM,
-    "weight": "W",
-    "bias": "b",
-    "encodings": "",
-    "relative_position_keys": "distance_keys",
-    "relative_position_values": "distance_values",
-}
 # Attributes that change nothing here, and others with the value that means "without it".
 _IGNORED = (
     "alignment_layer alignment_heads alibi_use_positive_positions scale_alibi "
@@ -71,7 +48,7 @@ _ZERO = (
     "with_source_bos"
 )
 # Tokens of M2M-100 and NLLB, which a caller gives as the beginning of a translation.
-_LANGUAGE, _MANY_LANGUAGES = re.compile(r"__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}"), 20
+_MANY_LANGUAGES = 20
 _ENDINGS = ("*.spm", "*.model")
 _PADDING = ("<pad>", "<blank>")  # of fairseq and this package, and of OpenNMT
 _LEAST_SHARE = 0.2  # of pieces in a vocabulary: one of both sides has half of each
@@ -155,7 +132,7 @@ class _Variables:
 
     def take_equal(self, name: str, default: Any) -> Any:
         """Removes an attribute of the root or of both sides, which must be equal."""
-        names = [name, *(f"{side}/{name}" for side in _SIDES)]
+        names = [name, *(f"{side}/{name}" for side in SIDES)]
         values = [self.take(name) for name in names if name in self.arrays]
         if any(value != values[0] for value in values):
             rule = f"`{name}` must be equal in the encoder and the decoder"
@@ -208,11 +185,11 @@ def _fields(variables, options):
         if value := variables.take_equal(name, 0):
             variables.refuse(name, value)
     activation = variables.take_equal("activation", 0)
-    if activation not in _ACTIVATIONS:
+    if activation not in ACTIVATIONS:
         reason = f", {_LACKING.get(activation, 'an unknown one')}"
         variables.refuse("activation", activation, reason)
-    counts = {side: _count_layers(variables, side) for side in _SIDES}
-    inner = [variables.get(f"{side}/layer_0/ffn/linear_0/weight").shape[0] for side in _SIDES]
+    counts = {side: _count_layers(variables, side) for side in SIDES}
+    inner = [variables.get(f"{side}/layer_0/ffn/linear_0/weight").shape[0] for side in SIDES]
     # Marian's models end each source with EOS, which only their tokenizers write.
     starts_with_zeros = bool(variables.take_equal("start_from_zero_embedding", 0))
     if starts_with_zeros:
@@ -224,7 +201,7 @@ def _fields(variables, options):
         "intermediate_dim": max(inner),
         "num_encoder_layers": counts["encoder"],
         "num_decoder_layers": counts["decoder"],
-        "activation": _ACTIVATIONS[activation],
+        "activation": ACTIVATIONS[activation],
         "normalize_first": bool(variables.take_equal("pre_norm", 1)),
         "layer_norm_epsilon": options["epsilon"],
         "source_eos": starts_with_zeros or options["add_source_eos"] is True,
@@ -243,7 +220,7 @@ def _count_layers(variables, side):
 
 def _tensors(variables, fields):
     """Returns the tensors by Marian's names; adds the fields that depend on them."""
-    factors = [_embedding_factor(variables, side, fields["model_dim"]) for side in _SIDES]
+    factors = [_embedding_factor(variables, side, fields["model_dim"]) for side in SIDES]
     arrays = {}
     for name, array in variables.arrays.items():
         arrays |= _renamed(name, array, "_pre" if fields["normalize_first"] else "")
@@ -262,25 +239,13 @@ def _tensors(variables, fields):
 
 def _renamed(name, array, suffix):
     """Returns the tensors of a variable by Marian's names, or the variable by its own name."""
-    match = re.fullmatch(r"(encoder|decoder)/(?:layer_(\d{1,4})/)?(.+)/(\w+)", name)
-    side, index, part, kind = match.groups() if match else (None,) * 4
-    names = _PARTS.get(part, ())
-    if not names or kind not in _KINDS:
-        return {name: array}
-    prefix = side if index is None else f"{side}_l{int(index) + 1}"
-    suffix = suffix if index is not None and kind in _NORM else ""
+    names = marian_names(name, suffix)
 
-    def rows(numbers, i):
-        return np.array_split(numbers, len(names))[i].T  # A matrix is `(outputs, inputs)`.
+    def part(numbers, i):
+        return split(name, numbers, len(names))[i]
 
-    return {
-        f"{prefix}_{new_name.format(_KINDS[kind])}{suffix}": (
-            array.changed(functools.partial(rows, i=i))
-            if index is not None and kind in ("weight", "bias")
-            else array
-        )
-        for i, new_name in enumerate(names)
-    }
+    parts = (array.changed(functools.partial(part, i=i)) for i in range(len(names)))
+    return dict(zip(names, parts, strict=True)) or {name: array}
 
 
 def _embedding_factor(variables, side, width):
@@ -297,11 +262,11 @@ def _embedding_factor(variables, side, width):
 
 def _tie(arrays, fields, factors):
     """Joins equal tables, and scales embeddings as this package needs them."""
-    tables = [arrays.get(f"{side}_Wemb") for side in _SIDES]
+    tables = [arrays.get(f"{side}_Wemb") for side in SIDES]
     output = arrays.pop("decoder_ff_logit_out_W", None)
     is_joint = _is_same(*tables) and factors[0] == factors[1]
     is_tied = _is_same(tables[1], output)
-    for side, factor in zip(_SIDES, factors, strict=True):
+    for side, factor in zip(SIDES, factors, strict=True):
         if factor != 1 and f"{side}_Wemb" in arrays:
             multiply = functools.partial(np.multiply, np.float32(factor))
             arrays[f"{side}_Wemb"] = arrays[f"{side}_Wemb"].changed(multiply)
@@ -314,7 +279,7 @@ def _tie(arrays, fields, factors):
         # The output meets a scaled table: the last normalization is divided by the factor.
         name = f"decoder_l{fields['num_decoder_layers']}_ffn_ffn"
         name = "decoder_top" if fields["normalize_first"] else name
-        for kind in _NORM.values():
+        for kind in NORM.values():
             arrays[f"{name}_{kind}"] = arrays[f"{name}_{kind}"].changed(
                 lambda numbers: numbers / np.float32(factors[1])
             )
@@ -351,7 +316,7 @@ def _read_vocabularies(folder, options, tensors, sentencepiece):
     names = [_read_names(folder, side, options) for side in ("source", "target")]
     pieces = _piece_files(folder, sentencepiece)
     vocabularies = []
-    for tokens, file, side in zip(names, pieces, _SIDES, strict=True):
+    for tokens, file, side in zip(names, pieces, SIDES, strict=True):
         check_rows(len(tokens), tensors.rows(side), folder)
         ids = {token: id for id, token in reversed(list(enumerate(tokens)))}
         special = {
@@ -389,7 +354,7 @@ def _read_names(folder, side, options):
         raise InputError(f"{folder}: there is no vocabulary, shared_vocabulary.json or .txt.")
     if any(not isinstance(token, str) for token in tokens):
         raise InputError(f"{path}: expected a list of tokens.")
-    languages = [token for token in tokens if _LANGUAGE.fullmatch(token)]
+    languages = [token for token in tokens if LANGUAGE_TOKEN.fullmatch(token)]
     if len(languages) >= _MANY_LANGUAGES:
         rule = "a model whose translations begin with the token of a language is not imported"
         raise InputError(f"{path}: {rule}. Received: {len(languages)} tokens, as {languages[0]}.")

@@ -5,7 +5,6 @@ so its dimensions are permuted, in each tensor that reads or writes it: an exact
 """
 
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,18 +13,21 @@ import numpy as np
 
 from keras_transformer.decoding.search_options import DecodingOptions, exported_search_options
 from keras_transformer.errors import InputError, require, show
-from keras_transformer.export.exporter import NO_LOGIT, log_step
+from keras_transformer.export.exporter import log_step
 from keras_transformer.export.options import HuggingFaceOptions
 from keras_transformer.files import replaced_file, write_whole
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.impossible import BANNED
 from keras_transformer.interop.foreign_export import ForeignExporter
-from keras_transformer.interop.hugging_face.reader import LAYERS, NORM
-from keras_transformer.interop.weights import named_weights
+from keras_transformer.interop.foreign_model import written
+from keras_transformer.interop.hugging_face import names
+from keras_transformer.interop.weights import named_arrays
 from keras_transformer.layers.positions import position_table
 from keras_transformer.text.languages import Languages, language_name, named_directions
+from keras_transformer.text.tags import language_in_tag
 from keras_transformer.text.vocabulary import SPACE, parsed
 
-_ACTIVATIONS = {"relu": "relu", "silu": "swish", "gelu": "gelu"}
+_ACTIVATIONS = written(names.ACTIVATIONS)
 _VALUES = {
     "positions": ("sinusoidal",),
     "position_frequencies": ("paper",),
@@ -41,12 +43,6 @@ _CLASSES = {
 # Matrices that read the residual stream; the others write it. Biases that are not added to it.
 _READERS, _INNER_BIASES = ("Wq", "Wk", "Wv", "W1"), ("bq", "bk", "bv", "b1")
 _LISTED = 6  # languages in the title of a model card
-_LANGUAGE = re.compile(f"^{SPACE}(>>.+<<)$")
-_LAYER_NAMES = {
-    name: (layer, kind)
-    for layer, names in LAYERS.items()
-    for name, kind in zip(names, NORM, strict=True)
-}
 
 
 class HuggingFaceExporter(ForeignExporter):
@@ -72,11 +68,13 @@ class HuggingFaceExporter(ForeignExporter):
         log_step("writing the weights and vocabularies")
         layout = _Layout(engine)
         safetensors: Any = require("safetensors.numpy", "safetensors, which writes it,", "import")
+        files = layout.json_files(options)
         with replaced_file(folder / "model.safetensors") as path:
             # Its bytes are written as they lie in memory.
-            tensors = {name: np.ascontiguousarray(array) for name, array in layout.tensors()}
+            tensors = layout.tensors(files["config.json"])
+            tensors = {name: np.ascontiguousarray(array) for name, array in tensors}
             safetensors.save_file(tensors, path, {"format": "pt"})
-        for name, content in layout.json_files(options).items():
+        for name, content in files.items():
             write_whole(folder / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
         for side, tokenizer in layout.tokenizers.items():
             write_whole(folder / f"{side}.spm", _with_text(tokenizer.model_bytes))
@@ -162,31 +160,39 @@ class _Layout:
             return [EOS_ID, UNK_ID, *pieces, *special]
         return [EOS_ID, UNK_ID, *special, *pieces]
 
-    def tensors(self) -> Iterator[tuple[str, np.ndarray]]:
-        """Yields tensors in float32 by their names in transformers."""
+    def tensors(self, config: dict[str, Any]) -> Iterator[tuple[str, np.ndarray]]:
+        """Yields tensors in float32 by their names in a file, for the content of `config.json`."""
+        keys = {
+            marian_name: names.with_prefix(name)
+            for name, marian_name in names.marian_names(config).items()
+        }
+        for marian_name, array in self._tensors():
+            yield keys[marian_name], array
+
+    def _tensors(self):
+        """Yields tensors by Marian's names."""
         model, target = self._model, self._model.target_embedding.embeddings
         if self._config.tie_embeddings == "all":
-            yield "model.shared.weight", self._table(target, "target")
+            yield "Wemb", self._table(target, "target")
         else:
-            source = model.source_embedding.embeddings
-            yield "model.encoder.embed_tokens.weight", self._table(source, "source")
-            yield "model.decoder.embed_tokens.weight", self._table(target, "target")
+            yield "encoder_Wemb", self._table(model.source_embedding.embeddings, "source")
+            yield "decoder_Wemb", self._table(target, "target")
         if model.output_projection is not None:
             kernel = np.asarray(model.output_projection.kernel, "float32")
-            yield "lm_head.weight", self._table(kernel.T, "target")
+            yield "decoder_ff_logit_out_Wt", self._table(kernel.T, "target")
         bias = np.zeros(len(self._names["target"]), "float32")
         if model.output_bias is not None:
             bias = np.asarray(model.output_bias, "float32")
         if self._has_start_twice:
             bias = bias.copy()
-            bias[PAD_ID] = NO_LOGIT
-        yield "final_logits_bias", bias[self._ids["target"]][None]
+            bias[PAD_ID] = BANNED
+        yield "decoder_ff_logit_out_b", bias[self._ids["target"]][None]
         if self._config.normalize_first:  # Marian's class computes them.
             table = self._positions()
-            for side in ("encoder", "decoder"):
-                yield f"model.{side}.embed_positions.weight", table
-        for name, variable in named_weights(model):
-            yield _name(name), self._block_tensor(name, np.asarray(variable, "float32"))
+            yield "encoder_Wpos", table
+            yield "decoder_Wpos", table
+        for name, array in named_arrays(model):
+            yield name, self._block_tensor(name, array)
 
     @property
     def _max_positions(self):
@@ -205,14 +211,11 @@ class _Layout:
 
     def _block_tensor(self, name, array):
         """Returns a tensor of a block as `(outputs, inputs)`, with permuted dimensions."""
-        kind, width = name.rpartition("_")[2], self._config.model_dim
-        if kind.startswith("W"):
-            if array.ndim == 3:  # Heads are consecutive columns of a square matrix.
-                array = array.reshape(width, width)
+        kind = name.rpartition("_")[2]
+        if array.ndim == 2:
             reads = kind in _READERS
             array = array[self._dimensions] if reads else array[:, self._dimensions]
             return array.T
-        array = array.reshape(-1)
         return array if kind in _INNER_BIASES else array[self._dimensions]
 
     def json_files(self, options: dict[str, Any]) -> dict[str, Any]:
@@ -271,8 +274,8 @@ class _Layout:
         }
         for side, name in (("source", "vocab.json"), ("target", "target_vocab.json")):
             if side == "source" or not self._is_joint:
-                names = self._names[side]
-                files[name] = {names[id]: index for index, id in enumerate(self._ids[side])}
+                pieces = self._names[side]
+                files[name] = {pieces[id]: index for index, id in enumerate(self._ids[side])}
         return files
 
     def _search(self, options, banned):
@@ -312,15 +315,4 @@ def _names(tokenizer):
     A language tag has no space in its name: Marian's tokenizer separates it from the text.
     """
     pieces = tokenizer.pieces_of(range(tokenizer.vocabulary_size))
-    return [_LANGUAGE.sub(r"\1", piece) for piece in pieces]
-
-
-def _name(marian_name):
-    """Returns transformers' name of a tensor of the blocks."""
-    name = marian_name.removesuffix("_pre")
-    side, block, rest = name.split("_", 2)
-    if block == "top":
-        kinds = {name: kind for kind, name in NORM.items()}
-        return f"model.{side}.layer_norm.{kinds[rest]}"
-    layer, kind = _LAYER_NAMES[rest]
-    return f"model.{side}.layers.{int(block[1:]) - 1}.{layer}.{kind}"
+    return [piece.removeprefix(SPACE) if language_in_tag(piece) else piece for piece in pieces]

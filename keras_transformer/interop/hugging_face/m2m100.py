@@ -4,7 +4,6 @@ Their ids are fairseq's: first `<s>`, `<pad>`, `</s>` and `<unk>`. A `vocab.json
 pieces; without this file an id is SentencePiece's id plus 1. The tokens of languages follow.
 """
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from keras_transformer.interop.vocabulary import (
 )
 from keras_transformer.options import received
 from keras_transformer.text.languages import Languages, codes_of
+from keras_transformer.text.tags import LANGUAGE_TOKEN
 from keras_transformer.text.vocabulary import read_sentencepiece
 
 KIND = "m2m_100"
@@ -32,7 +32,6 @@ POSITIONS = {
 """Positions of these models, as fields of a `TransformerConfig`."""
 _PIECES = "sentencepiece.bpe.model"
 _FIRST_NAMES = ("<s>", "<pad>", "</s>", "<unk>")
-_LANGUAGE = re.compile("__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}")  # __de__, deu_Latn
 # Its tokenizer, and the file of the tokenizer.
 _SMALL100 = ("SMALL100Tokenizer", "tokenization_small100.py")
 
@@ -60,7 +59,7 @@ def read_vocabulary(
     added = _with_languages(folder, added, settings, len(named))
     ids = ids_of_names(path, named, added)
     check_rows(max(rows, *(id + 1 for id in ids.values())), rows, path)
-    tokens = codes_of(filter(_LANGUAGE.fullmatch, added))
+    tokens = codes_of(filter(LANGUAGE_TOKEN.fullmatch, added))
     return of_ids(model, ids, rows, **special), Languages(tokens, **_uses(folder, settings))
 
 
@@ -78,7 +77,7 @@ def _with_languages(folder, added, settings, first_id):
 
     Older folders only have a list, in the order of the ids after the pieces.
     """
-    if any(map(_LANGUAGE.fullmatch, added)):
+    if any(map(LANGUAGE_TOKEN.fullmatch, added)):
         return added
     tokens, lists = folder / "tokenizer.json", folder / "special_tokens_map.json"
     if tokens.is_file():

@@ -10,7 +10,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.ids import UNK_ID
 from keras_transformer.interop import positions
 from keras_transformer.interop.foreign_model import ForeignModel, Tensors, check_heads
-from keras_transformer.interop.hugging_face import m2m100
+from keras_transformer.interop.hugging_face import m2m100, names
 from keras_transformer.interop.hugging_face.shards import read_tensors
 from keras_transformer.interop.settings import number, read_json
 from keras_transformer.interop.vocabulary import Vocabulary, of_names
@@ -18,19 +18,6 @@ from keras_transformer.options import received
 
 CONFIG = "config.json"
 _CONSTRAINTS = ("min_length", "no_repeat_ngram_size", "banned_ids")
-_ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
-LAYERS = {
-    f"{name}.{kind}_proj": (f"{marian_name}_W{letter}", f"{marian_name}_b{letter}")
-    for name, marian_name in (("self_attn", "self"), ("encoder_attn", "context"))
-    for kind, letter in (("q", "q"), ("k", "k"), ("v", "v"), ("out", "o"))
-} | {
-    "fc1": ("ffn_W1", "ffn_b1"),
-    "fc2": ("ffn_W2", "ffn_b2"),
-    "self_attn_layer_norm": ("self_Wo_ln_scale", "self_Wo_ln_bias"),
-    "encoder_attn_layer_norm": ("context_Wo_ln_scale", "context_Wo_ln_bias"),
-    "final_layer_norm": ("ffn_ffn_ln_scale", "ffn_ffn_ln_bias"),
-}
-NORM = {"weight": "ln_scale", "bias": "ln_bias"}
 # Values of fields that a configuration may lack. Pegasus' class has the layers of a pre-norm model.
 _MARIAN = {"activation_function": "gelu", "scale_embedding": False}
 _DEFAULTS: dict[str, dict[str, Any]] = {
@@ -160,7 +147,7 @@ def _check_supported(config, path):
     heads = config["encoder_attention_heads"]
     check_heads(config["d_model"], heads, path)
     activation = config["activation_function"]
-    is_known = isinstance(activation, str) and activation in _ACTIVATIONS
+    is_known = isinstance(activation, str) and activation in names.ACTIVATIONS
     for name, is_fine, rule in (
         ("decoder_attention_heads", config["decoder_attention_heads"] == heads, f"must be {heads}"),
         ("activation_function", is_known, "must be relu, silu or gelu"),
@@ -178,27 +165,23 @@ def _fields(config, tensors):
         "intermediate_dim": max(config["encoder_ffn_dim"], config["decoder_ffn_dim"]),
         "num_encoder_layers": config["encoder_layers"],
         "num_decoder_layers": config["decoder_layers"],
-        "activation": _ACTIVATIONS[config["activation_function"]],
-        "normalize_first": _is_pre_norm(config),
+        "activation": names.ACTIVATIONS[config["activation_function"]],
+        "normalize_first": names.is_pre_norm(config),
         "layer_norm_epsilon": 1e-5,
         **_positions(config, tensors),
     }
 
 
-def _is_pre_norm(config):
-    return config["model_type"] != "marian"
-
-
 def _read_tensors(folder, config):
     """Reads the weights under Marian's names, matrices as `(inputs, outputs)`."""
     arrays, path = read_tensors(folder)
-    names, renamed = _names(config), {}
+    marian_names, renamed = names.marian_names(config), {}
     for name, array in arrays.items():
-        name = name.removeprefix("model.")
+        name = names.without_prefix(name)
         # Tensors without a counterpart raise an error that names them.
-        if (marian_name := names.get(name, name)) is not None:
-            is_in_block = ".layers." in name
-            renamed[marian_name] = array.changed(np.transpose) if is_in_block else array
+        if (marian_name := marian_names.get(name, name)) is not None:
+            is_transposed = names.is_transposed(name)
+            renamed[marian_name] = array.changed(np.transpose) if is_transposed else array
     return Tensors(renamed, path)
 
 
@@ -210,27 +193,6 @@ def _positions(config, tensors):
     for name in positions.NAMES:
         tensors.arrays.pop(name, None)
     return {"position_layout": "halves"}
-
-
-def _names(config):
-    """Returns Marian's names of tensors; None for computed tensors and copies of other tensors."""
-    is_tied = config.get("tie_word_embeddings", True)
-    is_shared = config.get("share_encoder_decoder_embeddings", True)
-    names = {"shared.weight": "Wemb", "final_logits_bias": "decoder_ff_logit_out_b"}
-    suffix = "_pre" if _is_pre_norm(config) else ""
-    names["lm_head.weight"] = None if is_tied else "decoder_ff_logit_out_Wt"
-    for side in ("encoder", "decoder"):
-        names[f"{side}.embed_positions.weight"] = f"{side}_Wpos"
-        names[f"{side}.embed_positions.weights"] = None
-        names[f"{side}.embed_tokens.weight"] = None if is_shared else f"{side}_Wemb"
-        for kind, name in NORM.items() if suffix else ():
-            names[f"{side}.layer_norm.{kind}"] = f"{side}_top_{name}"
-        for i in range(config[f"{side}_layers"]):
-            for layer, layer_names in LAYERS.items():
-                end = suffix if layer.endswith("_norm") else ""
-                for kind, name in zip(NORM, layer_names, strict=True):
-                    names[f"{side}.layers.{i}.{layer}.{kind}"] = f"{side}_l{i + 1}_{name}{end}"
-    return names
 
 
 def _read_vocabularies(folder, config, tensors):

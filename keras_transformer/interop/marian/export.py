@@ -13,11 +13,12 @@ from keras_transformer.export.options import MarianOptions
 from keras_transformer.files import replaced_file, write_whole
 from keras_transformer.ids import BOS_ID, EOS_ID
 from keras_transformer.interop.foreign_export import ForeignExporter
+from keras_transformer.interop.foreign_model import written
 from keras_transformer.interop.marian.reader import ACTIVATIONS, OPTIONS
-from keras_transformer.interop.weights import named_weights
+from keras_transformer.interop.weights import named_arrays
 from keras_transformer.text.vocabulary import parsed
 
-_ACTIVATIONS = {name: marian_name for marian_name, name in ACTIVATIONS.items()}
+_ACTIVATIONS = written(ACTIVATIONS)
 _VALUES = {
     "positions": ("sinusoidal", "none"),
     "position_layout": ("halves",),
@@ -70,7 +71,7 @@ class MarianExporter(ForeignExporter):
 
 def tensors_of(model: Any) -> dict[str, np.ndarray]:
     """Returns the tensors of Marian's npz by their names, with the model's options as text."""
-    width, table = model.config.model_dim, model.target_embedding.embeddings
+    table = model.target_embedding.embeddings
     tables = {"Wemb": table}
     if model.config.tie_embeddings != "all":
         tables = {"encoder_Wemb": model.source_embedding.embeddings, "decoder_Wemb": table}
@@ -79,13 +80,7 @@ def tensors_of(model: Any) -> dict[str, np.ndarray]:
     tensors = {name: np.asarray(table, "float32")[EOS_ID:] for name, table in tables.items()}
     if model.output_bias is not None:
         tensors["decoder_ff_logit_out_b"] = np.asarray(model.output_bias, "float32")[None, EOS_ID:]
-    for name, variable in named_weights(model):
-        array = np.asarray(variable, "float32")
-        # Heads are consecutive columns of a square matrix.
-        array = array.reshape(width, width) if array.ndim == 3 else array
-        # By the name, for LoRA's merged kernel is a tensor without one.
-        is_matrix = name.rpartition("_")[2].startswith("W")
-        tensors[name] = array if is_matrix else array.reshape(1, -1)
+    tensors |= {name: np.atleast_2d(array) for name, array in named_arrays(model)}
     text = _options(model).encode()
     tensors[OPTIONS] = np.frombuffer(text.ljust(-(-len(text) // 256) * 256, b"\0"), "int8")
     return tensors

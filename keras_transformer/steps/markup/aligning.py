@@ -15,8 +15,10 @@ import regex
 from keras_transformer.steps.glossary import origins
 from keras_transformer.steps.markup.joining import Unit
 from keras_transformer.steps.markup.protecting import SYMBOL, Mark, Protected
-from keras_transformer.steps.markup.token_positions import SPACE, positions_before, token_spans
+from keras_transformer.steps.markup.token_positions import positions_before, token_spans
 from keras_transformer.steps.splitting import GRAPHEME, UNIT
+from keras_transformer.text.tags import TAG
+from keras_transformer.text.vocabulary import SPACE
 
 TINY = 1e-7
 """A difference of attention that only decides between equal choices."""
@@ -25,8 +27,6 @@ _UNIT = regex.compile(rf"{SYMBOL.pattern}|{UNIT}", regex.V1)
 _GRAPHEME = regex.compile(GRAPHEME)
 _WORD, _NUMBER_AT_END = re.compile(r"\w"), re.compile(r"(?<!\d)\d+\Z")
 _SPECIAL = ("<s>", "</s>", "<pad>")
-# The token of a corpus or of a language, which begins each part of a split text.
-_TAG = re.compile(r"<[a-z0-9][a-z0-9-]*>|>>\S+<<")
 
 
 class Alignment:
@@ -302,10 +302,10 @@ def _token_indices(tokens: Sequence[str], text_read: str, is_first: bool = True)
     """Returns the indices of the tokens of a text, without special tokens and its tags."""
     indices = [i for i, token in enumerate(tokens) if token not in _SPECIAL]
     text = text_read.lstrip() if is_first else ""
-    for _ in range(2):  # the token of a language, and a tag
+    for _ in range(2):  # The token of a language and that of a corpus begin each part.
         names = [tokens[index].replace(SPACE, "") for index in indices[:2]]
         first = names[:1] == [""]  # A space may be a separate token.
-        if len(names) == first or not _TAG.fullmatch(name := names[first]) or text.startswith(name):
+        if len(names) == first or not TAG.fullmatch(name := names[first]) or text.startswith(name):
             break
         indices = indices[first + 1 :]
     return indices

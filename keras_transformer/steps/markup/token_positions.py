@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from keras_transformer.steps.folding import fold
+from keras_transformer.text.vocabulary import SPACE
 
-SPACE = "\u2581"
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
 _UNKNOWN = "\0"  # Stands for an unknown token.
 # Numbers of characters that are looked at where a text and its tokens differ.

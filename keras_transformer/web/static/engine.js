@@ -57,7 +57,7 @@ export class Engine {
 
   /** The tag that a text begins with, with a space after it, or "", and the rest of the text. */
   splitTag(text) {
-    const [start, tag, name] = text.match(/^\s*(<([a-z0-9][a-z0-9-]*)>|>>\S+?<<)\s*/) ?? [""];
+    const [start, tag, name] = text.match(/^\s*(<([a-z0-9][a-z0-9-]*)>|>>[^<>\s\u2581]+<<)\s*/) ?? [""];
     const isLanguage = (token) => this.source.has(token);
     const isTag = name ? this.about.tags?.includes(name) && !isLanguage(`>>${name}<<`) : tag && isLanguage(tag);
     return isTag ? [`${tag} `, text.slice(start.length)] : ["", text];

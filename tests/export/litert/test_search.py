@@ -10,8 +10,8 @@ from keras_transformer.decoding import DecodingOptions
 from keras_transformer.decoding.candidates import Candidates
 from keras_transformer.decoding.search import score_targets, search
 from keras_transformer.export.litert.alignment import LiteRTAlignment
-from keras_transformer.export.litert.model import HIDDEN
 from keras_transformer.export.litert.search import LiteRTBeam, LiteRTGreedy, LiteRTSearch
+from keras_transformer.impossible import HIDDEN
 from keras_transformer.text.shortlist import Shortlist, joined
 
 pytestmark = pytest.mark.tensorflow

@@ -12,6 +12,7 @@ from tensorflow.core.protobuf import config_pb2, saved_model_pb2
 from keras_transformer import Translator
 from keras_transformer.errors import InputError
 from keras_transformer.export import export_saved_model
+from keras_transformer.export.signature import SIGNATURES
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.filterwarnings("ignore:.*tokens and were cut")]
 
@@ -49,6 +50,18 @@ def test_what_python_calls_blank_or_has_no_token_is_answered_with_nothing(served
 
 def test_bytes_that_are_no_text_are_answered(served):
     assert len(served([b"\xff\xfe a man", b"\xe4", b"a"])[0]) == 3
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_the_manifest_and_the_readme_have_the_row_of_each_signature(name, report):
+    row, described = SIGNATURES[name], report.manifest["signatures"][name]
+    for side, tensors in (("inputs", row.inputs), ("outputs", row.outputs)):
+        assert described[side].keys() == tensors.keys()
+        for key, tensor in tensors.items():
+            assert described[side][key]["dtype"] == tensor.dtype
+            assert len(described[side][key]["shape"]) == 1 + len(tensor.shape)
+    assert described["meaning"] == row.meaning
+    assert f"| {row.meaning} |" in Path(report.folder, "README.md").read_text("utf-8")
 
 
 def test_the_manifest_says_what_is_in_it(report):

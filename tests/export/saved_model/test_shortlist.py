@@ -13,7 +13,7 @@ pytestmark = pytest.mark.tensorflow
 def test_a_saved_model_searches_among_the_candidates_of_each_sentence(
     listed_engine, texts, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(signatures_module, "LIST_SIZES", (13,))
+    monkeypatch.setattr(signatures_module, "TRACED_SIZES", (13,))
     options = {"beam_size": 2, "shortlist": True, "signatures": []}
     export_saved_model(listed_engine, tmp_path / "new", texts[:9], **options)
     engine = SavedModelEngine(tmp_path / "new")

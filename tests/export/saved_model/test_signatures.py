@@ -3,9 +3,10 @@ import pytest
 
 from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
-from keras_transformer.export.options import SIGNATURES, SavedModelOptions
+from keras_transformer.export.options import SavedModelOptions
 from keras_transformer.export.saved_model.signatures import Signatures
 from keras_transformer.export.saved_model.warmup import signature_inputs
+from keras_transformer.export.signature import SIGNATURES
 from keras_transformer.ids import EOS_ID, UNK_ID
 from keras_transformer.models import LanguageModel
 from keras_transformer.models.config import LanguageModelConfig

@@ -52,6 +52,9 @@ def test_what_the_other_engine_does_not_have_is_told(tmp_path, fields, message):
         dict(normalize_first=True, positions="learned", encoder_heads=[1, 2], decoder_heads=[1]),
         dict(tie_embeddings="decoder", positions="none"),
         dict(normalize_first=True, tie_embeddings="none", decoder_heads=[2], cross_heads=[1]),
+        dict(activation="tanh"),
+        dict(activation="sigmoid", normalize_first=True),
+        dict(activation="swish", tie_embeddings="decoder"),
     ],
 )
 def test_it_finds_the_same_translations(tmp_path, rng, randomize, engine_of_theirs, fields):
