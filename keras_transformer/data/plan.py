@@ -38,7 +38,17 @@ class BatchPlan:
 
     Args:
         pairs: Tokenized pairs.
-        **options: See `ParallelDataset`.
+        batch_tokens: As in `ParallelDataset`, like `max_shapes` and `accumulation_steps`.
+        shuffle: Whether each epoch has its own order; otherwise all epochs have the same order.
+        seed: Seed of the order of each epoch, on every machine.
+        shapes: Shapes to use instead of choosing them, such as the training set's, so that
+            validation compiles no other shapes. `batch_tokens` and `max_shapes` then do nothing.
+        rates: How often an epoch takes each pair of each of `pairs.corpora`, see `epoch_rates`; by
+            default once.
+        noise: Noise on a share of the pairs, which depends on `seed`, epoch and pair. A pair that
+            would get too long for its shape stays unchanged; the attributes count pairs without
+            noise.
+        max_length: Maximum length of the shapes that noisy pairs need; by default `batch_tokens`.
 
     Attributes:
         shapes: List of `(batch, length)`, from short to long.
@@ -50,16 +60,16 @@ class BatchPlan:
     def __init__(
         self,
         pairs: EncodedPairs,
-        *,
         batch_tokens: int,
         max_shapes: int,
-        shuffle: bool,
-        seed: int,
-        shapes: Sequence[tuple[int, int]] | None,
-        accumulation_steps: int,
-        rates: Sequence[float] | None,
-        noise: PairNoise | None,
-        max_length: int | None,
+        accumulation_steps: int = 1,
+        *,
+        shuffle: bool = True,
+        seed: int = 0,
+        shapes: Sequence[tuple[int, int]] | None = None,
+        rates: Sequence[float] | None = None,
+        noise: PairNoise | None = None,
+        max_length: int | None = None,
     ):
         check("seed", seed, "an integer of at least 0", int, 0)
         self._pairs, self._shuffle, self._seed = pairs, shuffle, seed

@@ -12,6 +12,7 @@ import numpy as np
 
 from keras_transformer.data import ParallelDataset
 from keras_transformer.engine.ahead import Ahead
+from keras_transformer.engine import Engine
 from keras_transformer.engine.device import DevicePlan, device_plan
 from keras_transformer.engine.run_folder import SAMPLE_PAIRS, load_model
 from keras_transformer.errors import InputError, show
@@ -64,7 +65,7 @@ class Run:
     tokenizers: Tokenizers
     validation: list[tuple[str, str]]
     model: keras.Model
-    engine: Any
+    engine: Engine
 
     def __init__(
         self, recipe: Recipe, folder: RunFolder, host: Host, plan: DevicePlan | None = None
@@ -234,6 +235,13 @@ class Run:
         if recipe.training.lora_rank is not None:
             enable_lora(model, recipe.training.lora_rank)
         return model
+
+    @property
+    def compiles_ahead(self) -> bool:
+        """True if the programs of all steps are known and can be compiled before the first."""
+        is_alone = keras.distribution.distribution() is None
+        compiles = self.plan.compiles_ahead and self.model.jit_compile
+        return bool(compiles and is_alone and keras.backend.backend() == "jax")
 
     def is_over(self) -> bool:
         """Returns True if no epoch is left to train."""
