@@ -46,8 +46,15 @@ class ParallelDataset:
             fill the batch.
         with_sources: False for a model that reads no sources: batches are
             `((target_in_ids,), target_out_ids)`, and source ids do not count as tokens.
-        **options: The other options of the plan, see `plan.BatchPlan`: `shuffle`, `seed`, `shapes`,
-            `rates`, `noise`, `max_length`.
+        **options: Options of the plan. `shuffle`, by default True: whether each epoch has its own
+            order; otherwise all epochs have the same order. `seed`, by default 0: seed of the order
+            of each epoch, on every machine. `shapes`: shapes to use instead of choosing them, such
+            as the training set's, so that validation compiles no other shapes; `batch_tokens` and
+            `max_shapes` then do nothing. `rates`: how often an epoch takes each pair of each of
+            `pairs.corpora`, see `epoch_rates`; by default once. `noise`: noise on a share of the
+            pairs, which depends on `seed`, epoch and pair. A pair that would get too long for its
+            shape stays unchanged; the attributes count pairs without noise. `max_length`: maximum
+            length of the shapes that noisy pairs need; by default `batch_tokens`.
 
     Attributes:
         shapes: List of `(batch, length)`, from short to long.

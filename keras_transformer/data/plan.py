@@ -38,17 +38,7 @@ class BatchPlan:
 
     Args:
         pairs: Tokenized pairs.
-        batch_tokens: As in `ParallelDataset`, like `max_shapes` and `accumulation_steps`.
-        shuffle: Whether each epoch has its own order; otherwise all epochs have the same order.
-        seed: Seed of the order of each epoch, on every machine.
-        shapes: Shapes to use instead of choosing them, such as the training set's, so that
-            validation compiles no other shapes. `batch_tokens` and `max_shapes` then do nothing.
-        rates: How often an epoch takes each pair of each of `pairs.corpora`, see `epoch_rates`; by
-            default once.
-        noise: Noise on a share of the pairs, which depends on `seed`, epoch and pair. A pair that
-            would get too long for its shape stays unchanged; the attributes count pairs without
-            noise.
-        max_length: Maximum length of the shapes that noisy pairs need; by default `batch_tokens`.
+        batch_tokens: As in `ParallelDataset`, like the others.
 
     Attributes:
         shapes: List of `(batch, length)`, from short to long.

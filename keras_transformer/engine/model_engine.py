@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from keras_transformer.decoding.programs import Compiled
 from keras_transformer.decoding.results import Hypotheses
 from keras_transformer.decoding.search import result_capacity
 from keras_transformer.decoding.search_options import RANKING_OPTIONS, DecodingOptions

@@ -194,7 +194,9 @@ class RunFiles:
     def described_origin(self) -> str:
         """Returns the texts of `origin` as a line: the model's name, then the others."""
         texts = {name: text for name, text in self.origin().items() if isinstance(text, str)}
-        return ", ".join(text if name == "name" else f"{name} {text}" for name, text in texts.items())
+        return ", ".join(
+            text if name == "name" else f"{name} {text}" for name, text in texts.items()
+        )
 
     def metrics(self) -> dict[str, Any]:
         """Returns the content of `metrics.json`, or an empty dict without this file."""

@@ -1,8 +1,8 @@
 """Attention masks: bool, True = may attend.
 
 A padding mask is `(batch, length)`, True = a real token. An attention mask is broadcastable to
-`(batch, heads, query, key)`. `None` = all is visible. `MaskedLayer` is the base of layers that use or
-pass on the mask that Keras attached to their inputs.
+`(batch, heads, query, key)`. `None` = all is visible. `MaskedLayer` is the base of layers that use
+or pass on the mask that Keras attached to their inputs.
 """
 
 from collections.abc import Mapping, Sequence

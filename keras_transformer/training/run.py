@@ -4,15 +4,15 @@ import dataclasses
 import functools
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
 import numpy as np
 
 from keras_transformer.data import ParallelDataset
-from keras_transformer.engine.ahead import Ahead
 from keras_transformer.engine import Engine
+from keras_transformer.engine.ahead import Ahead
 from keras_transformer.engine.device import DevicePlan, device_plan
 from keras_transformer.engine.run_folder import SAMPLE_PAIRS, load_model
 from keras_transformer.errors import InputError, show
@@ -61,7 +61,7 @@ class Run:
         compiled_shapes: Shapes of batches that XLA has compiled, by part.
     """
 
-    translation_options = {"beam_size": 1, "long_input": "truncate"}
+    translation_options: Mapping[str, Any] = {"beam_size": 1, "long_input": "truncate"}
     tokenizers: Tokenizers
     validation: list[tuple[str, str]]
     model: keras.Model
