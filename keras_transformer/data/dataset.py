@@ -49,7 +49,7 @@ class ParallelDataset:
         **options: Options of the plan. `shuffle`, by default True: whether each epoch has its own
             order; otherwise all epochs have the same order. `seed`, by default 0: seed of the order
             of each epoch, on every machine. `shapes`: shapes to use instead of choosing them, such
-            as the training set's, so that validation compiles no other shapes; `batch_tokens` and
+            as the training set's, so that validation compiles no other shapes. `batch_tokens` and
             `max_shapes` then do nothing. `rates`: how often an epoch takes each pair of each of
             `pairs.corpora`, see `epoch_rates`; by default once. `noise`: noise on a share of the
             pairs, which depends on `seed`, epoch and pair. A pair that would get too long for its
