@@ -30,6 +30,7 @@ SERVE = [
     "ray[data,serve]>=2.60.0",
     "aiohttp>=3.12.0",  # the load test's requests
     "starlette>=0.46.0",
+    "python-multipart>=0.0.18",  # Starlette's parser of forms
     "psutil>=6.0.0",  # the processes that a failed start of Ray leaves
     "uvloop>=0.21.0",
     # The parser of requests; pydantic names the exact version of the first.

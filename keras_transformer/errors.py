@@ -12,7 +12,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-_LEAST_LIKENESS = 0.6
 _NEAR_LETTERS = 0.75
 _MAX_NAMES = 2
 # Two texts of n letters are compared in n² steps.
@@ -196,52 +195,33 @@ def first_line(error: BaseException) -> str:
 def did_you_mean(name: object, known_names: Iterable[str]) -> str:
     """Returns the end of a message about an unknown name: ` Did you mean …?`, or nothing.
 
-    A name is near if its words or its letters are near: `num_layer` is near `num_encoder_layers`
-    and `num_decoder_layers`, but not near `turn_layers`. A text of more than 200 characters is near
-    nothing.
+    A name is near if it has all words of the unknown name, or nearly its letters: `num_layer` is
+    near `num_encoder_layers` and `num_decoder_layers`, but not near `turn_layers`. A text of more
+    than 200 characters is near nothing.
 
     Args:
         name: Unknown name.
         known_names: Known names.
     """
-    if len(str(name)) > _LONGEST_NAME:
+    name, known_names = str(name), list(known_names)
+    if len(name) > _LONGEST_NAME:
         return ""
-    likeness = {candidate: _likeness(str(name), candidate) for candidate in known_names}
-    best = max(likeness.values(), default=(0.0, 0.0))
-    if best[0] < _LEAST_LIKENESS:
-        return ""
-    nearest = [candidate for candidate, value in likeness.items() if value == best]
-    names = " or ".join(f"`{candidate}`" for candidate in nearest[:_MAX_NAMES])
-    return f" Did you mean {names}?"
+    words = name.lower().split("_")
+    near = [known for known in known_names if _has_words(known.lower().split("_"), words)]
+    count = max(1, len(known_names))
+    near = near or difflib.get_close_matches(name, known_names, count, _NEAR_LETTERS)
+    likeness = {known: difflib.SequenceMatcher(None, name, known).ratio() for known in near}
+    best = max(likeness.values(), default=0.0)
+    # Several may be equally near; they come in the order of the known names.
+    nearest = [known for known in known_names if likeness.get(known, -1.0) == best]
+    names = " or ".join(f"`{known}`" for known in nearest[:_MAX_NAMES])
+    return f" Did you mean {names}?" if names else ""
 
 
-def _likeness(name, candidate):
-    """Returns the likeness of two names by words or letters, and by letters, from 0 to 1."""
-    letters = _letter_ratio(name.lower().replace("_", ""), candidate.lower().replace("_", ""))
-    words, candidate_words = (text.lower().split("_") for text in (name, candidate))
-    near_words = sum(
-        any(_is_near_word(word, candidate_word) for candidate_word in candidate_words)
+def _has_words(known_words, words):
+    """Returns whether a name has all words, of which some may be beginnings: `vocab`, `max_len`."""
+    return all(
+        word in known_words
+        or (len(word) > 2 and any(known_word.startswith(word) for known_word in known_words))
         for word in words
     )
-    near_candidate_words = sum(
-        any(_is_near_word(word, candidate_word) for word in words)
-        for candidate_word in candidate_words
-    )
-    likeness = letters if letters >= _NEAR_LETTERS else 0.0
-    if near_words == len(words):
-        total = len(words) + len(candidate_words)
-        likeness = max(likeness, (near_words + near_candidate_words) / total)
-    return likeness, letters
-
-
-def _is_near_word(word, candidate_word):
-    is_beginning = len(word) > 2 and candidate_word.startswith(word)  # `vocab`, `max_len`
-    return (
-        word == candidate_word
-        or is_beginning
-        or _letter_ratio(word, candidate_word) >= _NEAR_LETTERS
-    )
-
-
-def _letter_ratio(name, candidate):
-    return difflib.SequenceMatcher(None, name, candidate).ratio()

@@ -289,14 +289,18 @@ class OwnedFolder:
     def _has_content(self):
         return self.path.is_dir() and any(self.path.iterdir())
 
+    def foreign_files(self) -> list[str]:
+        """Returns the sorted paths in the folder of files that the command did not make."""
+        # A link is a file, wherever it points.
+        paths = (path for path in self.path.rglob("*") if path.is_symlink() or not path.is_dir())
+        names = sorted(path.relative_to(self.path).as_posix() for path in paths)
+        return [name for name in names if not self.is_mine(name)]
+
     def check_replaceable(self, overwrite: bool, other_options: str = "") -> None:
         """Raises `InputError`, with options that help, unless the folder may be replaced."""
         if os.path.lexists(self.path) and not self.path.is_dir():
             raise InputError(f"{self._named}: the output must be a folder. Received: a file.")
-        # A link is a file, wherever it points.
-        paths = (path for path in self.path.rglob("*") if path.is_symlink() or not path.is_dir())
-        names = sorted(path.relative_to(self.path).as_posix() for path in paths)
-        foreign_names = [name for name in names if not self.is_mine(name)]
+        foreign_names = self.foreign_files()
         # A slip of the keyboard must not cost a run folder or a home directory.
         if foreign_names and (overwrite or not self._has_marker()):
             raise InputError(

@@ -22,12 +22,16 @@ _PRESET += "512) or transformer_big (6 + 6, 1024), whose fields the others repla
 def reference() -> str:
     """A YAML text of all options, each under its meaning and its values."""
     lines = _comment(_HEAD, "")
-    for section in options_of(Recipe):
-        lines += ["", f"{section}:"]
+    for section, schema in options_of(Recipe).items():
         if section == "model":
-            lines += _model_lines()
+            lines += ["", f"{section}:", *_model_lines()]
             continue
-        for name, option in options_of(Recipe, section).items():
+        options = options_of(Recipe, section)
+        if not options:  # Its keys are not the recipe's.
+            lines += ["", *_comment(schema["description"], ""), f"{section}: {{}}"]
+            continue
+        lines += ["", f"{section}:"]
+        for name, option in options.items():
             lines += [*_comment(_meaning(option)), f"  {name}: {_default(option)}"]
     return "\n".join(lines) + "\n"
 

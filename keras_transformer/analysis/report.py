@@ -276,7 +276,7 @@ def inspect_run(
             limits = f"{engine.max_source_length} and {engine.max_target_length} tokens"
             rule = f"`corpus` needs a pair of at most {limits}, without a blank side."
             raise InputError(f"{rule} Received: {', '.join(map(str, corpus))}.")
-    origin = {"origin": str(folder.origin())} if folder.origin().name else {}
+    origin = {"origin": folder.described_origin()} if folder.origin() else {}
     return {"output": str(output), **origin, **report}
 
 

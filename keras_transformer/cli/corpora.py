@@ -1,6 +1,5 @@
 """The commands `keras-transformer clean`, `synthesize`, `glossary` and `shortlist`: corpora."""
 
-import argparse
 import contextlib
 import json
 import os
@@ -32,45 +31,6 @@ _GROUPS = {
     "duplicates": "rules for the corpus",
     "processes": "processes",
 }
-
-
-def add_commands(commands: argparse._SubParsersAction) -> None:
-    """Adds the commands to the subparsers of the command line."""
-    command = commands.add_parser(
-        "clean",
-        help="drop pairs that are no translations from parallel corpora, with a report",
-        description="Writes the pairs of corpora that break no rule, in their order. A report "
-        "says how many pairs each rule dropped, with examples and a picture of length ratios.",
-        options=_add_clean_options,
-    )
-    command.set_defaults(command=_clean)
-
-    command = commands.add_parser(
-        "synthesize",
-        help="make pairs for training from text in one language: distillation, back-translation",
-        description="Translates text and writes it with its translations, as a TSV of sources and "
-        "targets that a recipe takes. With --output it continues after an interruption.",
-        options=_add_synthesize_options,
-    )
-    command.set_defaults(command=_synthesize)
-
-    command = commands.add_parser(
-        "glossary",
-        help="learn words and their translations from parallel corpora",
-        description="Writes lines of a word, a tab and its translation, learned from parallel "
-        "corpora with IBM's Model 1: a glossary for `data.glossary` of a recipe.",
-        options=_add_glossary_options,
-    )
-    command.set_defaults(command=_glossary)
-
-    command = commands.add_parser(
-        "shortlist",
-        help="make a run's shortlist: the target tokens that a source token is likely to become",
-        description="Learns a run's shortlist from parallel corpora, such as its training texts, "
-        "with IBM's Model 1. `translate --shortlist` and `export --shortlist` use it.",
-        options=_add_shortlist_options,
-    )
-    command.set_defaults(command=_shortlist)
 
 
 _CORPORA = (
@@ -261,3 +221,11 @@ def _shortlist(options):
     with _two_passes(corpora, options.progress) as progress:
         path = make_shortlist(options.run, pairs, progress)
     print(path)
+
+
+COMMANDS = {
+    "clean": (_add_clean_options, _clean),
+    "synthesize": (_add_synthesize_options, _synthesize),
+    "glossary": (_add_glossary_options, _glossary),
+    "shortlist": (_add_shortlist_options, _shortlist),
+}

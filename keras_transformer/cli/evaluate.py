@@ -34,36 +34,6 @@ _INSPECT = (
 )
 
 
-def add_commands(commands: argparse._SubParsersAction) -> None:
-    """Adds `score`, `evaluate` and `inspect` to the subparsers of the command line."""
-    command = commands.add_parser(
-        "score",
-        help="probabilities that a model gives to translations, as JSON lines",
-        description="Writes a JSON object for each pair of two aligned files: the probability of "
-        "the target and of each of its tokens. A language model reads the source before it.",
-        options=_add_score_options,
-    )
-    command.set_defaults(command=_score)
-
-    command = commands.add_parser(
-        "evaluate",
-        help="BLEU and chrF of a model's translations, accuracy of labels, or perplexity, as JSON",
-        description="Translates a source file and scores it against a reference with sacreBLEU, "
-        "or labels its lines and counts the right labels.",
-        options=_add_evaluate_options,
-    )
-    command.set_defaults(command=_evaluate)
-
-    command = commands.add_parser(
-        "inspect",
-        help="see inside a run: attention, alignment, positions, heads",
-        description="Writes an interactive page on the attention of a sentence, with pictures and "
-        "tables.",
-        options=_add_inspect_options,
-    )
-    command.set_defaults(command=_inspect)
-
-
 def _add_score_options(command):
     add_model(command, "a run folder")
     command.add_argument("--source", required=True, metavar="FILE", help="source sentences")
@@ -187,3 +157,10 @@ def _inspect(options):
         values["without_heads"] = values["without_heads"].split(",")
     report = inspect_run(options.model, options.source, options.output, **values)
     print(json.dumps(report, indent=2, ensure_ascii=False))
+
+
+COMMANDS = {
+    "score": (_add_score_options, _score),
+    "evaluate": (_add_evaluate_options, _evaluate),
+    "inspect": (_add_inspect_options, _inspect),
+}

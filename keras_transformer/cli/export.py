@@ -1,6 +1,5 @@
 """The command `keras-transformer export`."""
 
-import argparse
 import contextlib
 import dataclasses
 import json
@@ -17,17 +16,6 @@ from keras_transformer.cli.arguments import (
 from keras_transformer.errors import InputError
 
 _VERIFY = "sentences to compare with the model on; default: the run's samples.tsv"
-
-
-def add_command(commands: argparse._SubParsersAction) -> None:
-    """Adds `export` to the subparsers of the command line."""
-    command = commands.add_parser(
-        "export",
-        help="export a SavedModel, a web page, or a model for LiteRT, CTranslate2 or others",
-        description="Exports a run folder and verifies the export against the model.",
-        options=_add_options,
-    )
-    command.set_defaults(command=_export)
 
 
 def _add_options(command):
@@ -110,3 +98,6 @@ def _cleaned_up_on_sigterm():
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+COMMANDS = {"export": (_add_options, _export)}

@@ -8,6 +8,8 @@ is 1 when an export differs from its model or when the training loss is NaN or i
 import argparse
 import contextlib
 import errno
+import functools
+import importlib
 import logging
 import os
 import sys
@@ -15,7 +17,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from keras_transformer.cli import corpora, evaluate, export, serve, train, translate
 from keras_transformer.engine.compilation_cache import enable_compilation_cache
 from keras_transformer.errors import (
     InputError,
@@ -26,6 +27,88 @@ from keras_transformer.errors import (
 )
 from keras_transformer.imports import LEVEL, own_stderr, silence_tensorflow
 
+# Commands by their modules, with help and description. A module's `COMMANDS` has functions that add
+# a command's options to its parser, and that run it.
+_COMMANDS = {
+    "train": {
+        "demo": (
+            "train, evaluate and export on built-in data: dates in 26 locales -> 2026-11-20",
+            "Trains on built-in data, evaluates on held-out dates, exports a SavedModel and "
+            "translates through it.",
+        ),
+        "train": ("train from a recipe", "Trains as a recipe says and makes a run folder."),
+        "import": (
+            "make a run from a model of Marian, OPUS-MT, Hugging Face, Firefox or CTranslate2",
+            "Makes a run folder from a model of Marian (npz), OPUS-MT, Hugging Face (model_type: "
+            "marian), Firefox and Bergamot (bin), CTranslate2 or Argos, which is downloaded by its "
+            "name.",
+        ),
+    },
+    "translate": {
+        "translate": (
+            "translate each line of stdin",
+            "Translates the lines of stdin to stdout, in their order, as they arrive.",
+        ),
+        "chat": (
+            "hold a conversation with a model that was trained on conversations",
+            "Answers the lines of stdin one by one; the model reads the conversation so far. "
+            "/reset begins a new conversation, Ctrl-D or Ctrl-C ends it. Replies are drawn at "
+            "random; with --beam-size they are searched for.",
+        ),
+    },
+    "evaluate": {
+        "score": (
+            "probabilities that a model gives to translations, as JSON lines",
+            "Writes a JSON object for each pair of two aligned files: the probability of the "
+            "target and of each of its tokens. A language model reads the source before it.",
+        ),
+        "evaluate": (
+            "BLEU and chrF of a model's translations, accuracy of labels, or perplexity, as JSON",
+            "Translates a source file and scores it against a reference with sacreBLEU, or labels "
+            "its lines and counts the right labels.",
+        ),
+        "inspect": (
+            "see inside a run: attention, alignment, positions, heads",
+            "Writes an interactive page on the attention of a sentence, with pictures and tables.",
+        ),
+    },
+    "export": {
+        "export": (
+            "export a SavedModel, a web page, or a model for LiteRT, CTranslate2 or others",
+            "Exports a run folder and verifies the export against the model.",
+        ),
+    },
+    "serve": {
+        "serve": (
+            "serve an export over HTTP",
+            "Serves an export with TensorFlow Serving's REST protocol and LibreTranslate's API, on "
+            "its own Ray Serve. On a cluster: serve run keras_transformer.serving:build_app "
+            "model=DIR",
+        ),
+    },
+    "corpora": {
+        "clean": (
+            "drop pairs that are no translations from parallel corpora, with a report",
+            "Writes the pairs of corpora that break no rule, in their order. A report says how "
+            "many pairs each rule dropped, with examples and a picture of length ratios.",
+        ),
+        "synthesize": (
+            "make pairs for training from text in one language: distillation, back-translation",
+            "Translates text and writes it with its translations, as a TSV of sources and targets "
+            "that a recipe takes. With --output it continues after an interruption.",
+        ),
+        "glossary": (
+            "learn words and their translations from parallel corpora",
+            "Writes lines of a word, a tab and its translation, learned from parallel corpora with "
+            "IBM's Model 1: a glossary for `data.glossary` of a recipe.",
+        ),
+        "shortlist": (
+            "make a run's shortlist: the target tokens that a source token is likely to become",
+            "Learns a run's shortlist from parallel corpora, such as its training texts, with "
+            "IBM's Model 1. `translate --shortlist` and `export --shortlist` use it.",
+        ),
+    },
+}
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO)
 _NO_PATH = (errno.ENAMETOOLONG, errno.ELOOP)
 
@@ -218,10 +301,15 @@ def _parser():
         description="Train, evaluate, export and use a Transformer on your own parallel text.",
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    train.add_commands(commands)
-    translate.add_commands(commands)
-    evaluate.add_commands(commands)
-    export.add_command(commands)
-    serve.add_command(commands)
-    corpora.add_commands(commands)
+    for module, commands_of_module in _COMMANDS.items():
+        for name, (help, description) in commands_of_module.items():
+            options = functools.partial(_add_command, module, name)
+            commands.add_parser(name, help=help, description=description, options=options)
     return parser
+
+
+def _add_command(module, name, parser):
+    """Imports the module of a command, and adds the command's options to its parser."""
+    add_options, command = importlib.import_module(f"{__package__}.{module}").COMMANDS[name]
+    add_options(parser)
+    parser.set_defaults(command=command)

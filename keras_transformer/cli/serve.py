@@ -1,7 +1,5 @@
 """The command `keras-transformer serve`."""
 
-import argparse
-
 from keras_transformer.cli.arguments import add_declared, option_values
 
 # The titles of groups in `--help`, and the option that each begins with.
@@ -11,19 +9,6 @@ _GROUPS = {
     "replicas": "processes and batches",
     "max_ongoing": "limits",
 }
-
-
-def add_command(commands: argparse._SubParsersAction) -> None:
-    """Adds `serve` to the subparsers of the command line."""
-    command = commands.add_parser(
-        "serve",
-        help="serve an export over HTTP",
-        description="Serves an export with TensorFlow Serving's REST protocol and LibreTranslate's "
-        "API, on its own Ray Serve. On a cluster: serve run keras_transformer.serving:build_app "
-        "model=DIR",
-        options=_add_options,
-    )
-    command.set_defaults(command=_serve)
 
 
 def _add_options(command):
@@ -49,3 +34,6 @@ def _serve(options):
     values = {"model": options.model, **option_values(options, "model")}
     local = {name: values.pop(name) for name in LocalOptions.model_fields if name in values}
     serve_here(ServerOptions(**values), LocalOptions(**local))
+
+
+COMMANDS = {"serve": (_add_options, _serve)}

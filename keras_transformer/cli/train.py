@@ -13,23 +13,12 @@ _NAME += "ORGANIZATION/NAME[@REVISION] of Hugging Face; firefox:en-de[/tiny]; ar
 _SAMPLES = "source sentences that exports are verified with, one per line; default: built-in ones"
 
 
-def add_commands(commands: argparse._SubParsersAction) -> None:
-    """Adds `demo`, `train` and `import` to the subparsers of the command line."""
-    command = commands.add_parser(
-        "demo",
-        help="train, evaluate and export on built-in data: dates in 26 locales -> 2026-11-20",
-        description="Trains on built-in data, evaluates on held-out dates, exports a SavedModel "
-        "and translates through it.",
-    )
+def _add_demo_options(command):
     command.add_argument("--output", default="demo", metavar="DIR", help="default: %(default)s")
     command.add_argument("--overwrite", action="store_true", help="replace an earlier demo")
-    command.set_defaults(command=_demo)
 
-    command = commands.add_parser(
-        "train",
-        help="train from a recipe",
-        description="Trains as a recipe says and makes a run folder.",
-    )
+
+def _add_train_options(command):
     command.add_argument("recipe", metavar="RECIPE.yaml", help="the recipe")
     command.add_argument("--output", required=True, metavar="RUN", help="the run folder to make")
     command.add_argument(
@@ -56,15 +45,9 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     group.add_argument(
         "--host-index", type=int, metavar="I", help="this host's place in --hosts, from 0"
     )
-    command.set_defaults(command=_train)
 
-    command = commands.add_parser(
-        "import",
-        help="make a run from a model of Marian, OPUS-MT, Hugging Face, Firefox or CTranslate2",
-        description="Makes a run folder from a model of Marian (npz), OPUS-MT, Hugging Face "
-        "(model_type: marian), Firefox and Bergamot (bin), CTranslate2 or Argos, which is "
-        "downloaded by its name.",
-    )
+
+def _add_import_options(command):
     command.add_argument("folder", metavar="NAME", help=_NAME)
     group = command.add_mutually_exclusive_group(required=True)
     group.add_argument("--output", metavar="RUN", help="the run folder to make")
@@ -76,7 +59,6 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     command.add_argument(
         "--sentencepiece", nargs="+", metavar="FILE", help=_SENTENCEPIECE, default=argparse.SUPPRESS
     )
-    command.set_defaults(command=_import)
 
 
 def _demo(options):
@@ -124,3 +106,10 @@ def _import(options):
     from keras_transformer.interop.importing import import_run
 
     print(import_run(**option_values(options, "list")))
+
+
+COMMANDS = {
+    "demo": (_add_demo_options, _demo),
+    "train": (_add_train_options, _train),
+    "import": (_add_import_options, _import),
+}

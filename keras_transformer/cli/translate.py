@@ -1,6 +1,5 @@
 """The commands `keras-transformer translate` and `chat`: text in, text out."""
 
-import argparse
 import contextlib
 import functools
 import json
@@ -31,27 +30,6 @@ _TOP_P = 0.9
 _RESET = "/reset"
 RAY_OPTIONS = ("workers", "chunk_lines", "ray_address")
 _BACK_TO_AN_EMPTY_LINE = "\r\x1b[K"
-
-
-def add_commands(commands: argparse._SubParsersAction) -> None:
-    """Adds `translate` and `chat` to the subparsers of the command line."""
-    command = commands.add_parser(
-        "translate",
-        help="translate each line of stdin",
-        description="Translates the lines of stdin to stdout, in their order, as they arrive.",
-        options=_add_translate_options,
-    )
-    command.set_defaults(command=_translate)
-
-    command = commands.add_parser(
-        "chat",
-        help="hold a conversation with a model that was trained on conversations",
-        description="Answers the lines of stdin one by one; the model reads the conversation so "
-        f"far. {_RESET} begins a new conversation, Ctrl-D or Ctrl-C ends it. Replies are drawn at "
-        "random; with --beam-size they are searched for.",
-        options=_add_chat_options,
-    )
-    command.set_defaults(command=_chat)
 
 
 def _add_translate_options(command):
@@ -216,3 +194,6 @@ def _chat(options):
                 say(error.message)  # Of this message only.
         print(prompt, end="", flush=True)
     print("\n" if prompt else "", end="")
+
+
+COMMANDS = {"translate": (_add_translate_options, _translate), "chat": (_add_chat_options, _chat)}

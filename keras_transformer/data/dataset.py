@@ -1,11 +1,10 @@
 """Batches of parallel ids for `model.fit`: few static shapes, and a new order in every epoch."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_transformer.data.noise import PairNoise
 from keras_transformer.data.pairs import EncodedPairs
 from keras_transformer.data.plan import BatchPlan
 from keras_transformer.errors import InputError
@@ -35,10 +34,6 @@ class ParallelDataset:
         pairs: Tokenized pairs.
         batch_tokens: Maximum number of positions of a batch on one side, including padding.
         max_shapes: Maximum number of shapes; XLA compiles each shape once.
-        shuffle: Whether each epoch has its own order; otherwise all epochs have the same order.
-        seed: Seed of the order of each epoch, on every machine.
-        shapes: Shapes to use instead of choosing them, such as the training set's, so that
-            validation compiles no other shapes. `batch_tokens` and `max_shapes` then do nothing.
         copies: Number of copies of all rows in a batch, one below the other. The attributes count
             one copy.
         accumulation_steps: Number of batches per optimizer step. If it is above 1, batches have a
@@ -51,17 +46,20 @@ class ParallelDataset:
             fill the batch.
         with_sources: False for a model that reads no sources: batches are
             `((target_in_ids,), target_out_ids)`, and source ids do not count as tokens.
-        rates: How often an epoch takes each pair of each of `pairs.corpora`, see `epoch_rates`; by
-            default once.
-        noise: Noise on a share of the pairs, which depends on `seed`, epoch and pair. A pair that
-            would get too long for its shape stays unchanged; the attributes count pairs without
-            noise.
-        max_length: Maximum length of the shapes that noisy pairs need; by default `batch_tokens`.
+        **options: Options of the plan. `shuffle`, by default True: whether each epoch has its own
+            order; otherwise all epochs have the same order. `seed`, by default 0: seed of the order
+            of each epoch, on every machine. `shapes`: shapes to use instead of choosing them, such
+            as the training set's, so that validation compiles no other shapes. `batch_tokens` and
+            `max_shapes` then do nothing. `rates`: how often an epoch takes each pair of each of
+            `pairs.corpora`, see `epoch_rates`; by default once. `noise`: noise on a share of the
+            pairs, which depends on `seed`, epoch and pair. A pair that would get too long for its
+            shape stays unchanged; the attributes count pairs without noise. `max_length`: maximum
+            length of the shapes that noisy pairs need; by default `batch_tokens`.
 
     Attributes:
         shapes: List of `(batch, length)`, from short to long.
         steps_per_epoch: Number of batches per epoch, the same for every epoch.
-        plan: Plan of the batches.
+        plan: `BatchPlan` of the batches.
         real_tokens: Number of source and `target_out` ids of an epoch that are not padding, of the
             sides that the model reads.
         real_token_share: Their share of all positions of these sides.
@@ -88,34 +86,19 @@ class ParallelDataset:
         pairs: EncodedPairs,
         batch_tokens: int = 4096,
         max_shapes: int = 8,
-        shuffle: bool = True,
-        seed: int = 0,
-        shapes: Sequence[tuple[int, int]] | None = None,
+        *,
         copies: int = 1,
         accumulation_steps: int = 1,
         host: int = 0,
         hosts: int = 1,
         shards: int = 1,
         with_sources: bool = True,
-        rates: Sequence[float] | None = None,
-        noise: PairNoise | None = None,
-        max_length: int | None = None,
+        **options: Any,
     ):
         check_positive(copies=copies, accumulation_steps=accumulation_steps)
         check_positive(hosts=hosts, shards=shards)
         check("host", host, "an index below `hosts`", int, 0, hosts - 1)
-        self.plan = BatchPlan(
-            pairs,
-            batch_tokens=batch_tokens,
-            max_shapes=max_shapes,
-            shuffle=shuffle,
-            seed=seed,
-            shapes=shapes,
-            accumulation_steps=accumulation_steps,
-            rates=rates,
-            noise=noise,
-            max_length=max_length,
-        )
+        self.plan = BatchPlan(pairs, batch_tokens, max_shapes, accumulation_steps, **options)
         self.pairs, self.shapes = pairs, self.plan.shapes
         self.steps_per_epoch = self.plan.steps_per_epoch
         self.accumulation_steps = accumulation_steps

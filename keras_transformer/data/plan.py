@@ -38,7 +38,7 @@ class BatchPlan:
 
     Args:
         pairs: Tokenized pairs.
-        **options: See `ParallelDataset`.
+        batch_tokens: As in `ParallelDataset`, like the others.
 
     Attributes:
         shapes: List of `(batch, length)`, from short to long.
@@ -50,16 +50,16 @@ class BatchPlan:
     def __init__(
         self,
         pairs: EncodedPairs,
-        *,
         batch_tokens: int,
         max_shapes: int,
-        shuffle: bool,
-        seed: int,
-        shapes: Sequence[tuple[int, int]] | None,
-        accumulation_steps: int,
-        rates: Sequence[float] | None,
-        noise: PairNoise | None,
-        max_length: int | None,
+        accumulation_steps: int = 1,
+        *,
+        shuffle: bool = True,
+        seed: int = 0,
+        shapes: Sequence[tuple[int, int]] | None = None,
+        rates: Sequence[float] | None = None,
+        noise: PairNoise | None = None,
+        max_length: int | None = None,
     ):
         check("seed", seed, "an integer of at least 0", int, 0)
         self._pairs, self._shuffle, self._seed = pairs, shuffle, seed

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from keras_transformer.imports import lazy_names
 
 if TYPE_CHECKING:
+    from keras_transformer.engine.classifier_engine import ClassifierEngine as ClassifierEngine
     from keras_transformer.engine.engine import Engine as Engine
     from keras_transformer.engine.label_engine import LabelEngine as LabelEngine
-    from keras_transformer.engine.model_engine import ClassifierEngine as ClassifierEngine
     from keras_transformer.engine.model_engine import ModelEngine as ModelEngine
     from keras_transformer.engine.model_engine import engine_of as engine_of
     from keras_transformer.engine.translator import Translator as Translator
 
 _MODULES = {
-    "ClassifierEngine": "model_engine",
+    "ClassifierEngine": "classifier_engine",
     "Engine": "engine",
     "LabelEngine": "label_engine",
     "ModelEngine": "model_engine",

@@ -11,12 +11,13 @@ import importlib.metadata
 import itertools
 import os
 import platform
-import re
 import shutil
 import stat
 import subprocess
 import warnings
 from pathlib import Path
+
+from keras_transformer.files import OwnedFolder
 
 VARIABLE = "KERAS_TRANSFORMER_COMPILATION_CACHE"
 """The environment variable with the folder to use instead of the default, or `off`."""
@@ -26,7 +27,7 @@ LIMIT_BYTES = 512 * 2**20
 
 _MARK = "MADE_BY_KERAS_TRANSFORMER"
 # Files that TensorFlow and JAX write, as paths in a marked folder.
-_PROGRAM = re.compile(r"[^/]+\.(pb|tmp)|jax/.+")
+_FILES = rf"{_MARK}|[^/]+\.(pb|tmp)|jax/.+"
 
 _TENSORFLOW_FLAG = "--tf_xla_persistent_cache_directory"
 _JAX_VARIABLE = "JAX_COMPILATION_CACHE_DIR"
@@ -56,7 +57,10 @@ def enable_compilation_cache() -> None:
         folder = root / _key()
         for private_folder in (root, folder):
             _make_private(private_folder)
-        _mark(folder)
+        if not any(folder.iterdir()):
+            (folder / _MARK).touch()
+        if OwnedFolder(folder, _MARK, _FILES).foreign_files():
+            raise OSError(f"{folder} must hold only compiled programs and the file {_MARK}.")
         _tidy(root, folder)
     except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home folder.
         reason = str(error)
@@ -151,28 +155,14 @@ def _make_private(folder):
         raise OSError(f"{folder} must be private: {problem}.")
 
 
-def _mark(folder):
-    """Marks an empty folder; raises `OSError` for a folder with other files than programs."""
-    if not any(folder.iterdir()):
-        (folder / _MARK).touch()
-    if _programs(folder) is None:
-        raise OSError(f"{folder} must hold only compiled programs and the file {_MARK}.")
-
-
-def _programs(folder):
-    """Returns the programs in a marked folder, or None if the folder must not be touched."""
-    files = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
-    names = {path.relative_to(folder).as_posix() for path in files}
-    if _MARK not in names or not all(_PROGRAM.fullmatch(name) for name in names - {_MARK}):
-        return None
-    return [path for path in files if path != folder / _MARK]
-
-
 def _tidy(root, folder):
     """Deletes folders with a damaged program, and the oldest programs beyond the limit."""
     entries = []
     folders = (path for path in root.iterdir() if path.is_dir() and not path.is_symlink())
-    for path in itertools.chain.from_iterable(_programs(folder) or () for folder in folders):
+    owned = (folder for folder in folders if not OwnedFolder(folder, _MARK, _FILES).foreign_files())
+    for path in itertools.chain.from_iterable(folder.rglob("*") for folder in owned):
+        if path.name == _MARK:
+            continue
         with contextlib.suppress(FileNotFoundError):  # Another command may tidy at the same time.
             if stat.S_ISREG((status := path.lstat()).st_mode):
                 last_use = max(status.st_atime, status.st_mtime)

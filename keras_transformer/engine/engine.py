@@ -34,6 +34,8 @@ from keras_transformer.translation import Translation
 Capability = Literal[
     "translate", "score", "stream", "sample", "align", "label", "warmup", "phrases"
 ]
+NO_LIMIT = 2**31 - 1
+"""Maximum number of tokens of an engine without a limit."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,8 +85,8 @@ class Engine:
         source_tokenizer: `Tokenizer` of the sources, None for an engine without a tokenizer.
         target_tokenizer: `Tokenizer` of the targets, likewise.
         manifest: Content of an export's `export.json`, None for a live model.
-        max_source_length: Maximum number of source tokens, EOS included.
-        max_target_length: Maximum number of tokens of a translation, EOS included.
+        max_source_length: Maximum number of source tokens, EOS included; `NO_LIMIT` without one.
+        max_target_length: Maximum number of tokens of a translation, likewise.
         long_inputs: Allowed values of `long_input` for a source of more tokens, the default first.
     """
 
@@ -102,8 +104,8 @@ class Engine:
     source_tokenizer: Any = None
     target_tokenizer: Any = None
     manifest: Any = None
-    max_source_length: int
-    max_target_length: int
+    max_source_length: int = NO_LIMIT
+    max_target_length: int = NO_LIMIT
     long_inputs: tuple[str, ...] = LONG_INPUT
 
     @property
@@ -113,8 +115,8 @@ class Engine:
 
     def __repr__(self):
         able = ", ".join(sorted(self.capabilities))
-        length = getattr(self, "max_source_length", None)
-        limit = "" if length is None else f", at most {length} tokens per source"
+        length = self.max_source_length
+        limit = "" if length == NO_LIMIT else f", at most {length} tokens per source"
         return f"<{type(self).__name__}: {able}{limit}>"
 
     @property
@@ -180,8 +182,8 @@ class Engine:
         search_options = DecodingOptions(**{**without_excluded(self.defaults, values), **values})
         if self.target_tokenizer is not None:
             search_options.check_ids(self.target_tokenizer.vocabulary_size)
-        longest = getattr(self, "max_target_length", None)
-        if longest is not None and search_options.resolve_max_length(longest) > longest:
+        longest = self.max_target_length
+        if search_options.resolve_max_length(longest) > longest:
             rule = f"`max_length` must be at most {longest}, the engine's `max_target_length`"
             raise InputError(f"{rule}. Received: max_length={search_options.max_length}.")
         check("alignment", alignment, "True or False", bool)

@@ -3,13 +3,11 @@
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
-from keras import ops
 
-from keras_transformer.decoding.programs import Compiled
 from keras_transformer.decoding.results import Hypotheses
 from keras_transformer.decoding.search import result_capacity
 from keras_transformer.decoding.search_options import RANKING_OPTIONS, DecodingOptions
@@ -18,15 +16,16 @@ from keras_transformer.engine.ahead import Program
 from keras_transformer.engine.device import DevicePlan, device_plan, search_bytes
 from keras_transformer.engine.engine import Engine, sum_of
 from keras_transformer.engine.inputs import Job, bucket, length_buckets
-from keras_transformer.engine.label_engine import LabelEngine
 from keras_transformer.engine.scheduler import MAX_PROGRAMS, Scheduler
 from keras_transformer.errors import InputError
 from keras_transformer.ids import EOS_ID, UNK_ID
 from keras_transformer.text.dialog import Turns
 from keras_transformer.text.languages import Direction, Languages, languages_of_tags
-from keras_transformer.text.per_text import checked_texts
 from keras_transformer.text.shortlist import LIST_SIZES, Shortlist
 from keras_transformer.translation import Translation
+
+if TYPE_CHECKING:
+    from keras_transformer.engine.classifier_engine import ClassifierEngine
 
 _SCORED_ROWS = 32  # of pairs: each has its logits at all positions
 
@@ -75,6 +74,9 @@ class ModelEngine(Engine):
         languages: Languages | None = None,
         plan: DevicePlan | None = None,
     ):
+        self._options = {
+            name: value for name, value in locals().items() if name not in ("self", "model")
+        }
         self.plan = plan or device_plan()
         self.turns, self.shortlist = turns, shortlist
         if turns is not None:
@@ -109,6 +111,10 @@ class ModelEngine(Engine):
         self._scheduler = Scheduler(
             model, lengths, frozen, workers, limit, shortlist, plan=self.plan
         )
+
+    def with_(self, **options: Any) -> "ModelEngine":
+        """Returns an engine of the same model, with other values of the class's arguments."""
+        return ModelEngine(self.model, **{**self._options, **options})
 
     @property
     def compilations(self) -> int:
@@ -237,67 +243,13 @@ class ModelEngine(Engine):
         return self.plan.rows_for(count, search_bytes(config, beams, longest, capacity, is_half))
 
 
-class ClassifierEngine(LabelEngine):
-    """Labels texts with a `Classifier`, its tokenizer and `Labels`; see `ModelEngine`."""
-
-    max_target_length = 2  # a label and EOS
-
-    def __init__(
-        self,
-        model: keras.Model,
-        source_tokenizer,
-        target_tokenizer,
-        max_source_length: int = 512,
-        max_target_length: int = 2,
-        frozen: bool = False,
-        plan: DevicePlan | None = None,
-    ):
-        self.plan = plan or device_plan()
-        inputs.check_tokenizers(model.config, source_tokenizer, target_tokenizer)
-        self.model = model
-        self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer
-        self.labels: list[str] = target_tokenizer.names
-        longest = model.config.position_limit or max_source_length
-        self.max_source_length = min(max_source_length, longest)
-        self._run = Compiled(model, lambda ids: label_probabilities(model, ids))
-
-    @property
-    def compilations(self) -> int:
-        """Number of functions that XLA has compiled so far: one for each of the few shapes."""
-        return self._run.compilations
-
-    def probabilities(self, texts, batch_size=32, long_input="refuse"):
-        texts, limit = checked_texts("texts", texts), self.max_source_length
-        results = np.zeros((len(texts), len(self.labels)), "float32")
-        ids, parts = inputs.source_ids(texts, self.source_tokenizer, limit, long_input)
-        rows, buckets = inputs.row_count(min(len(ids), batch_size)), length_buckets(limit)
-        if self.plan.has_few_programs and ids:
-            longest_of_batches = sorted(map(len, ids), reverse=True)[::batch_size]
-            buckets = self.plan.lengths_for([bucket(n, buckets) for n in longest_of_batches])
-
-        def call(indices):
-            columns = bucket(len(ids[indices[0]]), buckets)
-            probabilities = self._run(inputs.pad([ids[index] for index in indices], rows, columns))
-            return np.asarray(probabilities)[: len(indices)]
-
-        probabilities = inputs.in_batches(list(map(len, ids)), batch_size, [call])
-        # A text has one part, a blank text none.
-        owners = [index for index, part in enumerate(parts) for _ in part]
-        for owner, row in zip(owners, probabilities, strict=True):
-            results[owner] = row
-        return results
-
-
-def label_probabilities(model: keras.Model, source_ids: keras.KerasTensor) -> keras.KerasTensor:
-    """Computes probabilities, float32 `(batch, labels)`, of int32 ids `(batch, source)`."""
-    logits = ops.cast(model(source_ids)[:, 0], "float32")
-    return ops.softmax(logits)
-
-
-def engine_of(model: keras.Model, *arguments, **options) -> ModelEngine | ClassifierEngine:
+def engine_of(model: keras.Model, *arguments, **options) -> "ModelEngine | ClassifierEngine":
     """Makes the engine of a model of any kind; the arguments are those of `ModelEngine`."""
-    engine_class = ModelEngine if model.config.writes_text else ClassifierEngine
-    return engine_class(model, *arguments, **options)
+    if model.config.writes_text:
+        return ModelEngine(model, *arguments, **options)
+    from keras_transformer.engine.classifier_engine import ClassifierEngine
+
+    return ClassifierEngine(model, *arguments, **options)
 
 
 def prompt_of(source: Sequence[int]) -> list[int]:

@@ -92,22 +92,6 @@ class DecodingSection(RunSearchOptions):
         return run_search_options(vars(self))
 
 
-@options_class
-class OriginSection:
-    """Where an imported model comes from; `keras-transformer import` writes it."""
-
-    name: str | None = option(None, "Name of the imported model: a path, a URL, or a hub id.")
-    revision: str | None = option(None, "Commit of its repository, or its version in a list.")
-    licence: str | None = option(None, "The field `license` of its model card.")
-    files: dict[str, str] = option({}, "SHA-256 checksums of its files.")
-
-    def __str__(self):
-        parts = [self.name] if self.name else []
-        parts += [f"revision {self.revision}"] if self.revision else []
-        parts += [f"licence {self.licence}"] if self.licence else []
-        return ", ".join(parts)
-
-
 class RunFiles:
     """Paths and files of a run: the files that readers need, and the first files of a run."""
 
@@ -200,9 +184,19 @@ class RunFiles:
         """
         return parse_options(DecodingSection, self._section("decoding"), f"{self.recipe_file}: ")
 
-    def origin(self) -> OriginSection:
-        """Returns where an imported model, or the model that training started from, comes from."""
-        return parse_options(OriginSection, self._section("origin"), f"{self.recipe_file}: ")
+    def origin(self) -> dict[str, Any]:
+        """Returns what the import of the model recorded, also of one that training started from.
+
+        It is empty for a model that was not imported.
+        """
+        return {name: value for name, value in self._section("origin").items() if value}
+
+    def described_origin(self) -> str:
+        """Returns the texts of `origin` as a line: the model's name, then the others."""
+        texts = {name: text for name, text in self.origin().items() if isinstance(text, str)}
+        return ", ".join(
+            text if name == "name" else f"{name} {text}" for name, text in texts.items()
+        )
 
     def metrics(self) -> dict[str, Any]:
         """Returns the content of `metrics.json`, or an empty dict without this file."""

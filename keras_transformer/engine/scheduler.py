@@ -326,8 +326,7 @@ class Scheduler:
 
     def _weights_of(self, one_row):
         if one_row not in self._weights:
-            # By position: `SearchModel` named the second argument otherwise in 0.3.
-            prepare = Compiled(self._model, lambda: self._model.step_weights(one_row, True))
+            prepare = Compiled(self._model, lambda: self._model.step_weights(one_row, cached=True))
             self._weights[one_row] = prepare()
         return self._weights[one_row]
 

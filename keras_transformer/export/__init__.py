@@ -88,11 +88,11 @@ def export_run(
         search = {name: value for name, value in defaults.items() if name in names}
         # A SavedModel would take twice as long to export.
         is_default = "shortlist" in names and format != "saved_model"
-        if is_default and engine.shortlist is not None and folder.origin().name:
+        if is_default and engine.shortlist is not None and folder.origin():
             search["shortlist"] = True
         # Marian has a stop rule of its own.
         if lacking := defaults.keys() - names - {"early_stopping"}:
             values = ", ".join(f"{name}={defaults[name]!r}" for name in sorted(lacking))
             show(f"The export searches without options of the run, so texts may differ: {values}")
-    about = str(folder.origin()), folder.training_summary()
+    about = folder.described_origin(), folder.training_summary()
     return exporter.export(engine, output, texts, overwrite, *about, **{**search, **options})

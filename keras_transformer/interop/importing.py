@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from keras_transformer.engine.run_folder import (
     SAMPLE_PAIRS,
     DecodingSection,
-    OriginSection,
     RunFiles,
     save_model,
 )
@@ -29,7 +28,7 @@ from keras_transformer.interop.marian import reader as marian
 from keras_transformer.interop.vocabulary import tokenizer_of
 from keras_transformer.interop.weights import fill
 from keras_transformer.models.config import TransformerConfig
-from keras_transformer.options import parse_options
+from keras_transformer.options import option, options_class, parse_options
 from keras_transformer.reading import read_lines
 from keras_transformer.text import Tokenizer
 
@@ -39,6 +38,16 @@ if TYPE_CHECKING:
 __all__ = ["ImportedModel", "import_model", "import_run"]
 
 _LEVELS, _SHOWN_FOLDERS = 2, 8  # below a folder, where its model is looked for
+
+
+@options_class
+class OriginSection:
+    """Where an imported model comes from: the section `origin` of its run's recipe."""
+
+    name: str | None = option(None, "Name of the imported model: a path, a URL, or a hub id.")
+    revision: str | None = option(None, "Commit of its repository, or its version in a list.")
+    licence: str | None = option(None, "The field `license` of its model card.")
+    files: dict[str, str] = option({}, "SHA-256 checksums of its files.")
 
 
 class ImportedModel(NamedTuple):

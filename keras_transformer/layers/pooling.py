@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer.layers import masks
-from keras_transformer.layers.masked_layer import MaskedLayer
+from keras_transformer.layers.masks import MaskedLayer
 from keras_transformer.options import check_choice
 
 POOLINGS = ("mean", "max", "attention")

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.layers.masked_layer import MaskedLayer
+from keras_transformer.layers.masks import MaskedLayer
 from keras_transformer.layers.projection import Projection
 from keras_transformer.options import check, check_choice, check_positive
 

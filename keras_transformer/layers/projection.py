@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
-from keras_transformer.layers.masked_layer import IS_EARLY_KERAS, MaskedLayer
+from keras_transformer.layers.masks import IS_EARLY_KERAS, MaskedLayer
 
 
 class Projection(keras.layers.EinsumDense):

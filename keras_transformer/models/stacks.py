@@ -17,7 +17,7 @@ from keras_transformer.layers import (
 )
 from keras_transformer.layers.blocks import StepSublayers
 from keras_transformer.layers.kv_cache import KeyValue, Past
-from keras_transformer.layers.masked_layer import MaskedLayer
+from keras_transformer.layers.masks import MaskedLayer
 from keras_transformer.models.config import (
     CONFIGURATIONS,
     BlockConfig,

@@ -213,7 +213,7 @@ class _Api:
         """Returns the parameters of a request of LibreTranslate's API, and its number of bytes."""
         body = await _body(request, self._options.max_body_bytes)
         kind, query = request.headers.get("content-type", ""), request.url.query
-        return fields_of(kind, query, body), len(body) + len(query)
+        return await fields_of(kind, query, body), len(body) + len(query)
 
     async def translate(self, request: Request) -> Response:
         """Returns translations, as LibreTranslate."""

@@ -36,8 +36,6 @@ from keras_transformer.text.languages import (
 from keras_transformer.text.per_text import LANGUAGE_OPTIONS
 
 _MULTIPART = "multipart/form-data"
-_BOUNDARY = re.compile(r'boundary="?([^";,]+)', re.IGNORECASE)
-_PART_NAME = re.compile(rb'\bname="([^"]*)"')
 _MAX_FIELDS = 100
 # Codes of Argos that LibreTranslate takes, and the codes that it shows.
 _SHOWN_CODES = {"zh": "zh-Hans", "zt": "zh-Hant", "pb": "pt-BR"}
@@ -71,7 +69,7 @@ class Request(NamedTuple):
     has_entities: bool
 
 
-def fields_of(content_type: str, query: str, body: bytes) -> dict[str, Any]:
+async def fields_of(content_type: str, query: str, body: bytes) -> dict[str, Any]:
     """Returns the parameters of a request: of JSON, or of a form and the query string.
 
     Raises:
@@ -88,7 +86,7 @@ def fields_of(content_type: str, query: str, body: bytes) -> dict[str, Any]:
         if kind == FORM:
             pairs += _form(body.decode("utf-8"))
         elif kind == _MULTIPART:
-            pairs += _parts(content_type, body)
+            pairs += await _parts(content_type, body)
     except ValueError as error:
         raise Rejection(400, f"Malformed request: {error}") from None
     # The first value of a name counts. Browsers send line breaks of forms as CRLF.
@@ -100,20 +98,22 @@ def _form(text):
     return urllib.parse.parse_qsl(text, max_num_fields=_MAX_FIELDS, **options)
 
 
-def _parts(content_type, body):
-    """Returns names and values of the parts of a form with a boundary."""
-    boundary = _BOUNDARY.search(content_type)
-    if boundary is None:
-        raise ValueError("a form of several parts needs a boundary")
-    parts = body.split(b"--" + boundary[1].strip().encode("latin-1"), _MAX_FIELDS + 2)
-    if len(parts) > _MAX_FIELDS + 2:
-        raise ValueError(f"a form must have at most {_MAX_FIELDS} parts")
-    pairs = []
-    for part in parts[1:-1]:
-        head, _, value = part.partition(b"\r\n\r\n")
-        if name := _PART_NAME.search(head):
-            pairs.append((name[1].decode("utf-8"), value.removesuffix(b"\r\n").decode("utf-8")))
-    return pairs
+async def _parts(content_type, body):
+    """Returns names and values of a form with a boundary, which must have no files."""
+    from starlette.datastructures import Headers
+    from starlette.formparsers import MultiPartException, MultiPartParser
+
+    async def stream():
+        yield body
+
+    body.decode("utf-8")  # Starlette would take other bytes for Latin-1.
+    headers = Headers({"content-type": content_type})
+    limits = {"max_files": 0, "max_fields": _MAX_FIELDS, "max_part_size": len(body)}
+    try:
+        form = await MultiPartParser(headers, stream(), **limits).parse()
+    except MultiPartException as error:
+        raise ValueError(error.message) from None
+    return form.multi_items()
 
 
 class LibreTranslate:

@@ -18,7 +18,7 @@ from keras_transformer.errors import InputError, missing_package, say
 from keras_transformer.files import temporary_folder
 from keras_transformer.serving.server_options import LocalOptions, ServerOptions, served_export
 
-_NEEDED = ("ray", "starlette", "uvicorn", "fastapi", "psutil")
+_NEEDED = ("ray", "starlette", "python_multipart", "uvicorn", "fastapi", "psutil")
 _CAUSE = re.compile(r"^\s*(?:[\w.]+\.)?(?:InputError|\w*Error|\w*Exception): (.+)$", re.MULTILINE)
 # Smallest object store that Ray allows: requests are far smaller, and small requests do not use it.
 _OBJECT_STORE_BYTES = 100 * 2**20

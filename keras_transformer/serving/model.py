@@ -1,13 +1,12 @@
 """Runs batches of rows of a signature with an export's engine."""
 
 import concurrent.futures
-import math
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from keras_transformer.decoding.search_options import FILTERS
-from keras_transformer.engine.engine import long_input_of_commands
+from keras_transformer.engine.engine import Engine, long_input_of_commands
 from keras_transformer.errors import InputError
 from keras_transformer.export.signature import SIGNATURES, TEXT, Signature, Tensor
 from keras_transformer.serving.protocol import (
@@ -25,7 +24,7 @@ _INVALID_ARGUMENT = 3
 _BYTES_OF_A_NUMBER = 5  # minimum in JSON: `"0.0, "`
 
 
-def signatures_of(engine: Any) -> dict[str, Signature]:
+def signatures_of(engine: Engine) -> dict[str, Signature]:
     """Returns the signatures of an engine by name.
 
     The manifest lists them, or they follow from the engine's capabilities. Signatures that take ids
@@ -165,10 +164,7 @@ class Model:
             Rejection: 400, the text cannot be split.
         """
         # A token has a byte at least; the end of the text is one too, and its first space.
-        limit, languages = (
-            getattr(self.engine, "max_source_length", math.inf),
-            self.engine.languages,
-        )
+        limit, languages = self.engine.max_source_length, self.engine.languages
         limit -= languages.num_added if languages is not None else 0
         is_short = len(text.encode("utf-8")) + 2 <= limit
         if is_short or long_input_of_commands(self.engine) != "split":

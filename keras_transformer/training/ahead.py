@@ -9,14 +9,6 @@ from keras_transformer.engine.ahead import Ahead, Program
 from keras_transformer.engine.model_engine import ModelEngine
 from keras_transformer.errors import show
 from keras_transformer.training.callbacks import RunCallback
-from keras_transformer.training.run import Run
-
-
-def can_compile_ahead(run: Run) -> bool:
-    """Returns whether the programs of a run are known and can be compiled before their calls."""
-    is_alone = keras.distribution.distribution() is None
-    compiles = run.plan.compiles_ahead and run.model.jit_compile
-    return bool(compiles and is_alone and keras.backend.backend() == "jax")
 
 
 class ProgramsAhead(RunCallback):

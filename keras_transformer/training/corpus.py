@@ -242,7 +242,7 @@ class Corpus:
         if text.joint:
             joint = learn(source) if source is target else learn(source, target)
             return joint, joint
-        target_size = text.target_vocabulary_size or text.vocabulary_size
+        _, target_size = text.sizes
         return learn(source), learn(target, size=target_size)
 
     def datasets(

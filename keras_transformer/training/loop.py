@@ -10,7 +10,6 @@ from keras_transformer.engine.device import DevicePlan
 from keras_transformer.errors import is_terminal, show
 from keras_transformer.formats import CHECK_PLOTS, load
 from keras_transformer.training import callbacks as run_callbacks
-from keras_transformer.training.ahead import ProgramsAhead, can_compile_ahead
 from keras_transformer.training.evaluate import check_tokenizer
 from keras_transformer.training.hosts import SINGLE_HOST, Host
 from keras_transformer.training.recipe import Recipe
@@ -114,10 +113,15 @@ def _fit_until(run, epochs):
 def callbacks_of(run: Run) -> list[keras.callbacks.Callback]:
     """Returns the callbacks of the next `fit`, in the order in which an epoch needs them."""
     training, has_bar = run.recipe.training, is_terminal(sys.stderr)
+    compilation: run_callbacks.RunCallback = run_callbacks.Compilation(run, has_bar)
+    if run.compiles_ahead:
+        from keras_transformer.training.ahead import ProgramsAhead
+
+        compilation = ProgramsAhead(run)
     callbacks = [
         run_callbacks.EpochSeed(run),
         run_callbacks.FiniteLoss(run),
-        ProgramsAhead(run) if can_compile_ahead(run) else run_callbacks.Compilation(run, has_bar),
+        compilation,
         run_callbacks.AveragedValidation(),
         run_callbacks.Throughput(run),
     ]

@@ -13,7 +13,6 @@ from keras_transformer.data.pairs import InlineTags, open_pair_file
 from keras_transformer.decoding.search_options import BleuTokenizer, without_excluded
 from keras_transformer.engine.run_folder import (
     DecodingSection,
-    OriginSection,
     RunFiles,
     parse_yaml,
     read_sections,
@@ -288,6 +287,13 @@ class TextSection(VocabularyOptions):
             )
         return self
 
+    @property
+    def sizes(self) -> tuple[int, int | None]:
+        """Sizes of both vocabularies; the target's is None if they are one."""
+        if self.joint:
+            return self.vocabulary_size, None
+        return self.vocabulary_size, self.target_vocabulary_size or self.vocabulary_size
+
 
 @options_class
 class TrainingSection:
@@ -462,7 +468,7 @@ class Recipe:
             configuration except vocabulary sizes; and for a Transformer a `preset`.
         training: Options of batches and of the optimizer.
         decoding: Search defaults.
-        origin: Where the model of an import comes from, or of the run that training starts from.
+        origin: What an import has recorded, also of the run that training starts from.
     """
 
     data: DataSection = DataSection()
@@ -470,7 +476,9 @@ class Recipe:
     model: dict = pydantic.Field(default_factory=dict)
     training: TrainingSection = TrainingSection()
     decoding: DecodingSection = DecodingSection()
-    origin: OriginSection = OriginSection()
+    origin: dict = pydantic.Field(
+        default_factory=dict, description="What `keras-transformer import` has recorded."
+    )
 
     @classmethod
     def from_dict(cls, values: dict, where: str = "recipe") -> "Recipe":
@@ -493,7 +501,7 @@ class Recipe:
             values = without_removed_options(values)
         recipe = parse_options(cls, values, f"{where}: ")
         turn_id = None if recipe.text.turn_separator is None else 4
-        config = recipe.model_config(1000, None if recipe.text.joint else 1000, turn_id, where)
+        config = recipe.model_config(*recipe.text.sizes, turn_id, where)
         if config.position_limit is None:
             return recipe
         return recipe._limited(config.position_limit, values.get("decoding", {}), where)

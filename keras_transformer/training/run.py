@@ -4,13 +4,14 @@ import dataclasses
 import functools
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
 import numpy as np
 
 from keras_transformer.data import ParallelDataset
+from keras_transformer.engine import Engine
 from keras_transformer.engine.ahead import Ahead
 from keras_transformer.engine.device import DevicePlan, device_plan
 from keras_transformer.engine.run_folder import SAMPLE_PAIRS, load_model
@@ -60,11 +61,11 @@ class Run:
         compiled_shapes: Shapes of batches that XLA has compiled, by part.
     """
 
-    translation_options = {"beam_size": 1, "long_input": "truncate"}
+    translation_options: Mapping[str, Any] = {"beam_size": 1, "long_input": "truncate"}
     tokenizers: Tokenizers
     validation: list[tuple[str, str]]
     model: keras.Model
-    engine: Any
+    engine: Engine
 
     def __init__(
         self, recipe: Recipe, folder: RunFolder, host: Host, plan: DevicePlan | None = None
@@ -239,6 +240,13 @@ class Run:
         if recipe.training.lora_rank is not None:
             enable_lora(model, recipe.training.lora_rank)
         return model
+
+    @property
+    def compiles_ahead(self) -> bool:
+        """True if the programs of all steps are known and can be compiled before the first."""
+        is_alone = keras.distribution.distribution() is None
+        compiles = self.plan.compiles_ahead and self.model.jit_compile
+        return bool(compiles and is_alone and keras.backend.backend() == "jax")
 
     def is_over(self) -> bool:
         """Returns True if no epoch is left to train."""

@@ -186,12 +186,30 @@ def test_help_and_mistakes_load_no_slow_library(tmp_path):
     assert results == [[0, []]] * len(commands) + [[2, []]] * len(mistakes)
 
 
+LOADED = """
+import sys
+from keras_transformer.cli.main import main
+try:
+    main(["translate", "--help"])
+except SystemExit:
+    modules = "train translate evaluate export serve corpora".split()
+    print([name for name in modules if f"keras_transformer.cli.{name}" in sys.modules])
+"""
+
+
+def test_a_command_loads_no_other_command(tmp_path):
+    done = new_process(tmp_path, "-c", LOADED)
+    assert done.stdout.splitlines()[-1] == "['translate']", done.stderr
+
+
 @pytest.mark.parametrize("arguments", [["--verbose", "demo"], ["demo", "--verbose"], ["demo"]])
 def test_tensorflow_speaks_with_verbose_before_a_command_or_after_it(arguments, monkeypatch):
     monkeypatch.setenv(LEVEL, "3")  # so that it is put back
     monkeypatch.delenv(LEVEL)
     levels = []
-    monkeypatch.setattr(train, "_demo", lambda options: levels.append(os.environ.get(LEVEL)))
+    add_options, _ = train.COMMANDS["demo"]
+    demo = add_options, lambda options: levels.append(os.environ.get(LEVEL))
+    monkeypatch.setitem(train.COMMANDS, "demo", demo)
     assert run(arguments) == 0
     assert (levels == ["0"]) == ("--verbose" in arguments)
 

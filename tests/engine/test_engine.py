@@ -30,6 +30,13 @@ def test_what_an_engine_does_may_be_asked_for():
     assert Labels().translate(np.array([]), beam_size=1, sampling=False) == []
 
 
+def test_only_an_engine_with_a_limit_shows_it():
+    engine = Export()
+    assert repr(engine) == "<Export: translate>"
+    engine.max_source_length = 9
+    assert repr(engine) == "<Export: translate, at most 9 tokens per source>"
+
+
 @pytest.mark.parametrize(
     "engine, options, message",
     [

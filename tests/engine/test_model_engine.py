@@ -64,6 +64,16 @@ def test_without_xla_nothing_is_compiled_and_the_translations_are_the_same(engin
 
 
 @pytest.mark.tensorflow
+def test_an_engine_with_other_arguments_has_the_same_model_and_the_other_arguments(engine, texts):
+    other = engine.with_(max_source_length=9, with_xla=True)
+    assert other.model is engine.model and other.target_tokenizer is engine.target_tokenizer
+    limits = other.max_source_length, other.max_target_length
+    assert limits == (9, engine.max_target_length) and engine.max_source_length > 9
+    check_same(other.translate(texts[:3], beam_size=1), engine.translate(texts[:3], beam_size=1))
+    assert (engine.compilations, other.compilations) == (0, 1)
+
+
+@pytest.mark.tensorflow
 def test_blank_texts_give_empty_translations_and_leave_the_others_alone(engine, texts):
     assert engine.translate([]) == []
     assert engine.translate(["", " "]) == [Translation("", 0.0)] * 2

@@ -105,4 +105,4 @@ def test_a_model_hides_the_folders_below_it(tmp_path, known):
 def test_a_run_has_the_licence_that_stands_above_the_model(tmp_path):
     archive = make_zip(tmp_path / "toy.zip", LAYOUTS["a licence"](OPUS))
     origin = RunFiles(import_run(archive, tmp_path / "run")).origin()
-    assert (origin.name, origin.licence) == (str(archive), "cc-by-4.0")
+    assert (origin["name"], origin["licence"]) == (str(archive), "cc-by-4.0")

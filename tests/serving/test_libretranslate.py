@@ -1,5 +1,6 @@
 """LibreTranslate's API: its recorded exchanges, parts of texts, languages, invalid requests."""
 
+import asyncio
 import json
 import sys
 import types
@@ -106,12 +107,13 @@ BODIES += [(FORM, "n=1", b"q=a%0D%0Ab&q=c", {"q": "a\nb", "n": "1"})]
 BODIES += [(FORM, "", "q=ä&n=".encode(), {"q": "ä", "n": ""})]
 BODIES += [("", "q=%C3%A4+b", b"ignored", {"q": "ä b"}), ("text/plain", "", b'{"q": "a"}', {})]
 PARTS = PART % (b"q", "ä\r\nb--X".encode()[:-3]) + PART % (b"n", b"1") + b"--X--\r\n"
+FILE = PARTS.replace(b'name="q"', b'name="q"; filename="a.txt"')
 BODIES += [('multipart/form-data; boundary="X"', "", PARTS, {"q": "ä\nb", "n": "1"})]
 
 
 @pytest.mark.parametrize(("kind", "query", "body", "fields"), BODIES)
 def test_parameters_come_from_json_or_a_form_or_the_query(kind, query, body, fields):
-    assert fields_of(kind, query, body) == fields
+    assert asyncio.run(fields_of(kind, query, body)) == fields
 
 
 MALFORMED = [(JSON, "", b"{", "EOF"), (JSON, "", b"[]", "Invalid JSON format")]
@@ -119,14 +121,16 @@ MALFORMED += [(JSON, "", b"[" * 100_000, "recursion"), (JSON, "", b'{"q": "\\ud8
 MALFORMED += [(FORM, "", b"q=\xff", "utf-8"), (FORM, "", b"q=%FF", "utf-8")]
 MALFORMED += [(FORM, "", b"q=a&" * 101, "fields"), ("", "q=%FF", b"", "utf-8")]
 MALFORMED += [("multipart/form-data", "", PARTS, "boundary")]
-MALFORMED += [("multipart/form-data; boundary=X", "", PART % (b"q", b"a") * 102, "100 parts")]
+MALFORMED += [("multipart/form-data; boundary=X", "", PART % (b"q", b"a") * 101, "is 100")]
 MALFORMED += [("multipart/form-data; boundary=X", "", PART % (b"q", b"\xff") + b"--X", "utf-8")]
+MALFORMED += [("multipart/form-data; boundary=X", "", PART % (b"n", b"1") + FILE, "files")]
+MALFORMED += [("multipart/form-data; boundary=X", "", b"no boundary", "Malformed request: ")]
 
 
 @pytest.mark.parametrize(("kind", "query", "body", "says"), MALFORMED)
 def test_a_malformed_request_is_400_of_one_line(kind, query, body, says):
     with pytest.raises(Rejection, match=says) as caught:
-        fields_of(kind, query, body)
+        asyncio.run(fields_of(kind, query, body))
     assert caught.value.status == 400 and "\n" not in str(caught.value)
 
 

@@ -263,11 +263,11 @@ def test_a_run_has_the_origin_of_the_model_that_it_starts_from(finished, tmp_pat
         del values["origin"]
     assert "text" in values
     run = train(Recipe.from_dict(values), tmp_path / "run")
-    assert str(run.origin()) == "a/b, licence cc-by-nc-4.0"
+    assert run.described_origin() == "a/b, licence cc-by-nc-4.0"
     shutil.rmtree(start)
     values["training"]["epochs"] = 2
     train(Recipe.from_dict(values), tmp_path / "run", resume=True)
-    assert str(run.origin()) == "a/b, licence cc-by-nc-4.0"
+    assert run.described_origin() == "a/b, licence cc-by-nc-4.0"
 
 
 def test_nothing_to_resume_is_said(tmp_path, corpus, finished):

@@ -4,7 +4,7 @@ import functools
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -17,7 +17,6 @@ from keras_transformer.decoding.search_options import (
     DecodingOptions,
     exported_search_options,
 )
-from keras_transformer.engine.model_engine import ClassifierEngine, label_probabilities
 from keras_transformer.export.saved_model.batches import (
     ChunkShapes,
     in_chunks,
@@ -42,6 +41,9 @@ from keras_transformer.layers import masks
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.graph import GraphTokenizer
 from keras_transformer.translation import CONTINUATION
+
+if TYPE_CHECKING:
+    from keras_transformer.engine.classifier_engine import ClassifierEngine
 
 TRACED_SIZES = (2048, 8192)
 """Numbers of candidates that a search is traced for, in addition to the vocabulary's size."""
@@ -526,10 +528,10 @@ class LabelSignatures:
 
     table = LABEL_SIGNATURES
 
-    def __init__(self, engine: ClassifierEngine):
+    def __init__(self, engine: "ClassifierEngine"):
         self._labels, self._texts = engine.labels, GraphTexts(engine)
         self.shapes = ChunkShapes.of(engine, 1)
-        self._run = with_xla(lambda ids: label_probabilities(engine.model, ids), spec("int32", 2))
+        self._run = with_xla(engine.label_probabilities, spec("int32", 2))
 
     def concrete(self, name):
         """Traces the concrete function of `serving_default`, which returns a dict of tensors."""
