@@ -75,6 +75,9 @@ class ModelEngine(Engine):
         languages: Languages | None = None,
         plan: DevicePlan | None = None,
     ):
+        self._options = {
+            name: value for name, value in locals().items() if name not in ("self", "model")
+        }
         self.plan = plan or device_plan()
         self.turns, self.shortlist = turns, shortlist
         if turns is not None:
@@ -109,6 +112,10 @@ class ModelEngine(Engine):
         self._scheduler = Scheduler(
             model, lengths, frozen, workers, limit, shortlist, plan=self.plan
         )
+
+    def with_(self, **options: Any) -> "ModelEngine":
+        """Returns an engine of the same model, with other values of the class's arguments."""
+        return ModelEngine(self.model, **{**self._options, **options})
 
     @property
     def compilations(self) -> int:

@@ -1,7 +1,6 @@
 """Export as a SavedModel that takes text and gives text, or a label."""
 
 import contextlib
-import functools
 import os
 import shutil
 from collections.abc import Sequence
@@ -10,7 +9,7 @@ from typing import Any
 
 from keras_transformer.decoding.search_options import exported_search_options
 from keras_transformer.errors import InputError, VerificationError, writing
-from keras_transformer.export.child_process import KERAS, ChildProcess
+from keras_transformer.export.child_process import KERAS, engine_process
 from keras_transformer.export.exporter import (
     Exporter,
     check_tensorflow,
@@ -19,7 +18,7 @@ from keras_transformer.export.exporter import (
     write_tokenizers,
 )
 from keras_transformer.export.options import SIGNATURES, SavedModelOptions
-from keras_transformer.export.saved_model.engine import IDS, read_translations
+from keras_transformer.export.saved_model.engine import IDS
 from keras_transformer.export.session import graph_in, operations_of
 from keras_transformer.export.verification import TOLERANCES, verify
 
@@ -91,21 +90,14 @@ class SavedModelExporter(Exporter):
         self, engine: Any, folder: Path, manifest: dict, texts: Sequence[str] | None
     ) -> dict[str, Any]:
 
-        from keras_transformer.text.graph import load_operations
-
-        # A user may have only TensorFlow and tensorflow-text's operations, so the process does.
-        hidden = (*KERAS, "keras_transformer")
         dtype = engine.model.compute_dtype
         tolerance = TOLERANCES["none" if dtype == "float32" else "bfloat16"]
         options = {}  # of a classifier
         if engine.labels is None:
             options = exported_search_options(manifest)
             options["alignment"] = "align" in manifest["signatures"]
-        with ChildProcess(
-            "saved_model", hidden, folder=os.fspath(folder), library=load_operations()
-        ) as child:
-            to_translations = functools.partial(read_translations, labels=engine.labels)
-            return verify(child, engine, texts, tolerance, to_translations, **options)
+        with engine_process(folder, KERAS) as child:
+            return verify(child, engine, texts, tolerance, **options)
 
     def readme_fields(self, manifest: dict) -> dict[str, str]:
         signatures, shapes = manifest["signatures"], manifest["shapes"]

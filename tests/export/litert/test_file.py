@@ -143,9 +143,9 @@ def test_only_inputs_and_outputs_have_unknown_sizes(all_parts):
 
 
 def test_a_second_signature_of_the_same_costs_little(parts):
-    # Two lists of offsets and two names of inputs and outputs; a graph itself takes 500 bytes.
+    # Its operators and names; the scales of the table's rows alone take 800 bytes.
     one, both = (join(chosen, "int8") for chosen in (parts[:1], parts))
-    assert len(both) - len(one) < 400
+    assert len(both) - len(one) < 600
 
 
 def test_int8_is_one_table_for_the_look_up_and_the_product(parts, table):
