@@ -40,10 +40,11 @@ class Part(NamedTuple):
 
 
 def traced(function: Callable, *specs):
-    """Traces the concrete function of some `tf.TensorSpec`s, for `convert`."""
+    """Traces the concrete function of `tf.TensorSpec`s with the arguments' names, for `convert`."""
     import tensorflow as tf
 
-    return tf.function(function, specs, autograph=False).get_concrete_function()
+    named = {spec.name: spec for spec in specs}
+    return tf.function(function, autograph=False).get_concrete_function(**named)
 
 
 def convert(functions: Iterable[tuple]) -> list[Part]:
@@ -134,7 +135,7 @@ def join(parts: Iterable[Part], quantize: str = "none") -> bytes:
         model = schema.ModelT.InitFromPackedBuf(part.content, 0)
         first = len(joined.subgraphs)
         _store_weights(schema, model, part)
-        _append(joined, model, buffers)
+        _append(schema, joined, model, buffers)
         for graph in joined.subgraphs[first:]:
             if quantize != "none":
                 GraphQuantizer(joined, graph, buffers, quantize).run()
@@ -153,7 +154,7 @@ def custom_operations(content: bytes) -> list[str]:
     return sorted({code.CustomCode().decode() for code in codes if code.CustomCode()})
 
 
-def _append(joined, model, buffers):
+def _append(schema, joined, model, buffers):
     """Appends the graphs of a model to the joined model."""
     codes = [code_index(joined.operatorCodes, code) for code in model.operatorCodes]
     first = len(joined.subgraphs)
@@ -174,10 +175,9 @@ def _append(joined, model, buffers):
         for operator in graph.operators:
             operator.opcodeIndex = codes[operator.opcodeIndex]
             operator.inputs, operator.outputs = list(operator.inputs), list(operator.outputs)
-            options = operator.builtinOptions
-            for name in ("condSubgraphIndex", "bodySubgraphIndex"):
-                if hasattr(options, name):
-                    setattr(options, name, getattr(options, name) + first)
+            if isinstance(loop := operator.builtinOptions, schema.WhileOptionsT):
+                loop.condSubgraphIndex += first
+                loop.bodySubgraphIndex += first
     joined.subgraphs += model.subgraphs
 
 

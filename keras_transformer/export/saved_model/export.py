@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from keras_transformer.decoding.search_options import exported_search_options
+from keras_transformer.engine.model_engine import ModelEngine
 from keras_transformer.errors import InputError, VerificationError, writing
 from keras_transformer.export.child_process import KERAS, engine_process
 from keras_transformer.export.exporter import (
     Exporter,
+    TrainedEngine,
     check_tensorflow,
     log_step,
     read_template,
@@ -51,12 +53,14 @@ class SavedModelExporter(Exporter):
     options = SavedModelOptions
     has_quantized_layers = True
 
-    def resolve_export_options(self, engine: Any, options: SavedModelOptions) -> dict[str, Any]:
+    def resolve_export_options(
+        self, engine: TrainedEngine, options: SavedModelOptions
+    ) -> dict[str, Any]:
         check_tensorflow("SavedModel")
         from keras_transformer.text.graph import load_operations
 
         load_operations()  # Without them the export would fail after minutes.
-        if engine.labels is not None:
+        if not isinstance(engine, ModelEngine):
             return {"signatures": ["serving_default"]}
         names = list(options.signatures)
         if "align" in names and not engine.model.config.heads_of("cross"):
@@ -72,12 +76,12 @@ class SavedModelExporter(Exporter):
             names.remove("serving_ids")
         return {**vars(options), "signatures": names}
 
-    def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
+    def write(self, engine: TrainedEngine, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
         from keras_transformer.export.saved_model.signatures import LabelSignatures, Signatures
 
         search = {name: value for name, value in options.items() if name != "signatures"}
         signatures: Signatures | LabelSignatures
-        if engine.labels is None:
+        if isinstance(engine, ModelEngine):
             signatures = Signatures(engine, search)
         else:
             signatures = LabelSignatures(engine)
@@ -87,7 +91,7 @@ class SavedModelExporter(Exporter):
         return {**search, **chunk_fields, **signature_fields}
 
     def verify(
-        self, engine: Any, folder: Path, manifest: dict, texts: Sequence[str] | None
+        self, engine: TrainedEngine, folder: Path, manifest: dict, texts: Sequence[str] | None
     ) -> dict[str, Any]:
 
         dtype = engine.model.compute_dtype

@@ -18,7 +18,11 @@ from keras_transformer.decoding.search_options import (
     DecodingOptions,
     exported_search_options,
 )
-from keras_transformer.engine.model_engine import ClassifierEngine, label_probabilities
+from keras_transformer.engine.model_engine import (
+    ClassifierEngine,
+    ModelEngine,
+    label_probabilities,
+)
 from keras_transformer.export.saved_model.batches import (
     ChunkShapes,
     in_chunks,
@@ -304,7 +308,7 @@ class Signatures:
         shapes: `ChunkShapes` of the compiled functions.
     """
 
-    def __init__(self, engine: Any, search: Mapping[str, Any]):
+    def __init__(self, engine: ModelEngine, search: Mapping[str, Any]):
         self._engine, self._beam_size = engine, search.get("beam_size", 1)
         self._width, self._texts = engine.max_target_length, GraphTexts(engine)
         self._languages = GraphLanguages(engine)
