@@ -124,8 +124,9 @@ class BeamRules:
 
         `lengths` are of the live hypotheses, `[batch, beams]`, `limits` are their largest values.
         """
-        order = ops.top_k(live.scores, self.beams)[1]  # --> [batch, beams]
-        live = Finished(*(self.take(values, order) for values in live))
+        scores, order = ops.top_k(live.scores, self.beams)  # --> [batch, beams]
+        ids, log_probabilities = (self.take(values, order) for values in live[:2])
+        live = Finished(ids, log_probabilities, scores)
         # Ranked between finished hypotheses and empty places, except where the limit is an end; of
         # equal values, `top_k` returns the first ones.
         ends = self.ranking.ends_at_limit & (self.take(lengths, order) >= limits)
