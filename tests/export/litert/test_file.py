@@ -31,24 +31,24 @@ def all_parts(table):
         top, indices = tf.math.top_k(values * 2.0, 2)
         return {"found": top + 1.0, "places": indices}
 
-    def chosen(ids, values):
+    def chosen(ids, vectors):
         rows = tf.gather(tf.constant(table), ids)
-        return {"logits": tf.matmul(values, rows, transpose_b=True)}
+        return {"logits": tf.matmul(vectors, rows, transpose_b=True)}
 
     tensor = tf.constant(table)
 
-    def captures(ids, values):
+    def captures(ids, vectors):
         """Computes rows and products in a loop inside a loop, with a table that is captured."""
 
         def step(index, total):
             rows = tf.gather(tensor, ids)
-            return index + 1, total + tf.matmul(tf.matmul(values, rows, transpose_b=True), rows)
+            return index + 1, total + tf.matmul(tf.matmul(vectors, rows, transpose_b=True), rows)
 
         def loop(index, total):
             _, inner = tf.while_loop(lambda count, _: count < 2, step, (0, total))
             return index + 1, inner
 
-        _, total = tf.while_loop(lambda index, _: index < 3, loop, (0, values))
+        _, total = tf.while_loop(lambda index, _: index < 3, loop, (0, vectors))
         return {"logits": tf.matmul(total, tensor, transpose_b=True)}
 
     ids = tf.TensorSpec((None,), tf.int32, name="ids")
