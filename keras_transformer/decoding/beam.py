@@ -15,17 +15,13 @@ from keras_transformer.impossible import NEG_INF
 
 class Finished(NamedTuple):
     ids: KerasTensor  # int32 [batch, beams, capacity]
-    token_log_probabilities: KerasTensor  # float32 [batch, beams, capacity]
+    # float32 of the tokens, [batch, beams, capacity]; in LiteRT their sums, [batch, beams]
+    log_probabilities: KerasTensor
     scores: KerasTensor  # float32 [batch, beams], best first; NEG_INF = an empty place
 
     @property
     def exist(self):
         return self.scores > NEG_INF / 2
-
-    def best_with(self, additional, rank, count):
-        """Returns the `count` highest by `rank`, `[batch, candidates]`, over both lists."""
-        pairs, indices = zip(self, additional, strict=True), ops.top_k(rank, count)[1]
-        return Finished(*(take_rows(ops.concatenate(pair, axis=1), indices) for pair in pairs))
 
 
 class BeamState(NamedTuple):
@@ -34,12 +30,9 @@ class BeamState(NamedTuple):
     progress: Any = ()  # of a `ConstrainedBeam`'s live hypotheses, tensors [batch, beams, …]
 
     def extended(self, num_tokens):
-        ids, by_token = self.finished.ids, self.finished.token_log_probabilities
-        finished = self.finished._replace(
-            ids=pad_tokens(ids, num_tokens),
-            token_log_probabilities=pad_tokens(by_token, num_tokens),
-        )
-        return self._replace(finished=finished)
+        ids, by_token, scores = self.finished
+        padded = pad_tokens(ids, num_tokens), pad_tokens(by_token, num_tokens)
+        return self._replace(finished=Finished(*padded, scores))
 
 
 class Extensions(NamedTuple):
@@ -55,15 +48,95 @@ class Extensions(NamedTuple):
     def exist(self):
         return self.totals > NEG_INF / 2
 
-    def at(self, indices):
+    def at(self, indices, take=take_rows):
         """Returns the extensions at int32 `[batch, chosen]`."""
-        return tree.map_structure(lambda tensor: take_rows(tensor, indices), self)
+        return tree.map_structure(lambda tensor: take(tensor, indices), self)
 
     def first(self, count):
         return tree.map_structure(lambda tensor: tensor[:, :count], self)
 
 
-class Beam:
+class BeamRules:
+    """Rules of a beam: which hypotheses end, stay live, stop a sentence and are returned.
+
+    They know nothing of the loop around them, so that LiteRT's search follows them too.
+
+    Args:
+        beam_size: As in `DecodingOptions`, like `n_best` and `early_stopping`.
+        ranking: `Ranking` of the hypotheses.
+    """
+
+    take = staticmethod(take_rows)
+
+    def __init__(self, beam_size: int, ranking: Ranking, n_best: int, early_stopping: bool):
+        self.beams, self.n_best, self.early_stopping = beam_size, n_best, early_stopping
+        self.ranking = ranking
+
+    def with_places(self, extensions: Extensions, finished: Finished) -> Extensions:
+        """Removes the extensions for which the beam has no place; they are the best first."""
+        num_finished = ops.sum(ops.cast(finished.exist, "int32"), axis=1, keepdims=True)
+        num_places = self.ranking.num_places(self.beams, num_finished)
+        has_place = ops.arange(extensions.totals.shape[1], dtype="int32") < num_places
+        return extensions._replace(totals=ops.where(has_place, extensions.totals, NEG_INF))
+
+    def end_scores(self, best: Extensions, running, lengths, end_id):
+        """Returns the scores of extensions that end now, NEG_INF for the other ones."""
+        ends_now = running & best.exist & (best.tokens == end_id)
+        return ops.where(ends_now, self.ranking.score(best.totals, lengths), NEG_INF)
+
+    def with_ended(self, finished: Finished, ended: Finished) -> Finished:
+        """Returns the best finished hypotheses including new ones, `[batch, beams]`."""
+        rank = ops.concatenate([finished.scores, ended.scores], axis=1)  # --> [batch, 2 * beams]
+        return self._best(finished, ended, rank, self.beams)
+
+    def _best(self, finished, others, rank, count):
+        """Returns the `count` highest by `rank`, `[batch, candidates]`, over both lists."""
+        pairs, indices = zip(finished, others, strict=True), ops.top_k(rank, count)[1]
+        return Finished(*(self.take(ops.concatenate(pair, axis=1), indices) for pair in pairs))
+
+    def continuing(self, extensions: Extensions, end_id) -> Extensions:
+        """Returns the first extensions that do not end, which stay live, `[batch, beams]`."""
+        is_live = ops.cast(extensions.exist & (extensions.tokens != end_id), "int32")
+        order = is_live * (4 * self.beams) - ops.arange(is_live.shape[1], dtype="int32")
+        indices = ops.top_k(ops.cast(order, "float32"), self.beams)[1]  # --> [batch, beams]
+        live = extensions.at(indices, self.take)
+        # A total of NEG_INF is an empty place.
+        is_live = self.take(is_live, indices) > 0
+        return live._replace(totals=ops.where(is_live, live.totals, NEG_INF))
+
+    def can_win(self, best, finished: Finished, shortest, longest):
+        """Returns whether a live hypothesis can still become a result, bool `[batch]`.
+
+        Args:
+            best: Highest total of the live hypotheses of each sentence.
+            finished: The finished hypotheses.
+            shortest: Number of tokens of a live hypothesis after the next step.
+            longest: Maximum number of its tokens.
+        """
+        best_possible = self.ranking.best_possible(best, shortest, longest)
+        best_possible = ops.where(best > NEG_INF / 2, best_possible, NEG_INF)  # --> [batch]
+        can_win = best_possible > finished.scores[:, self.n_best - 1]
+        if self.early_stopping:
+            can_win = can_win & ~finished.exist[:, -1]  # A place for a finished one is empty.
+        return can_win
+
+    def results(self, finished: Finished, live: Finished, lengths, limits) -> Finished:
+        """Returns the `n_best` results: finished hypotheses, then live ones, then empty places.
+
+        `lengths` are of the live hypotheses, `[batch, beams]`, `limits` are their largest values.
+        """
+        scores, order = ops.top_k(live.scores, self.beams)  # --> [batch, beams]
+        ids, log_probabilities = (self.take(values, order) for values in live[:2])
+        live = Finished(ids, log_probabilities, scores)
+        # Ranked between finished hypotheses and empty places, except where the limit is an end; of
+        # equal values, `top_k` returns the first ones.
+        ends = self.ranking.ends_at_limit & (self.take(lengths, order) >= limits)
+        live_rank = ops.where(ends, live.scores, NEG_INF / 2)
+        rank = ops.concatenate([finished.scores, live_rank], axis=1)  # --> [batch, 2 * beams]
+        return self._best(finished, live, rank, self.n_best)
+
+
+class Beam(BeamRules):
     """Keeps the `beam_size` most probable unfinished hypotheses of each sentence, which are live.
 
     Of the extensions of all live hypotheses, the best `beam_size` count. Extensions that end move
@@ -91,8 +164,7 @@ class Beam:
         n_best: int = DecodingOptions.n_best,
         early_stopping: bool = DecodingOptions.early_stopping,
     ):
-        self.beams, self.n_best, self.early_stopping = beam_size, n_best, early_stopping
-        self.ranking = ranking or DecodingOptions().ranking
+        super().__init__(beam_size, ranking or DecodingOptions().ranking, n_best, early_stopping)
 
     def start(self, constraints, capacity: int) -> BeamState:
         shape = (ops.shape(constraints.max_lengths)[0], self.beams)
@@ -111,7 +183,7 @@ class Beam:
         forced = constraints.forced_lengths
         lengths = ops.maximum(state.position + 1 - forced, 0)  # --> [batch]: of what follows
         finished = self._collect_finished(state, extensions, lengths, constraints.end_id)
-        live = self._continue(extensions, constraints.end_id)  # --> [batch, beams]
+        live = self.continuing(extensions, constraints.end_id)  # --> [batch, beams]
         # If no extension is allowed, the live hypotheses stay, without an end.
         has_extension = ops.any(extensions.exist, axis=1, keepdims=True)
         has_extension = state.running[:, :1] & has_extension  # --> [batch, 1]
@@ -122,7 +194,13 @@ class Beam:
 
         beam, position = state.strategy_state, state.position
         live_totals = moved(live.totals, beam.live_totals)  # --> [batch, beams]
-        can_win = self._can_win(live_totals, finished, lengths, constraints)  # --> [batch]
+        best = ops.max(live_totals, axis=1)  # --> [batch]
+        longest = ops.maximum(constraints.max_lengths - forced, lengths)
+        if constraints.logit_bias is not None:
+            # A bias above 0 may raise the total at each further token.
+            gain = ops.maximum(ops.max(constraints.logit_bias), 0.0)
+            best = best + gain * ops.cast(longest - lengths, "float32")
+        can_win = self.can_win(best, finished, lengths + 1, longest)
         is_running = (position + 1 < constraints.max_lengths) & can_win
         is_running = has_extension & ops.expand_dims(is_running, 1)  # --> [batch, 1]
         live_ids = _append(state.ids, live.parents, live.tokens, position)
@@ -148,10 +226,7 @@ class Beam:
         )  # --> [batch, beams]
         offsets = beam.live_totals - log_sums
         best = self.extensions(allowed, offsets, beam, constraints, maxima)
-        num_finished = ops.sum(ops.cast(beam.finished.exist, "int32"), axis=1, keepdims=True)
-        num_places = self.ranking.num_places(self.beams, num_finished)
-        has_place = ops.arange(best.totals.shape[1], dtype="int32") < num_places
-        best = best._replace(totals=ops.where(has_place, best.totals, NEG_INF))
+        best = self.with_places(best, beam.finished)
         # Forced tokens add nothing to the total: it ranks only the continuation.
         is_forced = ops.expand_dims(state.position < constraints.forced_lengths, 1) & best.exist
         by_token = _value_at(logits, best.parents, best.tokens) - take_rows(log_sums, best.parents)
@@ -173,44 +248,14 @@ class Beam:
         """Returns the finished hypotheses including new ones, `[batch, beams]`."""
         # An end counts if it is among the best `beam_size`.
         best = extensions.first(self.beams)  # --> [batch, beams]
-        ends_now = state.running[:, :1] & best.exist & (best.tokens == end_id)
-        scores = self.ranking.score(best.totals, ops.expand_dims(lengths, 1))
+        lengths, running = ops.expand_dims(lengths, 1), state.running[:, :1]
         by_token = state.token_log_probabilities
         new = Finished(
             _append(state.ids, best.parents, best.tokens, state.position),
             _append(by_token, best.parents, best.token_log_probabilities, state.position),
-            ops.where(ends_now, scores, NEG_INF),
+            self.end_scores(best, running, lengths, end_id),
         )
-        finished = state.strategy_state.finished
-        scores = ops.concatenate([finished.scores, new.scores], axis=1)  # --> [batch, 2 * beams]
-        return finished.best_with(new, scores, self.beams)
-
-    def _continue(self, extensions, end_id) -> Extensions:
-        """Returns the first extensions that do not end, which stay live, `[batch, beams]`."""
-        is_live = ops.cast(extensions.exist & (extensions.tokens != end_id), "int32")
-        order = is_live * 4 * self.beams - ops.arange(is_live.shape[1], dtype="int32")
-        indices = ops.top_k(ops.cast(order, "float32"), self.beams)[1]  # --> [batch, beams]
-        live = extensions.at(indices)
-        # A total of NEG_INF is an empty place.
-        is_live = take_rows(is_live, indices) > 0
-        return live._replace(totals=ops.where(is_live, live.totals, NEG_INF))
-
-    def _can_win(self, live_totals, finished, lengths, constraints):
-        """Returns whether a live hypothesis can still become a result, bool `[batch]`."""
-        best = ops.max(live_totals, axis=1)
-        exists = best > NEG_INF / 2
-        longest = constraints.max_lengths - constraints.forced_lengths
-        longest = ops.maximum(longest, lengths)
-        if constraints.logit_bias is not None:
-            # A bias above 0 may raise the total at each further token.
-            gain = ops.maximum(ops.max(constraints.logit_bias), 0.0)
-            best = best + gain * ops.cast(longest - lengths, "float32")
-        best_possible = self.ranking.best_possible(best, lengths + 1, longest)
-        best_possible = ops.where(exists, best_possible, NEG_INF)  # --> [batch]
-        can_win = best_possible > finished.scores[:, self.n_best - 1]
-        if self.early_stopping:
-            can_win = can_win & ~finished.exist[:, -1]  # A place for a finished one is empty.
-        return can_win
+        return self.with_ended(state.strategy_state.finished, new)
 
     def returned(self, beam: BeamState, constraints):
         """Returns which live hypotheses are results if too few end, bool `[batch, beams]`."""
@@ -225,18 +270,12 @@ class Beam:
         _, lengths = continuation_of(state.ids, by_token, forced)  # --> [batch, beams]
         live_scores = self.ranking.score(beam.live_totals, lengths)
         live_scores = ops.where(self.returned(beam, constraints), live_scores, NEG_INF)
-        live_scores, order = ops.top_k(live_scores, self.beams)  # --> [batch, beams]
-        live = Finished(take_rows(state.ids, order), take_rows(by_token, order), live_scores)
-        # Ranked between finished hypotheses and empty places, except where the limit is an end; of
-        # equal values, `top_k` returns the first ones.
+        live = Finished(state.ids, by_token, live_scores)
         limits = ops.expand_dims(constraints.max_lengths - forced, 1)
-        ends = self.ranking.ends_at_limit & (take_rows(lengths, order) >= limits)
-        live_rank = ops.where(ends, live_scores, NEG_INF / 2)
-        rank = ops.concatenate([beam.finished.scores, live_rank], axis=1)  # --> [batch, 2 * beams]
-        best = beam.finished.best_with(live, rank, self.n_best)  # --> [batch, n_best]
+        best = self.results(beam.finished, live, lengths, limits)  # --> [batch, n_best]
         exist = ops.expand_dims(best.exist, 2)  # --> [batch, n_best, 1]
         ids = ops.where(exist, best.ids, PAD_ID)
-        by_token = ops.where(exist, best.token_log_probabilities, 0.0)
+        by_token = ops.where(exist, best.log_probabilities, 0.0)
         following = continuation_of(ids, by_token, forced)
         return Hypotheses(ids, ops.sum(by_token, axis=2), best.scores, by_token, *following)
 

@@ -1,4 +1,4 @@
-"""Runs a program of `fresh_process.py` in a new process, for a limited time."""
+"""Runs a function in a new process, for a limited time."""
 
 import contextlib
 import multiprocessing
@@ -14,8 +14,9 @@ from typing import Any
 from keras_transformer.errors import VerificationError
 
 FRESH_PROCESS = Path(__file__).with_name("fresh_process.py")
+_ROOT = os.fspath(Path(__file__).parents[2])
 SECONDS_PER_ANSWER = 600
-"""Time limit of an answer, including the start of the program."""
+"""Time limit of an answer, including the start of the process."""
 _ENVIRONMENT = {
     # This process may hold most of a GPU already, so the new process must not reserve the rest.
     "TF_FORCE_GPU_ALLOW_GROWTH": "true",
@@ -27,18 +28,19 @@ TENSORFLOW = ("tensorflow", "tensorflow_text")
 
 
 class ChildProcess:
-    """Starts a program that answers requests, as a context manager.
+    """Starts a function in a new process, as a context manager; its result answers requests.
 
-    Its process group is killed when the context ends, or when this process is killed.
+    The process group is killed when the context ends, or when this process is killed.
 
     Args:
-        program: Name in `fresh_process.PROGRAMS`.
+        function: `MODULE:FUNCTION` of this package, or `FILE.py:FUNCTION` of a script that does not
+            need this package. The function returns a function, which answers requests.
         hidden: Packages that the process cannot import.
-        **arguments: Arguments of the program.
+        **arguments: Arguments of the function.
     """
 
-    def __init__(self, program: str, hidden: Sequence[str] = (), **arguments: Any):
-        self._program, self._errors = program, tempfile.TemporaryFile()
+    def __init__(self, function: str, hidden: Sequence[str] = (), **arguments: Any):
+        self._function, self._errors = function, tempfile.TemporaryFile()
         self._pipe, other_end = multiprocessing.Pipe()
         with other_end:
             self._process = subprocess.Popen(
@@ -51,7 +53,7 @@ class ChildProcess:
                 pass_fds=[other_end.fileno()],
                 start_new_session=True,
             )
-        self._pipe.send((program, tuple(hidden), arguments))
+        self._pipe.send((function, _ROOT, tuple(hidden), arguments))
 
     def send(self, **request: Any) -> None:
         """Sends the next request."""
@@ -59,14 +61,14 @@ class ChildProcess:
             self._pipe.send(request)
 
     def receive(self, seconds: float = SECONDS_PER_ANSWER) -> Any:
-        """Returns the program's answer; raises `VerificationError` without an answer in time."""
+        """Returns the next answer; raises `VerificationError` without an answer in time."""
         received = f"no answer after {seconds:.0f} s"
         try:
             if self._pipe.poll(seconds):
                 return self._pipe.recv()
         except (EOFError, OSError):
             received = f"exit status {self._process.wait()}, {self._last_line()}"
-        rule = f"The export must load and run in a new process ({self._program})."
+        rule = f"The export must load and run in a new process ({self._function})."
         raise VerificationError(f"{rule} Received: {received}")
 
     def _last_line(self):
@@ -89,13 +91,12 @@ class ChildProcess:
         self._errors.close()
 
 
-def named_process(function: str, hidden: Sequence[str] = (), **arguments: Any) -> ChildProcess:
-    """Starts a function of this package, `MODULE:FUNCTION`, which returns what answers requests."""
-    root = os.fspath(Path(__file__).parents[2])
-    return ChildProcess("named", hidden, name=function, root=root, **arguments)
+def engine_process(
+    path: str | os.PathLike, hidden: Sequence[str] = KERAS + TENSORFLOW
+) -> ChildProcess:
+    """Starts `translate` of the engine that `Translator.load(path)` opens, without some packages.
 
-
-def engine_process(path: str | os.PathLike) -> ChildProcess:
-    """Starts `Translator.load(path)` in a process that can import neither Keras nor TensorFlow."""
+    An export's engine needs no Keras, and only a SavedModel's needs TensorFlow.
+    """
     function = "keras_transformer.engine.translator:translate_of"
-    return named_process(function, KERAS + TENSORFLOW, path=os.fspath(path))
+    return ChildProcess(function, hidden, path=os.fspath(path))

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from keras_transformer.engine.engine import Engine
 from keras_transformer.errors import InputError, declared_requirements
@@ -21,6 +21,11 @@ from keras_transformer.files import MANIFEST, OwnedFolder, write_whole
 from keras_transformer.formats import FORMATS
 from keras_transformer.reading import file_digests
 from keras_transformer.text.symbols import TextFeatures
+
+if TYPE_CHECKING:
+    from keras_transformer.engine import ClassifierEngine, ModelEngine
+
+TrainedEngine: TypeAlias = "ModelEngine | ClassifierEngine"
 
 _logger = logging.getLogger(__name__)  # The command line shows its messages.
 
@@ -99,7 +104,7 @@ class Exporter(abc.ABC):
     has_model_card = False
 
     @abc.abstractmethod
-    def resolve_export_options(self, engine: Engine, options: Any) -> dict[str, Any]:
+    def resolve_export_options(self, engine: "ModelEngine", options: Any) -> dict[str, Any]:
         """Returns the manifest's fields about `options`.
 
         Raises:
@@ -108,7 +113,7 @@ class Exporter(abc.ABC):
         """
 
     @abc.abstractmethod
-    def write(self, engine: Engine, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
+    def write(self, engine: "ModelEngine", folder: Path, options: dict[str, Any]) -> dict[str, Any]:
         """Writes all files except the manifest and the README; returns fields of the manifest.
 
         `options` are the result of `resolve_export_options`, and `origin` if it is known.
@@ -116,7 +121,7 @@ class Exporter(abc.ABC):
 
     @abc.abstractmethod
     def verify(
-        self, engine: Engine, folder: Path, manifest: dict, texts: Sequence[str] | None
+        self, engine: "ModelEngine", folder: Path, manifest: dict, texts: Sequence[str] | None
     ) -> dict[str, Any]:
         """Compares the folder with the trained model's engine; raises `VerificationError`.
 
@@ -148,7 +153,7 @@ class Exporter(abc.ABC):
 
     def export(
         self,
-        engine: Engine,
+        engine: "ModelEngine",
         output: str | os.PathLike,
         verification_texts: Sequence[str] | None = None,
         overwrite: bool = False,
@@ -182,7 +187,7 @@ class Exporter(abc.ABC):
         checked = self.options(**options)
         if checked.languages is None and engine.languages is not None:
             checked = dataclasses.replace(checked, languages=engine.languages.only_direction)
-        if getattr(checked, "shortlist", False):
+        if vars(checked).get("shortlist"):
             engine.request(shortlist=True)  # It has one, or raises an error.
         resolved = self.resolve_export_options(engine, checked)
         common = {**self._common_fields(engine), "languages": checked.languages}
@@ -264,7 +269,7 @@ def check_tensorflow(noun: str) -> None:
         raise InputError(f"{rule} Received: backend={backend!r}.")
 
 
-def write_tokenizers(engine: Any, folder: Path) -> dict[str, str]:
+def write_tokenizers(engine: Engine, folder: Path) -> dict[str, str]:
     """Writes the SentencePiece models, one file if both sides share it; returns manifest fields."""
     source, target = engine.source_tokenizer, engine.target_tokenizer
     if source == target:

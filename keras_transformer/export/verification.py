@@ -12,11 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from keras import ops
 
-from keras_transformer.decoding.search import score_targets
 from keras_transformer.engine.engine import Engine
-from keras_transformer.engine.inputs import bucket, length_buckets, pad, source_ids
+from keras_transformer.engine.inputs import bucket, length_buckets
 from keras_transformer.engine.model_engine import ModelEngine
 from keras_transformer.errors import VerificationError
 from keras_transformer.export.child_process import ChildProcess
@@ -124,53 +122,14 @@ def _interruptible(function, *arguments, **options):
     return result
 
 
-def _trained_translations(engine, texts, alignment=False, **options):
+def _trained_translations(engine, texts, **options):
     """Translates with the trained model, without waiting for XLA's compiler."""
-    if engine.labels is not None:
-        return engine.translate(texts, **options)
-    model, turns, longest = engine.model, engine.turns, engine.max_source_length
-    tokenizers = engine.source_tokenizer, engine.target_tokenizer
-    limits = longest, engine.max_target_length
-    with_xla = model.compute_dtype != "float32"  # XLA rounds bfloat16 differently from a graph.
-    trained = ModelEngine(
-        model,
-        *tokenizers,
-        *limits,
-        frozen=True,
-        turns=turns,
-        with_xla=with_xla,
-        shortlist=engine.shortlist,
-        languages=engine.languages,
-        plan=engine.plan,
-    )
-    translations = trained.translate(texts, batch_size=NUM_TEXTS, **options)
-    if not alignment:
-        return translations
-    if turns is not None:
-        texts = [turns.join(turns.split(text)) for text in texts]
-    turn_id = None if turns is None else tokenizers[0].turn_id
-    directions = trained.directions_of(texts, *map(options.get, LANGUAGE_OPTIONS))
-    added = max(direction.num_added for direction in directions)
-    rows = source_ids(texts, tokenizers[0], longest - added, "truncate", turn_id)[0]
-    sides = [
-        [direction.source(row) for row, direction in zip(rows, directions, strict=True)],
-        [
-            direction.target(translation.ids)
-            for translation, direction in zip(translations, directions, strict=True)
-        ],
-    ]
-    padded = [ops.convert_to_tensor(pad(ids, len(ids), max(map(len, ids)))) for ids in sides]
-    # Eagerly, because tracing takes longer than one pass.
-    alignments = ops.convert_to_numpy(score_targets(model, *padded)[1])
-    return [
-        dataclasses.replace(
-            translation,
-            alignment=direction.of_alignment(weights[: len(target), : len(source)]),
-        )
-        for translation, weights, source, target, direction in zip(
-            translations, alignments, *sides, directions, strict=True
-        )
-    ]
+    if isinstance(engine, ModelEngine):
+        # XLA rounds bfloat16 differently from a graph.
+        with_xla = engine.model.compute_dtype != "float32"
+        engine = engine.with_(frozen=True, with_xla=with_xla)
+        options["batch_size"] = NUM_TEXTS
+    return engine.translate(texts, **options)
 
 
 def chosen_texts(texts: Sequence[str], engine: Engine) -> list[str]:

@@ -119,14 +119,8 @@ class ArgosExporter(CTranslate2Exporter):
             with zipfile.ZipFile(folder / manifest["package"]) as archive:
                 archive.extractall(unpacked)
             (package,) = map(str, unpacked.iterdir())
-            with ChildProcess(
-                "script",
-                hidden,
-                path=_PROGRAM,
-                function="open_package",
-                package=package,
-                limits=limits,
-            ) as child:
+            function = f"{_PROGRAM}:open_package"
+            with ChildProcess(function, hidden, package=package, limits=limits) as child:
                 tolerance = self.tolerances[manifest["quantize"]]
                 return verify(
                     child, engine, texts, tolerance, _translations, only_trained=trained, **search

@@ -6,7 +6,7 @@ from typing import Any
 
 from keras_transformer.decoding.search_options import exported_search_options
 from keras_transformer.errors import InputError
-from keras_transformer.export.child_process import ChildProcess, named_process
+from keras_transformer.export.child_process import ChildProcess
 from keras_transformer.export.exporter import Exporter
 from keras_transformer.export.supported import check_portable, check_transformer
 from keras_transformer.export.verification import TOLERANCES, verify
@@ -34,7 +34,7 @@ def translate_of(path: str, max_lengths: Sequence[int]) -> Callable[..., list[Tr
 def imported_process(path: Path, *max_lengths: int) -> ChildProcess:
     """Starts `translate_of` in a new process."""
     function = f"{__name__}:{translate_of.__name__}"
-    return named_process(function, path=str(path), max_lengths=max_lengths)
+    return ChildProcess(function, path=str(path), max_lengths=max_lengths)
 
 
 class ForeignExporter(Exporter):

@@ -25,7 +25,7 @@ def ask(tmp_path, monkeypatch):
             f"pipe = Connection(int(sys.argv[1]))\n{program}"
         )
         monkeypatch.setattr(module, "FRESH_PROCESS", path)
-        with ChildProcess("named", ("keras",), path="model") as child:
+        with ChildProcess("module:function", ("keras",), path="model") as child:
             child.send(texts=["ä"])
             return child.receive(seconds)
 
@@ -33,10 +33,9 @@ def ask(tmp_path, monkeypatch):
 
 
 def test_the_process_gets_the_program_and_the_request_and_gives_the_answer(ask):
-    assert ask("pipe.send([pipe.recv(), pipe.recv()])\ntime.sleep(60)") == [
-        ("named", ("keras",), {"path": "model"}),
-        {"texts": ["ä"]},
-    ]
+    (name, _, *rest), request = ask("pipe.send([pipe.recv(), pipe.recv()])\ntime.sleep(60)")
+    assert (name, *rest) == ("module:function", ("keras",), {"path": "model"})
+    assert request == {"texts": ["ä"]}
 
 
 FAILURES = [("pass", "exit status 0, no message"), ("sys.exit(7)", "exit status 7, no message")]
@@ -72,7 +71,7 @@ def test_a_process_that_hangs_ends_with_its_children_when_its_time_is_over(ask, 
         "time.sleep(60)"
     )
     start = time.monotonic()
-    with pytest.raises(VerificationError, match=r"\(named\). Received: no answer after 3 s$"):
+    with pytest.raises(VerificationError, match=r"function\). Received: no answer after 3 s$"):
         ask(program, seconds=3)
     assert time.monotonic() - start < 30
     check_ends(child.read_text())
@@ -81,7 +80,7 @@ def test_a_process_that_hangs_ends_with_its_children_when_its_time_is_over(ask, 
 PARENT = """
 import subprocess, sys, time
 from keras_transformer.export.child_process import ChildProcess
-child = ChildProcess("named", ("keras", "tensorflow"), path="/dev/null", root="/")
+child = ChildProcess("keras_transformer.errors:show", ("keras", "tensorflow"), path="/dev/null")
 print(child._process.pid, flush=True)
 time.sleep(60)
 """

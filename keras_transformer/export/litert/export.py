@@ -1,14 +1,13 @@
 """Export for LiteRT: one file from ids to ids, with the tokenizers next to it."""
 
 import dataclasses
-import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from keras_transformer.decoding.search_options import DecodingOptions, exported_search_options
-from keras_transformer.engine.engine import Engine
+from keras_transformer.engine.model_engine import ModelEngine
 from keras_transformer.errors import InputError, require
 from keras_transformer.export.child_process import engine_process
 from keras_transformer.export.exporter import Exporter, check_tensorflow, read_template
@@ -52,17 +51,17 @@ class LiteRTExporter(Exporter):
     reading_packages = ("ai-edge-litert",)
     options = LiteRTOptions
 
-    def resolve_export_options(self, engine: Any, options: LiteRTOptions) -> dict[str, Any]:
+    def resolve_export_options(self, engine: ModelEngine, options: LiteRTOptions) -> dict[str, Any]:
         is_large = engine.model.count_params() > _MANY_PARAMETERS
         lengths = SOURCE_LENGTHS[-1:] if is_large else SOURCE_LENGTHS
         return resolve_search_options(engine, options, lengths, options.n_best)
 
-    def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
+    def write(self, engine: ModelEngine, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
         engine = with_limits(engine, options)
         content = join(convert(ids_to_ids(engine, options)), options["quantize"])
         check_custom_ops(content)
         write_whole(folder / MODEL_FILE, content)
-        if options["shortlist"]:
+        if engine.shortlist is not None and options["shortlist"]:
             engine.shortlist.save(folder / SHORTLIST_FILE)
         return {
             **options,
@@ -72,7 +71,7 @@ class LiteRTExporter(Exporter):
         }
 
     def verify(
-        self, engine: Engine, folder: Path, manifest: dict, texts: Sequence[str] | None
+        self, engine: ModelEngine, folder: Path, manifest: dict, texts: Sequence[str] | None
     ) -> dict[str, Any]:
         return verify_litert(folder, engine, manifest, texts)
 
@@ -90,12 +89,12 @@ class LiteRTExporter(Exporter):
 
 
 def resolve_search_options(
-    engine: Any, options: Any, source_lengths: Sequence[int], n_best: int | None
+    engine: ModelEngine, options: Any, source_lengths: Sequence[int], n_best: int | None
 ) -> dict[str, Any]:
     """Returns the manifest's fields about the search.
 
     Args:
-        engine: Live engine.
+        engine: Engine of the trained model.
         options: `LiteRTOptions` or `WebOptions`.
         source_lengths: Default lengths of the signatures; longer ones than the engine takes fall
             back to its limit.
@@ -123,19 +122,12 @@ def resolve_search_options(
     }
 
 
-def with_limits(engine: Any, options: dict[str, Any]) -> Engine:
-    """Returns a live engine that takes sources up to the longest of an export's lengths."""
-    if engine.max_source_length == options["source_lengths"][-1]:
-        return engine
-    from keras_transformer.engine.model_engine import ModelEngine
-
-    tokenizers = engine.source_tokenizer, engine.target_tokenizer
-    limits = options["source_lengths"][-1], engine.max_target_length
-    options = {"shortlist": engine.shortlist, "languages": engine.languages}
-    return ModelEngine(engine.model, *tokenizers, *limits, **options)
+def with_limits(engine: ModelEngine, options: dict[str, Any]) -> ModelEngine:
+    """Returns an engine that takes sources up to the longest of an export's lengths."""
+    return engine.with_(max_source_length=options["source_lengths"][-1])
 
 
-def check_exportable(engine: Any) -> None:
+def check_exportable(engine: ModelEngine) -> None:
     """Raises `InputError` for a model that cannot be exported for LiteRT."""
     check_transformer(engine.model.config, "A LiteRT model")
     check_portable(engine.model.config, "A LiteRT model")
@@ -159,19 +151,19 @@ def _searches(engine, options):
         yield name, LiteRTSearch(engine.model, searches[name], engine.max_source_length, is_forced)
 
 
-def reads_forced_ids(engine: Any) -> bool:
+def reads_forced_ids(engine: ModelEngine) -> bool:
     """Returns whether a search takes the ids of languages that the decoder reads first."""
     return engine.languages is not None and engine.languages.forced is not None
 
 
-def search_options(engine: Any, options: dict[str, Any]) -> DecodingOptions:
+def search_options(engine: ModelEngine, options: dict[str, Any]) -> DecodingOptions:
     """Returns the options of the largest search of an export."""
     limits = {"n_best": options["n_best"], "max_length": engine.max_target_length}
     return DecodingOptions(**exported_search_options(options), **limits)
 
 
 def ids_to_ids(
-    engine: Engine, options: dict[str, Any], batch_sizes: Sequence[int | None] = (None,)
+    engine: ModelEngine, options: dict[str, Any], batch_sizes: Sequence[int | None] = (None,)
 ) -> Iterator[tuple]:
     """Yields `(name, concrete function)` of each signature from ids to ids.
 
@@ -190,17 +182,9 @@ def ids_to_ids(
                 count = options["list_sizes"][shape] if rows else None
                 specs.append(tf.TensorSpec((count,), tf.int32, name="candidates"))
                 specs.append(tf.TensorSpec((rows, count), tf.float32, name="candidate_bias"))
-            if not reads_forced_ids(engine):
-                yield f"{name}_{shape}", traced(search.__call__, *specs)
-                continue
-            specs.append(tf.TensorSpec((rows,), tf.int32, name="forced_ids"))
-            call = functools.partial(_after_forced, search)
-            yield f"{name}_{shape}", traced(call, *specs)
-
-
-def _after_forced(search, *tensors):
-    *of_search, forced_ids = tensors
-    return search(*of_search, forced_ids=forced_ids)
+            if reads_forced_ids(engine):
+                specs.append(tf.TensorSpec((rows,), tf.int32, name="forced_ids"))
+            yield f"{name}_{shape}", traced(search.__call__, *specs)
 
 
 def described_files(folder: Path) -> dict[str, dict[str, Any]]:
@@ -220,7 +204,7 @@ def check_custom_ops(content: bytes) -> None:
 
 
 def verify_litert(
-    folder: Path, engine: Any, manifest: dict, texts: Sequence[str] | None
+    folder: Path, engine: ModelEngine, manifest: dict, texts: Sequence[str] | None
 ) -> dict[str, Any]:
     """Translates in a process without Keras and TensorFlow; see `verification.verify`."""
     options = exported_search_options(manifest)

@@ -6,8 +6,9 @@ table: the products (`FULLY_CONNECTED`) and the look-up (`EMBEDDING_LOOKUP`) rea
 with the same scale per row. The converter's quantization makes two tables and converts one table
 to float at each call.
 
-A file of several signatures repeats arrays, scales and shapes, and tables of tensors, operators and
-their options. FlatBuffers allows many references to one table, so equal content is written once.
+A file of several signatures repeats scales, shapes and lists of inputs. FlatBuffers allows many
+references to one array, so equal arrays are written once. Sharing equal tables, of tensors and of
+operators, would save less than 1% of a base-sized file.
 """
 
 import hashlib
@@ -39,10 +40,11 @@ class Part(NamedTuple):
 
 
 def traced(function: Callable, *specs):
-    """Traces the concrete function of some `tf.TensorSpec`s, for `convert`."""
+    """Traces the concrete function of `tf.TensorSpec`s with the arguments' names, for `convert`."""
     import tensorflow as tf
 
-    return tf.function(function, specs, autograph=False).get_concrete_function()
+    named = {spec.name: spec for spec in specs}
+    return tf.function(function, autograph=False).get_concrete_function(**named)
 
 
 def convert(functions: Iterable[tuple]) -> list[Part]:
@@ -57,7 +59,8 @@ def convert(functions: Iterable[tuple]) -> list[Part]:
     """
     parts: list[Part] = []
     known_weights: dict[bytes, np.ndarray] = {}
-    with ChildProcess("conversion") as child:
+    # TensorFlow's converter leaks memory.
+    with ChildProcess(f"{__name__}:{converter.__name__}") as child:
         traced_functions = iter(functions)
         function = next(traced_functions, None)
         while function is not None:
@@ -66,6 +69,28 @@ def convert(functions: Iterable[tuple]) -> list[Part]:
             converted, function = function, next(traced_functions, None)
             parts.append(_part(*converted, child.receive(), known_weights))
     return parts
+
+
+def converter() -> Callable[..., bytes]:
+    """Returns the function that makes a LiteRT model, for a process of its own.
+
+    `graph` is a serialized GraphDef without variables; `inputs` and `outputs` are the names of its
+    tensors.
+    """
+    import tensorflow as tf
+
+    def convert(graph, inputs, outputs):
+        definition = tf.compat.v1.GraphDef.FromString(graph)
+        function = tf.compat.v1.wrap_function(lambda: tf.import_graph_def(definition, name=""), [])
+        tensors = (
+            [function.graph.get_tensor_by_name(name) for name in names]
+            for names in (inputs, outputs)
+        )
+        # Not `from_concrete_functions`, which needs the object that holds the variables: this
+        # function holds its weights as constants.
+        return tf.lite.TFLiteConverter([function.prune(*tensors)]).convert()
+
+    return convert
 
 
 def _request(name, function):
@@ -110,7 +135,7 @@ def join(parts: Iterable[Part], quantize: str = "none") -> bytes:
         model = schema.ModelT.InitFromPackedBuf(part.content, 0)
         first = len(joined.subgraphs)
         _store_weights(schema, model, part)
-        _append(joined, model, buffers)
+        _append(schema, joined, model, buffers)
         for graph in joined.subgraphs[first:]:
             if quantize != "none":
                 GraphQuantizer(joined, graph, buffers, quantize).run()
@@ -129,7 +154,7 @@ def custom_operations(content: bytes) -> list[str]:
     return sorted({code.CustomCode().decode() for code in codes if code.CustomCode()})
 
 
-def _append(joined, model, buffers):
+def _append(schema, joined, model, buffers):
     """Appends the graphs of a model to the joined model."""
     codes = [code_index(joined.operatorCodes, code) for code in model.operatorCodes]
     first = len(joined.subgraphs)
@@ -150,10 +175,9 @@ def _append(joined, model, buffers):
         for operator in graph.operators:
             operator.opcodeIndex = codes[operator.opcodeIndex]
             operator.inputs, operator.outputs = list(operator.inputs), list(operator.outputs)
-            options = operator.builtinOptions
-            for name in ("condSubgraphIndex", "bodySubgraphIndex"):
-                if hasattr(options, name):
-                    setattr(options, name, getattr(options, name) + first)
+            if isinstance(loop := operator.builtinOptions, schema.WhileOptionsT):
+                loop.condSubgraphIndex += first
+                loop.bodySubgraphIndex += first
     joined.subgraphs += model.subgraphs
 
 
@@ -268,15 +292,10 @@ def _packed(model):
     import flatbuffers
 
     for graph in model.subgraphs:
-        for tensor in graph.tensors:
-            tensor.quantization = tensor.quantization and _Shared(tensor.quantization)
         for operator in graph.operators:
             # An equal list would be written again; an equal array is shared.
             operator.inputs = np.array(operator.inputs, "int32")
             operator.outputs = np.array(operator.outputs, "int32")
-            operator.builtinOptions = operator.builtinOptions and _Shared(operator.builtinOptions)
-        graph.tensors = [_Shared(tensor) for tensor in graph.tensors]
-        graph.operators = [_Shared(operator) for operator in graph.operators]
     size = sum(0 if buffer.data is None else len(buffer.data) + 64 for buffer in model.buffers)
     # The whole size, because growing copies the buffer.
     builder = _sharing_builder(flatbuffers)(size + 2**20)
@@ -284,45 +303,16 @@ def _packed(model):
     return bytes(memoryview(builder.Bytes)[builder.Head() :])
 
 
-class _Shared:
-    """Table that is written as a reference if an equal table is in the file."""
-
-    def __init__(self, table):
-        self.table, self.key = table, _key(table)
-
-    def Pack(self, builder):  # noqa: N802
-        return builder.shared(self)
-
-
-def _key(value):
-    """Returns a hashable value, equal for tables of equal content."""
-    if isinstance(value, _Shared):
-        return value.key
-    if isinstance(value, np.ndarray):
-        return value.dtype.str, digest(value)
-    if isinstance(value, (list, tuple)):
-        return tuple(_key(item) for item in value)
-    if hasattr(value, "__dict__"):
-        fields = sorted(vars(value).items())
-        return type(value).__name__, *((name, _key(content)) for name, content in fields)
-    return value
-
-
 def _sharing_builder(flatbuffers):
     class Builder(flatbuffers.Builder):
-        """Builder that writes equal arrays and tables once."""
+        """Builder that writes equal arrays once."""
 
         def __init__(self, size):
             super().__init__(size)
             self._written = {}
 
-        def shared(self, table):
-            if table.key not in self._written:
-                self._written[table.key] = table.table.Pack(self)
-            return self._written[table.key]
-
         def CreateNumpyVector(self, values):  # noqa: N802
-            key = _key(values)
+            key = values.dtype.str, digest(values)
             if key not in self._written:
                 self._written[key] = self._write(values)
             return self._written[key]

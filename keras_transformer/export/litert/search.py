@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from keras_transformer.decoding.beam import BeamRules, Extensions, Finished
 from keras_transformer.decoding.constraints import length_limits
 from keras_transformer.decoding.search_options import DecodingOptions
 from keras_transformer.decoding.selection import block_size
@@ -375,22 +376,6 @@ class LiteRTGreedy:
         }
 
 
-class Finished(NamedTuple):
-    ids: tf.Tensor  # int32 [batch, beams, max_length]
-    totals: tf.Tensor  # float32 [batch, beams]: log-probabilities
-    scores: tf.Tensor  # float32 [batch, beams], best first; NEG_INF = an empty place
-
-    @property
-    def exist(self):
-        return self.scores > NEG_INF / 2
-
-    def best_with(self, additional, rank, count):
-        """Returns the `count` highest by `rank`, `[batch, candidates]`, over both lists."""
-        indices = tf.math.top_k(rank, count)[1]
-        both = zip(self, additional, strict=True)
-        return Finished(*(_pick(tf.concat(lists, axis=1), indices) for lists in both))
-
-
 class BeamState(NamedTuple):
     newest: tf.Tensor  # int32 [batch, beams]
     running: tf.Tensor  # bool [batch, 1]
@@ -399,30 +384,25 @@ class BeamState(NamedTuple):
     finished: Finished
 
 
-class Extensions(NamedTuple):
-    """Live hypotheses with one more token, best first, tensors `[batch, count]`."""
-
-    tokens: tf.Tensor  # int32
-    parents: tf.Tensor  # int32: the extended hypotheses of the sentence
-    totals: tf.Tensor  # float32: log-probabilities; NEG_INF = no extension
-
-    @property
-    def exist(self):
-        return self.totals > NEG_INF / 2
-
-    def first(self, count):
-        return Extensions(*(values[:, :count] for values in self))
+def _pick(values, indices):
+    """Returns `values[b, indices[b, i]]`."""
+    return tf.gather(values, indices, batch_dims=1, axis=1)
 
 
-class LiteRTBeam:
+class LiteRTBeam(BeamRules):
     """Beam search as in `decoding.beam.Beam`: live hypotheses, and a list of finished ones."""
 
+    # The rules are `Beam`'s. Its state and its gathers are not: gathers that need the batch's size
+    # would make tensors dynamic, and `WHILE` would copy the log-probabilities of all tokens.
+    take = staticmethod(_pick)
+
     def __init__(self, options, limits, tokens=None):
+        super().__init__(options.beam_size, options.ranking, options.n_best, options.early_stopping)
         self.options, self.limits, self.tokens = options, limits, tokens or AllTokens()
-        self.ranking, self.num_steps = options.ranking, options.max_length
+        self.num_steps = options.max_length
 
     def begin(self, zero) -> BeamState:
-        beams = self.options.beam_size
+        beams = self.beams
         zeros = tf.cast(zero, tf.int32) + tf.zeros((1, beams), tf.int32)
         empty = tf.expand_dims(zeros, 2) + tf.zeros((1, 1, self.options.max_length), tf.int32)
         # All hypotheses begin alike: only the first may be extended.
@@ -433,12 +413,23 @@ class LiteRTBeam:
 
     def choose(self, position, state, logits, forbidden_logits):
         running, length = state.running, position + 1
-        extensions = self._extend(state, logits, forbidden_logits)  # --> [batch, 2 * beams]
-        finished = self._collect_finished(position, state, extensions)
-        live = self._continue(extensions)  # --> [batch, beams]
-        can_win = self._can_win(live.totals, finished, length)  # --> [batch]
+        totals, parents, tokens = self.tokens.extensions(
+            logits, forbidden_logits, state.live_totals
+        )  # --> [batch, 2 * beams]
+        extensions = Extensions(tokens, parents, tf.maximum(totals, NEG_INF))
+        extensions = self.with_places(extensions, state.finished)
+        best = extensions.first(self.beams)  # An end counts if it is among the best `beams`.
+        ended = Finished(
+            _extended(state.live_ids, best.parents, best.tokens, position),
+            best.totals,
+            self.end_scores(best, running, length, EOS_ID),
+        )
+        finished = self.with_ended(state.finished, ended)
+        live = self.continuing(extensions, EOS_ID)  # --> [batch, beams]
+        best_total = tf.reduce_max(live.totals, axis=1)
+        can_win = self.can_win(best_total, finished, length + 1, self.limits[:, 0])  # --> [batch]
         # Ended sentences stay as they were.
-        unmoved = np.arange(self.options.beam_size, dtype="int32")[None]
+        unmoved = np.arange(self.beams, dtype="int32")[None]
         parents = tf.where(running, live.parents, unmoved)
         tokens = tf.where(running, live.tokens, PAD_ID)
         next_state = BeamState(
@@ -450,73 +441,16 @@ class LiteRTBeam:
         )
         return next_state, parents
 
-    def _extend(self, state, logits, forbidden_logits) -> Extensions:
-        """Returns the best extensions of each sentence that have a place, `[batch, 2 * beams]`."""
-        beams = self.options.beam_size
-        best = self._extensions(logits, forbidden_logits, state.live_totals)
-        has_ended = tf.cast(state.finished.exist, tf.int32)
-        num_finished = tf.reduce_sum(has_ended, axis=1, keepdims=True)  # --> [batch, 1]
-        num_places = self.ranking.num_places(beams, num_finished)
-        has_place = np.arange(2 * beams, dtype="int32")[None] < num_places
-        return best._replace(totals=tf.where(has_place, best.totals, NEG_INF))
-
-    def _collect_finished(self, position, state, extensions) -> Finished:
-        """Returns the finished hypotheses including new ones, `[batch, beams]`."""
-        beams = self.options.beam_size
-        # An end counts if it is among the best `beams`.
-        ends_now = state.running & extensions.exist & (extensions.tokens == EOS_ID)
-        best = extensions.first(beams)  # --> [batch, beams]
-        scores = self.ranking.score(best.totals, position + 1)
-        new = Finished(
-            _extended(state.live_ids, best.parents, best.tokens, position),
-            best.totals,
-            tf.where(ends_now[:, :beams], scores, NEG_INF),
-        )
-        scores = tf.concat([state.finished.scores, new.scores], axis=1)  # --> [batch, 2 * beams]
-        return state.finished.best_with(new, scores, beams)
-
-    def _continue(self, extensions) -> Extensions:
-        """Returns the first extensions that do not end, in their order, `[batch, beams]`."""
-        beams = self.options.beam_size
-        is_live = extensions.exist & (extensions.tokens != EOS_ID)
-        order = tf.cast(is_live, tf.float32) * (4.0 * beams)
-        order -= np.arange(2 * beams, dtype="float32")
-        _, indices = tf.math.top_k(order, beams)  # --> [batch, beams]
-        live = Extensions(*(_pick(values, indices) for values in extensions))
-        return live._replace(totals=tf.where(_pick(is_live, indices), live.totals, NEG_INF))
-
-    def _can_win(self, live_totals, finished, length):
-        """Returns whether a live hypothesis can still become a result, bool `[batch]`."""
-        best = tf.reduce_max(live_totals, axis=1)
-        best_possible = self.ranking.best_possible(best, length + 1, self.limits[:, 0])
-        best_possible = tf.where(best > NEG_INF / 2, best_possible, NEG_INF)
-        can_win = best_possible > finished.scores[:, self.options.n_best - 1]
-        if self.options.early_stopping:  # A place for a finished one is empty.
-            can_win &= finished.scores[:, -1] < NEG_INF / 2
-        return can_win
-
-    def _extensions(self, logits, forbidden_logits, totals):
-        """Returns the `2 · beams` best extensions of each sentence."""
-        values, parents, tokens = self.tokens.extensions(logits, forbidden_logits, totals)
-        return Extensions(tokens, parents, tf.maximum(values, NEG_INF))
-
     def result(self, state):
-        beams, count = self.options.beam_size, self.options.n_best
         lengths = tf.reduce_sum(tf.cast(state.live_ids != PAD_ID, tf.int32), axis=2)
         scores = self.ranking.score(state.live_totals, lengths)  # --> [batch, beams]
         scores = tf.where(state.live_totals > NEG_INF / 2, scores, NEG_INF)
-        live_scores, order = tf.math.top_k(scores, beams)
-        live = Finished(_pick(state.live_ids, order), _pick(state.live_totals, order), live_scores)
-        # Finished hypotheses first, then live ones, then empty places; except where the limit is an
-        # end.
-        ends = self.ranking.ends_at_limit & (_pick(lengths, order) >= self.limits)
-        live_rank = tf.where(ends, live_scores, NEG_INF / 2)
-        rank = tf.concat([state.finished.scores, live_rank], axis=1)  # --> [batch, 2 * beams]
-        best = state.finished.best_with(live, rank, count)  # --> [batch, n_best]
+        live = Finished(state.live_ids, state.live_totals, scores)
+        best = self.results(state.finished, live, lengths, self.limits)  # --> [batch, n_best]
         return {
             "ids": tf.where(tf.expand_dims(best.exist, 2), best.ids, PAD_ID),
             "score": tf.where(best.exist, best.scores, -np.inf),
-            "log_probability": tf.where(best.exist, best.totals, 0.0),
+            "log_probability": tf.where(best.exist, best.log_probabilities, 0.0),
         }
 
 
@@ -555,11 +489,6 @@ def _blocks(logits, rows):
         # Lower than any logit with any total: never chosen.
         logits = tf.pad(logits, ((0, 0), (0, padding)), constant_values=-3e38)
     return tf.reshape(logits, (-1, rows * (length + padding) // size, size))
-
-
-def _pick(values, indices):
-    """Returns `values[b, indices[b, i]]`."""
-    return tf.gather(values, indices, batch_dims=1, axis=1)
 
 
 def _extended(ids, parents, tokens, position):

@@ -1,10 +1,11 @@
 """Batches of any size inside a TensorFlow graph: sorted, divided, padded to few shapes."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from keras_transformer.engine.inputs import batch_rows, length_buckets
+from keras_transformer.export.exporter import TrainedEngine
 from keras_transformer.ids import PAD_ID
 from keras_transformer.text.graph import SPACES
 
@@ -54,7 +55,7 @@ class ChunkShapes(NamedTuple):
     target_lengths: list[int]
 
     @classmethod
-    def of(cls, engine: Any, beam_size: int, forced: int = 0) -> "ChunkShapes":
+    def of(cls, engine: TrainedEngine, beam_size: int, forced: int = 0) -> "ChunkShapes":
         """Returns the shapes of an engine's model, the same for calls of any size.
 
         A target may follow `forced` ids.

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from keras_transformer.decoding.search_options import FILTERS
 from keras_transformer.engine.engine import Engine, Request
 from keras_transformer.engine.inputs import encoded, in_batches
-from keras_transformer.engine.label_engine import LabelEngine, label_translation
+from keras_transformer.engine.label_engine import LabelEngine
 from keras_transformer.engine.opening import give_tensorflow
 from keras_transformer.errors import InputError
 from keras_transformer.export.manifest import has_labels, opened_export, read_languages
@@ -196,40 +196,6 @@ def hypotheses_of(row: dict, n_best: int = 1) -> list[Translation]:
     text = row["translation"]  # a Python object already, or an array of one
     text = text if isinstance(text, bytes) else text.item()
     return [Translation(text.decode("utf-8"), float(row["score"]), log_probability, **fields)]
-
-
-def to_translation(row: dict, labels: Sequence[str] | None) -> Translation:
-    """Converts one row of the outputs of `serving_default` or `align`."""
-    if labels is None:
-        return hypotheses_of(row)[0]
-    best = label_translation(row["probabilities"], labels)
-    return dataclasses.replace(best, text=row["label"].decode("utf-8"))
-
-
-def read_translations(
-    answers: Sequence[dict[str, np.ndarray]], labels: Sequence[str] | None = None
-) -> list[Translation]:
-    """Converts outputs to translations, with the alignments of `align` if given.
-
-    Args:
-        answers: Outputs of `serving_default`, and of `align` for the same texts.
-        labels: Labels of a classifier.
-    """
-    translations, *alignments = (
-        [
-            to_translation(row, labels)
-            for row in rows_of(outputs, len(min(outputs.values(), key=len)))
-        ]
-        for outputs in answers
-    )
-    if not alignments:
-        return translations
-    return [
-        dataclasses.replace(
-            translation, alignment=aligned.alignment, log_probability=aligned.log_probability
-        )
-        for translation, aligned in zip(translations, alignments[0], strict=True)
-    ]
 
 
 class ExportedClassifier(LabelEngine):

@@ -1,7 +1,6 @@
 """Export as a SavedModel that takes text and gives text, or a label."""
 
 import contextlib
-import functools
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -9,17 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from keras_transformer.decoding.search_options import exported_search_options
+from keras_transformer.engine.model_engine import ModelEngine
 from keras_transformer.errors import InputError, VerificationError, writing
-from keras_transformer.export.child_process import KERAS, ChildProcess
+from keras_transformer.export.child_process import KERAS, engine_process
 from keras_transformer.export.exporter import (
     Exporter,
+    TrainedEngine,
     check_tensorflow,
     log_step,
     read_template,
     write_tokenizers,
 )
 from keras_transformer.export.options import SavedModelOptions
-from keras_transformer.export.saved_model.engine import IDS, read_translations
+from keras_transformer.export.saved_model.engine import IDS
 from keras_transformer.export.session import graph_in, operations_of
 from keras_transformer.export.signature import SIGNATURES, Signature
 from keras_transformer.export.verification import TOLERANCES, verify
@@ -43,12 +44,14 @@ class SavedModelExporter(Exporter):
     options = SavedModelOptions
     has_quantized_layers = True
 
-    def resolve_export_options(self, engine: Any, options: SavedModelOptions) -> dict[str, Any]:
+    def resolve_export_options(
+        self, engine: TrainedEngine, options: SavedModelOptions
+    ) -> dict[str, Any]:
         check_tensorflow("SavedModel")
         from keras_transformer.text.graph import load_operations
 
         load_operations()  # Without them the export would fail after minutes.
-        if engine.labels is not None:
+        if not isinstance(engine, ModelEngine):
             return {"signatures": ["serving_default"]}
         names = list(options.signatures)
         if "align" in names and not engine.model.config.heads_of("cross"):
@@ -64,12 +67,12 @@ class SavedModelExporter(Exporter):
             names.remove("serving_ids")
         return {**vars(options), "signatures": names}
 
-    def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
+    def write(self, engine: TrainedEngine, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
         from keras_transformer.export.saved_model.signatures import LabelSignatures, Signatures
 
         search = {name: value for name, value in options.items() if name != "signatures"}
         signatures: Signatures | LabelSignatures
-        if engine.labels is None:
+        if isinstance(engine, ModelEngine):
             signatures = Signatures(engine, search)
         else:
             signatures = LabelSignatures(engine)
@@ -79,24 +82,17 @@ class SavedModelExporter(Exporter):
         return {**search, **chunk_fields, **signature_fields}
 
     def verify(
-        self, engine: Any, folder: Path, manifest: dict, texts: Sequence[str] | None
+        self, engine: TrainedEngine, folder: Path, manifest: dict, texts: Sequence[str] | None
     ) -> dict[str, Any]:
 
-        from keras_transformer.text.graph import load_operations
-
-        # A user may have only TensorFlow and tensorflow-text's operations, so the process does.
-        hidden = (*KERAS, "keras_transformer")
         dtype = engine.model.compute_dtype
         tolerance = TOLERANCES["none" if dtype == "float32" else "bfloat16"]
         options = {}  # of a classifier
         if engine.labels is None:
             options = exported_search_options(manifest)
             options["alignment"] = "align" in manifest["signatures"]
-        with ChildProcess(
-            "saved_model", hidden, folder=os.fspath(folder), library=load_operations()
-        ) as child:
-            to_translations = functools.partial(read_translations, labels=engine.labels)
-            return verify(child, engine, texts, tolerance, to_translations, **options)
+        with engine_process(folder, KERAS) as child:
+            return verify(child, engine, texts, tolerance, **options)
 
     def readme_fields(self, manifest: dict) -> dict[str, str]:
         signatures, shapes = manifest["signatures"], manifest["shapes"]

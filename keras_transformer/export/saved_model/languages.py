@@ -1,9 +1,10 @@
 """Tokens of languages inside the graph of a SavedModel."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
+from keras_transformer.engine.model_engine import ModelEngine
 from keras_transformer.ids import PAD_ID
 
 _LISTED = 20  # names in the message about an unknown language
@@ -28,7 +29,7 @@ class GraphLanguages:
     """Converts the inputs `source_language` and `target_language` to ids.
 
     Args:
-        engine: Live engine.
+        engine: Engine of the trained model.
 
     Attributes:
         inputs: Names of the inputs; empty for a model without them.
@@ -37,34 +38,36 @@ class GraphLanguages:
         are_forced: Whether the decoder reads an id before a translation.
     """
 
-    def __init__(self, engine: Any):
+    def __init__(self, engine: ModelEngine):
         self._engine, languages = engine, engine.languages
-        self.inputs = () if languages is None else languages.inputs
-        sides = () if not self.inputs else (languages.before, languages.after, languages.forced)
-        self.num_before = sum(side is not None for side in sides[:1])
-        self.num_added = languages.num_added if self.inputs else 0
-        self.are_forced = any(side is not None for side in sides[2:])
+        self.inputs: tuple[str, ...] = ()
+        self._before = self._after = self._forced = None
+        self.num_added = 0
+        if languages is not None and languages.inputs:
+            self.inputs, self.num_added = languages.inputs, languages.num_added
+            self._before, self._after = languages.before, languages.after
+            self._forced = languages.forced
+        self.num_before = int(self._before is not None)
+        self.are_forced = self._forced is not None
 
     def directions(self, text: tf.Tensor, **inputs: tf.Tensor) -> GraphDirections:
         """Returns the directions of texts; each input is string `(batch,)`.
 
         An empty name is allowed where a text may begin with a token itself.
         """
-        languages, count = self._engine.languages, tf.size(text)
+        count = tf.size(text)
         none = tf.RaggedTensor.from_row_lengths(
             tf.zeros([0], tf.int32), tf.zeros([count], tf.int64)
         )
-        if not self.inputs:
-            return GraphDirections(none, none, None)
         for name in self.inputs:
             message = f"`{name}` must have a value for each text."
             tf.debugging.assert_equal(tf.size(inputs[name]), count, message)
         before, after = (
             none if side is None else self._source_ids(side, inputs[f"{side}_language"])
-            for side in (languages.before, languages.after)
+            for side in (self._before, self._after)
         )
         forced_ids = None
-        if (side := languages.forced) is not None:
+        if (side := self._forced) is not None:
             forced_ids = self._ids(side, inputs[f"{side}_language"], self._engine.target_tokenizer)
         return GraphDirections(before, after, forced_ids)
 

@@ -44,6 +44,7 @@ from keras_transformer.translation import CONTINUATION
 
 if TYPE_CHECKING:
     from keras_transformer.engine.classifier_engine import ClassifierEngine
+    from keras_transformer.engine.model_engine import ModelEngine
 
 TRACED_SIZES = (2048, 8192)
 """Numbers of candidates that a search is traced for, in addition to the vocabulary's size."""
@@ -320,7 +321,7 @@ class Signatures:
 
     table = SIGNATURES
 
-    def __init__(self, engine: Any, search: Mapping[str, Any]):
+    def __init__(self, engine: "ModelEngine", search: Mapping[str, Any]):
         self._engine, self._beam_size = engine, search.get("beam_size", 1)
         self._width, self._texts = engine.max_target_length, GraphTexts(engine)
         self._languages = GraphLanguages(engine)

@@ -31,24 +31,24 @@ def all_parts(table):
         top, indices = tf.math.top_k(values * 2.0, 2)
         return {"found": top + 1.0, "places": indices}
 
-    def chosen(ids, values):
+    def chosen(ids, vectors):
         rows = tf.gather(tf.constant(table), ids)
-        return {"logits": tf.matmul(values, rows, transpose_b=True)}
+        return {"logits": tf.matmul(vectors, rows, transpose_b=True)}
 
     tensor = tf.constant(table)
 
-    def captures(ids, values):
+    def captures(ids, vectors):
         """Computes rows and products in a loop inside a loop, with a table that is captured."""
 
         def step(index, total):
             rows = tf.gather(tensor, ids)
-            return index + 1, total + tf.matmul(tf.matmul(values, rows, transpose_b=True), rows)
+            return index + 1, total + tf.matmul(tf.matmul(vectors, rows, transpose_b=True), rows)
 
         def loop(index, total):
             _, inner = tf.while_loop(lambda count, _: count < 2, step, (0, total))
             return index + 1, inner
 
-        _, total = tf.while_loop(lambda index, _: index < 3, loop, (0, values))
+        _, total = tf.while_loop(lambda index, _: index < 3, loop, (0, vectors))
         return {"logits": tf.matmul(total, tensor, transpose_b=True)}
 
     ids = tf.TensorSpec((None,), tf.int32, name="ids")
@@ -145,9 +145,9 @@ def test_only_inputs_and_outputs_have_unknown_sizes(all_parts):
 
 
 def test_a_second_signature_of_the_same_costs_little(parts):
-    # Two lists of offsets and two names of inputs and outputs; a graph itself takes 500 bytes.
+    # Its operators and names; the scales of the table's rows alone take 800 bytes.
     one, both = (join(chosen, "int8") for chosen in (parts[:1], parts))
-    assert len(both) - len(one) < 400
+    assert len(both) - len(one) < 600
 
 
 def test_int8_is_one_table_for_the_look_up_and_the_product(parts, table):
