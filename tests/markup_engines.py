@@ -66,3 +66,19 @@ def translated(source, say=in_order, markup="html", placeholders=EIGHT, **option
 def says(**translations):
     """Translates some words, in order, and others in upper case."""
     return lambda words: [(translations.get(word, word.upper()), i) for i, word in enumerate(words)]
+
+
+def copied(text, is_aligned=True):
+    """A translation that copies a text, without the annotations of its terms."""
+    sources, places, is_translation = [], [], False
+    for space, piece in re.findall(r"(\s?)(<term_\w+>|(?:(?!<term_)\S)+)", text):
+        is_translation = piece == "<term_as>" or (is_translation and piece != "<term_end>")
+        if not is_translation and not piece.startswith("<term_"):
+            places.append(len(sources))
+        sources.append(("▁" if space or not sources else "") + piece)
+    tokens = tuple(sources[place] for place in places)
+    weights = np.zeros((len(tokens), len(sources)))
+    weights[range(len(tokens)), places] = 1
+    sides = {"tokens": tokens, "source_tokens": tuple(sources), "alignment": weights}
+    written = "".join(tokens).replace("▁", " ").strip()
+    return Translation(written, 0.0, **sides if is_aligned else {})

@@ -202,10 +202,10 @@ def test_only_one_module_knows_what_a_tag_looks_like():
 
 
 def is_far_below_zero(node):
-    """Whether an expression is a number such as -1e9, of at most -99."""
+    """Whether an expression is a float such as -1e9, of at most -99."""
     is_negative = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
     value = getattr(node.operand, "value", None) if is_negative else None
-    return isinstance(value, int | float) and value >= 99
+    return isinstance(value, float) and value >= 99
 
 
 def test_only_one_module_has_the_numbers_that_mean_impossible():

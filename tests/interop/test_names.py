@@ -46,7 +46,7 @@ def test_transformers_has_a_name_for_each_weight(fields):
 
 @pytest.mark.parametrize("fields", FIELDS)
 def test_ctranslate2_has_a_variable_for_each_weight_that_is_read_as_written(fields):
-    specs = pytest.importorskip("ctranslate2").specs
+    specs = pytest.importorskip("ctranslate2", reason="comes with the extra [ctranslate2]").specs
     is_pre = fields["normalize_first"]
     sides = specs.transformer_spec
     spec = specs.TransformerSpec(

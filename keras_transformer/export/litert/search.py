@@ -40,6 +40,7 @@ from keras_transformer.impossible import HIDDEN, NEG_INF
 from keras_transformer.layers.positions import position_table
 
 _BLOCK = 8
+_LOWEST = tf.float32.min / 2  # Half, because its sum with a score is finite.
 
 
 class BlockState(NamedTuple):
@@ -222,7 +223,7 @@ class LiteRTSearch:
             rows = normalize(self.model.decoder.final_norm, rows)
         # The converter would multiply the last normalization into the output matrix. The file would
         # then hold this matrix in addition to the table of embeddings. `maximum` prevents it.
-        return tf.maximum(rows, -3e38)
+        return tf.maximum(rows, _LOWEST)
 
     def _logits_of_all(self, rows):
         """Returns the logits of the vocabulary; forbidden ids get `HIDDEN`."""
@@ -486,8 +487,8 @@ def _blocks(logits, rows):
     size = block_size(length)
     padding = -length % size
     if padding:
-        # Lower than any logit with any total: never chosen.
-        logits = tf.pad(logits, ((0, 0), (0, padding)), constant_values=-3e38)
+        # Lower than any logit with any total, also `NEG_INF`: never chosen.
+        logits = tf.pad(logits, ((0, 0), (0, padding)), constant_values=_LOWEST)
     return tf.reshape(logits, (-1, rows * (length + padding) // size, size))
 
 

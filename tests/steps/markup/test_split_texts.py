@@ -3,11 +3,10 @@
 import dataclasses
 import re
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from markup_engines import EIGHT, SayingEngine, in_order
+from markup_engines import EIGHT, SayingEngine, copied, in_order
 
 from keras_transformer import Translation, Translator
 from keras_transformer.steps.glossary import Glossary, annotate
@@ -44,22 +43,6 @@ FRAGMENTS = st.sampled_from(
     ["a", "dog", "runs {x}", "<b>big</b>", "<b>two words</b>", "<br>", "end.", "http://a.org/b"]
     + ["<i>cat <u>sat down</u></i>", "<!-- c --> e", "<i>f <p></i>g", "</u>h"]
 )
-
-
-def copied(text, is_aligned=True):
-    """A translation that copies a text, without the annotations of its terms."""
-    sources, places, is_translation = [], [], False
-    for space, piece in re.findall(r"(\s?)(<term_\w+>|(?:(?!<term_)\S)+)", text):
-        is_translation = piece == "<term_as>" or (is_translation and piece != "<term_end>")
-        if not is_translation and not piece.startswith("<term_"):
-            places.append(len(sources))
-        sources.append(("▁" if space or not sources else "") + piece)
-    tokens = tuple(sources[place] for place in places)
-    weights = np.zeros((len(tokens), len(sources)))
-    weights[range(len(tokens)), places] = 1
-    sides = {"tokens": tokens, "source_tokens": tuple(sources), "alignment": weights}
-    written = "".join(tokens).replace("▁", " ").strip()
-    return Translation(written, 0.0, **sides if is_aligned else {})
 
 
 @pytest.mark.parametrize("is_aligned", [True, False])
