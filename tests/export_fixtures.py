@@ -115,7 +115,7 @@ def litert_report(engine, texts, exported_once):
 
 @pytest.fixture(scope="session")
 def two_sided_engine(make_engine, other_tokenizer):
-    """A live engine with two vocabularies."""
+    """A trained engine with two vocabularies."""
     return make_engine(other_tokenizer, normalize_first=True, tie_embeddings="decoder")
 
 

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from keras_transformer.cli.progress import advance
 from keras_transformer.engine.device import CPU
-from keras_transformer.engine.lines import Line, results_of
+from keras_transformer.engine.lines import Line, translated_lines
 from keras_transformer.engine.translator import Translator
 from keras_transformer.errors import InputError, say
 from keras_transformer.reading import decode_line
@@ -182,7 +182,7 @@ def write_results(
     """Writes what a function makes of each chunk of lines, up to the line at fault.
 
     Args:
-        function: See `engine.lines.results_of`.
+        function: See `engine.lines.translated_lines`.
         chunks: Lists of lines.
         format: Makes text of a line and its result.
         output: Text stream.
@@ -190,7 +190,7 @@ def write_results(
         bar: `progress_bar`.
     """
     for chunk in chunks:
-        for lines, results in results_of(function, chunk, name, _say):
+        for lines, results in translated_lines(function, chunk, name, _say):
             with tqdm.external_write_mode():  # It clears a bar on the same terminal.
                 for line, result in zip(lines, results, strict=True):
                     output.write(format(line, result))

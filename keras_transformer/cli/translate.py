@@ -135,7 +135,7 @@ def translate_incrementally(
     Takes the arguments of `lines.translate_lines`, the options of `Translator.stream`, and
     `rewrite`: `output` is a terminal, where text that changes can be written again.
     """
-    from keras_transformer.cli.lines import read_chunks, results_of, with_prefixes
+    from keras_transformer.cli.lines import read_chunks, translated_lines, with_prefixes
 
     def stream(lines):
         if target_prefixes is not None:
@@ -144,7 +144,7 @@ def translate_incrementally(
 
     translator.stream("", **options)  # Options are checked first: a wrong one is no line's fault.
     for lines in with_prefixes(read_chunks(input, 1), target_prefixes):
-        for _, (texts,) in results_of(stream, lines, "stdin"):
+        for _, (texts,) in translated_lines(stream, lines, "stdin"):
             write_growing(texts, output, rewrite)
 
 

@@ -120,20 +120,20 @@ def advance(
     step_body: StepBody,
     state: DecodingState,
     stop_at: int | KerasTensor,
-    num_left: KerasTensor | None = None,
+    num_unfinished: KerasTensor | None = None,
 ) -> DecodingState:
     """Decodes until all hypotheses have ended or have `stop_at` tokens, at most the capacity.
 
-    With `num_left`, int32 `()`, it stops as soon as at most so many sentences are left.
+    With `num_unfinished`, int32 `()`, it stops as soon as at most so many sentences are left.
     """
 
     def unfinished(*fields):
         state = DecodingState(*fields)
         is_left = ops.any(state.running, axis=1)  # --> [batch]
-        if num_left is None:
+        if num_unfinished is None:
             goes_on = ops.any(is_left)
         else:
-            goes_on = ops.sum(ops.cast(is_left, "int32")) > num_left
+            goes_on = ops.sum(ops.cast(is_left, "int32")) > num_unfinished
         return ops.logical_and(goes_on, state.position < stop_at)
 
     def body(*fields):

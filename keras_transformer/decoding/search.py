@@ -105,16 +105,16 @@ class SearchModel:
         position_limit: Maximum number of target positions; None: any number.
         forbidden_ids: Ids that no translation contains, in addition to padding, BOS and `<unk>`.
         is_extendable: Whether a search may begin with a small cache and extend it.
-        limits_logits: Whether `step_function` takes the ids whose logits are needed.
-        sentences_leave: Whether the batch is the first axis of all tensors of a cache but scalars,
+        has_candidate_logits: Whether `step_function` takes the ids whose logits are needed.
+        can_shrink: Whether the batch is the first axis of all tensors of a cache but scalars,
             so that a search may go on with some of its sentences.
     """
 
     position_limit: int | None = None
     forbidden_ids: tuple[int, ...] = ()
     is_extendable: bool = False
-    limits_logits: bool = False
-    sentences_leave: bool = False
+    has_candidate_logits: bool = False
+    can_shrink: bool = False
 
     def start_decoding(self, source_ids: KerasTensor, capacity: int, num_beams: int = 1) -> Any:
         """Encodes `(batch, source)` and makes the cache of the first step.
@@ -146,7 +146,7 @@ class SearchModel:
     def step_function(self, weights: Any = None) -> loop.Step:
         """Returns `step` for a loop, with the result of `step_weights`.
 
-        If `limits_logits`, it also takes ids, int32 `(count,)`, whose logits a step returns.
+        If `has_candidate_logits`, it also takes ids, int32 `(count,)`, whose logits a step returns.
         """
         return self.step
 
@@ -186,7 +186,7 @@ class Search:
             weights = model.step_weights(one_row)
         if candidates is None:
             step = model.step_function(weights)
-        elif model.limits_logits:
+        elif model.has_candidate_logits:
             step = candidates.step(model.step_function(weights, candidates.ids))
         else:
             step = candidates.step(candidates.limited(model.step_function(weights)))
@@ -234,24 +234,28 @@ class Search:
         state = loop.advance(self._step_body, state, stop_at)
         return state, self._hypotheses(state)
 
-    def proceed_with(
-        self, state: DecodingState, indices: KerasTensor, room: KerasTensor, num_left: KerasTensor
+    def continue_block(
+        self,
+        state: DecodingState,
+        indices: KerasTensor,
+        room: KerasTensor,
+        num_unfinished: KerasTensor,
     ) -> tuple[DecodingState, Hypotheses]:
         """Goes on with some sentences of a state, those of the arguments.
 
-        Decodes until at most `num_left` of them are left, or the capacity is used up.
+        Decodes until at most `num_unfinished` of them are left, or the capacity is used up.
 
         Args:
             state: State of these sentences and others.
             indices: Int32 `(batch,)`, the sentences' indices in the state.
             room: `(tokens,)`: of so many tokens the capacity grows. It has no values: XLA compiles
                 for a shape, TensorFlow traces once for all.
-            num_left: Int32 `()`.
+            num_unfinished: Int32 `()`.
         """
         state, num_tokens = loop.of_sentences(state, indices), ops.shape(room)[0]
         capacity = ops.shape(state.ids)[2] + num_tokens
         state = self._extended(state, num_tokens, capacity)
-        state = loop.advance(self._step_body, state, capacity, num_left)
+        state = loop.advance(self._step_body, state, capacity, num_unfinished)
         return state, self._hypotheses(state)
 
     def _extended(self, state, num_tokens, capacity):

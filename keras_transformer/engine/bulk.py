@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, get_args
 
 from keras_transformer.engine.engine import long_input_of_commands
-from keras_transformer.engine.lines import Line, results_of
+from keras_transformer.engine.lines import Line, translated_lines
 from keras_transformer.errors import InputError, say
 from keras_transformer.files import (
     check_writable,
@@ -217,7 +217,7 @@ class Worker:
         ]
         written: list[str] = []
         try:
-            results = results_of(self._translate, lines, row["path"], messages.append)
+            results = translated_lines(self._translate, lines, row["path"], messages.append)
             for done, translations in results:
                 for line, translation in zip(done, translations, strict=True):
                     written += self._lines_of(line.text, translation)

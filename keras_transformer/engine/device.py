@@ -29,7 +29,7 @@ class DevicePlan:
             rows, by the width of the model; see `inputs.batch_rows`.
         search_lengths: Maximum number of source lengths of one call; None: any number.
         first_capacity: Tokens of the first loop of a search; None: 32.
-        sentences_leave: Whether a batch goes on with fewer rows when sentences have ended.
+        can_shrink: Whether a batch goes on with fewer rows when sentences have ended.
         workers: Number of batches that are searched at once.
         lines_at_once: Number of lines of a stream that are translated together.
         compiles_ahead: Whether programs are compiled together, before the first of them runs.
@@ -42,7 +42,7 @@ class DevicePlan:
     rows: tuple[int, ...] = ()
     search_lengths: int | None = None
     first_capacity: int | None = None
-    sentences_leave: bool = True
+    can_shrink: bool = True
     workers: int = 2
     lines_at_once: int = 1024
     compiles_ahead: bool = False
@@ -119,7 +119,7 @@ def accelerator(memory: int | None = None) -> DevicePlan:
         search_lengths=2,
         # Each loop of a search is compiled; longer caches cost little.
         first_capacity=64,
-        sentences_leave=False,
+        can_shrink=False,
         workers=1,
         lines_at_once=8192,
         compiles_ahead=True,

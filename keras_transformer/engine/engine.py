@@ -60,17 +60,18 @@ class Request:
 
 
 class Engine:
-    """Base class of the live model's engine and of every export's.
+    """Base class of the trained model's engine and of every export's.
 
     An engine of a runtime gives `search`, `capabilities` and limits. With them this class
     translates: it checks options, tokenizes, splits long texts, joins their parts and adds
-    alignments. `force`, `align` and `grow` are for the capabilities `score`, `align` and `stream`.
+    alignments. `force` (teacher forcing), `align` and `stream_ids` are for the capabilities
+    `score`, `align` and `stream`.
 
     Attributes:
         noun: Name of the engine in error messages.
         capabilities: Set of what the engine can do. Other calls raise an `InputError` that names
             the set.
-        reads_text: Whether the engine's artifact has its own tokenizer: `search` and `force` get
+        takes_strings: Whether the engine's artifact has its own tokenizer: `search` and `force` get
             UTF-8 instead of ids, and return complete translations.
         free_options: Names of options that `translate` takes besides `alignment`, `batch_size` and
             `long_input`. Other options have the values of `fixed_options`. None: all are free.
@@ -84,7 +85,7 @@ class Engine:
         reads_sources: False for a language model, which continues the texts that it is given.
         source_tokenizer: `Tokenizer` of the sources, None for an engine without a tokenizer.
         target_tokenizer: `Tokenizer` of the targets, likewise.
-        manifest: Content of an export's `export.json`, None for a live model.
+        manifest: Content of an export's `export.json`, None for a trained model.
         max_source_length: Maximum number of source tokens, EOS included; `NO_LIMIT` without one.
         max_target_length: Maximum number of tokens of a translation, likewise.
         long_inputs: Allowed values of `long_input` for a source of more tokens, the default first.
@@ -92,7 +93,7 @@ class Engine:
 
     noun = "this export"
     capabilities: frozenset[Capability] = frozenset({"translate"})
-    reads_text = False
+    takes_strings = False
     free_options: Collection[str] | None = None
     score_options: Collection[str] = ()
     batch_size: int | None = None
@@ -153,9 +154,9 @@ class Engine:
         """Returns the alignment `(target, source)` of each pair of source ids and target ids."""
         raise NotImplementedError(f"{type(self).__name__} has no `align`.")
 
-    def grow(self, job: Job, request: Request) -> Iterator[list[int]]:
+    def stream_ids(self, job: Job, request: Request) -> Iterator[list[int]]:
         """Yields the ids of one translation so far, after each token."""
-        raise NotImplementedError(f"{type(self).__name__} has no `grow`.")
+        raise NotImplementedError(f"{type(self).__name__} has no `stream_ids`.")
 
     def warmup(self, *arguments: Any, **options: Any) -> int:
         """Compiles ahead what `translate` will need; see `ModelEngine.warmup`."""
@@ -254,7 +255,7 @@ class Engine:
         translations = [
             self._translation(row, job) for row, job in zip(hypotheses, jobs, strict=True)
         ]
-        if request.alignment and not self.reads_text:
+        if request.alignment and not self.takes_strings:
             translations = self._aligned(translations, jobs, request)
         return [
             Translation.joined([translations[index] for index in indices], request.options.sampling)
@@ -300,7 +301,7 @@ class Engine:
             received = f"{len(sources)} sources and {len(targets)} targets"
             raise InputError(f"There must be a target for each source. Received: {received}.")
         directions = self.directions_of(sources, source_language, target_language)
-        if self.reads_text:
+        if self.takes_strings:
             sources = self._tagged(sources, directions)
             encoded_sides = inputs.encoded("sources", sources), inputs.encoded("targets", targets)
             texts = list(zip(*encoded_sides, directions, strict=True))
@@ -363,7 +364,7 @@ class Engine:
     def _stream(self, jobs, request):
         earlier_parts = last = ""
         for job in jobs:
-            for ids in self.grow(job, request):
+            for ids in self.stream_ids(job, request):
                 new_text = earlier_parts + self.target_tokenizer.detokenize([ids])[0]
                 # Characters of several bytes are withheld until they are complete.
                 text = new_text.rstrip("\ufffd")
@@ -461,7 +462,7 @@ class Engine:
     def _direction(self, source_language, target_language):
         assert self.languages is not None
         codes = self.languages.direction(source_language, target_language)
-        if self.reads_text:
+        if self.takes_strings:
             return Direction(codes=codes)
         direction = self.languages.tokens_of(*codes)
         return direction.to_ids(self.source_tokenizer.id_of, self.target_tokenizer.id_of)
@@ -484,7 +485,7 @@ class Engine:
 
     def _jobs(self, texts, request, directions, prefixes=None, phrases=None):
         """Returns the jobs of the parts of all texts, and the indices of each text's parts."""
-        if self.reads_text:
+        if self.takes_strings:
             sources: list = inputs.encoded("texts", self._tagged(texts, directions))
             parts = [[index] for index in range(len(texts))]
         else:
@@ -510,7 +511,7 @@ class Engine:
             for part in indices:
                 prefix = prefixes[index] if part == indices[0] else ()
                 direction, source = directions[index], sources[part]
-                if not self.reads_text:
+                if not self.takes_strings:
                     source = direction.source(source)
                 jobs.append(Job(source, seeds[index], prefix, phrases[index], direction))
         return jobs, parts
@@ -544,7 +545,7 @@ class Engine:
             for index, hypothesis in enumerate(hypotheses)
             if index == 0 or hypothesis.score > NEG_INF / 2
         ]
-        if not self.reads_text:
+        if not self.takes_strings:
             texts = self.target_tokenizer.detokenize([list(row.ids) for row in hypotheses])
             source_ids = job.direction.of_source(job.source)
             source_tokens = tuple(self.source_tokenizer.pieces_of(source_ids))

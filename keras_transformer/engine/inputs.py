@@ -240,7 +240,7 @@ def bucket(length: int, buckets: Sequence[int]) -> int:
     return next((size for size in buckets if length <= size), buckets[-1])
 
 
-def batch_rows(count: int, width: int, beam_size: int, sentences_leave: bool = False) -> int:
+def batch_rows(count: int, width: int, beam_size: int, can_shrink: bool = False) -> int:
     """Returns the rows per batch with which a compiled search translates `count` texts fastest.
 
     A batch takes steps until its longest translation has ended, and two batches share the cores of
@@ -250,7 +250,7 @@ def batch_rows(count: int, width: int, beam_size: int, sentences_leave: bool = F
     compilation of more programs. `docs/results/speed.md` shows the seconds by number of rows.
     """
     max_rows = 32 if width > 256 else max(8, 16 // beam_size)
-    if sentences_leave and width <= 256 and count >= 256:
+    if can_shrink and width <= 256 and count >= 256:
         return 64
     return max(8, min(max_rows, row_count(count // 4)))
 

@@ -23,7 +23,7 @@ class LabelEngine(Engine, abc.ABC):
 
     noun = "a classifier"
     capabilities = frozenset({"translate", "label"})
-    reads_text = True
+    takes_strings = True
     batch_size = 32
     labels: list[str]
     long_inputs: tuple[str, ...] = ("refuse", "truncate")

@@ -23,7 +23,7 @@ class Line(NamedTuple):
     target: str | None = None
 
 
-def results_of(
+def translated_lines(
     function: Callable[[list[Line]], Sequence],
     lines: list[Line],
     name: str,
@@ -48,7 +48,7 @@ def results_of(
         if error.index is None:
             raise InputError(f"{where}: {error}") from None
         if error.index:
-            yield from results_of(function, lines[: error.index], name, tell)
+            yield from translated_lines(function, lines[: error.index], name, tell)
         number = lines[error.index].number
         raise InputError(f"{name}, line {number}: {error.message}") from None
     for warning in caught:

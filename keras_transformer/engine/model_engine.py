@@ -53,7 +53,7 @@ class ModelEngine(Engine):
         plan: What suits the device; by default the plan of the device in use.
     """
 
-    noun = "a live model"
+    noun = "a trained model"
     capabilities = frozenset(
         {"translate", "score", "stream", "sample", "align", "warmup", "phrases"}
     )
@@ -188,7 +188,7 @@ class ModelEngine(Engine):
         scored = self._scheduler.score(pairs, rows, alignment=True)
         return [alignment for _, alignment in scored]
 
-    def grow(self, job, request):
+    def stream_ids(self, job, request):
         if not self.reads_sources:
             job = job._replace(prefix=prompt_of(job.source))
         for hypotheses in self._scheduler.stream(job, request.options):
@@ -235,7 +235,7 @@ class ModelEngine(Engine):
             return request.batch_size
         config, beams = self.model.config, request.options.beams
         if not self.plan.rows:
-            leave = self.model.sentences_leave
+            leave = self.model.can_shrink
             return inputs.batch_rows(count, config.model_dim, beams, leave)
         ratio = request.options.max_length_ratio
         capacity = result_capacity(longest, ratio, self.max_target_length)

@@ -32,7 +32,7 @@ from keras_transformer.engine.inputs import (
     row_count,
 )
 from keras_transformer.errors import InputError
-from keras_transformer.text.shortlist import few_sizes, joined
+from keras_transformer.text.shortlist import compiled_size, union_of
 
 # Maximum number of sets of options whose compiled functions stay in memory. Each batch shape of a
 # set takes 30 MB, even for a tiny model.
@@ -118,8 +118,8 @@ class Scheduler:
         if self._plan.compiles_ahead:
             compile_together(self.programs(jobs, options, batch_size, least_candidates))
         # A single batch is not worth the compilation of more programs.
-        shrinks = self._model.sentences_leave and len(jobs) > rows > FEWEST_ROWS
-        shrinks = shrinks and self._plan.sentences_leave
+        shrinks = self._model.can_shrink and len(jobs) > rows > FEWEST_ROWS
+        shrinks = shrinks and self._plan.can_shrink
         lengths = [len(job.source) for job in jobs]
         buckets = self._few_buckets(lengths, batch_size)
 
@@ -277,9 +277,11 @@ class Scheduler:
         for job in jobs:
             # Not the token of a language, which the decoder only reads.
             chosen_ids = itertools.chain(job.prefix, *job.phrases, biased_ids)
-            lists.append(self._shortlist.of(job.source, chosen_ids))
+            lists.append(self._shortlist.candidates_of(job.source, chosen_ids))
         vocabulary_size = self._model.config.output_vocabulary_size
-        return Candidates(*joined(lists, rows, lambda n: few_sizes(n, vocabulary_size, least)))
+        return Candidates(
+            *union_of(lists, rows, lambda n: compiled_size(n, vocabulary_size, least))
+        )
 
     def compiled(self, options: DecodingOptions) -> Compiled:
         """Returns the methods of `Search` with these options, compiled by shape and capacity."""
@@ -343,14 +345,14 @@ def _search_shrinking(call, arguments, first_capacity, capacity, count):
     while True:
         # `rows` of the state are its next sentences.
         sentences, size, num_rows = sentences[rows], size + room, len(rows)
-        fewer = num_rows // 2 if num_rows > FEWEST_ROWS else 0
+        shrink_to = num_rows // 2 if num_rows > FEWEST_ROWS else 0
         state, hypotheses = call(
             _of_sentences(arguments, sentences),
             state,
             rows.astype("int32"),
             np.zeros(room, "int8"),
-            np.int32(fewer),
-            method=Search.proceed_with,
+            np.int32(shrink_to),
+            method=Search.continue_block,
         )
         results |= zip(sentences, _by_sentence(hypotheses, num_rows), strict=True)
         is_left = np.asarray(state.running).any(axis=1)
@@ -358,7 +360,9 @@ def _search_shrinking(call, arguments, first_capacity, capacity, count):
             return [results[index] for index in range(count)]
         room = min(size, capacity - size) if int(state.position) == size else 0
         # Those that are left come first, then ended ones that fill the rows.
-        rows = np.argsort(~is_left, kind="stable")[: fewer if is_left.sum() <= fewer else num_rows]
+        rows = np.argsort(~is_left, kind="stable")[
+            : shrink_to if is_left.sum() <= shrink_to else num_rows
+        ]
 
 
 def _of_sentences(arguments, sentences):

@@ -164,7 +164,7 @@ class Exporter(abc.ABC):
         """Writes a verified folder, or nothing. The folder gets its name when it is complete.
 
         Args:
-            engine: Live engine of a run.
+            engine: Trained engine of a run.
             output: Path of the folder to make.
             verification_texts: Source sentences to verify with, such as the run's
                 `samples.tsv`; built-in English ones by default.

@@ -131,7 +131,7 @@ def files_of_sides(files: Sequence[Path], are_named: bool) -> list[Path]:
     return [sides[0][0], sides[1][0]] if is_clear else []
 
 
-def of_sentencepiece(model: Any, file: Any = "the SentencePiece model") -> Vocabulary:
+def vocabulary_from_sentencepiece(model: Any, file: Any = "the SentencePiece model") -> Vocabulary:
     """Makes the vocabulary of a SentencePiece model; errors name `file`."""
     names = [piece.piece for piece in model.pieces]
     unknown = [id for id, piece in enumerate(model.pieces) if piece.type == piece.UNKNOWN]
@@ -142,7 +142,7 @@ def of_sentencepiece(model: Any, file: Any = "the SentencePiece model") -> Vocab
     return Vocabulary(model, names, names.index(end), unknown[0])
 
 
-def of_names(
+def vocabulary_from_names(
     pieces: Path,
     path: Path,
     rows: int,
@@ -163,10 +163,10 @@ def of_names(
     check_rows(count, rows, path)
     others = {ids["</s>"], ids["<unk>"], *special.values()}
     words = tuple(name for name in added if ids[name] not in others)
-    return of_ids(read_sentencepiece(pieces), ids, rows, **special, added=words)
+    return vocabulary_from_ids(read_sentencepiece(pieces), ids, rows, **special, added=words)
 
 
-def of_ids(model: Any, ids: Mapping[str, int], rows: int, **fields: Any) -> Vocabulary:
+def vocabulary_from_ids(model: Any, ids: Mapping[str, int], rows: int, **fields: Any) -> Vocabulary:
     """Makes a vocabulary of names with their ids, which `ids_of_names` checked; `rows` in all."""
     names = {id: name for name, id in ids.items()}
     names_of_rows = [names.get(id, f"<missing_{id}>") for id in range(rows)]

@@ -52,8 +52,8 @@ class SequenceModel(keras.Model):
     input_names: tuple[str, ...] = ("source_ids", "target_ids")
     embedding_dropout: keras.layers.Dropout
     is_extendable = True  # A decoding cache can grow.
-    sentences_leave = True  # The batch is the first axis of its tensors.
-    limits_logits = False
+    can_shrink = True  # The batch is the first axis of its tensors.
+    has_candidate_logits = False
 
     def __init__(self, config: ModelConfig | None = None, **kwargs: Any):
         if not isinstance(config, self.config_class):
@@ -274,7 +274,7 @@ class DecodingModel(SequenceModel):
     """A model with a decoder of target ids, all at once or step by step with a cache."""
 
     decoder: Decoder
-    limits_logits = True
+    has_candidate_logits = True
 
     def _encoded_source(self, source_ids):
         """Returns the keys and values of the source for each block, and their mask."""

@@ -56,11 +56,13 @@ class Shortlist:
         return int(max(self.frequent.max(), self._ids.max(initial=0)))
 
     @property
-    def rows(self) -> list[np.ndarray]:
+    def candidates(self) -> list[np.ndarray]:
         """Candidates of each source id."""
         return np.split(self._ids, self._ends[1:-1]) if self.source_vocabulary_size else []
 
-    def of(self, source_ids: Iterable[int], additional: Iterable[int] = ()) -> np.ndarray:
+    def candidates_of(
+        self, source_ids: Iterable[int], additional: Iterable[int] = ()
+    ) -> np.ndarray:
         """Returns the candidates of a sentence, int32 in rising order without repetition.
 
         Args:
@@ -109,7 +111,7 @@ class Shortlist:
         return cls(frequent, np.split(ids, np.cumsum(counts))[:-1])
 
 
-def joined(
+def union_of(
     lists: Sequence[np.ndarray], rows: int, padded_size: Callable[[int], int]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Joins the candidates of the sentences of a batch.
@@ -131,7 +133,7 @@ def joined(
     return np.pad(union, (0, count - len(union))).astype("int32"), mask
 
 
-def few_sizes(count: int, vocabulary_size: int, least: int = LIST_SIZES[0]) -> int:
+def compiled_size(count: int, vocabulary_size: int, least: int = LIST_SIZES[0]) -> int:
     """Returns the size of a list of `count` candidates for programs that are compiled by size."""
     size = 1 << (max(count, least, LIST_SIZES[0]) - 1).bit_length()
     return min(size, vocabulary_size)

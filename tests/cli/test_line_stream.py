@@ -9,7 +9,7 @@ import pytest
 
 from keras_transformer.cli.evaluate import score_lines
 from keras_transformer.cli.formats import as_scored_json, as_text
-from keras_transformer.cli.lines import Line, results_of, translate_lines
+from keras_transformer.cli.lines import Line, translate_lines, translated_lines
 from keras_transformer.cli.progress import progress_bar
 from keras_transformer.cli.translate import translate_incrementally
 from keras_transformer.errors import InputError
@@ -126,7 +126,7 @@ def collected(function, lines):
     """Numbers of lines that have results, the results, and the error after them."""
     pairs = []
     with pytest.raises(InputError) as caught:
-        for done, results in results_of(function, lines, "f"):
+        for done, results in translated_lines(function, lines, "f"):
             pairs += zip([line.number for line in done], results, strict=True)
     return pairs, str(caught.value)
 
@@ -163,7 +163,7 @@ def test_warnings_are_logged_with_their_lines_each_time(capsys):
         return lines
 
     for lines in (numbered(3, 4), numbered(5)):
-        assert list(results_of(function, lines, "stdin")) == [(lines, lines)]
+        assert list(translated_lines(function, lines, "stdin")) == [(lines, lines)]
     shown = capsys.readouterr().err.splitlines()
     places = ("lines 3 to 4", "line 5")
     assert shown == [f"keras-transformer: stdin, {place}: two lines" for place in places]

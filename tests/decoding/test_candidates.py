@@ -12,7 +12,7 @@ from keras_transformer.decoding.candidates import Candidates
 from keras_transformer.decoding.search import search
 from keras_transformer.engine.inputs import pad
 from keras_transformer.impossible import NEG_INF
-from keras_transformer.text.shortlist import joined
+from keras_transformer.text.shortlist import union_of
 
 PREFIXES, PHRASES = [(7, 9), (), (4,)], [[(7, 8)], [], [(5,)]]
 # Of each sentence: the special ids, its prefix and phrases, and some others.
@@ -68,7 +68,7 @@ def run(model, lists, options, rows=slice(None), size=None):
     }
     if lists is not None:
         lists = [np.array(ids, "int32") for ids in lists[rows]]
-        candidates = Candidates(*joined(lists, len(lists), lambda _: size or oracles.VOCABULARY))
+        candidates = Candidates(*union_of(lists, len(lists), lambda _: size or oracles.VOCABULARY))
         arguments["candidates"] = candidates
     return oracles.as_lists(search(model, sources(rows), max_length=9, **arguments))
 

@@ -421,7 +421,7 @@ def test_with_a_shortlist_only_candidates_are_written(varied):
     assert engine.compilations == 1
     for text, translation in zip(texts, together, strict=True):
         (ids,) = tokenizer.tokenize([text], add_eos=True)
-        assert {*translation.ids} <= {*shortlist.of(ids).tolist()}
+        assert {*translation.ids} <= {*shortlist.candidates_of(ids).tolist()}
         (alone,) = engine.translate([text], **options)
         assert alone.ids == translation.ids
         assert alone.score == pytest.approx(translation.score, abs=1e-5)

@@ -42,7 +42,7 @@ def candidates(folder, *file_ids):
     model = read_model(folder)
     assert not any("shortlist" in note for note in model.notes)
     rows = model.vocabularies[0].rows
-    return [model.shortlist.of([rows.index(id)]).tolist() for id in file_ids]
+    return [model.shortlist.candidates_of([rows.index(id)]).tolist() for id in file_ids]
 
 
 def test_the_list_of_a_student_has_this_packages_ids_and_own_tokens(tmp_path):

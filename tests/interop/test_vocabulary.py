@@ -114,14 +114,14 @@ class TestVocabulary:
 
 
 def test_bpe_is_cut_as_sentencepiece_cuts_it(load_program):
-    from keras_transformer.interop.vocabulary import of_sentencepiece, tokenizer_of
+    from keras_transformer.interop.vocabulary import tokenizer_of, vocabulary_from_sentencepiece
     from keras_transformer.text.graph import GraphTokenizer
 
     make = load_program(TOYS / "make.py")
     ids = {"eos_id": 0, "unk_id": 1, "bos_id": -1, "pad_id": -1, "model_type": "bpe"}
     content = make.sentencepiece_model(make.SOURCE, 50, **ids)
     model = parsed(content)
-    tokenizer = tokenizer_of(of_sentencepiece(model), is_target=True)
+    tokenizer = tokenizer_of(vocabulary_from_sentencepiece(model), is_target=True)
     theirs = sentencepiece.SentencePieceProcessor(model_proto=content)
     expected = [[id + 2 for id in theirs.encode(text)] for text in make.SOURCE]
     assert tokenizer.kind == "bpe"

@@ -6,7 +6,7 @@ import pytest
 from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
 from keras_transformer.text import Tokenizer
-from keras_transformer.text.shortlist import Shortlist, few_sizes, joined
+from keras_transformer.text.shortlist import Shortlist, compiled_size, union_of
 
 CANDIDATES = [[], [], [], [], [7, 5, 7], [], [11, 4]]
 
@@ -15,11 +15,11 @@ def test_a_sentence_has_the_candidates_of_its_tokens_and_of_every_sentence(tmp_p
     shortlist = Shortlist([9], CANDIDATES)
     shortlist.save(tmp_path / "list.npy")
     for same in (shortlist, Shortlist.load(tmp_path / "list.npy")):
-        assert same.of([4, 5, 4]).tolist() == [0, 1, 2, 3, 5, 7, 9]
-        assert same.of([6, 100], additional=[8, 4]).tolist() == [0, 1, 2, 3, 4, 8, 9, 11]
-        assert same.of([]).tolist() == same.frequent.tolist() == [0, 1, 2, 3, 9]
+        assert same.candidates_of([4, 5, 4]).tolist() == [0, 1, 2, 3, 5, 7, 9]
+        assert same.candidates_of([6, 100], additional=[8, 4]).tolist() == [0, 1, 2, 3, 4, 8, 9, 11]
+        assert same.candidates_of([]).tolist() == same.frequent.tolist() == [0, 1, 2, 3, 9]
         assert (same.source_vocabulary_size, same.largest_id) == (7, 11)
-        assert same.of([4]).dtype == "int32"
+        assert same.candidates_of([4]).dtype == "int32"
         # Of one token at most two candidates, and no more ids than 0 to 11.
         sizes = [same.largest_size(count) for count in (0, 1, 2, 9)]
         assert sizes == [5, 7, 9, 9]
@@ -59,7 +59,11 @@ def test_a_file_holds_the_largest_number_wherever_it_is(tmp_path, place, largest
     assert same.largest_id == max(*frequent, *candidates[1], *candidates[2])
     for ids in ([], [1], [2], [1, 2], [len(candidates) - 1]):
         expected = {0, 1, 2, 3, *frequent, *(id for source in ids for id in candidates[source])}
-        assert same.of(ids).tolist() == sorted(expected) == shortlist.of(ids).tolist()
+        assert (
+            same.candidates_of(ids).tolist()
+            == sorted(expected)
+            == shortlist.candidates_of(ids).tolist()
+        )
 
 
 HOSTILE = {
@@ -100,7 +104,7 @@ def test_a_run_reads_only_a_shortlist_of_its_vocabularies(tmp_path, frequent, ca
 def test_lists_have_few_sizes():
     sizes = [7, 256, 257, 2049, 4097, 7999]
     lists = [np.arange(size, dtype="int32") for size in sizes]
-    padded = [joined([ids], 2, lambda count: few_sizes(count, 8000)) for ids in lists]
+    padded = [union_of([ids], 2, lambda count: compiled_size(count, 8000)) for ids in lists]
     assert [len(ids) for ids, _ in padded] == [256, 256, 512, 4096, 8000, 8000]
     for (ids, mask), size in zip(padded, sizes, strict=True):
         assert mask.sum(axis=1).tolist() == [size, 0]

@@ -40,7 +40,7 @@ def test_a_word_has_its_translations_and_the_most_frequent_words(monkeypatch):
     assert shortlist.frequent.tolist() == [0, 1, 2, 3, *target.tokenize("das")]
     for word, translation in {**WORDS, "the": "das"}.items():
         expected = {*shortlist.frequent.tolist(), *target.tokenize(translation)}
-        assert {*shortlist.of(source.tokenize(word)).tolist()} == expected
+        assert {*shortlist.candidates_of(source.tokenize(word)).tolist()} == expected
     assert shortlist.source_vocabulary_size == source.vocabulary_size
 
 
@@ -50,9 +50,9 @@ def test_symbols_are_candidates_of_all_and_spellings_of_their_own(tokenizers):
     shortlist = module.learn_shortlist(pairs, *tokenizers)
     pieces, target_pieces = (side.pieces_of(range(side.vocabulary_size)) for side in tokenizers)
     assert target_pieces.index("<ph_1>") in shortlist.frequent
-    byte = shortlist.of([source.byte_ids[65]])
+    byte = shortlist.candidates_of([source.byte_ids[65]])
     assert {*target.byte_ids} <= {*byte.tolist()} and len(target.byte_ids) == 256
-    letter = shortlist.of([pieces.index("n")])
+    letter = shortlist.candidates_of([pieces.index("n")])
     assert target_pieces.index("n") in letter and len(letter) <= len(shortlist.frequent) + 1
 
 
@@ -67,7 +67,7 @@ def test_more_pairs_than_needed_are_taken_at_equal_distances(tokenizers, monkeyp
     rows = [[270 + i % 2, 2] for i in range(20)], [[20 + i % 2] for i in range(20)]
     shortlist = module.learn_shortlist(EncodedPairs.from_lists(*rows), *tokenizers)
     # Forty links are too many: only pairs at even places are taken.
-    assert 20 in shortlist.of([270]) and 21 not in shortlist.of([271])
+    assert 20 in shortlist.candidates_of([270]) and 21 not in shortlist.candidates_of([271])
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from keras_transformer.ids import PAD_ID
 from keras_transformer.impossible import HIDDEN
 from keras_transformer.options import check_positive
 from keras_transformer.text import Tokenizer
-from keras_transformer.text.shortlist import joined
+from keras_transformer.text.shortlist import union_of
 from keras_transformer.translation import Translation
 
 MODEL_FILE = "model.tflite"
@@ -164,8 +164,8 @@ class LiteRTEngine(Engine):
         def padded_size(count):
             return list_size or -(-count // LIST_MULTIPLE) * LIST_MULTIPLE
 
-        lists = [self.shortlist.of(source) for source in sources]
-        ids, mask = joined(lists, rows, padded_size)
+        lists = [self.shortlist.candidates_of(source) for source in sources]
+        ids, mask = union_of(lists, rows, padded_size)
         return {"candidates": ids, "candidate_bias": np.where(mask, 0, HIDDEN).astype("float32")}
 
     def align(self, pairs, request):

@@ -54,7 +54,7 @@ class SavedModelEngine(Engine):
 
     noun = "a SavedModel"
     long_inputs = ("truncate",)  # The graph truncates longer texts.
-    reads_text = True
+    takes_strings = True
     free_options = ("n_best", "sampling", *SAMPLING_INPUTS)
     batch_size = 32
 

@@ -214,7 +214,7 @@ class GraphShortlist:
 
     def _mask(self, source_ids):
         """Returns the candidates of each sentence, bool `(rows, target vocabulary)`."""
-        rows = self._shortlist.rows
+        rows = self._shortlist.candidates
         lengths = [len(ids) for ids in rows] + [0] * (self._num_sources - len(rows))
         lists = tf.RaggedTensor.from_row_lengths(np.concatenate(rows), lengths)
         is_frequent = np.isin(np.arange(self._num_targets), self._shortlist.frequent)

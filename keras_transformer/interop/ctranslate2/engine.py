@@ -181,7 +181,7 @@ class CTranslate2Engine(Engine):
             for result, pair in zip(
                 self._forced_pass(chunk, request, **logits), chunk, strict=True
             ):
-                candidates = self.shortlist.of(*pair)
+                candidates = self.shortlist.candidates_of(*pair)
                 indices = np.searchsorted(candidates, pair[1])
                 # The row of a token: [1, vocabulary] --> [candidates]
                 rows = (np.ravel(row)[candidates] for row in result.logits[0])
@@ -286,7 +286,7 @@ class CTranslate2Engine(Engine):
         """Returns the number of tokens to sample among, at most all."""
         if not options.sampling:
             return 1
-        tokens = self.shortlist.of(job.source) if options.shortlist else self._tokens[1]
+        tokens = self.shortlist.candidates_of(job.source) if options.shortlist else self._tokens[1]
         return min(options.top_k, len(tokens))
 
     def _is_scored_again(self, job, options):

@@ -132,8 +132,8 @@ def write_vocabulary_map(engine: Any, path: Path) -> None:
         if not _SEPARATORS.isdisjoint(token):
             rule = "CTranslate2's file of a shortlist has no tokens with spaces, tabs or new lines"
             raise InputError(f"{rule}. Received: {token!r}. Export with `shortlist=False`.")
-    rows = engine.shortlist.rows
-    always = engine.shortlist.of([EOS_ID])  # CTranslate2 looks up the tokens before EOS.
+    rows = engine.shortlist.candidates
+    always = engine.shortlist.candidates_of([EOS_ID])  # CTranslate2 looks up the tokens before EOS.
 
     def line(source_token, ids):
         return f"{source_token}\t{' '.join(target_tokens[id] for id in ids)}\n"

@@ -130,7 +130,7 @@ class _Layout:
     """The model in the order of ids and dimensions that the folder has.
 
     Args:
-        engine: Live engine of the run.
+        engine: Trained engine of the run.
     """
 
     def __init__(self, engine: Any):

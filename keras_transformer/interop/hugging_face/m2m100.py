@@ -15,7 +15,7 @@ from keras_transformer.interop.vocabulary import (
     check_rows,
     ids_of_names,
     named_ids,
-    of_ids,
+    vocabulary_from_ids,
 )
 from keras_transformer.options import received
 from keras_transformer.text.languages import Languages, codes_of
@@ -60,7 +60,9 @@ def read_vocabulary(
     ids = ids_of_names(path, named, added)
     check_rows(max(rows, *(id + 1 for id in ids.values())), rows, path)
     tokens = codes_of(filter(LANGUAGE_TOKEN.fullmatch, added))
-    return of_ids(model, ids, rows, **special), Languages(tokens, **_uses(folder, settings))
+    return vocabulary_from_ids(model, ids, rows, **special), Languages(
+        tokens, **_uses(folder, settings)
+    )
 
 
 def _uses(folder, settings):

@@ -13,7 +13,7 @@ from keras_transformer.interop.foreign_model import ForeignModel, Tensors, check
 from keras_transformer.interop.hugging_face import m2m100, names
 from keras_transformer.interop.hugging_face.shards import read_tensors
 from keras_transformer.interop.settings import number, read_json
-from keras_transformer.interop.vocabulary import Vocabulary, of_names
+from keras_transformer.interop.vocabulary import Vocabulary, vocabulary_from_names
 from keras_transformer.options import received
 
 CONFIG = "config.json"
@@ -215,7 +215,7 @@ def _read_vocabularies(folder, config, tensors):
         return [vocabulary, vocabulary], languages
     pieces = (folder / "source.spm", folder / "target.spm")
     sides = zip(pieces, files, rows, strict=True)
-    return [of_names(*paths, added, **special) for paths in sides], None
+    return [vocabulary_from_names(*paths, added, **special) for paths in sides], None
 
 
 def _added_tokens(folder, settings, settings_file):

@@ -14,8 +14,8 @@ from keras_transformer.interop.shortlist_files import read_lexicon
 from keras_transformer.interop.vocabulary import (
     check_rows,
     files_of_sides,
-    of_names,
-    of_sentencepiece,
+    vocabulary_from_names,
+    vocabulary_from_sentencepiece,
 )
 from keras_transformer.options import received
 from keras_transformer.reading import read_arrays, read_checked, readable
@@ -234,12 +234,12 @@ def _read_vocabularies(folder, names, where, tensors):
         kind = "subword-nmt's BPE" if files_like(folder, "*.bpe") else files[0].name
         rule = "SentencePiece segments the words, so source.spm and target.spm are needed"
         raise InputError(f"{folder}: {rule}. Received: {kind}.")
-    return list(map(of_names, pieces, files, rows))
+    return list(map(vocabulary_from_names, pieces, files, rows))
 
 
 def _of_pieces(file, rows, may_only_segment):
     """Reads a SentencePiece file as a vocabulary; OPUS-MT's files may only segment words."""
-    vocabulary, advice = of_sentencepiece(read_sentencepiece(file), file), ""
+    vocabulary, advice = vocabulary_from_sentencepiece(read_sentencepiece(file), file), ""
     if may_only_segment and file.name in _PIECES:
         advice = " In the layout of OPUS-MT this file only segments words: copy the model's "
         advice += "vocab.yml and decoder.yml into the folder."

@@ -12,7 +12,7 @@ from keras_transformer.decoding.search import score_targets, search
 from keras_transformer.export.litert.alignment import LiteRTAlignment
 from keras_transformer.export.litert.search import LiteRTBeam, LiteRTGreedy, LiteRTSearch
 from keras_transformer.impossible import HIDDEN
-from keras_transformer.text.shortlist import Shortlist, joined
+from keras_transformer.text.shortlist import Shortlist, union_of
 
 pytestmark = pytest.mark.tensorflow
 
@@ -179,8 +179,8 @@ def test_it_finds_what_the_models_own_search_finds(rng, fields, beam_size, n_bes
 def test_among_candidates_it_finds_what_the_models_own_search_finds(rng, fields, beam_size):
     model, ids = make_model(rng, **fields), source_ids(rng)
     shortlist = Shortlist([7], [rng.integers(4, 41, 3) for _ in range(41)])
-    lists = [shortlist.of(row[row > 0]) for row in ids]
-    listed, mask = joined(lists, len(ids), lambda count: count + 2)
+    lists = [shortlist.candidates_of(row[row > 0]) for row in ids]
+    listed, mask = union_of(lists, len(ids), lambda count: count + 2)
     options = {"beam_size": beam_size, "max_length": LIMIT, "n_best": beam_size}
     candidates = Candidates(listed, mask)
     live = traced(lambda ids: search(model, ids, candidates=candidates, **options))(ids)

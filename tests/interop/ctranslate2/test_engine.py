@@ -122,7 +122,7 @@ def test_samples_are_candidates(with_shortlist, listed_engine):
     sampled = with_shortlist.translate(TEXTS, sampling=True, top_k=50, temperature=100.0)
     sources = listed_engine.source_tokenizer.tokenize(TEXTS)
     for source, translation in zip(sources, sampled, strict=True):
-        assert set(translation.ids) <= set(listed_engine.shortlist.of([*source, EOS_ID]))
+        assert set(translation.ids) <= set(listed_engine.shortlist.candidates_of([*source, EOS_ID]))
 
 
 @pytest.fixture(scope="module")
