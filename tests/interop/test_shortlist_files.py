@@ -53,7 +53,7 @@ def test_the_list_of_a_student_has_this_packages_ids_and_own_tokens(tmp_path):
     expected = [[*always, 9, 11], always, [*always, 6, 32], [*always, 22]]
     assert candidates(folder, 2, 3, 4, 20) == [sorted({*ids}) for ids in expected]
     run = RunFiles(import_run(folder, tmp_path / "run"))
-    assert run.shortlist().of([6]).tolist() == expected[2]
+    assert run.shortlist().candidates_of([6]).tolist() == expected[2]
     assert run.shortlist().source_vocabulary_size == run.tokenizers()[0].vocabulary_size
     assert import_run(DATA / "marian" / "student", tmp_path / "run", overwrite=True)
     assert run.shortlist() is None

@@ -23,7 +23,7 @@ def test_a_sentence_has_the_candidates_of_its_tokens_and_of_every_sentence(tmp_p
         # Of one token at most two candidates, and no more ids than 0 to 11.
         sizes = [same.largest_size(count) for count in (0, 1, 2, 9)]
         assert sizes == [5, 7, 9, 9]
-    assert Shortlist([], []).of([4]).tolist() == [0, 1, 2, 3]
+    assert Shortlist([], []).candidates_of([4]).tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(("largest_id", "size"), [(31_999, 2), (70_000, 4)])
@@ -95,7 +95,7 @@ def test_a_run_reads_only_a_shortlist_of_its_vocabularies(tmp_path, frequent, ca
     Tokenizer.train_from_texts(["a man and a dog"] * 9, 13).save(tmp_path / "tokenizer.model")
     assert run.shortlist() is None
     Shortlist([12], [[5]] * 13).save(run.shortlist_file)
-    assert run.shortlist().of([12]).tolist() == [0, 1, 2, 3, 5, 12]
+    assert run.shortlist().candidates_of([12]).tolist() == [0, 1, 2, 3, 5, 12]
     Shortlist(frequent, candidates).save(run.shortlist_file)
     with pytest.raises(InputError, match="of the run's 13 and 13 token ids. Received: "):
         run.shortlist()
