@@ -274,7 +274,7 @@ def tokenizer_of(vocabulary: Vocabulary, is_target: bool) -> Tokenizer:
 
 def _piece(name, model_pieces: Mapping[str, Any], keeps_text, kinds):
     """Returns the fields of a name's piece."""
-    if language_in_tag(name):  # Marian looks up the whole tag.
+    if language_in_tag(name) and name[0] != SPACE:  # Marian looks up the whole tag.
         return {"piece": SPACE + name, "score": 0.0, "type": kinds.USER_DEFINED}
     if model_piece := model_pieces.get(name):
         kind = kinds.CONTROL if model_piece.type == kinds.UNUSED else model_piece.type
