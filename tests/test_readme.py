@@ -43,6 +43,7 @@ def test_layers_make_a_functional_classifier():
     assert names["classifier"](ids).shape == (1, 2)
 
 
+@pytest.mark.slow
 def test_five_lines_of_plain_keras_train_on_arrays_and_then_on_text(tmp_path, monkeypatch):
     # The preset's layers are all alike; each costs seconds of compilation.
     layers = dict(num_encoder_layers=1, num_decoder_layers=1)

@@ -106,7 +106,7 @@ def test_bergamots_binary_file_gives_the_scores_of_the_npz(imported, oracle, tmp
 HUGGING_FACE = ["tied", "zip", "legacy", "fp16", "sharded", "sharded_safetensors", "views"]
 
 
-@pytest.mark.slow(after=2)
+@pytest.mark.slow(after=1)
 @pytest.mark.parametrize("name", HUGGING_FACE)
 def test_hugging_faces_logits_and_texts(oracle, name):
     pytest.importorskip("safetensors", reason="comes with the extra [import]")
@@ -134,7 +134,7 @@ def test_hugging_faces_logits_and_texts(oracle, name):
     assert [received for received, _ in pairs] == [text for _, text in pairs]
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["m2m100", "nllb", "small100"])
 def test_logits_and_texts_of_models_of_many_languages_are_transformers_own(oracle, name, tmp_path):
     pytest.importorskip("safetensors", reason="comes with the extra [import]")

@@ -8,7 +8,7 @@ import pytest
 import keras_transformer
 from keras_transformer.data.noise import _UNCHANGED
 from keras_transformer.errors import InputError
-from keras_transformer.interop.vocabulary import of_sentencepiece, tokenizer_of
+from keras_transformer.interop.vocabulary import vocabulary_from_sentencepiece, tokenizer_of
 from keras_transformer.steps.tag import TagStep, without_tags
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.languages import language_code, languages_of_tags
@@ -65,7 +65,7 @@ def imported(*symbols):
     model = parsed(Tokenizer.train_from_texts(lines, vocabulary_size=16).model_bytes)
     for symbol in symbols:
         model.pieces.add(piece=symbol, score=0.0, type=model.pieces[0].USER_DEFINED)
-    return tokenizer_of(of_sentencepiece(model), is_target=False)
+    return tokenizer_of(vocabulary_from_sentencepiece(model), is_target=False)
 
 
 def test_the_importer_and_the_tokenizer_find_the_same_tags():

@@ -26,6 +26,7 @@ _LIMIT = 40
 SIDES = ("encoder", "decoder")
 
 
+@pytest.mark.slow(after=2)
 @pytest.mark.parametrize("name", [*HERE, *THERE])
 def test_words_and_texts_are_ctranslate2s(tmp_path, oracle, name):
     folder = TOYS / name if name in HERE else oracle(f"ctranslate2_{name}")
