@@ -9,7 +9,7 @@ from keras_transformer.engine.device import DevicePlan
 from keras_transformer.engine.engine import Engine
 from keras_transformer.engine.opening import open_engine
 from keras_transformer.steps.glossary import Glossary
-from keras_transformer.steps.markup import Markup
+from keras_transformer.steps.step import Markup
 from keras_transformer.steps.text_steps import TEXT_OPTIONS, text_steps, translate_in_steps
 from keras_transformer.text.per_text import LANGUAGE_OPTIONS, checked_texts
 from keras_transformer.translation import Translation

@@ -1,8 +1,11 @@
 """Base class of the steps that a text takes on its way to the model, and its translation back."""
 
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 _Translation = TypeVar("_Translation")
+Markup = Literal["placeholders", "html"]
+"""Values of the option `markup`: here, because its step is imported only where it is given."""
+MARKUP: tuple[Markup, ...] = get_args(Markup)
 
 
 class TextStep:

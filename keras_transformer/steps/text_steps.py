@@ -11,9 +11,7 @@ from typing import Any, Protocol
 from keras_transformer.errors import InputError
 from keras_transformer.options import check_choice
 from keras_transformer.steps.glossary import Glossary, GlossaryStep, glossary_of
-from keras_transformer.steps.markup import MARKUP, Markup
-from keras_transformer.steps.markup.step import MarkupStep
-from keras_transformer.steps.step import TextStep
+from keras_transformer.steps.step import MARKUP, Markup, TextStep
 from keras_transformer.steps.tag import TagStep
 from keras_transformer.text.languages import Languages
 from keras_transformer.text.per_text import (
@@ -205,6 +203,8 @@ def _markup_step(engine, markup):
     if markup == "html" and "align" not in engine.capabilities:
         rule = "`markup=html` needs alignments: a run, a CTranslate2 export, or a SavedModel"
         raise InputError(f"{rule} with `align`. Received: {engine.noun}.")
+    from keras_transformer.steps.markup.step import MarkupStep  # Few texts have markup.
+
     tokenizer = engine.source_tokenizer
     split_tags = (lambda text: ("", text)) if tokenizer is None else tokenizer.split_tags
     return MarkupStep(markup, engine.text_features.placeholders, split_tags)

@@ -8,7 +8,7 @@ import pytest
 import keras_transformer
 from keras_transformer.data.noise import _UNCHANGED
 from keras_transformer.errors import InputError
-from keras_transformer.interop.vocabulary import vocabulary_from_sentencepiece, tokenizer_of
+from keras_transformer.interop.vocabulary import tokenizer_of, vocabulary_from_sentencepiece
 from keras_transformer.steps.tag import TagStep, without_tags
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.languages import language_code, languages_of_tags

@@ -51,7 +51,7 @@ class SavedModelExporter(Exporter):
         from keras_transformer.text.graph import load_operations
 
         load_operations()  # Without them the export would fail after minutes.
-        if not isinstance(engine, ModelEngine):
+        if engine.labels is not None:
             return {"signatures": ["serving_default"]}
         names = list(options.signatures)
         if "align" in names and not engine.model.config.heads_of("cross"):

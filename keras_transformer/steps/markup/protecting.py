@@ -8,16 +8,14 @@ puts the markup into the translations.
 import dataclasses
 import html
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import regex
 
 from keras_transformer.steps.markup.elements import SEPARATORS, Tag, find_tags
 from keras_transformer.steps.placeholders import ITEM, ITEM_OR_NUMBER
+from keras_transformer.steps.step import Markup
 from keras_transformer.text.symbols import Placeholders, symbol
-
-Markup = Literal["placeholders", "html"]
-MARKUP = ("placeholders", "html")
 
 SYMBOL = regex.compile(r"<ph_\d+>")
 """The token of a placeholder."""

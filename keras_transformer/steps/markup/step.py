@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from keras_transformer.steps.markup.protecting import Markup, protect
+from keras_transformer.steps.markup.protecting import protect
 from keras_transformer.steps.markup.restoring import restore
-from keras_transformer.steps.step import TextStep
+from keras_transformer.steps.step import Markup, TextStep
 from keras_transformer.steps.tag import tagged, without_tags
 from keras_transformer.text.symbols import Placeholders
 

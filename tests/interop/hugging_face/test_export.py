@@ -192,7 +192,10 @@ def test_a_run_tells_its_texts_and_the_bleu_of_its_best_model(tmp_path):
         ({"position_frequencies": "marian"}, "`position_frequencies` 'paper'. Received: 'marian'"),
         ({"positions": "learned"}, "it needs `positions` 'sinusoidal'. Received: 'learned'."),
         ({"positions": "rotary"}, "An export to Hugging Face has sinusoidal, learned or no"),
-        ({"activation": "tanh"}, "`activation` 'relu' or 'silu' or 'gelu' or 'swish'. Received: 'tanh'."),
+        (
+            {"activation": "tanh"},
+            "`activation` 'relu' or 'silu' or 'gelu' or 'swish'. Received: 'tanh'.",
+        ),
         ({"decoder": "ssru"}, "it needs `decoder` 'attention'. Received: 'ssru'."),
         ({"num_kv_heads": 1}, "it needs `num_kv_heads` None. Received: 1."),
         (
