@@ -113,13 +113,15 @@ def test_another_model_is_refused(report_of, make_engine, other_tokenizer, texts
 def test_a_spoiled_export_is_refused_and_nothing_is_left(engine, texts, tmp_path, monkeypatch):
     """One weight is another; int8 has the widest tolerance."""
     pytest.importorskip("ctranslate2", reason="comes with the extra [ctranslate2]")
-    right = ctranslate2._fill_ends
+    right = ctranslate2._weights
 
-    def changed(spec, model, *rest):
-        right(spec, model, *rest)
-        spec.decoder.layer_norm.beta[3] += 9.0
+    def changed(*arguments):
+        weights = right(*arguments)
+        weights["decoder_top_ln_bias"] = weights["decoder_top_ln_bias"].copy()
+        weights["decoder_top_ln_bias"].flat[3] += 9.0
+        return weights
 
-    monkeypatch.setattr(ctranslate2, "_fill_ends", changed)
+    monkeypatch.setattr(ctranslate2, "_weights", changed)
     with pytest.raises(VerificationError, match="translations are equal"):
         export_ctranslate2(engine, tmp_path / "new", texts, quantize="int8")
     assert list(tmp_path.iterdir()) == []
