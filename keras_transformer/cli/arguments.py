@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 
 from keras_transformer.errors import InputError, say
 from keras_transformer.imports import import_keras
+from keras_transformer.steps.step import MARKUP
 
 Kind = Callable | list[Callable] | tuple[str, ...]
 """The type of an option's value; `[type]` takes several values, a tuple lists all values."""
@@ -132,7 +133,7 @@ _FLAGS = {"source_language": "--from", "target_language": "--to"}
 _FROM = ("source_language", str, "CODE", "language of the lines, such as en, where it is needed")
 _TO = ("target_language", str, "CODE", "language of the translations, for a model of several")
 _KEPT = "translate around URLs, e-mail addresses and {fields}; html: around tags as well"
-_MARKUP = ("markup", ("placeholders", "html"), None, _KEPT)
+_MARKUP = ("markup", MARKUP, None, _KEPT)
 _TERMS = "lines of a term, a tab and its translation, for all lines that have the term"
 _GLOSSARY = ("glossary", str, "FILE", _TERMS)
 _BY = "constraints: the search of a run writes all terms; annotations: a model that was trained "

@@ -161,8 +161,8 @@ def vocabulary_from_names(
     ids = ids_of_names(path, named_ids(path), added)
     count = max([*ids.values(), *special.values()]) + 1
     check_rows(count, rows, path)
-    others = {ids["</s>"], ids["<unk>"], *special.values()}
-    words = tuple(name for name in added if ids[name] not in others)
+    special_ids = {ids["</s>"], ids["<unk>"], *special.values()}
+    words = tuple(name for name in added if ids[name] not in special_ids)
     return vocabulary_from_ids(read_sentencepiece(pieces), ids, rows, **special, added=words)
 
 

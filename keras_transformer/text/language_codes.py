@@ -144,13 +144,13 @@ def spellings_of(codes: Iterable[str]) -> dict[str, str]:
     languages = set(map(_family, _tags(codes).values()))
     known = [*locale_identifiers(), *get_global("likely_subtags"), *get_global("language_aliases")]
     known += [*LANGUAGE_REPLACEMENTS, *MACROLANGUAGES, *MACROLANGUAGES.values()]
-    found = {}
+    code_of_spelling = {}
     for spelling in dict.fromkeys(map(_folded, known)):
         tag = _tag(spelling)
         if tag is not None and _family(tag) in languages:
             for code in closest_codes(spelling, codes)[:1]:
-                found[spelling] = code
-    return found
+                code_of_spelling[spelling] = code
+    return code_of_spelling
 
 
 @functools.lru_cache(maxsize=64)

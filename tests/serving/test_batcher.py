@@ -221,6 +221,20 @@ async def test_who_gives_up_leaves_the_queue(model):
 
 
 @in_loop
+async def test_who_gives_up_while_its_batch_runs_harms_nobody(model):
+    batcher = make(model)
+    held = await start(ask(batcher, "x"))
+    gone, stays = await start(ask(batcher, "a"), ask(batcher, "b"))
+    await model.release(0)
+    gone.cancel()
+    await asyncio.sleep(0.001)
+    model.go()
+    assert await stays == ["B"] and model.batches == [["x"], ["a", "b"]]
+    assert await asyncio.wait_for(ask(batcher, "c"), 5) == ["C"]
+    await asyncio.gather(*held)
+
+
+@in_loop
 async def test_a_text_that_fails_fails_its_own_request_alone(model):
     batcher = make(model)
     texts = "a", "bad", "b"
