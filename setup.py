@@ -140,7 +140,7 @@ setup(
         "packaging>=24.2",  # versions in the messages about missing packages
         "PyYAML>=6.0.2",
         "pydantic>=2.9.0",
-        "Babel>=2.16.0",
+        "Babel>=2.17.0",  # its locales tell Latgalian from Latvian
         # Macro-languages of ISO 639-3, and distances of regions. Earlier versions need a compiler.
         "langcodes>=3.5.1",
         "tqdm>=4.66.3",
