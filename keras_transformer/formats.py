@@ -113,5 +113,7 @@ ATTENTION_IMAGES = "analysis.tensorboard:attention_summary"
 """Function of the pictures of attention that a training shows in TensorBoard."""
 CHECK_PLOTS = "analysis.tensorboard:check_plots"
 """Function that checks, before a training, that pictures can be made."""
+LEARN_SHORTLIST = "corpora.learn_shortlist:learn_shortlist"
+"""Function that learns the shortlist of a run from its training pairs."""
 IMPORTED_NAME = re.compile(r"(?:firefox|argos):([\w-]+)\S*|[\w.-]+/([\w.-]+?)(?:@\S+)?", re.ASCII)
 """A name that `keras-transformer import` takes, of a published list or of Hugging Face."""

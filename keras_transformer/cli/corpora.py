@@ -186,7 +186,7 @@ def _synthesize(options):
 
 def _add_glossary_options(command):
     _add_corpora(command)
-    from keras_transformer.steps.glossary import MIN_PAIRS, MIN_PROBABILITY
+    from keras_transformer.corpora.learn_terms import MIN_PAIRS, MIN_PROBABILITY
 
     pairs = f"a term's words occur together in at least N pairs; default: {MIN_PAIRS}"
     probability = "minimum probability of the word, given its translation; "
@@ -196,8 +196,8 @@ def _add_glossary_options(command):
 
 
 def _glossary(options):
+    from keras_transformer.corpora.learn_terms import learn_terms
     from keras_transformer.data import iterate_pairs
-    from keras_transformer.steps.glossary import learn_terms
 
     pairs = (pair for corpus in _corpora_of(options) for pair in iterate_pairs(*corpus))
     for row in learn_terms(pairs, **option_values(options, "corpora", *MEMORY_NAMES)):
@@ -216,7 +216,7 @@ def _shortlist(options):
     corpora = _corpora_of(options)
     pairs = (pair for corpus in corpora for pair in iterate_pairs(*corpus))
     import_keras()
-    from keras_transformer.training.learn_shortlist import make_shortlist
+    from keras_transformer.corpora.learn_shortlist import make_shortlist
 
     with _two_passes(corpora, options.progress) as progress:
         path = make_shortlist(options.run, pairs, progress)

@@ -127,8 +127,8 @@ def score_lines(
 
 def _evaluate(options):
     begin_with_model(options.model)
+    from keras_transformer.analysis.evaluation import evaluate_model
     from keras_transformer.errors import NotSavedError
-    from keras_transformer.training.evaluate import evaluate_model
 
     try:
         scores = evaluate_model(**_with_memory(option_values(options)))

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import hashlib
 import itertools
-import os
 import pathlib
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
@@ -468,18 +467,3 @@ class _Sample:
         for line in np.flatnonzero(indices < self._size).tolist():
             self.lines[indices[line]] = lines[start + line]
         self._count += len(lines)
-
-
-def labelled_texts(
-    labels: Labels, source: str | os.PathLike, target: str | os.PathLike | None = None
-) -> tuple[list[str], list[str]]:
-    """Reads texts and their labels from `label<TAB>text` in `source`, or from two files.
-
-    Raises:
-        InputError: A label is not among `labels`.
-    """
-    pairs = list(iterate_pairs(source, target))
-    texts, names = zip(*(pair if target else pair[::-1] for pair in pairs), strict=True)
-    for number, name in enumerate(names, start=1):
-        labels.check(name, f"{target or source}, line {number}")
-    return list(texts), list(names)

@@ -16,13 +16,13 @@ from keras_transformer.engine.ahead import Ahead
 from keras_transformer.engine.device import DevicePlan, device_plan
 from keras_transformer.engine.run_folder import SAMPLE_PAIRS, load_model
 from keras_transformer.errors import InputError, show
+from keras_transformer.formats import LEARN_SHORTLIST, load
 from keras_transformer.models import model_of
 from keras_transformer.models.initial_values import drawn_by_numpy
 from keras_transformer.text.languages import Languages
 from keras_transformer.training.corpus import Corpus, Tokenizers, languages_of
 from keras_transformer.training.evaluate import bleu_and_chrf, doubt, tokenizer_of
 from keras_transformer.training.hosts import Host
-from keras_transformer.training.learn_shortlist import learn_shortlist
 from keras_transformer.training.lora import enable_lora, set_merged_weights
 from keras_transformer.training.optimizer import compile_model, keep_zero_start, warmup_advice
 from keras_transformer.training.recipe import Recipe
@@ -202,7 +202,7 @@ class Run:
             folder.write_sample_pairs(self.validation[:SAMPLE_PAIRS])
         if self.recipe.training.shortlist and not folder.shortlist_file.exists():
             show("making the shortlist")
-            shortlist = learn_shortlist(self.datasets["train"].pairs, *self.tokenizers)
+            shortlist = load(LEARN_SHORTLIST)(self.datasets["train"].pairs, *self.tokenizers)
             shortlist.save(folder.shortlist_file)
 
     def model_and_start(self) -> tuple[keras.Model, MidEpochState]:

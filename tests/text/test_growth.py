@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_transformer import Translation, reading
-from keras_transformer.corpora import rules
+from keras_transformer.corpora import learn_terms, rules
 from keras_transformer.corpora.inline_codes import Segment
 from keras_transformer.data import noise
 from keras_transformer.steps import folding, glossary, splitting
@@ -134,7 +134,7 @@ LIST_FUNCTIONS = {
     "joined samples": lambda count: joined(count, sampling=True),
     "glossary": lambda count: glossary.Glossary((name, "b") for name in names(count)),
     "learn_terms": lambda count: list(
-        glossary.learn_terms([(name, name[::-1]) for name in names(count)])
+        learn_terms.learn_terms([(name, name[::-1]) for name in names(count)])
     ),
     "placeholders": lambda count: Placeholders.of_symbols(map(symbol, range(count))),
     "codes_of": lambda count: languages.codes_of(f">>{name}<<" for name in names(count)),

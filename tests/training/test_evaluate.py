@@ -1,25 +1,14 @@
 import importlib
 import math
-import os
 import subprocess
 import sys
 import warnings
 
-import numpy as np
 import pytest
-from small_corpus import PAIRS, write_corpus
 
-from keras_transformer import Tokenizer, Translation, Translator
-from keras_transformer.data import read_lines
-from keras_transformer.engine import Engine, ModelEngine
-from keras_transformer.engine.inputs import ids_and_texts
+from keras_transformer.analysis.evaluation import evaluate_model
 from keras_transformer.errors import InputError
-from keras_transformer.files import locked_folder
-from keras_transformer.ids import BOS_ID
-from keras_transformer.models import LanguageModel
-from keras_transformer.models.config import LanguageModelConfig
 from keras_transformer.training import Recipe, evaluate, train
-from keras_transformer.training.evaluate import evaluate_labels, evaluate_model
 
 
 def test_bleu_is_the_geometric_mean_of_the_four_precisions():
@@ -94,133 +83,3 @@ def test_a_bleu_of_zero_beside_a_fair_chrf_is_doubted():
 def test_counts_that_do_not_fit_are_refused(hypotheses, references):
     with pytest.raises(InputError, match="as many translations as references"):
         evaluate(hypotheses, references)
-
-
-def test_labels_are_counted_as_done_by_hand_and_a_blank_text_is_wrong_and_no_class_of_its_own():
-    scores = evaluate_labels([*"aabbbc", ""], list("aabaaba"))
-    assert (scores["texts"], scores["accuracy"]) == (7, 0.4286)
-    assert scores["labels"] == {
-        "a": {"precision": 1.0, "recall": 0.4, "f1": 0.5714, "texts": 5},
-        "b": {"precision": 0.3333, "recall": 0.5, "f1": 0.4, "texts": 2},
-        "c": {"precision": 0.0, "recall": 0.0, "f1": 0.0, "texts": 0},
-    }
-    assert scores["macro_f1"] == 0.3238
-    with pytest.raises(InputError, match="as many labels as texts. Received: 0 predicted"):
-        evaluate_labels([], [])
-
-
-def test_translations_are_saved_and_scored(tmp_path, monkeypatch):
-    corpus = write_corpus(tmp_path / "corpus")
-
-    class Echo(Engine):
-        def translate(self, texts, **options):
-            assert options == {"beam_size": 3, "long_input": "split"}
-            known = dict(PAIRS)
-            return [type("T", (), {"text": known[text]}) for text in texts]
-
-    monkeypatch.setattr(Translator, "load", lambda path, **options: Translator(Echo()))
-    saved = tmp_path / "out.de"
-    files = corpus / "train.en", corpus / "train.de"
-    link, terms = tmp_path / "link", {"glossary": str(saved)}
-    link.symlink_to(saved)
-    for name, texts in ("source", [saved]), ("reference", [files[0], saved]), ("glossary", files):
-        with pytest.raises(InputError, match=f"another file than `{name}`, .*: {link}"):
-            evaluate_model("any", *texts, save=link, **terms)
-    with locked_folder(link), pytest.raises(InputError) as caught:
-        evaluate_model("no model", *files, save=saved)
-    said = f"{saved}: process {os.getpid()} writes to this file. Wait until it has ended, or give"
-    assert str(caught.value) == f"{said} another file."
-    assert evaluate_model("any", *files, save=os.devnull, beam_size=3)["bleu"] == 100.0
-    scores = evaluate_model("any", *files, save=saved, beam_size=3)
-    assert scores["bleu"] == 100.0
-    assert {path.name for path in tmp_path.iterdir()} == {"corpus", "link", "out.de"}
-    assert read_lines(saved) == [target for _, target in PAIRS]
-    with pytest.raises(InputError, match="`tokenize` has no effect on perplexity"):
-        evaluate_model("any", *files, tokenize="13a", perplexity=True)
-    with pytest.raises(InputError, match="`beam_size` has no effect on perplexity"):
-        evaluate_model("any", *files, beam_size=3, perplexity=True)
-    with pytest.raises(InputError, match="`tag` needs a model trained with tags"):
-        evaluate_model("any", *files, tag="2de", perplexity=True)
-    monkeypatch.setattr(Echo, "labels", read_lines(saved))
-    with pytest.raises(InputError, match="`tokenize` has no effect on labels"):
-        evaluate_model("any", *files, tokenize="13a")
-
-
-@pytest.mark.parametrize("perplexity", [False, True])
-@pytest.mark.parametrize("long_side", ["en", "de"])
-@pytest.mark.parametrize("manifest", [None, {}])
-def test_a_text_that_is_too_long_is_named_by_its_own_file(
-    tmp_path, monkeypatch, perplexity, long_side, manifest
-):
-    tokenizer = Tokenizer.train_from_texts([source for source, _ in PAIRS], 120)
-
-    class Scorer(Engine):
-        """Has the limits of a model, checks them in the model's order and translates nothing."""
-
-        capabilities = frozenset({"translate", "score"})
-        target_tokenizer, max_target_length = tokenizer, 7
-
-        def translate(self, texts, **options):
-            self.score(texts, [""] * len(texts))
-            return [Translation(text, 0.0) for text in texts]
-
-        def score(self, sources, targets, **options):
-            for name, texts in (("sources", sources), ("targets", targets)):
-                ids_and_texts(name, texts, tokenizer, 7)
-            return [Translation(text, -1.0) for text in targets]
-
-    Scorer.manifest = manifest
-    monkeypatch.setattr(Translator, "load", lambda path, **options: Translator(Scorer()))
-    lines = {"en": ["A.", "A."], "de": ["B.", "B."]}
-    lines[long_side][1] = "a " * 9
-    for side, texts in lines.items():
-        (tmp_path / side).write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
-    files, too_long = (tmp_path / "en", tmp_path / "de"), tmp_path / long_side
-    if long_side == "de" and not perplexity:  # The references of translations may be longer.
-        assert evaluate_model("any", *files)["sentences"] == 2
-        return
-    with pytest.raises(InputError, match=f"^{too_long}, line 2: .* must have at most 7 tokens"):
-        evaluate_model("any", *files, perplexity=perplexity)
-
-
-WINDOW, OVERLAP = 7, 3
-
-
-def log_probability(model, ids):
-    """Sums the log-probabilities of a text's tokens, each after the start of its window."""
-    total = 0.0
-    for index, token in enumerate(ids):
-        # The first of the windows 0 … 7, 4 … 11, 8 … 15, … that it is in.
-        start = max(0, math.ceil((index + 1 - WINDOW) / (WINDOW - OVERLAP))) * (WINDOW - OVERLAP)
-        assert index - start >= min(index, OVERLAP)
-        read = np.array([[BOS_ID, *ids[start:index]]])
-        logits = np.asarray(model(read), "float64")[0, -1]
-        total += logits[token] - np.log(np.exp(logits).sum())
-    return total
-
-
-@pytest.mark.tensorflow
-def test_long_lines_are_scored_in_windows_that_overlap(tmp_path, monkeypatch, randomize):
-    tokenizer = Tokenizer.train_from_texts([source for source, _ in PAIRS], 120)
-    sizes = dict(vocabulary_size=120, model_dim=14, num_heads=2, intermediate_dim=11)
-    model = randomize(LanguageModel(LanguageModelConfig(**sizes, num_decoder_layers=1)))
-    engine = ModelEngine(model, tokenizer, max_source_length=5, max_target_length=WINDOW)
-    monkeypatch.setattr(Translator, "load", lambda path, **options: Translator(engine))
-    lines = ["A.", "", "Two dogs play in the snow and #% the water."]
-    for long, count in ((1, 6), (2, 7)):
-        lines[1] = " ".join("a" * count)  # and EOS: a window, and one token more
-        file = tmp_path / "text.en"
-        file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        ids = tokenizer.tokenize(lines, add_eos=True)
-        assert len(ids[1]) == count + 1 and len(ids[2]) > 2 * WINDOW
-        said = f"{long} of 3 texts are longer than 7 tokens and were scored in windows"
-        with pytest.warns(UserWarning, match=said):
-            scores = evaluate_model("any", reference=file)
-        nats = -sum(log_probability(model, row) for row in ids)
-        tokens, words = sum(map(len, ids)), sum(len(line.split()) for line in lines)
-        for unit, count in (("word", words + 3), ("token", tokens)):
-            perplexity = pytest.approx(math.exp(nats / count), rel=1e-3)
-            assert scores.pop(f"perplexity_per_{unit}") == perplexity
-        counts = {"sentences": 3, "words": words + 3, "tokens": tokens}
-        counts |= {"sentences_in_windows": long, "unknown_word_share": round(1 / words, 4)}
-        assert scores == counts

@@ -4,8 +4,8 @@ from copy import copy as copy_object
 import pytest
 
 from keras_transformer import Translator
+from keras_transformer.analysis.evaluation import evaluate_model
 from keras_transformer.errors import InputError
-from keras_transformer.training.evaluate import evaluate_model
 from keras_transformer.translation import Translation
 
 pytestmark = pytest.mark.tensorflow

@@ -5,7 +5,7 @@ import random
 import pytest
 from reference import model_1 as equations
 
-from keras_transformer.text import model_1 as module
+from keras_transformer.corpora import model_1 as module
 
 SOURCE, TARGET = ["", *"abcdefgh"], ["", *"stuvwxyz"]
 

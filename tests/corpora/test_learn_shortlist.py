@@ -5,12 +5,12 @@ import pytest
 from small_corpus import PAIRS, recipe_values, write_corpus
 
 from keras_transformer.cli import main as cli
+from keras_transformer.corpora import learn_shortlist as module
 from keras_transformer.data import EncodedPairs, encode_pairs
 from keras_transformer.files import locked_folder
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.shortlist import Shortlist
 from keras_transformer.training import Recipe, RunFolder, train
-from keras_transformer.training import learn_shortlist as module
 
 pytestmark = pytest.mark.tensorflow
 

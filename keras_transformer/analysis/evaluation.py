@@ -1,0 +1,266 @@
+"""Evaluates a model on a file: BLEU and chrF, accuracy of labels, perplexity."""
+
+import collections
+import contextlib
+import dataclasses
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from keras_transformer.data import iterate_pairs, read_lines, read_pairs
+from keras_transformer.decoding.search_options import BleuTokenizer
+from keras_transformer.engine.device import DevicePlan
+from keras_transformer.engine.engine import long_input_of_commands
+from keras_transformer.engine.inputs import ids_and_texts
+from keras_transformer.engine.model_engine import ModelEngine
+from keras_transformer.engine.translator import Translator
+from keras_transformer.errors import InputError, NotSavedError
+from keras_transformer.files import check_writable, is_replaced, locked_folder, write_output
+from keras_transformer.reading import one_line
+from keras_transformer.text import Labels
+from keras_transformer.text.per_text import LANGUAGE_OPTIONS
+from keras_transformer.training.evaluate import check_tokenizer, evaluate, perplexity
+from keras_transformer.translation import Translation
+
+FilePath = str | os.PathLike
+
+
+def evaluate_model(
+    model: FilePath,
+    source: FilePath | None = None,
+    reference: FilePath | None = None,
+    save: FilePath | None = None,
+    tokenize: BleuTokenizer | None = None,
+    perplexity: bool = False,
+    plan: DevicePlan | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Evaluates a model on a file: scores translations or labels, or computes the perplexity.
+
+    Args:
+        model: Path of a run folder or an export.
+        source: Path of the source text, UTF-8, plain or compressed; None for a language model,
+            whose texts are in `reference`.
+        reference: Path of its translation (or labels), aligned line by line; by default
+            `source` has both, as a TSV or a `TranslationMemory`.
+        save: Path to write the translations to.
+        tokenize: Tokenizer of BLEU; see `evaluate`.
+        perplexity: Whether to compute the references' perplexity instead of BLEU; without
+            `source` always.
+        plan: Shapes and rows of a run's searches; by default those that suit the device.
+        **options: Options of `Translator.translate`, or of `Translator.score` for perplexity. By
+            default a source of too many tokens is split at sentence ends, with a warning.
+
+    Returns:
+        The dict of `evaluate`, of `perplexity` or of `evaluate_labels`.
+
+    Raises:
+        InputError: A file or the model is invalid; the message names the file and the line of an
+            invalid text. Or another process saves to the same file.
+        NotSavedError: `save` cannot be written; its `result` has the scores.
+    """
+    check_tokenizer(tokenize)
+    lock: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+    if save is not None:
+        check_writable(save)
+        inputs = {"source": source, "reference": reference, "glossary": options.get("glossary")}
+        for name, file in inputs.items():
+            # A glossary may be a dict.
+            if isinstance(file, FilePath) and os.path.realpath(file) == os.path.realpath(save):
+                rule = f"`save` must be another file than `{name}`, which it would replace."
+                raise InputError(f"{rule} Received: {os.fspath(save)}.")
+        if is_replaced(save):
+            lock = locked_folder(save, noun="file")
+    with lock:
+        return _evaluate_model(model, source, reference, save, tokenize, perplexity, plan, options)
+
+
+def _evaluate_model(model, source, reference, save, tokenize, perplexity, plan, options):
+    translator = Translator.load(model, plan=plan)
+    sources, references = _texts_to_evaluate(translator, model, source, reference)
+    if perplexity or source is None:
+        named_options = {"save": save, "tokenize": tokenize}
+        unused_options = [name for name, value in named_options.items() if value is not None]
+        useful_names = {"batch_size"}
+        if translator.engine.reads_sources:
+            useful_names |= {"tag", *LANGUAGE_OPTIONS}
+        if unused_options := [*unused_options, *(options.keys() - useful_names)]:
+            raise InputError(f"`{unused_options[0]}` has no effect on perplexity. Remove it.")
+        with _lines_of(reference or source):
+            _check_lengths(translator.engine, references)
+        with _lines_of(source or reference):
+            return _perplexity(translator, sources, references, options)
+    if tokenize is not None and translator.labels is not None:
+        raise InputError("`tokenize` has no effect on labels. Remove it.")
+    options = {"long_input": long_input_of_commands(translator.engine), **options}
+    with _lines_of(source):
+        translations = translator.translate(sources, **options)
+    texts = [translation.text for translation in translations]
+    if translator.labels is not None:
+        scores = evaluate_labels(texts, references)
+    else:
+        scores = evaluate(texts, references, tokenize)
+    if save is not None:
+        try:
+            write_output(save, "".join(one_line(text) + "\n" for text in texts))
+        except InputError as error:
+            raise NotSavedError(str(error), scores) from None
+    return scores
+
+
+@contextlib.contextmanager
+def _lines_of(file: FilePath | None) -> Iterator[None]:
+    """Adds a file and its line to an error about one of the file's texts."""
+    try:
+        yield
+    except InputError as error:
+        if error.index is None:
+            raise
+        raise InputError(f"{file}, line {error.index + 1}: {error.message}") from None
+
+
+def _is_scored_in_windows(engine):
+    return not engine.reads_sources and engine.manifest is None
+
+
+def _check_lengths(engine, references):
+    """Raises `InputError` for a reference that is too long, which an export would truncate."""
+    if "score" not in engine.capabilities or _is_scored_in_windows(engine):
+        return
+    if (tokenizer := engine.target_tokenizer) is not None:
+        ids_and_texts("references", references, tokenizer, engine.max_target_length)
+
+
+def _perplexity(translator, sources, references, options):
+    engine = translator.engine
+    if _is_scored_in_windows(engine):
+        scored = score_in_windows(engine, references, **options)
+    else:
+        scored = translator.score(sources, references, **options)
+    return perplexity(scored, engine.target_tokenizer)
+
+
+def _texts_to_evaluate(translator, model, source, reference):
+    """Reads sources and references for a model of any kind."""
+    if translator.labels is not None:
+        if source is None:
+            raise InputError(f"{model}: needs a `source`, the texts that get labels.")
+        return labelled_texts(Labels(translator.labels), source, reference)
+    if not translator.engine.reads_sources:
+        if source is not None or reference is None:
+            raise InputError(f"{model}: a language model needs only a `reference`.")
+        references = read_lines(reference)
+        return [""] * len(references), references
+    if source is None:
+        raise InputError(f"{model}: needs a `source`; only a language model is evaluated without.")
+    return read_pairs(source, reference)
+
+
+def labelled_texts(
+    labels: Labels, source: str | os.PathLike, target: str | os.PathLike | None = None
+) -> tuple[list[str], list[str]]:
+    """Reads texts and their labels from `label<TAB>text` in `source`, or from two files.
+
+    Raises:
+        InputError: A label is not among `labels`.
+    """
+    pairs = list(iterate_pairs(source, target))
+    texts, names = zip(*(pair if target else pair[::-1] for pair in pairs), strict=True)
+    for number, name in enumerate(names, start=1):
+        labels.check(name, f"{target or source}, line {number}")
+    return list(texts), list(names)
+
+
+def evaluate_labels(predicted_labels: list[str], references: list[str]) -> dict:
+    """Scores a classifier: accuracy, and precision, recall and F1 of each label.
+
+    Args:
+        predicted_labels: The classifier's labels. "", for a blank text, counts as wrong, and is not
+            reported as a label.
+        references: The correct labels of the same texts.
+
+    Returns:
+        A dict fit for JSON, with shares in [0, 1]: the number of `texts`, `accuracy`, `macro_f1`
+        (the mean F1 of the labels), and `labels`. Each of the `labels` has its `precision`,
+        `recall`, `f1` and number of `texts`.
+
+    Raises:
+        InputError: The counts differ or are zero.
+    """
+    if len(predicted_labels) != len(references) or not references:
+        received = f"{len(predicted_labels)} predicted, {len(references)} references"
+        raise InputError(f"Evaluation needs as many labels as texts. Received: {received}.")
+    label_counts, prediction_counts = (
+        collections.Counter(references),
+        collections.Counter(predicted_labels),
+    )
+    pairs = zip(references, predicted_labels, strict=True)
+    hits = collections.Counter(
+        label for label, predicted_label in pairs if label == predicted_label
+    )
+    labels = {
+        label: {
+            "precision": round(hits[label] / max(prediction_counts[label], 1), 4),
+            "recall": round(hits[label] / max(label_counts[label], 1), 4),
+            "f1": round(2 * hits[label] / (label_counts[label] + prediction_counts[label]), 4),
+            "texts": label_counts[label],
+        }
+        for label in sorted(label_counts.keys() | prediction_counts.keys() - {""})
+    }
+    return {
+        "texts": len(references),
+        "accuracy": round(hits.total() / len(references), 4),
+        "macro_f1": round(sum(label["f1"] for label in labels.values()) / len(labels), 4),
+        "labels": labels,
+    }
+
+
+def score_in_windows(
+    engine: ModelEngine, texts: Sequence[str], **options: Any
+) -> list[Translation]:
+    """Scores texts with a language model, and texts that are too long in windows, with a warning.
+
+    A window has `engine.max_target_length` tokens, is read separately, and overlaps the previous
+    window by half. The overlap is only context: each token of a text is scored once, after at least
+    half a window of tokens, or all tokens before it.
+
+    Args:
+        engine: Engine of a language model.
+        texts: Strings.
+        **options: Options of `Engine.score`.
+
+    Returns:
+        A `Translation` for each text; its `parts` are the windows, if there are several.
+    """
+    window = engine.max_target_length
+    overlap = window // 2
+    ids = engine.target_tokenizer.tokenize(texts, add_eos=True)
+    starts = [range(0, max(len(ids_of_text) - overlap, 1), window - overlap) for ids_of_text in ids]
+    if long := sum(len(windows_of_text) > 1 for windows_of_text in starts):
+        message = f"{long} of {len(texts)} texts are longer than {window} tokens"
+        overlapping = f"windows of so many that overlap by {overlap}"
+        warnings.warn(f"{message} and were scored in {overlapping}.", stacklevel=2)
+    windows = [
+        ids_of_text[start : start + window]
+        for ids_of_text, indices in zip(ids, starts, strict=True)
+        for start in indices
+    ]
+    scored = iter(engine.score([""] * len(windows), windows, **options))
+    return [
+        _of_windows(text, [next(scored) for _ in indices], overlap)
+        for text, indices in zip(texts, starts, strict=True)
+    ]
+
+
+def _of_windows(text, windows, overlap):
+    first, *later_windows = windows
+    if not later_windows:
+        return dataclasses.replace(first, text=text)
+    by_token = first.token_log_probabilities
+    by_token += sum(
+        (window_result.token_log_probabilities[overlap:] for window_result in later_windows), ()
+    )
+    return Translation(
+        text, sum(by_token), sum(by_token), token_log_probabilities=by_token, parts=tuple(windows)
+    )
