@@ -301,7 +301,7 @@ pytest_pyfunc_call = pytest_fixture_setup  # for a fixture and for the test itse
 
 @functools.cache
 def has_tensorflow_text():
-    from keras_transformer.text.graph import load_operations
+    from keras_transformer.export.saved_model.graph_tokenizer import load_operations
 
     with contextlib.suppress(InputError):
         return bool(load_operations())

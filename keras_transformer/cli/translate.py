@@ -172,8 +172,8 @@ def _refuse(options, names, rule):
 
 def _chat(options):
     from keras_transformer.cli.lines import read_chunks
+    from keras_transformer.engine.conversation import Conversation
     from keras_transformer.errors import is_terminal
-    from keras_transformer.text.dialog import Conversation
 
     source = binary_stdin()
     translator, values = load_translator(options)

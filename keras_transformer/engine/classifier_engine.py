@@ -4,11 +4,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.decoding.programs import Compiled
 from keras_transformer.engine import inputs
 from keras_transformer.engine.device import DevicePlan, device_plan
 from keras_transformer.engine.inputs import bucket, length_buckets
 from keras_transformer.engine.label_engine import LabelEngine
+from keras_transformer.engine.programs import Compiled
 from keras_transformer.text.per_text import checked_texts
 
 

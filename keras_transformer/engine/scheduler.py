@@ -9,7 +9,6 @@ import keras
 import numpy as np
 
 from keras_transformer.decoding.candidates import Candidates
-from keras_transformer.decoding.programs import Compiled
 from keras_transformer.decoding.results import Hypotheses
 from keras_transformer.decoding.search import (
     FIRST_CAPACITY,
@@ -31,6 +30,7 @@ from keras_transformer.engine.inputs import (
     pad,
     row_count,
 )
+from keras_transformer.engine.programs import Compiled
 from keras_transformer.errors import InputError
 from keras_transformer.text.shortlist import compiled_size, union_of
 

@@ -24,7 +24,7 @@ def load_saved_model(folder: str | os.PathLike) -> tuple[Callable, tuple]:
     """
     from tensorflow.python.framework import op_def_registry
 
-    from keras_transformer.text.graph import load_operations
+    from keras_transformer.export.saved_model.graph_tokenizer import load_operations
 
     load_operations()
     unknown = []

@@ -1,4 +1,4 @@
-"""Text to ids and back. The same inside a TensorFlow graph is `keras_transformer.text.graph`."""
+"""Text to ids and back. A SavedModel has `export.saved_model.graph_tokenizer` instead."""
 
 from keras_transformer.text.labels import Labels
 from keras_transformer.text.tokenizer import Tokenizer

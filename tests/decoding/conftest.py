@@ -6,8 +6,8 @@ import decoding_oracles as oracles
 import keras
 import pytest
 
-from keras_transformer.decoding.programs import Compiled
 from keras_transformer.decoding.search import search
+from keras_transformer.engine.programs import Compiled
 
 
 @pytest.fixture(scope="session")

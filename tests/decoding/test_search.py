@@ -171,7 +171,7 @@ import keras
 import numpy as np
 import keras_transformer
 from keras_transformer.decoding.search import search
-from keras_transformer.decoding.programs import Compiled
+from keras_transformer.engine.programs import Compiled
 
 folder, max_length = sys.argv[1], int(sys.argv[2])
 model = keras.saving.load_model(f"{folder}/model.keras", compile=False)

@@ -41,7 +41,7 @@ class TestVocabulary:
         assert any(UNK_ID in row for row in rows)
 
     def test_the_graph_gives_the_ids_of_python(self, imported):
-        from keras_transformer.text.graph import GraphTokenizer
+        from keras_transformer.export.saved_model.graph_tokenizer import GraphTokenizer
 
         tokenizer = imported(TOYS / "opus").source_tokenizer
         texts = [*SOURCES, ">>epo<< the cat", *SPELLINGS, ">>fra<<a", "a >>epo<<b"]
@@ -114,8 +114,8 @@ class TestVocabulary:
 
 
 def test_bpe_is_cut_as_sentencepiece_cuts_it(load_program):
+    from keras_transformer.export.saved_model.graph_tokenizer import GraphTokenizer
     from keras_transformer.interop.vocabulary import tokenizer_of, vocabulary_from_sentencepiece
-    from keras_transformer.text.graph import GraphTokenizer
 
     make = load_program(TOYS / "make.py")
     ids = {"eos_id": 0, "unk_id": 1, "bos_id": -1, "pad_id": -1, "model_type": "bpe"}

@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from keras_transformer.engine.inputs import batch_rows, length_buckets
 from keras_transformer.export.exporter import TrainedEngine
+from keras_transformer.export.saved_model.graph_tokenizer import SPACES
 from keras_transformer.ids import PAD_ID
-from keras_transformer.text.graph import SPACES
 
 # Much of a step on a small model keeps only one core busy, so two loops run at once. More loops
 # need more memory: each chunk holds its own cache. `parallel_iterations` does not help, because

@@ -48,7 +48,7 @@ class SavedModelExporter(Exporter):
         self, engine: TrainedEngine, options: SavedModelOptions
     ) -> dict[str, Any]:
         check_tensorflow("SavedModel")
-        from keras_transformer.text.graph import load_operations
+        from keras_transformer.export.saved_model.graph_tokenizer import load_operations
 
         load_operations()  # Without them the export would fail after minutes.
         if engine.labels is not None:

@@ -27,6 +27,7 @@ from keras_transformer.export.saved_model.batches import (
     pad_rows,
     widen,
 )
+from keras_transformer.export.saved_model.graph_tokenizer import GraphTokenizer
 from keras_transformer.export.saved_model.languages import GraphLanguages
 from keras_transformer.export.signature import (
     LABEL_SIGNATURES,
@@ -39,7 +40,6 @@ from keras_transformer.ids import EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.impossible import NEG_INF
 from keras_transformer.layers import masks
 from keras_transformer.text import Tokenizer
-from keras_transformer.text.graph import GraphTokenizer
 from keras_transformer.translation import CONTINUATION
 
 if TYPE_CHECKING:

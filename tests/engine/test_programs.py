@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.decoding.programs import Compiled
+from keras_transformer.engine.programs import Compiled
 
 
 def test_changed_weights_are_seen_without_tracing_again():

@@ -1,7 +1,16 @@
+# ruff: noqa: F401, F811
 import re
 import sys
 
 import pytest
+from text_fixtures import (
+    byte_tokenizer,
+    nasty_texts,
+    sentences,
+    symbol_tokenizer,
+    tokenizer,
+    word_tokenizer,
+)
 
 from keras_transformer.errors import InputError
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
@@ -9,7 +18,7 @@ from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 tf = pytest.importorskip("tensorflow", reason="needs TensorFlow")
 pytest.importorskip("tensorflow_text", reason="needs TensorFlow's tensorflow-text")
 
-from keras_transformer.text import graph  # noqa: E402
+from keras_transformer.export.saved_model import graph_tokenizer as graph  # noqa: E402
 
 TEXTS = ["two dogs sits", "", "Käse 你好 😀", "a man"]
 

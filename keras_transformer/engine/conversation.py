@@ -1,0 +1,85 @@
+"""A conversation with a dialogue model: messages, replies, and the turns that fit in a source."""
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+from keras_transformer.errors import InputError
+
+
+class Conversation:
+    """Conversation of messages and replies; each reply answers all earlier turns.
+
+    Args:
+        translator: `Translator` of a model that was trained on conversations.
+        seed: Seed of the first reply; later replies add their number.
+        **options: Options of `Translator.translate`.
+
+    Attributes:
+        history: The turns so far, the oldest first.
+
+    Raises:
+        InputError: The model was trained without turns, or an option is invalid.
+    """
+
+    def __init__(self, translator: Any, seed: int = 0, **options: Any):
+        if translator.turns is None:
+            raise InputError(
+                "A conversation needs a model that was trained on some: `text.turn_separator` of "
+                "its recipe."
+            )
+        self.translator, self.seed, self.options = translator, seed, options
+        translator.check_options(**self._options(0))
+        self.history: list[str] = []
+        tokenizer = translator.engine.source_tokenizer
+        self._turn_id = tokenizer.turn_id if tokenizer else None
+        # Without a tokenizer, count bytes and a space before the text: it has no more tokens.
+        tokenize = tokenizer.tokenize if tokenizer else lambda text: list(f" {text}".encode())
+        self._ids = functools.cache(tokenize)  # A turn's ids do not depend on other turns.
+
+    def reply(self, message: str) -> Iterator[str]:
+        """Yields the reply to a message as it grows; an export yields the complete reply.
+
+        Both are added to the history when the reply is complete.
+
+        Raises:
+            InputError: The message is too long, or contains the separator of turns.
+        """
+        source, options = self.source(message), self._options(len(self.history) // 2)
+        texts: Iterator[str]
+        if "stream" in self.translator.engine.capabilities and options.get("beam_size", 1) == 1:
+            texts = self.translator.stream(source, **options)
+        else:
+            texts = iter([self.translator.translate([source], **options)[0].text])
+        text = ""
+        for text in texts:
+            yield text
+        self.history += [message, text]
+
+    def _options(self, number):
+        """Returns the options of a reply, with its own seed if it is sampled or a seed is set."""
+        if not self.seed and not self.options.get("sampling"):
+            return self.options
+        return {**self.options, "seed": self.seed + number}
+
+    def source(self, message: str) -> str:
+        """Returns the model's source: the last turns that fit, and the message.
+
+        Raises:
+            InputError: See `reply`.
+        """
+        turns, limit = self.translator.turns, self.translator.engine.max_source_length
+        if turns.are_in(message) or self._turn_id in self._ids(message):
+            raise InputError(
+                f"A message is one turn, without {turns.separator!r}. Received: {message[:40]!r}."
+            )
+        turns_to_send, count = [message], len(self._ids(message)) + 1  # and EOS
+        # Without a tokenizer, bytes are only an upper bound, and the export truncates the message.
+        if count > limit and self._turn_id is not None:
+            raise InputError(f"A message has at most {limit} tokens. Received: {count}.")
+        for turn in reversed(self.history):
+            count += len(self._ids(turn)) + len(self._ids(turns.separator))
+            if count > limit:
+                break
+            turns_to_send.append(turn)
+        return turns.join(turns_to_send[::-1])
