@@ -18,8 +18,8 @@ from keras_transformer import Translator
 from keras_transformer.cli.main import run
 from keras_transformer.engine.scheduler import Scheduler
 from keras_transformer.errors import InputError
-from keras_transformer.export.options import SavedModelOptions
 from keras_transformer.export.saved_model.export import SavedModelExporter
+from keras_transformer.export.saved_model.export_options import SavedModelOptions
 from keras_transformer.export.signature import SIGNATURES
 from keras_transformer.models import model_of
 from keras_transformer.training import Recipe, RunFolder

@@ -1,23 +1,23 @@
-"""Options of the export formats, declared once; imports no Keras.
+"""Options that export formats share, for the options class of each format; imports no Keras.
 
-Error messages and `--help` are generated from the declaration.
+A row of `formats.py` names the class of a format, which lies in the folder of the format. Error
+messages and `--help` are generated from the declarations.
 """
 
 import os
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import pydantic
 
-from keras_transformer.decoding.search_options import SearchOptions, StoppingSearchOptions
-from keras_transformer.export.signature import SIGNATURES
-from keras_transformer.options import INT32, option, options_base, options_class
+from keras_transformer.options import option, options_base
 
 QUANTIZATIONS = ("none", "float16", "int8")
-_Length = Annotated[int, pydantic.Field(strict=True, ge=2, lt=INT32)]
 
 
 @options_base
-class _Format:
+class FormatOptions:
+    """Base class of all options classes."""
+
     languages: tuple[str, str] | None = option(
         None,
         "Codes of the source and the target language, en-de or en-GB,pt-BR, for programs and "
@@ -45,7 +45,9 @@ class _Format:
 
 
 @options_base
-class _WithShortlist(_Format):
+class WithShortlist(FormatOptions):
+    """Base class for formats that search among the candidates of a shortlist."""
+
     shortlist: bool = option(
         False,
         "Search among the candidates of the run's shortlist; true by default for an imported model "
@@ -53,92 +55,10 @@ class _WithShortlist(_Format):
     )
 
 
-@options_class
-class SavedModelOptions(_WithShortlist, StoppingSearchOptions):
-    """Options of `saved_model`; the search is fixed in the export."""
-
-    signatures: tuple[str, ...] = option(
-        tuple(SIGNATURES),
-        f"Signatures in addition to serving_default: {', '.join([*SIGNATURES][1:])}.",
-    )
-
-    @pydantic.field_validator("signatures")
-    @classmethod
-    def _check_signatures(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        for name in names:
-            if name not in SIGNATURES:
-                rule = f"`signatures` must be among {', '.join(SIGNATURES)}."
-                raise ValueError(f"{rule} Received: {name!r}.")
-        return tuple(name for name in SIGNATURES if name in {"serving_default", *names})
-
-
 @options_base
-class _Quantized(_Format):
+class Quantized(FormatOptions):
+    """Base class for formats that store quantized weights."""
+
     quantize: Literal[QUANTIZATIONS] = option(  # type: ignore[valid-type]
         "none", "Storage of the weights; none is float32.", strict=None
-    )
-
-
-@options_class
-class MarianOptions(_Format, SearchOptions):
-    """Options of `marian`; the search is the decoder's default."""
-
-
-@options_class
-class HuggingFaceOptions(_Format, StoppingSearchOptions):
-    """Options of `hugging_face`; the search is the model's default."""
-
-
-@options_class
-class CTranslate2Options(_Quantized, _WithShortlist, StoppingSearchOptions):
-    """Options of `ctranslate2`; the search is the engine's default."""
-
-
-@options_class
-class ArgosOptions(_Quantized):
-    """Options of `argos`, which needs one direction; Argos Translate has a search of its own."""
-
-    package_version: str = option(
-        "1.0",
-        "Version of the package; Argos Translate updates an older one.",
-        "numbers with dots between, such as 1.0",
-        pattern=r"^[0-9]+(\.[0-9]+)*$",
-    )
-    sentence_splitter: str | None = option(
-        None,
-        "Folder named minisbd, stanza or spacy, with the model that splits texts into sentences; "
-        "by default Argos Translate downloads one.",
-    )
-
-
-@options_base
-class _OfLengths(_Quantized):
-    source_lengths: tuple[_Length, ...] | None = option(
-        None,
-        "Numbers of source tokens, EOS included, of the signatures from ids; the largest is the "
-        "maximum length of a text. By default 16, 32, 64 and 128; in a browser 32 and 96, "
-        "with a shortlist 12, 16, 20, 24, 32, 48 and 96. "
-        "Models with more than 200 million parameters have only 128.",
-        "integers of at least 2, or null",
-        min_length=1,
-    )
-
-
-@options_class
-class LiteRTOptions(_OfLengths, _WithShortlist, StoppingSearchOptions):
-    """Options of `tflite`; the search is fixed in the export."""
-
-    n_best: int | None = option(
-        None, "Number of hypotheses that beam search returns; all by default.", ge=1, lt=INT32
-    )
-
-
-@options_class
-class WebOptions(_OfLengths, _WithShortlist, StoppingSearchOptions):
-    """Options of `web`; the search is fixed in the export."""
-
-    npm: str | None = option(
-        None,
-        "Folder where npm installed LiteRT.js, or its `node_modules`; by default the working "
-        "directory or one above.",
     )

@@ -19,11 +19,15 @@ from keras_transformer.engine.model_engine import ModelEngine
 from keras_transformer.errors import VerificationError
 from keras_transformer.export.child_process import ChildProcess
 from keras_transformer.export.exporter import log_step
-from keras_transformer.export.sentences import SENTENCES
 from keras_transformer.text.per_text import LANGUAGE_OPTIONS
 from keras_transformer.translation import Translation
 
 NUM_TEXTS = 64
+_WHO = ("A man", "Two young women", "The dog", "My children and I")
+_DOES = ("can see a house", "are in the park", "was here on 5 May", "will read this old book")
+_WHERE = ("again.", "today.", "with a friend.", "near the big river?", "and then go home, too!")
+SENTENCES = tuple(map(" ".join, itertools.product(_WHO, _DOES, _WHERE)))
+"""Texts to verify an export with, where a run has no sample pairs."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,10 +13,10 @@ from typing import Any
 from keras_transformer.errors import InputError
 from keras_transformer.export.child_process import KERAS, TENSORFLOW, ChildProcess
 from keras_transformer.export.exporter import log_step, read_origin, read_template
-from keras_transformer.export.options import ArgosOptions
 from keras_transformer.export.verification import verify
 from keras_transformer.files import replaced_file, temporary_folder
 from keras_transformer.ids import BOS_ID, PAD_ID, UNK_ID
+from keras_transformer.interop.argos_options import ArgosOptions
 from keras_transformer.interop.ctranslate2.export import CTranslate2Exporter
 from keras_transformer.interop.ctranslate2.reader import ARGOS_SEARCH, METADATA
 from keras_transformer.text.languages import language_name

@@ -18,7 +18,7 @@ from keras_transformer.engine.run_folder import (
     save_model,
 )
 from keras_transformer.errors import InputError, show
-from keras_transformer.export.sentences import SENTENCES
+from keras_transformer.export.verification import SENTENCES
 from keras_transformer.imports import import_keras
 from keras_transformer.interop.ctranslate2 import reader as ctranslate2
 from keras_transformer.interop.fetching import LocalModel, local_model

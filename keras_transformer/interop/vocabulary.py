@@ -22,7 +22,7 @@ from keras_transformer.options import received
 from keras_transformer.reading import decode_text, read_checked
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.tags import language_in_tag
-from keras_transformer.text.vocabulary import OF_FIRST_IDS, SPACE, read_sentencepiece
+from keras_transformer.text.vocabulary import OF_FIRST_IDS, SPACE, parsed
 
 _SIDES = ("source|src", "target|trg|tgt")  # in names of files
 _SPECIAL = {PAD_ID: "<pad>", BOS_ID: "<s>", EOS_ID: "</s>", UNK_ID: "<unk>"}
@@ -281,3 +281,17 @@ def _piece(name, model_pieces: Mapping[str, Any], keeps_text, kinds):
         return {"piece": name, "score": model_piece.score, "type": kind}
     kind = kinds.NORMAL if keeps_text else kinds.CONTROL
     return {"piece": name, "score": _NEVER if keeps_text else 0.0, "type": kind}
+
+
+def read_sentencepiece(path: str | os.PathLike) -> Any:
+    """Reads a SentencePiece model, whatever its ids, as a `ModelProto`."""
+    from google.protobuf.message import DecodeError
+
+    try:
+        model = parsed(read_checked(path))
+    except DecodeError:
+        model = None
+    # protobuf gives bytes for a text that is not UTF-8.
+    if not (model and model.pieces and all(isinstance(piece.piece, str) for piece in model.pieces)):
+        raise InputError(f"{os.fspath(path)}: expected a SentencePiece model.")
+    return model

@@ -3,7 +3,6 @@
 import collections
 import io
 import itertools
-import os
 import re
 import warnings
 from collections.abc import Iterable, Iterator
@@ -15,7 +14,6 @@ import regex
 from keras_transformer.errors import InputError
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.options import option, options_class
-from keras_transformer.reading import read_checked
 
 # The number is fixed, because the trainer's sums depend on it; it is also part of the model file.
 # More threads than cores do no harm.
@@ -123,20 +121,6 @@ def sentencepiece_schema() -> Any:
             'Run pip install "protobuf>=7.36", or pip install "sentencepiece<0.2.3".'
         ) from error
     return sentencepiece_model_pb2
-
-
-def read_sentencepiece(path: str | os.PathLike) -> Any:
-    """Reads a SentencePiece model, whatever its ids, as a `ModelProto`."""
-    from google.protobuf.message import DecodeError
-
-    try:
-        model = parsed(read_checked(path))
-    except DecodeError:
-        model = None
-    # protobuf gives bytes for a text that is not UTF-8.
-    if not (model and model.pieces and all(isinstance(piece.piece, str) for piece in model.pieces)):
-        raise InputError(f"{os.fspath(path)}: expected a SentencePiece model.")
-    return model
 
 
 def train_model(texts: Iterable[str], **options: Any) -> bytes:

@@ -22,11 +22,11 @@ from keras_transformer.export.litert.export import (
     with_limits,
 )
 from keras_transformer.export.litert.file import convert, join, traced
-from keras_transformer.export.options import WebOptions
 from keras_transformer.export.tokenizer_json import write_all_tokenizers
 from keras_transformer.files import write_whole
 from keras_transformer.reading import file_digests
 from keras_transformer.text.shortlist import SHORTLIST_FILE
+from keras_transformer.web.export_options import WebOptions
 
 SOURCE_LENGTHS = (32, 96)
 """Numbers of source tokens that signatures are made for by default.

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from keras_transformer.errors import VerificationError
-from keras_transformer.export.sentences import SENTENCES
 from keras_transformer.export.verification import (
     NUM_TEXTS,
+    SENTENCES,
     TOLERANCES,
     _interruptible,
     chosen_texts,

@@ -12,8 +12,8 @@ from keras_transformer.errors import InputError, require
 from keras_transformer.export.child_process import engine_process
 from keras_transformer.export.exporter import Exporter, check_tensorflow, read_template
 from keras_transformer.export.litert.engine import MODEL_FILE
+from keras_transformer.export.litert.export_options import LiteRTOptions
 from keras_transformer.export.litert.file import convert, custom_operations, join, traced
-from keras_transformer.export.options import LiteRTOptions
 from keras_transformer.export.supported import check_portable, check_transformer
 from keras_transformer.export.tokenizer_json import write_all_tokenizers
 from keras_transformer.export.verification import TOLERANCES, verify

@@ -19,8 +19,8 @@ from keras_transformer.export.exporter import (
     read_template,
     write_tokenizers,
 )
-from keras_transformer.export.options import SavedModelOptions
 from keras_transformer.export.saved_model.engine import IDS
+from keras_transformer.export.saved_model.export_options import SavedModelOptions
 from keras_transformer.export.session import graph_in, operations_of
 from keras_transformer.export.signature import SIGNATURES, Signature
 from keras_transformer.export.verification import TOLERANCES, verify

@@ -12,7 +12,7 @@ from keras_transformer.decoding.search_options import FILTERS, DecodingOptions
 from keras_transformer.engine.inputs import length_buckets, pad
 from keras_transformer.engine.model_engine import ModelEngine
 from keras_transformer.errors import writing
-from keras_transformer.export.sentences import SENTENCES
+from keras_transformer.export.verification import SENTENCES
 from keras_transformer.text.per_text import LANGUAGE_OPTIONS
 
 WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"

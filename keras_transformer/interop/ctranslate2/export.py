@@ -13,12 +13,12 @@ from keras_transformer.decoding.search_options import DecodingOptions, exported_
 from keras_transformer.errors import InputError, require, show, writing
 from keras_transformer.export.child_process import engine_process
 from keras_transformer.export.exporter import Exporter, log_step, write_tokenizers
-from keras_transformer.export.options import CTranslate2Options
 from keras_transformer.export.supported import check_portable, check_transformer
 from keras_transformer.export.verification import TOLERANCES, Tolerance, verify
 from keras_transformer.files import write_whole
 from keras_transformer.ids import EOS_ID
 from keras_transformer.impossible import BANNED
+from keras_transformer.interop.ctranslate2.export_options import CTranslate2Options
 from keras_transformer.interop.ctranslate2.names import ACTIVATIONS, SIDES, join, marian_names
 from keras_transformer.interop.foreign_model import written
 from keras_transformer.interop.weights import named_arrays

@@ -28,11 +28,15 @@ from keras_transformer.interop.foreign_model import (
 from keras_transformer.interop.positions import NAMES, position_fields, sinusoids
 from keras_transformer.interop.settings import files_like, number, read_json
 from keras_transformer.interop.shortlist_files import read_map
-from keras_transformer.interop.vocabulary import Vocabulary, check_rows, files_of_sides
+from keras_transformer.interop.vocabulary import (
+    Vocabulary,
+    check_rows,
+    files_of_sides,
+    read_sentencepiece,
+)
 from keras_transformer.options import received
 from keras_transformer.reading import decode_text, read_checked
 from keras_transformer.text.tags import LANGUAGE_TOKEN
-from keras_transformer.text.vocabulary import read_sentencepiece
 
 MODEL, METADATA = "model.bin", "metadata.json"
 _LACKING = {1: "gelu with tanh", 4: "gelu with a sigmoid"}

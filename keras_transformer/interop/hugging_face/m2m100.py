@@ -15,12 +15,12 @@ from keras_transformer.interop.vocabulary import (
     check_rows,
     ids_of_names,
     named_ids,
+    read_sentencepiece,
     vocabulary_from_ids,
 )
 from keras_transformer.options import received
 from keras_transformer.text.languages import Languages, codes_of
 from keras_transformer.text.tags import LANGUAGE_TOKEN
-from keras_transformer.text.vocabulary import read_sentencepiece
 
 KIND = "m2m_100"
 """`model_type` in `config.json` of all three families."""

@@ -14,12 +14,12 @@ from keras_transformer.interop.shortlist_files import read_lexicon
 from keras_transformer.interop.vocabulary import (
     check_rows,
     files_of_sides,
+    read_sentencepiece,
     vocabulary_from_names,
     vocabulary_from_sentencepiece,
 )
 from keras_transformer.options import received
 from keras_transformer.reading import read_arrays, read_checked, readable
-from keras_transformer.text.vocabulary import read_sentencepiece
 
 OPTIONS = "special:model.yml"
 ACTIVATIONS = {"relu": "relu", "swish": "silu", "gelu": "gelu"}

@@ -9,7 +9,7 @@ from keras_transformer.cli.main import run
 from keras_transformer.engine.run_folder import save_model
 from keras_transformer.errors import InputError
 from keras_transformer.export import export_litert, exporter_of
-from keras_transformer.export.options import LiteRTOptions
+from keras_transformer.export.litert.export_options import LiteRTOptions
 from keras_transformer.training import Recipe, RunFolder
 
 pytestmark = pytest.mark.tensorflow

@@ -3,7 +3,7 @@ import pytest
 
 from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
-from keras_transformer.export.options import SavedModelOptions
+from keras_transformer.export.saved_model.export_options import SavedModelOptions
 from keras_transformer.export.saved_model.signatures import Signatures
 from keras_transformer.export.saved_model.warmup import signature_inputs
 from keras_transformer.export.signature import SIGNATURES

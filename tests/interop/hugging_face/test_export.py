@@ -10,9 +10,9 @@ import sentencepiece
 from keras_transformer.engine import ModelEngine
 from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
-from keras_transformer.export.options import HuggingFaceOptions
 from keras_transformer.ids import BOS_ID, EOS_ID
 from keras_transformer.interop.hugging_face.export import HuggingFaceExporter
+from keras_transformer.interop.hugging_face.export_options import HuggingFaceOptions
 from keras_transformer.interop.importing import import_model
 
 pytestmark = pytest.mark.tensorflow

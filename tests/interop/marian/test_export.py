@@ -13,13 +13,13 @@ import yaml
 from keras_transformer.cli.main import run
 from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
-from keras_transformer.export.options import MarianOptions
 from keras_transformer.export.verification import TOLERANCES
 from keras_transformer.ids import BOS_ID
 from keras_transformer.interop import foreign_export as foreign
 from keras_transformer.interop.importing import import_model, import_run
 from keras_transformer.interop.marian import reader as marian
 from keras_transformer.interop.marian.export import MarianExporter
+from keras_transformer.interop.marian.export_options import MarianOptions
 from keras_transformer.training.lora import projections_of
 
 pytestmark = pytest.mark.tensorflow
