@@ -1,6 +1,7 @@
 """Who may import whom, read from the sources; what an import costs and loads."""
 
 import ast
+import dataclasses
 import json
 import os
 import pathlib
@@ -12,6 +13,7 @@ import keras
 import pytest
 
 import keras_transformer
+from keras_transformer.formats import FORMATS
 from keras_transformer.imports import LEVEL
 from keras_transformer.impossible import HIDDEN
 
@@ -55,8 +57,8 @@ MAY_IMPORT = {
 }
 # The only files of the model's side that others may import.
 ONLY = {"decoding": {"masks", "kv_cache"}, **dict.fromkeys(sorted(OUTCOME), {"masks"})}
-# Run by Keras alone, on any backend.
-KERAS_ONLY = {"layers", "models", "decoding", "analysis", *OUTCOME, *GROUND}
+# Run by Keras alone, on any backend, or without one.
+KERAS_ONLY = {"text", "steps", "layers", "models", "decoding", "analysis", *OUTCOME, *GROUND}
 
 
 def part_of(path):
@@ -133,7 +135,7 @@ def test_no_files_import_each_other_in_a_circle_and_none_what_measures_them():
     assert "benchmarks" not in {name.split(".")[0] for p in sources() for name, *_ in imports(p)}
 
 
-def test_what_keras_computes_never_imports_a_backend():
+def test_what_keras_computes_and_texts_never_import_a_backend():
     backends = {"tensorflow", "tensorflow_text", "jax", "torch"}
     imported = {(path, *entry) for path in sources(*KERAS_ONLY) for entry in imports(path)}
     assert [entry for entry in imported if entry[1].split(".")[0] in backends] == []
@@ -218,6 +220,32 @@ def test_only_one_module_has_the_numbers_that_mean_impossible():
     assert found == {*ours, ("interop/vocabulary.py", "-1000.0")}
     script = (PACKAGE / "web" / "static" / "shortlist.js").read_text("utf-8")
     assert float(re.search(r"HIDDEN = (\S+);", script)[1]) == HIDDEN
+
+
+def names_in(tree):
+    """Variables, attributes, arguments and strings of a program, without docstrings."""
+    yield from texts(tree)
+    for node in ast.walk(tree):
+        for field in ("id", "attr", "arg", "name"):
+            if isinstance(name := getattr(node, field, None), str):
+                yield name
+
+
+def test_options_lie_with_their_format_and_export_names_no_option_of_a_door():
+    rows = list(FORMATS.values())
+    folders = {row.name: [name.split(":")[0].split(".")[:-1] for name in row[2:4]] for row in rows}
+    assert [name for name, (options, exporter) in folders.items() if options != exporter] == []
+    fields = {
+        row: {field.name for field in dataclasses.fields(row.load("options"))} for row in rows
+    }
+    doors = {row for row in rows if row.options.split(".")[0] in DOORS}
+    cores = set().union(*(fields[row] for row in set(rows) - doors))
+    names_of_doors = set().union(*(fields[row] for row in doors)) - cores
+    names_of_doors |= {row.options.split(":")[1] for row in doors}
+    assert {"npm", "package_version", "sentence_splitter", "WebOptions"} <= names_of_doors
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sources("export")}
+    named = {path: names_of_doors & set(names_in(tree)) for path, tree in trees.items()}
+    assert {path: names for path, names in named.items() if names} == {}
 
 
 def renames_or_locks(node):
