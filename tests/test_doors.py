@@ -86,4 +86,5 @@ def test_the_cores_quick_tests_pass_without_any_door(tmp_path):
     shutil.copytree(TESTS, tree / "tests", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(TESTS.parent / "pyproject.toml", tree)
     shutil.copytree(TESTS.parent / "training", tree / "training")
+    assert "--signatures" in run(tree, "-m", "keras_transformer", "export", "--help").stdout
     run(tree, "-m", "pytest", "-q", "-p", "no:cacheprovider", *(f"tests/{name}" for name in QUICK))

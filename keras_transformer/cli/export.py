@@ -36,8 +36,9 @@ def _add_options(command):
     add_options(command, ("verify_with", str, "FILE", _VERIFY))
     formats: dict[str, list[str]] = {}
     for format, row in FORMATS.items():
-        for field in dataclasses.fields(row.load("options")):
-            formats.setdefault(field.name, []).append(format)
+        with contextlib.suppress(ModuleNotFoundError):  # A door's folder may be deleted.
+            for field in dataclasses.fields(row.load("options")):
+                formats.setdefault(field.name, []).append(format)
     groups: dict[tuple[str, ...], list[str]] = {}
     for name, formats_of_group in formats.items():
         groups.setdefault(tuple(formats_of_group), []).append(name)
