@@ -36,4 +36,4 @@ class MarkupStep(TextStep):
         return restore(translation, memory, without_tags(text_read, memory.text))
 
     def uses_alignment(self, memory):
-        return bool(memory.pieces)
+        return bool(memory.source_parts)
