@@ -110,6 +110,11 @@ class Engine:
     long_inputs: tuple[str, ...] = LONG_INPUT
 
     @property
+    def has_target_prefix(self) -> bool:
+        """Whether the decoder reads a token of a language before each translation."""
+        return self.languages is not None and self.languages.target_prefix is not None
+
+    @property
     def lines_at_once(self) -> int:
         """Number of lines of a stream that a command translates together."""
         return CPU.lines_at_once

@@ -92,7 +92,7 @@ class ModelEngine(Engine):
         longest = config.position_limit or max(max_source_length, max_target_length)
         self.max_source_length = min(max_source_length, longest)
         self.max_target_length = min(max_target_length, longest)
-        if self.languages is not None and self.languages.forced is not None:
+        if self.has_target_prefix:
             # The forced token has a position, too.
             limit = config.position_limit or max_target_length + 1
             self.max_target_length = min(max_target_length, limit - 1)

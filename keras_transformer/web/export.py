@@ -15,7 +15,6 @@ from keras_transformer.export.litert.export import (
     check_custom_ops,
     described_files,
     ids_to_ids,
-    reads_forced_ids,
     resolve_search_options,
     search_options,
     verify_litert,
@@ -96,7 +95,7 @@ class WebExporter(Exporter):
             "max_source_length": engine.max_source_length,
             **options,
             "align_lengths": steps,
-            **_language_ids(engine),
+            **_language_table(engine),
             **tokenizers,
             "files": described_files(folder),
         }
@@ -147,20 +146,14 @@ def find_packages(npm: str | os.PathLike | None = None) -> tuple[Path, dict[str,
     return folder, versions
 
 
-def _language_ids(engine):
-    """Returns the manifest's fields with the ids of each language's token, of source and target.
-
-    `language_codes` has the codes that may be typed, because a page cannot compare codes.
-    """
+def _language_table(engine):
+    """Returns the manifest's field with the `DirectionTable`: `names`, and ids by their place."""
     if engine.languages is None or not engine.languages.tokens:
         return {}
-    sides = engine.source_tokenizer, engine.target_tokenizer
-    needed = engine.languages.forced is not None
-    ids = {
-        code: [side.id_of(token) for side in (sides if needed else sides[:1])]
-        for code, token in engine.languages.tokens.items()
-    }
-    return {"language_ids": ids, "language_codes": engine.languages.spellings}
+    id_of = engine.source_tokenizer.id_of, engine.target_tokenizer.id_of
+    names, ids = engine.languages.table(*id_of)
+    places = ids._asdict().items()
+    return {"language_table": {"names": names} | {place: c[0] for place, c in places if c}}
 
 
 def _list_sizes(shortlist, lengths):
@@ -182,7 +175,7 @@ def _model(engine, options):
     search = search_options(engine, options)
     # Maximum number of tokens of a translation.
     steps = min(int(search.max_length_ratio * length) + search.length_margin, longest)
-    steps += reads_forced_ids(engine)  # A forced token has a position, too.
+    steps += engine.has_target_prefix  # A forced token has a position, too.
     align = LiteRTAlignment(engine.model, max(length, steps))
 
     def alignment():

@@ -175,7 +175,7 @@ def test_a_tag_stands_in_front_of_every_text_but_a_blank_one():
 
 
 def test_a_tag_follows_the_language_that_a_text_begins_with(monkeypatch):
-    languages = Languages({"de": ">>de<<", "en": ">>en<<"}, before="target")
+    languages = Languages({"de": ">>de<<", "en": ">>en<<"}, source_prefix="target")
     monkeypatch.setattr(TaggedEngine, "languages", languages)
     translator, texts = Translator(TaggedEngine()), [">>de<<  a", "a", ">>it<< a", ">>de<< "]
     (tagged, *_) = translator.score(texts, [], tag="bt")

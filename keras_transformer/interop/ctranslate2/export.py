@@ -69,9 +69,9 @@ class CTranslate2Exporter(Exporter):
 
     def resolve_export_options(self, engine: Any, options: Any) -> dict[str, Any]:
         check_convertible(engine.model.config)
-        if engine.languages is not None and engine.languages.after is not None:
+        if engine.languages is not None and engine.languages.source_suffix is not None:
             rule = "CTranslate2 ends a source with the end token, not with a language"
-            raise InputError(f"{rule}. Received: after={engine.languages.after!r}.")
+            raise InputError(f"{rule}. Received: source_suffix={engine.languages.source_suffix!r}.")
         search = DecodingOptions(**exported_search_options(vars(options)))
         if search.ranking_class is MarianRanking and search.beam_size > 1:
             show(
@@ -79,8 +79,7 @@ class CTranslate2Exporter(Exporter):
                 "are nearly as probable."
             )
         resolved = dict(vars(options))
-        is_forced = engine.languages is not None and engine.languages.forced is not None
-        if is_forced and resolved.get("shortlist"):
+        if engine.has_target_prefix and resolved.get("shortlist"):
             show(
                 "CTranslate2 has no shortlist after a forced token, such as that of a language: "
                 "exporting without the run's."
