@@ -55,6 +55,20 @@ class ModelConfig:
     writes_text: ClassVar[bool] = True
     reads_sources: ClassVar[bool] = True
 
+    # Fields of some kinds, and what they are in the other kinds.
+    if TYPE_CHECKING:
+        target_vocabulary_size: int | None
+        num_decoder_layers: int
+        encoder_heads: tuple[int, ...] | None
+        decoder_heads: tuple[int, ...] | None
+        cross_heads: tuple[int, ...] | None
+        output_bias: bool
+        turn_id: int | None
+        source_eos: bool
+    else:
+        target_vocabulary_size = encoder_heads = decoder_heads = cross_heads = turn_id = None
+        num_decoder_layers, output_bias, source_eos = 0, False, True
+
     def __post_init__(self):
         self.check()
 
@@ -64,7 +78,7 @@ class ModelConfig:
     @property
     def output_vocabulary_size(self) -> int:
         """Number of target ids, whether the vocabulary is shared or not."""
-        return getattr(self, "target_vocabulary_size", None) or self.vocabulary_size
+        return self.target_vocabulary_size or self.vocabulary_size
 
     @property
     def position_limit(self) -> int | None:
@@ -235,7 +249,7 @@ class BlockConfig(ModelConfig):
                 f"Received: model_dim={self.model_dim}, num_heads={self.num_heads}."
             )
         for kind, layers in _LAYERS.items():
-            heads = getattr(self, f"{kind}_heads", None)
+            heads = getattr(self, f"{kind}_heads")
             if heads is not None:
                 self._check_heads(f"{kind}_heads", heads, getattr(self, layers))
 

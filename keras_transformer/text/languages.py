@@ -208,7 +208,7 @@ class Languages:
         pairs = self.directions or itertools.permutations(self.tokens, 2)
         object.__setattr__(self, "directions", tuple(map(tuple, pairs)))
         for index, side in enumerate(_SIDES):
-            if side in self._sides:
+            if side in self.sides:
                 for code in dict.fromkeys(pair[index] for pair in self.directions):
                     if code not in self.tokens:
                         rule = f"Each {side} language must have a token"
@@ -250,7 +250,7 @@ class Languages:
         return (self.source_prefix is not None) + (self.source_suffix is not None)
 
     @property
-    def _sides(self):
+    def sides(self):
         """Sides whose tokens are the source prefix, the source suffix and the target prefix."""
         return self.source_prefix, self.source_suffix, self.target_prefix
 
@@ -262,7 +262,7 @@ class Languages:
     def inputs(self) -> tuple[str, ...]:
         """Names of the options that a text needs: the languages whose tokens the model reads."""
         sides = ("source", "target") if self.tokens and not self.is_optional else ()
-        return tuple(f"{side}_language" for side in sides if side in self._sides)
+        return tuple(f"{side}_language" for side in sides if side in self.sides)
 
     @property
     def names(self) -> dict[str, str]:
@@ -321,7 +321,7 @@ class Languages:
         chosen = []
         for index, (side, code) in enumerate(zip(_SIDES, codes, strict=True)):
             possible = dict.fromkeys(pair[index] for pair in pairs)
-            if code is None and side in self._sides and len(possible) > 1:
+            if code is None and side in self.sides and len(possible) > 1:
                 rule = f"`{side}_language` must be one of {_listed(possible)}"
                 raise InputError(f"{rule}. Received: None. Name the language of the {side}.")
             chosen.append(code if code or len(possible) > 1 else next(iter(possible)))
@@ -336,7 +336,7 @@ class Languages:
         }
         prefix, suffix, target_prefix = (
             (token,) if (token := of_sides.get(side or "")) else ()
-            for side in self._sides
+            for side in self.sides
         )
         return Direction(prefix, suffix, target_prefix, codes)
 
@@ -357,7 +357,7 @@ class Languages:
             ids = {code: id_of(token) for code, token in self.tokens.items()}
             return ([ids[code] for code in codes.values()],)
 
-        source_prefix, source_suffix, target_prefix = self._sides
+        source_prefix, source_suffix, target_prefix = self.sides
         ids = Direction(
             column(source_prefix, source_id),
             column(source_suffix, source_id),

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from keras_transformer.errors import InputError
 from keras_transformer.export.exporter import Exporter
@@ -26,6 +26,9 @@ from keras_transformer.export.tokenizer_json import write_all_tokenizers
 from keras_transformer.files import write_whole
 from keras_transformer.reading import file_digests
 from keras_transformer.text.shortlist import SHORTLIST_FILE
+
+if TYPE_CHECKING:
+    from keras_transformer.engine import ModelEngine
 
 SOURCE_LENGTHS = (32, 96)
 """Numbers of source tokens that signatures are made for by default.
@@ -71,7 +74,7 @@ class WebExporter(Exporter):
     packages = ("ai-edge-litert", "tensorflow", "keras")
     options = WebOptions
 
-    def resolve_export_options(self, engine: Any, options: WebOptions) -> dict[str, Any]:
+    def resolve_export_options(self, engine: "ModelEngine", options: WebOptions) -> dict[str, Any]:
         listed = options.shortlist
         lengths = SOURCE_LENGTHS_WITH_SHORTLIST if listed else SOURCE_LENGTHS
         resolved = resolve_search_options(engine, options, lengths, n_best=1)
@@ -81,7 +84,7 @@ class WebExporter(Exporter):
         modules, versions = find_packages(options.npm)
         return {**resolved, "npm": versions, "modules": modules}
 
-    def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
+    def write(self, engine: "ModelEngine", folder: Path, options: dict[str, Any]) -> dict[str, Any]:
         options = dict(options)
         modules = options.pop("modules")
         engine = with_limits(engine, options)
@@ -101,7 +104,7 @@ class WebExporter(Exporter):
         }
 
     def verify(
-        self, engine: Any, folder: Path, manifest: dict, texts: Sequence[str] | None
+        self, engine: "ModelEngine", folder: Path, manifest: dict, texts: Sequence[str] | None
     ) -> dict[str, Any]:
         return verify_litert(folder, engine, manifest, texts)
 

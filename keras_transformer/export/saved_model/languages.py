@@ -36,27 +36,18 @@ class GraphLanguages:
         Each input is string `(batch,)`. An empty name is allowed where a text may begin with a
         token itself. The columns of a source are ragged, because such a text gets no token.
         """
-        rows = {}
+        languages, rows = self._engine.languages, {}
         for name in self.inputs:
             message = f"`{name}` must have a value for each text."
             tf.debugging.assert_equal(tf.size(inputs[name]), tf.size(text), message)
             rows[name] = self._rows(name, inputs[name])
-
-        def column(place):
-            side = getattr(self._engine.languages, place)
-            ids = tf.constant([*getattr(self._table.ids, place)[0], PAD_ID], tf.int32)
-            return tf.expand_dims(tf.gather(ids, rows[f"{side}_language"]), 1)
-
-        def ragged(place):
-            ids = column(place)
-            return tf.ragged.boolean_mask(ids, ids != PAD_ID)
-
-        prefix, suffix, target_prefix = self._table.ids[:3]
-        return Direction(
-            (ragged("source_prefix"),) if prefix else (),
-            (ragged("source_suffix"),) if suffix else (),
-            (column("target_prefix"),) if target_prefix else (),
+        if languages is None:
+            return Direction()
+        prefix, suffix, target_prefix = (
+            tuple(_column(ids, rows[f"{side}_language"]) for ids in arrays)
+            for arrays, side in zip(self._table.ids[:3], languages.sides, strict=True)
         )
+        return Direction(tuple(map(_ragged, prefix)), tuple(map(_ragged, suffix)), target_prefix)
 
     def _rows(self, name, spellings):
         """Returns the row of each spelling in the table, and the row after the last one for ""."""
@@ -68,3 +59,13 @@ class GraphLanguages:
         message = f"`{name}` must be one of {listed}."
         tf.debugging.assert_equal(tf.reduce_all(tf.reduce_any(is_equal, axis=1)), True, message)
         return tf.argmax(tf.cast(is_equal, tf.int32), axis=1)
+
+
+def _column(ids, rows):
+    """Returns an id for each row, `PAD_ID` for the row after the last one."""
+    return tf.expand_dims(tf.gather(tf.constant([*ids, PAD_ID], tf.int32), rows), 1)
+
+
+def _ragged(column):
+    """Returns a column without `PAD_ID`."""
+    return tf.ragged.boolean_mask(column, column != PAD_ID)

@@ -67,7 +67,7 @@ class CTranslate2Exporter(Exporter):
     banned_ids: tuple[int, ...] = ()
     tolerances: Mapping[str, Tolerance] = {"none": _CLOSE, "float16": _CLOSE, "int8": _INT8}
 
-    def resolve_export_options(self, engine: Any, options: Any) -> dict[str, Any]:
+    def resolve_export_options(self, engine: "ModelEngine", options: Any) -> dict[str, Any]:
         check_convertible(engine.model.config)
         if engine.languages is not None and engine.languages.source_suffix is not None:
             rule = "CTranslate2 ends a source with the end token, not with a language"
@@ -87,7 +87,7 @@ class CTranslate2Exporter(Exporter):
             resolved["shortlist"] = False
         return resolved
 
-    def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
+    def write(self, engine: "ModelEngine", folder: Path, options: dict[str, Any]) -> dict[str, Any]:
         log_step("converting the weights")
         convert_to_ctranslate2(
             engine.model,
@@ -113,7 +113,7 @@ class CTranslate2Exporter(Exporter):
         }
 
     def verify(
-        self, engine: Any, folder: Path, manifest: dict, texts: Sequence[str] | None
+        self, engine: "ModelEngine", folder: Path, manifest: dict, texts: Sequence[str] | None
     ) -> dict[str, Any]:
         options = exported_search_options(manifest)
         with engine_process(folder) as child:
@@ -121,7 +121,7 @@ class CTranslate2Exporter(Exporter):
             return verify(child, engine, texts, tolerance, alignment=True, **options)
 
 
-def write_vocabulary_map(engine: Any, path: Path) -> None:
+def write_vocabulary_map(engine: "ModelEngine", path: Path) -> None:
     """Writes the shortlist of an engine for CTranslate2: lines of a source token and candidates."""
     source_tokens, target_tokens = (
         tokenizer.pieces_of(range(tokenizer.vocabulary_size))
