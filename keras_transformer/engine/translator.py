@@ -89,8 +89,8 @@ class Translator:
             source_language: Code of the texts' language, such as `"en"`; or a list with a code for
                 each text. See `directions`.
             target_language: Code of the translations' language, likewise.
-            **options: Options of further steps, and of `Engine.translate`: `beam_size` (1 is greedy search),
-                `length_penalty`, `n_best`, `batch_size`, `target_prefixes`, `alignment`,
+            **options: Options of other steps, and of `Engine.translate`: `beam_size` (1 is greedy
+                search), `length_penalty`, `n_best`, `batch_size`, `target_prefixes`, `alignment`,
                 `long_input`, and the fields of `decoding.DecodingOptions`. The search options of an
                 export are fixed.
 

@@ -49,7 +49,9 @@ class ArgosExporter(CTranslate2Exporter):
     options = ArgosOptions
     banned_ids = (PAD_ID, BOS_ID, UNK_ID)
 
-    def resolve_export_options(self, engine: "ModelEngine", options: ArgosOptions) -> dict[str, Any]:
+    def resolve_export_options(
+        self, engine: "ModelEngine", options: ArgosOptions
+    ) -> dict[str, Any]:
         resolved = super().resolve_export_options(engine, options)
         if options.languages is None:
             rule = "A package of Argos Translate names its languages"

@@ -335,8 +335,7 @@ class Languages:
             "target": self.tokens.get(codes[1] or ""),
         }
         prefix, suffix, target_prefix = (
-            (token,) if (token := of_sides.get(side or "")) else ()
-            for side in self.sides
+            (token,) if (token := of_sides.get(side or "")) else () for side in self.sides
         )
         return Direction(prefix, suffix, target_prefix, codes)
 

@@ -77,7 +77,9 @@ class LanguageTokenizer(NumberTokenizer):
 @pytest.mark.parametrize(
     ("places", "before", "after", "forced"),
     [
-        pytest.param(dict(source_prefix="target"), ("target",), (), (), marks=pytest.mark.tensorflow),
+        pytest.param(
+            dict(source_prefix="target"), ("target",), (), (), marks=pytest.mark.tensorflow
+        ),
         (
             dict(source_prefix="source", source_suffix="target", target_prefix="target"),
             ("source",),

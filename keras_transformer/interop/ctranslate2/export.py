@@ -25,6 +25,7 @@ from keras_transformer.interop.weights import named_arrays
 from keras_transformer.text.shortlist import SHORTLIST_FILE
 
 if TYPE_CHECKING:
+    from keras_transformer.engine import ModelEngine
     from keras_transformer.models import Transformer
 
 _ACTIVATIONS = written(ACTIVATIONS)

@@ -58,7 +58,9 @@ class HuggingFaceExporter(ForeignExporter):
     values = _VALUES
     has_model_card = True
 
-    def resolve_export_options(self, engine: "ModelEngine", options: HuggingFaceOptions) -> dict[str, Any]:
+    def resolve_export_options(
+        self, engine: "ModelEngine", options: HuggingFaceOptions
+    ) -> dict[str, Any]:
         resolved, config = super().resolve_export_options(engine, options), engine.model.config
         require("safetensors.numpy", "safetensors, which writes the model,", "import")
         if config.normalize_first and config.tie_embeddings != "all":

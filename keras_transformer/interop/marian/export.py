@@ -45,7 +45,9 @@ class MarianExporter(ForeignExporter):
     advice = " Export a model that was imported from Marian or trained in its form."
     values = _VALUES
 
-    def resolve_export_options(self, engine: "ModelEngine", options: MarianOptions) -> dict[str, Any]:
+    def resolve_export_options(
+        self, engine: "ModelEngine", options: MarianOptions
+    ) -> dict[str, Any]:
         resolved, config = super().resolve_export_options(engine, options), engine.model.config
         if np.any(np.asarray(engine.model.target_embedding.embeddings)[BOS_ID]):
             show("Marian's decoder begins with zeros, not with a trained vector: texts may differ.")

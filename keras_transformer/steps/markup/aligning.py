@@ -14,7 +14,7 @@ import regex
 
 from keras_transformer.steps.glossary import origins
 from keras_transformer.steps.markup.joining import Word
-from keras_transformer.steps.markup.protecting import SYMBOL, Span, Protected
+from keras_transformer.steps.markup.protecting import SYMBOL, Protected, Span
 from keras_transformer.steps.markup.token_positions import positions_before, token_spans
 from keras_transformer.steps.splitting import GRAPHEME, UNIT
 from keras_transformer.text.tags import TAG
@@ -88,7 +88,9 @@ class Alignment:
                 positions = self.before[item.start], self.before[item.stop]
             slices.append(tokens)
             is_placeholder = part_index is not None
-            words.append(Word(match[0], has_space, len(words), *positions, is_placeholder, part_index))
+            words.append(
+                Word(match[0], has_space, len(words), *positions, is_placeholder, part_index)
+            )
         rows = np.zeros((len(words), len(self._middles)))
         if attention is not None and slices:
             starts, stops = np.array(slices).T

@@ -77,7 +77,12 @@ class Joiner:
         left, gap = None, []  # the last word, and what follows it
         for placed in (*all_placed, None):
             is_plain = not gap and (left is None or _is_plain_word(left))
-            if placed is not None and placed.word is not None and is_plain and _is_plain_word(placed):
+            if (
+                placed is not None
+                and placed.word is not None
+                and is_plain
+                and _is_plain_word(placed)
+            ):
                 out += [" "] * (placed.word.has_space and bool(out)) + [placed.text]
                 left = placed
                 continue

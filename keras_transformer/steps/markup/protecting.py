@@ -44,7 +44,7 @@ class Span:
     """What an element encloses in the source, or the place of a single tag or item.
 
     Attributes:
-        first: Index of its first part in `Protected.source_parts`; None if it is in an earlier text.
+        first: Index of its first part in `source_parts`; None if it is in an earlier text.
         last: Index of the end tag; None if it is in a later text, and for a single part.
         start: Offset of its content in the text.
         stop: Offset of the end of its content.
@@ -140,7 +140,9 @@ def divide(protected: Protected, offsets: Sequence[int]) -> list[Protected]:
             if source_part.start >= offset + is_end and offset < len(protected.text):
                 break
             writer.words(protected.text[position : source_part.start])
-            writer.copy(source_part, protected.text[source_part.start : source_part.stop], span, is_end)
+            writer.copy(
+                source_part, protected.text[source_part.start : source_part.stop], span, is_end
+            )
             position, number = source_part.stop, number + 1
         writer.words(protected.text[position:offset])
         position = max(position, offset)

@@ -234,7 +234,9 @@ class _TargetSpans:
                 if must or count < size:
                     start, stop = _best_window(gains, counts, size)
                 elif count > max_words:
-                    begin, end = _best_window(gains[start:stop], counts[start : stop + 1], max_words)
+                    begin, end = _best_window(
+                        gains[start:stop], counts[start : stop + 1], max_words
+                    )
                     start, stop = start + begin, start + end
                 if start < stop and is_free[start:stop].all():
                     is_free[start:stop] = False
