@@ -250,7 +250,7 @@ class Languages:
         return (self.source_prefix is not None) + (self.source_suffix is not None)
 
     @property
-    def sides(self):
+    def sides(self) -> tuple[Side | None, Side | None, Side | None]:
         """Sides whose tokens are the source prefix, the source suffix and the target prefix."""
         return self.source_prefix, self.source_suffix, self.target_prefix
 
@@ -450,8 +450,9 @@ class DirectionTable(NamedTuple):
 
     Attributes:
         names: Spellings of languages in lower case with hyphens.
-        ids: A direction with an array of ids, one for each name, instead of each token. Which side
-            of a text has the name of a token is in the field of `Languages` with the same name.
+        ids: A direction that has instead of each token an array of ids, one for each name. The
+            field of `Languages` with the same name says whether the source's or the target's name
+            chooses the id.
     """
 
     names: list[str]
