@@ -37,8 +37,21 @@ PRESETS = {
 }
 
 
+class _FieldsOfSomeKinds:
+    """Fields of some kinds, and what they are in the other kinds; no dataclass, as those differ."""
+
+    target_vocabulary_size: int | None = None
+    num_decoder_layers: int = 0
+    encoder_heads: tuple[int, ...] | None = None
+    decoder_heads: tuple[int, ...] | None = None
+    cross_heads: tuple[int, ...] | None = None
+    output_bias: bool = False
+    turn_id: int | None = None
+    source_eos: bool = True
+
+
 @options_base
-class ModelConfig:
+class ModelConfig(_FieldsOfSomeKinds):
     """Sizes, rates and switches of a model.
 
     Attributes:
@@ -54,20 +67,6 @@ class ModelConfig:
     ignore_id: ClassVar[int] = 0
     writes_text: ClassVar[bool] = True
     reads_sources: ClassVar[bool] = True
-
-    # Fields of some kinds, and what they are in the other kinds.
-    if TYPE_CHECKING:
-        target_vocabulary_size: int | None
-        num_decoder_layers: int
-        encoder_heads: tuple[int, ...] | None
-        decoder_heads: tuple[int, ...] | None
-        cross_heads: tuple[int, ...] | None
-        output_bias: bool
-        turn_id: int | None
-        source_eos: bool
-    else:
-        target_vocabulary_size = encoder_heads = decoder_heads = cross_heads = turn_id = None
-        num_decoder_layers, output_bias, source_eos = 0, False, True
 
     def __post_init__(self):
         self.check()

@@ -88,7 +88,7 @@ class WebExporter(Exporter):
         options = dict(options)
         modules = options.pop("modules")
         engine = with_limits(engine, options)
-        if options["shortlist"]:
+        if options["shortlist"] and engine.shortlist is not None:
             engine.shortlist.save(folder / SHORTLIST_FILE)
         content, steps = _model(engine, options)
         write_whole(folder / MODEL_FILE, content)
