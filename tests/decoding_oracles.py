@@ -232,6 +232,7 @@ class NumberTokenizer:
 
     vocabulary_size = VOCABULARY
     tag_ids = frozenset()
+    tag_tokens: dict[str, str] = {}
 
     def tokenize(self, texts, add_eos=False):
         return [[int(word) for word in text.split()] + [EOS] * add_eos for text in texts]

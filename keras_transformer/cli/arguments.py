@@ -17,7 +17,7 @@ Kind = Callable | list[Callable] | tuple[str, ...]
 Row = tuple[str, Kind | None, str | None, str]
 """An option: name, type (None is a switch, bool one with `--no-`), metavar and help."""
 
-MEMORY: tuple[Row, ...] = (
+_MEMORY: tuple[Row, ...] = (
     ("languages", str, "CODES", "of a .tmx file: source and target, en-de or en-GB,pt-BR"),
     (
         "inline_tags",
@@ -26,8 +26,8 @@ MEMORY: tuple[Row, ...] = (
         "of a .tmx file: drop formatting inside sentences, or keep it as tags; default: drop",
     ),
 )
+MEMORY_NAMES = tuple(name for name, *_ in _MEMORY)
 """Options of translation memories."""
-MEMORY_NAMES = tuple(name for name, *_ in MEMORY)
 
 _SCHEMA_KINDS: dict[str, tuple[Kind | None, str]] = {
     "boolean": (None, ""),
@@ -146,6 +146,14 @@ ALIGNMENT = ("alignment", None, None, _ROWS)
 def add_model(command: Any, help: str = "a run or export folder") -> None:
     """Adds `--model`."""
     command.add_argument("--model", required=True, metavar="DIR", help=help)
+
+
+def add_memory(command: Any) -> None:
+    """Adds the options of translation memories: `--languages` are a model's in other commands."""
+    add_options(command, *_MEMORY, flags={"languages": "--tmx-languages"})
+    # The name in 0.3.
+    hidden = argparse.SUPPRESS
+    command.add_argument("--languages", dest="languages", default=hidden, help=hidden)
 
 
 def add_decoding(command: Any) -> None:

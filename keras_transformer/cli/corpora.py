@@ -8,10 +8,10 @@ import sys
 from typing import TYPE_CHECKING, get_args
 
 from keras_transformer.cli.arguments import (
-    MEMORY,
     MEMORY_NAMES,
     add_declared,
     add_decoding,
+    add_memory,
     add_model,
     add_options,
     add_progress,
@@ -41,7 +41,7 @@ _CORPORA = (
 
 def _add_corpora(command, name="corpora", **settings):
     command.add_argument(name, nargs="+", metavar="FILE", help=_CORPORA, **settings)
-    add_options(command, *MEMORY)
+    add_memory(command)
 
 
 def _add_clean_options(command):

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO
 
 from keras_transformer.cli.arguments import (
-    MEMORY,
     MEMORY_NAMES,
     add_decoding,
+    add_memory,
     add_model,
     add_options,
     add_progress,
@@ -59,7 +59,10 @@ def _add_evaluate_options(command):
         command,
         ("source", str, "FILE", "the sources; a language model has none"),
         ("reference", str, "FILE", "aligned; default: --source is a TSV or a .tmx with both sides"),
-        *MEMORY,
+    )
+    add_memory(command)
+    add_options(
+        command,
         ("perplexity", None, None, "of the references, per word and per token, instead of BLEU"),
         ("tokenize", get_args(BleuTokenizer), None, tokenize),
         ("save", str, "FILE", "also write the translations to this file"),

@@ -94,7 +94,7 @@ def search_bytes(config: Any, beams: int, columns: int, capacity: int, is_half: 
         is_half: Whether a number has two bytes, not four.
     """
     width, size = config.model_dim, 2 if is_half else 4
-    layers = getattr(config, "num_decoder_layers", 1) or 1
+    layers = config.num_decoder_layers or 1
     # Keys and values, of a step and of the next.
     cache = 2 * layers * 2 * beams * capacity * width * size
     source = columns * width * size * (2 * layers + 8)

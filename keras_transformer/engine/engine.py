@@ -110,6 +110,11 @@ class Engine:
     long_inputs: tuple[str, ...] = LONG_INPUT
 
     @property
+    def has_target_prefix(self) -> bool:
+        """Whether the decoder reads a token of a language before each translation."""
+        return self.languages is not None and self.languages.target_prefix is not None
+
+    @property
     def lines_at_once(self) -> int:
         """Number of lines of a stream that a command translates together."""
         return CPU.lines_at_once
@@ -450,8 +455,10 @@ class Engine:
     @property
     def has_language_tags(self):
         """True where texts may begin with the token of a language themselves."""
-        tags = getattr(self.source_tokenizer, "tag_tokens", {}).values()
-        return self.languages is not None and bool({*tags} & {*self.languages.tokens.values()})
+        if self.languages is None or self.source_tokenizer is None:
+            return False
+        tags = self.source_tokenizer.tag_tokens.values()
+        return bool({*tags} & {*self.languages.tokens.values()})
 
     def names_language(self, text):
         """Returns whether a text itself begins with the token of a language."""

@@ -85,14 +85,12 @@ class ModelEngine(Engine):
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer or source_tokenizer
         inputs.check_tokenizers(config, self.source_tokenizer, self.target_tokenizer)
-        self.languages = languages or languages_of_tags(
-            getattr(self.source_tokenizer, "tag_tokens", {})
-        )
+        self.languages = languages or languages_of_tags(self.source_tokenizer.tag_tokens)
         # The model has no positions for longer texts.
         longest = config.position_limit or max(max_source_length, max_target_length)
         self.max_source_length = min(max_source_length, longest)
         self.max_target_length = min(max_target_length, longest)
-        if self.languages is not None and self.languages.forced is not None:
+        if self.has_target_prefix:
             # The forced token has a position, too.
             limit = config.position_limit or max_target_length + 1
             self.max_target_length = min(max_target_length, limit - 1)

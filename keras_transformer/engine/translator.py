@@ -10,7 +10,7 @@ from keras_transformer.engine.engine import Engine
 from keras_transformer.engine.opening import open_engine
 from keras_transformer.steps.glossary import Glossary
 from keras_transformer.steps.step import Markup
-from keras_transformer.steps.text_steps import TEXT_OPTIONS, text_steps, translate_in_steps
+from keras_transformer.steps.text_steps import text_steps, translate_in_steps
 from keras_transformer.text.per_text import LANGUAGE_OPTIONS, checked_texts
 from keras_transformer.translation import Translation
 
@@ -89,8 +89,8 @@ class Translator:
             source_language: Code of the texts' language, such as `"en"`; or a list with a code for
                 each text. See `directions`.
             target_language: Code of the translations' language, likewise.
-            **options: Options of `Engine.translate`: `beam_size` (1 is greedy search),
-                `length_penalty`, `n_best`, `batch_size`, `target_prefixes`, `alignment`,
+            **options: Options of other steps, and of `Engine.translate`: `beam_size` (1 is greedy
+                search), `length_penalty`, `n_best`, `batch_size`, `target_prefixes`, `alignment`,
                 `long_input`, and the fields of `decoding.DecodingOptions`. The search options of an
                 export are fixed.
 
@@ -101,16 +101,16 @@ class Translator:
             InputError: An option is out of range, or a text is too long.
         """
         languages = {"source_language": source_language, "target_language": target_language}
+        named = {"tag": tag, "markup": markup, "glossary": glossary, "glossary_by": glossary_by}
+        steps, options = text_steps(self.engine, {**options, **named})
         options = self._with_defaults({**options, **languages})
-        steps = text_steps(self.engine, tag, markup, glossary, glossary_by)
         if not steps:
             return self.engine.translate(texts, **options)
         return translate_in_steps(steps, self.engine, checked_texts("texts", texts), options)
 
     def check_options(self, **options: Any) -> None:
         """Checks options of `translate` without texts; raises its `InputError`."""
-        of_steps = {name: options.pop(name) for name in TEXT_OPTIONS if name in options}
-        steps = text_steps(self.engine, **of_steps)
+        steps, options = text_steps(self.engine, options)
         if any(step.needs_alignment for step in steps):
             options["alignment"] = True
         self.engine.check_languages(*map(options.get, LANGUAGE_OPTIONS))
@@ -157,7 +157,7 @@ class Translator:
         return self.engine.compilations
 
     def _tagged(self, texts, tag):
-        for step in text_steps(self.engine, tag):
+        for step in text_steps(self.engine, {"tag": tag})[0]:
             rows = map(step.before, checked_texts("texts", texts))
             texts = [text for ((text, _),) in rows]
         return texts

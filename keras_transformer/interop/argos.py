@@ -8,7 +8,7 @@ import math
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from keras_transformer.errors import InputError
 from keras_transformer.export.child_process import KERAS, TENSORFLOW, ChildProcess
@@ -21,6 +21,9 @@ from keras_transformer.interop.ctranslate2.export import CTranslate2Exporter
 from keras_transformer.interop.ctranslate2.reader import ARGOS_SEARCH, METADATA
 from keras_transformer.text.languages import language_name
 from keras_transformer.translation import Translation
+
+if TYPE_CHECKING:
+    from keras_transformer.engine import ModelEngine
 
 # Version of Argos Translate that needs no folder for the sentences; 1.9 needs `stanza`.
 _ARGOS_VERSION = "1.10"
@@ -46,7 +49,9 @@ class ArgosExporter(CTranslate2Exporter):
     options = ArgosOptions
     banned_ids = (PAD_ID, BOS_ID, UNK_ID)
 
-    def resolve_export_options(self, engine: Any, options: ArgosOptions) -> dict[str, Any]:
+    def resolve_export_options(
+        self, engine: "ModelEngine", options: ArgosOptions
+    ) -> dict[str, Any]:
         resolved = super().resolve_export_options(engine, options)
         if options.languages is None:
             rule = "A package of Argos Translate names its languages"
@@ -69,7 +74,7 @@ class ArgosExporter(CTranslate2Exporter):
             _check_splitter(Path(options.sentence_splitter))
         return resolved
 
-    def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
+    def write(self, engine: "ModelEngine", folder: Path, options: dict[str, Any]) -> dict[str, Any]:
         source, target = options["languages"]
         version = options["package_version"]
         root = f"translate-{source}_{target}-{version.replace('.', '_')}"
@@ -105,7 +110,7 @@ class ArgosExporter(CTranslate2Exporter):
         return {**options, **fields, "metadata": metadata}
 
     def verify(
-        self, engine: Any, folder: Path, manifest: dict, texts: Sequence[str] | None
+        self, engine: "ModelEngine", folder: Path, manifest: dict, texts: Sequence[str] | None
     ) -> dict[str, Any]:
         longest = min(_MAX_DECODING_LENGTH, engine.max_target_length)
         limits = {

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from keras_transformer.decoding.search_options import exported_search_options
 from keras_transformer.errors import InputError
@@ -11,6 +11,9 @@ from keras_transformer.export.exporter import Exporter
 from keras_transformer.export.supported import check_portable, check_transformer
 from keras_transformer.export.verification import TOLERANCES, verify
 from keras_transformer.translation import Translation
+
+if TYPE_CHECKING:
+    from keras_transformer.engine import ModelEngine
 
 _VALUES: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("num_kv_heads", "sliding_window"), (None,)),
@@ -52,7 +55,7 @@ class ForeignExporter(Exporter):
     advice = ""
     values: Mapping[str, tuple[Any, ...]]
 
-    def resolve_export_options(self, engine: Any, options: Any) -> dict[str, Any]:
+    def resolve_export_options(self, engine: "ModelEngine", options: Any) -> dict[str, Any]:
         config = engine.model.config
         check_transformer(config, self.purpose)
         check_portable(config, self.purpose)
@@ -71,7 +74,7 @@ class ForeignExporter(Exporter):
         return dict(vars(options))
 
     def verify(
-        self, engine: Any, folder: Path, manifest: dict, texts: Sequence[str] | None
+        self, engine: "ModelEngine", folder: Path, manifest: dict, texts: Sequence[str] | None
     ) -> dict[str, Any]:
         dtype = engine.model.compute_dtype
         tolerance = TOLERANCES["none" if dtype == "float32" else "bfloat16"]

@@ -239,7 +239,9 @@ def position_table(layer: keras.layers.Layer | None, length: int, width: int) ->
     """
     if layer is None:
         return np.zeros((length, width), "float32")
-    length = min(length, getattr(getattr(layer, "positions", layer), "max_length", length))
+    inner = layer.positions if isinstance(layer, ConcatenatedPositions) else layer
+    if isinstance(inner, LearnedPositionalEmbedding):
+        length = min(length, inner.max_length)
     encoded = layer(ops.zeros((1, length, width), layer.compute_dtype))[0]
     return ops.convert_to_numpy(ops.cast(encoded, "float32"))
 

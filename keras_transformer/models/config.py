@@ -37,8 +37,21 @@ PRESETS = {
 }
 
 
+class _FieldsOfSomeKinds:
+    """Fields of some kinds, and what they are in the other kinds; no dataclass, as those differ."""
+
+    target_vocabulary_size: int | None = None
+    num_decoder_layers: int = 0
+    encoder_heads: tuple[int, ...] | None = None
+    decoder_heads: tuple[int, ...] | None = None
+    cross_heads: tuple[int, ...] | None = None
+    output_bias: bool = False
+    turn_id: int | None = None
+    source_eos: bool = True
+
+
 @options_base
-class ModelConfig:
+class ModelConfig(_FieldsOfSomeKinds):
     """Sizes, rates and switches of a model.
 
     Attributes:
@@ -64,7 +77,7 @@ class ModelConfig:
     @property
     def output_vocabulary_size(self) -> int:
         """Number of target ids, whether the vocabulary is shared or not."""
-        return getattr(self, "target_vocabulary_size", None) or self.vocabulary_size
+        return self.target_vocabulary_size or self.vocabulary_size
 
     @property
     def position_limit(self) -> int | None:
@@ -235,7 +248,7 @@ class BlockConfig(ModelConfig):
                 f"Received: model_dim={self.model_dim}, num_heads={self.num_heads}."
             )
         for kind, layers in _LAYERS.items():
-            heads = getattr(self, f"{kind}_heads", None)
+            heads = getattr(self, f"{kind}_heads")
             if heads is not None:
                 self._check_heads(f"{kind}_heads", heads, getattr(self, layers))
 

@@ -72,7 +72,7 @@ class SequenceModel(keras.Model):
     def _make_translation_tables(self):
         """Makes the embeddings of both sides and the logits' projection, shared as configured."""
         tied = self.config.tie_embeddings
-        biased = getattr(self.config, "output_bias", False)
+        biased = self.config.output_bias
         size = self.config.output_vocabulary_size
         self.target_embedding = self._embedding("target", size, biased and tied != "none")
         self.source_embedding = self.target_embedding
@@ -204,8 +204,7 @@ class SequenceModel(keras.Model):
     @property
     def forbidden_ids(self) -> tuple[int, ...]:
         """Ids that no translation contains: the separator of turns."""
-        turn_id = getattr(self.config, "turn_id", None)
-        return () if turn_id is None else (turn_id,)
+        return () if self.config.turn_id is None else (self.config.turn_id,)
 
     def extended(self, cache: Any, capacity: int) -> Any:
         """Returns a cache with capacity for `capacity` steps."""
@@ -260,7 +259,7 @@ class EncodingModel(SequenceModel):
             `(batch, source)`.
         """
         mask = masks.padding_mask(source_ids)
-        if not getattr(self.config, "source_eos", True):
+        if not self.config.source_eos:
             mask = ops.logical_and(mask, ops.not_equal(source_ids, EOS_ID))
         embedded = self._embed(source_ids, self.source_embedding, self.source_positions, training)
         if self.turns is None:

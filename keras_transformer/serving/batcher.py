@@ -154,7 +154,8 @@ class Batcher:
         try:
             results: list[Any] = await self._run(key, [sentence.row for sentence in batch])
         except Exception as error:
-            if getattr(error, "status", None) in (400, 413) and len(batch) > 1:
+            is_refused = isinstance(error, Rejection) and error.status in (400, 413)
+            if is_refused and len(batch) > 1:
                 # One text causes the error, and the others must not fail with it.
                 await self._finish(key, batch[: len(batch) // 2])
                 await self._finish(key, batch[len(batch) // 2 :])

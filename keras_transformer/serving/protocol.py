@@ -88,8 +88,8 @@ class Predict(NamedTuple):
         signature: Name of the signature.
         rows: Inputs of each sentence by name, texts or numbers.
         by_row: True for a request with `"instances"`, whose answer has `"predictions"`.
-        options: Names and values of the request's fields `markup`, `tag` and `glossary`; a glossary
-            is a tuple of pairs.
+        options: Names and values of the request's fields in `_Options`, which are options of
+            `Translator.translate`; a glossary is a tuple of pairs.
     """
 
     signature: str

@@ -10,10 +10,11 @@ import numpy as np
 import regex
 
 from keras_transformer.errors import InputError
+from keras_transformer.options import check_choice
 from keras_transformer.reading import iterate_lines
 from keras_transformer.steps.folding import fold, fold_case
 from keras_transformer.steps.splitting import UNIT, are_whole_words
-from keras_transformer.steps.step import TextStep
+from keras_transformer.steps.step import TextEngine, TextStep, check_writes_text
 from keras_transformer.text.symbols import TERM_SYMBOLS
 from keras_transformer.text.tags import TAG
 
@@ -187,6 +188,36 @@ class GlossaryStep(TextStep):
     def phrases(self, text):
         matches = () if self._annotates else self._glossary.matches(text)
         return [match.translation for match in matches]
+
+
+def glossary_step(
+    engine: TextEngine,
+    glossary: "str | os.PathLike | Mapping[str, str] | Glossary | None" = None,
+    glossary_by: str | None = None,
+) -> GlossaryStep:
+    """Makes the step of the options `glossary` and `glossary_by`."""
+    if glossary is None:
+        rule = "`glossary_by` needs a `glossary`."
+        raise InputError(f"{rule} Received: glossary_by={glossary_by!r}.")
+    check_writes_text(engine, "glossary")
+    return GlossaryStep(glossary_of(glossary), _annotates_terms(engine, glossary_by))
+
+
+def _annotates_terms(engine, glossary_by):
+    """Returns True if the model reads terms' translations, False if the search forces them."""
+    is_able = engine.text_features.annotates_terms
+    if glossary_by is not None:
+        check_choice("glossary_by", glossary_by, ("constraints", "annotations"))
+    if is_able and glossary_by != "constraints":
+        return True
+    if glossary_by == "annotations":
+        rule = "`glossary_by: annotations` needs a model trained with `data.glossary`."
+        raise InputError(rule)
+    if "phrases" in engine.capabilities:
+        return False
+    if glossary_by is not None:
+        raise engine.lacks("phrases", "glossary_by")
+    raise InputError("`glossary` needs a run folder, or a model trained with `data.glossary`.")
 
 
 def glossary_of(glossary: str | os.PathLike | Mapping[str, str] | Glossary) -> Glossary:

@@ -1,6 +1,13 @@
 """Base class of the steps that a text takes on its way to the model, and its translation back."""
 
-from typing import Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
+
+from keras_transformer.errors import InputError
+
+if TYPE_CHECKING:
+    from keras_transformer.text.languages import Languages
+    from keras_transformer.text.symbols import TextFeatures
+    from keras_transformer.translation import Translation
 
 _Translation = TypeVar("_Translation")
 Markup = Literal["placeholders", "html"]
@@ -8,11 +15,36 @@ Markup = Literal["placeholders", "html"]
 MARKUP: tuple[Markup, ...] = get_args(Markup)
 
 
+class TextEngine(Protocol):
+    """What the steps need of an engine; see `engine.engine.Engine`."""
+
+    noun: str
+    labels: list[str] | None
+    capabilities: frozenset[Any]
+    source_tokenizer: Any
+    languages: "Languages | None"
+
+    @property
+    def text_features(self) -> "TextFeatures": ...
+
+    def translate(self, texts: Any, **options: Any) -> "list[Translation]": ...
+
+    def request(self, **options: Any) -> Any: ...
+
+    def lacks(self, capability: Any, option: str | None = None) -> InputError: ...
+
+
+def check_writes_text(engine: TextEngine, option: str) -> None:
+    """Raises `InputError` for a classifier, whose labels no step changes."""
+    if engine.labels is not None:
+        raise InputError(f"`{option}` needs a model that writes text. Received: a classifier.")
+
+
 class TextStep:
     """Changes texts before they are translated, and the translations after that.
 
-    A step overrides `before`, and `after` if it has to change translations. It is made in
-    `steps.text_steps`.
+    A step overrides `before`, and `after` if it has to change translations. A function of its
+    module makes it of an engine and of options, which a row of `steps.text_steps` names.
 
     Attributes:
         needs_alignment: Whether `after` needs the alignments of all translations.

@@ -4,7 +4,9 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-from keras_transformer.steps.step import TextStep
+from keras_transformer.errors import InputError
+from keras_transformer.options import check_choice
+from keras_transformer.steps.step import TextEngine, TextStep
 from keras_transformer.text.tags import TAG, split_tag
 
 _TAG = re.compile(f"(?:{TAG.pattern}) ")
@@ -46,3 +48,13 @@ class TagStep(TextStep):
             is_blank = not ids
         text = tagged(text, None if is_blank else self._token)
         return [(f"{language} {text}" if language else text, None)]
+
+
+def tag_step(engine: TextEngine, tag: str) -> TagStep:
+    """Makes the step of the option `tag`."""
+    tokens = engine.text_features.tag_tokens
+    if not tokens:
+        raise InputError(f"`tag` needs a model trained with tags. Received: tag={tag!r}.")
+    check_choice("tag", tag, tuple(tokens))
+    languages = () if engine.languages is None else engine.languages.tokens.values()
+    return TagStep(tokens[tag], engine.source_tokenizer, languages)

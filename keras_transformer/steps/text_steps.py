@@ -2,82 +2,46 @@
 
 import collections
 import dataclasses
-import inspect
 import itertools
-import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from keras_transformer.errors import InputError
-from keras_transformer.options import check_choice
-from keras_transformer.steps.glossary import Glossary, GlossaryStep, glossary_of
-from keras_transformer.steps.step import MARKUP, Markup, TextStep
-from keras_transformer.steps.tag import TagStep
-from keras_transformer.text.languages import Languages
+from keras_transformer.formats import load
+from keras_transformer.steps.step import TextEngine, TextStep
 from keras_transformer.text.per_text import (
     LANGUAGE_OPTIONS,
     checked_phrases,
     one_for_each,
     values_of_texts,
 )
-from keras_transformer.text.symbols import TextFeatures
 from keras_transformer.translation import Translation
 
-
-class TextEngine(Protocol):
-    """What the steps need of an engine; see `engine.engine.Engine`."""
-
-    noun: str
-    labels: list[str] | None
-    capabilities: frozenset[Any]
-    source_tokenizer: Any
-    languages: Languages | None
-
-    @property
-    def text_features(self) -> TextFeatures: ...
-
-    def translate(self, texts: Any, **options: Any) -> list[Translation]: ...
-
-    def request(self, **options: Any) -> Any: ...
-
-    def lacks(self, capability: Any, option: str | None = None) -> InputError: ...
-
-
 _PER_TEXT = ("target_prefixes", "phrases", "seed", *LANGUAGE_OPTIONS)
+# The steps in the order before translating: options of `Translator.translate`, and the function
+# of an engine and of these options that makes the step.
+_STEPS = (
+    (("markup",), "steps.markup.step:markup_step"),
+    (("glossary", "glossary_by"), "steps.glossary:glossary_step"),
+    (("tag",), "steps.tag:tag_step"),
+)
 
 
 def text_steps(
-    engine: TextEngine,
-    tag: str | None = None,
-    markup: Markup | None = None,
-    glossary: str | os.PathLike | Mapping[str, str] | Glossary | None = None,
-    glossary_by: str | None = None,
-) -> list[TextStep]:
-    """Returns the steps for options of `Translator.translate`, in the order before translating.
+    engine: TextEngine, options: Mapping[str, Any]
+) -> tuple[list[TextStep], dict[str, Any]]:
+    """Returns the steps of some options, in the order before translating, and the other options.
 
     Raises:
         InputError: An option has another value, or the engine lacks what the step needs.
     """
-    if glossary_by is not None and glossary is None:
-        rule = "`glossary_by` needs a `glossary`."
-        raise InputError(f"{rule} Received: glossary_by={glossary_by!r}.")
-    steps: list[TextStep] = []
-    token = token_of(engine, tag)
-    for name, value in {"markup": markup, "glossary": glossary}.items():
-        if value is not None and engine.labels is not None:
-            raise InputError(f"`{name}` needs a model that writes text. Received: a classifier.")
-    if markup is not None:
-        steps.append(_markup_step(engine, markup))
-    if glossary is not None:
-        steps.append(GlossaryStep(glossary_of(glossary), _annotates_terms(engine, glossary_by)))
-    if token is not None:
-        languages = () if engine.languages is None else engine.languages.tokens.values()
-        steps.append(TagStep(token, engine.source_tokenizer, languages))
-    return steps
-
-
-TEXT_OPTIONS = tuple(inspect.signature(text_steps).parameters)[1:]
-"""Options of `Translator.translate` that the steps take."""
+    steps, other_options = [], dict(options)
+    for names, function in _STEPS:
+        values = {name: other_options.pop(name, None) for name in names}
+        values = {name: value for name, value in values.items() if value is not None}
+        if values:  # Imported late: few texts have markup.
+            steps.append(load(function)(engine, **values))
+    return steps, other_options
 
 
 def translate_in_steps(
@@ -185,43 +149,3 @@ def _without_alignment(translation):
     alternatives = tuple(map(_without_alignment, translation.alternatives))
     parts = tuple(map(_without_alignment, translation.parts))
     return dataclasses.replace(translation, alignment=None, alternatives=alternatives, parts=parts)
-
-
-def token_of(engine: TextEngine, tag: str | None) -> str | None:
-    """Returns the token that a tag puts before each text."""
-    if tag is None:
-        return None
-    tokens = engine.text_features.tag_tokens
-    if not tokens:
-        raise InputError(f"`tag` needs a model trained with tags. Received: tag={tag!r}.")
-    check_choice("tag", tag, tuple(tokens))
-    return tokens[tag]
-
-
-def _markup_step(engine, markup):
-    check_choice("markup", markup, MARKUP)
-    if markup == "html" and "align" not in engine.capabilities:
-        rule = "`markup=html` needs alignments: a run, a CTranslate2 export, or a SavedModel"
-        raise InputError(f"{rule} with `align`. Received: {engine.noun}.")
-    from keras_transformer.steps.markup.step import MarkupStep  # Few texts have markup.
-
-    tokenizer = engine.source_tokenizer
-    split_tags = (lambda text: ("", text)) if tokenizer is None else tokenizer.split_tags
-    return MarkupStep(markup, engine.text_features.placeholders, split_tags)
-
-
-def _annotates_terms(engine, glossary_by):
-    """Returns True if the model reads terms' translations, False if the search forces them."""
-    is_able = engine.text_features.annotates_terms
-    if glossary_by is not None:
-        check_choice("glossary_by", glossary_by, ("constraints", "annotations"))
-    if is_able and glossary_by != "constraints":
-        return True
-    if glossary_by == "annotations":
-        rule = "`glossary_by: annotations` needs a model trained with `data.glossary`."
-        raise InputError(rule)
-    if "phrases" in engine.capabilities:
-        return False
-    if glossary_by is not None:
-        raise engine.lacks("phrases", "glossary_by")
-    raise InputError("`glossary` needs a run folder, or a model trained with `data.glossary`.")

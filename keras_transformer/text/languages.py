@@ -32,6 +32,12 @@ _COMPARED = 100  # directions, and letters of a code, that a message compares wi
 _RELATED = 2  # codes of related languages that a message shows
 _SIDES: tuple[Side, Side] = ("source", "target")
 _ANY = ""  # source of a direction from any language
+# Names of 0.3, in the files of runs and exports.
+_FORMER_NAMES = {
+    "before": "source_prefix",
+    "after": "source_suffix",
+    "forced": "target_prefix",
+}
 
 
 def language_pair(languages: str) -> tuple[str, str]:
@@ -117,6 +123,8 @@ def codes_of(names: Iterable[str]) -> dict[str, str]:
 class Direction(NamedTuple):
     """What a model reads because of a sentence's languages, in addition to its own tokens.
 
+    A `DirectionTable` has an array of ids instead of each id, and a graph a column of a batch.
+
     Attributes:
         source_prefix: Tokens, or their ids, before those of the source.
         source_suffix: Tokens or ids after the end of the source.
@@ -174,9 +182,9 @@ class Languages:
 
     Attributes:
         tokens: Tokens of the vocabulary by the codes of their languages.
-        before: Side whose token precedes the tokens of a source, None for no token.
-        after: Side whose token follows the end of a source.
-        forced: Side whose token the decoder reads before a translation.
+        source_prefix: Side whose token precedes the tokens of a source, None for no token.
+        source_suffix: Side whose token follows the end of a source.
+        target_prefix: Side whose token the decoder reads before a translation.
         directions: Pairs of a source's and a target's code; the source None is any language.
             Without a list: all pairs of two languages with tokens.
         is_optional: Whether a text may be translated without naming a language, because texts
@@ -184,15 +192,15 @@ class Languages:
 
     Example:
 
-    >>> languages = Languages({"de": "<to_de>", "en": "<to_en>"}, before="target")
+    >>> languages = Languages({"de": "<to_de>", "en": "<to_en>"}, source_prefix="target")
     >>> languages.tokens_of(None, "de")
     Direction(source_prefix=('<to_de>',), source_suffix=(), target_prefix=(), codes=('en', 'de'))
     """
 
     tokens: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    before: Side | None = None
-    after: Side | None = None
-    forced: Side | None = None
+    source_prefix: Side | None = None
+    source_suffix: Side | None = None
+    target_prefix: Side | None = None
     directions: tuple[tuple[str | None, str], ...] = ()
     is_optional: bool = False
 
@@ -200,7 +208,7 @@ class Languages:
         pairs = self.directions or itertools.permutations(self.tokens, 2)
         object.__setattr__(self, "directions", tuple(map(tuple, pairs)))
         for index, side in enumerate(_SIDES):
-            if side in (self.before, self.after, self.forced):
+            if side in self.sides:
                 for code in dict.fromkeys(pair[index] for pair in self.directions):
                     if code not in self.tokens:
                         rule = f"Each {side} language must have a token"
@@ -209,6 +217,8 @@ class Languages:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], where: str = "") -> "Languages":
         """Makes languages of `to_dict`'s result; raises `InputError` for other values."""
+        if isinstance(values, Mapping):
+            values = {_FORMER_NAMES.get(name, name): value for name, value in values.items()}
         return parse_options(cls, values, where)
 
     @classmethod
@@ -237,7 +247,12 @@ class Languages:
     @property
     def num_added(self) -> int:
         """Number of tokens that a direction adds to a source."""
-        return (self.before is not None) + (self.after is not None)
+        return (self.source_prefix is not None) + (self.source_suffix is not None)
+
+    @property
+    def sides(self) -> tuple[Side | None, Side | None, Side | None]:
+        """Sides whose tokens are the source prefix, the source suffix and the target prefix."""
+        return self.source_prefix, self.source_suffix, self.target_prefix
 
     def are_tags_of(self, tokenizer: Any) -> bool:
         """Returns whether the texts of a tokenizer may begin with each of the tokens."""
@@ -247,8 +262,7 @@ class Languages:
     def inputs(self) -> tuple[str, ...]:
         """Names of the options that a text needs: the languages whose tokens the model reads."""
         sides = ("source", "target") if self.tokens and not self.is_optional else ()
-        needed = {self.before, self.after, self.forced}
-        return tuple(f"{side}_language" for side in sides if side in needed)
+        return tuple(f"{side}_language" for side in sides if side in self.sides)
 
     @property
     def names(self) -> dict[str, str]:
@@ -304,11 +318,10 @@ class Languages:
 
     def _chosen(self, pairs, *codes):
         """Returns the codes of a direction, of which some may be None."""
-        needed = {self.before, self.after, self.forced}
         chosen = []
         for index, (side, code) in enumerate(zip(_SIDES, codes, strict=True)):
             possible = dict.fromkeys(pair[index] for pair in pairs)
-            if code is None and side in needed and len(possible) > 1:
+            if code is None and side in self.sides and len(possible) > 1:
                 rule = f"`{side}_language` must be one of {_listed(possible)}"
                 raise InputError(f"{rule}. Received: None. Name the language of the {side}.")
             chosen.append(code if code or len(possible) > 1 else next(iter(possible)))
@@ -322,10 +335,34 @@ class Languages:
             "target": self.tokens.get(codes[1] or ""),
         }
         prefix, suffix, target_prefix = (
-            (token,) if (token := of_sides.get(side or "")) else ()
-            for side in (self.before, self.after, self.forced)
+            (token,) if (token := of_sides.get(side or "")) else () for side in self.sides
         )
         return Direction(prefix, suffix, target_prefix, codes)
+
+    def table(
+        self, source_id: Callable[[str], int], target_id: Callable[[str], int]
+    ) -> "DirectionTable":
+        """Returns the ids of all tokens by the names of their languages.
+
+        Args:
+            source_id: Returns the id of a token in the source's vocabulary.
+            target_id: Returns the id of a token in the target's vocabulary.
+        """
+        codes = {name: code for name, code in self.spellings.items() if code in self.tokens}
+
+        def column(side, id_of):
+            if side is None:
+                return ()
+            ids = {code: id_of(token) for code, token in self.tokens.items()}
+            return ([ids[code] for code in codes.values()],)
+
+        source_prefix, source_suffix, target_prefix = self.sides
+        ids = Direction(
+            column(source_prefix, source_id),
+            column(source_suffix, source_id),
+            column(target_prefix, target_id),
+        )
+        return DirectionTable([*codes], ids)
 
     def approximations(
         self, source: str | None = None, target: str | None = None
@@ -408,6 +445,20 @@ class Languages:
         return {_folded(name): code for name, code in self.names.items()}
 
 
+class DirectionTable(NamedTuple):
+    """Directions as arrays, for a graph and a page, which cannot compare codes.
+
+    Attributes:
+        names: Spellings of languages in lower case with hyphens.
+        ids: A direction that has instead of each token an array of ids, one for each name. The
+            field of `Languages` with the same name says whether the source's or the target's name
+            chooses the id.
+    """
+
+    names: list[str]
+    ids: Direction
+
+
 def languages_of_directions(directions: Iterable[tuple[str, str]]) -> Languages | None:
     """Returns the languages of a new model, None without directions.
 
@@ -426,7 +477,7 @@ def languages_of_directions(directions: Iterable[tuple[str, str]]) -> Languages 
     tokens = {target: language_tag(target.lower()) for _, target in directions}
     if len(tokens) < 2:
         return Languages(directions=directions) if directions else None
-    return Languages(tokens, before="target", directions=directions)
+    return Languages(tokens, source_prefix="target", directions=directions)
 
 
 def named_directions(
@@ -454,7 +505,7 @@ def languages_of_tags(tag_tokens: Mapping[str, str]) -> Languages | None:
         return None
     tokens = {code: tokens[name] for code, name in codes_of(tokens).items()}
     directions = tuple((None, code) for code in tokens)
-    return Languages(tokens, before="target", directions=directions, is_optional=True)
+    return Languages(tokens, source_prefix="target", directions=directions, is_optional=True)
 
 
 def nearest_codes(spelling: str, codes: Iterable[str]) -> str:

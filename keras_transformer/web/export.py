@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from keras_transformer.errors import InputError
 from keras_transformer.export.exporter import Exporter
@@ -15,7 +15,6 @@ from keras_transformer.export.litert.export import (
     check_custom_ops,
     described_files,
     ids_to_ids,
-    reads_forced_ids,
     resolve_search_options,
     search_options,
     verify_litert,
@@ -27,6 +26,9 @@ from keras_transformer.files import write_whole
 from keras_transformer.reading import file_digests
 from keras_transformer.text.shortlist import SHORTLIST_FILE
 from keras_transformer.web.export_options import WebOptions
+
+if TYPE_CHECKING:
+    from keras_transformer.engine import ModelEngine
 
 SOURCE_LENGTHS = (32, 96)
 """Numbers of source tokens that signatures are made for by default.
@@ -72,7 +74,7 @@ class WebExporter(Exporter):
     packages = ("ai-edge-litert", "tensorflow", "keras")
     options = WebOptions
 
-    def resolve_export_options(self, engine: Any, options: WebOptions) -> dict[str, Any]:
+    def resolve_export_options(self, engine: "ModelEngine", options: WebOptions) -> dict[str, Any]:
         listed = options.shortlist
         lengths = SOURCE_LENGTHS_WITH_SHORTLIST if listed else SOURCE_LENGTHS
         resolved = resolve_search_options(engine, options, lengths, n_best=1)
@@ -82,11 +84,11 @@ class WebExporter(Exporter):
         modules, versions = find_packages(options.npm)
         return {**resolved, "npm": versions, "modules": modules}
 
-    def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
+    def write(self, engine: "ModelEngine", folder: Path, options: dict[str, Any]) -> dict[str, Any]:
         options = dict(options)
         modules = options.pop("modules")
         engine = with_limits(engine, options)
-        if options["shortlist"]:
+        if options["shortlist"] and engine.shortlist is not None:
             engine.shortlist.save(folder / SHORTLIST_FILE)
         content, steps = _model(engine, options)
         write_whole(folder / MODEL_FILE, content)
@@ -96,13 +98,13 @@ class WebExporter(Exporter):
             "max_source_length": engine.max_source_length,
             **options,
             "align_lengths": steps,
-            **_language_ids(engine),
+            **_language_table(engine),
             **tokenizers,
             "files": described_files(folder),
         }
 
     def verify(
-        self, engine: Any, folder: Path, manifest: dict, texts: Sequence[str] | None
+        self, engine: "ModelEngine", folder: Path, manifest: dict, texts: Sequence[str] | None
     ) -> dict[str, Any]:
         return verify_litert(folder, engine, manifest, texts)
 
@@ -147,20 +149,14 @@ def find_packages(npm: str | os.PathLike | None = None) -> tuple[Path, dict[str,
     return folder, versions
 
 
-def _language_ids(engine):
-    """Returns the manifest's fields with the ids of each language's token, of source and target.
-
-    `language_codes` has the codes that may be typed, because a page cannot compare codes.
-    """
+def _language_table(engine):
+    """Returns the manifest's field with the `DirectionTable`: `names`, and ids by their place."""
     if engine.languages is None or not engine.languages.tokens:
         return {}
-    sides = engine.source_tokenizer, engine.target_tokenizer
-    needed = engine.languages.forced is not None
-    ids = {
-        code: [side.id_of(token) for side in (sides if needed else sides[:1])]
-        for code, token in engine.languages.tokens.items()
-    }
-    return {"language_ids": ids, "language_codes": engine.languages.spellings}
+    id_of = engine.source_tokenizer.id_of, engine.target_tokenizer.id_of
+    names, ids = engine.languages.table(*id_of)
+    places = ids._asdict().items()
+    return {"language_table": {"names": names} | {place: c[0] for place, c in places if c}}
 
 
 def _list_sizes(shortlist, lengths):
@@ -182,7 +178,7 @@ def _model(engine, options):
     search = search_options(engine, options)
     # Maximum number of tokens of a translation.
     steps = min(int(search.max_length_ratio * length) + search.length_margin, longest)
-    steps += reads_forced_ids(engine)  # A forced token has a position, too.
+    steps += engine.has_target_prefix  # A forced token has a position, too.
     align = LiteRTAlignment(engine.model, max(length, steps))
 
     def alignment():

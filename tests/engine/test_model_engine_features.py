@@ -77,9 +77,11 @@ class LanguageTokenizer(NumberTokenizer):
 @pytest.mark.parametrize(
     ("places", "before", "after", "forced"),
     [
-        pytest.param(dict(before="target"), ("target",), (), (), marks=pytest.mark.tensorflow),
+        pytest.param(
+            dict(source_prefix="target"), ("target",), (), (), marks=pytest.mark.tensorflow
+        ),
         (
-            dict(before="source", after="target", forced="target"),
+            dict(source_prefix="source", source_suffix="target", target_prefix="target"),
             ("source",),
             ("target",),
             ("target",),

@@ -1,5 +1,8 @@
+import dataclasses
 import functools
 import os
+import sys
+import types
 
 import keras
 import pytest
@@ -7,7 +10,9 @@ from fakes import FakeEngine, FakeTokenizer
 
 from keras_transformer import Translator
 from keras_transformer.errors import InputError
+from keras_transformer.steps import text_steps
 from keras_transformer.steps.glossary import glossary_of
+from keras_transformer.steps.step import TextStep
 from keras_transformer.text.languages import Languages
 
 
@@ -83,6 +88,27 @@ def test_a_glossary_is_read_again_when_its_file_changes(tmp_path):
         file.write_text(f"dog\t{translation}\n")
         assert glossary_of(file).matches("a dog")[0].translation == translation
         assert glossary_of(file) is glossary_of(str(file))
+
+
+class Shout(TextStep):
+    def before(self, text):
+        return [(text, len(text))]
+
+    def after(self, translation, memory, text_read):
+        return dataclasses.replace(translation, text=translation.text + "!" * memory)
+
+
+def test_a_step_is_a_function_and_a_row(monkeypatch):
+    module = types.ModuleType("shout")
+    module.shout_step = lambda engine, shout: Shout()
+    monkeypatch.setitem(sys.modules, "keras_transformer.steps.shout", module)
+    row = ("shout",), "steps.shout:shout_step"
+    monkeypatch.setattr(text_steps, "_STEPS", (*text_steps._STEPS, row))
+    translator = Translator(FakeEngine())
+    assert [t.text for t in translator.translate(["a", "to"], shout=True)] == ["A!", "TO!!"]
+    assert translator.translate(["a"], shout=None)[0].text == "A"
+    assert translator.engine.options == {}
+    translator.check_options(shout=True)
 
 
 def test_a_glossary_of_a_relative_path_is_the_one_in_the_working_directory(tmp_path, monkeypatch):
@@ -175,7 +201,7 @@ def test_a_tag_stands_in_front_of_every_text_but_a_blank_one():
 
 
 def test_a_tag_follows_the_language_that_a_text_begins_with(monkeypatch):
-    languages = Languages({"de": ">>de<<", "en": ">>en<<"}, before="target")
+    languages = Languages({"de": ">>de<<", "en": ">>en<<"}, source_prefix="target")
     monkeypatch.setattr(TaggedEngine, "languages", languages)
     translator, texts = Translator(TaggedEngine()), [">>de<<  a", "a", ">>it<< a", ">>de<< "]
     (tagged, *_) = translator.score(texts, [], tag="bt")

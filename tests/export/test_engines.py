@@ -203,7 +203,8 @@ NAMED = {
 }
 
 
-OWN, M2M = {"before": "target"}, {"before": "source", "forced": "target"}
+OWN = {"source_prefix": "target"}
+M2M = {"source_prefix": "source", "target_prefix": "target"}
 
 
 @pytest.mark.slow
@@ -249,7 +250,7 @@ def test_texts_of_several_directions_are_translated_together(
                 for one, other in zip(ours, theirs, strict=True):
                     assert one.source_tokens == other.source_tokens
     # The language is in the text, as in training.
-    if "forced" not in places:
+    if "target_prefix" not in places:
         (typed,) = translator.translate([f">>de<< {TEXTS[0]}"])
         assert typed.text == expected[0].text
         (typed,) = translator.translate([f">>de<< {TEXTS[0]}"], tag="bt")

@@ -341,7 +341,7 @@ def test_codes_that_clients_send_are_the_nearest_languages(
     make, monkeypatch, source, target, chosen
 ):
     names = "eng_Latn tgl_Latn heb_Hebr zho_Hant zho_Hans por_Latn pes_Arab prs_Arab".split()
-    languages = Languages(codes_of(names), before="source", forced="target")
+    languages = Languages(codes_of(names), source_prefix="source", target_prefix="target")
     monkeypatch.setattr(Engine, "languages", languages)
     monkeypatch.setattr(libretranslate, "_language_shares", lambda texts: [("en", 1.0)])
     request = make(languages=None).read({"q": "a", "source": source, "target": target})

@@ -39,9 +39,9 @@ M2M100 = (
 ).split()
 OPUS = ["cmn", "cmn_Hans", "cmn_Hant"]
 MODELS = {
-    "nllb": Languages(codes_of(NLLB), before="source", forced="target"),
+    "nllb": Languages(codes_of(NLLB), source_prefix="source", target_prefix="target"),
     "m2m100": Languages(
-        codes_of(f"__{code}__" for code in M2M100), before="source", forced="target"
+        codes_of(f"__{code}__" for code in M2M100), source_prefix="source", target_prefix="target"
     ),
     "opus": languages_of_tags({code: f">>{code}<<" for code in OPUS}),
 }

@@ -5,9 +5,11 @@ import json
 import pytest
 
 from keras_transformer.errors import InputError
+from keras_transformer.export.manifest import read_languages
 from keras_transformer.text.languages import Languages, codes_of, languages_of_tags
 
-M2M = Languages({"de": "__de__", "en": "__en__", "zh-Hant": "zho_Hant"}, "source", forced="target")
+TOKENS = {"de": "__de__", "en": "__en__", "zh-Hant": "zho_Hant"}
+M2M = Languages(TOKENS, "source", target_prefix="target")
 
 
 def test_a_language_has_its_code_its_token_and_the_names_of_other_standards():
@@ -29,7 +31,7 @@ def test_a_language_has_its_code_its_token_and_the_names_of_other_standards():
         (M2M, ("de", "en"), (("__de__",), (), ("__en__",))),
         (Languages(M2M.tokens, "target"), (None, "en"), (("__en__",), (), ())),
         (
-            Languages(M2M.tokens, after="source", forced="target"),
+            Languages(M2M.tokens, source_suffix="source", target_prefix="target"),
             ("de", "en"),
             ((), ("__de__",), ("__en__",)),
         ),
@@ -56,6 +58,35 @@ def test_each_family_of_models_has_its_tokens_in_its_places(languages, named, ex
 
 
 @pytest.mark.parametrize(
+    ("former", "places"),
+    [
+        ({"before": "target"}, {"source_prefix": "target"}),
+        (
+            {"after": "source", "forced": "target"},
+            {"source_suffix": "source", "target_prefix": "target"},
+        ),
+    ],
+)
+def test_files_of_0_3_name_the_places_before_after_and_forced(tmp_path, former, places):
+    expected, written = Languages(TOKENS, **places), {"tokens": TOKENS, **former}
+    (tmp_path / "languages.json").write_text(json.dumps(written))
+    assert Languages.load(tmp_path / "languages.json") == expected
+    assert read_languages({"language_tokens": written}, None) == expected
+
+
+def test_a_table_has_the_ids_of_each_spelling_in_the_places_of_the_model():
+    source, target = ["", *TOKENS.values()].index, ["", "", *TOKENS.values()].index
+    languages = Languages(TOKENS, source_suffix="source", target_prefix="target")
+    names, ids = languages.table(source, target)
+    assert ids[0] == () and set(names) == set(languages.spellings)
+    for spelling, place in (("de", 1), ("deu", 1), ("en-us", 2), ("zh-tw", 3), ("zho-hant", 3)):
+        row = names.index(spelling)
+        assert (ids.source_suffix[0][row], ids.target_prefix[0][row]) == (place, place + 1)
+    # A vocabulary of no place need not have the tokens.
+    assert len(Languages(TOKENS, "target").table(source, [].index).ids.source_prefix) == 1
+
+
+@pytest.mark.parametrize(
     ("languages", "named", "message"),
     [
         (M2M, ("de", "xx"), "`target_language` must be one of en, zh-Hant, de. Received: 'xx'.$"),
@@ -77,10 +108,10 @@ def test_what_a_model_lacks_is_one_line_with_the_nearest(languages, named, messa
 
 def test_a_damaged_file_is_one_line(tmp_path):
     file = tmp_path / "languages.json"
-    needed = {"tokens": {"de": "__de__"}, "forced": "target", "directions": [["de", "en"]]}
+    needed = {"tokens": {"de": "__de__"}, "target_prefix": "target", "directions": [["de", "en"]]}
     for content, message in (
         ("{", "expected the languages of a model"),
-        (json.dumps({"forced": "x"}), "`forced` must"),
+        (json.dumps({"target_prefix": "x"}), "`target_prefix` must"),
         (json.dumps(needed), "Each target language must have a token. Received: en"),
     ):
         file.write_text(content)

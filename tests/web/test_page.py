@@ -131,7 +131,7 @@ def test_the_page_of_an_imported_model_gives_the_runs_texts(browser, npm, tmp_pa
     source, target = RunFiles(run).tokenizers()
     pieces = [set(side.pieces_of(range(4, side.vocabulary_size))) for side in (source, target)]
     tokens = dict(zip(("en", "eo", "de"), sorted(set.intersection(*pieces)), strict=False))
-    Languages(tokens, "source", forced="target").save(tmp_path / "run" / "languages.json")
+    Languages(tokens, "source", target_prefix="target").save(tmp_path / "run" / "languages.json")
     export_run(run, tmp_path / "page", "web", npm=npm, source_lengths=[24])
     # Up to 24 tokens: a longer text is translated in parts.
     texts = ["yes, a small house", "a cat", "ж cats find 1 tree", "the river moves"]

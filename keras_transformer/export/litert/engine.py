@@ -142,7 +142,7 @@ class LiteRTEngine(Engine):
         inputs = {"source_ids": pad(sources, rows, columns)}
         if self.shortlist is not None:
             inputs |= self._candidates(sources, rows, self._list_sizes.get(shape))
-        if self.languages is not None and self.languages.forced is not None:
+        if self.has_target_prefix:
             forced_ids = pad([job.direction.target_prefix for job in jobs], rows, 1)
             inputs["forced_ids"] = forced_ids[:, 0]
         outputs = interpreter.run(f"{request.signature}_{shape}", **inputs)

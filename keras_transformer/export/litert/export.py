@@ -147,13 +147,8 @@ def _searches(engine, options):
     beam = search_options(engine, options)
     searches = {"greedy": dataclasses.replace(beam, beam_size=1, n_best=1), "beam": beam}
     for name in options["searches"]:
-        is_forced = reads_forced_ids(engine)
-        yield name, LiteRTSearch(engine.model, searches[name], engine.max_source_length, is_forced)
-
-
-def reads_forced_ids(engine: ModelEngine) -> bool:
-    """Returns whether a search takes the ids of languages that the decoder reads first."""
-    return engine.languages is not None and engine.languages.forced is not None
+        limit, is_forced = engine.max_source_length, engine.has_target_prefix
+        yield name, LiteRTSearch(engine.model, searches[name], limit, is_forced)
 
 
 def search_options(engine: ModelEngine, options: dict[str, Any]) -> DecodingOptions:
@@ -182,7 +177,7 @@ def ids_to_ids(
                 count = options["list_sizes"][shape] if rows else None
                 specs.append(tf.TensorSpec((count,), tf.int32, name="candidates"))
                 specs.append(tf.TensorSpec((rows, count), tf.float32, name="candidate_bias"))
-            if reads_forced_ids(engine):
+            if engine.has_target_prefix:
                 specs.append(tf.TensorSpec((rows,), tf.int32, name="forced_ids"))
             yield f"{name}_{shape}", traced(search.__call__, *specs)
 

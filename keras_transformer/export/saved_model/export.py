@@ -59,8 +59,7 @@ class SavedModelExporter(Exporter):
                 rule = "The signature `align` needs attention, which the model has none of."
                 raise InputError(f"{rule} Received: signatures={names}.")
             names.remove("align")
-        languages = engine.languages
-        if "serving_ids" in names and languages is not None and languages.forced is not None:
+        if "serving_ids" in names and engine.has_target_prefix:
             if options.signatures != tuple(SIGNATURES):
                 rule = "The signature `serving_ids` needs a model without forced tokens."
                 raise InputError(f"{rule} Received: signatures={names}. Leave it out.")

@@ -69,7 +69,7 @@ class CompiledSearches:
         }
         self._reads_sources = engine.reads_sources
         # Inputs in addition to the source, which a model of several languages has.
-        self._inputs = {"forced_ids": spec("int32", 1)} if GraphLanguages(engine).are_forced else {}
+        self._inputs = {"forced_ids": spec("int32", 1)} if engine.has_target_prefix else {}
         self._shortlist = GraphShortlist(engine) if search.get("shortlist") else None
 
     def _with_inputs(self, **options):
@@ -329,7 +329,7 @@ class Signatures:
         self._number_names = ["score", "log_probability", *continuation]
         self._output_names = ["translation", *self._number_names]
         self._compiled = CompiledSearches(engine, search)
-        self.shapes = ChunkShapes.of(engine, self._beam_size, int(self._languages.are_forced))
+        self.shapes = ChunkShapes.of(engine, self._beam_size, int(engine.has_target_prefix))
         self._functions = {
             "serving_default": self.serving_default,
             "greedy": self.greedy,
@@ -371,11 +371,9 @@ class Signatures:
     def score(self, source, target, **languages):
         message = "There must be a target for each source."
         tf.debugging.assert_equal(tf.size(source), tf.size(target), message)
-        directions = self._languages.directions(source, **languages)
-        sources, _ = self._ids(source, directions)
-        targets = self._texts.ids(target, "target")
-        if directions.forced_ids is not None:
-            targets = tf.concat([tf.expand_dims(directions.forced_ids, 1), targets], axis=1)
+        direction = self._languages.direction(source, **languages)
+        sources, _ = self._ids(source, direction)
+        targets = tf.concat(direction.target([self._texts.ids(target, "target")]), axis=1)
         if not self._engine.reads_sources:
             sequences = tf.concat([sources[:, :-1], targets[:, :-1]], axis=1)
             targets = ended(sequences, self._width)
@@ -410,8 +408,9 @@ class Signatures:
 
         extra_outputs = {"alignment": tf.zeros([tf.size(text), self._width, longest])}
         outputs = self._translate(text, search, 1, languages, extra_outputs=extra_outputs)
-        if self._languages.num_before:  # Only the columns of the text remain.
-            starts = self._languages.directions(text, **languages).before.row_lengths()
+        # Only the columns of the text remain.
+        for prefix in self._languages.direction(text, **languages).source_prefix:
+            starts = prefix.row_lengths()
             columns = tf.expand_dims(starts, 1) + tf.range(tf.shape(source_ids)[1], dtype=tf.int64)
             columns = tf.minimum(columns, tf.cast(longest, tf.int64) - 1)
             alignment = tf.gather(outputs["alignment"], columns, axis=2, batch_dims=1)
@@ -447,20 +446,18 @@ class Signatures:
         outputs = self._translate(text, search, 1, languages, sampling_inputs)
         return {name: outputs[name][:, 0] for name in self._output_names}
 
-    def _ids(self, text, directions):
+    def _ids(self, text, direction):
         """Returns ragged source ids with the tokens of languages, and which texts are present."""
         ids = self._texts.ids(text, added=self._languages.num_added)
         is_present = self._texts.is_present(text, ids)
-        if self._languages.num_added:
-            ids = tf.concat([directions.before, ids, directions.after], axis=1)
-        return ids, is_present
+        return tf.concat(direction.source([ids]), axis=1), is_present
 
     def _translate(self, text, search, n_best, languages, inputs=MappingProxyType({}), **options):
         """Calls `_search_in_chunks` for texts, and adds the texts of the hypotheses."""
-        directions = self._languages.directions(text, **languages)
-        ids, is_searched = self._ids(text, directions)
-        if directions.forced_ids is not None:
-            inputs = {**inputs, "forced_ids": directions.forced_ids}
+        direction = self._languages.direction(text, **languages)
+        ids, is_searched = self._ids(text, direction)
+        for forced_ids in direction.target_prefix:
+            inputs = {**inputs, "forced_ids": forced_ids[:, 0]}
         outputs = self._search_in_chunks(ids, is_searched, search, n_best, inputs, **options)
         texts = self._texts.detokenize(tf.reshape(outputs["ids"], [-1, self._width]))
         return {**outputs, "translation": tf.reshape(texts, [-1, n_best])}

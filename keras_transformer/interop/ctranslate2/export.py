@@ -25,6 +25,7 @@ from keras_transformer.interop.weights import named_arrays
 from keras_transformer.text.shortlist import SHORTLIST_FILE
 
 if TYPE_CHECKING:
+    from keras_transformer.engine import ModelEngine
     from keras_transformer.models import Transformer
 
 _ACTIVATIONS = written(ACTIVATIONS)
@@ -67,11 +68,11 @@ class CTranslate2Exporter(Exporter):
     banned_ids: tuple[int, ...] = ()
     tolerances: Mapping[str, Tolerance] = {"none": _CLOSE, "float16": _CLOSE, "int8": _INT8}
 
-    def resolve_export_options(self, engine: Any, options: Any) -> dict[str, Any]:
+    def resolve_export_options(self, engine: "ModelEngine", options: Any) -> dict[str, Any]:
         check_convertible(engine.model.config)
-        if engine.languages is not None and engine.languages.after is not None:
+        if engine.languages is not None and engine.languages.source_suffix is not None:
             rule = "CTranslate2 ends a source with the end token, not with a language"
-            raise InputError(f"{rule}. Received: after={engine.languages.after!r}.")
+            raise InputError(f"{rule}. Received: source_suffix={engine.languages.source_suffix!r}.")
         search = DecodingOptions(**exported_search_options(vars(options)))
         if search.ranking_class is MarianRanking and search.beam_size > 1:
             show(
@@ -79,8 +80,7 @@ class CTranslate2Exporter(Exporter):
                 "are nearly as probable."
             )
         resolved = dict(vars(options))
-        is_forced = engine.languages is not None and engine.languages.forced is not None
-        if is_forced and resolved.get("shortlist"):
+        if engine.has_target_prefix and resolved.get("shortlist"):
             show(
                 "CTranslate2 has no shortlist after a forced token, such as that of a language: "
                 "exporting without the run's."
@@ -88,7 +88,7 @@ class CTranslate2Exporter(Exporter):
             resolved["shortlist"] = False
         return resolved
 
-    def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
+    def write(self, engine: "ModelEngine", folder: Path, options: dict[str, Any]) -> dict[str, Any]:
         log_step("converting the weights")
         convert_to_ctranslate2(
             engine.model,
@@ -114,7 +114,7 @@ class CTranslate2Exporter(Exporter):
         }
 
     def verify(
-        self, engine: Any, folder: Path, manifest: dict, texts: Sequence[str] | None
+        self, engine: "ModelEngine", folder: Path, manifest: dict, texts: Sequence[str] | None
     ) -> dict[str, Any]:
         options = exported_search_options(manifest)
         with engine_process(folder) as child:
@@ -122,7 +122,7 @@ class CTranslate2Exporter(Exporter):
             return verify(child, engine, texts, tolerance, alignment=True, **options)
 
 
-def write_vocabulary_map(engine: Any, path: Path) -> None:
+def write_vocabulary_map(engine: "ModelEngine", path: Path) -> None:
     """Writes the shortlist of an engine for CTranslate2: lines of a source token and candidates."""
     source_tokens, target_tokens = (
         tokenizer.pieces_of(range(tokenizer.vocabulary_size))

@@ -7,7 +7,7 @@ so its dimensions are permuted, in each tensor that reads or writes it: an exact
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from keras_transformer.layers.positions import position_table
 from keras_transformer.text.languages import Languages, language_name, named_directions
 from keras_transformer.text.tags import language_in_tag
 from keras_transformer.text.vocabulary import SPACE, parsed
+
+if TYPE_CHECKING:
+    from keras_transformer.engine import ModelEngine
 
 _ACTIVATIONS = written(names.ACTIVATIONS)
 _VALUES = {
@@ -55,7 +58,9 @@ class HuggingFaceExporter(ForeignExporter):
     values = _VALUES
     has_model_card = True
 
-    def resolve_export_options(self, engine: Any, options: HuggingFaceOptions) -> dict[str, Any]:
+    def resolve_export_options(
+        self, engine: "ModelEngine", options: HuggingFaceOptions
+    ) -> dict[str, Any]:
         resolved, config = super().resolve_export_options(engine, options), engine.model.config
         require("safetensors.numpy", "safetensors, which writes the model,", "import")
         if config.normalize_first and config.tie_embeddings != "all":
@@ -64,7 +69,7 @@ class HuggingFaceExporter(ForeignExporter):
         _show_other_search(resolved)
         return resolved
 
-    def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
+    def write(self, engine: "ModelEngine", folder: Path, options: dict[str, Any]) -> dict[str, Any]:
         log_step("writing the weights and vocabularies")
         layout = _Layout(engine)
         safetensors: Any = require("safetensors.numpy", "safetensors, which writes it,", "import")
@@ -133,7 +138,7 @@ class _Layout:
         engine: Trained engine of the run.
     """
 
-    def __init__(self, engine: Any):
+    def __init__(self, engine: "ModelEngine"):
         self._engine, self._model = engine, engine.model
         self._config = engine.model.config
         self.tokenizers = {"source": engine.source_tokenizer, "target": engine.target_tokenizer}

@@ -69,9 +69,10 @@ def _uses(folder, settings):
     """Returns the fields of `Languages` that say where the model reads which token."""
     name, file = _SMALL100
     if settings.get("tokenizer_class") == name or (folder / file).is_file():
-        return {"before": "target"}
-    field = "after" if settings.get("legacy_behaviour") is True else "before"
-    return {field: "source", "forced": "target"}
+        return {"source_prefix": "target"}
+    is_legacy = settings.get("legacy_behaviour") is True
+    field = "source_suffix" if is_legacy else "source_prefix"
+    return {field: "source", "target_prefix": "target"}
 
 
 def _with_languages(folder, added, settings, first_id):

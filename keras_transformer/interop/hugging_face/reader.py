@@ -53,7 +53,7 @@ def read(folder: Path) -> ForeignModel:
     options, file = (read_json(file), file) if file.is_file() else (config, path)
     if languages is not None:
         options = {**options, "forced_bos_token_id": None}  # A caller names the language.
-    forced = 1 if languages is not None and languages.forced else 0
+    forced = 1 if languages is not None and languages.target_prefix else 0
     decoding, notes = _decoding(options, file, vocabularies[1], forced)
     fields, limits = _fields(config, tensors), _limits(options, file, forced)
     return ForeignModel(fields, tensors, vocabularies, decoding, limits, notes, languages=languages)

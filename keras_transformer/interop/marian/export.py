@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from keras_transformer.interop.marian.export_options import MarianOptions
 from keras_transformer.interop.marian.reader import ACTIVATIONS, OPTIONS
 from keras_transformer.interop.weights import named_arrays
 from keras_transformer.text.vocabulary import parsed
+
+if TYPE_CHECKING:
+    from keras_transformer.engine import ModelEngine
 
 _ACTIVATIONS = written(ACTIVATIONS)
 _VALUES = {
@@ -42,7 +45,9 @@ class MarianExporter(ForeignExporter):
     advice = " Export a model that was imported from Marian or trained in its form."
     values = _VALUES
 
-    def resolve_export_options(self, engine: Any, options: MarianOptions) -> dict[str, Any]:
+    def resolve_export_options(
+        self, engine: "ModelEngine", options: MarianOptions
+    ) -> dict[str, Any]:
         resolved, config = super().resolve_export_options(engine, options), engine.model.config
         if np.any(np.asarray(engine.model.target_embedding.embeddings)[BOS_ID]):
             show("Marian's decoder begins with zeros, not with a trained vector: texts may differ.")
@@ -50,7 +55,7 @@ class MarianExporter(ForeignExporter):
             show("Marian's decoder, unlike its scorer, computes this pre-norm model otherwise.")
         return resolved
 
-    def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
+    def write(self, engine: "ModelEngine", folder: Path, options: dict[str, Any]) -> dict[str, Any]:
         log_step("writing the weights and vocabularies")
         with replaced_file(folder / "model.npz") as path:
             np.savez(path, **tensors_of(engine.model))

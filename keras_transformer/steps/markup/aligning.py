@@ -13,8 +13,8 @@ import numpy as np
 import regex
 
 from keras_transformer.steps.glossary import origins
-from keras_transformer.steps.markup.joining import Unit
-from keras_transformer.steps.markup.protecting import SYMBOL, Mark, Protected
+from keras_transformer.steps.markup.joining import Word
+from keras_transformer.steps.markup.protecting import SYMBOL, Protected, Span
 from keras_transformer.steps.markup.token_positions import positions_before, token_spans
 from keras_transformer.steps.splitting import GRAPHEME, UNIT
 from keras_transformer.text.tags import TAG
@@ -23,14 +23,14 @@ from keras_transformer.text.vocabulary import SPACE
 TINY = 1e-7
 """A difference of attention that only decides between equal choices."""
 
-_UNIT = regex.compile(rf"{SYMBOL.pattern}|{UNIT}", regex.V1)
+_WORD = regex.compile(rf"{SYMBOL.pattern}|{UNIT}", regex.V1)
 _GRAPHEME = regex.compile(GRAPHEME)
-_WORD, _NUMBER_AT_END = re.compile(r"\w"), re.compile(r"(?<!\d)\d+\Z")
+_WORD_CHARACTER, _NUMBER_AT_END = re.compile(r"\w"), re.compile(r"(?<!\d)\d+\Z")
 _SPECIAL = ("<s>", "</s>", "<pad>")
 
 
 class Alignment:
-    """The units of a translation (words, signs and placeholders), and what they attend to.
+    """The words, signs and placeholders of a translation, and what they attend to.
 
     If the translation has enough characters, there are as many words as the elements need.
 
@@ -41,30 +41,30 @@ class Alignment:
 
     Attributes:
         before: Position of each offset in the source.
-        source_units: Match of each unit of the source.
-        units: Units of the translation.
-        is_sign: True for each unit that is a sign.
-        words_before: Number of words before each unit, and of all words.
-        units_at_cuts: Units that begin at a tag inside a copied word, by the tag's position.
+        source_words: Match of each word of the source.
+        words: `Word`s of the translation.
+        is_sign: True for each word that is a sign.
+        num_words_before: Number of words before each word, and of all, without placeholders.
+        words_at_cuts: Words that begin at a tag inside a copied word, by the tag's position.
     """
 
     def __init__(self, translation: Any, protected: Protected, text_read: str | None):
         self.before = positions_before(protected.text)
-        self.source_units = list(_UNIT.finditer(protected.text))
-        offsets = np.array([match.span() for match in self.source_units], int).reshape(-1, 2)
+        self.source_words = list(_WORD.finditer(protected.text))
+        offsets = np.array([match.span() for match in self.source_words], int).reshape(-1, 2)
         self._source_begins, self._source_ends = self.before[offsets].T
-        self._cuts: dict[int, set[int]] = {}  # positions of tags inside copied source units
+        self._cuts: dict[int, set[int]] = {}  # positions of tags inside copied source words
         attention = _attention(translation, protected.text, text_read)
-        marks = list(_all_marks(protected.marks))
-        self._set_units(self._read_units(translation.text, marks, attention))
-        self._set_units(self._with_copied_words(marks))
-        missing = sum(mark.min_words for mark in protected.marks) - int(self.words_before[-1])
+        spans = list(_all_spans(protected.spans))
+        self._set_words(self._read_words(translation.text, spans, attention))
+        self._set_words(self._with_copied_words(spans))
+        missing = sum(span.min_words for span in protected.spans) - int(self.num_words_before[-1])
         if missing > 0:
-            self._set_units(_with_parts(self.units, missing))
+            self._set_words(_with_parts(self.words, missing))
 
-    def _read_units(self, text, marks, attention):
-        """Returns the units of a text; only the first copy of each placeholder is a unit."""
-        items = {mark.number: mark for mark in marks if mark.number}
+    def _read_words(self, text, spans, attention):
+        """Returns the words of a text; only the first copy of each placeholder is a word."""
+        items = {span.number: span for span in spans if span.number}
         if attention is None:  # Each character has its own position, in order.
             size = max(int(self.before[-1]), 1)
             ends = np.arange(1, self.before[-1] + 1) / size
@@ -74,43 +74,47 @@ class Alignment:
             weights, middles, ends, self._middles = attention
             scale = 1
         middles, ends = middles.tolist(), ends.tolist()  # Faster to search one by one.
-        units, slices, end = [], [], 0
-        for match in _UNIT.finditer(text):
+        words, slices, end = [], [], 0
+        for match in _WORD.finditer(text):
             begin, end = end, end + len(match[0])
             tokens = _between(middles, ends, begin / scale, end / scale)
             has_space = text[max(match.start() - 1, 0)].isspace()
-            piece, span = None, (tokens if attention is None else (np.nan, np.nan))
+            part_index, positions = None, (tokens if attention is None else (np.nan, np.nan))
             if match[0].startswith("<ph_"):
                 item = items.pop(int(match[0][4:-1]), None)
                 if item is None:
                     continue  # The model has invented it, or written it twice.
-                piece, span = item.first, (self.before[item.start], self.before[item.stop])
+                part_index = item.first
+                positions = self.before[item.start], self.before[item.stop]
             slices.append(tokens)
-            units.append(Unit(match[0], has_space, len(units), *span, piece is not None, piece))
-        rows = np.zeros((len(units), len(self._middles)))
+            is_placeholder = part_index is not None
+            words.append(
+                Word(match[0], has_space, len(words), *positions, is_placeholder, part_index)
+            )
+        rows = np.zeros((len(words), len(self._middles)))
         if attention is not None and slices:
             starts, stops = np.array(slices).T
             weights_before = np.concatenate([rows[:1], np.cumsum(weights, axis=0)])
             rows = weights_before[stops] - weights_before[starts]
             rows /= np.maximum(rows.sum(axis=1, keepdims=True), 1e-9)
         self._cumulated = np.cumsum(np.pad(rows, ((0, 0), (1, 0))), axis=1)
-        return units
+        return words
 
-    def _set_units(self, units):
-        self.units = units
-        self._rows = np.array([unit.row for unit in units], int)
-        self._begins = np.array([unit.begin for unit in units], float)
-        self._ends = np.array([unit.end for unit in units], float)
-        self._is_exact = np.array([unit.is_exact for unit in units], bool)
+    def _set_words(self, words):
+        self.words = words
+        self._rows = np.array([word.row for word in words], int)
+        self._begins = np.array([word.begin for word in words], float)
+        self._ends = np.array([word.end for word in words], float)
+        self._is_exact = np.array([word.is_exact for word in words], bool)
         self._is_known = ~np.isnan(self._begins)
-        self.is_sign = np.array([not _WORD.match(unit.text) for unit in units], bool)
-        self.words_before = np.cumsum([0, *(unit.piece is None for unit in units)])
+        self.is_sign = np.array([not _WORD_CHARACTER.match(word.text) for word in words], bool)
+        self.num_words_before = np.cumsum([0, *(word.part_index is None for word in words)])
         cuts = set().union(*self._cuts.values())
-        begins = {index: unit.begin for index, unit in enumerate(units) if unit.is_exact}
-        self.units_at_cuts = {begin: index for index, begin in begins.items() if begin in cuts}
+        begins = {index: word.begin for index, word in enumerate(words) if word.is_exact}
+        self.words_at_cuts = {begin: index for index, begin in begins.items() if begin in cuts}
 
     def attention_before(self, position: int, exact_position: int) -> np.ndarray:
-        """Returns the attention of each unit to the source before a position.
+        """Returns the attention of each word to the source before a position.
 
         Parts of copied words and placeholders are compared with `exact_position`.
         """
@@ -123,15 +127,15 @@ class Alignment:
             attention = np.where(self._is_known, shares, attention)
         return attention
 
-    def attention_inside(self, mark: Mark) -> np.ndarray:
-        """Returns the attention of each unit to an element and the words that are partly in it."""
-        start, stop = self.before[mark.start], self.before[mark.stop]
+    def attention_inside(self, span: Span) -> np.ndarray:
+        """Returns the attention of each word to an element and the words that are partly in it."""
+        start, stop = self.before[span.start], self.before[span.stop]
         (begin, _), (_, end) = self._span_of_word(start), self._span_of_word(stop)
         return self.attention_before(end, stop) - self.attention_before(begin, start)
 
     def _span_of_word(self, position):
         """Returns begin and end of the word around a position, unless the word was copied."""
-        word = self._source_unit_around(position)
+        word = self._source_word_around(position)
         if word is None or word in self._cuts:
             return position, position
         return self._source_begins[word], self._source_ends[word]
@@ -140,96 +144,96 @@ class Alignment:
         begin, end = self._source_begins[word], self._source_ends[word]
         return self.attention_before(end, end) - self.attention_before(begin, begin)
 
-    def _source_unit_around(self, position):
-        """Returns the source unit that a position is inside of, or None."""
-        unit = int(np.searchsorted(self._source_begins, position)) - 1
-        return unit if unit >= 0 and position < self._source_ends[unit] else None
+    def _source_word_around(self, position):
+        """Returns the source word that a position is inside of, or None."""
+        word = int(np.searchsorted(self._source_begins, position)) - 1
+        return word if word >= 0 and position < self._source_ends[word] else None
 
-    def _with_copied_words(self, marks):
-        """Returns the units; where a word with tags inside was copied, its parts are units."""
-        words = self._words_with_tags(marks)
-        copies, notes = self._copies(words), {}
-        starts = {int(self.before[mark.start]) for mark in marks}
-        parts: dict[int, list[Unit]] = {}
-        for word, cuts in words.items():
-            text, begin = self.source_units[word][0], int(self._source_begins[word])
+    def _with_copied_words(self, spans):
+        """Returns the words; where a word with tags inside was copied, its parts are words."""
+        cuts_by_source_word = self._source_words_with_tags(spans)
+        copies, notes = self._copies(cuts_by_source_word), {}
+        starts = {int(self.before[span.start]) for span in spans}
+        parts: dict[int, list[Word]] = {}
+        for source_word, cuts in cuts_by_source_word.items():
+            text, begin = self.source_words[source_word][0], int(self._source_begins[source_word])
             positions = [begin, *sorted(cuts), begin + len(text)]
-            if word in copies:
-                unit, size = copies[word], len(text)
+            if source_word in copies:
+                word, size = copies[source_word], len(text)
             elif len(cuts) == 1 and positions[1] in starts:
                 # A word with the number of a footnote: only the number is copied.
                 size = positions[2] - positions[1]
-                notes = notes or self._units_by_number()
-                unit = self._best_copy(word, notes.get(text[-size:], ()), parts)
-                if unit is None:
+                notes = notes or self._words_by_number()
+                word = self._best_copy(source_word, notes.get(text[-size:], ()), parts)
+                if word is None:
                     continue
-                if len(self.units[unit].text) == size:
+                if len(self.words[word].text) == size:
                     positions = positions[1:]
             else:
                 continue
-            parts[unit] = _cut(self.units[unit], size, positions)
-            self._cuts[word] = cuts
-        return [part for index, unit in enumerate(self.units) for part in parts.get(index, [unit])]
+            parts[word] = _cut(self.words[word], size, positions)
+            self._cuts[source_word] = cuts
+        return [part for index, word in enumerate(self.words) for part in parts.get(index, [word])]
 
-    def _words_with_tags(self, marks):
-        """Returns the source units with a tag inside or at the border of a touching unit.
+    def _source_words_with_tags(self, spans):
+        """Returns the source words with a tag inside or at the border of a touching word.
 
         The values are the positions of the tags inside.
         """
-        cuts_of_words: dict[int, set[int]] = {}
+        cuts_by_source_word: dict[int, set[int]] = {}
         touching = {
             left.end(): (index, index + 1)
-            for index, (left, right) in enumerate(itertools.pairwise(self.source_units))
+            for index, (left, right) in enumerate(itertools.pairwise(self.source_words))
             if left.end() == right.start()
         }
-        for mark in marks:
-            for offset in (mark.start, mark.stop):
+        for span in spans:
+            for offset in (span.start, span.stop):
                 position = int(self.before[offset])
-                if (word := self._source_unit_around(position)) is not None:
-                    cuts_of_words.setdefault(word, set()).add(position)
+                if (source_word := self._source_word_around(position)) is not None:
+                    cuts_by_source_word.setdefault(source_word, set()).add(position)
             # A token may have both a sign and a word, of which only one is in an element.
-            for offset in (mark.start, mark.stop):
-                for word in touching.get(offset, ()):
-                    cuts_of_words.setdefault(word, set())
-        return cuts_of_words
+            for offset in (span.start, span.stop):
+                for source_word in touching.get(offset, ()):
+                    cuts_by_source_word.setdefault(source_word, set())
+        return cuts_by_source_word
 
-    def _units_by_number(self):
-        """Returns the units that end with a number, by the number."""
-        matches = (_NUMBER_AT_END.search(unit.text) for unit in self.units)
+    def _words_by_number(self):
+        """Returns the words that end with a number, by the number."""
+        matches = (_NUMBER_AT_END.search(word.text) for word in self.words)
         return _indices_by_text(None if match is None else match[0] for match in matches)
 
-    def _best_copy(self, word, units, parts):
-        """Returns the unit that attends most to a word and has no parts yet, or None."""
-        attention = self._attention_to_word(word)
-        units = [unit for unit in units if unit not in parts and attention[unit] > 0]
-        return max(units, key=lambda unit: attention[unit], default=None)
+    def _best_copy(self, source_word, words, parts):
+        """Returns the word that attends most to a source word and has no parts yet, or None."""
+        attention = self._attention_to_word(source_word)
+        words = [word for word in words if word not in parts and attention[word] > 0]
+        return max(words, key=lambda word: attention[word], default=None)
 
-    def _copies(self, words):
-        """Returns the units that are copies of source units, by source unit.
+    def _copies(self, source_words):
+        """Returns the words that are copies of source words, by source word.
 
         Of several equal words, a copy belongs to the word that it attends to.
         """
-        source_texts = [match[0] for match in self.source_units]
-        words_of_text = _indices_by_text(text.casefold() for text in source_texts)
-        units_of_text = _indices_by_text(unit.text.casefold() for unit in self.units)
+        source_texts = [match[0] for match in self.source_words]
+        source_words_of_text = _indices_by_text(text.casefold() for text in source_texts)
+        words_of_text = _indices_by_text(word.text.casefold() for word in self.words)
         copies = {}
-        for text in {source_texts[word].casefold() for word in words}:
-            equal_words = words_of_text[text]
+        for text in {source_texts[index].casefold() for index in source_words}:
+            equal_words = source_words_of_text[text]
             length = len(source_texts[equal_words[0]])
-            units = [
-                unit for unit in units_of_text.get(text, ()) if len(self.units[unit].text) == length
+            words = [
+                word for word in words_of_text.get(text, ()) if len(self.words[word].text) == length
             ]
-            if not units:
+            if not words:
                 continue
-            attention = np.array([self._attention_to_word(word)[units] for word in equal_words])
+            attention = np.array([self._attention_to_word(index)[words] for index in equal_words])
             # Where attention tells nothing, the order is that of the source.
             orders = (np.linspace(0, 1, count) for count in attention.shape)
             attention -= TINY * np.abs(np.subtract.outer(*orders))
-            owners = np.argmax(attention, axis=0)  # --> [units]
-            for index, word in enumerate(equal_words):
+            owners = np.argmax(attention, axis=0)  # --> [words]
+            for index, source_word in enumerate(equal_words):
                 owned = np.flatnonzero(owners == index)
-                if word in words and len(owned):
-                    copies[word] = units[owned[np.argmax(attention[index, owned])]]
+                if source_word in source_words and len(owned):
+                    copies[source_word] = words[owned[np.argmax(attention[index, owned])]]
         return copies
 
 
@@ -312,7 +316,7 @@ def _token_indices(tokens: Sequence[str], text_read: str, is_first: bool = True)
 
 
 def _between(middles, ends, begin, end):
-    """Returns start and stop of the tokens whose middles are in a unit, or of the token around it.
+    """Returns start and stop of the tokens whose middles are in a word, or of the token around it.
 
     `middles` and `ends` are lists.
     """
@@ -323,11 +327,11 @@ def _between(middles, ends, begin, end):
     return start, stop
 
 
-def _all_marks(marks):
-    marks_to_visit = list(marks)
-    while marks_to_visit:
-        yield (mark := marks_to_visit.pop())
-        marks_to_visit += mark.children
+def _all_spans(spans):
+    spans_to_visit = list(spans)
+    while spans_to_visit:
+        yield (span := spans_to_visit.pop())
+        spans_to_visit += span.children
 
 
 def _indices_by_text(texts):
@@ -337,15 +341,15 @@ def _indices_by_text(texts):
     return indices
 
 
-def _cut(unit, size, positions):
-    """Cuts off the last `size` characters of a unit at source positions; returns all parts."""
-    first = len(unit.text) - size
+def _cut(word, size, positions):
+    """Cuts off the last `size` characters of a word at source positions; returns all parts."""
+    first = len(word.text) - size
     offset = first - (positions[0] if first == 0 else positions[1])
-    ends = [0, *(position + offset for position in positions[1:-1]), len(unit.text)]
+    ends = [0, *(position + offset for position in positions[1:-1]), len(word.text)]
     return [
-        unit._replace(
-            text=unit.text[start:stop],
-            has_space=unit.has_space and not start,
+        word._replace(
+            text=word.text[start:stop],
+            has_space=word.has_space and not start,
             begin=begin,
             end=end,
             is_exact=True,
@@ -356,18 +360,18 @@ def _cut(unit, size, positions):
     ]
 
 
-def _with_parts(units, missing):
-    """Divides the longest words, so that there are more units, as far as their characters go."""
+def _with_parts(words, missing):
+    """Divides the longest words, so that there are more words, as far as their characters go."""
     parts: dict[int, list[str]] = {}
-    for index in sorted(range(len(units)), key=lambda index: -len(units[index].text)):
-        unit = units[index]
-        graphemes = _GRAPHEME.findall(unit.text) if unit.piece is None else [unit.text]
+    for index in sorted(range(len(words)), key=lambda index: -len(words[index].text)):
+        word = words[index]
+        graphemes = _GRAPHEME.findall(word.text) if word.part_index is None else [word.text]
         count = min(len(graphemes), missing + 1)
         ends = [len(graphemes) * part // count for part in range(count + 1)]
         parts[index] = ["".join(graphemes[begin:end]) for begin, end in itertools.pairwise(ends)]
         missing -= count - 1
     return [
-        unit._replace(text=text, has_space=unit.has_space and not part)
-        for index, unit in enumerate(units)
+        word._replace(text=text, has_space=word.has_space and not part)
+        for index, word in enumerate(words)
         for part, text in enumerate(parts[index])
     ]

@@ -17,7 +17,7 @@ _WITHOUT_SPACE = regex.compile(rf"{LETTER}|[\p{{Pe}}.,]", regex.V1)
 _MAX_TAGS = 8  # next to a tag, which may stand for a space
 
 
-class Unit(NamedTuple):
+class Word(NamedTuple):
     """A word, a sign or a placeholder of a translation, or a part of a word."""
 
     text: str
@@ -26,36 +26,36 @@ class Unit(NamedTuple):
     begin: float = np.nan  # positions in the source, if they are known
     end: float = np.nan
     is_exact: bool = False  # for a part of a word that the model has copied
-    piece: int | None = None  # of a placeholder
+    part_index: int | None = None  # of a placeholder, in `Protected.source_parts`
 
 
-class Element(NamedTuple):
-    """A unit, a tag or an item of the result."""
+class Placed(NamedTuple):
+    """A word, a tag or an item at its place in the result."""
 
     text: str
-    piece: int | None = None
-    unit: Unit | None = None
+    part_index: int | None = None
+    word: Word | None = None
     is_begin: bool = False  # of an element with words
     is_end: bool = False
 
 
-def _is_atom(element):
+def _is_atom(placed):
     """Returns True for an item, and for a tag that encloses no words."""
     return (
-        element is not None
-        and element.piece is not None
-        and not (element.is_begin or element.is_end)
+        placed is not None
+        and placed.part_index is not None
+        and not (placed.is_begin or placed.is_end)
     )
 
 
-def _is_word(element):
-    """Returns True for a word or a sign, and False for a placeholder."""
-    return element is not None and element.piece is None
+def _is_plain_word(placed):
+    """Returns True for a word or a sign, and False for a tag, an item or a placeholder."""
+    return placed is not None and placed.part_index is None
 
 
-def _is_item(element, pieces):
+def _is_item(placed, source_parts):
     """Returns True for an item that the model has not written."""
-    return _is_atom(element) and element.unit is None and pieces[element.piece].is_item
+    return _is_atom(placed) and placed.word is None and source_parts[placed.part_index].is_item
 
 
 class Joiner:
@@ -63,39 +63,44 @@ class Joiner:
 
     Args:
         protected: The source.
-        source_units: Matches of its units.
+        source_words: Matches of its words.
     """
 
-    def __init__(self, protected: Protected, source_units: Sequence[regex.Match]):
-        self._text, self._pieces = protected.text, protected.pieces
-        self._unit_ending = {match.end(): match[0] for match in source_units}
-        self._unit_beginning = {match.start(): match[0] for match in source_units}
+    def __init__(self, protected: Protected, source_words: Sequence[regex.Match]):
+        self._text, self._source_parts = protected.text, protected.source_parts
+        self._word_ending = {match.end(): match[0] for match in source_words}
+        self._word_beginning = {match.start(): match[0] for match in source_words}
 
-    def joined(self, elements: Sequence[Element]) -> str:
+    def joined(self, all_placed: Sequence[Placed]) -> str:
         """Returns the result."""
         out: list[str] = []
-        left, gap = None, []  # the last unit, and what follows it
-        for element in (*elements, None):
-            is_plain = not gap and (left is None or _is_word(left))
-            if element is not None and element.unit is not None and is_plain and _is_word(element):
-                out += [" "] * (element.unit.has_space and bool(out)) + [element.text]
-                left = element
+        left, gap = None, []  # the last word, and what follows it
+        for placed in (*all_placed, None):
+            is_plain = not gap and (left is None or _is_plain_word(left))
+            if (
+                placed is not None
+                and placed.word is not None
+                and is_plain
+                and _is_plain_word(placed)
+            ):
+                out += [" "] * (placed.word.has_space and bool(out)) + [placed.text]
+                left = placed
                 continue
-            gap.append(element)
-            if element is None or element.unit is not None:
+            gap.append(placed)
+            if placed is None or placed.word is not None:
                 for space, following in zip(self._spaces(left, gap), gap, strict=True):
                     if following is not None:
                         out += [" "] * (space and bool(out)) + [following.text]
-                left, gap = element, []
+                left, gap = placed, []
         return "".join(out)
 
     def _spaces(self, left, gap):
-        """Returns for the tags and items after a unit, and for the next unit, whether a space is
+        """Returns for the tags and items after a word, and for the next word, whether a space is
         before each of them.
 
         Args:
-            left: The unit, None at the beginning.
-            gap: The elements after it, up to the next unit, or None at the end.
+            left: The word, None at the beginning.
+            gap: What is placed after it, up to the next word, or None at the end.
         """
         right = gap[-1]
         pairs = list(itertools.pairwise((left, *gap)))
@@ -108,7 +113,7 @@ class Joiner:
         ]
         _move_out_of_elements(spaces, pairs)
         # An item is a word too: it has its own space before it and after it.
-        are_items = [_is_item(element, self._pieces) for element in gap]
+        are_items = [_is_item(placed, self._source_parts) for placed in gap]
         items = np.flatnonzero(are_items).tolist()
         for first, last in itertools.pairwise([-1, *items, len(gap) - 1]):
             is_missing = first >= 0 and self._space_after(gap[first], next_text)
@@ -121,39 +126,39 @@ class Joiner:
         return [bool(space) for space in spaces]
 
     def _texts_before(self, left, gap):
-        """Returns for each element of a gap the text of the word or item before it."""
+        """Returns for each part of a gap the text of the word or item before it."""
         texts = [left.text if left is not None else ""]
-        for element in gap[:-1]:
-            texts.append(element.text if _is_item(element, self._pieces) else texts[-1])
+        for placed in gap[:-1]:
+            texts.append(placed.text if _is_item(placed, self._source_parts) else texts[-1])
         return texts
 
     def _space_between(self, before, after, known, text, next_text):
-        """Returns whether a space is between two elements, None if nothing says it.
+        """Returns whether a space is between two neighbours, None if nothing says it.
 
         Args:
-            before: The first element, None at the beginning.
-            after: The second element, None at the end.
+            before: The first neighbour, None at the beginning.
+            after: The second neighbour, None at the end.
             known: Whether they have a space between them in the source, or None.
             text: Text of the word or item before `after`.
-            next_text: Text of the unit after the gap.
+            next_text: Text of the word after the gap.
         """
         space = known if _is_atom(before) or _is_atom(after) else None
-        if space is None and _is_atom(before) and before.unit is None:
+        if space is None and _is_atom(before) and before.word is None:
             space = self._space_after(before, next_text)
-        if known is None and _is_atom(after) and after.unit is None:
+        if known is None and _is_atom(after) and after.word is None:
             space = bool(space) or self._space_before(after, text)
         return space
 
     def _is_space_wanted(self, left, right, in_source):
-        """Returns whether a space is somewhere between two units."""
+        """Returns whether a space is somewhere between two words."""
         if None not in in_source:  # All of it is as it was.
             return any(in_source)
-        is_wanted = left is not None and right is not None and right.unit.has_space
+        is_wanted = left is not None and right is not None and right.word.has_space
         return is_wanted and not self._touch(left, right)
 
     @staticmethod
     def _add_space(spaces, gap, left, positions):
-        """Adds a space before one of some elements, unless there is one."""
+        """Adds a space before one of some parts of a gap, unless there is one."""
         if any(spaces[position] for position in positions):
             return
         positions = [
@@ -168,20 +173,22 @@ class Joiner:
             spaces[(undecided_positions or positions)[0]] = True
 
     def _space_in_source(self, before, after):
-        """Returns whether two pieces had a space between them, None if there was something else."""
-        if before is None or after is None or before.piece is None or after.piece is None:
+        """Returns whether two parts had a space between them, None if there was something else."""
+        if before is None or after is None or before.part_index is None or after.part_index is None:
             return None
-        if after.piece != before.piece + 1:
+        if after.part_index != before.part_index + 1:
             return None
-        stop, start = self._pieces[before.piece].stop, self._pieces[after.piece].start
+        stop = self._source_parts[before.part_index].stop
+        start = self._source_parts[after.part_index].start
         text = self._text[stop:start]
         return bool(text) if not text.strip() else None
 
-    def _space_before(self, element, text):
+    def _space_before(self, placed, text):
         """Returns whether a space is between a text and an item or an empty element after it."""
-        piece = self._pieces[element.piece]
-        start = piece.start
-        for before in self._pieces[max(element.piece - _MAX_TAGS, 0) : element.piece][::-1]:
+        index = placed.part_index
+        part = self._source_parts[index]
+        start = part.start
+        for before in self._source_parts[max(index - _MAX_TAGS, 0) : index][::-1]:
             if before.is_item or before.stop != start:
                 break
             start = before.start  # without the space that a tag stands for
@@ -189,41 +196,42 @@ class Joiner:
         if last.isspace():
             return True
         # A sign may be missing in the translation, and an item must not join the word before.
-        is_beside_sign = piece.is_item and not _LETTER.match(last)
+        is_beside_sign = part.is_item and not _LETTER.match(last)
         return is_beside_sign and bool(_LETTER.match(text[-1:]))
 
-    def _space_after(self, element, text):
+    def _space_after(self, placed, text):
         """Returns whether a space is between an item or an empty element and a text after it."""
-        piece = self._pieces[element.piece]
-        stop = piece.stop
-        for after in self._pieces[element.piece + 1 : element.piece + 1 + _MAX_TAGS]:
+        index = placed.part_index
+        part = self._source_parts[index]
+        stop = part.stop
+        for after in self._source_parts[index + 1 : index + 1 + _MAX_TAGS]:
             if after.is_item or after.start != stop:
                 break
             stop = after.stop
         first = self._text[stop : stop + 1]
         if first.isspace():
             return True
-        is_beside_sign = piece.is_item and not _LETTER.match(first)
+        is_beside_sign = part.is_item and not _LETTER.match(first)
         return is_beside_sign and bool(_LETTER.match(text[:1]))
 
-    def _is_separator(self, element):
+    def _is_separator(self, placed):
         """Returns True for a tag such as `<br>`, which separates words without a space."""
-        if not _is_atom(element) or self._pieces[element.piece].is_item:
+        if not _is_atom(placed) or self._source_parts[placed.part_index].is_item:
             return False
-        name = re.match(r"<([^\s/>]*)", element.text.lower())
+        name = re.match(r"<([^\s/>]*)", placed.text.lower())
         return name is not None and name[1] in SEPARATORS
 
     def _touch(self, left, right):
-        """Returns True if a placeholder and a unit touch each other in the source."""
-        if right.piece is not None:
-            start = self._pieces[right.piece].start
-            if left.piece is not None:
-                return self._pieces[left.piece].stop == start
-            return self._unit_ending.get(start) == left.unit.text
-        if left.piece is None:
+        """Returns True if a placeholder and a word touch each other in the source."""
+        if right.part_index is not None:
+            start = self._source_parts[right.part_index].start
+            if left.part_index is not None:
+                return self._source_parts[left.part_index].stop == start
+            return self._word_ending.get(start) == left.word.text
+        if left.part_index is None:
             return False
-        stop, text = self._pieces[left.piece].stop, right.unit.text
-        if self._unit_beginning.get(stop) != text:
+        stop, text = self._source_parts[left.part_index].stop, right.word.text
+        if self._word_beginning.get(stop) != text:
             return False
         # Some languages have a space before the sign at an end, as in `{name} !`.
         following = self._text[stop + len(text) :][:1]
@@ -234,7 +242,7 @@ def _move_out_of_elements(spaces, pairs):
     """Moves a space at the beginning of an element before it, and a space at its end behind it.
 
     Args:
-        spaces: Whether a space is between the elements of each pair; changed.
+        spaces: Whether a space is between the parts of each pair; changed.
         pairs: Pairs of neighbours, None at both ends of the text.
     """
     is_owed = False  # a space before an end, which follows the element instead

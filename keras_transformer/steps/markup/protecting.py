@@ -22,14 +22,14 @@ SYMBOL = regex.compile(r"<ph_\d+>")
 _LONG_REFERENCE = regex.compile(r"(&#[xX])([0-9a-fA-F]{9,})|(&#)([0-9]{9,})")
 
 
-class Piece(NamedTuple):
+class SourcePart(NamedTuple):
     """A tag or an item, and its position in the text.
 
     Attributes:
         literal: Its characters in the source.
         start: Offset in the text.
-        stop: Larger than `start` for what stands in the text instead of the piece: a placeholder,
-            or the space of a `<br>` that has no space around it.
+        stop: Larger than `start` for what stands in the text instead of it: a placeholder, or
+            the space of a `<br>` that has no space around it.
         is_item: False for a tag.
     """
 
@@ -40,18 +40,18 @@ class Piece(NamedTuple):
 
 
 @dataclasses.dataclass(slots=True)
-class Mark:
-    """An element with its content, or another piece of markup.
+class Span:
+    """What an element encloses in the source, or the place of a single tag or item.
 
     Attributes:
-        first: Place of its first piece in `Protected.pieces`; None if it is in an earlier text.
-        last: Place of the end tag; None if it is in a later text, and for a single piece.
+        first: Index of its first part in `source_parts`; None if it is in an earlier text.
+        last: Index of the end tag; None if it is in a later text, and for a single part.
         start: Offset of its content in the text.
         stop: Offset of the end of its content.
-        is_element: False for a single piece.
+        is_element: False for a single tag or item.
         number: Number of its placeholder, or 0.
         min_words: Least number of words of a translation for it and the elements in it.
-        children: Marks in it.
+        children: Spans in it.
     """
 
     first: int | None
@@ -61,7 +61,7 @@ class Mark:
     is_element: bool = False
     number: int = 0
     min_words: int = 0
-    children: list["Mark"] = dataclasses.field(default_factory=list)
+    children: list["Span"] = dataclasses.field(default_factory=list)
 
 
 class Protected(NamedTuple):
@@ -69,8 +69,8 @@ class Protected(NamedTuple):
 
     Attributes:
         text: What the model reads.
-        marks: The marks that are in no other mark.
-        pieces: All pieces in order.
+        spans: The spans that are in no other span.
+        source_parts: All tags and items in order.
         literals: Items of the placeholders in the text, in the order of their numbers.
         is_html: Whether signs such as `<` are escaped.
         before: Part of the source between the text and an earlier text.
@@ -78,8 +78,8 @@ class Protected(NamedTuple):
     """
 
     text: str
-    marks: list[Mark]
-    pieces: list[Piece]
+    spans: list[Span]
+    source_parts: list[SourcePart]
     literals: list[str]
     is_html: bool
     before: str = ""
@@ -122,26 +122,28 @@ def divide(protected: Protected, offsets: Sequence[int]) -> list[Protected]:
 
     An element in several parts begins in one of them and ends in another, as in blocks.
     """
-    marks = {}  # of pieces, and whether the piece is the end of an element
-    marks_to_visit = list(protected.marks)
-    while marks_to_visit:
-        mark = marks_to_visit.pop()
-        marks_to_visit += mark.children
-        if mark.first is not None:
-            marks[mark.first] = mark, False
-        if mark.last is not None:
-            marks[mark.last] = mark, True
+    spans = {}  # by index of a source part, and whether the part is the end of an element
+    spans_to_visit = list(protected.spans)
+    while spans_to_visit:
+        span = spans_to_visit.pop()
+        spans_to_visit += span.children
+        if span.first is not None:
+            spans[span.first] = span, False
+        if span.last is not None:
+            spans[span.last] = span, True
     parts, number, position = [], 0, 0
     for offset in (*offsets, len(protected.text)):
         writer = _Writer(Placeholders(), protected.is_html)
-        while number < len(protected.pieces):
-            piece, (mark, is_end) = protected.pieces[number], marks[number]
+        while number < len(protected.source_parts):
+            source_part, (span, is_end) = protected.source_parts[number], spans[number]
             # An end tag at the border belongs to the words before it.
-            if piece.start >= offset + is_end and offset < len(protected.text):
+            if source_part.start >= offset + is_end and offset < len(protected.text):
                 break
-            writer.words(protected.text[position : piece.start])
-            writer.copy(piece, protected.text[piece.start : piece.stop], mark, is_end)
-            position, number = piece.stop, number + 1
+            writer.words(protected.text[position : source_part.start])
+            writer.copy(
+                source_part, protected.text[source_part.start : source_part.stop], span, is_end
+            )
+            position, number = source_part.stop, number + 1
         writer.words(protected.text[position:offset])
         position = max(position, offset)
         parts.append(writer.close())
@@ -186,7 +188,7 @@ def _shortened(match):
 
 
 class _Writer:
-    """Separates one text into words and a tree of marks."""
+    """Separates one text into words and a tree of spans."""
 
     def __init__(self, placeholders, is_html):
         self._parts: list[str] = []
@@ -195,10 +197,10 @@ class _Writer:
         self._is_html, self._symbols_left = is_html, placeholders.size
         self._pattern = ITEM_OR_NUMBER if placeholders.numbers else ITEM
         self._symbols: set[int] = set()  # where they begin
-        self._pieces: list[Piece] = []
+        self._source_parts: list[SourcePart] = []
         self._literals: list[str] = []
-        self._marks: list[Mark] = []  # of the innermost open element
-        self._open: list[tuple[Mark, int, list[Mark]]] = []
+        self._spans: list[Span] = []  # of the innermost open element
+        self._open: list[tuple[Span, int, list[Span]]] = []
 
     def block(self, source: str, start: int, stop: int, tags: list[Tag]) -> None:
         """Adds `source[start:stop]` with its tags."""
@@ -208,12 +210,12 @@ class _Writer:
             if tag.kind == "copy":
                 self._item(literal)
             elif tag.kind == "begin" and tag.partner is not None:
-                self._begin(self._piece(literal))
+                self._begin(self._source_part(literal))
             elif tag.kind == "end" and tag.partner is not None:
-                self._end(self._piece(literal))
+                self._end(self._source_part(literal))
             else:
                 has_added_space = tag.name in SEPARATORS and not self._last.isspace()
-                self._single(self._piece(literal, " " if has_added_space else ""))
+                self._single(self._source_part(literal, " " if has_added_space else ""))
             start = tag.stop
         self.passage(source[start:stop])
 
@@ -228,17 +230,17 @@ class _Writer:
             self._item(html.escape(match[0], quote=False) if self._is_html else match[0])
         self.words(text[position:])
 
-    def copy(self, piece: Piece, text: str, mark: Mark, is_end: bool) -> None:
-        """Adds a piece of another text, which has the text instead of it; one end of a mark."""
-        if mark.number:
+    def copy(self, part: SourcePart, text: str, span: Span, is_end: bool) -> None:
+        """Adds a part of another text, which has `text` instead of it; one end of a span."""
+        if span.number:
             self._symbols.add(self._size)
-        place = self._piece(piece.literal, text, piece.is_item)
+        index = self._source_part(part.literal, text, part.is_item)
         if is_end:
-            self._end(place)
-        elif mark.is_element:
-            self._begin(place)
+            self._end(index)
+        elif span.is_element:
+            self._begin(index)
         else:
-            self._single(place, mark.number)
+            self._single(index, span.number)
 
     def close(self) -> Protected:
         """Ends the text, in which only placeholders look like placeholders."""
@@ -252,7 +254,7 @@ class _Writer:
         if "<ph_" in text:
             # Replaced by a text of the same length, so that positions stay the same.
             text = SYMBOL.sub(escaped, text)
-        return Protected(text, self._marks, self._pieces, self._literals, self._is_html)
+        return Protected(text, self._spans, self._source_parts, self._literals, self._is_html)
 
     def words(self, text: str) -> None:
         """Adds text as it is."""
@@ -265,17 +267,17 @@ class _Writer:
         self._size += len(text)
         self._last = text[-1]
 
-    def _piece(self, literal, text="", is_item=False):
-        """Adds a piece, and the text that stands for it; returns the piece's position."""
+    def _source_part(self, literal, text="", is_item=False):
+        """Adds a tag or an item, and the text that stands for it; returns its index."""
         start = self._size
         if text:
             self._add(text)
-        self._pieces.append(Piece(literal, start, self._size, is_item))
-        return len(self._pieces) - 1
+        self._source_parts.append(SourcePart(literal, start, self._size, is_item))
+        return len(self._source_parts) - 1
 
     def _single(self, first, number=0):
-        piece = self._pieces[first]
-        self._marks.append(Mark(first, None, piece.start, piece.stop, number=number))
+        part = self._source_parts[first]
+        self._spans.append(Span(first, None, part.start, part.stop, number=number))
 
     def _item(self, literal):
         number, text = 0, ""
@@ -284,22 +286,22 @@ class _Writer:
             number = len(self._literals)
             text = symbol(number)
             self._symbols.add(self._size)
-        self._single(self._piece(literal, text, True), number)
+        self._single(self._source_part(literal, text, True), number)
 
     def _begin(self, first):
-        mark = Mark(first, None, self._size, self._size, is_element=True)
-        self._marks.append(mark)
-        self._open.append((mark, self._letters, self._marks))
-        self._marks = mark.children
+        span = Span(first, None, self._size, self._size, is_element=True)
+        self._spans.append(span)
+        self._open.append((span, self._letters, self._spans))
+        self._spans = span.children
 
     def _end(self, last):
         if self._open:
-            mark, letters, around = self._open.pop()
+            span, letters, around = self._open.pop()
         else:  # The element began in an earlier text.
-            mark, letters, around = Mark(None, None, 0, 0, is_element=True), 0, []
-            mark.children = self._marks
-            around.append(mark)
-        mark.last, mark.stop = last, self._size if last is None else self._pieces[last].start
-        inside = sum(child.min_words for child in mark.children)
-        mark.min_words = max(inside, int(self._letters > letters))
-        self._marks = around
+            span, letters, around = Span(None, None, 0, 0, is_element=True), 0, []
+            span.children = self._spans
+            around.append(span)
+        span.last, span.stop = last, self._size if last is None else self._source_parts[last].start
+        inside = sum(child.min_words for child in span.children)
+        span.min_words = max(inside, int(self._letters > letters))
+        self._spans = around

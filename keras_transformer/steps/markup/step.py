@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 
+from keras_transformer.errors import InputError
+from keras_transformer.options import check_choice
 from keras_transformer.steps.markup.protecting import protect
 from keras_transformer.steps.markup.restoring import restore
-from keras_transformer.steps.step import Markup, TextStep
+from keras_transformer.steps.step import MARKUP, Markup, TextEngine, TextStep, check_writes_text
 from keras_transformer.steps.tag import tagged, without_tags
 from keras_transformer.text.symbols import Placeholders
 
@@ -36,4 +38,16 @@ class MarkupStep(TextStep):
         return restore(translation, memory, without_tags(text_read, memory.text))
 
     def uses_alignment(self, memory):
-        return bool(memory.pieces)
+        return bool(memory.source_parts)
+
+
+def markup_step(engine: TextEngine, markup: Markup) -> MarkupStep:
+    """Makes the step of the option `markup`."""
+    check_writes_text(engine, "markup")
+    check_choice("markup", markup, MARKUP)
+    if markup == "html" and "align" not in engine.capabilities:
+        rule = "`markup=html` needs alignments: a run, a CTranslate2 export, or a SavedModel"
+        raise InputError(f"{rule} with `align`. Received: {engine.noun}.")
+    tokenizer = engine.source_tokenizer
+    split_tags = (lambda text: ("", text)) if tokenizer is None else tokenizer.split_tags
+    return MarkupStep(markup, engine.text_features.placeholders, split_tags)

@@ -37,22 +37,23 @@ export class Engine {
 
   /**
    * Ids that the model reads because of the languages of a text, in addition to its own.
-   * @param {{source?: string, target?: string}} languages codes, as in `export.json` or of its `language_codes`
-   * @returns {{before: number[], after: number[], forced: number[]}}
+   * @param {{source?: string, target?: string}} languages codes or names of `export.json`'s `language_table`
+   * @returns {{sourcePrefix: number[], sourceSuffix: number[], targetPrefix: number[]}}
    */
   direction(languages = {}) {
-    const { language_tokens: tokens = {}, language_ids: ids = {}, language_codes: codes = {} } = this.about;
+    const { language_tokens: about = {}, language_table: table } = this.about;
     const isNamed = languages.source || languages.target;
-    const idsOf = (place, vocabulary) => {
-      const side = tokens[place];
-      if (!side || (!isNamed && place !== "forced")) return [];
+    const idsOf = (place) => {
+      const side = about[place];
+      if (!side || (!isNamed && place !== "target_prefix")) return [];
       const spelling = languages[side];
-      const known = ids[spelling] ?? ids[codes[spelling?.trim().replaceAll("_", "-").toLowerCase()]];
-      if (known) return [known[vocabulary]];
-      const rule = `The ${side} language must be one of ${Object.keys(ids).join(", ")}.`;
+      const row = table.names.indexOf(spelling?.trim().replaceAll("_", "-").toLowerCase());
+      if (row >= 0) return [table[place][row]];
+      const rule = `The ${side} language must be one of ${Object.keys(about.tokens).join(", ")}.`;
       throw new RangeError(`${rule} Received: ${spelling}.`);
     };
-    return { before: idsOf("before", 0), after: idsOf("after", 0), forced: idsOf("forced", 1) };
+    const [sourcePrefix, sourceSuffix] = [idsOf("source_prefix"), idsOf("source_suffix")];
+    return { sourcePrefix, sourceSuffix, targetPrefix: idsOf("target_prefix") };
   }
 
   /** The tag that a text begins with, with a space after it, or "", and the rest of the text. */
@@ -76,8 +77,8 @@ export class Engine {
    * gets the tags of the text.
    */
   split(text, languages) {
-    const { before, after } = this.direction(languages);
-    const added = before.length + after.length;
+    const { sourcePrefix, sourceSuffix } = this.direction(languages);
+    const added = sourcePrefix.length + sourceSuffix.length;
     const [tags, rest] = this.splitTags(text);
     if (!rest.trim() || !this.source.encode(rest).length) return [];
     if (this.fits(tags + rest, added)) return [tags + rest];
@@ -110,7 +111,7 @@ export class Engine {
     const results = [];
     for (let start = 0; start < order.length; start += largestBatch) {
       const indices = order.slice(start, start + largestBatch);
-      const forced = indices.map((index) => directions[index].forced);
+      const forced = indices.map((index) => directions[index].targetPrefix);
       const translations = await this.search(search, indices.map((index) => sources[index]), forced);
       translations.forEach(({ ids, score }, place) => {
         const [source, text] = [texts[indices[place]], this.target.decode(ids)];
@@ -135,7 +136,7 @@ export class Engine {
       const { ids, bias } = this.shortlist.of(batch[0], size); // Batches have one sentence.
       Object.assign(inputs, { candidates: [ids, [size]], candidate_bias: [bias, [1, size]] });
     }
-    if (this.about.language_tokens?.forced) inputs.forced_ids = [padded(forced, rows, 1), [rows]];
+    if (this.about.language_tokens?.target_prefix) inputs.forced_ids = [padded(forced, rows, 1), [rows]];
     const outputs = await this.run(`${name}_${shape}`, inputs);
     const length = this.about.max_target_length;
     return batch.map((_, row) => ({
@@ -160,15 +161,15 @@ export class Engine {
   async align(text, ids, languages) {
     const direction = this.direction(languages);
     const sourceIds = this.sourceIds(text, direction);
-    const [first, firstRow] = [direction.before.length, direction.forced.length];
+    const [first, firstRow] = [direction.sourcePrefix.length, direction.targetPrefix.length];
     const { align_lengths: lengths } = this.about;
     const columns = smallest(Object.keys(lengths).map(Number), sourceIds.length);
     const steps = lengths[columns];
     const { alignment } = await this.run(`align_1x${columns}`, {
       source_ids: [padded([sourceIds], 1, columns), [1, columns]],
-      target_ids: [padded([[...direction.forced, ...ids].slice(0, steps)], 1, steps), [1, steps]],
+      target_ids: [padded([[...direction.targetPrefix, ...ids].slice(0, steps)], 1, steps), [1, steps]],
     });
-    const textIds = sourceIds.slice(first, sourceIds.length - 1 - direction.after.length); // Without EOS.
+    const textIds = sourceIds.slice(first, sourceIds.length - 1 - direction.sourceSuffix.length); // Without EOS.
     const target = this.target.words(ids.filter((id) => id !== EOS));
     const source = this.source.words(textIds);
     const weights = target.map((rows) =>
@@ -184,9 +185,9 @@ export class Engine {
     return { source: words, target: this.words(ids), weights };
   }
 
-  sourceIds(text, { before, after }) {
+  sourceIds(text, { sourcePrefix, sourceSuffix }) {
     const ids = this.source.encode(text);
-    return text.trim() && ids.length ? [...before, ...ids, EOS, ...after] : [];
+    return text.trim() && ids.length ? [...sourcePrefix, ...ids, EOS, ...sourceSuffix] : [];
   }
 
   async run(name, inputs) {

@@ -125,13 +125,13 @@ copy.addEventListener("click", async () => {
 });
 
 /** Offers the languages of a model whose tokens name them. */
-function offerLanguages({ language_tokens: languages, language_ids: ids = {} }) {
+function offerLanguages({ language_tokens: languages }) {
   const names = new Intl.DisplayNames(undefined, { type: "language" });
   for (const [side, choice] of [["source", from], ["target", to]]) {
-    const places = ["before", "after", "forced"];
+    const places = ["source_prefix", "source_suffix", "target_prefix"];
     if (!languages || !places.some((place) => languages[place] === side)) continue;
     if (languages.is_optional) choice.append(element("option", "as the text says", { value: "" }));
-    for (const code of Object.keys(ids)) choice.append(element("option", nameOf(names, code), { value: code }));
+    for (const code of Object.keys(languages.tokens)) choice.append(element("option", nameOf(names, code), { value: code }));
     choice.parentElement.hidden = false;
   }
   if (from.value && to.value === from.value) to.selectedIndex = Math.min(1, to.length - 1);

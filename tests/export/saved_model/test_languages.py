@@ -32,7 +32,7 @@ def engines(engine, texts, tmp_path_factory):
         max_target_length=17,
         with_xla=False,
         shortlist=Shortlist([], [*candidates]),
-        languages=Languages(tokens, before="source", forced="target"),
+        languages=Languages(tokens, source_prefix="source", target_prefix="target"),
     )
     options = {"beam_size": 2, "shortlist": True, "signatures": ("beam", "score")}
     folder = tmp_path_factory.mktemp("exports") / "new"

@@ -142,7 +142,7 @@ def of_languages(make_engine, texts):
         max_target_length=17,
         with_xla=False,
         shortlist=Shortlist([], [*np.random.default_rng(7).integers(4, 53, (53, 4))]),
-        languages=Languages(tokens, before="source", forced="target"),
+        languages=Languages(tokens, source_prefix="source", target_prefix="target"),
     )
 
 
