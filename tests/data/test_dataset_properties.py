@@ -1,8 +1,8 @@
-"""Property of data/dataset."""
+"""Batches of every kind, compared with lists made by the docstring."""
+
 import itertools
 
 import numpy as np
-import pytest
 from pairwise import pairwise
 
 from keras_transformer.data import EncodedPairs, LabelledDataset, ParallelDataset
@@ -23,7 +23,7 @@ def _pairs(is_labels=False):
 
 def _expected(dataset, epoch, step, copies, host, hosts, accumulation, with_sources, is_labels):
     """Batch `step` by the docstring, from the plan's rows."""
-    pairs, plan, (rows, length) = dataset.pairs, dataset.plan.batches(epoch), None or (0, 0)
+    pairs, plan = dataset.pairs, dataset.plan.batches(epoch)
     batch = plan[step]
     rows, length = dataset.shapes[batch.shape]
     rows = -(-rows // hosts) * hosts
@@ -42,7 +42,9 @@ def _expected(dataset, epoch, step, copies, host, hosts, accumulation, with_sour
         return arrays
     first = step - step % accumulation
     group = plan[first : first + accumulation]
-    tokens = sum(1 if is_labels else len(pairs.target(row)) + 1 for one in group for row in one.rows)
+    tokens = sum(
+        1 if is_labels else len(pairs.target(row)) + 1 for one in group for row in one.rows
+    )
     return [*arrays, np.full(len(arrays[0]), len(group) / (tokens * copies), "float32")]
 
 
@@ -52,20 +54,36 @@ def _flat(batch):
 
 
 @pairwise(
-    copies=[1, 2], hosts=[1, 2], accumulation=[1, 2, 3], start=[0, 2],
-    kind=["pairs", "targets", "labels"], shuffle=[True, False],
+    copies=[1, 2],
+    hosts=[1, 2],
+    accumulation=[1, 2, 3],
+    start=[0, 2],
+    kind=["pairs", "targets", "labels"],
+    shuffle=[True, False],
 )
-def test_batches_of_every_kind_are_the_rows_of_the_plan(copies, hosts, accumulation, start, kind, shuffle):
+def test_batches_of_every_kind_are_the_rows_of_the_plan(
+    copies, hosts, accumulation, start, kind, shuffle
+):
     is_labels, with_sources = kind == "labels", kind != "targets"
     dataset_class = LabelledDataset if is_labels else ParallelDataset
     for host in range(hosts):
         dataset = dataset_class(
-            _pairs(is_labels), 15, 2, copies=copies, host=host, hosts=hosts, shards=hosts,
-            accumulation_steps=accumulation, with_sources=with_sources, shuffle=shuffle,
+            _pairs(is_labels),
+            15,
+            2,
+            copies=copies,
+            host=host,
+            hosts=hosts,
+            shards=hosts,
+            accumulation_steps=accumulation,
+            with_sources=with_sources,
+            shuffle=shuffle,
         )
         options = copies, host, hosts, accumulation, with_sources, is_labels
         steps = range(start, dataset.steps_per_epoch)
-        expected = [[_expected(dataset, epoch, step, *options) for step in steps] for epoch in (0, 1)]
+        expected = [
+            [_expected(dataset, epoch, step, *options) for step in steps] for epoch in (0, 1)
+        ]
         keras_batches = dataset.to_py_dataset(start)
         for epoch in (0, 1):
             dataset.epoch = epoch

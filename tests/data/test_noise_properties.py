@@ -1,4 +1,5 @@
-"""Properties of data/noise."""
+"""Noise on drawn words, items and vocabularies, compared with changes of single words."""
+
 import itertools
 
 import numpy as np
@@ -9,9 +10,13 @@ from keras_transformer.data.pairs import EncodedPairs
 from keras_transformer.ids import EOS_ID, UNK_ID
 
 # Noise changes none of these, whatever it does to the words beside them.
-_KEPT = "<ph_3> >>epo<< >>zh-Hant<< <bt> https://a.example/Bc?d=e me@example.com 12345678 —–…—–".split()
+_KEPT = (
+    "<ph_3> >>epo<< >>zh-Hant<< <bt> https://a.example/Bc?d=e me@example.com 12345678 —–…—–".split()
+)
 _ITEMS = _KEPT[:6]  # The others only have no letters.
-_WORDS = "don't o'Neill McCoy straße über USA it eBay bookkeeper end. wait... really?! ok, 3rd".split()
+_WORDS = (
+    "don't o'Neill McCoy straße über USA it eBay bookkeeper end. wait... really?! ok, 3rd".split()
+)
 _WORD_CHANGES = {
     "upper_case": str.upper,
     "title_case": lambda word: word[0].upper() + word[1:],
@@ -49,7 +54,9 @@ def test_typos_are_single_edits_of_a_sixth_of_the_words_of_letters():
     rng = np.random.default_rng(2)
     pairs, changed_texts = [(_text(rng), _text(rng)) for _ in range(400)], 0
     long = [word for word in _WORDS if sum(map(str.isalpha, word)) > 3]
-    for (source, target), (noisy, same) in zip(pairs, PairNoise(Noise(typos=1.0)).texts(pairs, 0), strict=True):
+    for (source, target), (noisy, same) in zip(
+        pairs, PairNoise(Noise(typos=1.0)).texts(pairs, 0), strict=True
+    ):
         words, new_words = source.split(" "), noisy.split(" ")
         changed = [(w, n) for w, n in zip(words, new_words, strict=True) if w != n]
         groups = itertools.groupby(words, key=_ITEMS.__contains__)
@@ -107,6 +114,7 @@ def test_noise_on_ids_is_noise_on_texts_where_a_vocabulary_spells_both():
 
 def test_kinds_are_numbered_without_those_whose_share_is_zero():
     """Each kind of two or three, with terms or without, does what it does alone."""
+
     def reverse(source, target, rng):
         return source[::-1], target[::-1]
 
@@ -115,16 +123,25 @@ def test_kinds_are_numbered_without_those_whose_share_is_zero():
     for chosen in (*itertools.combinations(names, 2), *itertools.combinations(names, 3)):
         for terms in (None, (0.1, reverse)):
             noise = _of_kinds(dict.fromkeys(chosen, 0.2), terms)
-            alone = [_of_kinds({name: 0.5}) for name in chosen] + [_of_kinds({}, terms)] * bool(terms)
+            alone = [_of_kinds({name: 0.5}) for name in chosen] + [_of_kinds({}, terms)] * bool(
+                terms
+            )
             assert noise.shares == [0.2] * len(chosen) + [0.1] * bool(terms)
             for kind, one in enumerate(alone, start=1):
-                changed = [n.change(k, source, np.array(target), np.random.default_rng(0)) for n, k in ((noise, kind), (one, 1))]
-                assert [[side.tolist() for side in sides] for sides in changed][0] == [side.tolist() for side in changed[1]]
+                changed = [
+                    n.change(k, source, np.array(target), np.random.default_rng(0))
+                    for n, k in ((noise, kind), (one, 1))
+                ]
+                assert [[side.tolist() for side in sides] for sides in changed][0] == [
+                    side.tolist() for side in changed[1]
+                ]
 
 
 def test_shapes_of_noisy_pairs_fit_the_kind_that_needs_the_most_columns():
     texts = ["a" * size for size in range(1, 41)]
-    pairs = EncodedPairs.from_lists([[*_SIDES[0].tokenize(t), EOS_ID] for t in texts], [_SIDES[1].tokenize("a")] * 40)
+    pairs = EncodedPairs.from_lists(
+        [[*_SIDES[0].tokenize(t), EOS_ID] for t in texts], [_SIDES[1].tokenize("a")] * 40
+    )
 
     def triple(source, target, rng):
         return source * 3, target

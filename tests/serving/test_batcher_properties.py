@@ -1,4 +1,5 @@
-"""Properties of serving/batcher with a clock of the test."""
+"""Requests at drawn times, with a clock that stands still while something runs."""
+
 import asyncio
 import collections
 import math
@@ -69,7 +70,9 @@ class _Model:
 
     def _check(self, key, texts):
         now, arrived = self.clock.now, self.arrived
-        queues = {name: sorted(queue, key=arrived.get) for name, queue in self.waiting.items() if queue}
+        queues = {
+            name: sorted(queue, key=arrived.get) for name, queue in self.waiting.items() if queue
+        }
         first = queues[key][0]
         assert arrived[first] == min(arrived[queue[0]] for queue in queues.values())
         assert first in texts
@@ -92,7 +95,12 @@ def _requests(rng, count, share_of_bad=0.0):
         rows = []
         for number in range(int(rng.choice([1, 1, 2, 3, 11]))):
             bad = "bad" if rng.random() < share_of_bad else ""
-            rows.append(("ABC"[int(rng.choice(3, p=[0.6, 0.3, 0.1]))], f"{request} {number} {bad}" + "x" * int(rng.integers(0, 40))))
+            rows.append(
+                (
+                    "ABC"[int(rng.choice(3, p=[0.6, 0.3, 0.1]))],
+                    f"{request} {number} {bad}" + "x" * int(rng.integers(0, 40)),
+                )
+            )
         yield time, rows
 
 
@@ -136,7 +144,9 @@ def test_a_rejected_sentence_fails_its_request_and_no_other(timed, status, seed)
         texts = [text for _, text in rows]
         is_failed.append(isinstance(answer, tuple))
         if is_failed[-1]:  # Its sentences that still wait do not run.
-            assert not any({*texts} & {*batch} for time, _, batch in model.batches if time > answer[1])
+            assert not any(
+                {*texts} & {*batch} for time, _, batch in model.batches if time > answer[1]
+            )
         else:
             assert answer == [{"outputs": text.upper()} for text in texts]
         is_bad = any("bad" in text for text in texts)
@@ -148,6 +158,9 @@ def test_a_batch_is_a_power_of_two_or_at_least_three_quarters_of_the_next():
     for max_size in (1, 5, 32, 64, 100):
         for waiting in range(1, 200):
             powers = [2**i for i in range(10)]
-            below, above = max(p for p in powers if p <= waiting), min(p for p in powers if p >= waiting)
+            below, above = (
+                max(p for p in powers if p <= waiting),
+                min(p for p in powers if p >= waiting),
+            )
             expected = waiting if waiting / above >= 0.75 else below
             assert batch_size(waiting, max_size) == (max_size if waiting >= max_size else expected)

@@ -1,4 +1,5 @@
-"""Properties of text/language_codes, against langcodes and Unicode's lists."""
+"""What codes stand for, compared with langcodes and with Unicode's list of locales."""
+
 import itertools
 
 import pytest
@@ -8,7 +9,10 @@ from langcodes import Language
 
 from keras_transformer.text.language_codes import closest_codes, includes, is_exact, spellings_of
 
-_CODES = "en en-GB pt pt-BR zh zh-Hant sr sr-Latn nb no nn de de-1996 he fil cmn hr fa pes_Arab kk uz-Cyrl ca-valencia".split()
+_CODES = """
+    en en-GB pt pt-BR zh zh-Hant sr sr-Latn nb no nn de de-1996 he fil cmn hr fa pes_Arab kk uz-Cyrl
+    ca-valencia
+""".split()
 
 
 def _usual(code):
@@ -44,7 +48,20 @@ def test_a_code_names_its_usual_script_and_region_and_no_other():
 
 
 def test_exact_codes_are_equal_in_both_orders_and_stand_for_each_other():
-    spellings = [*_CODES, "deu_Latn", "por", "pt_br", "iw", "tl", "nob_Latn", "zh-CN", "zh-Hans", "hrv", "fas", "de-1901"]
+    spellings = [
+        *_CODES,
+        "deu_Latn",
+        "por",
+        "pt_br",
+        "iw",
+        "tl",
+        "nob_Latn",
+        "zh-CN",
+        "zh-Hans",
+        "hrv",
+        "fas",
+        "de-1901",
+    ]
     exact = {pair for pair in itertools.product(spellings, repeat=2) if is_exact(*pair)}
     assert {(code, code) for code in spellings} <= exact == {pair[::-1] for pair in exact}
     for code, other in exact:
@@ -70,18 +87,15 @@ def test_a_code_never_stands_for_a_script_that_it_does_not_mean():
             assert closest_codes(code, [language]) == ()
 
 
-@pytest.mark.parametrize("macro, member", [("zh", "cmn"), ("fa", "pes"), ("no", "nob"), ("et", "ekk"), ("lv", "lvs"), ("sw", "swh")])
+@pytest.mark.parametrize(
+    "macro, member",
+    [("zh", "cmn"), ("fa", "pes"), ("no", "nob"), ("et", "ekk"), ("lv", "lvs"), ("sw", "swh")],
+)
 def test_a_macrolanguage_and_its_usual_member_stand_for_each_other(macro, member):
     assert closest_codes(member, ["en", macro]) == (macro,)
     assert closest_codes(macro, ["en", member]) == (member,)
 
 
-def test_a_macrolanguage_stands_for_no_member_that_is_a_language_of_its_own():
-    own = {identifier.split("_")[0] for identifier in locale_identifiers()}
-    from langcodes.data_dicts import MACROLANGUAGES
-
-    answers = set()
-    for member, macro in MACROLANGUAGES.items():
-        if member in own and Language.get(macro).language == macro and get_global("language_aliases").get(member, member) == member:
-            answers.add((macro, member, closest_codes(macro, [member])))
-    assert len(answers) > 3
+@pytest.mark.parametrize("macro, member", [("sh", "hr"), ("sh", "sr-Latn"), ("sh", "bs")])
+def test_a_macrolanguage_stands_for_no_member_that_is_a_language_of_its_own(macro, member):
+    assert closest_codes(macro, ["en", member]) == ()

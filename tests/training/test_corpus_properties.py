@@ -1,9 +1,9 @@
-"""Properties of training/corpus."""
+"""Lines, checksums and caches of corpora, for chunks of any size and recipes that change."""
+
 import collections
 import hashlib
 import itertools
 
-import numpy as np
 import pytest
 from pairwise import pairwise
 from small_corpus import PAIRS, recipe_values
@@ -42,9 +42,14 @@ def _lines(corpus, part):
     options=[{}, {"tag": "bt"}, {"languages": "en-de"}, {"tag": "bt", "languages": "en-fr"}],
     empty=[True, False],
 )
-def test_lines_and_checksums_are_those_of_the_files(chunk_lines, hold_out_every, options, empty, tmp_path):
+def test_lines_and_checksums_are_those_of_the_files(
+    chunk_lines, hold_out_every, options, empty, tmp_path
+):
     """In chunks of any size, with blank sources."""
-    pairs = [(" " if empty and i % 5 == 0 else source, target) for i, (source, target) in enumerate(PAIRS)]
+    pairs = [
+        (" " if empty and i % 5 == 0 else source, target)
+        for i, (source, target) in enumerate(PAIRS)
+    ]
     plain = {"languages": "en-de"} if "languages" in options else {}
     parts = {"train": {"b": (pairs[:17], options), "a": (pairs[17:], plain)}}
     if hold_out_every is None:
@@ -60,31 +65,43 @@ def test_lines_and_checksums_are_those_of_the_files(chunk_lines, hold_out_every,
 
     for part in ("train", "validation"):
         expected = {}
-        for name, (of_corpus, options_of_corpus) in parts["train" if hold_out_every else part].items():
+        for name, (of_corpus, options_of_corpus) in parts[
+            "train" if hold_out_every else part
+        ].items():
             numbered = [
                 (number, (tagged(source, options_of_corpus), target))
                 for number, (source, target) in enumerate(of_corpus, start=1)
-                if hold_out_every is None or (number % hold_out_every == 0) == (part == "validation")
+                if hold_out_every is None
+                or (number % hold_out_every == 0) == (part == "validation")
             ]
             expected[name] = numbered
             for side, ending in enumerate(("source", "target")):
                 text = "".join(f"{pair[side]}\n" for _, pair in numbered)
-                assert corpus.digests[part][f"{name}.{ending}"] == hashlib.sha256(text.encode()).hexdigest()
-        assert {name: rows for name, rows in _lines(corpus, part).items() if rows} == {name: rows for name, rows in expected.items() if rows}
-    rows = itertools.zip_longest(*([(name, pair) for _, pair in rows] for name, rows in expected.items()))
+                assert (
+                    corpus.digests[part][f"{name}.{ending}"]
+                    == hashlib.sha256(text.encode()).hexdigest()
+                )
+        assert {name: rows for name, rows in _lines(corpus, part).items() if rows} == {
+            name: rows for name, rows in expected.items() if rows
+        }
+    rows = itertools.zip_longest(
+        *([(name, pair) for _, pair in rows] for name, rows in expected.items())
+    )
     assert corpus.first_validation_pairs() == [pair for row in rows for pair in row if pair]
 
 
 @pytest.mark.parametrize("sizes", [(2100,), (1999,), (1200, 900), (1100, 5, 900)])
 def test_the_first_2000_validation_pairs_are_of_all_corpora(sizes, tmp_path):
-    of_corpora = {f"v{i}": ([(f"{i} {n}", f"{n}") for n in range(size)], {}) for i, size in enumerate(sizes)}
+    of_corpora = {
+        f"v{i}": ([(f"{i} {n}", f"{n}") for n in range(size)], {}) for i, size in enumerate(sizes)
+    }
     recipe = _recipe(tmp_path, {"train": {"a": (PAIRS, {})}, "validation": of_corpora})
     limit = -(-2000 // len(sizes))
-    names = [name if len(sizes) > 1 else name for name in of_corpora]
-    rows = itertools.zip_longest(*([(name, pair) for pair in pairs[:limit]] for name, (pairs, _) in of_corpora.items()))
+    rows = itertools.zip_longest(
+        *([(name, pair) for pair in pairs[:limit]] for name, (pairs, _) in of_corpora.items())
+    )
     pairs = Corpus(recipe, chunk_lines=700).first_validation_pairs()
     assert [pair for _, pair in pairs] == [pair[1] for row in rows for pair in row if pair]
-    assert names
 
 
 def test_one_cache_gives_what_no_cache_gives_whatever_changes(tmp_path):
@@ -99,8 +116,19 @@ def test_one_cache_gives_what_no_cache_gives_whatever_changes(tmp_path):
         ({"b": (two, {}), "a": (one, {})}, validation, {}),
         ({"a": (one, {}), "b": (changed, {})}, validation, {}),
         ({"a": (one, {}), "b": (two, {})}, {"v": (PAIRS[10:15], {})}, {}),
-        *(({"a": (one, {}), "b": (two, {})}, validation, options) for options in ({"drop_duplicates": False}, {"max_length": 30}, {"max_length_ratio": None})),
-        *(({"a": (one, {}), "b": (last, {})}, None, {"hold_out_every": every}) for last in (two, changed) for every in (6, 3)),
+        *(
+            ({"a": (one, {}), "b": (two, {})}, validation, options)
+            for options in (
+                {"drop_duplicates": False},
+                {"max_length": 30},
+                {"max_length_ratio": None},
+            )
+        ),
+        *(
+            ({"a": (one, {}), "b": (last, {})}, None, {"hold_out_every": every})
+            for last in (two, changed)
+            for every in (6, 3)
+        ),
         ({"b": (two, {}), "a": (one, {})}, None, {"hold_out_every": 3}),
     ]
 
@@ -110,7 +138,10 @@ def test_one_cache_gives_what_no_cache_gives_whatever_changes(tmp_path):
         recipe = _recipe(tmp_path, parts, **options, **cache)
         datasets, reports = Corpus(recipe, (tokenizer, tokenizer)).datasets((tokenizer, tokenizer))
         sides = {
-            part: [(d.pairs.source(i).tolist(), d.pairs.target(i).tolist(), int(d.pairs.lines[i])) for i in range(len(d.pairs))]
+            part: [
+                (d.pairs.source(i).tolist(), d.pairs.target(i).tolist(), int(d.pairs.lines[i]))
+                for i in range(len(d.pairs))
+            ]
             for part, d in datasets.items()
         }
         return sides, {part: d.pairs.corpora for part, d in datasets.items()}, reports

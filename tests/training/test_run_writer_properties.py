@@ -1,14 +1,17 @@
-"""Properties of training/run_writer."""
-import dataclasses
-import itertools
+"""Runs rolled back to an epoch, and their best epochs and checkpoints, over drawn histories."""
 
 import numpy as np
 import pytest
 from pairwise import pairwise
 
 from keras_transformer.errors import InputError
-from keras_transformer.training.recipe import Recipe, TrainingSection
-from keras_transformer.training.run_writer import RunFolder, averaged_epochs, best_row, check_resumable, last_checkpoint
+from keras_transformer.training.recipe import TrainingSection
+from keras_transformer.training.run_writer import (
+    RunFolder,
+    averaged_epochs,
+    best_row,
+    last_checkpoint,
+)
 
 _COLUMNS = {"loss": "val_loss", "accuracy": "val_token_accuracy", "bleu": "val_bleu"}
 
@@ -24,15 +27,28 @@ def _rows(rng, count):
 def _best_epochs(rows, select_by):
     """Epochs, the best first: of equal values the one of lower loss, then the first."""
     sign = 1 if select_by == "loss" else -1
-    keys = {row["epoch"]: (sign * row[_COLUMNS[select_by]], row["val_loss"], row["epoch"]) for row in rows}
+    keys = {
+        row["epoch"]: (sign * row[_COLUMNS[select_by]], row["val_loss"], row["epoch"])
+        for row in rows
+    }
     return sorted(keys, key=keys.get)
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pairwise(select_by=list(_COLUMNS), average=[None, 2, 3, 9], of=["last", "best"], kept=[1, 2, 9], epoch=[0, 1, 3, 6])
-def test_a_folder_rolled_back_is_as_after_that_epoch(seed, select_by, average, of, kept, epoch, tmp_path):
+@pairwise(
+    select_by=list(_COLUMNS),
+    average=[None, 2, 3, 9],
+    of=["last", "best"],
+    kept=[1, 2, 9],
+    epoch=[0, 1, 3, 6],
+)
+def test_a_folder_rolled_back_is_as_after_that_epoch(
+    seed, select_by, average, of, kept, epoch, tmp_path
+):
     rng = np.random.default_rng(seed)
-    training = TrainingSection(select_by=select_by, average_epochs=average, average_of=of, keep_checkpoints=kept)
+    training = TrainingSection(
+        select_by=select_by, average_epochs=average, average_of=of, keep_checkpoints=kept
+    )
     folder, rows = RunFolder(tmp_path), _rows(rng, 6)
     folder.checkpoints.mkdir()
     folder.write_history(rows)
@@ -53,13 +69,26 @@ def test_a_folder_rolled_back_is_as_after_that_epoch(seed, select_by, average, o
         assert not folder.bad_batch_file.exists()
         best = _best_epochs(rows[:epoch], select_by)
         assert folder.model_file.read_text() == (f"model {best[0]}" if best else "earlier")
-        averaged = [] if average is None else best[:average] if of == "best" else list(range(1, epoch + 1))[-average:]
+        averaged = (
+            []
+            if average is None
+            else best[:average]
+            if of == "best"
+            else list(range(1, epoch + 1))[-average:]
+        )
         candidates = {*averaged, *best[:1]} if averaged else set()
-        assert {file.name for file in folder.checkpoints.glob("best-*")} == {folder.candidate_file(n).name for n in candidates}
-        assert folder.checkpoint_epochs() == [*range(max(1, epoch - kept + 1), epoch + 1), *range(epoch + 1, 7)]
+        assert {file.name for file in folder.checkpoints.glob("best-*")} == {
+            folder.candidate_file(n).name for n in candidates
+        }
+        assert folder.checkpoint_epochs() == [
+            *range(max(1, epoch - kept + 1), epoch + 1),
+            *range(epoch + 1, 7),
+        ]
         steps = [folder.step_file(epoch, step) for step in (7, 12)] if epoch else []
         assert folder.step_files() == steps
-        assert sorted(folder.checkpoints.glob("step-*.json")) == [file.with_suffix(".json") for file in steps]
+        assert sorted(folder.checkpoints.glob("step-*.json")) == [
+            file.with_suffix(".json") for file in steps
+        ]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -70,7 +99,9 @@ def test_best_epochs_of_drawn_histories_are_those_of_a_sort(seed):
         assert best_row(rows, select_by)["epoch"] == best[0]
         for count in range(2, 13):
             options = {"select_by": select_by, "average_epochs": count}
-            assert averaged_epochs(rows, TrainingSection(**options, average_of="best")) == sorted(best[:count])
+            assert averaged_epochs(rows, TrainingSection(**options, average_of="best")) == sorted(
+                best[:count]
+            )
 
 
 def test_checkpoints_are_tried_from_the_newest_on_whatever_their_numbers(tmp_path, capsys):
@@ -78,7 +109,20 @@ def test_checkpoints_are_tried_from_the_newest_on_whatever_their_numbers(tmp_pat
     folder = RunFolder(tmp_path)
     folder.checkpoints.mkdir()
     files = {}
-    for epoch, step in [(1, 0), (2, 0), (2, 99_999_999), (2, 100_000_000), (9, 5), (10, 0), (998, 4), (9999, 0), (9999, 2), (10_000, 0), (10_000, 1), (123_456, 0)]:
+    for epoch, step in [
+        (1, 0),
+        (2, 0),
+        (2, 99_999_999),
+        (2, 100_000_000),
+        (9, 5),
+        (10, 0),
+        (998, 4),
+        (9999, 0),
+        (9999, 2),
+        (10_000, 0),
+        (10_000, 1),
+        (123_456, 0),
+    ]:
         file = folder.step_file(epoch, step) if step else folder.checkpoint_file(epoch)
         file.write_text("damaged")
         file.with_suffix(".json").write_text("{}")

@@ -23,6 +23,7 @@ def test_equal_words_are_in_the_sources_order_where_attention_tells_nothing(orde
 @pytest.mark.parametrize("places", itertools.permutations(range(3)))
 def test_of_several_copies_the_one_that_attends_to_a_word_has_its_tags(places):
     """A source has a word once, and its translation three times."""
+
     def say(words):
         return [("no", place) for place in places]
 
@@ -35,7 +36,9 @@ def test_of_several_copies_the_one_that_attends_to_a_word_has_its_tags(places):
 @pytest.mark.parametrize("items", [0, 1, 3])
 def test_each_element_has_a_part_of_a_word_however_many_placeholders_there_are(elements, items):
     names = "bius"[:elements]
-    source = " ".join([*(f"<{name}>w{i}</{name}>" for i, name in enumerate(names)), *["{x}"] * items])
+    source = " ".join(
+        [*(f"<{name}>w{i}</{name}>" for i, name in enumerate(names)), *["{x}"] * items]
+    )
 
     def say(words):
         return [("OneWord", 0), *((word, i) for i, word in enumerate(words) if "<ph_" in word)]

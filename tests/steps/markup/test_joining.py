@@ -1,10 +1,11 @@
 """A translation that copies its source has the tags, the items and the spaces of the source."""
 
+import itertools
 import random
 import re
 
 import pytest
-from markup_engines import EIGHT, copied
+from markup_engines import EIGHT, copied, translated
 
 from keras_transformer.steps.markup import protect, restore
 
@@ -51,3 +52,31 @@ def test_a_copy_of_a_source_is_the_source(tag):
         blocks = protect(source, "html", EIGHT)
         copy = "".join(restore(copied(block.text), block).text for block in blocks)
         assert copy == expected, source
+
+
+def _placeholders(words):
+    """Writes placeholders with a space between, and nothing else."""
+    return [(name, 0) for name in re.findall(r"<ph_\d>", " ".join(words))]
+
+
+@pytest.mark.parametrize("between", ["", " ", " and ", ", ", "-", ": "])
+def test_placeholders_touch_only_where_they_touch_in_the_source(between):
+    for before, after in itertools.product(["", "at ", "("], ["", " is", ")"]):
+        source = f"{before}{{a}}{between}{{b}}{after}"
+        expected = "{a} {b}" if between else "{a}{b}"
+        assert translated(source, _placeholders, "placeholders") == expected, source
+
+
+def _without_spaces_at_signs(words):
+    return [(word, i) for i, word in enumerate(" ".join(words).replace(" .", ".").split())]
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("<b><i>one <img> </i></b>.", "<b><i>one <img></i></b> ."),
+        ("<b>one <img> </b><img>.", "<b>one <img></b> <img>."),
+    ],
+)
+def test_a_space_at_the_ends_of_elements_is_once_behind_them(source, expected):
+    assert translated(source, _without_spaces_at_signs) == expected
