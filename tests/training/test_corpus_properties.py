@@ -108,7 +108,7 @@ def test_one_cache_gives_what_no_cache_gives_whatever_changes(tmp_path):
     from keras_transformer.text import Tokenizer
 
     one, two = PAIRS[:12] + PAIRS[3:5], PAIRS[8:20] + PAIRS[:2]
-    changed = [*two[:5], ("A new source.", "Ein neues Ziel."), *two[6:]]
+    changed = [*two[:5], PAIRS[1], *two[6:]]
     validation = {"v": (PAIRS[10:14] + PAIRS[10:12], {})}
     tokenizer = Tokenizer.train_from_texts(itertools.chain(*PAIRS), vocabulary_size=120)
     recipes = [

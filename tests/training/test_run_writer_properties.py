@@ -3,13 +3,15 @@
 import numpy as np
 import pytest
 from pairwise import pairwise
+from small_corpus import recipe_values
 
 from keras_transformer.errors import InputError
-from keras_transformer.training.recipe import TrainingSection
+from keras_transformer.training.recipe import Recipe, TrainingSection
 from keras_transformer.training.run_writer import (
     RunFolder,
     averaged_epochs,
     best_row,
+    check_resumable,
     last_checkpoint,
 )
 
@@ -137,3 +139,34 @@ def test_checkpoints_are_tried_from_the_newest_on_whatever_their_numbers(tmp_pat
     folder.remove_step_files(keep)
     assert folder.step_files() == keep and all(file.with_suffix(".json").exists() for file in keep)
     assert len(list(folder.checkpoints.glob("step-*"))) == 4
+
+
+_CORPUS = {"name": "a", "source": "a.en", "target": "a.de", "weight": 2.0, "tag": "bt"}
+_MOVED = {"source": "b.en", "target": "c.de"}
+_OTHERS = {"name": "z", "weight": 1.0, "tag": "news"}
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_run_is_resumed_with_moved_files_and_no_other_corpora(index, tmp_path):
+    corpora = [_CORPUS, {**_CORPUS, "name": "b"}]
+
+    def recipe(*corpora, **training):
+        values = recipe_values(tmp_path, **training)
+        values["data"] |= {"train": list(corpora)}
+        return Recipe.from_dict(values)
+
+    folder = RunFolder(tmp_path)
+    folder.write_recipe(recipe(*corpora))
+    for key, value in (*_MOVED.items(), *_OTHERS.items()):
+        changed = [
+            {**corpus, key: value} if i == index else corpus for i, corpus in enumerate(corpora)
+        ]
+        if key in _MOVED:
+            check_resumable(folder, recipe(*changed))
+            continue
+        with pytest.raises(InputError, match="another `data.train`"):
+            check_resumable(folder, recipe(*changed))
+    check_resumable(folder, recipe(*corpora, epochs=9))
+    for refused in (corpora[::-1], corpora[:1]):
+        with pytest.raises(InputError, match="another `data.train`"):
+            check_resumable(folder, recipe(*refused))
