@@ -179,8 +179,9 @@ def encode_parts(
     """
     if cache is None:
         return dict(_encode(read, encoders, held_out))
+    # With the part's name: one process would wait for itself where two parts have equal texts.
     folders = {
-        part: pathlib.Path(cache, encoder.cache_name((keys or {})[part]))
+        part: pathlib.Path(cache, encoder.cache_name([part, (keys or {})[part]]))
         for part, encoder in encoders.items()
     }
     _remove_left_behind(pathlib.Path(cache))

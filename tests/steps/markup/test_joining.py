@@ -1,10 +1,12 @@
 """A translation that copies its source has the tags, the items and the spaces of the source."""
 
+import dataclasses
+import itertools
 import random
 import re
 
 import pytest
-from markup_engines import EIGHT, copied
+from markup_engines import EIGHT, copied, translated
 
 from keras_transformer.steps.markup import protect, restore
 
@@ -51,3 +53,34 @@ def test_a_copy_of_a_source_is_the_source(tag):
         blocks = protect(source, "html", EIGHT)
         copy = "".join(restore(copied(block.text), block).text for block in blocks)
         assert copy == expected, source
+
+
+def _placeholders(words):
+    """Writes placeholders with a space between, and nothing else."""
+    return [(name, 0) for name in re.findall(r"<ph_\d>", " ".join(words))]
+
+
+@pytest.mark.parametrize("between", ["", " ", " and ", ", ", "-", ": "])
+def test_placeholders_touch_only_where_they_touch_in_the_source(between):
+    for before, after in itertools.product(["", "at ", "("], ["", " is", ")"]):
+        source = f"{before}{{a}}{between}{{b}}{after}"
+        expected = "{a} {b}" if between else "{a}{b}"
+        assert translated(source, _placeholders, "placeholders") == expected, source
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("<b><i>one <img> </i></b>.", "<b><i>one <img></i></b> ."),
+        ("<b>one <img> </b><img>.", "<b>one <img></b> <img>."),
+    ],
+)
+def test_a_space_at_the_ends_of_elements_is_once_behind_them(source, expected):
+    """The model writes no space before a sign, so that nothing else asks for the space."""
+    (block,) = protect(source, "html", EIGHT)
+    copy = copied(block.text)
+    sides = {
+        "text": copy.text.replace(" .", "."),
+        "tokens": tuple(t.strip("▁") for t in copy.tokens),
+    }
+    assert restore(dataclasses.replace(copy, **sides), block).text == expected

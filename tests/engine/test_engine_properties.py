@@ -1,0 +1,302 @@
+"""What `Engine` makes of the results of a runtime, over combinations of options."""
+
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+from pairwise import pairwise
+
+from keras_transformer import Translation
+from keras_transformer.engine import Engine
+from keras_transformer.errors import InputError
+from keras_transformer.ids import EOS_ID
+from keras_transformer.text.dialog import Turns
+from keras_transformer.text.languages import Direction, Languages
+
+_LANGUAGES = {"en": "<en>", "de": "<de>"}
+_NO_DIRECTION = Direction()
+
+
+class _Words:
+    """Has a token per word; sides differ in their ids, so that one is not taken for the other."""
+
+    vocabulary_size, tag_ids, placeholders, annotates_terms, turn_id = (
+        10_000,
+        frozenset(),
+        None,
+        False,
+        9,
+    )
+    tag_tokens: dict = {}
+
+    def __init__(self, first_id):
+        self.first_id = first_id
+
+    def id_of(self, token):
+        return self.first_id + {"<en>": 1, "<de>": 2}[token]
+
+    def tokenize(self, texts, add_eos=False):
+        return [
+            [9 if w == "|" else self.first_id + int(w) for w in text.split()] + [EOS_ID] * add_eos
+            for text in texts
+        ]
+
+    def detokenize(self, ids):
+        return [" ".join(str(i - self.first_id) for i in row if i != EOS_ID) for row in ids]
+
+    def pieces_of(self, ids):
+        return [f"piece {i}" for i in ids]
+
+    def split_tags(self, text):
+        return "", text
+
+    def split_tag(self, text):
+        tag, _, rest = text.partition(" ")
+        return (tag, rest) if tag in self.tag_tokens.values() else ("", text)
+
+
+class _Echo(Engine):
+    """Translates each word to itself; hypothesis n ends in the word 900 + n."""
+
+    capabilities = frozenset({"translate", "score", "sample", "align", "phrases"})
+    score_options = ("alignment",)
+    max_source_length = 8
+
+    def __init__(self, **attributes):
+        self.source_tokenizer, self.target_tokenizer = _Words(1000), _Words(4000)
+        vars(self).update(attributes)
+
+    def search(self, jobs, request):
+        self.jobs = jobs
+        return [self._hypotheses(number, job, request.options) for number, job in enumerate(jobs)]
+
+    def _hypotheses(self, number, job, options):
+        words = [i + 3000 for i in job.direction.of_source(list(job.source))[:-1]]
+        return [
+            Translation(
+                "",
+                -((n * 7) % 5 if options.sampling else n + 0.01 * n * number) - 1.0,
+                ids=(*job.prefix, *words, 4900 + n, EOS_ID),
+            )
+            for n in range(options.n_best)
+        ]
+
+    def force(self, pairs, request):
+        self.pairs = pairs
+        matrices = self.align(pairs, request) if request.alignment else [None] * len(pairs)
+        return [
+            Translation(
+                "", 0.0, token_log_probabilities=tuple(-float(i) for i in target), alignment=m
+            )
+            for (_, target), m in zip(pairs, matrices, strict=True)
+        ]
+
+    def align(self, pairs, request):
+        return [np.add.outer(np.array(target) * 1e5, np.array(source)) for source, target in pairs]
+
+
+def _around(sides, of_side, codes):
+    """Tokens of languages: before a source, after it, and before a target."""
+    ids = {"source": dict(_LANGUAGES)[codes[0]], "target": _LANGUAGES[codes[1]]}
+    return [
+        [tokenizer.id_of(ids[side])] if side else []
+        for side, tokenizer in zip(sides, of_side, strict=True)
+    ]
+
+
+@pairwise(
+    sides=[
+        (None, None, None),
+        ("target", None, None),
+        ("source", "target", "target"),
+        (None, "source", "target"),
+    ],
+    prefixes=[None, ["", "77 78", ""]],
+    alignment=[False, True],
+    n_best=[1, 3],
+    sampling=[False, True],
+    direction=[("en", "de"), (["en", "de", "en"], ["de", "en", "de"])],
+)
+def test_parts_prefixes_languages_and_hypotheses_meet(
+    sides, prefixes, alignment, n_best, sampling, direction
+):
+    engine = _Echo(languages=Languages(_LANGUAGES, *sides))
+    texts = ["1 2 3", " ".join(map(str, range(20, 35))), ""]
+    options = {"sampling": True} if sampling else {"beam_size": 3}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        translations = engine.translate(
+            texts,
+            n_best=n_best,
+            target_prefixes=prefixes,
+            alignment=alignment,
+            long_input="split",
+            source_language=direction[0],
+            target_language=direction[1],
+            **options,
+        )
+    codes = (
+        list(zip(*direction, strict=True)) if isinstance(direction[0], list) else [direction] * 3
+    )
+    limit = engine.max_source_length - sum(side is not None for side in sides[:2])
+    jobs = iter(engine.jobs)
+    for text, translation, pair, prefix in zip(
+        texts, translations, codes, prefixes or ["", "", ""], strict=True
+    ):
+        before, after, forced = _around(
+            sides, (engine.source_tokenizer, engine.source_tokenizer, engine.target_tokenizer), pair
+        )
+        parts, words = [], text.split()
+        while words:
+            source = list(next(jobs).source)
+            own = source[len(before) : len(source) - len(after)]
+            assert source == [*before, *own, *after] and own[-1] == EOS_ID and len(own) <= limit
+            assert own[:-1] == [1000 + int(word) for word in words[: len(own) - 1]]
+            parts.append(words[: len(own) - 1])
+            words = words[len(own) - 1 :]
+        assert len(parts) == (
+            1 if text.startswith("1") else 0 if not text else -(-15 // (limit - 1))
+        )
+        texts_of_parts = [
+            [
+                " ".join([*(prefix.split() if not i else []), *part, str(900 + n)])
+                for n in range(n_best)
+            ]
+            for i, part in enumerate(parts)
+        ]
+        if sampling or len(parts) < 2:
+            expected = [" ".join(row) for row in zip(*texts_of_parts, strict=True)]
+            received = [h.text for h in (translation, *translation.alternatives)]
+            assert received == (expected or [""])
+        else:
+            number = engine.jobs.index(
+                next(job for job in engine.jobs if job.source[len(before)] == 1020)
+            )
+            chosen = itertools.product(range(n_best), repeat=len(parts))
+            scores = {
+                c: sum(-(n + 0.01 * n * (number + i)) - 1.0 for i, n in enumerate(c))
+                for c in chosen
+            }
+            best = sorted(scores, key=lambda c: -scores[c])[:n_best]
+            expected = [" ".join(texts_of_parts[i][n] for i, n in enumerate(c)) for c in best]
+            assert [h.text for h in (translation, *translation.alternatives)] == expected
+        own_ids = [*(1000 + int(word) for word in text.split())]
+        for hypothesis in (translation, *translation.alternatives):
+            pieces = [
+                f"piece {i}" for part in parts for i in (*(1000 + int(w) for w in part), EOS_ID)
+            ]
+            assert list(hypothesis.source_tokens) == pieces
+            assert list(hypothesis.tokens) == [f"piece {i}" for i in hypothesis.ids]
+            if len(parts) == 1:
+                matrix = (
+                    np.add.outer(np.array(hypothesis.ids) * 1e5, [*own_ids, EOS_ID])
+                    if alignment
+                    else None
+                )
+                np.testing.assert_array_equal(hypothesis.alignment, matrix)
+
+
+@pairwise(
+    sides=[
+        (None, None, None),
+        ("target", None, "target"),
+        ("source", "target", None),
+        (None, "source", "target"),
+    ],
+    alignment=[False, True],
+    turns=[None, Turns("|", 2), Turns("|", None)],
+    as_ids=[False, True],
+)
+def test_scores_are_of_the_targets_own_tokens(sides, alignment, turns, as_ids):
+    engine = _Echo(languages=Languages(_LANGUAGES, *sides), turns=turns, max_source_length=99)
+    sources, targets = ["1 | 2 3 | 4 | 5", "6", ""], ["7 8", "", "9"]
+    read = [s.split() for s in (["4 | 5", "6", ""] if turns and turns.max_turns else sources)]
+    given = engine.target_tokenizer.tokenize(targets, True) if as_ids else targets
+    scored = engine.score(
+        sources, given, alignment=alignment, source_language="en", target_language="de"
+    )
+    before, after, forced = _around(
+        sides,
+        (engine.source_tokenizer, engine.source_tokenizer, engine.target_tokenizer),
+        ("en", "de"),
+    )
+    for pair, translation, source, target in zip(engine.pairs, scored, read, targets, strict=True):
+        own = [*(9 if w == "|" else 1000 + int(w) for w in source), EOS_ID]
+        ids = [*(4000 + int(w) for w in target.split()), EOS_ID]
+        assert list(map(list, pair)) == [[*before, *own, *after], [*forced, *ids]]
+        assert translation.text == target and list(translation.ids) == ids
+        assert list(translation.token_log_probabilities) == [-i for i in ids]
+        assert translation.log_probability == -sum(ids)
+        assert [list(translation.source_tokens), list(translation.tokens)] == [
+            [f"piece {i}" for i in side] for side in (own, ids)
+        ]
+        matrix = np.add.outer(np.array(ids) * 1e5, own) if alignment else None
+        np.testing.assert_array_equal(translation.alignment, matrix)
+
+
+@pytest.mark.parametrize("order", itertools.permutations(["<de> 1", "2", "<en> 3 4"]))
+def test_each_text_names_its_language_or_misses_it(order):
+    engine = _Echo(languages=Languages(_LANGUAGES, "target"))
+    engine.source_tokenizer.tag_tokens = _LANGUAGES
+    directions = engine.directions_of(
+        order, None, ["de" if text == "2" else None for text in order]
+    )
+    expected = {"2": (1002,)}
+    assert [d.source_prefix for d in directions] == [expected.get(text, ()) for text in order]
+    with pytest.raises(InputError) as error:
+        engine.directions_of(order)
+    assert error.value.index == order.index("2")
+
+
+class _Bytes(_Words):
+    """A token per byte of a text."""
+
+    def tokenize(self, texts, add_eos=False):
+        return [[1000 + b for b in text.encode()] + [EOS_ID] * add_eos for text in texts]
+
+    def detokenize(self, ids):
+        return [
+            bytes(i - 1000 for i in row if i != EOS_ID).decode("utf-8", "replace") for row in ids
+        ]
+
+
+class _Spelling(_Echo):
+    """Translates a part to its bytes without the last `dropped` bytes, byte by byte."""
+
+    capabilities = frozenset({"stream"})
+    dropped = 0
+
+    def stream_ids(self, job, request):
+        ids = list(job.source[:-1])[: len(job.source) - 1 - self.dropped]
+        for size in range(1, len(ids) + 1):
+            yield ids[:size]
+        yield [*ids, EOS_ID]
+
+
+@pytest.mark.parametrize("text", ["abc", "aß€𝄞", "é", "日本語", "a 𝄞 日 bé"])
+@pytest.mark.parametrize("dropped", [0, 1, 2])
+@pytest.mark.parametrize("limit", [99, 8])
+def test_a_stream_yields_each_longer_text_of_whole_characters_and_then_all(text, dropped, limit):
+    tokenizers = {"source_tokenizer": _Bytes(0), "target_tokenizer": _Bytes(0)}
+    engine = _Spelling(**tokenizers, dropped=dropped, max_source_length=limit)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yielded = list(engine.stream(text, long_input="split"))
+        jobs, _ = engine._jobs(
+            [text], engine.request(beam_size=1, long_input="split"), [_NO_DIRECTION]
+        )
+    expected, earlier, last = [], "", ""
+    for job in jobs:
+        written = bytes(i - 1000 for i in job.source[:-1])[: len(job.source) - 1 - dropped]
+        texts = [
+            earlier + written[:size].decode("utf-8", "replace").rstrip("\ufffd")
+            for size in range(1, len(written) + 1)
+        ]
+        texts.append(earlier + written.decode("utf-8", "replace"))
+        for one in texts:
+            if one != last:
+                expected.append(one)
+                last = one
+        earlier = f"{last} " if last else ""
+    assert yielded == expected

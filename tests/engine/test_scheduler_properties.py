@@ -1,0 +1,156 @@
+"""Batches of drawn jobs, and what a job gets whatever is beside it."""
+
+import types
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer.decoding import Hypotheses, SearchModel
+from keras_transformer.decoding.search import Search
+from keras_transformer.decoding.search_options import DecodingOptions
+from keras_transformer.engine.inputs import Job
+from keras_transformer.engine.scheduler import Scheduler, _search_shrinking
+from keras_transformer.text.languages import Direction
+from keras_transformer.text.shortlist import Shortlist
+
+
+def _drawn_jobs(rng, count):
+    """Sources, prefixes, phrases and forced tokens; many jobs lack one or the other."""
+    jobs = []
+    for _ in range(count):
+        source = [*rng.integers(4, 50, rng.integers(1, 20)).tolist(), 2]
+        prefix = rng.integers(50, 100, rng.choice([0, 0, 3, 17])).tolist()
+        phrases = [
+            rng.integers(100, 150, size).tolist()
+            for size in rng.integers(1, 60, rng.choice([0, 0, 1, 3]))
+        ]
+        forced = tuple(rng.integers(150, 200, rng.choice([0, 1])).tolist())
+        jobs.append(
+            Job(source, int(rng.integers(99)), prefix, phrases, Direction(target_prefix=forced))
+        )
+    return jobs
+
+
+def _without_padding(array):
+    return np.trim_zeros(np.asarray(array), "b").tolist()
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_batch_has_each_job_in_its_row_and_room_for_its_longest_translation(seed):
+    rng = np.random.default_rng(seed)
+    jobs = _drawn_jobs(rng, int(rng.integers(1, 6)))
+    config = types.SimpleNamespace(output_vocabulary_size=1000)
+    shortlist = Shortlist([7], [[200 + i, 300 + i] for i in range(45)])
+    model = types.SimpleNamespace(config=config, forbidden_ids=())
+    scheduler = Scheduler(
+        model, (64, 300), shortlist=shortlist, first_capacity=int(rng.choice([1, 8]))
+    )
+    options = DecodingOptions(
+        shortlist=bool(rng.integers(2)),
+        logit_bias=[{}, {900: 1.5, 901: -1.0}][rng.integers(2)],
+        banned_ids=[(), (910,)][rng.integers(2)],
+        sampling=bool(rng.integers(2)),
+        beam_size=1,
+        max_length_ratio=float(rng.choice([0.5, 2.0, 3.5, 7.0])),
+    )
+    rows, longest_prefix = 8, max(len(job.prefix) for job in jobs)
+    arguments, capacity = scheduler.batch(jobs, options, rows, longest_prefix)
+    assert arguments.source_ids.shape[0] == rows and not np.any(arguments.source_ids[len(jobs) :])
+    for row, job in enumerate(jobs):
+        forced = len(job.prefix) + sum(map(len, job.phrases))
+        limit = int(options.max_length_ratio * len(job.source)) + 10 + forced
+        assert capacity >= min(limit, 300)
+        assert _without_padding(arguments.source_ids[row]) == job.source
+        prefix = [] if arguments.prefixes is None else _without_padding(arguments.prefixes[row])
+        assert prefix == job.prefix
+        phrases = [] if arguments.phrases is None else map(_without_padding, arguments.phrases[row])
+        assert list(filter(None, phrases)) == job.phrases
+        forced_id = 0 if arguments.forced_ids is None else int(arguments.forced_ids[row])
+        assert forced_id == next(iter(job.direction.target_prefix), 0)
+        if options.sampling:
+            assert int(arguments.seeds[row]) == job.seed
+        if options.shortlist:
+            chosen = np.asarray(arguments.candidates.ids)[
+                np.asarray(arguments.candidates.mask[row])
+            ]
+            by_token = {i + side for i in job.source if i < 45 for side in (200, 300)}
+            named = {
+                *job.prefix,
+                *sum(job.phrases, []),
+                *dict(options.logit_bias),
+                *options.banned_ids,
+            }
+            assert {*chosen.tolist()} == {0, 1, 2, 3, 7} | by_token | named
+    if options.logit_bias:
+        assert arguments.logit_bias[900] == 1.5 and arguments.logit_bias[901] == -1.0
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_sentences_that_leave_a_batch_at_drawn_times_keep_their_results(seed):
+    """However often the rest is sorted anew, each state meets its own arguments."""
+    rng = np.random.default_rng(seed)
+    ends = rng.integers(2, 60, 32).tolist()
+    jobs = [Job([100 + i, end]) for i, end in enumerate(ends)]
+    arguments, _ = Scheduler(None, (16, 64)).batch(jobs, DecodingOptions(), rows=32)
+
+    def state_of(arguments, position):
+        ids, ends = np.asarray(arguments.source_ids)[:, :2].T
+        running = (ends > position)[:, None]
+        return types.SimpleNamespace(ids=ids, running=running, position=position)
+
+    def call(arguments, state=None, rows=None, room=(), shrink_to=0, method=None, capacity=1):
+        if method is Search.begin:
+            return state_of(arguments, capacity)
+        np.testing.assert_array_equal(state.ids[rows], arguments.source_ids[:, 0])
+        blocks.append(len(rows))
+        size, position = sizes[-1] + len(room), state.position
+        sizes.append(size)
+        while position < size and state_of(arguments, position).running.sum() > shrink_to:
+            position += 1
+        state = state_of(arguments, position)
+        results = 1000 * state.ids + np.minimum(position, np.asarray(arguments.source_ids)[:, 1])
+        return state, Hypotheses(*[results] * len(Hypotheses._fields))
+
+    blocks, sizes = [], [1]
+    results = _search_shrinking(call, arguments, 4, 64, 32)
+    assert [int(row.ids) for row in results] == [1000 * (100 + i) + e for i, e in enumerate(ends)]
+    assert {*blocks} == {32, 16, 8} and len(blocks) > 4
+
+
+class _Endless(SearchModel):
+    """A model whose most probable token is never the end."""
+
+    def start_decoding(self, source_ids, capacity, num_beams=1):
+        return ops.zeros((source_ids.shape[0], num_beams), "int32")
+
+    def step(self, ids, cache):
+        return ops.one_hot(4 + (ids + 1) % 7, 20), cache
+
+
+@pytest.mark.parametrize("length", [1, 2, 15, 16, 17])
+def test_a_stream_that_does_not_end_has_as_many_tokens_as_a_translation(length):
+    scheduler = Scheduler(_Endless(), (16, length), max_compiled=0)
+    options = DecodingOptions(beam_size=1, max_length_ratio=20.0)
+    job = Job([5, 6, 2])
+    (whole,) = scheduler.search([job], options, 1)
+    streamed = [np.asarray(step.ids)[0, 0] for step in scheduler.stream(job, options)]
+    assert [np.count_nonzero(ids) for ids in streamed] == list(range(1, length + 1))
+    assert _without_padding(streamed[-1]) == _without_padding(whole.ids[0])
+
+
+@pytest.mark.tensorflow
+def test_a_model_that_is_trained_further_is_searched_with_its_new_weights(varied):
+    model = varied("pre_norm")
+    jobs, options = [Job([5, 6, 7, 2])], DecodingOptions(beam_size=1)
+
+    def ids(scheduler):
+        return np.asarray(scheduler.search(jobs, options, 1)[0].ids).tolist()
+
+    weights, used = model.get_weights(), Scheduler(model, (16, 20), max_compiled=0)
+    before = ids(used)
+    try:
+        model.set_weights([0.5 * array[::-1] for array in weights])
+        assert ids(used) == ids(Scheduler(model, (16, 20), max_compiled=0)) != before
+    finally:
+        model.set_weights(weights)

@@ -1,0 +1,49 @@
+"""Which unit of a translation is which word of the source, where several could be."""
+
+import dataclasses
+import itertools
+import re
+
+import numpy as np
+import pytest
+from markup_engines import EIGHT, copied, translated
+
+from keras_transformer.steps.markup import protect, restore
+
+
+@pytest.mark.parametrize("order", itertools.product(["no", "n<b>o</b>", "<i>n</i>o"], repeat=3))
+def test_equal_words_are_in_the_sources_order_where_attention_tells_nothing(order):
+    source = " ".join(order)
+    (block,) = protect(source, "html", EIGHT)
+    copy = copied(block.text)
+    even = np.full_like(copy.alignment, 1 / copy.alignment.shape[1])
+    assert restore(dataclasses.replace(copy, alignment=even), block).text == source
+
+
+@pytest.mark.parametrize("places", itertools.permutations(range(3)))
+def test_of_several_copies_the_one_that_attends_to_a_word_has_its_tags(places):
+    """A source has a word once, and its translation three times."""
+
+    def say(words):
+        return [("no", place) for place in places]
+
+    expected = ["no"] * 3
+    expected[places.index(1)] = "n<b>o</b>"
+    assert translated("a n<b>o</b> c", say) == " ".join(expected)
+
+
+@pytest.mark.parametrize("elements", [1, 2, 3])
+@pytest.mark.parametrize("items", [0, 1, 3])
+def test_each_element_has_a_part_of_a_word_however_many_placeholders_there_are(elements, items):
+    names = "bius"[:elements]
+    source = " ".join(
+        [*(f"<{name}>w{i}</{name}>" for i, name in enumerate(names)), *["{x}"] * items]
+    )
+
+    def say(words):
+        return [("OneWord", 0), *((word, i) for i, word in enumerate(words) if "<ph_" in word)]
+
+    text = translated(source, say)
+    for name in names:
+        assert re.search(rf"<{name}>\w+</{name}>", text), text
+    assert re.sub(r"</?\w>", "", text) == " ".join(["OneWord", *["{x}"] * items])

@@ -1,0 +1,154 @@
+"""Lines, checksums and caches of corpora, for chunks of any size and recipes that change."""
+
+import collections
+import hashlib
+import itertools
+
+import pytest
+from pairwise import pairwise
+from small_corpus import PAIRS, recipe_values
+
+from keras_transformer.training.corpus import Corpus
+from keras_transformer.training.recipe import Recipe
+
+
+def _recipe(folder, corpora, **data):
+    """A recipe of corpora: a dict of part, name and pairs."""
+    values = recipe_values(folder)
+    values["data"] = {"folder": str(folder), **data}
+    for part, of_part in corpora.items():
+        values["data"][part] = []
+        for name, (pairs, options) in of_part.items():
+            for side, ending in enumerate(("en", "de")):
+                text = "".join(pair[side] + "\n" for pair in pairs)
+                (folder / f"{part}.{name}.{ending}").write_text(text, encoding="utf-8")
+            files = {"source": f"{part}.{name}.en", "target": f"{part}.{name}.de", "name": name}
+            values["data"][part].append(files | options)
+    return Recipe.from_dict(values)
+
+
+def _lines(corpus, part):
+    """The numbers and pairs of each corpus of a part, chunks joined."""
+    lines = collections.defaultdict(list)
+    for chunk in corpus.lines([part]):
+        assert len(chunk.numbers) == len(chunk.pairs)
+        lines[chunk.corpus] += zip(chunk.numbers.tolist(), chunk.pairs, strict=True)
+    return dict(lines)
+
+
+@pairwise(
+    chunk_lines=[1, 2, 7, 1000],
+    hold_out_every=[None, 2, 3, 40],
+    options=[{}, {"tag": "bt"}, {"languages": "en-de"}, {"tag": "bt", "languages": "en-fr"}],
+    empty=[True, False],
+)
+def test_lines_and_checksums_are_those_of_the_files(
+    chunk_lines, hold_out_every, options, empty, tmp_path
+):
+    """In chunks of any size, with blank sources."""
+    pairs = [
+        (" " if empty and i % 5 == 0 else source, target)
+        for i, (source, target) in enumerate(PAIRS)
+    ]
+    plain = {"languages": "en-de"} if "languages" in options else {}
+    parts = {"train": {"b": (pairs[:17], options), "a": (pairs[17:], plain)}}
+    if hold_out_every is None:
+        parts["validation"] = {"v": (pairs[3:9], options), "w": (pairs[:1], plain)}
+    data = {} if hold_out_every is None else {"hold_out_every": hold_out_every}
+    corpus = Corpus(_recipe(tmp_path, parts, **data), chunk_lines=chunk_lines)
+
+    def tagged(source, options):
+        of_language = {"en-de": ">>de<<", "en-fr": ">>fr<<"}.get(options.get("languages"))
+        has_tokens = corpus.recipe.data.languages and corpus.recipe.data.languages.tokens
+        tokens = [of_language if has_tokens else None, "<bt>" if "tag" in options else None]
+        return " ".join([*filter(None, tokens), source]) if source.strip() else source
+
+    for part in ("train", "validation"):
+        expected = {}
+        for name, (of_corpus, options_of_corpus) in parts[
+            "train" if hold_out_every else part
+        ].items():
+            numbered = [
+                (number, (tagged(source, options_of_corpus), target))
+                for number, (source, target) in enumerate(of_corpus, start=1)
+                if hold_out_every is None
+                or (number % hold_out_every == 0) == (part == "validation")
+            ]
+            expected[name] = numbered
+            for side, ending in enumerate(("source", "target")):
+                text = "".join(f"{pair[side]}\n" for _, pair in numbered)
+                assert (
+                    corpus.digests[part][f"{name}.{ending}"]
+                    == hashlib.sha256(text.encode()).hexdigest()
+                )
+        assert {name: rows for name, rows in _lines(corpus, part).items() if rows} == {
+            name: rows for name, rows in expected.items() if rows
+        }
+    rows = itertools.zip_longest(
+        *([(name, pair) for _, pair in rows] for name, rows in expected.items())
+    )
+    assert corpus.first_validation_pairs() == [pair for row in rows for pair in row if pair]
+
+
+@pytest.mark.parametrize("sizes", [(2100,), (1999,), (1200, 900), (1100, 5, 900)])
+def test_the_first_2000_validation_pairs_are_of_all_corpora(sizes, tmp_path):
+    of_corpora = {
+        f"v{i}": ([(f"{i} {n}", f"{n}") for n in range(size)], {}) for i, size in enumerate(sizes)
+    }
+    recipe = _recipe(tmp_path, {"train": {"a": (PAIRS, {})}, "validation": of_corpora})
+    limit = -(-2000 // len(sizes))
+    rows = itertools.zip_longest(
+        *([(name, pair) for pair in pairs[:limit]] for name, (pairs, _) in of_corpora.items())
+    )
+    pairs = Corpus(recipe, chunk_lines=700).first_validation_pairs()
+    assert [pair for _, pair in pairs] == [pair[1] for row in rows for pair in row if pair]
+
+
+def test_one_cache_gives_what_no_cache_gives_whatever_changes(tmp_path):
+    from keras_transformer.text import Tokenizer
+
+    one, two = PAIRS[:12] + PAIRS[3:5], PAIRS[8:20] + PAIRS[:2]
+    changed = [*two[:5], PAIRS[1], *two[6:]]
+    validation = {"v": (PAIRS[10:14] + PAIRS[10:12], {})}
+    tokenizer = Tokenizer.train_from_texts(itertools.chain(*PAIRS), vocabulary_size=120)
+    recipes = [
+        ({"a": (one, {}), "b": (two, {})}, validation, {}),
+        ({"b": (two, {}), "a": (one, {})}, validation, {}),
+        ({"a": (one, {}), "b": (changed, {})}, validation, {}),
+        ({"a": (one, {}), "b": (two, {})}, {"v": (PAIRS[10:15], {})}, {}),
+        *(
+            ({"a": (one, {}), "b": (two, {})}, validation, options)
+            for options in (
+                {"drop_duplicates": False},
+                {"max_length": 30},
+                {"max_length_ratio": None},
+            )
+        ),
+        *(
+            ({"a": (one, {}), "b": (last, {})}, None, {"hold_out_every": every})
+            for last in (two, changed)
+            for every in (6, 3)
+        ),
+        ({"b": (two, {}), "a": (one, {})}, None, {"hold_out_every": 3}),
+    ]
+
+    def result(number, cache):
+        train, held_out, options = recipes[number]
+        parts = {"train": train} | ({} if held_out is None else {"validation": held_out})
+        recipe = _recipe(tmp_path, parts, **options, **cache)
+        datasets, reports = Corpus(recipe, (tokenizer, tokenizer)).datasets((tokenizer, tokenizer))
+        sides = {
+            part: [
+                (d.pairs.source(i).tolist(), d.pairs.target(i).tolist(), int(d.pairs.lines[i]))
+                for i in range(len(d.pairs))
+            ]
+            for part, d in datasets.items()
+        }
+        return sides, {part: d.pairs.corpora for part, d in datasets.items()}, reports
+
+    expected = [result(number, {}) for number in range(len(recipes))]
+    assert len({str(e[:2]) for e in expected}) > 6
+    for number in (*range(len(recipes)), *range(len(recipes))):
+        assert result(number, {"cache": str(tmp_path / "cache")}) == expected[number]
+    # Duplicates leave only the training pairs.
+    assert len(expected[0][0]["validation"]) == 6
