@@ -1,0 +1,67 @@
+"""Vocabularies know what their texts have: every word of every line, and every character."""
+
+import itertools
+import os
+import warnings
+
+import pytest
+
+from keras_transformer.errors import InputError
+from keras_transformer.ids import UNK_ID
+from keras_transformer.text import Tokenizer
+
+LIMIT = 65_536  # bytes of the longest line that SentencePiece reads
+
+
+def known(tokenizer, text):
+    return UNK_ID not in tokenizer.tokenize(text)
+
+
+@pytest.mark.parametrize("separator", [" ", "", " \u2585 ", "\u2585"])
+@pytest.mark.parametrize("word", ["ab", "éü", "語文", "😀😁"])
+@pytest.mark.parametrize("size", [LIMIT // 2, LIMIT - 1, LIMIT + 5, 3 * LIMIT])
+def test_words_of_long_lines_and_of_lines_with_reserved_characters_are_learned(size, word, separator):
+    """Each is learned as one token, which a single character of it is not."""
+    line = separator.join([word] * (size // len((word + separator).encode()) + 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # The reserved character cannot be a token.
+        tokenizer = Tokenizer.train_from_texts([line, "x y"], vocabulary_size=12)
+    assert any(word in piece for piece in tokenizer.pieces(word))
+
+
+@pytest.mark.parametrize("rare", ["</s>", "<s>", "<pad>", "q", "語"])
+@pytest.mark.parametrize("lines", [0, 9_999, 10_000, 20_001])
+def test_each_character_of_any_line_is_known_also_in_names_of_special_tokens(rare, lines):
+    texts = ["a b"] * lines + [rare]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tokenizer = Tokenizer.train_from_texts(texts, vocabulary_size=14)
+    assert all(known(tokenizer, character) for character in rare)
+
+
+@pytest.mark.parametrize("coverage", [0.98, 0.999, 0.9999, 1.0])
+def test_only_full_coverage_makes_tokens_of_all_characters(coverage):
+    texts = ["ab ba"] * 4_000 + ["z"]
+    tokenizer = Tokenizer.train_from_texts(texts, 9, character_coverage=coverage)
+    assert known(tokenizer, "z") == (coverage == 1.0)
+
+
+def test_a_vocabulary_does_not_depend_on_the_number_of_cores(monkeypatch, sentences):
+    models = set()
+    for count in (1, 3, 64, None):
+        monkeypatch.setattr(os, "cpu_count", lambda count=count: count)
+        models.add(Tokenizer.train_from_texts(sentences[:50], 45).model_bytes)
+    assert len(models) == 1
+
+
+def test_each_unknown_word_is_one_token(word_tokenizer):
+    for words in itertools.product(("man", "qq", "zz"), repeat=3):
+        ids = word_tokenizer.tokenize(" ".join(words))
+        assert [id == UNK_ID for id in ids] == [word != "man" for word in words]
+
+
+@pytest.mark.parametrize("option", [{"byte_fallback": True}, {"split_digits": True}, {"placeholders": 2}])
+def test_whole_words_have_no_parts(option):
+    ((name, value),) = option.items()
+    with pytest.raises(InputError, match=f"has no parts of words. Received: {name}={value}."):
+        Tokenizer.train_from_texts(["a b"], 9, whole_words=True, **option)
