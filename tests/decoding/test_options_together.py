@@ -181,7 +181,9 @@ class Drawn:
         )
 
     def penalty(self, length, exponent):
-        return naive.penalty(length, exponent) if self.name == "gnmt" else max(length, 1) ** exponent
+        return (
+            naive.penalty(length, exponent) if self.name == "gnmt" else max(length, 1) ** exponent
+        )
 
     def expected(self):
         limits, rules, scorer = [*self.limits()], self.rules(), self.scorer

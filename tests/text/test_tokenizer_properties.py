@@ -1,4 +1,5 @@
 """Properties of tokenizers of all kinds, over drawn texts and ids."""
+
 import itertools
 
 import numpy as np
@@ -16,7 +17,12 @@ LANGUAGES = (">>de<<", ">>fr<<")
 def tagged(sentences):
     """Has languages, a tag, a turn separator and placeholders, and pieces beyond its ids."""
     texts = [f"{sentence} <ph_1>" for sentence in sentences]
-    symbols = {"tags": ("bt",), "languages": LANGUAGES, "turn_separator": "<sep>", "placeholders": 1}
+    symbols = {
+        "tags": ("bt",),
+        "languages": LANGUAGES,
+        "turn_separator": "<sep>",
+        "placeholders": 1,
+    }
     return Tokenizer.train_from_texts(texts, vocabulary_size=80, **symbols)
 
 

@@ -17,20 +17,22 @@ def known(tokenizer, text):
     return UNK_ID not in tokenizer.tokenize(text)
 
 
-@pytest.mark.parametrize("separator", [" ", "", " \u2585 ", "\u2585"])
-@pytest.mark.parametrize("word", ["ab", "éü", "語文", "😀😁"])
-@pytest.mark.parametrize("size", [LIMIT // 2, LIMIT - 1, LIMIT + 5, 3 * LIMIT])
-def test_words_of_long_lines_and_of_lines_with_reserved_characters_are_learned(size, word, separator):
-    """Each is learned as one token, which a single character of it is not."""
+@pytest.mark.parametrize("separator", [" ", " \u2585 "])
+@pytest.mark.parametrize("word", ["ab", "語文"])
+@pytest.mark.parametrize("size", [100, LIMIT + 5])
+def test_words_of_long_lines_and_of_lines_with_reserved_characters_are_learned(
+    size, word, separator, sentences
+):
+    """Each is learned as one token, which its characters alone are not."""
     line = separator.join([word] * (size // len((word + separator).encode()) + 1))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # The reserved character cannot be a token.
-        tokenizer = Tokenizer.train_from_texts([line, "x y"], vocabulary_size=12)
+        tokenizer = Tokenizer.train_from_texts([line, *sentences[:50]], vocabulary_size=45)
     assert any(word in piece for piece in tokenizer.pieces(word))
 
 
-@pytest.mark.parametrize("rare", ["</s>", "<s>", "<pad>", "q", "語"])
-@pytest.mark.parametrize("lines", [0, 9_999, 10_000, 20_001])
+@pytest.mark.parametrize("rare", ["</s>", "語"])
+@pytest.mark.parametrize("lines", [9_999, 10_000])
 def test_each_character_of_any_line_is_known_also_in_names_of_special_tokens(rare, lines):
     texts = ["a b"] * lines + [rare]
     with warnings.catch_warnings():
@@ -60,7 +62,9 @@ def test_each_unknown_word_is_one_token(word_tokenizer):
         assert [id == UNK_ID for id in ids] == [word != "man" for word in words]
 
 
-@pytest.mark.parametrize("option", [{"byte_fallback": True}, {"split_digits": True}, {"placeholders": 2}])
+@pytest.mark.parametrize(
+    "option", [{"byte_fallback": True}, {"split_digits": True}, {"placeholders": 2}]
+)
 def test_whole_words_have_no_parts(option):
     ((name, value),) = option.items()
     with pytest.raises(InputError, match=f"has no parts of words. Received: {name}={value}."):

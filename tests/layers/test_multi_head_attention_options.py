@@ -1,8 +1,9 @@
+"""Options of multi-head attention together, against attention in NumPy."""
+
 import keras
 import numpy as np
 import pytest
 import reference
-from keras import ops
 from pairwise import pairwise
 from reference import weights_of
 
@@ -22,7 +23,9 @@ MASKS = {
     "none": lambda rng, *shape: {},
     "attention": lambda rng, b, h, q, k: {"attention_mask": rng.random((b, h, q, k)) < 0.6},
     "key": lambda rng, b, h, q, k: {"key_mask": rng.random((b, k)) < 0.7},
-    "both": lambda rng, b, h, q, k: {name: rng.random((b, k)) < 0.7 for name in ("key_mask", "value_mask")},
+    "both": lambda rng, b, h, q, k: {
+        name: rng.random((b, k)) < 0.7 for name in ("key_mask", "value_mask")
+    },
 }
 
 
@@ -42,7 +45,17 @@ def test_any_options_together_are_attention_one_query_at_a_time(
 ):
     """Also where a window is so narrow that the layer attends in blocks."""
     rng = np.random.default_rng(0)
-    layer = MultiHeadAttention(HEADS, 4, value_dim, use_bias=bias, num_kv_heads=kv_heads, sliding_window=window, positions=positions, max_distance=2, relative_values=with_values)
+    layer = MultiHeadAttention(
+        HEADS,
+        4,
+        value_dim,
+        use_bias=bias,
+        num_kv_heads=kv_heads,
+        sliding_window=window,
+        positions=positions,
+        max_distance=2,
+        relative_values=with_values,
+    )
     query, value, key = drawn(rng, layer, query=keys, keys=keys)
     shape = len(query), HEADS, keys, keys
     given = MASKS[masks](rng, *shape)
@@ -55,7 +68,9 @@ def test_any_options_together_are_attention_one_query_at_a_time(
     expected, weights = reference.attention(weights_of(layer), query, value, key, **options)
     output = layer(query, value, key, use_causal_mask=causal, **given)
     np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-4)
-    output, scores = layer(query, value, key, use_causal_mask=causal, return_attention_scores=True, **given)
+    output, scores = layer(
+        query, value, key, use_causal_mask=causal, return_attention_scores=True, **given
+    )
     np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(scores, weights, rtol=1e-4, atol=1e-4)
 
@@ -67,14 +82,28 @@ def test_any_options_together_are_attention_one_query_at_a_time(
     scores=(False, True),
     rate=(0.3, 0.9),
 )
-def test_dropout_hides_weights_from_all_values_by_its_seed(kv_heads, positions, with_values, scores, rate):
+def test_dropout_hides_weights_from_all_values_by_its_seed(
+    kv_heads, positions, with_values, scores, rate
+):
     rng = np.random.default_rng(1)
-    layer = MultiHeadAttention(HEADS, 4, 3, rate, num_kv_heads=kv_heads, positions=positions, max_distance=2, relative_values=with_values, seed=7)
+    layer = MultiHeadAttention(
+        HEADS,
+        4,
+        3,
+        rate,
+        num_kv_heads=kv_heads,
+        positions=positions,
+        max_distance=2,
+        relative_values=with_values,
+        seed=7,
+    )
     query, value, key = drawn(rng, layer)
     weights = weights_of(layer)
     rotary = positions == "rotary"
     _, expected_scores = reference.attention(weights, query, value, key, rotary=rotary)
-    mask = keras.layers.Dropout(rate, seed=7)(np.ones(expected_scores.shape, "float32"), training=True)
+    mask = keras.layers.Dropout(rate, seed=7)(
+        np.ones(expected_scores.shape, "float32"), training=True
+    )
     dropped = expected_scores * np.asarray(mask)
     values = np.einsum("bkf,fnd->bnkd", value, weights["value/kernel"])
     values += weights["value/bias"][:, None]
