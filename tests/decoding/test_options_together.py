@@ -215,8 +215,7 @@ def padded(rows, columns):
     return array
 
 
-def check(seed, step_by_step, *sizes):
-    drawn = Drawn(seed, *sizes)
+def check(drawn, step_by_step):
     with step_by_step:
         hypotheses = drawn.hypotheses()
     check_hypotheses(hypotheses, drawn.expected(), drawn.scorer)
@@ -231,11 +230,19 @@ def check(seed, step_by_step, *sizes):
 
 @pytest.mark.parametrize("seed", range(40))
 def test_any_options_together_give_the_naive_search(seed, step_by_step):
-    check(seed, step_by_step, 12, (1, 2, 5), (5, 9))
+    check(Drawn(seed, 12, (1, 2, 5), (5, 9)), step_by_step)
 
 
 @pytest.mark.parametrize("seed", range(16))
 def test_any_options_together_give_the_naive_search_over_many_tokens(seed, step_by_step):
     """Rows of 512 and of 640 logits are searched by columns, others by blocks."""
     vocabulary = (512, 640, 521)[seed % 3]
-    check(seed, step_by_step, vocabulary, (1, 2, 3), (4, 5))
+    check(Drawn(seed, vocabulary, (1, 2, 3), (4, 5)), step_by_step)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_shortlist_without_a_bias_leaves_out_what_the_model_forbids(seed, step_by_step):
+    drawn = Drawn(seed, 12, (1, 2, 5), (5, 9))
+    drawn.candidates, drawn.forbidden = drawn._draw_candidates(), (5, 6, 7, 8)
+    drawn.banned, drawn.kind_of_bias = (), None
+    check(drawn, step_by_step)
