@@ -6,6 +6,7 @@ follows each prefix (a tuple of ids) in sentence `rows[i]`, float64 `(prefixes, 
 
 import collections
 import itertools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -70,6 +71,7 @@ class Rules(NamedTuple):
         ngram_size: No n-gram of this many tokens comes a second time, unless it is forced.
         phrases: Tuples of ids for each sentence, all in a sequence before it ends.
         forbidden: Ids that are in no sequence, unless they are forced.
+        candidates: A set of ids for each sentence: others are in no sequence.
     """
 
     min_lengths: tuple = ()
@@ -78,6 +80,7 @@ class Rules(NamedTuple):
     ngram_size: int = 0
     phrases: tuple = ()
     forbidden: tuple = FORBIDDEN
+    candidates: tuple = ()
 
     def prefix(self, row):
         return tuple(self.prefixes[row]) if self.prefixes else ()
@@ -94,6 +97,8 @@ class Rules(NamedTuple):
     def _allow_at(self, row, ids, index):
         token, first = ids[index], index - self.ngram_size + 1
         if token in self.forbidden or (self.bias and self.bias[token] == -np.inf):
+            return False
+        if self.candidates and token not in self.candidates[row]:
             return False
         if token == EOS and self.min_lengths and index + 1 < self.min_lengths[row]:
             return False
@@ -145,13 +150,14 @@ class _Partial(NamedTuple):
 class _Ranking(NamedTuple):
     length_penalty: float
     rules: Rules
+    penalty: Callable = penalty
 
     def total(self, row, partial):
         return partial.following + self.rules.bonus(row, partial.ids)
 
     def hypothesis(self, row, partial):
         length = max(len(partial.ids) - len(self.rules.prefix(row)), 0)
-        score = self.total(row, partial) / penalty(length, self.length_penalty)
+        score = self.total(row, partial) / self.penalty(length, self.length_penalty)
         return Hypothesis(partial.ids, partial.total, score)
 
     def in_order(self, row, partials):
@@ -177,7 +183,14 @@ def _extensions(scorer, alive, rules):
 
 
 def naive_beam(
-    scorer, limits, beam_size, length_penalty, n_best, rules=ANYTHING, early_stopping=True
+    scorer,
+    limits,
+    beam_size,
+    length_penalty,
+    n_best,
+    rules=ANYTHING,
+    early_stopping=True,
+    penalty=penalty,
 ):
     """Beam search, every prefix scored from scratch, that stops at the limit and nowhere else, or
     with `early_stopping` also where `beam_size` hypotheses have finished.
@@ -185,7 +198,7 @@ def naive_beam(
     Of the `beam_size` best extensions of a sentence's hypotheses, those that end are finished, and
     the best `beam_size` that do not end continue.
     """
-    ranking = _Ranking(length_penalty, rules)
+    ranking = _Ranking(length_penalty, rules, penalty)
     alive, finished = [[_Partial()] for _ in limits], [[] for _ in limits]
     for length in range(1, max(limits) + 1):
         is_done = [early_stopping and len(ended) >= beam_size for ended in finished]
@@ -284,17 +297,20 @@ def sequence_probabilities(scorer, row, limit, rules=ANYTHING, **filters):
 
 def marian_beam(scorer, row, limit, beam_size, exponent, word_penalty, rules=ANYTHING):
     """The hypotheses of a sentence, best first: every prefix scored from scratch."""
-    alive, ended = [_Partial()], []
+    ranking, alive, ended = _Ranking(exponent, rules), [_Partial()], []
     for _ in range(limit):
         extended = _extensions(scorer, {(row,): alive}, rules)[row,]
-        extended.sort(key=lambda partial: -partial.following)
+        if not extended:
+            break
+        extended.sort(key=lambda partial: -ranking.total(row, partial))
         # What has ended takes its place along.
         best = extended[: beam_size - len(ended)]
         ended += [partial for partial in best if partial.ends()]
         alive = [partial for partial in best if not partial.ends()]
     hypotheses = []
     for partial in ended + alive:
-        length = len(partial.ids) - len(rules.prefix(row))
-        score = (partial.following - word_penalty * length) / length**exponent
+        length = max(len(partial.ids) - len(rules.prefix(row)), 1)
+        score = (ranking.total(row, partial) - word_penalty * length) / length**exponent
         hypotheses.append(Hypothesis(partial.ids, partial.total, score))
-    return sorted(hypotheses, key=lambda h: -h.score)
+    # A hypothesis that nothing could follow before the limit comes last.
+    return sorted(hypotheses, key=lambda h: (EOS not in h.ids and len(h.ids) < limit, -h.score))

@@ -1,79 +1,100 @@
-"""Choosing the largest against NumPy's argmax and its stable sort."""
+"""Choosing the largest of long rows against NumPy's argmax and a stable sort of all sums."""
+
+import itertools
 
 import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.decoding.selection import first_argmax, largest_of_rows, log_sums_and_maxima
+from keras_transformer.decoding.selection import (
+    first_argmax,
+    largest_of_rows,
+    log_sums_and_maxima,
+    take_rows,
+)
+
+# Around the sizes of blocks, with and without a divisor, and of columns.
+LENGTHS = (1, 2, 63, 64, 127, 128, 129, 211, 256, 509, 512, 521, 640, 1000, 1024, 1031, 8000)
 
 
-@pytest.mark.parametrize("shape", [(2003,), (5, 7), (3, 5, 11), (4, 1)])
-def test_it_is_the_index_of_the_largest(rng, shape):
-    values = rng.normal(size=shape).astype("float32")
-    chosen = first_argmax(values)
-    assert str(np.asarray(chosen).dtype) == "int32"
-    np.testing.assert_array_equal(chosen, np.argmax(values, axis=-1))
-    values = rng.integers(0, 3, size=shape).astype("float32")  # Of equal ones the first.
-    np.testing.assert_array_equal(first_argmax(values), np.argmax(values, axis=-1))
+def drawn(seed, length):
+    rng = np.random.default_rng(seed)
+    batch, rows = rng.integers(1, 4, 2)
+    logits = rng.normal(0, 3, (batch, rows, length)).astype("float32")
+    if seed % 2:
+        logits = np.round(logits)  # equal values
+    logits += rng.choice([-9e4, -200.0, 0.0, 300.0, 9e4])
+    offsets = rng.normal(0, 5, (batch, rows)).round(seed % 2).astype("float32")
+    return rng, logits, offsets, int(rng.choice([1, 2, 5, 8, 200]))
 
 
-def check_largest(values, offsets, count, function=largest_of_rows):
-    """Against a sort of all sums that keeps equal ones in order: by row, then by place."""
-    values, offsets = values.astype("float32"), offsets.astype("float32")
-    sums = (values + offsets[:, :, None]).reshape(len(values), -1)
-    order = np.argsort(-sums, axis=1, kind="stable")[:, :count]
-    results = function(ops.convert_to_tensor(values), ops.convert_to_tensor(offsets), count)
-    results = [np.asarray(array) for array in results]
-    length = values.shape[2]
-    expected = np.take_along_axis(sums, order, axis=1), order // length, order % length
-    for ours, theirs in zip(results, expected, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+def check_largest(results, values, offsets, count, first_wins):
+    sums, rows, indices = map(np.asarray, results)
+    every = (values + offsets[..., None]).reshape(len(values), -1)
+    count = min(count, every.shape[1])
+    order = np.argsort(-every, axis=1, kind="stable")[:, :count]
+    np.testing.assert_array_equal(sums, np.take_along_axis(every, order, 1))
+    places = rows * values.shape[2] + indices
+    np.testing.assert_array_equal(np.take_along_axis(every, places, 1), sums)
+    assert all(len(set(row)) == count for row in places.tolist())
+    if first_wins:
+        np.testing.assert_array_equal(places, order)
 
 
-# Primes have no block that divides them; 8000 and 192 have; up to 160 there is one block.
-SHAPES = [
-    *[(3, 8191, 6), (1, 8191, 2), (5, 8000, 10), (2, 257, 5), (2, 192, 3), (1, 257, 1)],
-    *[(3, 131, 7), (2, 3, 5), (1, 1, 1), (7, 1, 3)],
-]
+@pytest.mark.parametrize("length", LENGTHS)
+def test_the_largest_of_rows_are_those_of_a_sort_and_the_first_of_equal_ones(length):
+    for seed in range(6):
+        _, logits, offsets, count = drawn(seed, length)
+        results = largest_of_rows(*map(ops.convert_to_tensor, (logits, offsets)), count)
+        check_largest(results, logits, offsets, count, first_wins=True)
 
 
-@pytest.mark.parametrize("rows, length, count", SHAPES)
-def test_the_largest_of_rows_are_those_of_a_sort(rng, rows, length, count):
-    values = rng.normal(size=(3, rows, length))
-    check_largest(values, rng.normal(size=(3, rows)), count)
-    # In the last block, which may be a short one.
-    values[:, -1, -count:] += 9.0
-    check_largest(values, np.zeros((3, rows)), count)
+@pytest.mark.parametrize("length", LENGTHS)
+def test_sums_and_maxima_after_constraints_of_the_first_ids_lead_to_the_largest(length):
+    for seed in range(6):
+        rng, logits, offsets, count = drawn(seed, length)
+        changed = [None, 1, 4, length // 16 + 1, length][rng.integers(5)]
+        allowed = logits.copy()
+        banned = rng.integers(0, min(changed or length, length), 3)
+        allowed[..., banned] = -1e30
+        sums, maxima = log_sums_and_maxima(*map(ops.convert_to_tensor, (logits, allowed)), changed)
+        wide = logits.astype("float64")
+        largest = wide.max(axis=2)
+        expected = np.log(np.exp(wide - largest[..., None]).sum(axis=2)) + largest
+        np.testing.assert_allclose(np.asarray(sums), expected, rtol=1e-6, atol=1e-5)
+        results = largest_of_rows(*map(ops.convert_to_tensor, (allowed, offsets)), count, maxima)
+        check_largest(results, allowed, offsets, count, first_wins=maxima is None)
 
 
-@pytest.mark.parametrize("levels", [1, 2, 5])
-@pytest.mark.parametrize("rows, length, count", [(3, 389, 6), (2, 300, 7), (1, 257, 2), (4, 5, 3)])
-def test_of_equal_sums_the_first_row_and_place_is_chosen(rng, rows, length, count, levels):
-    values = rng.integers(0, levels, size=(13, rows, length))
-    # The level of a row's offset makes its values equal to other ones of another row.
-    check_largest(values, rng.integers(0, 2, size=(13, rows)), count)
+def test_the_first_argmax_is_that_of_numpy_and_within_a_row_of_nan():
+    rng = np.random.default_rng(0)
+    for length in LENGTHS:
+        values = rng.integers(0, 3, (2, 3, length)).astype("float32")
+        chosen = np.asarray(first_argmax(ops.convert_to_tensor(values)))
+        assert chosen.dtype == "int32"
+        np.testing.assert_array_equal(chosen, values.argmax(axis=2))
+        of_nan = first_argmax(ops.full((2, length), float("nan")))
+        assert 0 <= np.max(of_nan) < length
 
 
-def test_if_fewer_exist_than_are_asked_for_all_are_given(rng):
-    values, offsets = rng.normal(size=(2, 3, 5)), rng.normal(size=(2, 3))
-    assert all(np.shape(array) == (2, 15) for array in largest_of_rows(values, offsets, 23))
-    check_largest(values, offsets, 23)
+def test_rows_of_each_sentence_are_its_own():
+    rng = np.random.default_rng(0)
+    for batch, count, chosen, *sizes in itertools.product((1, 3), (1, 4), (0, 1, 4, 7), (2,)):
+        values = rng.normal(size=(batch, count, *sizes))
+        rows = rng.integers(0, count, (batch, chosen)).astype("int32")
+        expected = np.stack([own[mine] for own, mine in zip(values, rows, strict=True)])
+        taken = take_rows(*map(ops.convert_to_tensor, (values, rows)))
+        np.testing.assert_array_equal(taken, expected)
 
 
 @pytest.mark.parametrize("length, pieces", [(8000, 16), (1001, 13), (700, 10), (512, 8)])
-def test_one_read_gives_the_log_sums_and_the_largest_of_what_is_allowed(rng, length, pieces):
+def test_one_read_gives_the_log_sums_and_the_maxima_by_columns(rng, length, pieces):
     logits = (3 * rng.normal(size=(3, 4, length))).astype("float32")
     logits[:, :, [0, 2, 5]] += 20.0
     allowed = logits.copy()
     allowed[:, :, [0, 2]] = -1e30
-    offsets = rng.normal(size=(3, 4)).astype("float32")
     sums, maxima = log_sums_and_maxima(*map(ops.convert_to_tensor, (logits, allowed)), 4)
     wide = logits.astype("float64")
     np.testing.assert_allclose(sums, np.log(np.exp(wide).sum(axis=2)), rtol=1e-5)
     in_pieces = allowed.reshape(3, 4, pieces, -1)
     np.testing.assert_array_equal(maxima, in_pieces.max(axis=2))
-
-    def function(values, offsets, count):
-        return largest_of_rows(values, offsets, count, maxima)
-
-    check_largest(allowed, offsets, 8, function)

@@ -1,5 +1,6 @@
-"""Positions: sinusoids by the paper's formula, a trained table, and both with the tokens."""
+"""Positions: sinusoids by their formulas, a trained table, and both with the tokens."""
 
+import itertools
 import math
 
 import keras
@@ -10,6 +11,7 @@ from keras import ops
 from reference import float64
 
 from keras_transformer import layers
+from keras_transformer.layers.positions import apply_rotary, relative_scores, relative_values
 
 BATCH, LENGTH, WIDTH, MAX_LENGTH = 2, 5, 14, 11
 IDS = np.array([[3, 5, 7], [11, 13, 0]])
@@ -38,23 +40,6 @@ def test_each_position_gets_its_vector_in_every_sentence(rng, kind):
         np.testing.assert_allclose(float64(outputs), inputs + vectors[6:], atol=1e-6)
 
 
-@pytest.mark.parametrize("width", [2, 14])
-@pytest.mark.parametrize("layout", ["interleaved", "halves"])
-@pytest.mark.parametrize(("frequencies", "offset"), [("paper", 0), ("marian", 0), ("marian", 2)])
-def test_layouts_and_frequencies_are_those_of_their_formulas(width, layout, frequencies, offset):
-    options = {"layout": layout, "frequencies": frequencies, "offset": offset}
-    layer = layers.SinusoidalPositionalEncoding(**options)
-    encoding = float64(layer(np.zeros((1, LENGTH, width), "float32")))[0]
-    half = width // 2
-    for position in range(LENGTH):
-        for i in range(half):
-            exponent = i / half if frequencies == "paper" else i / max(half - 1, 1)
-            angle = (position + offset) / 10000.0**exponent
-            indices = (2 * i, 2 * i + 1) if layout == "interleaved" else (i, half + i)
-            expected = math.sin(angle), math.cos(angle)
-            np.testing.assert_allclose(encoding[position, list(indices)], expected, atol=1e-6)
-
-
 @EVERY_KIND
 def test_start_index_may_be_a_tensor_inside_a_compiled_program(compiled, kind):
     layer, vectors = built(kind)
@@ -68,13 +53,6 @@ def test_start_index_may_be_a_tensor_inside_a_compiled_program(compiled, kind):
 def encoding_of(length, width, dtype="float32", max_wavelength=10000, **call):
     layer = layers.SinusoidalPositionalEncoding(max_wavelength, dtype=dtype)
     return float64(layer(np.zeros((1, length, width), "float32"), **call))[0]
-
-
-@pytest.mark.parametrize(("width", "max_wavelength"), [(1, 10000), (2, 37), (13, 37), (14, 10000)])
-def test_equals_the_formula_at_even_and_odd_widths(width, max_wavelength):
-    makers = encoding_of, reference.positional_encoding
-    ours, expected = (make(LENGTH, width, max_wavelength=max_wavelength) for make in makers)
-    np.testing.assert_allclose(ours, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -148,3 +126,73 @@ def test_a_model_is_saved_with_learned_positions_that_two_layers_share(tmp_path)
     assert len(loaded.weights) == len(model.weights)
     for outputs, expected in zip(loaded(IDS), model(IDS), strict=True):
         np.testing.assert_array_equal(float64(outputs), float64(expected))
+
+
+def formula(position, feature, width, wavelength, layout, frequencies):
+    """One number: a pair of features has one wavelength."""
+    pairs = (width + 1) // 2
+    pair, is_cosine = (
+        divmod(feature, 2) if layout == "interleaved" else (feature % pairs, feature // pairs)
+    )
+    span = width / 2 if frequencies == "paper" else max(width / 2 - 1, 1)
+    angle = position / wavelength ** (pair / span)
+    return math.cos(angle) if is_cosine else math.sin(angle)
+
+
+SINUSOIDS = [
+    *itertools.product(("interleaved", "halves"), ("paper", "marian"), (0, 2), (10000, 50.0))
+]
+
+
+@pytest.mark.parametrize(("layout", "frequencies", "offset", "wavelength"), SINUSOIDS)
+def test_sinusoids_of_all_options_are_their_formula_also_after_saving(
+    layout, frequencies, offset, wavelength
+):
+    layer = layers.SinusoidalPositionalEncoding(wavelength, layout, frequencies, offset)
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer))
+    for width, start in itertools.product((1, 2, 3, 7, 8), (0, 5)):
+        expected = [
+            [
+                formula(start + offset + p, f, width, wavelength, layout, frequencies)
+                for f in range(width)
+            ]
+            for p in range(4)
+        ]
+        inputs = np.full((2, 4, width), 0.5, "float32")
+        for one in (layer, copy):
+            output = np.asarray(one(inputs, start))
+            np.testing.assert_allclose(output, inputs + expected, atol=2e-5)
+
+
+@pytest.mark.parametrize("wavelength", [10000, 30])
+@pytest.mark.parametrize("features", [2, 4, 6, 10])
+def test_rotation_turns_each_pair_of_each_head_by_its_position(features, wavelength):
+    rng = np.random.default_rng(0)
+    heads = rng.normal(size=(2, 9, 3, features)).astype("float32")
+    expected = np.zeros(heads.shape)
+    for b, head in itertools.product(range(2), range(3)):
+        expected[b, :, head] = reference.turned(heads[b, :, head].astype("float64"), wavelength)
+    positions = np.arange(9, dtype="int32")
+    np.testing.assert_allclose(apply_rotary(heads, positions, wavelength), expected, atol=1e-5)
+    order = rng.permutation(9)
+    shuffled = apply_rotary(heads[:, order], positions[order], wavelength)
+    np.testing.assert_allclose(shuffled, expected[:, order], atol=1e-5)
+
+
+@pytest.mark.parametrize("farthest", [1, 2, 5])
+@pytest.mark.parametrize(
+    ("queries", "keys"), [((0, 8), (0, 8)), ((6, 8), (0, 8)), ((0, 3), (5, 9))]
+)
+def test_each_distance_up_to_the_farthest_has_its_vector_on_both_sides(farthest, queries, keys):
+    rng = np.random.default_rng(0)
+    queries, keys = np.arange(*queries, dtype="int32"), np.arange(*keys, dtype="int32")
+    query = rng.normal(size=(2, 3, len(queries), 4)).astype("float32")
+    weights = rng.random((2, 3, len(queries), len(keys))).astype("float32")
+    table = rng.normal(size=(2 * farthest + 1, 4)).astype("float32")
+    scores, values = np.zeros(weights.shape), np.zeros(query.shape)
+    for (i, p), (j, q) in itertools.product(enumerate(queries), enumerate(keys)):
+        vector = table[max(-farthest, min(farthest, q - p)) + farthest]
+        scores[:, :, i, j] = query[:, :, i] @ vector
+        values[:, :, i] += weights[:, :, i, j, None] * vector
+    np.testing.assert_allclose(relative_scores(query, table, queries, keys), scores, atol=1e-5)
+    np.testing.assert_allclose(relative_values(weights, table, queries, keys), values, atol=1e-5)

@@ -4,8 +4,11 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+from pairwise import pairwise
 
-from keras_transformer.models import step_weights
+from keras_transformer import Transformer, TransformerConfig
+from keras_transformer.models import LanguageModel, step_weights
+from keras_transformer.models.config import LanguageModelConfig
 from keras_transformer.models.step_weights import Linear, SplitLinear, StackedLinear
 
 WIDTH, OUTPUTS = 5, 7
@@ -37,3 +40,76 @@ def test_no_matrix_is_cut_in_two_for_a_gpu(monkeypatch):
     assert isinstance(linear.to_cached(one_row=False), SplitLinear)
     monkeypatch.setattr(keras.distribution, "list_devices", lambda: ["cpu:0", "gpu:0"])
     assert linear.to_cached(one_row=False) is linear
+
+
+VOCABULARY = 13
+# The second is wide enough for a matrix that is cut in two.
+WIDTHS = {"narrow": (8, 2, 12), "wide": (256, 4, 512)}
+DECODERS = {
+    "attention": {},
+    "grouped": {"num_kv_heads": 1},
+    "ssru": {"decoder": "ssru"},
+    "projected ssru": {"decoder": "ssru", "ssru_projection": True},
+    "language model": None,
+}
+
+
+def made(width, decoder, tie, output_bias, policy, output_policy, quantized):
+    dim, heads, inner = WIDTHS[width]
+    fields = dict(model_dim=dim, num_heads=heads, intermediate_dim=inner, num_decoder_layers=1)
+    fields |= dict(tie_embeddings=tie, output_bias=output_bias)
+    if output_policy and not quantized:  # Keras quantizes no map of policies.
+        policy = keras.dtype_policies.DTypePolicyMap(
+            policy, {"output": keras.dtype_policies.DTypePolicy(output_policy)}
+        )
+    if decoder == "language model":
+        fields["tie_embeddings"] = "none" if tie == "none" else "all"
+        model = LanguageModel(LanguageModelConfig(VOCABULARY, **fields), dtype=policy)
+    else:
+        fields |= {"num_encoder_layers": 1, **DECODERS[decoder]}
+        model = Transformer(TransformerConfig(VOCABULARY, **fields), dtype=policy)
+    rng = np.random.default_rng(0)
+    model.set_weights(
+        [rng.normal(size=w.shape) * max(w.shape[0], 4) ** -0.5 for w in model.weights]
+    )
+    if quantized:
+        model.quantize("int8")
+    return model
+
+
+@pairwise(
+    width=tuple(WIDTHS),
+    decoder=tuple(DECODERS),
+    tie=("all", "decoder", "none"),
+    output_bias=(False, True),
+    policy=("float32", "mixed_bfloat16"),
+    output_policy=(None, "float32"),
+    quantized=(False, True),
+    one_row=(False, True),
+    cached=(False, True),
+)
+def test_steps_with_prepared_weights_give_the_logits_of_the_whole_model(
+    width, decoder, tie, output_bias, policy, output_policy, quantized, one_row, cached
+):
+    model = made(width, decoder, tie, output_bias, policy, output_policy, quantized)
+    rng = np.random.default_rng(1)
+    batch, beams = (1, 1) if one_row else (2, 3)
+    source, target = rng.integers(4, VOCABULARY, (2, batch, 4)).astype("int32")
+    whole, _ = model.call_with_attention(source, target)
+    candidates = np.array([0, 1, 2, 3, 7, 12, 0, 0], "int32")
+    weights = model.step_weights(one_row, cached)
+    tolerance = 1e-4 if policy == "float32" else 0.1
+    for prepared in (None, weights):
+        results = []
+        for ids in (None, candidates):
+            cache = model.start_decoding(source, 4, beams)
+            step = model.step_function(prepared, ids)
+            logits = []
+            for tokens in target.T:
+                rows = np.repeat(tokens[:, None], beams, axis=1)
+                one, cache = step(rows, cache)
+                logits.append(np.asarray(one))
+            results.append(np.stack(logits, axis=2))  # [batch, beams, position, ids]
+        expected = np.repeat(np.asarray(whole)[:, None], beams, axis=1)
+        np.testing.assert_allclose(results[0], expected, rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(results[1], results[0][..., candidates], rtol=1e-5, atol=1e-5)

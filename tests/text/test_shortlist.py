@@ -1,5 +1,7 @@
 """Shortlists: candidates of sentences, and the file."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -109,3 +111,62 @@ def test_lists_have_few_sizes():
     for (ids, mask), size in zip(padded, sizes, strict=True):
         assert mask.sum(axis=1).tolist() == [size, 0]
         assert not ids[size:].any()
+
+
+ALWAYS = {0, 1, 2, 3}
+
+
+def drawn(seed, largest, num_sources):
+    """A shortlist whose largest id is a candidate or a frequent one, and its dict."""
+    rng = np.random.default_rng(seed)
+    ids = rng.integers(0, largest, 30).tolist()
+    sources = rng.integers(0, num_sources, 6).tolist()
+    frequent, rows = ids[:3], {s: ids[3 * n : 3 * n + 4] for n, s in enumerate(sources, 1)}
+    (frequent if seed % 2 else rows.setdefault(num_sources - 1, [])).append(largest)
+    return Shortlist(frequent, [rows.get(id, []) for id in range(num_sources)]), frequent, rows
+
+
+@pytest.mark.parametrize("largest", [5, *BORDERS, 2**31 - 1])
+@pytest.mark.parametrize("num_sources", [1, 7, 300])
+def test_a_shortlist_is_a_dict_also_after_it_was_written(tmp_path, largest, num_sources):
+    for seed in range(2):
+        shortlist, frequent, rows = drawn(seed, largest, num_sources)
+        shortlist.save(tmp_path / "list.npy")
+        dtype = "<u4" if largest >= 2**16 else "<u2"
+        assert np.load(tmp_path / "list.npy").dtype == dtype
+        for one in (shortlist, Shortlist.load(tmp_path / "list.npy")):
+            assert set(one.frequent.tolist()) == {*frequent, *ALWAYS}
+            assert one.largest_id == largest and one.source_vocabulary_size == num_sources
+            lists = one.candidates
+            assert len(lists) == num_sources
+            received = {source: ids.tolist() for source, ids in enumerate(lists) if len(ids)}
+            assert received == {source: sorted({*ids}) for source, ids in rows.items()}
+            for source_ids in ([], [*rows], [*rows][:2] * 2, [num_sources, 2**31 - 1]):
+                for additional in ((), (largest, 4)):
+                    listed = [rows.get(source, []) for source in source_ids]
+                    expected = {*frequent, *ALWAYS, *additional}.union(*listed)
+                    assert one.candidates_of(source_ids, additional).tolist() == sorted(expected)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_sentence_has_more_candidates_than_the_largest_size(seed):
+    rng = np.random.default_rng(seed)
+    vocabulary = int(rng.integers(5, 12))
+    rows = [rng.choice(vocabulary, rng.integers(0, vocabulary), replace=False) for _ in range(5)]
+    shortlist = Shortlist(rng.choice(vocabulary, 2), rows)
+    for count in range(7):
+        sentences = itertools.combinations(range(5), min(count, 5))
+        most = max(len(shortlist.candidates_of(ids)) for ids in sentences)
+        assert most <= shortlist.largest_size(count) <= vocabulary
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_each_row_of_a_union_is_its_own_list(seed):
+    rng = np.random.default_rng(seed)
+    lists = [np.unique(rng.integers(0, 40, rng.integers(1, 20))).astype("int32") for _ in range(3)]
+    ids, mask = union_of(lists, 5, lambda count: count + seed)
+    assert ids.dtype == "int32" and mask.shape == (5, len(ids))
+    union = sorted(set(np.concatenate(lists).tolist()))
+    assert ids.tolist() == union + [0] * seed
+    for row in range(5):
+        assert ids[mask[row]].tolist() == (lists[row].tolist() if row < 3 else [])
