@@ -9,7 +9,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from benchmarks.compilations import write_corpus
 from keras_transformer.errors import InputError, first_line
@@ -56,14 +56,16 @@ def measure_commands(
     test = work / "test.en", work / "test.de"
     errors: list[str] = []
 
-    def call(name, *words, source=None):
+    words_of = commands(work, sets)
+
+    def call(name, source=None):
         """Runs a command, and writes its seconds; returns what it writes to stdout."""
         with contextlib.ExitStack() as stack:
             stdin = subprocess.DEVNULL if source is None else stack.enter_context(open(source))
             log = stack.enter_context(open(work / f"{name.replace(' ', '_')}.log", "w+"))
             start = time.perf_counter()
             done = subprocess.run(
-                [sys.executable, "-m", "keras_transformer", *map(str, words)],
+                [sys.executable, "-m", "keras_transformer", *words_of[name]],
                 env=environment,
                 cwd=work,
                 stdin=stdin,
@@ -83,29 +85,50 @@ def measure_commands(
 
     with contextlib.suppress(InputError):
         run, exported = work / "run", work / "exported"
-        call("train", "train", _RECIPE, *sets, "--output", run)
+        call("train")
         write(training=_of_training(run, work))
-        model = "--model", run
-        files = "--source", test[0], "--reference", test[1]
-        scores = json.loads(call("evaluate", "evaluate", *model, *files))
+        scores = json.loads(call("evaluate"))
         write(bleu=scores["bleu"], chrf=scores["chrf"])
-        export = "export", run, "--format", "hugging_face", "--output"
         with contextlib.suppress(InputError):
-            call("export", *export, exported)
-        call("translate", "translate", *model, source=test[0])
+            call("export")
+        call("translate", source=test[0])
         # The same again: what the first processes compiled is read.
         with contextlib.suppress(InputError):
-            once = "--set", "training.epochs=1"
-            call("train again, one epoch", "train", _RECIPE, *sets, *once, "--output", work / "one")
-        call("evaluate again", "evaluate", *model, *files)
-        call("translate again", "translate", *model, source=test[0])
+            call("train again, one epoch")
+        call("evaluate again")
+        call("translate again", source=test[0])
         with contextlib.suppress(InputError):
-            call("export again", *export, work / "exported_again")
+            call("export again")
         try:
             write(same_weights=_side_by_side(run, exported, test[0], 100 if small else 1000))
         except Exception as error:
             errors.append(f"same weights: {first_line(error)}")
     return errors
+
+
+def commands(work: pathlib.Path, sets: Sequence[str] = ()) -> dict[str, list[str]]:
+    """Returns the words of each command by the name of its figure.
+
+    Args:
+        work: Directory of the texts and of all outputs.
+        sets: Settings of the recipe, such as `["--set", "training.epochs=30"]`.
+    """
+    model = "--model", work / "run"
+    train = "train", _RECIPE, *sets
+    evaluate = "evaluate", *model, "--source", work / "test.en", "--reference", work / "test.de"
+    export = "export", *model, "--format", "hugging_face", "--output"
+    translate = "translate", *model
+    words_of = {
+        "train": (*train, "--output", work / "run"),
+        "evaluate": evaluate,
+        "export": (*export, work / "exported"),
+        "translate": translate,
+        "train again, one epoch": (*train, "--set", "training.epochs=1", "--output", work / "one"),
+        "evaluate again": evaluate,
+        "translate again": translate,
+        "export again": (*export, work / "exported_again"),
+    }
+    return {name: [str(word) for word in words] for name, words in words_of.items()}
 
 
 def _of_training(run, work):

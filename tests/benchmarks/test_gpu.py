@@ -3,9 +3,11 @@
 import json
 
 import pytest
+from test_readme import parsed
 
 from benchmarks import gpu
 from benchmarks.gpu import Results, outcomes, report_table, step_flops
+from benchmarks.gpu_real import commands
 from keras_transformer import TransformerConfig
 
 
@@ -15,6 +17,14 @@ def test_another_backend_is_a_users_mistake(tmp_path, capsys):
         gpu.main(["--small", "--output", str(tmp_path)])
     assert "needs the JAX backend" in capsys.readouterr().err.splitlines()[-1]
     assert not any(tmp_path.iterdir())
+
+
+def test_the_program_takes_the_words_of_each_command(tmp_path):
+    words_of = commands(tmp_path, ["--set", "training.epochs=30"])
+    options = {name: parsed("keras-transformer", words) for name, words in words_of.items()}
+    outputs = [options[name].output for name in ("train", "train again, one epoch")]
+    assert [options["export"].model, options["evaluate again"].model] == outputs[:1] * 2
+    assert outputs[1] != outputs[0] and options["train again, one epoch"].set[-1].endswith("=1")
 
 
 def test_operations_of_a_step_are_those_of_its_products():
