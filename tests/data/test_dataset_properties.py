@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+import pytest
 from pairwise import pairwise
 
 from keras_transformer.data import EncodedPairs, LabelledDataset, ParallelDataset
@@ -53,6 +54,7 @@ def _flat(batch):
     return [np.asarray(array) for array in (*inputs, *others)]
 
 
+@pytest.mark.tensorflow
 @pairwise(
     copies=[1, 2],
     hosts=[1, 2],
