@@ -246,3 +246,39 @@ def test_a_shortlist_without_a_bias_leaves_out_what_the_model_forbids(seed, step
     drawn.candidates, drawn.forbidden = drawn._draw_candidates(), (5, 6, 7, 8)
     drawn.banned, drawn.kind_of_bias = (), None
     check(drawn, step_by_step)
+
+
+PLAIN = {"candidates": None, "forbidden": (), "banned": (), "kind_of_bias": None, "ngram_size": 0}
+PLAIN |= {"name": "gnmt", "phrases": None, "max_ratio": 0.0}
+PAIRS = {
+    "prefixes of long rows": (512, {"prefixes": [(400,), (), (7, 300), ()], "beam_size": 3}),
+    "prefixes and phrases at the limit": (
+        12,
+        {
+            "prefixes": [(5, 6, 7), (), (8,), ()],
+            "phrases": [((9, 10), (11,))] * 4,
+            "min_length": 20,
+            "max_length": 20,
+        },
+    ),
+    "a bias above 0 without early stopping": (
+        12,
+        {
+            "bias": {6: 2.5, 8: 2.0},
+            "kind_of_bias": "array",
+            "early_stopping": False,
+            "beam_size": 2,
+            "prefixes": None,
+            "min_length": 0,
+            "min_ratio": 0.0,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("vocabulary", "options"), PAIRS.values(), ids=PAIRS)
+def test_two_options_alone_give_the_naive_search(vocabulary, options, seed, step_by_step):
+    drawn = Drawn(seed, vocabulary, (2,), (5,) if vocabulary > 100 else (9,))
+    vars(drawn).update({**PLAIN, "n_best": 1, **options})
+    check(drawn, step_by_step)
