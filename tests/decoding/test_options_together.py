@@ -246,3 +246,54 @@ def test_a_shortlist_without_a_bias_leaves_out_what_the_model_forbids(seed, step
     drawn.candidates, drawn.forbidden = drawn._draw_candidates(), (5, 6, 7, 8)
     drawn.banned, drawn.kind_of_bias = (), None
     check(drawn, step_by_step)
+
+
+PLAIN = {"candidates": None, "forbidden": (), "banned": (), "kind_of_bias": None, "ngram_size": 0}
+PLAIN |= {"name": "gnmt", "phrases": None, "max_ratio": 0.0}
+PAIRS = {
+    "prefixes of long rows": (512, {"prefixes": [(400,), (), (7, 300), ()], "beam_size": 3}),
+    "prefixes and phrases at the limit": (
+        12,
+        {
+            "prefixes": [(5, 6, 7), (), (8,), ()],
+            "phrases": [((9, 10), (11,))] * 4,
+            "min_length": 20,
+            "max_length": 20,
+        },
+    ),
+    "a bias above 0 without early stopping": (
+        12,
+        {
+            "bias": {6: 2.5, 8: 2.0},
+            "kind_of_bias": "array",
+            "early_stopping": False,
+            "beam_size": 2,
+            "prefixes": None,
+            "min_length": 0,
+            "min_ratio": 0.0,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("vocabulary", "options"), PAIRS.values(), ids=PAIRS)
+def test_two_options_alone_give_the_naive_search(vocabulary, options, seed, step_by_step):
+    drawn = Drawn(seed, vocabulary, (2,), (5,) if vocabulary > 100 else (9,))
+    vars(drawn).update({**PLAIN, "n_best": 1, **options})
+    check(drawn, step_by_step)
+
+
+def test_a_bias_may_raise_a_score_at_each_further_token():
+    """The end is nearly sure at first, but eight tokens of a bias win against it."""
+    after = {(6,) * k: {6: 0.135, EOS: 0.8, 7: 0.065} for k in range(1, 9)}
+    probabilities = {(): {EOS: 0.99, 6: 0.006, 7: 0.004}, **after}
+    model = HistoryModel.of_probabilities(probabilities, vocabulary=8, histories=10007)
+    bias = np.array([0, 0, 0, 0, 0, 0, 2.5, 0], "float32")
+    options = {"beam_size": 2, "length_penalty": 0.0, "early_stopping": False, "max_length": 9}
+    source = np.array([[5, 5, 5]], "int32")
+    hypotheses = search(CachedModel(model, (), False, True), source, logit_bias=bias, **options)
+    rules = naive.Rules(bias=tuple(bias), forbidden=(*naive.FORBIDDEN, UNK))
+    expected = naive.naive_beam(model, [9], 2, 0.0, 1, rules, early_stopping=False)
+    assert len(expected[0][0].ids) > 5
+    check_hypotheses(hypotheses, expected, model)
