@@ -10,9 +10,9 @@ from keras import ops
 from naive_search import EOS, Rules, exhaustive_search, log_probability, penalty
 from reference import float64, part
 
-from keras_transformer.decoding.programs import Compiled
 from keras_transformer.decoding.search import search
 from keras_transformer.engine import ModelEngine
+from keras_transformer.engine.programs import Compiled
 from keras_transformer.errors import InputError
 from keras_transformer.models import LanguageModel
 from keras_transformer.models.config import LanguageModelConfig

@@ -61,11 +61,15 @@ def test_languages_of_any_directions_are_read_as_they_were_written(tmp_path):
         assert Languages.from_dict(languages.to_dict()) == languages
 
 
+def _sides(languages):
+    return languages.source_prefix, languages.source_suffix, languages.target_prefix
+
+
 def test_a_language_may_be_left_out_where_one_is_possible_or_no_token_needs_it():
     """All arguments of many languages, by the docstring."""
     answers = set()
     for languages in _all_languages():
-        needed = {languages.before, languages.after, languages.forced} - {None}
+        needed = set(_sides(languages)) - {None}
         for source, target in itertools.product((None, "en", "de", "pt"), repeat=2):
             fitting = [
                 pair
@@ -102,7 +106,7 @@ def test_a_language_may_be_left_out_where_one_is_possible_or_no_token_needs_it()
                 tokens = {"source": expected[0], "target": expected[1]}
                 of_sides = [
                     (f"<{tokens[side]}>",) if side and tokens[side] else ()
-                    for side in (languages.before, languages.after, languages.forced)
+                    for side in _sides(languages)
                 ]
                 assert languages.tokens_of(source, target) == (*of_sides, tuple(expected))
     assert len(answers) > 9
