@@ -18,7 +18,6 @@ from keras_transformer.engine.run_folder import (
     save_model,
 )
 from keras_transformer.errors import InputError, show
-from keras_transformer.export.verification import SENTENCES
 from keras_transformer.imports import import_keras
 from keras_transformer.interop.ctranslate2 import reader as ctranslate2
 from keras_transformer.interop.fetching import LocalModel, local_model
@@ -191,7 +190,7 @@ def import_run(
     check = functools.partial(run.check_replaceable, overwrite, inputs)
     with run.owned().locked():
         check()
-        texts = SENTENCES if samples is None else read_lines(samples)[:SAMPLE_PAIRS]
+        texts = None if samples is None else read_lines(samples)[:SAMPLE_PAIRS]
         with local_model(folder, output, check_config) as local:
             imported, foreign_model = _import(local, sentencepiece)
             origin = local.origin(model_folder(local.folder))
@@ -209,6 +208,8 @@ def import_run(
             "decoding": dataclasses.asdict(defaults),
             "origin": dataclasses.asdict(origin),
         }
+        if texts is None:  # Imported late, because it imports Keras.
+            from keras_transformer.export.verification import SENTENCES as texts
         show(f"{run.path}: writing the run")
         with run.replaced(check) as new_run:
             tokenizers = source_tokenizer, target_tokenizer
