@@ -190,7 +190,7 @@ def import_run(
     check = functools.partial(run.check_replaceable, overwrite, inputs)
     with run.owned().locked():
         check()
-        texts = None if samples is None else read_lines(samples)[:SAMPLE_PAIRS]
+        sample_texts = None if samples is None else read_lines(samples)[:SAMPLE_PAIRS]
         with local_model(folder, output, check_config) as local:
             imported, foreign_model = _import(local, sentencepiece)
             origin = local.origin(model_folder(local.folder))
@@ -208,8 +208,9 @@ def import_run(
             "decoding": dataclasses.asdict(defaults),
             "origin": dataclasses.asdict(origin),
         }
-        if texts is None:  # Imported late, because it imports Keras.
-            from keras_transformer.export.verification import SENTENCES as texts
+        from keras_transformer.export.verification import SENTENCES  # Late: it imports Keras.
+
+        texts = SENTENCES if sample_texts is None else sample_texts
         show(f"{run.path}: writing the run")
         with run.replaced(check) as new_run:
             tokenizers = source_tokenizer, target_tokenizer
