@@ -80,7 +80,7 @@ def test_the_first_argmax_is_that_of_numpy_and_within_a_row_of_nan():
 def test_rows_of_each_sentence_are_its_own():
     rng = np.random.default_rng(0)
     for batch, count, chosen, *sizes in itertools.product((1, 3), (1, 4), (0, 1, 4, 7), (2,)):
-        values = rng.normal(size=(batch, count, *sizes))
+        values = rng.normal(size=(batch, count, *sizes)).astype("float32")
         rows = rng.integers(0, count, (batch, chosen)).astype("int32")
         expected = np.stack([own[mine] for own, mine in zip(values, rows, strict=True)])
         taken = take_rows(*map(ops.convert_to_tensor, (values, rows)))
