@@ -14,7 +14,7 @@ from keras_transformer.ids import EOS_ID, PAD_ID
 from keras_transformer.reading import iterate_lines
 
 InlineTags = Literal["drop", "keep"]
-"""What becomes of formatting inside the sentences of a file of pairs."""
+"""Treatment of formatting inside the sentences of a file of pairs."""
 
 
 @runtime_checkable

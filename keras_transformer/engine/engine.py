@@ -111,7 +111,7 @@ class Engine:
 
     @property
     def has_target_prefix(self) -> bool:
-        """Whether the decoder reads a token of a language before each translation."""
+        """True where the decoder reads a token of a language before each translation."""
         return self.languages is not None and self.languages.target_prefix is not None
 
     @property
@@ -383,7 +383,7 @@ class Engine:
 
     @property
     def text_features(self) -> TextFeatures:
-        """What texts may contain besides words: tags, placeholders, annotated terms."""
+        """Features that texts may have besides words: tags, placeholders, annotated terms."""
         if self.source_tokenizer is None:
             return TextFeatures.from_manifest(self.manifest or {})
         return TextFeatures.of(self.source_tokenizer)

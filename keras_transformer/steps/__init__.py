@@ -1,1 +1,1 @@
-"""What happens to a text before and after its translation: tags, terms, placeholders, markup."""
+"""Steps of a text before and after its translation: tags, terms, placeholders, markup."""

@@ -16,7 +16,7 @@ MARKUP: tuple[Markup, ...] = get_args(Markup)
 
 
 class TextEngine(Protocol):
-    """What the steps need of an engine; see `engine.engine.Engine`."""
+    """Attributes of an engine that the steps need; see `engine.engine.Engine`."""
 
     noun: str
     labels: list[str] | None

@@ -1,4 +1,4 @@
-"""What a tag before a text, and the token of a language, look like. No other module knows it.
+"""Patterns of a tag before a text and of the token of a language. No other module has them.
 
 A tag is `<bt>` for a corpus, or `>>deu<<` for a target language. The name of a language has neither
 spaces nor angle brackets. Other models have tokens of languages that no text has: `__de__` of

@@ -41,7 +41,7 @@ class SourcePart(NamedTuple):
 
 @dataclasses.dataclass(slots=True)
 class Span:
-    """What an element encloses in the source, or the place of a single tag or item.
+    """Part of the source that an element encloses, or the index of a single tag or item.
 
     Attributes:
         first: Index of its first part in `source_parts`; None if it is in an earlier text.
