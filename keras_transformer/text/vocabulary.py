@@ -3,6 +3,7 @@
 import collections
 import io
 import itertools
+import random
 import re
 import warnings
 from collections.abc import Iterable, Iterator
@@ -174,6 +175,9 @@ def warn_of_zero_width(texts: Iterable[str], normalization: str) -> None:
 def _train(texts, **options):
     import sentencepiece
 
+    # The trainer looks for repeats across lines: a corpus that is there twice, in one order, is one
+    # repeat, for which it takes time in the square of its length.
+    texts = random.Random(0).sample(texts, len(texts))
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(

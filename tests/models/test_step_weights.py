@@ -60,7 +60,7 @@ def made(width, decoder, tie, output_bias, policy, output_policy, quantized):
     fields |= dict(tie_embeddings=tie, output_bias=output_bias)
     if output_policy and not quantized:  # Keras quantizes no map of policies.
         policy = keras.dtype_policies.DTypePolicyMap(
-            policy, {"output": keras.dtype_policies.DTypePolicy(output_policy)}
+            policy, {".*/output": keras.dtype_policies.DTypePolicy(output_policy)}
         )
     if decoder == "language model":
         fields["tie_embeddings"] = "none" if tie == "none" else "all"

@@ -2,9 +2,12 @@
 
 import itertools
 import os
+import random
+import time
 import warnings
 
 import pytest
+from small_corpus import PAIRS
 
 from keras_transformer.errors import InputError
 from keras_transformer.ids import UNK_ID
@@ -20,6 +23,40 @@ def test_words_of_lines_with_the_reserved_character_are_learned(word, separator,
         warnings.simplefilter("ignore")  # The reserved character cannot be a token.
         tokenizer = Tokenizer.train_from_texts([line, *sentences[:50]], vocabulary_size=45)
     assert any(word in piece for piece in tokenizer.pieces(word))
+
+
+def test_words_of_lines_that_are_longer_than_the_trainers_limit_of_bytes_are_learned():
+    words = random.Random(0).choices(["語文", "文字", "字典", "典籍", "籍貫"], k=12_000)
+    assert len(line := " ".join(words)) < 65_536 < len(line.encode())
+    pieces = Tokenizer.train_from_texts([line], vocabulary_size=16).pieces(line)
+    assert pieces.count("▁語文") == words.count("語文")
+
+
+@pytest.mark.parametrize("rare", ["</s>", "語"])
+@pytest.mark.parametrize("line", [0, 9_999, 10_000])
+def test_a_character_of_one_line_is_known_also_if_only_a_name_of_a_special_token_has_it(rare, line):
+    texts = ["".join(letters) for letters in itertools.product("abcdefghij", repeat=4)]
+    texts.insert(line, rare)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tokenizer = Tokenizer.train_from_texts(texts, vocabulary_size=40)
+    assert all(UNK_ID not in tokenizer.tokenize(character) for character in rare)
+
+
+@pytest.mark.parametrize("texts", [["</s>"], ["</s>", "a"], ["<unk> </s>"]])
+def test_names_of_special_tokens_alone_are_a_text_of_as_many_characters(texts):
+    characters = sorted(set("".join(texts)) - {" "})
+    tokenizer = Tokenizer.train_from_texts(texts, vocabulary_size=len(characters) + 5)
+    for text in texts:
+        assert tokenizer.pieces(text) == [*f"▁{text}".replace(" ", "▁")]
+
+
+def test_a_corpus_that_is_there_many_times_takes_hardly_longer():
+    """The trainer takes time in the square of a repeat, which lines in one order would be."""
+    sources, targets = map(list, zip(*PAIRS, strict=True))
+    start = time.perf_counter()
+    Tokenizer.train_from_texts(sources * 60 + targets * 60, vocabulary_size=150)
+    assert time.perf_counter() - start < 5
 
 
 @pytest.mark.parametrize("coverage", [0.98, 0.999, 1.0])
