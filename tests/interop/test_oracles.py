@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+from device_plans import ONE_GRAPH
 from marian_toys import TOYS
 
 from keras_transformer import Translator
@@ -80,7 +81,7 @@ def search_of(toy, sources, search):
     beam, normalize, penalty = map(float, numbers)
     options = {"beam_size": int(beam), "length_penalty": normalize, "word_penalty": penalty}
     options |= {"length_normalization": "marian", "max_length_ratio": 3.0}
-    engine = ModelEngine(toy.model, toy.source_tokenizer, toy.target_tokenizer, with_xla=False)
+    engine = ModelEngine(toy.model, toy.source_tokenizer, toy.target_tokenizer, **ONE_GRAPH)
     tokenizer = toy.target_tokenizer
 
     def pieces(ids):
@@ -124,7 +125,7 @@ def test_hugging_faces_logits_and_texts(oracle, name):
         logits = np.asarray(toy.model((np.array([source]), np.array([[1, *target[:-1]]]))))[0]
         expected = arrays[f"logits{number}"][:, :pad]
         np.testing.assert_allclose(logits[:, ours[:pad]], expected, atol=1e-4)
-    engine = ModelEngine(toy.model, toy.source_tokenizer, toy.target_tokenizer, with_xla=False)
+    engine = ModelEngine(toy.model, toy.source_tokenizer, toy.target_tokenizer, **ONE_GRAPH)
     options = {**toy.decoding, "beam_size": 4, "max_length": 39, "max_length_ratio": float("inf")}
     texts = [translation.text for translation in engine.translate(known["sources"], **options)]
     # At 40 tokens transformers forces the end.
@@ -136,7 +137,9 @@ def test_hugging_faces_logits_and_texts(oracle, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["m2m100", "nllb", "small100"])
-def test_logits_and_texts_of_models_of_many_languages_are_transformers_own(oracle, name, tmp_path):
+def test_logits_and_texts_of_models_of_many_languages_are_transformers_own(
+    oracle, name, tmp_path, unverified
+):
     pytest.importorskip("safetensors", reason="comes with the extra [import]")
     folder = oracle(f"languages_{name}")
     toy = import_model(folder)
@@ -154,7 +157,7 @@ def test_logits_and_texts_of_models_of_many_languages_are_transformers_own(oracl
             logits = np.asarray(toy.model((np.array([source]), np.array([[1, *target[:-1]]]))))[0]
             np.testing.assert_allclose(logits[:, ours], arrays[f"logits{number}"], atol=1e-4)
     tokenizers, languages = toy[1:3], model.languages
-    engine = ModelEngine(toy.model, *tokenizers, languages=languages, with_xla=False)
+    engine = ModelEngine(toy.model, *tokenizers, languages=languages, **ONE_GRAPH)
     sides = zip(*(case["languages"] for case in cases), strict=True)
     options = dict(zip(("source_language", "target_language"), map(list, sides), strict=True))
     options |= {**toy.decoding, "max_length": 39 - is_forced, "max_length_ratio": float("inf")}

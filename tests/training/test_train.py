@@ -8,11 +8,12 @@ import pytest
 from small_corpus import PAIRS, recipe_values, write_corpus
 
 from keras_transformer.analysis.tensorboard import attention_summary
+from keras_transformer.engine.device import DevicePlan
 from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
 from keras_transformer.files import locked_folder
 from keras_transformer.reading import file_digests
-from keras_transformer.training import Recipe, compile_model, train
+from keras_transformer.training import Recipe, RunFolder, compile_model, train
 from keras_transformer.training.corpus import Corpus
 from keras_transformer.training.hosts import SINGLE_HOST
 from keras_transformer.training.run import Run
@@ -304,3 +305,25 @@ def test_a_conversation_is_answered_in_training_as_by_the_run_in_half_precision(
     metrics = folder.metrics()
     assert metrics["best_validation_bleu"] == folder.history()[0]["val_bleu"]
     assert set(metrics["validation_signatures"]) == {"bleu", "chrf"}
+
+
+@pytest.mark.parametrize("begun", [DevicePlan(training_shapes=3, batch_tokens=200), DevicePlan()])
+@pytest.mark.parametrize("resumed", [DevicePlan(training_shapes=2, batch_tokens=400), DevicePlan()])
+def test_a_resumed_run_has_the_batches_of_the_device_that_it_began_on(tmp_path, begun, resumed):
+    values = recipe_values(write_corpus(tmp_path / "corpus"), max_shapes=None, batch_tokens=None)
+    run, again = (
+        Run(Recipe.from_dict(values), RunFolder(tmp_path / "run"), SINGLE_HOST, plan)
+        for plan in (begun, resumed)
+    )
+    run.prepare(overwrite=False, recipe_file=None)
+    run.begin()
+    again.resume()
+    training = again.recipe.training
+    assert (training.max_shapes, training.batch_tokens) == (
+        begun.training_shapes,
+        begun.batch_tokens,
+    )
+    earlier, later = run.datasets["train"], again.datasets["train"]
+    steps = range(earlier.steps_per_epoch)
+    assert later.step_shapes(0) == earlier.step_shapes(0)
+    assert [later.lines(0, step) for step in steps] == [earlier.lines(0, step) for step in steps]
