@@ -208,10 +208,12 @@ class Model:
             )
         shapes = self.engine.manifest.get("shapes", {"rows": [1], "source_lengths": [16]})
         longest = options.warm_up_tokens + 1  # with EOS
+        languages = self.engine.languages
+        added = 1 + (languages.num_added if languages is not None else 0)
         last = next((length for length in shapes["source_lengths"] if length >= longest), longest)
         defaults = [(name, tuple(self.default_options[name].items())) for name in names]
         batches = [
-            (name, [self._row_of(min(length, longest) - 1)] * rows, options_of_name)
+            (name, [self._row_of(max(1, min(length, longest) - added))] * rows, options_of_name)
             for name, options_of_name in defaults
             for length in shapes["source_lengths"]
             for rows in shapes["rows"]

@@ -13,6 +13,7 @@ from keras_transformer.options import FLOAT32
 from keras_transformer.serving import ServerOptions
 from keras_transformer.serving.model import signatures_of
 from keras_transformer.serving.protocol import Rejection
+from keras_transformer.text.languages import Languages
 
 NUMBERED = {"translation": "A", "score": 0.1, "log_probability": 0.0}
 BEAM = {"translation": ["A", ""], "score": [0.1, -math.inf], "log_probability": [0.0, 0.0]}
@@ -103,6 +104,15 @@ def test_the_warm_up_runs_each_shape_that_is_compiled(load):
     unknown = ServerOptions(model="folder", warm_up_signatures="score")
     with pytest.raises(InputError, match="must name signatures that take only text.*score"):
         load(Engine()).warm_up(unknown)
+
+
+@pytest.mark.parametrize("sides", [{}, {"source_prefix": "target"}, {"source_suffix": "source"}])
+def test_a_warm_source_has_the_length_of_a_shape_with_the_tokens_of_its_languages(load, sides):
+    engine = Engine("saved_model", shapes={"rows": [1], "source_lengths": [2, 16, 32]})
+    engine.languages = Languages({"de": "<de>", "en": "<en>"}, **sides)
+    load(engine).warm_up(ServerOptions(model="folder", max_batch_size=1, warm_up_tokens=19))
+    lengths = [len(text.split()) + 1 + len(sides) for (text,), _ in engine.calls]
+    assert lengths == [2 + len(sides), 16, 20]  # A text has a token at least.
 
 
 @pytest.mark.tensorflow
