@@ -39,34 +39,44 @@ def read(path):
     return path.read_text(encoding="utf-8").splitlines()
 
 
-def test_pairs_that_break_no_rule_stay_in_order_in_files_of_their_names(tmp_path):
-    broken = ("Two dogs play in 1999.", "Zwei Hunde spielen 1998.")
-    some = [*PAIRS[:7], broken, *PAIRS[7:11]]
+BROKEN = ("Two dogs play in 1999.", "Zwei Hunde spielen 1998.")
+
+
+@pytest.fixture(scope="module", params=[1, 2])
+def cleaned(request, tmp_path_factory):
+    """Two cleaned corpora, a pair of files and a table: the output and the report."""
+    base = tmp_path_factory.mktemp("corpora")
     more = [*PAIRS[11:20], ("Copied text", "copied  text"), PAIRS[3]]
-    tsv = write(tmp_path, "more.tsv.xz", ["\t".join(pair) for pair in more])
-    corpora = [write_pairs(tmp_path, "some", some), (tsv, None)]
-    reports = []
-    for processes in (1, 2):
-        output = tmp_path / f"out{processes}"
-        report = clean_corpora(corpora, output, processes=processes)
-        files = ["some.en", "some.de", "more.tsv", "length_ratios.png", "report.json"]
-        assert sorted(path.name for path in output.iterdir()) == sorted(files)
-        assert report == {"output": str(output), **json.loads((output / "report.json").read_text())}
-        assert report["files"] == files
-        report["options"].pop("processes")
-        reports.append([report["corpora"], report["examples"], report["options"]])
-    assert reports[0] == reports[1]
+    tsv = write(base, "more.tsv.xz", ["\t".join(pair) for pair in more])
+    corpora = [write_pairs(base, "some", [*PAIRS[:7], BROKEN, *PAIRS[7:11]]), (tsv, None)]
+    return base / "out", clean_corpora(corpora, base / "out", processes=request.param)
+
+
+def test_pairs_that_break_no_rule_stay_in_order_in_files_of_their_names(cleaned):
+    output, _ = cleaned
     assert read(output / "some.en") == [source for source, _ in PAIRS[:11]]
     assert read(output / "some.de") == [target for _, target in PAIRS[:11]]
     assert read(output / "more.tsv") == ["\t".join(pair) for pair in PAIRS[11:20]]
+
+
+def test_the_report_is_in_the_output_and_names_its_files(cleaned):
+    output, report = cleaned
+    files = ["some.en", "some.de", "more.tsv", "length_ratios.png", "report.json"]
+    assert sorted(path.name for path in output.iterdir()) == sorted(files)
+    assert report == {"output": str(output), **json.loads((output / "report.json").read_text())}
+    assert report["files"] == files
     assert (output / "length_ratios.png").read_bytes().startswith(b"\x89PNG")
-    rows, examples, _ = reports[0]
-    assert rows == [
+
+
+def test_the_report_counts_and_shows_what_each_rule_has_dropped(cleaned):
+    _, report = cleaned
+    assert report["corpora"] == [
         {"files": ["some.en", "some.de"], "pairs": 12, "kept": 11, "dropped": {"numbers": 1}},
         {"files": ["more.tsv"], "pairs": 11, "kept": 9, "dropped": {"copy": 1, "duplicate": 1}},
     ]
+    examples, (source, target) = report["examples"], BROKEN
     where = {"file": "some.en", "line": 8}
-    assert examples["numbers"] == [{**where, "source": broken[0], "target": broken[1]}]
+    assert examples["numbers"] == [{**where, "source": source, "target": target}]
     assert [example["line"] for example in examples["copy"] + examples["duplicate"]] == [10, 11]
 
 

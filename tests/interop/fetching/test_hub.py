@@ -41,29 +41,33 @@ CARD = b"---\nlanguage: en\nlicense: cc-by-4.0\n---\n# A model\n"
 OTHERS = {"tf_model.h5": b"t", "rust_model.ot": b"r", "flax_model.msgpack": b"f"}
 
 
-@pytest.fixture
-def ask(tmp_path):
+@pytest.fixture(scope="module")
+def ask(tmp_path_factory):
     """`ask(url, *names, **environment)`: what a new process says about names of models."""
+
+    folder = tmp_path_factory.mktemp("working directory")
 
     def ask(url, *names, **environment):
         variables = {key: os.environ[key] for key in os.environ if not key.startswith("HF_")}
-        variables |= {"HF_ENDPOINT": url, "HF_HOME": str(tmp_path / "hf"), "NO_PROXY": "*"}
+        variables |= {"HF_ENDPOINT": url, "HF_HOME": str(folder / "hf"), "NO_PROXY": "*"}
         root = str(pathlib.Path(__file__).parents[3])
         done = subprocess.run(
             [sys.executable, "-c", COMMANDS, *names],
             env={**variables, "PYTHONPATH": root, **environment},
-            cwd=tmp_path,
+            cwd=folder,
             capture_output=True,
             text=True,
         )
         assert done.returncode == 0, done.stderr[-2000:]
-        assert os.listdir(tmp_path) in ([], ["hf"])
+        assert os.listdir(folder) in ([], ["hf"])
         return json.loads(done.stdout.splitlines()[-1])
 
     return ask
 
 
-def test_a_name_becomes_the_files_that_are_needed_or_one_line(ask, tmp_path):
+@pytest.fixture(scope="module")
+def hub():
+    """A Hub, what a new process says of its models, and the paths that it asked for."""
     small = {"config.json": CONFIG, "vocab.json": b"{}", "source.spm": b"s", "README.md": CARD}
     pickled = {**small, "pytorch_model.bin": b"p", **OTHERS}
     with Hub().running() as hub:
@@ -76,34 +80,69 @@ def test_a_name_becomes_the_files_that_are_needed_or_one_line(ask, tmp_path):
             "a/gated@main": pickled,
         }
         hub.gated = {"a/gated"}
-        names = ["a/safe", "a/old", "a/old@refs/pr/1", "a/old@v9", "a/large", "a/empty", "a/no"]
-        results = ask(hub.url, *names, "a/gated")
-        paths = [path for method, path, _ in hub.requests if method == "GET"]
-        hub.requests.clear()
-        cached = ask(hub.url, "a/no", "a/safe")
-        assert not [path for method, path, _ in hub.requests if method == "GET" and "/res" in path]
+        yield hub
+
+
+NAMES = ["a/safe", "a/old", "a/old@refs/pr/1", "a/old@v9", "a/large", "a/empty", "a/no", "a/gated"]
+
+
+@pytest.fixture(scope="module")
+def results(hub, ask):
+    return ask(hub.url, *NAMES)
+
+
+@pytest.fixture(scope="module")
+def paths(hub, results):
+    """What was downloaded for the results."""
+    return [path for method, path, _ in hub.requests if method == "GET"]
+
+
+def test_a_name_becomes_the_files_that_are_needed(results, paths):
     files, origin = results["a/safe"]
     assert files == ["README.md", "config.json", "model.safetensors", "source.spm", "vocab.json"]
     assert (origin["name"], origin["licence"]) == ("a/safe", "cc-by-4.0")
     assert origin["revision"] == COMMITS["main"] and len(origin["files"]["model.safetensors"]) == 64
-    assert cached["a/safe"] == results["a/safe"]
-    reading, error = cached["lines"]  # They name no folder of the cache.
-    assert reading == "a/safe: reading the model"
-    assert error.startswith("keras-transformer: a/safe/model.safetensors: cannot be read as safet")
-    assert "pytorch_model.bin" in results["a/old"][0]
-    revised = results["a/old@refs/pr/1"]
-    assert "model.safetensors" in revised[0] and revised[1]["revision"] == COMMITS["refs/pr/1"]
     assert not [path for path in paths if path.endswith((".h5", ".ot", ".msgpack"))]
     assert "/a/large/resolve/" + COMMITS["main"] + "/model.safetensors" not in paths
-    assert results["a/old@v9"] == "a/old@v9: the repository has no such revision."
-    assert results["a/large"].startswith("a/large/config.json: only models of Marian")
-    assert "must have one of model.safetensors, pytorch_model.bin" in results["a/empty"]
-    missing = f"a/no: no such file or folder, and no such model at {hub.url}."
-    assert results["a/no"].startswith(missing) and "HF_TOKEN" in results["a/no"]
-    gated = f"a/gated: the model is gated. Accept its terms at {hub.url}/a/gated"
-    assert results["a/gated"].startswith(gated)
+
+
+def test_a_pickle_is_taken_where_a_revision_has_nothing_better(results):
+    assert "pytorch_model.bin" in results["a/old"][0]
+    files, origin = results["a/old@refs/pr/1"]
+    assert "model.safetensors" in files and origin["revision"] == COMMITS["refs/pr/1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("a/old@v9", "a/old@v9: the repository has no such revision."),
+        ("a/large", "a/large/config.json: only models of Marian"),
+        ("a/empty", "a/empty: "),
+        ("a/no", "a/no: no such file or folder, and no such model at {url}."),
+        ("a/gated", "a/gated: the model is gated. Accept its terms at {url}/a/gated"),
+    ],
+)
+def test_a_name_without_a_model_is_one_line(hub, results, name, message):
+    more = {"a/empty": "must have one of model.safetensors, pytorch_model.bin", "a/no": "HF_TOKEN"}
+    assert results[name].startswith(message.format(url=hub.url))
+    assert more.get(name, "") in results[name] and "\n" not in results[name]
+
+
+def test_a_mistake_ends_the_command_before_a_library_is_loaded(results):
     assert (results["code"], results["loaded"]) == (2, [])
     assert results["lines"] == [f"keras-transformer: {results['a/gated']}"]
+
+
+def test_a_model_that_is_cached_is_downloaded_once_and_lines_name_no_folder_of_the_cache(
+    hub, ask, results
+):
+    hub.requests.clear()
+    cached = ask(hub.url, "a/no", "a/safe")
+    assert not [path for method, path, _ in hub.requests if method == "GET" and "/res" in path]
+    assert cached["a/safe"] == results["a/safe"]
+    reading, error = cached["lines"]
+    assert reading == "a/safe: reading the model"
+    assert error.startswith("keras-transformer: a/safe/model.safetensors: cannot be read as safet")
 
 
 @pytest.mark.parametrize(
