@@ -438,7 +438,7 @@ def randomize(rng):
 def compiled():
     """`compiled(function)` runs it as one XLA program."""
     if BACKEND == "tensorflow":
-        return tf.function(jit_compile=True)
+        return tf.function(jit_compile=True, autograph=False)
     return jax.jit
 
 
