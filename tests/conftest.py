@@ -442,6 +442,17 @@ def compiled():
     return jax.jit
 
 
+@pytest.fixture(scope="module")
+def plain_graphs():
+    """TensorFlow runs graphs as they are: its optimizer takes a sixth of the time to make one."""
+    if BACKEND != "tensorflow":
+        yield
+        return
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    yield
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
+
+
 @pytest.fixture
 def pull_back():
     """`pull_back(function, inputs)` gives the outputs and the map of output to input gradients."""
