@@ -40,6 +40,10 @@ PROGRAM = """
 import contextlib, importlib, io, json, os, sys, traceback
 import keras, pydantic, tensorflow, yaml
 
+# An editable installation would find the folder that a tree lacks.
+finders = {finder: getattr(finder, "__module__", "") for finder in sys.meta_path}
+sys.meta_path[:] = [finder for finder in finders if "__editable__" not in finders[finder]]
+
 def test(tree):
     import pytest
     from keras_transformer.cli.main import run
@@ -90,8 +94,9 @@ def statuses(tmp_path_factory):
     shutil.copytree(TESTS.parent / "training", tested / "training")
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
     environment |= {"PYTHONPATH": "", "PYTHONDONTWRITEBYTECODE": "1"}
-    arguments = json.dumps({name: str(tree) for name, tree in trees.items()}), *map(
-        json.dumps, (CORE_MODULES, QUICK)
+    arguments = (
+        json.dumps({name: str(tree) for name, tree in trees.items()}),
+        *map(json.dumps, (CORE_MODULES, QUICK)),
     )
     command = [sys.executable, "-c", PROGRAM, *arguments]
     done = subprocess.run(command, env=environment, cwd=base, capture_output=True, text=True)

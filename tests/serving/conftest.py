@@ -21,9 +21,7 @@ def server(toy, tmp_path_factory):
     pytest.importorskip("ray", reason="comes with the extra [serve]")
     command = ["-m", "keras_transformer", "serve", f"--model={toy}", "--port=0"]
     command += [f"--{name}={value}" for name, value in LIMITS.items()]
-    # Ray reports metrics each ten seconds by default.
-    often = {"RAY_metrics_report_interval_ms": "500"}
-    running = Server(command, tmp_path_factory.mktemp("server") / "log", **often)
+    running = Server(command, tmp_path_factory.mktemp("server") / "log")
     # The replica that answers 503 is to be gone.
     running.wait(lambda: running.is_ready() and len(running.replicas()) == 1)
     yield running
