@@ -438,8 +438,19 @@ def randomize(rng):
 def compiled():
     """`compiled(function)` runs it as one XLA program."""
     if BACKEND == "tensorflow":
-        return tf.function(jit_compile=True)
+        return tf.function(jit_compile=True, autograph=False)
     return jax.jit
+
+
+@pytest.fixture(scope="module")
+def plain_graphs():
+    """TensorFlow runs graphs as they are: its optimizer takes a sixth of the time to make one."""
+    if BACKEND != "tensorflow":
+        yield
+        return
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    yield
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import copy
 import itertools
 from typing import NamedTuple
 
+import keras
 import numpy as np
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -188,6 +189,18 @@ def search_program(
         return Hypotheses(*fields), int(steps)
 
     return run
+
+
+def as_graph(step_body):
+    """`wrap_body` of a search that is no program: a step is a graph, instead of 500 operations.
+
+    JAX compiles a loop's body anyway.
+    """
+    if keras.backend.backend() == "jax":
+        return step_body
+    import tensorflow as tf
+
+    return tf.function(step_body, autograph=False)
 
 
 class FullPass:

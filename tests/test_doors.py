@@ -20,29 +20,58 @@ FOLDERS = sorted(DOORS) + sorted(
 CORE_MODULES = sorted(
     name for name in MODULES if name.split(".")[1:2] and name.split(".")[1] in CORE
 )
-# Each folder has a process of its own, a fork of one that has loaded the slow libraries.
-IMPORT_ALL = """
-import importlib, json, os, sys, traceback
+# Tests of each part of the core, of which most import it all; names of files and of tests.
+QUICK = """
+layers/test_masks.py
+layers/test_blocks.py::test_explicit_and_implicit_masks_are_combined
+models/test_config.py
+models/test_every_model.py::test_the_output_shape_is_that_of_the_logits
+decoding/test_search_options.py
+decoding/test_beam.py::test_two_beams_find_what_one_passes_by
+decoding/test_selection.py::test_rows_of_each_sentence_are_its_own
+engine/test_scheduler.py::test_batches_that_are_decoded_at_once_change_nothing
+training/test_optimizer.py::test_the_norm_is_that_of_the_gradient_before_it_is_clipped
+training/test_recipe.py::test_null_removes_a_key_of_the_recipe
+training/test_recipe.py::test_the_shipped_recipes_are_recipes
+""".split()
+# Each tree has a process of its own, a fork of one that has loaded the slow libraries. `tested` is
+# the tree whose tests run.
+PROGRAM = """
+import contextlib, importlib, io, json, os, sys, traceback
 import keras, pydantic, tensorflow, yaml
 
+# An editable installation would find the folder that a tree lacks.
+finders = {finder: getattr(finder, "__module__", "") for finder in sys.meta_path}
+sys.meta_path[:] = [finder for finder in finders if "__editable__" not in finders[finder]]
+
+def test(tree):
+    import pytest
+    from keras_transformer.cli.main import run
+    os.chdir(tree)
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()) as told:
+        run(["export", "--help"])
+    assert "--signatures" in told.getvalue()
+    assert pytest.main(["-q", "-p", "no:cacheprovider", *(f"tests/{name}" for name in quick)]) == 0
+
+trees, modules, quick = map(json.loads, sys.argv[1:])
 statuses = {}
-for folder, tree in json.loads(sys.argv[1]).items():
+for folder, tree in trees.items():
     if not (child := os.fork()):
         sys.path.insert(0, tree)
         try:
-            for name in sys.argv[2:]:
+            if folder == "tested":
+                test(tree)
+            for name in modules:
                 importlib.import_module(name)
             assert sys.modules[name].__file__.startswith(tree)
         except BaseException:
             traceback.print_exc()
+            sys.stdout.flush()
             os._exit(1)
         os._exit(0)
     statuses[folder] = os.waitpid(child, 0)[1]
 print(json.dumps(statuses))
 """
-QUICK = ("layers/test_masks.py", "layers/test_blocks.py", "models/test_config.py")
-QUICK += ("decoding/test_search_options.py", "decoding/test_selection.py", "decoding/test_beam.py")
-QUICK += ("training/test_optimizer.py", "training/test_recipe.py")
 
 
 def copy_without(folders, parent):
@@ -54,37 +83,35 @@ def copy_without(folders, parent):
     return parent
 
 
-def run(tree, *arguments):
-    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, *arguments]
-    done = subprocess.run(command, env=environment, cwd=tree, capture_output=True, text=True)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-    return done
-
-
 @pytest.fixture(scope="module")
-def imported(tmp_path_factory):
-    """What a process says that imports the core without each folder, and its statuses."""
+def statuses(tmp_path_factory):
+    """The exit status of each tree's process, and what all of them say."""
     base = tmp_path_factory.mktemp("trees")
-    trees = {name: str(copy_without([name], base / name.replace("/", "-"))) for name in FOLDERS}
-    done = run(base, "-c", IMPORT_ALL, json.dumps(trees), *CORE_MODULES)
-    return json.loads(done.stdout.splitlines()[-1]), done.stderr
+    trees = {name: copy_without([name], base / name.replace("/", "-")) for name in FOLDERS}
+    trees["tested"] = tested = copy_without(sorted(DOORS), base / "tested")
+    shutil.copytree(TESTS, tested / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(TESTS.parent / "pyproject.toml", tested)
+    shutil.copytree(TESTS.parent / "training", tested / "training")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+    environment |= {"PYTHONPATH": "", "PYTHONDONTWRITEBYTECODE": "1"}
+    arguments = (
+        json.dumps({name: str(tree) for name, tree in trees.items()}),
+        *map(json.dumps, (CORE_MODULES, QUICK)),
+    )
+    command = [sys.executable, "-c", PROGRAM, *arguments]
+    done = subprocess.run(command, env=environment, cwd=base, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1]), (done.stdout + done.stderr)[-5000:]
 
 
 @pytest.mark.slow
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_the_core_is_imported_without_the_folder(imported, folder):
-    statuses, errors = imported
-    assert statuses[folder] == 0, errors[-3000:]
+def test_the_core_is_imported_without_the_folder(statuses, folder):
+    assert statuses[0][folder] == 0, statuses[1]
 
 
 @pytest.mark.slow
 @pytest.mark.tensorflow
-def test_the_cores_quick_tests_pass_without_any_door(tmp_path):
-    tree = copy_without(sorted(DOORS), tmp_path / "tree")
-    shutil.copytree(TESTS, tree / "tests", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(TESTS.parent / "pyproject.toml", tree)
-    shutil.copytree(TESTS.parent / "training", tree / "training")
-    assert "--signatures" in run(tree, "-m", "keras_transformer", "export", "--help").stdout
-    run(tree, "-m", "pytest", "-q", "-p", "no:cacheprovider", *(f"tests/{name}" for name in QUICK))
+def test_the_cores_quick_tests_pass_without_any_door(statuses):
+    assert statuses[0]["tested"] == 0, statuses[1]

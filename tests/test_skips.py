@@ -1,6 +1,7 @@
 """Which tests run: no test is skipped silently, and slow ones run with `--slow` alone."""
 
 import ast
+import json
 import os
 import pathlib
 import re
@@ -46,45 +47,70 @@ def test_d(): ...
 """
 
 
-def run(folder, files, *arguments, **environment):
-    """What pytest prints about tests in files, under the rules of tests/conftest.py."""
-    conftest = f"exec(compile(open({str(TESTS / 'conftest.py')!r}).read(), 'conftest', 'exec'))"
-    files = {"conftest.py": conftest, "pytest.ini": "[pytest]\nmarkers = slow\n"} | files
-    for name, content in files.items():
-        (folder / name).write_text(content)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0"]
-    command += ["--continue-on-collection-errors", str(folder), *arguments]
+CONFTEST = f"exec(compile(open({str(TESTS / 'conftest.py')!r}).read(), 'conftest', 'exec'))"
+SKIPS = {"test_runs.py": SKIPPING, "test_collected.py": COLLECTED}
+SELECTIONS = {(): 3, ("--slow",): 8, ("--slow", "-m", "slow"): 5}
+RUNS = {"all": (SKIPS, (), {}), "few": (SKIPS, (), {"TESTS_MAY_LACK": "a corpus,a program"})}
+RUNS |= {options: ({"test_runs.py": SLOW}, options, {}) for options in SELECTIONS}
+# Each run has a process of its own, a fork of one that has loaded the slow libraries.
+PROGRAM = """
+import json, os, sys
+import keras
+import keras_transformer.export, keras_transformer.interop
+import pytest
+
+for folder, options, environment in json.loads(sys.argv[1]):
+    if not (child := os.fork()):
+        file = os.open(f"{folder}/output", os.O_WRONLY | os.O_CREAT)
+        os.dup2(file, 1)
+        os.dup2(file, 2)
+        os.chdir(folder)
+        os.environ |= environment
+        fixed = ["-q", "-p", "no:cacheprovider", "-n", "0", "--continue-on-collection-errors"]
+        status = pytest.main([*fixed, folder, *options])
+        sys.stdout.flush()
+        os._exit(status)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """The exit code of pytest, and what it prints, of each of `RUNS`, under tests/conftest.py."""
+    arguments = []
+    for files, options, environment in RUNS.values():
+        folder = tmp_path_factory.mktemp("run")
+        files = {"conftest.py": CONFTEST, "pytest.ini": "[pytest]\nmarkers = slow\n"} | files
+        for name, content in files.items():
+            (folder / name).write_text(content)
+        arguments.append((str(folder), options, environment))
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "TESTS_"))}
     inherited["PYTHONPATH"] = os.pathsep.join([str(TESTS), *sys.path])
-    environment = inherited | environment
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    return done.returncode, done.stdout + done.stderr
+    command = [sys.executable, "-c", PROGRAM, json.dumps(arguments)]
+    done = subprocess.run(command, env=inherited, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    outputs = [pathlib.Path(folder, "output").read_text() for folder, *_ in arguments]
+    return dict(zip(RUNS, zip(map(int, done.stdout.split()), outputs, strict=True), strict=True))
 
 
 @pytest.mark.slow
-def test_a_skip_with_a_reason_that_is_not_listed_fails_and_others_are_counted(tmp_path):
-    files = {"test_runs.py": SKIPPING, "test_collected.py": COLLECTED}
-    status, output = run(tmp_path, files)
+def test_a_skip_with_a_reason_that_is_not_listed_fails_and_others_are_counted(runs):
+    status, output = runs["all"]
     assert status == 1 and "1 failed, 2 skipped, 1 xfailed, 1 error" in output
     assert "test_c: a skip must be for want of a corpus" in output
     assert "Received: not today" in output and "Received: could not import" in output
     assert "skipped for want of a program: 1\n" in output
     assert "skipped for want of a package: 1\n" in output
-    status, output = run(tmp_path, files, TESTS_MAY_LACK="a corpus,a program")
+    status, output = runs["few"]
     assert "2 failed, 1 skipped, 1 xfailed, 1 error" in output
     assert "Received: comes with the extra [litert]" in output
 
 
-SELECTIONS = [((), 3), (("--slow",), 8), (("--slow", "-m", "slow"), 5)]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("options", "count"), SELECTIONS)
-def test_a_slow_test_runs_when_asked_and_the_first_cases_of_a_table_always(
-    tmp_path, options, count
-):
-    status, output = run(tmp_path, {"test_runs.py": SLOW}, *options)
-    assert status == 0 and f"{count} passed" in output
+@pytest.mark.parametrize("options", SELECTIONS)
+def test_a_slow_test_runs_when_asked_and_the_first_cases_of_a_table_always(runs, options):
+    status, output = runs[options]
+    assert status == 0 and f"{SELECTIONS[options]} passed" in output
 
 
 def reasons():

@@ -10,6 +10,11 @@ from keras_transformer.decoding.search import search
 from keras_transformer.engine.programs import Compiled
 
 
+@pytest.fixture(scope="module", autouse=True)
+def quick_graphs(plain_graphs):
+    """Graphs stand here for programs of XLA."""
+
+
 @pytest.fixture(scope="session")
 def compiled_search(varied):
     """`compiled_search(variant, beam_size, …)(source_ids)`: as XLA programs, kept for all tests."""

@@ -5,6 +5,7 @@ import pytest
 from decoding_oracles import HistoryModel, check_equal
 from keras import ops
 from naive_search import Rules, marian_beam
+from pairwise import pairwise
 
 from keras_transformer import decoding
 from keras_transformer.errors import InputError
@@ -24,13 +25,13 @@ def run(model, beam, limits, prefixes=None):
 
 # With fewer results than beams a sentence stops while others could still end: that must be right.
 @pytest.mark.slow(after=6)
-@pytest.mark.parametrize(("beam_size", "n_best"), [(1, 1), (2, 2), (4, 4), (4, 1)])
-@pytest.mark.parametrize(
-    ("exponent", "word_penalty"),
-    [(0.0, 0.0), (0.6, 0.0), (1.0, 0.3), (0.5, 0.7), (0.5, 2.0), (1.4, 0.2)],
+@pairwise(
+    sizes=[(1, 1), (2, 2), (4, 4), (4, 1)],  # of the beam, and its results
+    penalties=[(0.0, 0.0), (0.6, 0.0), (1.0, 0.3), (0.5, 0.7), (0.5, 2.0), (1.4, 0.2)],
+    longest_prefix=[0, 3],
 )
-@pytest.mark.parametrize("longest_prefix", [0, 3])
-def test_a_beam_shrinks_as_it_ends(rng, beam_size, n_best, exponent, word_penalty, longest_prefix):
+def test_a_beam_shrinks_as_it_ends(rng, sizes, penalties, longest_prefix):
+    (beam_size, n_best), (exponent, word_penalty) = sizes, penalties
     model = HistoryModel.random(rng, SENTENCES, VOCABULARY, end=0.5)
     limits = rng.integers(1, CAPACITY, SENTENCES)
     lengths = np.minimum(rng.integers(0, longest_prefix + 1, SENTENCES), limits - 1)

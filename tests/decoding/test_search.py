@@ -15,6 +15,7 @@ from decoding_oracles import (
     MAX_LENGTH,
     VOCABULARY,
     FullPass,
+    as_graph,
     as_lists,
     check_equal,
     check_varied,
@@ -76,7 +77,7 @@ def test_a_forced_token_is_read_but_is_in_no_hypothesis_score_or_ngram(varied, b
     expected = naive_beam(scorer, limits, beam_size, 0.6, beam_size, rules)
     assert sum(forced[row] in ranked[0].ids for row, ranked in enumerate(expected)) > 2
     options = dict(max_length=length, no_repeat_ngram_size=1, allow_unknown=True)
-    options["first_capacity"] = 5  # Caches grow twice.
+    options |= {"first_capacity": 5, "wrap_body": as_graph}  # Caches grow twice.
     run = functools.partial(search, varied("pre_norm"), source, forced_ids=forced, **options)
     result = run(beam_size, 0.6, beam_size)
     check_equal(result, expected)
@@ -88,6 +89,7 @@ def test_a_forced_token_is_read_but_is_in_no_hypothesis_score_or_ngram(varied, b
 @pytest.mark.tensorflow
 def test_the_unknown_token_is_chosen_only_where_it_is_allowed_or_forced(varied):
     source, options = varied_sources(), dict(beam_size=3, n_best=3, max_length=MAX_LENGTH)
+    options["wrap_body"] = as_graph
     bias = np.where(np.arange(VOCABULARY) == UNK, 3.0, 0.0).astype("float32")
     options |= {"logit_bias": bias}
     allowed = search(varied("pre_norm"), source, allow_unknown=True, **options)
@@ -115,6 +117,7 @@ def test_in_bfloat16_batch_mates_change_nothing_and_scores_are_float32():
     model = oracles.varied_transformer("pre_norm")
     assert model.compute_dtype == "bfloat16"
     run = functools.partial(search, model, beam_size=3, n_best=3, max_length=MAX_LENGTH)
+    run = functools.partial(run, wrap_body=as_graph)
     source = varied_sources()
     hypotheses = run(source)
     assert {str(np.asarray(field).dtype) for field in hypotheses[1:5]} == {"float32"}
@@ -129,7 +132,8 @@ def test_in_bfloat16_batch_mates_change_nothing_and_scores_are_float32():
 @pytest.mark.slow
 @pytest.mark.tensorflow
 def test_a_limit_beyond_all_integers_is_no_limit(varied):
-    run = functools.partial(search, varied("pre_norm"), varied_sources(), max_length=MAX_LENGTH)
+    options = {"max_length": MAX_LENGTH, "wrap_body": as_graph}
+    run = functools.partial(search, varied("pre_norm"), varied_sources(), **options)
     check_equal(run(max_length_ratio=1e30), as_lists(run(max_length_ratio=math.inf)))
     assert (
         EOS not in np.asarray(run(max_length_ratio=math.inf, min_length_ratio=1e30).ids)[:, :, :-1]
@@ -239,7 +243,7 @@ def test_a_single_sentence_of_up_to_64_tokens_is_one_loop(varied, rows, capacity
     import tensorflow as tf
 
     model, options = varied("post_norm"), {"max_length": capacity, "max_length_ratio": math.inf}
-    run = tf.function(lambda source_ids: search(model, source_ids, **options))
+    run = tf.function(lambda ids: search(model, ids, **options), autograph=False)
     graph = run.get_concrete_function(tf.TensorSpec((rows, 5), tf.int32)).graph.as_graph_def()
     nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
     assert sum(node.op in ("While", "StatelessWhile") for node in nodes) == loops

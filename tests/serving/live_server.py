@@ -21,7 +21,7 @@ WORDS = "a man ran rat mat sat tram start stars arms".split()  # of `light`, a m
 LIMITS = {"max-body-bytes": 200_000, "max-sentences": 50, "max-text-bytes": 2000}
 LIMITS |= {"max-answer-bytes": 200_000, "max-ongoing": 24, "max-queue": 10, "max-batch-size": 8}
 LIMITS |= {"languages": "en-fr"}
-LIMITS |= {"batch-timeout": 6, "request-timeout": 30, "warm-up-tokens": 3}
+LIMITS |= {"batch-timeout": 4, "request-timeout": 30, "warm-up-tokens": 3}
 
 
 def save_model(folder, endless_text="endless"):

@@ -345,7 +345,7 @@ def test_hung_batches_are_504_and_their_process_is_replaced(server):
         waiting = [pool.submit(ask, [f"a{i}"]) for i, ask in enumerate(asks)]
         server.wait(lambda: server.get("/readyz").status == 503)
         for future in held:
-            assert "has not ended within 6 seconds" in error_of(future.result(), 504)
+            assert "has not ended within 4 seconds" in error_of(future.result(), 504)
         for future in waiting:
             assert "its process is replaced" in error_of(future.result(), 503)
     server.wait(lambda: server.is_ready() and replica not in server.replicas())
