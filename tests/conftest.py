@@ -325,6 +325,15 @@ def unverified(monkeypatch):
         monkeypatch.setattr(type(exporter), "verify", lambda *_: {"equal": 1, "texts": 1})
 
 
+@pytest.fixture
+def one_graph():
+    """Engines search in one graph: for tests that are about texts and scores, not batches."""
+    from device_plans import one_graph
+
+    with one_graph():
+        yield
+
+
 _COLLECTED = {"megabytes": 0}
 
 

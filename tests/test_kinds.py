@@ -10,6 +10,7 @@ import sys
 
 import numpy as np
 import pytest
+from device_plans import one_graph
 from fakes import FakeEngine
 from small_corpus import PAIRS, recipe_values, repeat_pairs, write_corpus, write_recipe
 from translations import check_same
@@ -31,7 +32,7 @@ TARGETS = [target for _, target in PAIRS]
 @pytest.fixture(scope="module", autouse=True)
 def loaded_once():
     """The first command loads a run or an export and compiles, the others take its translator."""
-    with pytest.MonkeyPatch.context() as patch:
+    with one_graph(rows=(32,), can_shrink=True), pytest.MonkeyPatch.context() as patch:
         load = functools.cache(Translator.load)
         patch.setattr(Translator, "load", lambda path, *rest, **options: load(str(path), *rest))
         yield

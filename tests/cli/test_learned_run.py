@@ -9,6 +9,7 @@ import re
 import sys
 
 import pytest
+from device_plans import one_graph
 from small_corpus import PAIRS, recipe_values, repeat_pairs, write_corpus, write_recipe
 
 from keras_transformer import Translator
@@ -45,7 +46,7 @@ def learned(tmp_path_factory):
 @pytest.fixture(scope="module", autouse=True)
 def loaded_once():
     """The first command loads the run and compiles, the others use its translator."""
-    with pytest.MonkeyPatch.context() as monkeypatch:
+    with one_graph(), pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(Translator, "load", functools.cache(Translator.load))
         yield
     gc.collect()  # Their programs take a gigabyte, and collections are rare in tests.

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 from killed_trainings import copied
+from shared_training import SharedModel
 from small_corpus import recipe_values, write_corpus, write_recipe
 
 from keras_transformer import Transformer, TransformerConfig
@@ -58,6 +59,7 @@ def test_merged_weights_compute_what_the_matrices_add(rng):
 def origin(tmp_path_factory):
     """A run of one epoch, and a function that trains further from it."""
     base = tmp_path_factory.mktemp("lora")
+    tuned = SharedModel()
     corpus = write_corpus(base / "corpus")
 
     def train_run(name, resume=False, **training):
@@ -66,7 +68,8 @@ def origin(tmp_path_factory):
         values = recipe_values(corpus, **options)
         dropout = 0.1 if "start_from" in training else 0.2
         values["model"].update(dropout=dropout, model_dim=16, intermediate_dim=16)
-        return train(Recipe.from_dict(values), base / name, resume=resume)
+        options = {"run_class": tuned.run_class()} if "lora_rank" in training else {}
+        return train(Recipe.from_dict(values), base / name, resume=resume, **options)
 
     return train_run("origin"), train_run
 
