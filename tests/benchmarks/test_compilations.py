@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 def compiled(tmp_path):
     """`compiled(command, *options, cache)`: what a command compiles, and the lines it writes."""
     pytest.importorskip("jax", reason="comes with the extra [jax]")
-    compilations.write_corpus(tmp_path, None, 600)
+    compilations.write_corpus(tmp_path, None, 600, held_out=100)
     # Without the flags of the tests, with which everything compiles in no time.
     names = {"XLA_FLAGS", "TF_XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR"}
     environment = {name: value for name, value in os.environ.items() if name not in names}

@@ -282,10 +282,13 @@ def test_an_epoch_continues_from_a_step(results, tmp_path, monkeypatch, disk):
     # Killed after the first step of an epoch, and twice again after a further step.
     for number in (1, 2):
         check_markers(tmp_path / ("killed" * number))
-        with copied(tmp_path / ("killed" * number), tmp_path / ("killed" * (number + 1)), 1, 0):
-            trainer.resume(tmp_path / ("killed" * number), **options)
+        run, copy = tmp_path / ("killed" * number), tmp_path / ("killed" * (number + 1))
+        with copied(run, copy, 1, 0, ends=True):
+            trainer.resume(run, **options)
     killed = RunFolder(tmp_path / ("killed" * 3))
     assert killed.step_files() == [killed.step_file(1, 2), killed.step_file(1, 3)]
+    # No checkpoints of the steps that are left, which would be as those before.
+    options["checkpoint_every_minutes"] = None
     trainer.resume(killed.path, **options)
     assert results(killed) == expected
     folder = RunFolder(tmp_path / "run")
