@@ -93,7 +93,6 @@ def test_a_recurrent_run_is_evaluated_and_exported_as_a_transformers(
     check_exported(tmp_path / "export", SOURCES, many[: len(SOURCES)])
 
 
-@pytest.mark.slow
 def test_a_model_without_attention_has_no_alignment(tmp_path):
     recipe = Recipe.from_dict(values_of(tmp_path, {"attention": "none"}))
     config = recipe.model_config(150)
