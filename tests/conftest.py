@@ -59,8 +59,8 @@ elif BACKEND == "jax" and not ON_GPU:
     jax.config.update("jax_disable_most_optimizations", True)
 
 
-# Keras 3.15 looks up under a misspelled name what it has stored, and so makes a layer for each layer
-# of a model that it saves or loads: a third of the time.
+# Keras 3.15 looks for what it has stored under a misspelled name. So it makes a new layer for each
+# layer of a model that it saves or loads, which takes a third of the time.
 if hasattr(saving_lib, "get_attr_skipset"):
     saving_lib.get_attr_skipset = functools.cache(saving_lib.get_attr_skipset)
 
