@@ -27,7 +27,10 @@ compilations.main()
 
 @pytest.fixture
 def compiled(tmp_path):
-    """`compiled(command, *options, cache)`: what a command compiles, and the lines it writes."""
+    """`compiled(command, *options, cache)`: what a command compiles, and the lines it writes.
+
+    With a cache it compiles as long as on a user's machine, which is told of each long compilation.
+    """
     pytest.importorskip("jax", reason="comes with the extra [jax]")
     compilations.write_corpus(tmp_path, None, 600, held_out=100)
     names = {"TF_XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR"}
@@ -36,9 +39,10 @@ def compiled(tmp_path):
 
     def call(command, *options, cache="off"):
         module = [sys.executable, "-c", MAIN, "one-command", command]
+        flags = {} if cache == "off" else {"XLA_FLAGS": ""}
         done = subprocess.run(
             [*module, str(tmp_path), "--device", "gpu", "--small", *options],
-            env={**environment, VARIABLE: str(cache)},
+            env={**environment, **flags, VARIABLE: str(cache)},
             cwd=ROOT,
             capture_output=True,
             text=True,
