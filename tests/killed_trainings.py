@@ -68,9 +68,15 @@ def wait(processes, is_done):
 
 
 @contextlib.contextmanager
-def copied(run: Path, copy: Path, epoch: int, batch: int):
-    """Copies a run's folder after a batch of an epoch, from 0: a kill would leave the copy."""
+def copied(run: Path, copy: Path, epoch: int, batch: int, ends: bool = False):
+    """Copies a run's folder after a batch of an epoch, from 0: a kill would leave the copy.
+
+    The training goes on, or ends there.
+    """
     callbacks_of = loop.callbacks_of
+
+    class EndedError(Exception):
+        pass
 
     class Copy(keras.callbacks.Callback):
         def on_epoch_begin(self, number, logs=None):
@@ -79,8 +85,10 @@ def copied(run: Path, copy: Path, epoch: int, batch: int):
         def on_train_batch_end(self, number, logs=None):
             if (self.epoch, number) == (epoch, batch):
                 shutil.copytree(run, copy)
+                if ends:
+                    raise EndedError
 
-    with pytest.MonkeyPatch.context() as patch:
+    with contextlib.suppress(EndedError), pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "callbacks_of", lambda run: [*callbacks_of(run), Copy()])
         yield
 

@@ -10,6 +10,7 @@ import sys
 
 import numpy as np
 import pytest
+from device_plans import one_graph
 from fakes import FakeEngine
 from small_corpus import PAIRS, recipe_values, repeat_pairs, write_corpus, write_recipe
 from translations import check_same
@@ -31,7 +32,7 @@ TARGETS = [target for _, target in PAIRS]
 @pytest.fixture(scope="module", autouse=True)
 def loaded_once():
     """The first command loads a run or an export and compiles, the others take its translator."""
-    with pytest.MonkeyPatch.context() as patch:
+    with one_graph(rows=(32,), can_shrink=True), pytest.MonkeyPatch.context() as patch:
         load = functools.cache(Translator.load)
         patch.setattr(Translator, "load", lambda path, *rest, **options: load(str(path), *rest))
         yield
@@ -39,7 +40,7 @@ def loaded_once():
 
 def values_of(corpus, model, **training):
     # Without XLA: each program that it compiles stays in memory to the end of the process.
-    options = dict(epochs=4, warmup_steps=50, learning_rate_scale=0.3, label_smoothing=0.0)
+    options = dict(epochs=2, warmup_steps=50, learning_rate_scale=0.3, label_smoothing=0.0)
     values = recipe_values(corpus, **{**options, "jit_compile": False, **training})
     values["model"] = {"kind": "recurrent", "model_dim": 64, "dropout": 0.0, **model}
     return values
@@ -92,7 +93,6 @@ def test_a_recurrent_run_is_evaluated_and_exported_as_a_transformers(
     check_exported(tmp_path / "export", SOURCES, many[: len(SOURCES)])
 
 
-@pytest.mark.slow
 def test_a_model_without_attention_has_no_alignment(tmp_path):
     recipe = Recipe.from_dict(values_of(tmp_path, {"attention": "none"}))
     config = recipe.model_config(150)
@@ -129,7 +129,7 @@ def labelling(tmp_path_factory):
     lines = [f"{'dog' if 'dog' in text else 'other'}\t{text}\n" for text in SOURCES]
     for name, times in (("texts", 1), ("many", 10)):
         (base / f"{name}.tsv").write_text("".join(lines * times), encoding="utf-8")
-    options = dict(epochs=3, warmup_steps=20, learning_rate_scale=0.2, select_by="accuracy")
+    options = dict(epochs=2, warmup_steps=20, learning_rate_scale=0.2, select_by="accuracy")
     options |= dict(batch_tokens=128, sample_translations=1, jit_compile=False)
     values = recipe_values(base, **options)
     values["data"] |= {"train": {"source": "many.tsv"}, "validation": {"source": "texts.tsv"}}
@@ -261,7 +261,7 @@ def test_a_language_model_continues_with_a_line_and_is_evaluated_and_exported(
     corpus = write_corpus(tmp_path)
     text = (corpus / "train.en").read_text(encoding="utf-8")
     (corpus / "many.en").write_text(text * 36, encoding="utf-8")
-    values = values_of(corpus, {}, epochs=2)
+    values = values_of(corpus, {})
     values["data"] |= {"train": {"source": "many.en"}, "validation": {"source": "train.en"}}
     values["data"]["drop_duplicates"] = False
     values["text"]["vocabulary_size"] = 120

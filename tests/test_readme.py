@@ -45,7 +45,11 @@ def test_layers_make_a_functional_classifier():
 
 @pytest.mark.slow
 def test_five_lines_of_plain_keras_train_on_arrays_and_then_on_text(tmp_path, monkeypatch):
-    # The preset's layers are all alike; each costs seconds of compilation.
+    # The preset's layers are all alike; each costs seconds of compilation, as XLA does.
+    compile = keras.Model.compile
+    monkeypatch.setattr(
+        keras.Model, "compile", lambda *a, **k: compile(*a, **{**k, "jit_compile": False})
+    )
     layers = dict(num_encoder_layers=1, num_decoder_layers=1)
     tiny = {**config.PRESETS["transformer_tiny"], **layers}
     monkeypatch.setitem(config.PRESETS, "transformer_tiny", tiny)

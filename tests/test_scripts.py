@@ -1,7 +1,6 @@
 """The short scripts of `training/` and `export/`, called as a reader calls them."""
 
 import contextlib
-import functools
 import http.server
 import io
 import itertools
@@ -14,9 +13,9 @@ import threading
 
 import keras
 import pytest
+from device_plans import one_graph
 
 from keras_transformer.corpora.dates import date_corpus
-from keras_transformer.engine import ModelEngine
 from keras_transformer.models import config
 
 pytestmark = pytest.mark.tensorflow
@@ -36,11 +35,9 @@ PAIRS = [
 def call(script, *arguments):
     """Runs a script in this process; returns what it prints."""
     printed = io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
-        # Each search would be compiled, and each shape of batches.
-        without_xla = functools.partialmethod(ModelEngine.__init__, with_xla=False)
-        patch.setattr(ModelEngine, "__init__", without_xla)
-        compile = keras.Model.compile
+    stdout = contextlib.redirect_stdout(printed)
+    with one_graph(rows=(128,)), pytest.MonkeyPatch.context() as patch, stdout:
+        compile = keras.Model.compile  # Each shape of batches would be compiled.
         patch.setattr(
             keras.Model, "compile", lambda *a, **k: compile(*a, **{**k, "jit_compile": False})
         )

@@ -4,6 +4,7 @@ import statistics
 import types
 
 import pytest
+from device_plans import one_graph
 from small_corpus import PAIRS, recipe_values, write_corpus
 
 from benchmarks import decode
@@ -96,7 +97,8 @@ def test_a_trained_run_is_measured_side_by_side(source, tmp_path, unverified):
     with pytest.raises(InputError, match="`shortlist` needs a run with a shortlist"):
         decode.text(run.path, source, shortlist=True)
     Shortlist([], [range(4, 120)] * 120).save(run.path / SHORTLIST_FILE)
-    report = decode.text(run.path, source, exports, shortlist=True, **options).figures
+    with one_graph(rows=(16,)):  # of both batch sizes
+        report = decode.text(run.path, source, exports, shortlist=True, **options).figures
     own = list(choose_engines(of_text=True))
     rows, names = report["rows"], [*own, *(p.name for p in exports)]
     names += [f"{name} list" for name in own]

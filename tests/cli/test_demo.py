@@ -26,7 +26,7 @@ def small(monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_demo_goes_the_whole_way(small, unverified, tmp_path, monkeypatch, capsys):
+def test_the_demo_goes_the_whole_way(small, unverified, one_graph, tmp_path, monkeypatch, capsys):
     load = functools.cache(Translator.load)  # The run is loaded, and its search compiled, once.
     monkeypatch.setattr(Translator, "load", lambda path, **options: load(os.path.realpath(path)))
     table = demo.run_demo(tmp_path / "demo")

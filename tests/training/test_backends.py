@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 from killed_trainings import copied
+from shared_training import SharedModel
 from small_corpus import recipe_values, write_corpus
 
 from keras_transformer.training import Recipe, RunFolder, train
@@ -22,31 +23,35 @@ class NoTensorFlow:
         if name.split(".")[0] in ("tensorflow", "tensorflow_text"):
             raise ImportError(name)
 sys.meta_path.insert(0, NoTensorFlow())
+from device_plans import one_graph
 from killed_trainings import copied
 from keras_transformer.training import Recipe, train
 run, copy = map(pathlib.Path, sys.argv[2:])
-with copied(run, copy, 0, 1):
+with one_graph(), copied(run, copy, 0, 1):
     train(Recipe.from_dict(json.loads(sys.argv[1])), run, resume=True)
 assert "tensorflow" not in sys.modules
 """
 
 
-def test_a_run_continues_on_jax_within_an_epoch_and_from_there_on_tensorflow_again(tmp_path):
+def test_a_run_continues_on_jax_within_an_epoch_and_from_there_on_tensorflow_again(
+    tmp_path, one_graph
+):
     pytest.importorskip("jax", reason="comes with the extra [jax]")
     options = dict(r_drop=1.0, accumulation_steps=2, ema_momentum=0.5, max_shapes=2)
     options |= dict(learning_rate_scale=60.0, jit_compile=False, sample_translations=1)
     options |= dict(batch_tokens=128, checkpoint_every_minutes=1e-9, epochs=1)
     values = recipe_values(write_corpus(tmp_path / "corpus"), **options)
     recipe, jax, again = Recipe.from_dict(values), tmp_path / "jax", tmp_path / "again"
+    shared = {"run_class": SharedModel().run_class()}
     with copied(tmp_path / "run", jax, 0, 2):
-        run = train(recipe, tmp_path / "run")
+        run = train(recipe, tmp_path / "run", **shared)
     command = [sys.executable, "-c", _TRAIN, json.dumps(values), str(jax), str(again)]
     path = os.pathsep.join([str(pathlib.Path(__file__).parents[1]), *sys.path])
     environment = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": path}
     ended = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert ended.returncode == 0 and "Traceback" not in ended.stderr, ended.stderr[-2000:]
     assert RunFolder(again).step_files()[-1] == RunFolder(again).step_file(0, 5)
-    train(recipe, again, resume=True)
+    train(recipe, again, resume=True, **shared)
     (row,), weights = run.history(), run.model().get_weights()
     assert row["learning_rate"] > 0.01
     for other in map(RunFolder, (jax, again)):

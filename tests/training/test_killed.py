@@ -10,6 +10,7 @@ import time
 
 import killed_trainings as trainings
 import pytest
+from shared_training import SharedModel
 
 from keras_transformer.training import Recipe, train
 
@@ -20,7 +21,8 @@ def test_a_training_killed_at_any_moment_and_resumed_is_the_uninterrupted_one(tm
     """Six epochs with averaged weights, early stopping and checkpoints between steps."""
     recipe_file = trainings.write_inputs(tmp_path / "inputs", trainings.ONE_HOST)
     rng, recipe = random.Random(1), Recipe.load(recipe_file)
-    expected = trainings.run_content(train(recipe, tmp_path / "uninterrupted").path)
+    options = {"run_class": SharedModel().run_class()}
+    expected = trainings.run_content(train(recipe, tmp_path / "uninterrupted", **options).path)
     for number in range(int(os.environ.get("KILLS", 1))):
         run = tmp_path / f"killed-{number}"
         process = trainings.begin(recipe_file, run, **trainings.THREADS)
@@ -32,7 +34,7 @@ def test_a_training_killed_at_any_moment_and_resumed_is_the_uninterrupted_one(tm
         process.kill()
         process.wait()
         trainings.check_markers(run)
-        content = trainings.run_content(train(recipe, run, resume=True).path)
+        content = trainings.run_content(train(recipe, run, resume=True, **options).path)
         assert [name for name in expected if content[name] != expected[name]] == []
 
 

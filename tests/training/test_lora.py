@@ -6,12 +6,16 @@ import keras
 import numpy as np
 import pytest
 from killed_trainings import copied
+from shared_training import SharedModel
 from small_corpus import recipe_values, write_corpus, write_recipe
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.cli.main import run
+from keras_transformer.engine.run_folder import save_model
 from keras_transformer.errors import InputError
+from keras_transformer.models import model_of
 from keras_transformer.training import Recipe, RunFolder, train
+from keras_transformer.training.corpus import Corpus
 from keras_transformer.training.lora import enable_lora, merged_weights, projections_of
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
@@ -56,19 +60,26 @@ def test_merged_weights_compute_what_the_matrices_add(rng):
 
 @pytest.fixture(scope="module")
 def origin(tmp_path_factory):
-    """A run of one epoch, and a function that trains further from it."""
+    """A run of a model with random weights, and a function that trains from it."""
     base = tmp_path_factory.mktemp("lora")
+    tuned = SharedModel()
     corpus = write_corpus(base / "corpus")
 
     def train_run(name, resume=False, **training):
         options = {"jit_compile": False, "epochs": 1, "warmup_steps": 8, "batch_tokens": 128}
         options |= training
         values = recipe_values(corpus, **options)
-        dropout = 0.1 if "start_from" in training else 0.2
-        values["model"].update(dropout=dropout, model_dim=16, intermediate_dim=16)
-        return train(Recipe.from_dict(values), base / name, resume=resume)
+        values["model"].update(dropout=0.1, model_dim=16, intermediate_dim=16)
+        options = {"run_class": tuned.run_class()} if "lora_rank" in training else {}
+        return train(Recipe.from_dict(values), base / name, resume=resume, **options)
 
-    return train_run("origin"), train_run
+    values = recipe_values(corpus)
+    values["model"].update(dropout=0.2, model_dim=16, intermediate_dim=16)
+    recipe, run = Recipe.from_dict(values), RunFolder(base / "origin")
+    tokenizers = Corpus(recipe).tokenizers()
+    run.create(recipe, tokenizers, {})
+    save_model(model_of(recipe.model_config(tokenizers[0].vocabulary_size)), run.model_file)
+    return run, train_run
 
 
 @pytest.fixture(scope="module")

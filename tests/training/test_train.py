@@ -5,6 +5,7 @@ import shutil
 import sys
 
 import pytest
+from shared_training import SharedModel
 from small_corpus import PAIRS, recipe_values, write_corpus
 
 from keras_transformer.analysis.tensorboard import attention_summary
@@ -33,13 +34,18 @@ def recipe(corpus, **training):
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def shared():
+    return SharedModel()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, shared):
     base = tmp_path_factory.mktemp("finished")
     corpus = write_corpus(base / "corpus")
     options = dict(epochs=3, ema_momentum=0.9, keep_checkpoints=2, sample_translations=2)
     options |= {"jit_compile": False, "shortlist": True}
     options["attention_images"] = 2 if importlib.util.find_spec("matplotlib") else None
-    return train(recipe(corpus, **options), base / "run")
+    return train(recipe(corpus, **options), base / "run", run_class=shared.run_class())
 
 
 def test_a_run_folder_holds_the_files_of_the_readme(finished):
@@ -255,19 +261,23 @@ def test_a_start_from_an_unfit_run_is_refused(finished, tmp_path, section, chang
 
 @pytest.mark.slow
 @pytest.mark.parametrize("has_section", [False, True])
-def test_a_run_has_the_origin_of_the_model_that_it_starts_from(finished, tmp_path, has_section):
+def test_a_run_has_the_origin_of_the_model_that_it_starts_from(
+    finished, shared, tmp_path, has_section
+):
+    few = {"attention_images": None, "sample_translations": 0, "shortlist": False, "epochs": 1}
+    options = {"run_class": shared.run_class()}
     start = shutil.copytree(finished.path, tmp_path / "imported")
     values, origin = finished.recipe().to_dict(), {"name": "a/b", "licence": "cc-by-nc-4.0"}
     RunFiles(start).write_sections({**values, "origin": origin})
-    values["training"] |= {"start_from": str(start), "attention_images": None, "epochs": 1}
+    values["training"] |= {"start_from": str(start), **few}
     if not has_section:  # A recipe of a run has it, without a name; a recipe of a person has not.
         del values["origin"]
     assert "text" in values
-    run = train(Recipe.from_dict(values), tmp_path / "run")
+    run = train(Recipe.from_dict(values), tmp_path / "run", **options)
     assert run.described_origin() == "a/b, licence cc-by-nc-4.0"
     shutil.rmtree(start)
     values["training"]["epochs"] = 2
-    train(Recipe.from_dict(values), tmp_path / "run", resume=True)
+    train(Recipe.from_dict(values), tmp_path / "run", resume=True, **options)
     assert run.described_origin() == "a/b, licence cc-by-nc-4.0"
 
 
@@ -281,7 +291,9 @@ def test_nothing_to_resume_is_said(tmp_path, corpus, finished):
 
 
 @pytest.mark.slow
-def test_a_conversation_is_answered_in_training_as_by_the_run_in_half_precision(corpus, tmp_path):
+def test_a_conversation_is_answered_in_training_as_by_the_run_in_half_precision(
+    corpus, tmp_path, one_graph
+):
     """The targets are much longer than twice the sources, and only the last turn is read."""
     lines = [f"{target} </s> {source}\t{target} {target}\n" for source, target in PAIRS]
     (corpus / "dialog.tsv").write_text("".join(lines), encoding="utf-8")
