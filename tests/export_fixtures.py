@@ -6,6 +6,7 @@ import subprocess
 
 import numpy as np
 import pytest
+from device_plans import ONE_GRAPH
 
 from keras_transformer import Tokenizer, Transformer, TransformerConfig, Translator
 from keras_transformer.engine import ModelEngine
@@ -58,7 +59,8 @@ def make_engine(tokenizer):
         for weight in model.trainable_weights:
             weight.assign(0.7 * chance.normal(size=weight.shape))
         limits = {"max_source_length": 13, "max_target_length": 17}
-        return ModelEngine(model, tokenizer, target_tokenizer, **limits, with_xla=with_xla)
+        options = {**limits, **ONE_GRAPH, "with_xla": with_xla}
+        return ModelEngine(model, tokenizer, target_tokenizer, **options)
 
     return make_engine
 
@@ -75,7 +77,7 @@ def listed_engine(engine):
     size = tokenizer.vocabulary_size
     shortlist = Shortlist([], [*np.random.default_rng(7).integers(4, size, (size - 9, 3))])
     limits = engine.max_source_length, engine.max_target_length
-    return ModelEngine(engine.model, tokenizer, None, *limits, with_xla=False, shortlist=shortlist)
+    return ModelEngine(engine.model, tokenizer, None, *limits, shortlist=shortlist, **ONE_GRAPH)
 
 
 @pytest.fixture(scope="session")

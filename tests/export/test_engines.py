@@ -10,6 +10,7 @@ import sys
 
 import numpy as np
 import pytest
+from device_plans import ONE_GRAPH
 from translations import check_same
 
 from keras_transformer import Tokenizer, Translator
@@ -75,7 +76,7 @@ def test_ctranslate2_stops_by_the_rule_of_the_run(tmp_path, unverified):
     data = pathlib.Path(__file__).parents[1] / "data"
     toy = import_model(data / "ctranslate2" / "old_v5_txt")
     limits = {"max_source_length": 64, "max_target_length": 48}
-    trained = ModelEngine(toy.model, *toy[1:3], with_xla=False, **limits)
+    trained = ModelEngine(toy.model, *toy[1:3], **limits, **ONE_GRAPH)
     export_ctranslate2(trained, tmp_path / "export", beam_size=2)
     exported = Translator.load(tmp_path / "export").engine
     texts = (data / "oracles" / "marian_texts.src").read_text("utf-8").splitlines()
@@ -184,7 +185,7 @@ def test_an_invisible_text_with_a_tag_stays_empty(engine, texts, tmp_path, unver
     # As many ids as the model has.
     tokenizer = Tokenizer.train_from_texts(texts, vocabulary_size=53, tags=("bt",))
     limits = {"max_source_length": 13, "max_target_length": 17}
-    trained = ModelEngine(engine.model, tokenizer, **limits, with_xla=False)
+    trained = ModelEngine(engine.model, tokenizer, **limits, **ONE_GRAPH)
     exporter, options = exporter_of(format), {"beam_size": 1}
     if format == "saved_model":
         options["signatures"] = ()  # without `serving_ids`, and so without the tokenizers' files
@@ -229,7 +230,7 @@ def test_texts_of_several_directions_are_translated_together(
     tokenizer = Tokenizer.train_from_texts(texts, vocabulary_size=53, **symbols)
     limits = {"max_source_length": 13, "max_target_length": 17}
     languages = Languages(tokens, **places)
-    trained = ModelEngine(engine.model, tokenizer, **limits, with_xla=False, languages=languages)
+    trained = ModelEngine(engine.model, tokenizer, **limits, **ONE_GRAPH, languages=languages)
     # It is verified with texts of all directions.
     fields = {"saved_model": {"signatures": ("beam", "score", "align")}}
     fields["litert"] = {"source_lengths": [13]}

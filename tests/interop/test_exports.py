@@ -3,6 +3,7 @@
 import pathlib
 
 import pytest
+from device_plans import in_one_graph
 from translations import check_same
 
 from keras_transformer import Translator
@@ -36,7 +37,7 @@ def test_an_export_gives_the_runs_texts_and_scores(runs, tmp_path, name, format,
     assert report.manifest["length_normalization"] == "marian"
     readme = (tmp_path / "export" / "README.md").read_text(encoding="utf-8")
     assert f"The model was made from {TOYS / name}." in readme
-    ours, theirs = (Translator.load(path) for path in (runs[name], tmp_path / "export"))
+    ours, theirs = in_one_graph(runs[name]), Translator.load(tmp_path / "export")
     expected, translations = ours.translate(SOURCES, **search), theirs.translate(SOURCES)
     assert [t.text for t in translations] == [t.text for t in expected]
     assert [t.score for t in translations] == pytest.approx([t.score for t in expected], 1e-3)
@@ -56,7 +57,7 @@ def test_ctranslate2_ranks_as_marian_in_a_beam_of_its_own(runs, tmp_path, capsys
     command = ["export", "--model", runs["opus"], "--format", "ctranslate2"]
     assert run([*command, "--output", str(tmp_path / "export")]) == 0
     assert "CTranslate2's beam does not shrink as Marian's does" in capsys.readouterr().err
-    ours, theirs = (Translator.load(path) for path in (runs["opus"], tmp_path / "export"))
+    ours, theirs = in_one_graph(runs["opus"]), Translator.load(tmp_path / "export")
     check_same(*(translator.translate(SOURCES, beam_size=1) for translator in (ours, theirs)))
     best = theirs.translate(SOURCES, n_best=3)[0]
     for answer in (best, *best.alternatives):

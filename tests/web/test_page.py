@@ -9,6 +9,7 @@ import shutil
 import numpy as np
 import pytest
 from browser import Static, find_chromium
+from device_plans import in_one_graph
 
 from keras_transformer import Translator
 from keras_transformer.analysis.attention import merge_words, words_of
@@ -136,7 +137,7 @@ def test_the_page_of_an_imported_model_gives_the_runs_texts(browser, npm, tmp_pa
     # Up to 24 tokens: a longer text is translated in parts.
     texts = ["yes, a small house", "a cat", "ж cats find 1 tree", "the river moves"]
     targets, options = ["eo", "de", "eo", "de"], {"beamSize": 3, "source": "en"}
-    translate = Translator.load(run).translate
+    translate = in_one_graph(run).translate
     expected = translate(texts, source_language="en", target_language=targets)
     assert (
         expected[0].text != translate(texts[:1], source_language="en", target_language="de")[0].text

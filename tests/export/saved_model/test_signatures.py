@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from device_plans import ONE_GRAPH
 
 from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
@@ -229,7 +230,7 @@ def continuing(tokenizer):
     model = LanguageModel(LanguageModelConfig(tokenizer.vocabulary_size, **sizes))
     chance = np.random.default_rng(1)
     model.set_weights([0.7 * chance.normal(size=weight.shape) for weight in model.weights])
-    return ModelEngine(model, tokenizer, max_source_length=13, max_target_length=17)
+    return ModelEngine(model, tokenizer, max_source_length=13, max_target_length=17, **ONE_GRAPH)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import marian_reference
 import numpy as np
 import pytest
 import yaml
+from device_plans import ONE_GRAPH
 
 from keras_transformer.cli.main import run
 from keras_transformer.engine import ModelEngine
@@ -40,7 +41,7 @@ def written(folder, engine, search):
 
 
 def engine_of(model, source_tokenizer, target_tokenizer, _=None):
-    return ModelEngine(model, source_tokenizer, target_tokenizer, with_xla=False)
+    return ModelEngine(model, source_tokenizer, target_tokenizer, **ONE_GRAPH)
 
 
 KINDS = ["pre_norm", "pre_norm_ssru", "two_tables", "own_output", "no_bias"]
