@@ -1,3 +1,4 @@
+import contextlib
 import dataclasses
 import pathlib
 import pickle
@@ -68,6 +69,45 @@ def make_engine(tokenizer):
 @pytest.fixture(scope="session")
 def engine(make_engine):
     return make_engine(normalize_first=True)
+
+
+@contextlib.contextmanager
+def converting_here():
+    """LiteRT models are converted in this process: to start another takes most of the time."""
+    from keras_transformer.export.litert import file
+
+    class Here(contextlib.nullcontext):
+        def __enter__(self):
+            self.convert = file.converter()
+            return self
+
+        def send(self, **request):
+            self.request = request
+
+        def receive(self):
+            return self.convert(**self.request)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file, "ChildProcess", Here)
+        yield
+
+
+@pytest.fixture
+def converted_here():
+    """`converting_here` during a test, for tests of texts."""
+    with converting_here():
+        yield
+
+
+@pytest.fixture
+def without_xla(monkeypatch):
+    """The searches of SavedModels are ordinary graphs, for tests of texts: nothing is compiled."""
+    from keras_transformer.export.saved_model import signatures
+
+    def as_graph(function, *specs):
+        return signatures.tf.function(function, specs, autograph=False)
+
+    monkeypatch.setattr(signatures, "with_xla", as_graph)
 
 
 @pytest.fixture(scope="session")
@@ -176,7 +216,8 @@ def web_report(engine, npm, texts, exported_once):
     from keras_transformer.export import export_web
 
     options = {"beam_size": 3, "length_penalty": 0.8, "source_lengths": [13], "npm": npm}
-    return exported_once("web", export_web, engine, texts[:20], **options)
+    with converting_here():
+        return exported_once("web", export_web, engine, texts[:20], **options)
 
 
 @pytest.fixture(scope="session")
