@@ -6,6 +6,7 @@ import functools
 
 import pytest
 
+from keras_transformer import Translator
 from keras_transformer.engine.device import DevicePlan
 from keras_transformer.engine.model_engine import ModelEngine
 
@@ -16,7 +17,7 @@ ONE_GRAPH = {
     "plan": DevicePlan(
         rows=(4, 16, 64),
         search_lengths=1,
-        first_capacity=64,
+        first_capacity=256,  # One loop: each longer capacity is traced as a loop of its own.
         can_shrink=False,
         workers=1,
         memory=2**40,
@@ -40,3 +41,9 @@ def one_graph(**fields):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ModelEngine, "__init__", make_with_one_graph)
         yield
+
+
+def in_one_graph(run):
+    """The `Translator` of a run, with `ONE_GRAPH`."""
+    translator = Translator.load(run)
+    return Translator(translator.engine.with_(**ONE_GRAPH), translator.defaults)

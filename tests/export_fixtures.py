@@ -1,3 +1,4 @@
+import contextlib
 import dataclasses
 import pathlib
 import pickle
@@ -6,6 +7,7 @@ import subprocess
 
 import numpy as np
 import pytest
+from device_plans import ONE_GRAPH
 
 from keras_transformer import Tokenizer, Transformer, TransformerConfig, Translator
 from keras_transformer.engine import ModelEngine
@@ -58,7 +60,8 @@ def make_engine(tokenizer):
         for weight in model.trainable_weights:
             weight.assign(0.7 * chance.normal(size=weight.shape))
         limits = {"max_source_length": 13, "max_target_length": 17}
-        return ModelEngine(model, tokenizer, target_tokenizer, **limits, with_xla=with_xla)
+        options = {**limits, **ONE_GRAPH, "with_xla": with_xla}
+        return ModelEngine(model, tokenizer, target_tokenizer, **options)
 
     return make_engine
 
@@ -68,6 +71,45 @@ def engine(make_engine):
     return make_engine(normalize_first=True)
 
 
+@contextlib.contextmanager
+def converting_here():
+    """LiteRT models are converted in this process: to start another takes most of the time."""
+    from keras_transformer.export.litert import file
+
+    class Here(contextlib.nullcontext):
+        def __enter__(self):
+            self.convert = file.converter()
+            return self
+
+        def send(self, **request):
+            self.request = request
+
+        def receive(self):
+            return self.convert(**self.request)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file, "ChildProcess", Here)
+        yield
+
+
+@pytest.fixture
+def converted_here():
+    """`converting_here` during a test, for tests of texts."""
+    with converting_here():
+        yield
+
+
+@pytest.fixture
+def without_xla(monkeypatch):
+    """The searches of SavedModels are ordinary graphs, for tests of texts: nothing is compiled."""
+    from keras_transformer.export.saved_model import signatures
+
+    def as_graph(function, *specs):
+        return signatures.tf.function(function, specs, autograph=False)
+
+    monkeypatch.setattr(signatures, "with_xla", as_graph)
+
+
 @pytest.fixture(scope="session")
 def listed_engine(engine):
     """`engine` with a shortlist, which lacks the last source ids."""
@@ -75,7 +117,7 @@ def listed_engine(engine):
     size = tokenizer.vocabulary_size
     shortlist = Shortlist([], [*np.random.default_rng(7).integers(4, size, (size - 9, 3))])
     limits = engine.max_source_length, engine.max_target_length
-    return ModelEngine(engine.model, tokenizer, None, *limits, with_xla=False, shortlist=shortlist)
+    return ModelEngine(engine.model, tokenizer, None, *limits, shortlist=shortlist, **ONE_GRAPH)
 
 
 @pytest.fixture(scope="session")
@@ -174,7 +216,8 @@ def web_report(engine, npm, texts, exported_once):
     from keras_transformer.export import export_web
 
     options = {"beam_size": 3, "length_penalty": 0.8, "source_lengths": [13], "npm": npm}
-    return exported_once("web", export_web, engine, texts[:20], **options)
+    with converting_here():
+        return exported_once("web", export_web, engine, texts[:20], **options)
 
 
 @pytest.fixture(scope="session")

@@ -47,5 +47,14 @@ def student(tmp_path, change=lambda model: None, name="vocab.en.spm", config=Non
     return folder
 
 
+def with_short_translations(run):
+    """The run, with translations of at most 32 tokens: its search is one loop, also in exports."""
+    path = pathlib.Path(run) / "recipe.yaml"
+    sections = yaml.safe_load(path.read_text("utf-8"))
+    sections["decoding"] |= {"max_source_length": 48, "max_target_length": 32}
+    path.write_text(yaml.safe_dump(sections), "utf-8")
+    return run
+
+
 def safetensors_numpy():
     return pytest.importorskip("safetensors.numpy", reason="comes with the extra [import]")

@@ -31,7 +31,6 @@ def client(tmp_path_factory):
     return client
 
 
-@pytest.mark.slow
 def test_it_translates_lines_as_the_export_does(client, report, served, texts):
     lines = [*texts[:4], "", TOO_LONG, "Grüße, 世界 😀\t\u3000", "\u3000", "\x01\x7f"]
     stdin = ("\ufeff" + "\n".join(lines)).encode()  # the last line without an end
@@ -41,14 +40,21 @@ def test_it_translates_lines_as_the_export_does(client, report, served, texts):
 
 
 def save_model(folder, end):
-    """Writes a SavedModel whose translation is the text, a line break and an end."""
+    """Writes a SavedModel whose translation is the text, a line break and an end.
+
+    Its signature `score` takes another input.
+    """
     import tensorflow as tf
 
     @tf.function(input_signature=[tf.TensorSpec((None,), tf.string, name="text")])
     def translate(text):
         return {"translation": tf.strings.join([text, end], "\n")}
 
-    tf.saved_model.save(tf.Module(), folder, {"serving_default": translate})
+    @tf.function(input_signature=[tf.TensorSpec((None,), tf.string, name="source")])
+    def score(source):
+        return {"score": tf.strings.length(source)}
+
+    tf.saved_model.save(tf.Module(), folder, {"serving_default": translate, "score": score})
 
 
 def test_a_line_break_in_a_translation_shifts_nothing(client, tmp_path):
@@ -66,14 +72,15 @@ def test_the_highest_of_numbered_exports_is_used(client, tmp_path):
     assert (done.returncode, done.stdout) == (0, b"a 10\n"), done.stderr.decode()
 
 
-@pytest.mark.slow
-def test_mistakes_end_in_one_line_and_code_2(client, report, tmp_path):
+def test_mistakes_end_in_one_line_and_code_2(client, tmp_path):
+    folder = str(tmp_path / "export")
+    save_model(folder, "one")
     cases = [
         ([str(tmp_path / "nowhere")], str(tmp_path / "nowhere")),
-        ([report.folder, "--signature", "bean"], "bean: the SavedModel has no such signature"),
-        ([report.folder, "--signature", "score"], "text: the signature has no such input"),
-        ([report.folder, "--batch", "0"], "--batch: expected 1 to"),
-        ([report.folder, "--beam"], "--beam: expected"),
+        ([folder, "--signature", "bean"], "bean: the SavedModel has no such signature"),
+        ([folder, "--signature", "score"], "text: the signature has no such input"),
+        ([folder, "--batch", "0"], "--batch: expected 1 to"),
+        ([folder, "--beam"], "--beam: expected"),
         ([], "arguments: expected the folder"),
     ]
     for arguments, message in cases:
@@ -81,5 +88,5 @@ def test_mistakes_end_in_one_line_and_code_2(client, report, tmp_path):
         assert (done.returncode, done.stdout) == (2, b"")
         *_, last = done.stderr.decode().splitlines()
         assert last.startswith(f"translate: {message}"), last
-    done = client(report.folder, operations=str(tmp_path / "none.so"))
+    done = client(folder, operations=str(tmp_path / "none.so"))
     assert done.returncode == 2 and "none.so" in done.stderr.decode().splitlines()[-1]

@@ -10,6 +10,7 @@ import sys
 
 import numpy as np
 import pytest
+from device_plans import ONE_GRAPH
 from translations import check_same
 
 from keras_transformer import Tokenizer, Translator
@@ -75,7 +76,7 @@ def test_ctranslate2_stops_by_the_rule_of_the_run(tmp_path, unverified):
     data = pathlib.Path(__file__).parents[1] / "data"
     toy = import_model(data / "ctranslate2" / "old_v5_txt")
     limits = {"max_source_length": 64, "max_target_length": 48}
-    trained = ModelEngine(toy.model, *toy[1:3], with_xla=False, **limits)
+    trained = ModelEngine(toy.model, *toy[1:3], **limits, **ONE_GRAPH)
     export_ctranslate2(trained, tmp_path / "export", beam_size=2)
     exported = Translator.load(tmp_path / "export").engine
     texts = (data / "oracles" / "marian_texts.src").read_text("utf-8").splitlines()
@@ -180,11 +181,12 @@ def test_a_replaced_export_is_refused(folder_of, tmp_path, monkeypatch, format, 
 
 @pytest.mark.slow(after=1)
 @pytest.mark.parametrize("format", ["saved_model", "litert", "ctranslate2"])
-def test_an_invisible_text_with_a_tag_stays_empty(engine, texts, tmp_path, unverified, format):
+@pytest.mark.usefixtures("unverified", "converted_here", "without_xla")
+def test_an_invisible_text_with_a_tag_stays_empty(engine, texts, tmp_path, format):
     # As many ids as the model has.
     tokenizer = Tokenizer.train_from_texts(texts, vocabulary_size=53, tags=("bt",))
     limits = {"max_source_length": 13, "max_target_length": 17}
-    trained = ModelEngine(engine.model, tokenizer, **limits, with_xla=False)
+    trained = ModelEngine(engine.model, tokenizer, **limits, **ONE_GRAPH)
     exporter, options = exporter_of(format), {"beam_size": 1}
     if format == "saved_model":
         options["signatures"] = ()  # without `serving_ids`, and so without the tokenizers' files
@@ -219,9 +221,10 @@ M2M = {"source_prefix": "source", "target_prefix": "target"}
     ],
 )
 def test_texts_of_several_directions_are_translated_together(
-    engine, texts, tmp_path, request, format, places
+    engine, texts, tmp_path, request, monkeypatch, converted_here, without_xla, format, places
 ):
-    if places is OWN:
+    # SavedModels of languages are verified, and compiled, in saved_model/test_languages.py.
+    if places is OWN or format == "saved_model":
         request.getfixturevalue("unverified")
     tokens = {code: f">>{code}<<" for code in ("de", "en", "fr")}
     # As many ids as the model has.
@@ -229,7 +232,7 @@ def test_texts_of_several_directions_are_translated_together(
     tokenizer = Tokenizer.train_from_texts(texts, vocabulary_size=53, **symbols)
     limits = {"max_source_length": 13, "max_target_length": 17}
     languages = Languages(tokens, **places)
-    trained = ModelEngine(engine.model, tokenizer, **limits, with_xla=False, languages=languages)
+    trained = ModelEngine(engine.model, tokenizer, **limits, **ONE_GRAPH, languages=languages)
     # It is verified with texts of all directions.
     fields = {"saved_model": {"signatures": ("beam", "score", "align")}}
     fields["litert"] = {"source_lengths": [13]}
@@ -256,7 +259,8 @@ def test_texts_of_several_directions_are_translated_together(
         (typed,) = translator.translate([f">>de<< {TEXTS[0]}"], tag="bt")
         own = Translator(trained).translate(TEXTS[:1], tag="bt", target_language="de", **options)
         assert typed.text == own[0].text != expected[0].text
-    model = Model(str(tmp_path / "export"), 2, 10**6)
+    monkeypatch.setattr(Translator, "load", lambda path, threads: translator)
+    model = Model("export", 2, 10**6)
     inputs = {name: values[0] for name, values in NAMED.items() if name in languages.inputs}
     (row,) = model.run("serving_default", [{"text": TEXTS[0], **inputs}])
     assert row["translation"] == expected[0].text
@@ -266,6 +270,7 @@ def test_texts_of_several_directions_are_translated_together(
         inputs |= {name: others[name] for name in inputs}
         (row,) = model.run("serving_default", [{"text": TEXTS[0], **inputs}])
         assert row["translation"] == expected[0].text
+    if format == "saved_model" and places is M2M:  # It has both inputs.
         tf = pytest.importorskip("tensorflow", reason="comes with the extra [test]")
         graph = tf.saved_model.load(tmp_path / "export").signatures["serving_default"]
         inputs = {name: tf.constant([value]) for name, value in inputs.items()}
@@ -294,7 +299,7 @@ OPTIONS = {
     "format", ["saved_model", "litert", "web", "ctranslate2", "hugging_face", "marian", "argos"]
 )
 def test_every_format_has_all_directions_of_several_sources(
-    make_engine, tmp_path, request, unverified, format
+    make_engine, tmp_path, request, unverified, converted_here, without_xla, format
 ):
     trained = make_engine(**(OF_MARIAN if format == "marian" else {}))
     trained.languages = Languages(directions=SOURCES)

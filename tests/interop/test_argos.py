@@ -6,6 +6,7 @@ import zipfile
 
 import numpy as np
 import pytest
+from device_plans import ONE_GRAPH
 
 from keras_transformer import Tokenizer
 from keras_transformer.engine import ModelEngine
@@ -50,7 +51,7 @@ def test_an_import_of_a_package_has_the_models_weights_and_texts(argos_report, e
     bias[[0, 1, 3]] = -100  # padding, BOS and the unknown token, not EOS
     np.testing.assert_array_equal(np.asarray(model.output_bias), bias)
     limits = {"max_source_length": 13, "max_target_length": 17}
-    again = ModelEngine(model, source, target, **limits, with_xla=False)
+    again = ModelEngine(model, source, target, **limits, **ONE_GRAPH)
     options = {**decoding, "long_input": "truncate"}
     expected, received = (one.translate(texts[:20], **options) for one in (engine, again))
     assert [row.text for row in received] == [row.text for row in expected]

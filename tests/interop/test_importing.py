@@ -11,6 +11,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import yaml
+from device_plans import ONE_GRAPH
 from marian_toys import SOURCES, TARGETS, TOYS, changed, student
 from model_servers import FileServer, make_tar, make_zip
 
@@ -218,7 +219,7 @@ def test_the_command_makes_a_run_that_translates_as_the_model_does(tmp_path, cap
     assert capsys.readouterr().out == f"{output}\n"
     translator, toy = Translator.load(output), import_model(TOYS / "opus")
     assert {key: translator.defaults[key] for key in toy.decoding} == toy.decoding
-    engine = ModelEngine(toy.model, toy.source_tokenizer, toy.target_tokenizer, with_xla=False)
+    engine = ModelEngine(toy.model, toy.source_tokenizer, toy.target_tokenizer, **ONE_GRAPH)
     expected = [translation.text for translation in engine.translate(SOURCES, **toy.decoding)]
     assert [translation.text for translation in translator.translate(SOURCES)] == expected
     assert run(["import", str(TOYS / "opus"), "--output", str(output)]) == 2

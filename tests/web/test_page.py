@@ -9,6 +9,8 @@ import shutil
 import numpy as np
 import pytest
 from browser import Static, find_chromium
+from device_plans import in_one_graph
+from marian_toys import with_short_translations
 
 from keras_transformer import Translator
 from keras_transformer.analysis.attention import merge_words, words_of
@@ -104,7 +106,7 @@ def test_translations_are_those_of_litert_in_python(page, web_report, engine, te
 
 
 def test_a_page_with_a_shortlist_translates_as_the_trained_model(
-    browser, npm, listed_engine, engine, texts, tmp_path
+    browser, npm, listed_engine, engine, texts, tmp_path, unverified, converted_here
 ):
     options = {"beam_size": 1, "source_lengths": [13], "shortlist": True, "npm": npm}
     report = export_web(listed_engine, tmp_path / "page", texts[:20], **options)
@@ -124,9 +126,11 @@ def test_a_page_with_a_shortlist_translates_as_the_trained_model(
 
 
 @pytest.mark.slow
-def test_the_page_of_an_imported_model_gives_the_runs_texts(browser, npm, tmp_path, unverified):
+def test_the_page_of_an_imported_model_gives_the_runs_texts(
+    browser, npm, tmp_path, unverified, converted_here
+):
     pytest.importorskip("ai_edge_litert", reason="comes with the extra [litert]")
-    run = import_run(TOYS / "opus", tmp_path / "run")
+    run = with_short_translations(import_run(TOYS / "opus", tmp_path / "run"))
     # Any tokens that both vocabularies have, as the languages of M2M100 have them.
     source, target = RunFiles(run).tokenizers()
     pieces = [set(side.pieces_of(range(4, side.vocabulary_size))) for side in (source, target)]
@@ -136,7 +140,7 @@ def test_the_page_of_an_imported_model_gives_the_runs_texts(browser, npm, tmp_pa
     # Up to 24 tokens: a longer text is translated in parts.
     texts = ["yes, a small house", "a cat", "ж cats find 1 tree", "the river moves"]
     targets, options = ["eo", "de", "eo", "de"], {"beamSize": 3, "source": "en"}
-    translate = Translator.load(run).translate
+    translate = in_one_graph(run).translate
     expected = translate(texts, source_language="en", target_language=targets)
     assert (
         expected[0].text != translate(texts[:1], source_language="en", target_language="de")[0].text

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from device_plans import ONE_GRAPH
 from translations import check_same
 
 from keras_transformer import Tokenizer, Translator
@@ -30,7 +31,7 @@ def engines(engine, texts, tmp_path_factory):
         tokenizer,
         max_source_length=13,
         max_target_length=17,
-        with_xla=False,
+        **ONE_GRAPH,
         shortlist=Shortlist([], [*candidates]),
         languages=Languages(tokens, source_prefix="source", target_prefix="target"),
     )

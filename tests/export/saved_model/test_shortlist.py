@@ -11,8 +11,9 @@ pytestmark = pytest.mark.tensorflow
 
 @pytest.mark.slow
 def test_a_saved_model_searches_among_the_candidates_of_each_sentence(
-    listed_engine, texts, tmp_path, monkeypatch
+    listed_engine, texts, tmp_path, monkeypatch, unverified
 ):
+    # One with a shortlist is verified in test_languages.py.
     monkeypatch.setattr(signatures_module, "TRACED_SIZES", (13,))
     options = {"beam_size": 2, "shortlist": True, "signatures": []}
     export_saved_model(listed_engine, tmp_path / "new", texts[:9], **options)

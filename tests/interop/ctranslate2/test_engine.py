@@ -2,6 +2,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from device_plans import ONE_GRAPH
 
 from keras_transformer import Tokenizer, Translator
 from keras_transformer.engine import ModelEngine
@@ -140,7 +141,7 @@ def of_languages(make_engine, texts):
         tokenizer,
         max_source_length=13,
         max_target_length=17,
-        with_xla=False,
+        **ONE_GRAPH,
         shortlist=Shortlist([], [*np.random.default_rng(7).integers(4, 53, (53, 4))]),
         languages=Languages(tokens, source_prefix="source", target_prefix="target"),
     )

@@ -8,6 +8,7 @@ import zipfile
 
 import numpy as np
 import pytest
+from device_plans import ONE_GRAPH
 
 from keras_transformer.decoding.search import score_targets
 from keras_transformer.engine import ModelEngine
@@ -44,7 +45,7 @@ def test_words_and_texts_are_ctranslate2s(tmp_path, oracle, name):
         ids = [names.index(piece) if piece in names else 3 for piece in target]
         scores, _ = score_targets(toy.model, np.array([source]), np.array([[*ids, 2]]))
         np.testing.assert_allclose(np.asarray(scores)[0], expected, atol=1e-4)
-    engine = ModelEngine(toy.model, *tokenizers, with_xla=False)
+    engine = ModelEngine(toy.model, *tokenizers, **ONE_GRAPH)
     for search, (beam_size, length_penalty) in SEARCHES.items():
         options = {**toy.decoding, "beam_size": beam_size, "length_penalty": length_penalty}
         options |= {"max_length": _LIMIT, "max_length_ratio": float("inf")}

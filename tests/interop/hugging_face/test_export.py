@@ -6,6 +6,7 @@ import pathlib
 import numpy as np
 import pytest
 import sentencepiece
+from device_plans import ONE_GRAPH
 
 from keras_transformer.engine import ModelEngine
 from keras_transformer.engine.run_folder import RunFiles
@@ -46,7 +47,7 @@ def test_an_import_returns_with_its_tensors_and_ids(origin, tmp_path, load_progr
     else:
         folder = oracle(f"hugging_face_{origin}")
     model, source, target, _ = import_model(folder)
-    output = written(tmp_path / "out", ModelEngine(model, source, target, with_xla=False))
+    output = written(tmp_path / "out", ModelEngine(model, source, target, **ONE_GRAPH))
     expected, received = tensors_of(folder), tensors_of(output)
     assert received.keys() == expected.keys()
     for name, array in expected.items():
@@ -89,7 +90,7 @@ def test_the_permuted_model_translates_as_the_model(kind, make_engine, other_tok
     assert {array.dtype.name for array in tensors_of(folder).values()} == {"float32"}
     model, source, target, decoding = import_model(folder)
     limits = {"max_source_length": 13, "max_target_length": 17}
-    again = ModelEngine(model, source, target, **limits, with_xla=False)
+    again = ModelEngine(model, source, target, **limits, **ONE_GRAPH)
     assert decoding == {**decoding, **SEARCH, "beam_size": 4, "early_stopping": True}
     expected, received = (
         one.translate(TEXTS, n_best=4, early_stopping=True, **SEARCH) for one in (engine, again)

@@ -9,6 +9,8 @@ import marian_reference
 import numpy as np
 import pytest
 import yaml
+from device_plans import ONE_GRAPH
+from marian_toys import with_short_translations
 
 from keras_transformer.cli.main import run
 from keras_transformer.engine import ModelEngine
@@ -40,7 +42,7 @@ def written(folder, engine, search):
 
 
 def engine_of(model, source_tokenizer, target_tokenizer, _=None):
-    return ModelEngine(model, source_tokenizer, target_tokenizer, with_xla=False)
+    return ModelEngine(model, source_tokenizer, target_tokenizer, **ONE_GRAPH)
 
 
 KINDS = ["pre_norm", "pre_norm_ssru", "two_tables", "own_output", "no_bias"]
@@ -130,7 +132,8 @@ def test_an_independent_reference_reads_the_probabilities_of_a_trained_model(nam
 
 @pytest.mark.slow
 def test_the_command_writes_a_folder_that_translates_as_the_run(tmp_path, capsys):
-    origin, output = import_run(TOYS / "opus", tmp_path / "run"), tmp_path / "back"
+    origin = with_short_translations(import_run(TOYS / "opus", tmp_path / "run"))
+    output = tmp_path / "back"
     options = ["export", "--model", origin, "--format", "marian", "--output", str(output)]
     assert run(options) == 0
     captured = capsys.readouterr()
