@@ -27,7 +27,7 @@ MAX_NAME_BYTES = 255
 _BLOCK = 1 << 14  # bytes of a compressed file that are read at once
 _MAX_WINDOW = 1 << 31  # of Zstandard's format, as `zstd --ultra --long=31` writes it
 _POINTER = b"version https://git-lfs.github.com/spec/"
-# How much longer aliases may make a YAML file, and characters that are always allowed.
+# Limit of a YAML file's growth by aliases, and characters that are always allowed.
 _MAX_YAML_GROWTH, _YAML_CHARACTERS = 10, 100_000
 
 

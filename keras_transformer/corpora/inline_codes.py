@@ -34,7 +34,7 @@ _EQUIVALENTS = ("equiv-text", "equiv")  # attributes with the code of an element
 _TAGS = re.compile(rf"\s*+(?:{TAG}\s*+)++")
 _END_TAGS = re.compile(r"\s*+(?:</[^<>]*+>\s*+)++")
 _TAG_NAME = re.compile(r"</?([^\s/>]+)")
-_SIGNS = r"(?:[^\w<>\\{}%$&]|%%)*+"  # beside fields, as in `({0}, {1})`
+_SIGNS = r"(?:[^\w<>\\{}%$&]|%%)*+"  # next to fields, as in `({0}, {1})`
 _FIELDS = regex.compile(rf"{_SIGNS}(?:(?:{ITEM.pattern}){_SIGNS})++", regex.V1)
 _REFERENCE = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 # Line breaks and tabs of source code, and of RTF.

@@ -34,7 +34,7 @@ _JAX_VARIABLE = "JAX_COMPILATION_CACHE_DIR"
 _JAX_SETTINGS = {
     # By default what compiles in less than a second is compiled again.
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    # What XLA has found out about the fastest kernels of a GPU, in a folder beside the programs.
+    # XLA's choices of the fastest kernels of a GPU, in a folder next to the programs.
     "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES": "xla_gpu_per_fusion_autotune_cache_dir",
 }
 _DRIVER = Path("/proc/driver/nvidia")

@@ -67,6 +67,6 @@ def _fans(initializer, shape):
     axes = getattr(initializer, "input_axes", None), getattr(initializer, "output_axes", None)
     if None not in axes:
         return [math.prod(shape[axis] for axis in of_side) for of_side in axes]
-    # As Keras: the last two axes; the axes before them count for both.
+    # The last two axes, as in Keras; the axes before them count for both.
     outer = math.prod(shape[:-2])
     return outer * shape[-2], outer * shape[-1]

@@ -164,8 +164,7 @@ class Model:
             Rejection: 400, the text cannot be split.
         """
         # A token has a byte at least; the end of the text is one too, and its first space.
-        limit, languages = self.engine.max_source_length, self.engine.languages
-        limit -= languages.num_added if languages is not None else 0
+        limit = self.engine.max_source_length - self._language_tokens
         is_short = len(text.encode("utf-8")) + 2 <= limit
         if is_short or long_input_of_commands(self.engine) != "split":
             return [text]
@@ -208,8 +207,7 @@ class Model:
             )
         shapes = self.engine.manifest.get("shapes", {"rows": [1], "source_lengths": [16]})
         longest = options.warm_up_tokens + 1  # with EOS
-        languages = self.engine.languages
-        added = 1 + (languages.num_added if languages is not None else 0)
+        added = 1 + self._language_tokens
         last = next((length for length in shapes["source_lengths"] if length >= longest), longest)
         defaults = [(name, tuple(self.default_options[name].items())) for name in names]
         batches = [
@@ -224,6 +222,12 @@ class Model:
             for count, _ in enumerate(pool.map(lambda batch: self.run(*batch), batches), start=1):
                 tell(f"compiled {count} of {len(batches)} shapes of batches")
         return len(batches)
+
+    @property
+    def _language_tokens(self):
+        """Number of tokens that the languages of a text add to its own."""
+        languages = self.engine.languages
+        return languages.num_added if languages is not None else 0
 
     def _row_of(self, count):
         """Returns a row of `count` tokens, in the first direction of the model."""

@@ -121,7 +121,7 @@ def codes_of(names: Iterable[str]) -> dict[str, str]:
 
 
 class Direction(NamedTuple):
-    """What a model reads because of a sentence's languages, in addition to its own tokens.
+    """Tokens that a model reads because of a sentence's languages, besides the sentence's own.
 
     A `DirectionTable` has an array of ids instead of each id, and a graph a column of a batch.
 

@@ -40,7 +40,7 @@ def symbol(number: int) -> str:
 
 
 class TextFeatures(NamedTuple):
-    """What the texts of a model may contain besides words; exports tell it in `export.json`.
+    """Features that texts of a model may have besides words; exports tell them in `export.json`.
 
     Attributes:
         tag_tokens: Tokens that may precede a source, by name.
