@@ -95,7 +95,7 @@ def pytest_addoption(parser):
 
 
 # Fixtures that start an interpreter or a browser, or train: their users are slow.
-SLOW_FIXTURES = {"ask", "browser", "cluster", "converse", "holder", "in_javascript"}
+SLOW_FIXTURES = {"ask", "browser", "cluster", "continuing", "converse", "holder", "in_javascript"}
 SLOW_FIXTURES |= {"labelling", "shell", "web_report"}
 
 
@@ -194,21 +194,31 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line(f"skipped for want of {name}: {count}")
 
 
+# TensorFlow frees no program that XLA has compiled: a process that has grown so large gets no more
+# tests, and a new one takes its place. That costs ten seconds, which the last files are not worth.
+MOST_MEGABYTES = 1900
+LAST_FILES = 20
+# By most files a process grows by less than half a gigabyte, by these by up to one: they come
+# first, and begin in a process that is not larger.
+LARGE = """
+tests/test_kinds.py tests/export/test_engines.py tests/engine/test_model_engine_features.py
+tests/export/saved_model/test_signatures.py
+""".split()
+MOST_MEGABYTES_OF_LARGE = 1400
+
 # With several processes each file goes to one of them, the longest first, so that the processes end
 # together.
-LONGEST = """
-tests/serving/ tests/test_kinds.py tests/training/test_resume.py tests/training/test_killed.py
+LONGEST = [
+    *LARGE,
+    *"""
+tests/serving/ tests/training/test_resume.py tests/training/test_killed.py
 tests/interop/ tests/cli/test_learned_run.py tests/training/test_lora.py
 tests/engine/test_scheduler.py tests/decoding/test_search.py tests/training/test_train.py
-tests/models/test_transformer.py tests/export/test_engines.py tests/models/test_every_model.py
-tests/benchmarks/ tests/training/test_backends.py tests/export/saved_model/ tests/web/
-tests/engine/test_model_engine_features.py tests/test_architecture.py tests/export/
-tests/cli/test_main.py tests/cli/test_demo.py
-""".split()
-
-# TensorFlow frees no program that XLA has compiled: a process that has grown so large gets no more
-# tests, and a new one takes its place.
-MOST_MEGABYTES = 1500
+tests/models/test_transformer.py tests/models/test_every_model.py tests/benchmarks/
+tests/training/test_backends.py tests/export/saved_model/ tests/web/ tests/test_architecture.py
+tests/export/ tests/cli/test_main.py tests/cli/test_demo.py
+""".split(),
+]
 
 
 def index_of(nodeid):
@@ -239,8 +249,10 @@ def pytest_xdist_make_scheduler(config, log):
                 return  # A new process, which still collects: it is given tests afterwards.
             work = self.assigned_work[node]
             is_done = work and self._pending_of(work) <= 2 and not node.shutting_down
+            is_large = next(iter(self.workqueue), "") in LARGE
+            most = MOST_MEGABYTES_OF_LARGE if is_large else MOST_MEGABYTES
             size = megabytes_of(node.gateway._rinfo().pid)
-            if is_done and self.workqueue and size > MOST_MEGABYTES:
+            if is_done and len(self.workqueue) > LAST_FILES and size > most:
                 node.shutdown()  # once it has run the tests that it has already
                 config.pluginmanager.getplugin("dsession")._clone_node(node)
             else:
@@ -461,7 +473,10 @@ def compiled():
 
 @pytest.fixture(scope="module")
 def plain_graphs():
-    """TensorFlow runs graphs as they are: its optimizer takes a sixth of the time to make one."""
+    """TensorFlow runs graphs as they are: its optimizer takes a sixth of the time to make one.
+
+    They take more memory, so not all tests do.
+    """
     if BACKEND != "tensorflow":
         yield
         return

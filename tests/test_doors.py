@@ -25,8 +25,8 @@ QUICK = """
 layers/test_masks.py
 layers/test_blocks.py::test_explicit_and_implicit_masks_are_combined
 models/test_config.py
-models/test_every_model.py::test_the_output_shape_is_that_of_the_logits
-decoding/test_search_options.py
+models/test_every_model.py::test_the_output_shape_is_that_of_the_logits[transformer]
+decoding/test_search_options.py::test_a_value_out_of_range_is_an_error_that_names_it
 decoding/test_beam.py::test_two_beams_find_what_one_passes_by
 decoding/test_selection.py::test_rows_of_each_sentence_are_its_own
 engine/test_scheduler.py::test_batches_that_are_decoded_at_once_change_nothing
@@ -77,7 +77,7 @@ print(json.dumps(statuses))
 def copy_without(folders, parent):
     """The parent of a copy of the package that lacks some folders."""
     copy = parent / PACKAGE.name
-    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PACKAGE, copy)  # with the bytecode, which no process would write
     for folder in folders:
         shutil.rmtree(copy / folder)
     return parent

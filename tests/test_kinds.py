@@ -158,28 +158,43 @@ def check_threads(engine):
             np.testing.assert_allclose(other, one, atol=1e-6)
 
 
-def test_a_classifier_is_trained_evaluated_and_exported_as_others(labelling, capsys, monkeypatch):
-    scores = evaluated(labelling / "run", labelling, capsys)
-    assert scores["accuracy"] == 1.0 and scores["labels"]["dog"]["texts"] == 2
-    live = Translator.load(labelling / "run")
-    assert live.labels == ["dog", "other"]
-    labels = live.translate([*SOURCES, " "], n_best=2)
+@pytest.fixture(scope="module")
+def labelling_export(labelling):
+    """The classifier's SavedModel, verified."""
+    command = ["export", "--model", str(labelling / "run"), "--format", "saved_model"]
+    assert run([*command, "--output", str(labelling / "saved_model")]) == 0
+    report = json.loads((labelling / "saved_model" / "verification.json").read_text())
+    assert report["equal"] == report["texts"] > 0
+    return labelling / "saved_model"
+
+
+def test_a_classifier_gives_each_label_its_probability(labelling):
+    translator = Translator.load(labelling / "run")
+    assert translator.labels == ["dog", "other"]
+    labels = translator.translate([*SOURCES, " "], n_best=2)
     assert labels[-1].text == "" and labels[-1].score == 0
     for label in labels[:-1]:
         (other,) = label.alternatives
         assert label.score > 0.5 and label.score + other.score == pytest.approx(1)
-    export = labelling / "saved_model"
-    command = ["export", "--model", str(labelling / "run"), "--output", str(export)]
-    assert run([*command, "--format", "saved_model"]) == 0
-    report = json.loads((export / "verification.json").read_text())
-    assert report["equal"] == report["texts"] > 0
-    exported = Translator.load(export)
-    check_same(labels, exported.translate([*SOURCES, " "], n_best=2))
+
+
+def test_a_classifier_is_exported(labelling, labelling_export):
+    translator, exported = Translator.load(labelling / "run"), Translator.load(labelling_export)
+    texts = [*SOURCES, " "]
+    check_same(translator.translate(texts, n_best=2), exported.translate(texts, n_best=2))
     # The tokenizer in the graph, by which a tag leaves a text without tokens blank.
-    assert exported.engine.source_tokenizer == live.engine.source_tokenizer
-    assert evaluated(export, labelling, capsys) == scores
-    for path in (labelling / "run", export):
-        check_threads(Translator.load(path).engine)
+    assert exported.engine.source_tokenizer == translator.engine.source_tokenizer
+    for model in (translator, exported):
+        check_threads(model.engine)
+
+
+def test_a_classifier_and_its_export_are_evaluated(labelling, labelling_export, capsys):
+    scores = evaluated(labelling / "run", labelling, capsys)
+    assert scores["accuracy"] == 1.0 and scores["labels"]["dog"]["texts"] == 2
+    assert evaluated(labelling_export, labelling, capsys) == scores
+
+
+def test_a_label_is_written_as_a_translation_is(labelling, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"A dog catches a red ball.\n")))
     assert run(["translate", "--model", str(labelling / "run"), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
@@ -217,7 +232,9 @@ def converse(monkeypatch, capsys):
     return converse
 
 
-def test_a_conversation_goes_from_recipe_to_export_with_an_encoder_over_turns(tmp_path, converse):
+def test_a_conversation_goes_from_recipe_to_export_with_an_encoder_over_turns(
+    tmp_path, converse, unverified, without_xla
+):
     values = recipe_values(tmp_path, epochs=1, jit_compile=False)
     turns = zip(SOURCES, SOURCES[1:], strict=False)
     lines = [f"{one} </s> {two}\t{one} {two[:9]}\n" for one, two in turns]
@@ -234,10 +251,7 @@ def test_a_conversation_goes_from_recipe_to_export_with_an_encoder_over_turns(tm
     tokenizer = RunFolder(folder).tokenizers()[0]
     assert RunFolder(folder).model().config.turn_id == tokenizer.turn_id == 4
     command = ["export", "--model", str(folder), "--format", "saved_model", "--output"]
-    # Verified with two short texts: each shape is compiled again.
-    (tmp_path / "few").write_text("A dog plays.\nA cat.\n", encoding="utf-8")
-    few = ["--signatures", "sample", "--verify-with", str(tmp_path / "few")]
-    assert run([*command, str(exported), *few]) == 0
+    assert run([*command, str(exported), "--signatures", "sample"]) == 0
     replies = converse(folder, "A dog.\n", "--seed", "3")
     assert len(replies) == 1 and converse(exported, "A dog.\n", "--seed", "3") == replies
     assert converse(folder, "A dog.\n", "--seed", "4") != replies
@@ -254,50 +268,78 @@ def test_a_conversation_goes_from_recipe_to_export_with_an_encoder_over_turns(tm
             assert far.text == near.text and far.score == pytest.approx(near.score, abs=1e-5)
 
 
-@pytest.mark.slow
-def test_a_language_model_continues_with_a_line_and_is_evaluated_and_exported(
-    tmp_path, capsys, unverified
-):
-    corpus = write_corpus(tmp_path)
-    text = (corpus / "train.en").read_text(encoding="utf-8")
-    (corpus / "many.en").write_text(text * 36, encoding="utf-8")
-    values = values_of(corpus, {})
+@pytest.fixture(scope="module")
+def continuing(tmp_path_factory):
+    """A run of a language model, through the command line, in a folder with its text."""
+    base = tmp_path_factory.mktemp("continuing")
+    text = (write_corpus(base) / "train.en").read_text(encoding="utf-8")
+    (base / "many.en").write_text(text * 36, encoding="utf-8")
+    values = values_of(base, {})
     values["data"] |= {"train": {"source": "many.en"}, "validation": {"source": "train.en"}}
     values["data"]["drop_duplicates"] = False
     values["text"]["vocabulary_size"] = 120
     values["model"] = {"kind": "language_model", "num_decoder_layers": 1, "model_dim": 64}
     values["model"] |= {"num_heads": 2, "intermediate_dim": 128, "dropout": 0.0}
     values["decoding"]["beam_size"] = 1
-    folder, recipe = tmp_path / "run", write_recipe(tmp_path / "recipe.yaml", values)
-    assert run(["train", str(recipe), "--output", str(folder)]) == 0
-    translator, prompts = Translator.load(folder), ["A musician", "The market is"]
-    outputs = translator.translate(prompts)
-    for prompt, output in zip(prompts, outputs, strict=True):
+    recipe = write_recipe(base / "recipe.yaml", values)
+    assert run(["train", str(recipe), "--output", str(base / "run")]) == 0
+    return base
+
+
+PROMPTS = ["A musician", "The market is"]
+
+
+def test_a_language_model_continues_a_line_with_the_scores_that_it_gives_to_lines(continuing):
+    translator = Translator.load(continuing / "run")
+    outputs = translator.translate(PROMPTS)
+    for prompt, output in zip(PROMPTS, outputs, strict=True):
         assert output.text.startswith(prompt) and len(output.text) > len(prompt)
-    targets = [output.text.removeprefix(p) for output, p in zip(outputs, prompts, strict=True)]
+    targets = [output.text.removeprefix(p) for output, p in zip(outputs, PROMPTS, strict=True)]
     scored = translator.score([""] * 2, [output.text for output in outputs])
-    continued = translator.score(prompts, targets)
+    continued = translator.score(PROMPTS, targets)
     for output, whole, part in zip(outputs, scored, continued, strict=True):
         assert whole.log_probability == pytest.approx(output.log_probability, abs=1e-3)
         expected = output.continuation_log_probability
         assert part.log_probability == pytest.approx(expected, abs=1e-3)
-    *_, streamed = translator.stream("A musician")
+    *_, streamed = translator.stream(PROMPTS[0])
     assert streamed == outputs[0].text
-    exported = tmp_path / "export"
-    command = ["export", "--model", str(folder), "--format", "saved_model", "--output"]
-    assert run([*command, str(exported), "--signatures", "score"]) == 0
-    check_exported(exported, prompts, outputs)
-    check_same(continued, Translator.load(exported).score(prompts, targets))
-    capsys.readouterr()
-    values = []
-    for model in (folder, exported):
-        command = ["evaluate", "--model", str(model), "--reference", str(corpus / "train.en")]
+
+
+@pytest.fixture(scope="module")
+def continuing_export(continuing):
+    """The run's SavedModel."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SavedModelExporter, "verify", lambda *_: {"equal": 1, "texts": 1})
+        command = ["export", "--model", str(continuing / "run"), "--format", "saved_model"]
+        command += ["--output", str(continuing / "export"), "--signatures", "score"]
         assert run(command) == 0
-        values.append(json.loads(capsys.readouterr().out))
-    assert 1 < values[0]["perplexity_per_token"] < 20
-    assert values[0]["perplexity_per_word"] == values[1]["perplexity_per_word"]
-    assert run([*command, "--source", str(corpus / "train.en")]) == 2
+    return continuing / "export"
+
+
+def test_a_language_model_is_exported(continuing, continuing_export):
+    translator = Translator.load(continuing / "run")
+    check_exported(continuing_export, PROMPTS, translator.translate(PROMPTS))
+    targets = [" is playing.", "full of people."]
+    exported = Translator.load(continuing_export)
+    check_same(translator.score(PROMPTS, targets), exported.score(PROMPTS, targets))
+
+
+def test_a_language_model_and_its_export_are_evaluated(continuing, continuing_export, capsys):
+    results = []
+    for model in (continuing / "run", continuing_export):
+        command = ["evaluate", "--model", str(model), "--reference", str(continuing / "train.en")]
+        assert run(command) == 0
+        results.append(json.loads(capsys.readouterr().out))
+    assert 1 < results[0]["perplexity_per_token"] < 20
+    assert results[0]["perplexity_per_word"] == results[1]["perplexity_per_word"]
+
+
+def test_what_a_language_model_cannot_do_is_one_line(continuing, capsys):
+    text = str(continuing / "train.en")
+    command = ["evaluate", "--model", str(continuing / "run"), "--reference", text]
+    assert run([*command, "--source", text]) == 2
     assert "a language model needs only a `--reference`" in capsys.readouterr().err
+    translator = Translator.load(continuing / "run")
     with pytest.raises(InputError, match="`target_prefixes` is not for them"):
         translator.translate(["A"], target_prefixes=["A man"])
     with pytest.raises(InputError, match="`alignment` needs attention"):

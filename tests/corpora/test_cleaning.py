@@ -1,3 +1,4 @@
+import dataclasses
 import gzip
 import json
 import lzma
@@ -65,6 +66,9 @@ def test_the_report_is_in_the_output_and_names_its_files(cleaned):
     assert sorted(path.name for path in output.iterdir()) == sorted(files)
     assert report == {"output": str(output), **json.loads((output / "report.json").read_text())}
     assert report["files"] == files
+    processes = report["options"]["processes"]
+    assert processes in (1, 2)
+    assert report["options"] == dataclasses.asdict(clean.CleanOptions(processes=processes))
     assert (output / "length_ratios.png").read_bytes().startswith(b"\x89PNG")
 
 

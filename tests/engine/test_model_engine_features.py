@@ -3,7 +3,9 @@
 Most tests search five sentences with the same strategy, so that few programs are compiled.
 """
 
+import functools
 import itertools
+import typing
 
 import keras
 import numpy as np
@@ -79,78 +81,116 @@ class LanguageTokenizer(NumberTokenizer):
         return int(token[1:])
 
 
-@pytest.mark.slow(after=1)
-@pytest.mark.parametrize(
-    ("places", "before", "after", "forced"),
-    [
-        pytest.param(
-            dict(source_prefix="target"), ("target",), (), (), marks=pytest.mark.tensorflow
-        ),
-        (
-            dict(source_prefix="source", source_suffix="target", target_prefix="target"),
-            ("source",),
-            ("target",),
-            ("target",),
-        ),
-    ],
+class Places(typing.NamedTuple):
+    """Where a model reads the tokens of languages, and the sides whose token is in each place."""
+
+    languages: dict
+    before: tuple
+    after: tuple = ()
+    forced: tuple = ()
+
+
+PLACES = {
+    "one": Places(dict(source_prefix="target"), before=("target",)),
+    "all": Places(
+        dict(source_prefix="source", source_suffix="target", target_prefix="target"),
+        before=("source",),
+        after=("target",),
+        forced=("target",),
+    ),
+}
+in_each = pytest.mark.parametrize(
+    "name", [pytest.param("one", marks=pytest.mark.tensorflow), "all"]
 )
-def test_tokens_of_languages_are_read_and_are_no_part_of_results(
-    engine, places, before, after, forced
-):
-    languages = Languages({"en": "t8", "de": "t12", "fr": "t15"}, **places)
+NAMED = {"source_language": ["en", "de", "fr", "en"], "target_language": ["de", "en", "en", "fr"]}
+EN_DE = {"source_language": "en", "target_language": "de"}
+
+
+@pytest.fixture(scope="module")
+def translator_with(engine):
+    """`translator_with(name)`: a translator between three languages, of the engine's model."""
     sizes = dict(max_source_length=9, max_target_length=23, with_xla=False)
-    translator = Translator(
-        ModelEngine(engine.model, LanguageTokenizer(), languages=languages, **sizes)
-    )
-    assert set(translator.directions) == set(itertools.permutations(["en", "de", "fr"], 2))
-    named = {
-        "source_language": ["en", "de", "fr", "en"],
-        "target_language": ["de", "en", "en", "fr"],
-    }
-    texts = TEXTS[:4]
-    translations = translator.translate(texts, **named, alignment=True, **BEAM)
-    assert len({best.text for best in translations}) > 2
-    scored = translator.score(texts, [list(t.ids) for t in translations], alignment=True, **named)
-    for index, (best, again) in enumerate(zip(translations, scored, strict=True)):
-        codes = {
-            "source": named["source_language"][index],
-            "target": named["target_language"][index],
-        }
-        ids = {side: languages.tokens[code][1:] for side, code in codes.items()}
-        of = lambda sides: [int(ids[side]) for side in sides]  # noqa: B023, E731
-        text = [int(word) for word in texts[index].split()]
-        source = np.array([[*of(before), *text, EOS, *of(after)]], "int32")
-        target = np.array([[*of(forced), *best.ids]], "int32")
-        first, end = len(forced), len(before) + len(text) + 1
-        by_token, attention = (
-            np.asarray(x)[0, first:] for x in score_targets(engine.model, source, target)
+
+    @functools.cache
+    def make(name):
+        languages = Languages({"en": "t8", "de": "t12", "fr": "t15"}, **PLACES[name].languages)
+        return Translator(
+            ModelEngine(engine.model, LanguageTokenizer(), languages=languages, **sizes)
         )
+
+    return make
+
+
+@pytest.mark.slow(after=1)
+@in_each
+def test_tokens_of_languages_are_read_and_are_no_part_of_results(engine, translator_with, name):
+    translator, places, texts = translator_with(name), PLACES[name], TEXTS[:4]
+    translations = translator.translate(texts, **NAMED, alignment=True, **BEAM)
+    assert len({best.text for best in translations}) > 2
+    scored = translator.score(texts, [list(t.ids) for t in translations], alignment=True, **NAMED)
+    for index, (best, again) in enumerate(zip(translations, scored, strict=True)):
+        codes = {side: NAMED[f"{side}_language"][index] for side in ("source", "target")}
+        tokens = {side: {"en": 8, "de": 12, "fr": 15}[code] for side, code in codes.items()}
+        before, after, forced = (
+            [tokens[side] for side in sides]
+            for sides in (places.before, places.after, places.forced)
+        )
+        text = [int(word) for word in texts[index].split()]
+        source = np.array([[*before, *text, EOS, *after]], "int32")
+        target = np.array([[*forced, *best.ids]], "int32")
+        by_token, attention = (
+            np.asarray(x)[0, len(forced) :] for x in score_targets(engine.model, source, target)
+        )
+        attention = attention[:, len(before) : len(before) + len(text) + 1]
+        score = by_token.sum() / penalty(len(best.ids), 0.6)
         for result in (best, again):
             np.testing.assert_allclose(result.token_log_probabilities, by_token, atol=1e-4)
-            np.testing.assert_allclose(result.alignment, attention[:, len(before) : end], atol=1e-4)
+            np.testing.assert_allclose(result.alignment, attention, atol=1e-4)
             assert result.source_tokens == (*texts[index].split(), str(EOS))
-            assert result.score == pytest.approx(
-                by_token.sum() / penalty(len(best.ids), 0.6), abs=1e-4
-            )
-        alone = dict(source_language=codes["source"], target_language=codes["target"])
-        (streamed, *_) = reversed(list(translator.stream(texts[index], **alone)))
-        assert streamed == translator.translate([texts[index]], beam_size=1, **alone)[0].text
-    as_arrays = {name: np.array(values) for name, values in named.items()}
-    for others in (as_arrays, {name: iter(values) for name, values in named.items()}):
-        again = translator.translate(texts, **others, **BEAM)
-        assert [best.ids for best in again] == [best.ids for best in translations]
+            assert result.score == pytest.approx(score, abs=1e-4)
+
+
+@pytest.mark.slow
+@in_each
+def test_languages_may_be_named_once_or_for_each_text(translator_with, name):
+    translator, texts = translator_with(name), TEXTS[:4]
+    assert set(translator.directions) == set(itertools.permutations(["en", "de", "fr"], 2))
+    expected = [best.ids for best in translator.translate(texts, **NAMED, **BEAM)]
+    as_arrays = {name: np.array(values) for name, values in NAMED.items()}
+    for named in (as_arrays, {name: iter(values) for name, values in NAMED.items()}):
+        assert [best.ids for best in translator.translate(texts, **named, **BEAM)] == expected
     translator.check_options(**as_arrays)
     assert translator.translate([], source_language=[], target_language=np.array([])) == []
-    for wrong in ([5] * 4, [["de"]] * 4, [{"de": 1}] * 4):
-        with pytest.raises(InputError, match="`target_language` must be a code. Received: "):
-            translator.translate(texts, **{**named, "target_language": wrong})
-    with pytest.raises(InputError, match="Text 3: .*direction: .* Received: fr-fr"):
-        translator.translate(texts, **{**named, "target_language": ["de", "en", "fr", "fr"]})
-    with pytest.raises(InputError, match="at most [78] tokens"):  # with those of the languages
-        translator.translate(["5 " * 8], source_language="en", target_language="de")
-    with pytest.raises(
-        InputError, match="need a model that names languages. Received: None and 'de'"
-    ):
+    for text, *codes in zip(texts, *NAMED.values(), strict=True):
+        named = dict(zip(NAMED, codes, strict=True))
+        (streamed, *_) = reversed(list(translator.stream(text, **named)))
+        assert streamed == translator.translate([text], beam_size=1, **named)[0].text
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    ("texts", "named", "message"),
+    [
+        *(
+            (TEXTS[:4], {**NAMED, "target_language": wrong}, "must be a code. Received: ")
+            for wrong in ([5] * 4, [["de"]] * 4, [{"de": 1}] * 4)
+        ),
+        (
+            TEXTS[:4],
+            {**NAMED, "target_language": ["de", "en", "fr", "fr"]},
+            "Text 3: .*direction: .* Received: fr-fr",
+        ),
+        (["5 " * 8], EN_DE, "at most [78] tokens"),  # with those of the languages
+    ],
+)
+@in_each
+def test_a_wrong_language_is_one_line(translator_with, name, texts, named, message):
+    with pytest.raises(InputError, match=message):
+        translator_with(name).translate(texts, **named)
+
+
+def test_a_model_that_names_no_languages_takes_none(engine):
+    with pytest.raises(InputError, match="names languages. Received: None and 'de'"):
         Translator(engine).check_options(target_language="de")
 
 

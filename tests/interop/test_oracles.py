@@ -16,7 +16,7 @@ from keras_transformer.export import export_ctranslate2
 from keras_transformer.ids import EOS_ID
 from keras_transformer.interop.importing import import_model, read_model
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("plain_graphs")]
 
 SUPPORTED = ["post_relu_tied", "post_gelu", "default_normalizer", "opus_layout", "pre_ssru"]
 SUPPORTED += ["post_ssru_guided", "pre_swish_separate"]

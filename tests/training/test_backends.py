@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from killed_trainings import copied
+from killed_trainings import WITHOUT_TENSORFLOW, copied
 from shared_training import SharedModel
 from small_corpus import recipe_values, write_corpus
 
@@ -18,11 +18,6 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 _TRAIN = """
 import json, pathlib, sys
-class NoTensorFlow:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("tensorflow", "tensorflow_text"):
-            raise ImportError(name)
-sys.meta_path.insert(0, NoTensorFlow())
 from device_plans import one_graph
 from killed_trainings import copied
 from keras_transformer.training import Recipe, train
@@ -46,7 +41,8 @@ def test_a_run_continues_on_jax_within_an_epoch_and_from_there_on_tensorflow_aga
     with copied(tmp_path / "run", jax, 0, 2):
         run = train(recipe, tmp_path / "run", **shared)
     command = [sys.executable, "-c", _TRAIN, json.dumps(values), str(jax), str(again)]
-    path = os.pathsep.join([str(pathlib.Path(__file__).parents[1]), *sys.path])
+    tests = str(pathlib.Path(__file__).parents[1])
+    path = os.pathsep.join([WITHOUT_TENSORFLOW, tests, *sys.path])
     environment = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": path}
     ended = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert ended.returncode == 0 and "Traceback" not in ended.stderr, ended.stderr[-2000:]

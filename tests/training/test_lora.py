@@ -18,7 +18,7 @@ from keras_transformer.training import Recipe, RunFolder, train
 from keras_transformer.training.corpus import Corpus
 from keras_transformer.training.lora import enable_lora, merged_weights, projections_of
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.usefixtures("plain_graphs")]
 
 RANK = 3
 

@@ -1,7 +1,8 @@
 """A run that is stopped anywhere and resumed is the run that was never stopped."""
 
+import contextlib
+import dataclasses
 import errno
-import functools
 import json
 import os
 import re
@@ -23,7 +24,7 @@ from keras_transformer.reading import file_digests
 from keras_transformer.training import Recipe, RunFolder, loop, train
 from keras_transformer.translation import Translation
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.usefixtures("plain_graphs")]
 
 
 class Trainer:
@@ -254,86 +255,151 @@ def test_an_average_of_the_last_is_the_model_one_of_the_best_if_it_is_better(tra
         np.testing.assert_allclose(weight, np.mean(candidates, axis=0), rtol=1e-6, atol=1e-7)
 
 
-def test_an_epoch_continues_from_a_step(results, tmp_path, monkeypatch, disk):
-    trainer = Trainer(tmp_path / "corpus")  # Its optimizer has other variables.
+@dataclasses.dataclass
+class Stepwise:
+    """A run with checkpoints of steps, and copies as kills within its second epoch would leave it.
+
+    Attributes:
+        trainer: Trains and resumes such runs.
+        options: What it trains with.
+        unbroken: The run that was never stopped.
+        copies: Folders of the run after a step of epoch 2, by the number of the step, from 0.
+        renamed: Names that files got, in order.
+    """
+
+    trainer: Trainer
+    options: dict
+    unbroken: RunFolder
+    copies: dict
+    renamed: list
+
+    def resume(self, path, **options):
+        return self.trainer.resume(path, **{**self.options, **options})
+
+
+# The checkpoints of the steps that are left would be as those before.
+WITHOUT_STEPS = {"checkpoint_every_minutes": None}
+
+
+@pytest.fixture(scope="module")
+def stepwise(tmp_path_factory):
+    base = tmp_path_factory.mktemp("stepwise")
+    trainer = Trainer(base / "corpus")  # Its optimizer has other variables.
     there = {"source": "train.en", "target": "train.de", "tag": "bt", "languages": "en-de"}
     back = {"source": "train.de", "target": "train.en", "languages": "de-en"}
     (trainer.corpus / "terms.tsv").write_text("dogs\tHund\n")
-    data = {
+    trainer.data = {
         "noise": {"no_punctuation": 0.2, "typos": 0.3, "subwords": 0.4},
         "glossary": "terms.tsv",
         "glossary_share": 0.1,
         "train": [{**there, "name": "there", "weight": 0.6}, back],
         "validation": [{**there, "name": name} for name in ("one", "two")],
     }
-    monkeypatch.setattr(trainer, "data", data)
     options = dict(batch_tokens=128, checkpoint_every_minutes=1e-9, epochs=2)
     # A kill may come between two batches of one optimizer step.
     options |= dict(average_epochs=2, average_of="best", accumulation_steps=2)
-    with copied(tmp_path / "unbroken", tmp_path / "run", 1, 4):
-        with copied(tmp_path / "unbroken", tmp_path / "killed", 1, 0):
-            expected = results(trainer.train(tmp_path / "unbroken", **options))
-    # The checkpoint of a step has its name only when the state next to it has.
-    renamed = [name for event, name in disk if event == "rename"]
-    steps = [name for name in renamed if re.fullmatch(r"step-.*\.keras", name)]
+    path, copies, renamed = base / "unbroken", {0: base / "first", 4: base / "later"}, []
+    replace = os.replace
+
+    def recorded(source, target):
+        renamed.append(os.path.basename(target))
+        replace(source, target)
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(pytest.MonkeyPatch.context()).setattr(os, "replace", recorded)
+        for step, copy in copies.items():
+            stack.enter_context(copied(path, copy, 1, step))
+        unbroken = trainer.train(path, **options)
+    return Stepwise(trainer, options, unbroken, copies, renamed)
+
+
+def test_the_checkpoint_of_a_step_has_its_name_when_the_state_next_to_it_has(stepwise):
+    steps = [name for name in stepwise.renamed if re.fullmatch(r"step-.*\.keras", name)]
     assert len(steps) > 9
     for name in steps:
-        assert renamed.index(name.replace(".keras", ".json")) < renamed.index(name)
-    # Killed after the first step of an epoch, and twice again after a further step.
+        state = name.replace(".keras", ".json")
+        assert stepwise.renamed.index(state) < stepwise.renamed.index(name)
+
+
+def test_an_epoch_continues_from_a_step_also_when_it_is_killed_again(stepwise, results, tmp_path):
+    run = stepwise.copies[0]
     for number in (1, 2):
-        check_markers(tmp_path / ("killed" * number))
-        run, copy = tmp_path / ("killed" * number), tmp_path / ("killed" * (number + 1))
+        check_markers(run)
+        copy = tmp_path / f"killed-{number}"
         with copied(run, copy, 1, 0, ends=True):
-            trainer.resume(run, **options)
-    killed = RunFolder(tmp_path / ("killed" * 3))
+            stepwise.resume(run)
+        run = copy
+    killed = RunFolder(run)
     assert killed.step_files() == [killed.step_file(1, 2), killed.step_file(1, 3)]
-    # No checkpoints of the steps that are left, which would be as those before.
-    options["checkpoint_every_minutes"] = None
-    trainer.resume(killed.path, **options)
-    assert results(killed) == expected
-    folder = RunFolder(tmp_path / "run")
-    assert folder.step_files() == [folder.step_file(1, 4), folder.step_file(1, 5)]
-    damaged = RunFolder(shutil.copytree(folder.path, tmp_path / "damaged"))
-    damaged.step_file(1, 5).write_bytes(damaged.step_file(1, 5).read_bytes()[:5000])
-    usual, begun = loop.callbacks_of, []
+    stepwise.resume(run, **WITHOUT_STEPS)
+    assert results(killed) == results(stepwise.unbroken)
 
-    class Begun(keras.callbacks.Callback):
+
+def test_a_damaged_checkpoint_of_a_step_is_passed_over(stepwise, results, tmp_path):
+    usual, counts = loop.callbacks_of, []
+
+    class Counting(keras.callbacks.Callback):
         def on_train_begin(self, logs=None):
-            begun.append(self.params["steps"])
+            counts.append(self.params["steps"])
 
-    for resumed in (folder, damaged):
+    for name in ("whole", "damaged"):
+        folder = RunFolder(shutil.copytree(stepwise.copies[4], tmp_path / name))
+        assert folder.step_files() == [folder.step_file(1, 4), folder.step_file(1, 5)]
+        if name == "damaged":
+            file = folder.step_file(1, 5)
+            file.write_bytes(file.read_bytes()[:5000])
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(loop, "callbacks_of", lambda run: [*usual(run), Begun()])
-            trainer.resume(resumed.path, **options)
-        assert results(resumed) == expected
-        assert not resumed.step_files()
-    assert begun == [begun[0], begun[0] + 1]
-    for row in folder.history():
-        # Both validation corpora are the same text.
+            patch.setattr(loop, "callbacks_of", lambda run: [*usual(run), Counting()])
+            stepwise.resume(folder.path, **WITHOUT_STEPS)
+        assert results(folder) == results(stepwise.unbroken)
+        assert not folder.step_files()
+    assert counts == [counts[0], counts[0] + 1]
+
+
+def test_a_run_has_the_losses_of_each_validation_corpus(stepwise):
+    for row in stepwise.unbroken.history():
+        # Both are the same text.
         assert row["val_loss/one"] == row["val_loss/two"] == pytest.approx(row["val_loss"])
-    metrics = folder.metrics()
+    metrics = stepwise.unbroken.metrics()
     assert metrics["pairs"]["train"]["corpora"]["de-en"]["kept"] == 32
     assert set(metrics["best_validation_corpora"]) == {"one", "two"}
-    # The run reads translations of terms as its training has shown them.
-    texts = ["Two dogs.", "Two <term_begin> dogs<term_as> Hund<term_end>."]
+
+
+@pytest.fixture(scope="module")
+def both_ways(stepwise):
+    """The translator of the run, which translates in both directions."""
     with one_graph():
-        translator = Translator.load(folder.path)
+        translator = Translator.load(stepwise.unbroken.path)
     assert translator.directions == [("en", "de"), ("de", "en")]
-    translate = functools.partial(translator.translate, tag="bt", beam_size=1, target_language="de")
-    plain, annotated = translate(texts)
-    (glossed,) = translate(texts[:1], glossary={"dogs": "Hund"})
+    return translator
+
+
+def test_a_run_reads_translations_of_terms_as_its_training_has_shown_them(stepwise, both_ways):
+    texts = ["Two dogs.", "Two <term_begin> dogs<term_as> Hund<term_end>."]
+    options = dict(tag="bt", beam_size=1, target_language="de")
+    plain, annotated = both_ways.translate(texts, **options)
+    (glossed,) = both_ways.translate(texts[:1], **options, glossary={"dogs": "Hund"})
     assert glossed.score == pytest.approx(annotated.score) != pytest.approx(plain.score)
     # As the training has written it, which is how exports are verified.
-    (typed,) = translator.translate([">>de<< <bt> Two dogs."], beam_size=1)
+    (typed,) = both_ways.translate([">>de<< <bt> Two dogs."], beam_size=1)
     assert typed.ids == plain.ids and typed.score == pytest.approx(plain.score)
-    assert folder.sample_pairs()[0][0].startswith(">>de<< <bt> ")
-    both = ["Two dogs.", "Ein Hund."]
-    there, back = translator.translate(both, target_language=["de", "en"], beam_size=1)
-    (alone,) = translator.translate(both[1:], source_language="de", beam_size=1)
-    assert there.score != plain.score and back.score == pytest.approx(alone.score)
-    data["train"][1]["weight"] = 0.5
+    assert stepwise.unbroken.sample_pairs()[0][0].startswith(">>de<< <bt> ")
+
+
+def test_a_run_of_both_directions_translates_each_text_in_its_own(both_ways):
+    texts = ["Two dogs.", "Ein Hund."]
+    there, back = both_ways.translate(texts, target_language=["de", "en"], beam_size=1)
+    (tagged,) = both_ways.translate(texts[:1], target_language="de", tag="bt", beam_size=1)
+    (alone,) = both_ways.translate(texts[1:], source_language="de", beam_size=1)
+    assert there.score != tagged.score and back.score == pytest.approx(alone.score)
+
+
+def test_a_run_is_not_resumed_with_another_share_of_a_corpus(stepwise, monkeypatch):
+    there, back = stepwise.trainer.data["train"]
+    data = {**stepwise.trainer.data, "train": [there, {**back, "weight": 0.5}]}
+    monkeypatch.setattr(stepwise.trainer, "data", data)
     with pytest.raises(InputError, match="cannot be resumed with another `data.train`"):
-        trainer.resume(folder.path, **options)
+        stepwise.resume(stepwise.unbroken.path)
 
 
 def test_a_training_that_diverges_keeps_its_good_epochs(trainer, unbroken, results, tmp_path):

@@ -19,7 +19,7 @@ from keras_transformer.training.corpus import Corpus
 from keras_transformer.training.hosts import SINGLE_HOST
 from keras_transformer.training.run import Run
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("plain_graphs")]
 
 
 @pytest.fixture

@@ -84,8 +84,9 @@ def test_the_table_measures_the_translations_of_the_artifact(litert_report, engi
     assert min(stages) > 0 and sum(stages) < figures["process"]
     tokens = sum(len(translation.ids) for translation in live)
     for way in ("one by one", "text"):
-        # A round took less than the whole process.
-        assert figures[way] > tokens / figures["process"]
+        # A round takes less than the whole process; as other programs may have had the cores, less
+        # than ten times as long. There are 17 times as many tokens as texts.
+        assert figures[way] > tokens / figures["process"] / 10
     assert 10 < figures["peak"] < 4000
 
 
