@@ -18,6 +18,7 @@ from typing import Any
 import h5py
 import keras
 import pytest
+from jax_processes import jax_environment
 from small_corpus import recipe_values, write_corpus, write_recipe
 
 from keras_transformer.training import RunFolder, loop
@@ -29,7 +30,6 @@ ONE_HOST = {"epochs": 6, "batch_tokens": 256, "warmup_steps": 20, "learning_rate
 ONE_HOST |= {"ema_momentum": 0.95, "early_stopping_patience": 2, "average_epochs": 2}
 ONE_HOST |= {"checkpoint_every_minutes": 0.005, "sample_translations": 0}
 ONE_HOST["jit_compile"] = False  # Each process would compile for longer than it trains.
-WITHOUT_TENSORFLOW = str(Path(__file__).parent / "data" / "without_tensorflow")
 # As the tests have them: sums in another order would round differently.
 THREADS = {"TF_NUM_INTRAOP_THREADS": "2", "TF_NUM_INTEROP_THREADS": "2"}
 SEVERAL_HOSTS = {"batch_tokens": 250, "warmup_steps": 100, "ema_momentum": 0.95}
@@ -156,8 +156,7 @@ def begin_hosts(recipe: Path, run: Path, hosts: int, *options: str, devices: int
             free.bind(("127.0.0.1", 0))
             addresses.append(f"127.0.0.1:{free.getsockname()[1]}")
     # Each process compiles for longer than it trains.
-    environment = {"KERAS_BACKEND": "jax", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
-    environment["PYTHONPATH"] = os.pathsep.join([WITHOUT_TENSORFLOW, *sys.path])
+    environment = {**jax_environment(*sys.path), "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     environment["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
     several = [] if hosts * devices == 1 else ["--hosts", ",".join(addresses), "--host-index"]
     of_host = [[*several, str(index)] if several else [] for index in range(hosts)]

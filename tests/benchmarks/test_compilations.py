@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from killed_trainings import WITHOUT_TENSORFLOW
+from jax_processes import jax_environment
 
 from benchmarks import compilations
 from keras_transformer.engine.compilation_cache import VARIABLE
@@ -36,8 +36,7 @@ def compiled(tmp_path):
     compilations.write_corpus(tmp_path, None, 600, held_out=100)
     names = {"TF_XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR"}
     environment = {name: value for name, value in os.environ.items() if name not in names}
-    path = os.pathsep.join([WITHOUT_TENSORFLOW, str(ROOT)])
-    environment |= {"KERAS_BACKEND": "jax", "PYTHONPATH": path}
+    environment |= jax_environment(ROOT)
 
     def call(command, *options, cache="off"):
         module = [sys.executable, "-c", MAIN, "one-command", command]

@@ -2,13 +2,13 @@
 
 import json
 import os
-import pathlib
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-from killed_trainings import WITHOUT_TENSORFLOW, copied
+from jax_processes import jax_environment
+from killed_trainings import copied
 from shared_training import SharedModel
 from small_corpus import recipe_values, write_corpus
 
@@ -41,9 +41,7 @@ def test_a_run_continues_on_jax_within_an_epoch_and_from_there_on_tensorflow_aga
     with copied(tmp_path / "run", jax, 0, 2):
         run = train(recipe, tmp_path / "run", **shared)
     command = [sys.executable, "-c", _TRAIN, json.dumps(values), str(jax), str(again)]
-    tests = str(pathlib.Path(__file__).parents[1])
-    path = os.pathsep.join([WITHOUT_TENSORFLOW, tests, *sys.path])
-    environment = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": path}
+    environment = {**os.environ, **jax_environment(*sys.path)}
     ended = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert ended.returncode == 0 and "Traceback" not in ended.stderr, ended.stderr[-2000:]
     assert RunFolder(again).step_files()[-1] == RunFolder(again).step_file(0, 5)

@@ -322,7 +322,7 @@ def test_the_checkpoint_of_a_step_has_its_name_when_the_state_next_to_it_has(ste
 
 
 def test_an_epoch_continues_from_a_step_also_when_it_is_killed_again(stepwise, results, tmp_path):
-    run = stepwise.copies[0]
+    run = shutil.copytree(stepwise.copies[0], tmp_path / "killed-0")
     for number in (1, 2):
         check_markers(run)
         copy = tmp_path / f"killed-{number}"
