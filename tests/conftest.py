@@ -147,8 +147,7 @@ SKIPS = {
     "another Python": r"needs another environment: OTHER_PYTHON",
     "a program": r"needs (node|npm|nginx|a C compiler and make)\b|npm could not install",
     "another library": r"comes with the extra \[peers\]",
-    "another backend": r"needs Keras' TensorFlow backend|only JAX |others draw at once"
-    r"|Keras lays weights out with JAX",
+    "another backend": r"needs Keras' TensorFlow backend",
     "another version": r"Keras \S+ does not (have these arguments|export to LiteRT)",
     "another system": r"needs (limits of Unix|/dev/full)",
     "a package": r"comes with the extra|need tensorflow-text|needs ([Tt]ensor|jax|Keras|Ray)",
@@ -279,9 +278,10 @@ def pytest_collection_modifyitems(config, items):
         if not SLOW_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker("slow")
     slow = {*slow_ones(items)}
-    if not config.option.slow:
-        config.hook.pytest_deselected(items=[*slow])
-        items[:] = [item for item in items if item not in slow]
+    of_jax = {item for item in items if BACKEND != "jax" and item.get_closest_marker("jax")}
+    left_out = of_jax if config.option.slow else of_jax | slow
+    config.hook.pytest_deselected(items=[*left_out])
+    items[:] = [item for item in items if item not in left_out]
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: index_of(item.nodeid))
     if BACKEND == "tensorflow":

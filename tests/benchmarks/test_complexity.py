@@ -1,4 +1,3 @@
-import keras
 import numpy as np
 import pytest
 
@@ -17,7 +16,7 @@ def test_the_crossover_is_where_the_two_lines_meet():
     assert (complexity.crossover(always, 8), complexity.crossover(never, 8)) == (256, None)
 
 
-@pytest.mark.skipif(keras.backend.backend() != "jax", reason="only JAX tells of its memory")
+@pytest.mark.jax  # only JAX tells of its memory
 @pytest.mark.parametrize("kind", ["self-attention", "restricted", "recurrent", "convolutional"])
 def test_a_layer_is_measured(kind):
     row = complexity.measured(kind, 16, 32, rounds=2)

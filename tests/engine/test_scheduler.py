@@ -261,7 +261,7 @@ def test_what_comes_after_the_most_is_no_program_and_is_let_go(tiny):
     assert few.compilations == 1
 
 
-@pytest.mark.skipif(keras.backend.backend() != "jax", reason="only JAX frees what it compiled")
+@pytest.mark.jax  # only JAX frees what it compiled
 def test_where_programs_can_be_freed_the_oldest_is(tiny):
     few = Scheduler(tiny, (8, 6), max_compiled=1)
     for size in (2, 3, 3):

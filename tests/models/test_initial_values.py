@@ -12,7 +12,7 @@ def make():
     return Transformer(CONFIG)
 
 
-@pytest.mark.skipif(keras.backend.backend() != "jax", reason="others draw at once")
+@pytest.mark.jax  # others draw at once
 def test_numpy_draws_from_the_distributions_of_the_initializers():
     keras.utils.set_random_seed(1)
     expected, drawn = make(), drawn_by_numpy(make, 3)

@@ -99,7 +99,7 @@ def test_a_map_gives_a_layer_another_policy(randomize):
     check_steps(half, after)
 
 
-@pytest.mark.skipif(keras.backend.backend() != "jax", reason="Keras lays weights out with JAX")
+@pytest.mark.jax  # Keras lays weights out with JAX
 def test_a_layout_map_places_the_weights_by_their_paths():
     mesh = keras.distribution.DeviceMesh((1, 1), ("batch", "model"), devices=["cpu:0"])
     layouts = keras.distribution.LayoutMap(mesh)
