@@ -201,7 +201,7 @@ LAST_FILES = 20
 # first, and begin in a process that is not larger.
 LARGE = """
 tests/test_kinds.py tests/export/test_engines.py tests/engine/test_model_engine_features.py
-tests/export/saved_model/test_signatures.py
+tests/export/saved_model/test_signatures.py tests/training/test_resume.py
 """.split()
 MOST_MEGABYTES_OF_LARGE = 1400
 
@@ -210,7 +210,7 @@ MOST_MEGABYTES_OF_LARGE = 1400
 LONGEST = [
     *LARGE,
     *"""
-tests/serving/ tests/training/test_resume.py tests/training/test_killed.py
+tests/serving/ tests/training/test_killed.py
 tests/interop/ tests/cli/test_learned_run.py tests/training/test_lora.py
 tests/engine/test_scheduler.py tests/decoding/test_search.py tests/training/test_train.py
 tests/models/test_transformer.py tests/models/test_every_model.py tests/benchmarks/
