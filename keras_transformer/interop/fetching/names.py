@@ -57,7 +57,10 @@ class LocalModel(NamedTuple):
 
 
 def _licence(folder):
-    """Returns the field `license` in the front matter of a folder's model card, None without it."""
+    """Returns the field `license` in the front matter of a folder's model card, None without it.
+
+    Where it is `other`, the licence is the field `license_name`, if there is one.
+    """
     import yaml
 
     class Loader(BoundedYaml, yaml.BaseLoader):
@@ -68,12 +71,19 @@ def _licence(folder):
         with open(folder / "README.md", encoding="utf-8", errors="replace") as file:
             matter = _FRONT_MATTER.match(file.read(_MAX_CARD))
         fields = yaml.load(matter[1], Loader) if matter else None
-        for name, value in fields.items() if isinstance(fields, dict) else ():
-            if name.lower() == "license":
-                licences = value if isinstance(value, list) else [value]
-                texts = (text for text in licences if isinstance(text, str))
-                return " ".join(", ".join(texts).split())[:_MAX_LICENCE] or None
+        if isinstance(fields, dict):
+            fields = {name.lower(): value for name, value in fields.items()}
+            licence = _text_of(fields.get("license"))
+            name = _text_of(fields.get("license_name")) if licence == "other" else ""
+            return name or licence or None
     return None
+
+
+def _text_of(value):
+    """Returns the texts of a field, which is one or a list, as one short line."""
+    values = value if isinstance(value, list) else [value]
+    texts = (text for text in values if isinstance(text, str))
+    return " ".join(", ".join(texts).split())[:_MAX_LICENCE]
 
 
 def check_name(name: str | os.PathLike) -> None:
