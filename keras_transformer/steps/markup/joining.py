@@ -112,12 +112,12 @@ class Joiner:
             for pair, known, text in zip(pairs, in_source, text_before, strict=True)
         ]
         _move_out_of_elements(spaces, pairs)
-        # An item is a word too: it has its own space before it and after it.
-        are_items = [_is_item(placed, self._source_parts) for placed in gap]
-        items = np.flatnonzero(are_items).tolist()
-        for first, last in itertools.pairwise([-1, *items, len(gap) - 1]):
+        # An item or an empty element has its own space before it and after it, as a word has.
+        are_atoms = [_is_atom(placed) and placed.word is None for placed in gap]
+        atoms = np.flatnonzero(are_atoms).tolist()
+        for first, last in itertools.pairwise([-1, *atoms, len(gap) - 1]):
             is_missing = first >= 0 and self._space_after(gap[first], next_text)
-            is_missing |= are_items[last] and self._space_before(gap[last], text_before[last])
+            is_missing |= are_atoms[last] and self._space_before(gap[last], text_before[last])
             if is_missing and None in in_source[first + 1 : last + 1]:
                 self._add_space(spaces, gap, left, range(first + 1, last + 1))
         is_wanted = self._is_space_wanted(left, right, in_source)
@@ -166,7 +166,7 @@ class Joiner:
             for position in positions
             if gap[position] is not None
             and not gap[position].is_end
-            and (position > 0 or left is not None)
+            and (not gap[position - 1].is_begin if position else left is not None)
         ]
         undecided_positions = [position for position in positions if spaces[position] is None]
         if positions:

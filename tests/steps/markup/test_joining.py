@@ -40,18 +40,25 @@ def random_source(rng, tag):
     return "".join(parts) + "".join(f"</{name}>" for name in reversed(names))
 
 
+def words_of(text):
+    """Returns a text without its elements, as a reader sees it."""
+    return re.sub(" +", " ", re.sub("</?[bi]>", "", text)).strip()
+
+
 @pytest.mark.parametrize("tag", ["<br>", "<BR>", "<img>", "<wbr/>"])
 def test_a_copy_of_a_source_is_the_source(tag):
     rng, count = random.Random(0), 0
     while count < 500:
         source = random_source(rng, tag)
         expected = spaces_outside(source)
-        # Between a border of an element and a tag without content, either may have the space.
-        if re.search(rf"</?[bi]>\s*{tag}|{tag}\s*</?[bi]>|<[bi]>\s*</", source + expected):
+        if re.search(r"<[bi]>\s*</", source + expected):
             continue
         count += 1
         blocks = protect(source, "html", EIGHT)
         copy = "".join(restore(copied(block.text), block).text for block in blocks)
+        # Between a border of an element and a tag without content, either may have the space.
+        if re.search(rf"</?[bi]>\s*{tag}|{tag}\s*</?[bi]>", source + expected):
+            copy, expected = words_of(copy), words_of(source)
         assert copy == expected, source
 
 
