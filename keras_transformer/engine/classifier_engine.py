@@ -48,7 +48,9 @@ class ClassifierEngine(LabelEngine):
     def probabilities(self, texts, batch_size=32, long_input="refuse"):
         texts, limit = checked_texts("texts", texts), self.max_source_length
         results = np.zeros((len(texts), len(self.labels)), "float32")
-        ids, parts = inputs.source_ids(texts, self.source_tokenizer, limit, long_input)
+        ids, parts = inputs.source_ids(
+            texts, self.source_tokenizer, limit, long_input, long_inputs=self.long_inputs
+        )
         rows, buckets = inputs.row_count(min(len(ids), batch_size)), length_buckets(limit)
         if self.plan.has_few_programs and ids:
             longest_of_batches = sorted(map(len, ids), reverse=True)[::batch_size]

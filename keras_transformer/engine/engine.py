@@ -505,6 +505,7 @@ class Engine:
                 limit,
                 request.long_input,
                 self.turn_id,
+                self.long_inputs,
                 stacklevel=4,
             )
         seeds = one_for_each("seed", request.options.seed, len(texts))

@@ -46,6 +46,7 @@ def source_ids(
     limit: int,
     long_input: LongInput,
     turn_id: int | None = None,
+    long_inputs: Sequence[str] = LONG_INPUT,
     stacklevel: int = 3,
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Returns ids of source texts, including EOS, and the indices of each text's parts in them.
@@ -53,6 +54,7 @@ def source_ids(
     A blank text (white space, or characters without tokens, also after a tag) has no part. A text
     of more than `limit` tokens has several parts if it is split. With `turn_id`, the token between
     two turns, a text is a conversation. It has one part, and truncation removes its oldest turns.
+    The error about a refused text names another one of `long_inputs`, which the engine takes.
     """
     ids = tokenizer.tokenize(texts, add_eos=True)
     sources, parts, long = [], [[] for _ in texts], []
@@ -63,7 +65,7 @@ def source_ids(
         if len(row) > limit:
             long.append(index)
             if long_input == "refuse":
-                change, way = ("split", "split") if turn_id is None else ("cut", "truncate")
+                change, way = ("split", "split") if "split" in long_inputs else ("cut", "truncate")
                 raise InputError(
                     f"A text must have at most {limit} tokens; longer ones can be {change} "
                     f"(`long_input={way}`). Received: {_shown(row, texts[index])}",

@@ -41,7 +41,7 @@ def test_a_separator_at_the_end_begins_no_turn():
 
 def test_a_long_conversation_can_be_cut():
     with pytest.raises(InputError, match=r"can be cut \(`long_input=truncate`\). Received: 4 tok"):
-        inputs.source_ids(["5 4 6"], TOKENIZER, 3, "refuse", turn_id=TURN)
+        inputs.source_ids(["5 4 6"], TOKENIZER, 3, "refuse", TURN, inputs.LONG_INPUT_FOR_DIALOG)
 
 
 @pytest.fixture(scope="module")
