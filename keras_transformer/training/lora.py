@@ -93,8 +93,10 @@ def load_adapter(model: keras.Model, path: Path) -> None:
     variables = [*model.trainable_variables, *model.optimizer.variables]
     try:
         arrays = [array for _, array in sorted(read_arrays(path).items())]
-        for variable, array in zip(variables, arrays, strict=True):
-            variable.assign(array)
+        if [array.shape for array in arrays] != [tuple(variable.shape) for variable in variables]:
+            raise ValueError("the model's matrices and optimizer have arrays of other shapes")
     except ValueError as error:
         reason = str(error).removesuffix(".")
         raise InputError(f"{path}: cannot be read as a checkpoint of LoRA: {reason}.") from None
+    for variable, array in zip(variables, arrays, strict=True):
+        variable.assign(array)

@@ -16,9 +16,16 @@ from keras_transformer.errors import InputError
 from keras_transformer.models import model_of
 from keras_transformer.training import Recipe, RunFolder, train
 from keras_transformer.training.corpus import Corpus
-from keras_transformer.training.lora import enable_lora, merged_weights, projections_of
+from keras_transformer.training.lora import (
+    enable_lora,
+    load_adapter,
+    merged_weights,
+    projections_of,
+    save_adapter,
+    set_merged_weights,
+)
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.usefixtures("plain_graphs")]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("plain_graphs")]
 
 RANK = 3
 
@@ -56,6 +63,56 @@ def test_merged_weights_compute_what_the_matrices_add(rng):
         np.testing.assert_allclose(merged.kernel, expected, atol=1e-5)
     ids = rng.integers(4, 41, (2, 5)), rng.integers(4, 41, (2, 7))
     np.testing.assert_allclose(other(ids), model(ids), atol=1e-4)
+
+
+def stepped(rng, seed):
+    """A model with LoRA, after a step of Adam with random gradients."""
+    model = small_model()
+    keras.utils.set_random_seed(seed)
+    enable_lora(model, RANK)
+    model.compile(optimizer=keras.optimizers.Adam(0.1))
+    gradients = [rng.normal(size=variable.shape) for variable in model.trainable_variables]
+    model.optimizer.apply(gradients, model.trainable_variables)
+    return model
+
+
+def arrays_of(model):
+    variables = *model.trainable_variables, *model.optimizer.variables
+    return [keras.ops.convert_to_numpy(variable) for variable in variables]
+
+
+def test_a_small_file_restores_the_matrices_and_the_optimizer(rng, tmp_path):
+    model, other = stepped(rng, 1), small_model()
+    save_adapter(model, tmp_path / "a.npz")
+    enable_lora(other, RANK)
+    other.compile(optimizer=keras.optimizers.Adam(0.1))
+    load_adapter(other, tmp_path / "a.npz")
+    for array, same in zip(arrays_of(model), arrays_of(other), strict=True):
+        np.testing.assert_array_equal(same, array)
+
+
+DAMAGES = {
+    "no zip": lambda path: path.write_bytes(b"PK\x03\x04 no zip"),
+    "another rank": lambda path: np.savez(path, *np.zeros((5, 3, RANK + 1))),
+    "too few": lambda path: np.savez(path, np.zeros((3, RANK))),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_small_file_is_named_in_one_line(rng, tmp_path, damage):
+    DAMAGES[damage](path := tmp_path / "a.npz")
+    with pytest.raises(InputError) as caught:
+        load_adapter(stepped(rng, 1), path)
+    line = str(caught.value)
+    assert line.startswith(f"{path}: cannot be read as a checkpoint of LoRA: ")
+    assert "\n" not in line
+
+
+def test_weights_that_are_set_are_the_merged_ones(rng):
+    model, weights = stepped(rng, 1), small_model().get_weights()
+    set_merged_weights(model, weights)
+    for weight, same in zip(weights, merged_weights(model), strict=True):
+        np.testing.assert_array_equal(same, weight)
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +167,7 @@ def check_equal(one, other, epoch):
         np.testing.assert_array_equal(array, arrays[1][name])
 
 
+@pytest.mark.slow
 def test_a_run_with_lora_saves_the_merged_model_and_small_checkpoints(origin, tuned):
     (first_run, _), (folder, *_) = origin, tuned
     losses = [row["val_loss"] for row in folder.history()]
@@ -129,6 +187,7 @@ def test_a_run_with_lora_saves_the_merged_model_and_small_checkpoints(origin, tu
         assert all(array.size <= 16 * 16 for array in arrays.values())
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_the_uninterrupted_one_without_its_origin(origin, tuned, capsys):
     (_, train_run), (whole, stopped, options) = origin, tuned
     damaged = RunFolder(shutil.copytree(whole.path, whole.path.with_name("damaged")))
