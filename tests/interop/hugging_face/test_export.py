@@ -103,6 +103,22 @@ def test_the_permuted_model_translates_as_the_model(kind, make_engine, other_tok
         assert scores[0] == pytest.approx(scores[1], abs=tolerance)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_folder_that_is_imported_again_has_the_models_logits(
+    kind, make_engine, other_tokenizer, tmp_path
+):
+    engine = make_engine(other_tokenizer if kind == "two_vocabularies" else None, **KINDS[kind])
+    model, source, target, _ = import_model(written(tmp_path / "out", engine))
+    for text in TEXTS:
+        ids = engine.source_tokenizer.tokenize([text], add_eos=True)
+        assert source.tokenize([text], add_eos=True) == ids
+        chance = np.random.default_rng(0)
+        targets = [[BOS_ID, *chance.integers(4, target.vocabulary_size, 6)]]
+        inputs = np.array(ids), np.array(targets)
+        expected, received = np.asarray(engine.model(inputs)), np.asarray(model(inputs))
+        np.testing.assert_allclose(received[..., EOS_ID:], expected[..., EOS_ID:], atol=1e-4)
+
+
 @pytest.mark.slow(after=1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_transformers_computes_the_models_logits(kind, make_engine, other_tokenizer, tmp_path):
