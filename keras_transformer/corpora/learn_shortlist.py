@@ -66,7 +66,7 @@ def make_shortlist(
         sample = _sampled(reading())
         if placeholders.size:
             sample = [with_placeholders(*pair, placeholders) for pair in sample]
-        sources, targets = zip(*sample, strict=True)
+        sources, targets = ([pair[side] for pair in sample] for side in (0, 1))
         encoded, _ = encode_pairs(sources, targets, *tokenizers)
         stage = f"learning from {len(encoded):,} pairs"
         shortlist = learn_shortlist(

@@ -7,6 +7,7 @@ from small_corpus import PAIRS, recipe_values, write_corpus
 from keras_transformer.cli import main as cli
 from keras_transformer.corpora import learn_shortlist as module
 from keras_transformer.data import EncodedPairs, encode_pairs
+from keras_transformer.errors import InputError
 from keras_transformer.files import locked_folder
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.shortlist import Shortlist
@@ -68,6 +69,43 @@ def test_more_pairs_than_needed_are_taken_at_equal_distances(tokenizers, monkeyp
     shortlist = module.learn_shortlist(EncodedPairs.from_lists(*rows), *tokenizers)
     # Forty links are too many: only pairs at even places are taken.
     assert 20 in shortlist.candidates_of([270]) and 21 not in shortlist.candidates_of([271])
+
+
+@pytest.fixture
+def run_without_model(tmp_path, tokenizers):
+    """The folder of a run with a recipe and tokenizers."""
+    run = RunFolder(tmp_path / "run")
+    run.path.mkdir()
+    run.write_sections(recipe_values(tmp_path))
+    for side, tokenizer in zip(("source", "target"), tokenizers, strict=True):
+        tokenizer.save(run.path / f"{side}_tokenizer.model")
+    return run
+
+
+def test_a_run_learns_from_texts_with_placeholders_and_tells_how_far_it_is(
+    run_without_model, tokenizers, tmp_path
+):
+    told = []
+    pairs = [(f"{one} http://a.b", f"{two} http://a.b") for one, two in WORDS.items()] * 4
+    path = module.make_shortlist(
+        run_without_model.path, iter(pairs), lambda *stage_and_size: told.append(stage_and_size)
+    )
+    texts = ([f"{pair[side][:-10]}<ph_1>" for pair in pairs] for side in (0, 1))
+    expected = module.learn_shortlist(encode_pairs(*texts, *tokenizers)[0], *tokenizers)
+    expected.save(tmp_path / "expected.npy")
+    assert path == run_without_model.shortlist_file
+    assert path.read_bytes() == (tmp_path / "expected.npy").read_bytes()
+    total = sum(len(f"{one}\n{two}\n".encode()) for one, two in pairs)
+    assert told[0] == ("reading 16 pairs", total)
+    assert {stage for stage, _ in told[1:]} == {"learning from 4 pairs"}  # without the same ones
+    assert sum(size for _, size in told[1:]) == pytest.approx(total)
+
+
+def test_without_a_pair_an_earlier_list_stays(run_without_model):
+    run_without_model.shortlist_file.write_bytes(b"earlier")
+    with pytest.raises(InputError, match="No sentence pair is left"):
+        module.make_shortlist(run_without_model.path, [])
+    assert run_without_model.shortlist_file.read_bytes() == b"earlier"
 
 
 @pytest.mark.slow
