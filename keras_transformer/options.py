@@ -295,7 +295,7 @@ def check_positive(or_none: bool = False, **sizes: Any) -> None:
     """Raises `InputError`, a `ValueError`, unless sizes are positive integers of 32 bits."""
     for name, size in sizes.items():
         if size is not None or not or_none:
-            check(name, size, "a positive integer", numbers.Integral, maximum=2**31 - 1)
+            check(name, size, "a positive integer below 2**31", numbers.Integral, maximum=INT32 - 1)
 
 
 def check_divides(name: str, size: int, other_name: str, other_size: int) -> None:

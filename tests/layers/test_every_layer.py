@@ -114,7 +114,8 @@ def test_config_round_trip_keeps_every_argument(layer_class, arguments):
     assert (copy.name, copy.compute_dtype) == ("mine", "bfloat16")
 
 
-INTEGER, RATE = "must be a positive integer. Received: ", "must be in [0, 1). Received: "
+INTEGER = "must be a positive integer below 2**31. Received: "
+RATE = "must be in [0, 1). Received: "
 AXES = "must be None or 1, the axis of the length. Received: "
 REQUIRED = {
     MultiHeadAttention: {"num_heads": 3, "key_dim": 11},

@@ -30,3 +30,11 @@ def test_a_causal_mask_is_a_lower_triangle(lengths, rows):
 def test_a_key_mask_of_integers_becomes_booleans():
     mask = masks.key_mask(ops.convert_to_tensor([[1, 0, 1]]))
     np.testing.assert_array_equal(np.asarray(mask), [[[[True, False, True]]]])
+
+
+def test_the_softmax_over_one_key_is_one_or_zero_without_a_warning(recwarn):
+    scores = ops.convert_to_tensor([[[3.0], [-7.0]]])
+    np.testing.assert_array_equal(masks.masked_softmax(scores), [[[1], [1]]])
+    mask = ops.convert_to_tensor([[[True], [False]]])
+    np.testing.assert_array_equal(masks.masked_softmax(scores, mask), [[[1], [0]]])
+    assert not [warning for warning in recwarn if "softmax" in str(warning.message)]
