@@ -86,52 +86,29 @@ def test_the_shapes_of_an_epochs_steps_are_those_of_its_batches():
         assert dataset.step_shapes(epoch, start) == expected and len(set(expected)) == 3
 
 
-def test_copies_stand_below_one_another():
-    pairs, options = random_pairs(400)[0], dict(batch_tokens=400)
-    once, twice = (ParallelDataset(pairs, **options, copies=copies) for copies in (1, 2))
+def test_the_attributes_count_one_copy():
+    once, twice = (ParallelDataset(random_pairs(400)[0], copies=copies) for copies in (1, 2))
+    assert once.real_tokens == twice.real_tokens
     assert once.real_token_share == twice.real_token_share
-    for single, double in zip(once.batches(1), twice.batches(1), strict=True):
-        for one, two in zip(*map(keras.tree.flatten, (single, double)), strict=True):
-            assert np.array_equal(two, np.concatenate([one, one]))
-
-
-ACCUMULATED = [{}, {"copies": 2}, {"copies": 3, "shuffle": False}]
-ACCUMULATED += [{"rates": [0.7]}, {"rates": [2.3], "copies": 2}, {"with_sources": False}]
-ACCUMULATED += [{"hosts": 2, "shards": 4, "copies": 2}]
 
 
 @pytest.mark.parametrize("steps", [2, 3])
-@pytest.mark.parametrize("options", ACCUMULATED)
+@pytest.mark.parametrize("options", [{}, {"rates": [0.7]}, {"rates": [2.3], "copies": 2}])
 def test_accumulated_batches_weigh_by_the_tokens_of_their_step(options, steps):
-    def batches_of(**more):
-        """Labels, and weights if there are some, of the rows of all hosts."""
-        hosts = range(options.get("hosts", 1))
-        arguments = {"batch_tokens": 20, **options, **more}
-        datasets = [ParallelDataset(random_pairs(20)[0], **arguments, host=i) for i in hosts]
-        assert {dataset.steps_per_epoch % steps for dataset in datasets} == {0} or not more
-        every = zip(*(dataset.batches(1) for dataset in datasets), strict=True)
-        return [
-            [np.concatenate(part) for part in list(zip(*batch, strict=True))[1:]] for batch in every
-        ]
-
-    batches, plain = batches_of(accumulation_steps=steps), batches_of()
+    pairs, options = random_pairs(20)[0], {"batch_tokens": 20, **options}
+    dataset = ParallelDataset(pairs, **options, accumulation_steps=steps)
+    batches = [(labels, weights) for _, labels, weights in dataset.batches(1)]
+    plain = [labels for _, labels in ParallelDataset(pairs, **options).batches(1)]
+    assert len(batches) == dataset.steps_per_epoch
     assert len(batches) % steps == 0 and len(batches) - len(plain) < steps
     assert not any(labels.any() for labels, _ in batches[len(plain) :])
-    for (labels, _), (expected,) in zip(batches, plain, strict=False):
+    for (labels, _), expected in zip(batches, plain, strict=False):
         assert np.array_equal(labels, expected)
     for start in range(0, len(batches), steps):
         step = batches[start : start + steps]
         # A loss of 1 per token: the mean over the step's batches of their weighted sums is 1.
         sums = [(weights[:, None] * (labels != 0)).sum() for labels, weights in step]
         assert np.mean(sums) == pytest.approx(1.0, rel=1e-6)
-
-
-def test_the_weights_of_copies_are_those_of_all_their_tokens():
-    # Two batches of 2 and 3 tokens, each twice: 2 batches / 10 tokens.
-    pairs = EncodedPairs.from_lists([[7, 2], [8, 2]], [[5], [6, 4]])
-    options = dict(shapes=[(1, 4)], copies=2, accumulation_steps=2)
-    weights = [batch[2].tolist() for batch in ParallelDataset(pairs, **options).batches(0)]
-    assert weights == [[pytest.approx(0.2)] * 2] * 2
 
 
 OUT_OF_RANGE = [("seed", value) for value in (-1, 0.5, None, True)] + [("host", 1)]
@@ -165,20 +142,6 @@ def test_a_tensorflow_dataset_gives_an_epoch_a_pass():
     dataset.epoch = 7
     assert one_pass() == as_lists(dataset, 7)
     assert dataset.epoch == 8
-
-
-@pytest.mark.parametrize("steps", [1, 3])
-def test_a_keras_dataset_gives_equal_batches(steps):
-    dataset = ParallelDataset(random_pairs(20)[0], batch_tokens=20, accumulation_steps=steps)
-    py_dataset = dataset.to_py_dataset()
-    for epoch in (0, 1):
-        expected = list(dataset.batches(epoch))
-        assert dataset.epoch == epoch and len(py_dataset) == len(expected)
-        for step, batch in enumerate(expected):
-            arrays = keras.tree.flatten(batch), keras.tree.flatten(py_dataset[step])
-            for one, other in zip(*arrays, strict=True):
-                assert np.array_equal(one, other) and one.dtype == other.dtype
-        py_dataset.on_epoch_end()
 
 
 def test_keras_cannot_shuffle_the_batches_of_a_keras_dataset():

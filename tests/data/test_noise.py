@@ -1,7 +1,5 @@
 """Noise on training pairs: what it changes, what it leaves, and that an epoch can be repeated."""
 
-import difflib
-
 import keras
 import numpy as np
 import pytest
@@ -10,7 +8,7 @@ from small_corpus import PAIRS
 from keras_transformer import Tokenizer
 from keras_transformer.data import ParallelDataset, encode_pairs
 from keras_transformer.data.noise import Noise, PairNoise
-from keras_transformer.ids import EOS_ID, UNK_ID
+from keras_transformer.ids import EOS_ID
 
 SOURCES = [f"<2de> {source}" for source, _ in PAIRS]
 TARGETS = [target for _, target in PAIRS]
@@ -24,42 +22,6 @@ def tokenizer():
     return Tokenizer.train_from_texts([*texts, f"{letters} {letters.upper()}"], 220, tags=("2de",))
 
 
-@pytest.fixture(scope="module")
-def change(tokenizer):
-    """`change(text, target, seed=0, name=share)`: the texts of a pair with one kind of noise."""
-
-    def change(source, target, seed=0, **noise):
-        pair_noise = PairNoise(Noise(**noise), (tokenizer, tokenizer))
-        ids = [np.array(tokenizer.tokenize(text)) for text in (source, target)]
-        ids[0] = np.append(ids[0], EOS_ID)
-        noisy_ids = pair_noise.change(1, *ids, np.random.default_rng(seed))
-        assert noisy_ids[0][-1] == EOS_ID and EOS_ID not in noisy_ids[0][:-1]
-        return noisy_ids[0].tolist(), tuple(tokenizer.detokenize(list(noisy_ids)))
-
-    return change
-
-
-@pytest.mark.parametrize(
-    ("kind", "expected"),
-    [
-        ("upper_case", ("<2de> A MAN PAINTS A WALL WHITE.", "EIN MANN STREICHT EINE WAND WEISS.")),
-        ("title_case", ("<2de> A Man Paints A Wall White.", "Ein Mann Streicht Eine Wand Weiß.")),
-        ("no_punctuation", ("<2de> A man paints a wall white", "Ein Mann streicht eine Wand weiß")),
-    ],
-)
-def test_noise_by_hand_leaves_tags(change, kind, expected):
-    index = [source for source, _ in PAIRS].index("A man paints a wall white.")
-    assert change(SOURCES[index], TARGETS[index], **{kind: 0.5})[1] == expected
-
-
-@pytest.mark.parametrize("kind", ["upper_case", "title_case", "typos", "no_punctuation"])
-def test_noise_leaves_the_language_of_an_imported_model(kind):
-    noise = PairNoise(Noise(**{kind: 1.0}))
-    for seed in range(30):
-        ((source, _),) = noise.texts([(">>epo<< Someone paints.", "Iu farbas.")], seed)
-        assert source.startswith(">>epo<< ")
-
-
 def test_noise_is_of_every_script():
     noise, texts = PairNoise(Noise(no_punctuation=1.0)), ["यह घर है।", "هل هذا، بيت؟", "Սա տուն է։"]
     for text in [*texts, "ဒါအိမ်ပါ။", "这是家。", "ይህ ቤት ነው፣ ነው።"]:
@@ -71,24 +33,21 @@ def test_noise_is_of_every_script():
     assert all(any(word not in variant for variant in changed) for word in text.split())
 
 
-def test_typos_are_few_and_of_the_source_alone(change):
-    distances = []
-    for seed in range(30):
-        _, (source, target) = change(SOURCES[20], TARGETS[20], seed, typos=0.1)
-        assert target == TARGETS[20] and source.startswith("<2de> ")
-        same = difflib.SequenceMatcher(None, SOURCES[20], source).get_matching_blocks()
-        distances.append(len(SOURCES[20]) - sum(block.size for block in same))
-    assert 0 < np.mean(distances) < 4 and max(distances) <= 6
+def test_sampled_tokens_spell_the_text_in_several_ways(tokenizer):
+    source, target = map(np.array, tokenizer.tokenize([SOURCES[5], TARGETS[5]]))
+    source = np.append(source, EOS_ID)
 
+    def sample(seed, **options):
+        noise = PairNoise(Noise(subwords=1.0, **options), (tokenizer, tokenizer))
+        noisy_ids = noise.change(1, source, target, np.random.default_rng(seed))
+        assert np.array_equal(noisy_ids[1], target)
+        return tuple(noisy_ids[0].tolist())
 
-def test_sampled_tokens_spell_the_text_in_several_ways(change, tokenizer):
-    samples = [change(SOURCES[5], TARGETS[5], seed, subwords=1.0) for seed in range(20)]
-    assert {texts for _, texts in samples} == {(SOURCES[5], TARGETS[5])}
-    assert len({tuple(ids) for ids, _ in samples}) > 3
-    again = change(SOURCES[5], TARGETS[5], 3, subwords=1.0)
-    assert again == samples[3]
-    sure = {tuple(change(SOURCES[5], "a", s, subwords=1.0, subword_alpha=9.0)[0]) for s in range(9)}
-    assert sure == {(*tokenizer.tokenize(SOURCES[5]), EOS_ID)}
+    samples = [sample(seed) for seed in range(20)]
+    assert {ids.index(EOS_ID) - len(ids) for ids in samples} == {-1}
+    assert set(tokenizer.detokenize(samples)) == {SOURCES[5]} and len(set(samples)) > 3
+    assert sample(3) == samples[3]
+    assert {sample(seed, subword_alpha=9.0) for seed in range(9)} == {tuple(source.tolist())}
 
 
 @pytest.mark.parametrize("steps", [1, 2])
@@ -139,61 +98,3 @@ def test_the_vocabulary_is_learned_from_the_share_of_noise():
     capitals = [source[6:].isupper() and target.isupper() for source, target in pairs]
     assert 8 <= sum(capitals) <= 24
     assert all(source.startswith("<2de> ") for source, _ in pairs)
-
-
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
-KINDS = ("upper_case", "title_case", "typos", "no_punctuation", "subwords")
-
-
-@pytest.fixture(scope="module")
-def two_tokenizers():
-    """Of the source and of the target; both have `?`, and neither has Ω."""
-    letters = [f"{LETTERS} {LETTERS.upper()} was this one mine? yes, war dieses hier das, ja."] * 3
-    sides = zip((SOURCES, TARGETS), (160, 150), strict=True)
-    return [Tokenizer.train_from_texts([*side, *letters], size) for side, size in sides]
-
-
-def noisy_ids(kind, tokenizers, texts, seed):
-    noise = PairNoise(Noise(**{kind: 1.0}), tuple(tokenizers))
-    source, target = (
-        np.array(tokenizer.tokenize(text), "int32")
-        for tokenizer, text in zip(tokenizers, texts, strict=True)
-    )
-    rng = np.random.default_rng(seed)
-    source, target = noise.change(1, np.append(source, EOS_ID), target, rng)
-    assert source[-1] == EOS_ID
-    return source[:-1].tolist(), target.tolist()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("order", [1, -1])
-def test_a_side_with_an_unknown_character_stays_and_the_other_side_changes(
-    two_tokenizers, kind, order
-):
-    # The unknown character would be read back as `??`, which both vocabularies have.
-    tokenizers = two_tokenizers[::order]
-    texts = ["was this one mine, yes.", "war dieses hier das, ja."][::order]
-    plain = [t.tokenize(text) for t, text in zip(tokenizers, texts, strict=True)]
-    changed = set()
-    for seed in range(20):
-        known = noisy_ids(kind, tokenizers, texts, seed)
-        changed |= {side for side in (0, 1) if known[side] != plain[side]}
-        for sides in ({0}, {1}, {0, 1}):
-            spelled = [f"Ω {text}" if side in sides else text for side, text in enumerate(texts)]
-            noisy = noisy_ids(kind, tokenizers, spelled, seed)
-            for side in (0, 1):
-                if side in sides:
-                    assert noisy[side] == tokenizers[side].tokenize(spelled[side])
-                    assert UNK_ID in noisy[side]
-                elif side == 1 or 1 in sides:  # A source's random numbers come first.
-                    assert noisy[side] == known[side]
-    assert changed == ({0} if kind in ("typos", "subwords") else {0, 1})
-
-
-@pytest.mark.parametrize("order", [1, -1])
-def test_a_side_whose_vocabulary_cannot_spell_its_change_stays(two_tokenizers, order):
-    small = Tokenizer.train_from_texts(["was war es das ja"] * 9, 14)
-    tokenizers, texts = [two_tokenizers[0], small][::order], ["was es", "es war"]
-    noisy = noisy_ids("upper_case", tokenizers, texts, 0)
-    read = [t.detokenize([ids])[0] for t, ids in zip(tokenizers, noisy, strict=True)]
-    assert read == (["WAS ES", "es war"] if order == 1 else ["was es", "ES WAR"])
