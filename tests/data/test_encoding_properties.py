@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pairwise import pairwise
 
-from keras_transformer.data.encoding import Lines, PairChecks, PairEncoder, encode_parts
+from keras_transformer.data.encoding import Lines, PairChecks, PairEncoder, encode_parts, in_chunks
 
 REASONS = [
     "empty side",
@@ -115,9 +115,8 @@ def test_pairs_and_reports_are_those_of_a_loop_over_the_lines(
     def read(parts):
         for part in parts:
             for name, pairs in corpora[part].items():
-                for start in range(0, len(pairs), chunk):
-                    chosen = pairs[start : start + chunk]
-                    yield Lines(part, name, np.arange(start, start + len(chosen)) + 1, chosen)
+                for numbers, chosen in in_chunks(pairs, chunk):
+                    yield Lines(part, name, numbers, chosen)
 
     def encoded(cache):
         encoders = {
