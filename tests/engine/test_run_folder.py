@@ -1,4 +1,4 @@
-"""Run folders as readers see them: how often their files are parsed, and files that change."""
+"""Run folders as readers see them: how often their files are parsed."""
 
 import collections
 
@@ -48,12 +48,3 @@ def test_opening_a_run_parses_its_recipe_and_each_tokenizer_once(tmp_path, parse
     translator = Translator.load(tmp_path)
     assert translator.engine.shortlist is not None and translator.defaults["beam_size"] == 3
     assert parsed_files == {"load": 1, "parsed": sides}
-
-
-def test_a_recipe_that_was_replaced_is_read_again(tmp_path):
-    files = RunFiles(tmp_path)
-    files.write_sections({"decoding": {"beam_size": 3}})
-    files.sections()["decoding"]["beam_size"] = 9  # a copy for each caller
-    assert files.decoding().beam_size == 3
-    RunFiles(tmp_path).write_sections({"decoding": {"beam_size": 5}})
-    assert files.decoding().beam_size == 5

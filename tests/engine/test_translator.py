@@ -82,14 +82,6 @@ def test_threads_are_given_before_tensorflow_begins(tmp_path, monkeypatch, set_a
         Translator.load(tmp_path, threads=61)
 
 
-def test_a_glossary_is_read_again_when_its_file_changes(tmp_path):
-    file = tmp_path / "terms.tsv"
-    for translation in ("Hund", "Katze", "Hund"):
-        file.write_text(f"dog\t{translation}\n")
-        assert glossary_of(file).matches("a dog")[0].translation == translation
-        assert glossary_of(file) is glossary_of(str(file))
-
-
 class Shout(TextStep):
     def before(self, text):
         return [(text, len(text))]
