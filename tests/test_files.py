@@ -196,16 +196,17 @@ def test_all_files_are_on_the_disk_before_the_folder_has_its_name(tmp_path, disk
     assert ("sync", tmp_path.stat().st_ino) in disk[renamed:]
 
 
+def interrupt_before_new(source, target, rename=os.rename):
+    """`os.rename` that is interrupted before a new folder gets its name."""
+    if source.name == "new":
+        raise KeyboardInterrupt
+    rename(source, target)
+
+
 def test_a_failure_to_rename_puts_the_earlier_export_back(tmp_path, monkeypatch):
-    output, rename = tmp_path / "model", os.rename
+    output = tmp_path / "model"
     make(output, "old")
-
-    def fail(source, target):
-        if source.name == "new":
-            raise KeyboardInterrupt
-        rename(source, target)
-
-    monkeypatch.setattr(os, "rename", fail)
+    monkeypatch.setattr(os, "rename", interrupt_before_new)
     with pytest.raises(KeyboardInterrupt):
         make(output, overwrite=True)
     assert os.listdir(tmp_path) == ["model"] and (output / MANIFEST).read_text() == "old"
@@ -328,20 +329,15 @@ def test_what_another_program_makes_at_the_last_moment_is_not_replaced(tmp_path,
 def test_a_kill_while_a_failed_output_is_removed_costs_no_file_of_the_earlier_one(
     tmp_path, monkeypatch
 ):
-    output, rename = tmp_path / "model", os.rename
+    output = tmp_path / "model"
     make(output, "old")
     (output / "README.md").write_text("old")
-
-    def fail(source, target):
-        if source.name == "new":
-            raise KeyboardInterrupt
-        rename(source, target)
 
     def killed(folder, **options):
         (folder / "new" / "README.md").unlink()
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(os, "rename", fail)
+        patch.setattr(os, "rename", interrupt_before_new)
         patch.setattr(shutil, "rmtree", killed)
         with OwnedFolder(output).staged(overwrite=True) as folder:
             for name in (MANIFEST, "README.md"):
@@ -397,22 +393,6 @@ def test_a_second_process_is_refused_until_the_first_one_has_ended(tmp_path):
 
 OLD = {MANIFEST: '{"files": ["model.bin"]}', "README.md": "old", "model.bin": "old"}
 NEW = dict.fromkeys((MANIFEST, "README.md", "config.json"), "new")
-
-
-@pytest.mark.slow
-def test_a_kill_at_any_moment_leaves_one_whole_output_to_the_next_call(tmp_path):
-    output, outputs = tmp_path / "model", []
-    for count in range(3):
-        output.mkdir()
-        for name, content in OLD.items():
-            (output / name).write_text(content)
-        start(output, count).communicate(timeout=60)
-        with pytest.raises(InputError, match="exists already. Give --overwrite"):
-            make(output)
-        outputs.append(tree(output))
-        assert os.listdir(tmp_path) == ["model"]
-        shutil.rmtree(output)
-    assert outputs == [OLD] * 2 + [NEW]
 
 
 KILLED_TWICE = """
