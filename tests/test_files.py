@@ -17,6 +17,7 @@ from keras_transformer.files import (
     check_writable,
     final_name,
     locked_folder,
+    parts_folder,
     temporary_folder,
     write_output,
     write_whole,
@@ -272,6 +273,34 @@ def test_an_export_with_anything_else_in_its_folder_is_left_alone(tmp_path, extr
     (output / extra).unlink()
     make(output, overwrite=True)
     assert tree(output) == {MANIFEST: "new"}
+
+
+def test_a_name_in_a_manifest_is_that_name_alone(tmp_path):
+    output = tmp_path / "model"
+    output.mkdir()
+    (output / MANIFEST).write_text(json.dumps({"files": ["model.bin"]}))
+    (output / "model-bin").write_text("years of work")
+    with pytest.raises(InputError, match="did not make: model-bin"):
+        make(output, overwrite=True)
+
+
+@pytest.mark.parametrize("has_marker", [False, True])
+def test_files_with_the_names_of_a_runs_are_its_own_beside_its_marker_alone(tmp_path, has_marker):
+    (tmp_path / "model.keras").write_text("weights")
+    if has_marker:
+        (tmp_path / "recipe.yaml").write_text("")
+    folder = OwnedFolder(tmp_path, "recipe.yaml", r"recipe\.yaml|model\.keras")
+    assert folder.foreign_files() == ([] if has_marker else ["model.keras"])
+
+
+def test_parts_of_a_killed_process_are_no_parts_of_the_next_file(tmp_path):
+    (tmp_path / "file.parts").mkdir()
+    (tmp_path / "file.parts" / "0").write_text("old")
+    with parts_folder(tmp_path / "file") as folder:
+        assert not folder.exists()
+        folder.mkdir()
+        (folder / "1").write_text("new")
+    assert not folder.exists()
 
 
 def test_a_link_in_an_export_is_none_of_its_files(tmp_path):
