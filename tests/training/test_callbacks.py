@@ -68,15 +68,12 @@ def attach(callback, model):
     return callback
 
 
-def commit(run, column, values):
-    """Ends an epoch for each value; returns the best model after each of them."""
-    callback, best = callbacks.CommitEpoch(run), []
-    for epoch, value in enumerate(values, start=1):
-        attach(callback, FakeModel(f"epoch {epoch}")).on_epoch_end(
-            epoch - 1, {"val_loss": 1.0, column: value}
-        )
-        best.append(run.folder.model_file.read_text())
-    return best
+def commit(run, rows):
+    """Ends an epoch for each row; yields the best model and whether the training stops."""
+    for epoch, row in enumerate(rows):
+        model = FakeModel(f"epoch {epoch + 1}")
+        attach(callbacks.CommitEpoch(run), model).on_epoch_end(epoch, row)
+        yield run.folder.model_file.read_text(), model.stop_training
 
 
 def test_bleu_is_that_of_the_averaged_models_translations(make_run):
@@ -155,14 +152,12 @@ def test_a_bleu_that_says_nothing_is_doubted_once_a_run(make_run, capsys):
 @pytest.mark.parametrize("measure", ["loss", "bleu", "chrf", "accuracy"])
 def test_the_validation_loss_decides_between_equal_values(make_run, measure):
     options = dict(early_stopping_patience=2, average_epochs=2, average_of="best")
-    run, best = make_run(select_by=measure, **options), []
+    run = make_run(select_by=measure, **options)
     column = "val_token_accuracy" if measure == "accuracy" else f"val_{measure}"
-    for epoch, loss in enumerate([5.0, 3.0, 2.0, 2.5, 2.0], start=1):
-        callback, model = callbacks.CommitEpoch(run), FakeModel(f"epoch {epoch}")
-        attach(callback, model).on_epoch_end(epoch - 1, {column: 0.0, "val_loss": loss})
-        best.append(run.folder.model_file.read_text())
-        assert model.stop_training == (epoch == 5)
-    assert best == ["epoch 1", "epoch 2", "epoch 3", "epoch 3", "epoch 3"]
+    rows = [{column: 0.0, "val_loss": loss} for loss in (5.0, 3.0, 2.0, 2.5, 2.0)]
+    best, stops = zip(*commit(run, rows), strict=True)
+    assert best == ("epoch 1", "epoch 2", "epoch 3", "epoch 3", "epoch 3")
+    assert stops == (False, False, False, False, True)
     assert averaged_epochs(run.history, run.recipe.training) == [3, 5]
 
 
@@ -176,8 +171,9 @@ def test_a_history_may_have_a_measure_that_its_first_epochs_lack(make_run):
 @pytest.mark.parametrize("of, averaged", [("last", [4, 5]), ("best", [2, 5])])
 def test_the_models_to_be_averaged_stay_and_so_does_the_best(make_run, of, averaged):
     run = make_run(select_by="bleu", average_epochs=2, average_of=of)
-    best = commit(run, "val_bleu", (3.0, 9.0, 7.0, 2.0, 8.0))
-    assert best[-1] == run.folder.candidate_file(2).read_text() == "epoch 2"
+    rows = [{"val_bleu": bleu, "val_loss": 1.0} for bleu in (3.0, 9.0, 7.0, 2.0, 8.0)]
+    *_, (best, _) = commit(run, rows)
+    assert best == run.folder.candidate_file(2).read_text() == "epoch 2"
     there = [epoch for epoch in range(1, 6) if run.folder.candidate_file(epoch).exists()]
     assert there == sorted({2, *averaged})
     assert averaged_epochs(run.history, run.recipe.training) == averaged

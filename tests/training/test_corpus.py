@@ -115,22 +115,6 @@ def test_lines_have_the_files_numbers_without_held_out_pairs(values, tmp_path, c
         Corpus(Recipe.from_dict(values)).datasets(tokenizers)
 
 
-def test_the_cache_of_other_lines_is_another_one(values, tmp_path):
-    # Both parts have the same texts, at other lines.
-    del values["data"]["validation"]
-    values["data"]["cache"] = str(tmp_path / "cache")
-    tokenizer = Tokenizer.train_from_texts([text for pair in PAIRS for text in pair], 150)
-    held_out = PAIRS[9]
-    for every, expected in (3, [1, 2, 4]), (4, [1, 2, 3]):
-        pairs = [*PAIRS[: every - 1], held_out, *PAIRS[every - 1 : 3]]
-        for side, name in enumerate(("train.en", "train.de")):
-            (tmp_path / name).write_text("".join(pair[side] + "\n" for pair in pairs), "utf-8")
-        values["data"]["hold_out_every"] = every
-        datasets, _ = Corpus(Recipe.from_dict(values)).datasets((tokenizer, tokenizer))
-        assert datasets["train"].lines(0, 0) == expected
-        assert datasets["validation"].lines(0, 0) == [every]
-
-
 @pytest.fixture
 def labelled(values, tmp_path):
     """A recipe of a classifier over `label<TAB>text`."""
@@ -271,43 +255,41 @@ def corpora(values, tmp_path):
     return values
 
 
-@pytest.mark.parametrize("cached", [False, True])
-def test_several_corpora_have_tags_weights_and_reports_of_their_own(corpora, tmp_path, cached):
-    corpora["data"]["cache"] = str(tmp_path / "cache") if cached else None
+@pytest.fixture
+def encoded(corpora):
+    """The tokenizers, datasets and reports of `corpora`."""
     corpus = Corpus(Recipe.from_dict(corpora))
-    assert {"there.source", "back.target"} <= set(corpus.digests["train"])
-    (there, first), (back, second), *more = corpus.first_validation_pairs()
-    assert (there, back, len(more)) == ("there", "back", 46)
-    assert (first[1], second[1]) == PAIRS[0][::-1]
     tokenizers = corpus.tokenizers()
-    assert tokenizers[0].tags == ("2de", "2en")
-    for _ in range(1 + cached):
-        datasets, reports = corpus.datasets(tokenizers)
-        kept = ["47 of 48 pairs kept", "there: 32 of 32 pairs kept", "back: 15 of 16 pairs kept"]
-        assert str(reports["train"]).splitlines() == [*kept, "  1 dropped, empty side: line 16"]
-        train, validation = datasets["train"], datasets["validation"]
-        assert train.pairs.corpora == {"there": 32, "back": 15}
-        sources = tokenizers[0].detokenize([train.pairs.source(i) for i in range(47)])
-        assert sources[0] == f"<2de> {PAIRS[0][0]}" and sources[32] == f"<2en> {PAIRS[0][1]}"
-        # 32 once and 15 twice.
-        rows = sum(np.count_nonzero(ids[:, 0]) for (ids, _), _ in train.batches(0))
-        assert rows == 32 + 30
-        back = datasets["validation/back"]
-        assert back.shapes == validation.shapes and len(back.pairs) == 15
-        of_back = back.pairs.source(3).tolist(), back.pairs.target(3).tolist()
-        of_all = validation.pairs.source(35).tolist(), validation.pairs.target(35).tolist()
-        assert of_back == of_all
+    return tokenizers, *corpus.datasets(tokenizers)
 
 
-def test_the_cache_of_corpora_in_another_order_is_another_one(corpora, tmp_path):
-    """Of equal pairs, the pair of the first corpus stays."""
-    there = corpora["data"]["validation"][0]
-    corpora["data"]["cache"] = str(tmp_path / "cache")
-    for names in ("one", "two"), ("two", "one"):
-        corpora["data"]["train"] = [{**there, "name": name} for name in names]
-        corpus = Corpus(Recipe.from_dict(corpora))
-        pairs = corpus.datasets(corpus.tokenizers())[0]["train"].pairs
-        assert list(pairs.corpora.items()) == [(names[0], 32), (names[1], 0)]
+def test_sources_of_several_corpora_begin_with_the_tags_of_their_corpora(encoded):
+    (tokenizer, _), datasets, _ = encoded
+    assert tokenizer.tags == ("2de", "2en")
+    pairs = datasets["train"].pairs
+    assert pairs.corpora == {"there": 32, "back": 15}
+    sources = tokenizer.detokenize([pairs.source(0), pairs.source(32)])
+    assert sources == [f"<2de> {PAIRS[0][0]}", f"<2en> {PAIRS[0][1]}"]
+
+
+def test_a_report_counts_the_pairs_of_each_corpus(encoded):
+    kept = ["47 of 48 pairs kept", "there: 32 of 32 pairs kept", "back: 15 of 16 pairs kept"]
+    lines = str(encoded[2]["train"]).splitlines()
+    assert lines == [*kept, "  1 dropped, empty side: line 16"]
+
+
+def test_an_epoch_has_the_pairs_of_a_corpus_as_often_as_its_weight_says(encoded):
+    batches = encoded[1]["train"].batches(0)
+    rows = sum(np.count_nonzero(ids[:, 0]) for (ids, _), _ in batches)
+    assert rows == 32 + 2 * 15
+
+
+def test_each_validation_corpus_has_batches_of_its_own_in_the_shapes_of_all(encoded):
+    validation, back = (encoded[1][name] for name in ("validation", "validation/back"))
+    assert back.shapes == validation.shapes and len(back.pairs) == 15
+    of_back = back.pairs.source(3).tolist(), back.pairs.target(3).tolist()
+    of_all = validation.pairs.source(35).tolist(), validation.pairs.target(35).tolist()
+    assert of_back == of_all
 
 
 @pytest.mark.parametrize(

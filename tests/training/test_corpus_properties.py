@@ -109,7 +109,7 @@ def test_one_cache_gives_what_no_cache_gives_whatever_changes(tmp_path):
 
     one, two = PAIRS[:12] + PAIRS[3:5], PAIRS[8:20] + PAIRS[:2]
     changed = [*two[:5], PAIRS[1], *two[6:]]
-    validation = {"v": (PAIRS[10:14] + PAIRS[10:12], {})}
+    validation = {"v": (PAIRS[10:14] + PAIRS[10:12], {}), "w": (PAIRS[5:7], {})}
     tokenizer = Tokenizer.train_from_texts(itertools.chain(*PAIRS), vocabulary_size=120)
     recipes = [
         ({"a": (one, {}), "b": (two, {})}, validation, {}),
@@ -130,6 +130,10 @@ def test_one_cache_gives_what_no_cache_gives_whatever_changes(tmp_path):
             for every in (6, 3)
         ),
         ({"b": (two, {}), "a": (one, {})}, None, {"hold_out_every": 3}),
+        # Both parts have the same texts, at other lines.
+        ({"a": (PAIRS[:2] + PAIRS[9:10] + PAIRS[2:3], {})}, None, {"hold_out_every": 3}),
+        ({"a": (PAIRS[:3] + PAIRS[9:10], {})}, None, {"hold_out_every": 4}),
+        ({"b": (one, {}), "a": (one, {})}, validation, {}),
     ]
 
     def result(number, cache):
@@ -151,4 +155,6 @@ def test_one_cache_gives_what_no_cache_gives_whatever_changes(tmp_path):
     for number in (*range(len(recipes)), *range(len(recipes))):
         assert result(number, {"cache": str(tmp_path / "cache")}) == expected[number]
     # Duplicates leave only the training pairs.
-    assert len(expected[0][0]["validation"]) == 6
+    assert len(expected[0][0]["validation"]) == 6 + 2
+    # Of equal pairs, the pair of the first corpus stays.
+    assert expected[-1][1]["train"] == {"b": 12, "a": 0}

@@ -166,7 +166,6 @@ def test_home_and_variables_are_replaced_in_every_path(tmp_path, monkeypatch, wr
         ("training.epochs=", "`training.epochs` must be a positive integer. Received: None"),
         ("data.object=7", "unknown key `object` in `data`"),
         ("data=7", "`data` must be a section with keys"),
-        ("training=5", "`training` must be a section with keys. Received: 5"),
         ("data.noise.typoes=0.1", "unknown key `typoes` in `data.noise`. Did you mean `typos`"),
         ("data.folder.deeper=7", "`folder` is a value, not a section"),
         ("no-equals", "--set must be section.key=value"),
