@@ -394,14 +394,6 @@ def test_a_run_of_both_directions_translates_each_text_in_its_own(both_ways):
     assert there.score != tagged.score and back.score == pytest.approx(alone.score)
 
 
-def test_a_run_is_not_resumed_with_another_share_of_a_corpus(stepwise, monkeypatch):
-    there, back = stepwise.trainer.data["train"]
-    data = {**stepwise.trainer.data, "train": [there, {**back, "weight": 0.5}]}
-    monkeypatch.setattr(stepwise.trainer, "data", data)
-    with pytest.raises(InputError, match="cannot be resumed with another `data.train`"):
-        stepwise.resume(stepwise.unbroken.path)
-
-
 def test_a_training_that_diverges_keeps_its_good_epochs(trainer, unbroken, results, tmp_path):
     moments = reversed(unbroken[1])  # the last one: all of epoch 2 has its place
     begun = next(m for m in moments if RunFolder(m).checkpoint_epochs() == [1, 2])
