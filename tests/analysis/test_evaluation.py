@@ -32,39 +32,73 @@ def test_labels_are_counted_as_done_by_hand_and_a_blank_text_is_wrong_and_no_cla
         evaluate_labels([], [])
 
 
-def test_translations_are_saved_and_scored(tmp_path, monkeypatch):
+@pytest.fixture
+def files(tmp_path):
+    """The source and target file of a small corpus."""
     corpus = write_corpus(tmp_path / "corpus")
+    return corpus / "train.en", corpus / "train.de"
+
+
+@pytest.fixture
+def echo(monkeypatch):
+    """The engine that is loaded, which knows the translations of the corpus."""
 
     class Echo(Engine):
         def translate(self, texts, **options):
             assert options == {"beam_size": 3, "long_input": "split"}
             known = dict(PAIRS)
-            return [type("T", (), {"text": known[text]}) for text in texts]
+            return [Translation(known[text], 0.0) for text in texts]
 
-    monkeypatch.setattr(Translator, "load", lambda path, **options: Translator(Echo()))
+    echo = Echo()
+    monkeypatch.setattr(Translator, "load", lambda path, **options: Translator(echo))
+    return echo
+
+
+@pytest.mark.usefixtures("echo")
+def test_translations_are_saved_and_scored(files, tmp_path):
     saved = tmp_path / "out.de"
-    files = corpus / "train.en", corpus / "train.de"
-    link, terms = tmp_path / "link", {"glossary": str(saved)}
-    link.symlink_to(saved)
+    for save in (os.devnull, saved):
+        assert evaluate_model("any", *files, save=save, beam_size=3)["bleu"] == 100.0
+    assert {path.name for path in tmp_path.iterdir()} == {"corpus", "out.de"}
+    assert read_lines(saved) == [target for _, target in PAIRS]
+
+
+@pytest.fixture
+def link(tmp_path):
+    """A symbolic link to `out.de`."""
+    (tmp_path / "link").symlink_to(tmp_path / "out.de")
+    return tmp_path / "link"
+
+
+def test_translations_are_not_saved_to_a_file_that_is_read(files, link, tmp_path):
+    saved = tmp_path / "out.de"
     for name, texts in ("source", [saved]), ("reference", [files[0], saved]), ("glossary", files):
         with pytest.raises(InputError, match=f"another file than `{name}`, .*: {link}"):
-            evaluate_model("any", *texts, save=link, **terms)
+            evaluate_model("no model", *texts, save=link, glossary=str(saved))
+
+
+def test_translations_are_not_saved_to_a_file_that_another_process_writes(files, link, tmp_path):
+    saved = tmp_path / "out.de"
     with locked_folder(link), pytest.raises(InputError) as caught:
         evaluate_model("no model", *files, save=saved)
     said = f"{saved}: process {os.getpid()} writes to this file. Wait until it has ended, or give"
     assert str(caught.value) == f"{said} another file."
-    assert evaluate_model("any", *files, save=os.devnull, beam_size=3)["bleu"] == 100.0
-    scores = evaluate_model("any", *files, save=saved, beam_size=3)
-    assert scores["bleu"] == 100.0
-    assert {path.name for path in tmp_path.iterdir()} == {"corpus", "link", "out.de"}
-    assert read_lines(saved) == [target for _, target in PAIRS]
-    with pytest.raises(InputError, match="`tokenize` has no effect on perplexity"):
-        evaluate_model("any", *files, tokenize="13a", perplexity=True)
-    with pytest.raises(InputError, match="`beam_size` has no effect on perplexity"):
-        evaluate_model("any", *files, beam_size=3, perplexity=True)
-    with pytest.raises(InputError, match="`tag` needs a model trained with tags"):
-        evaluate_model("any", *files, tag="2de", perplexity=True)
-    monkeypatch.setattr(Echo, "labels", read_lines(saved))
+
+
+UNUSED = [({"tokenize": "13a"}, "`tokenize` has no effect on perplexity")]
+UNUSED += [({"beam_size": 3}, "`beam_size` has no effect on perplexity")]
+UNUSED += [({"tag": "2de"}, "`tag` needs a model trained with tags")]
+
+
+@pytest.mark.usefixtures("echo")
+@pytest.mark.parametrize(("options", "message"), UNUSED)
+def test_an_option_without_effect_on_perplexity_is_refused(files, options, message):
+    with pytest.raises(InputError, match=message):
+        evaluate_model("any", *files, perplexity=True, **options)
+
+
+def test_a_tokenizer_has_no_effect_on_labels(files, echo):
+    echo.labels = read_lines(files[1])
     with pytest.raises(InputError, match="`tokenize` has no effect on labels"):
         evaluate_model("any", *files, tokenize="13a")
 

@@ -124,36 +124,61 @@ def images(figure):
     return [np.asarray(image.get_array()) for axis in figure.axes for image in axis.images]
 
 
-def test_each_picture_draws_the_arrays_that_it_was_given(rng):
+def test_attention_is_drawn_by_layer_and_head_also_of_tokens_with_dollars(rng):
     pytest.importorskip("matplotlib", reason="comes with the extra [plots]")
     weights = rng.uniform(size=(2, 3, 5, 7))
     figure = plots.plot_attention(weights, ["$a_$"] * 5, ["b"] * 7, "t")
     np.testing.assert_array_equal(images(figure), weights.reshape(6, 5, 7))
-    square = plots.plot_pair(Attention(*[weights[..., :5]] * 3), "abcde", "vwxyz")
-    titles = {kind: figure.get_suptitle() for kind, figure in square.items()}
+    assert plots.png(figure).startswith(b"\x89PNG")
+
+
+def test_each_kind_of_attention_is_a_figure(rng):
+    pytest.importorskip("matplotlib", reason="comes with the extra [plots]")
+    weights = rng.uniform(size=(2, 3, 5, 5))
+    figures = plots.plot_pair(Attention(weights, weights, weights), "abcde", "vwxyz")
+    titles = {kind: figure.get_suptitle() for kind, figure in figures.items()}
     assert titles == {"encoder": "encoder", "decoder": "decoder", "cross": "decoder to source"}
-    aligned = plots.plot_alignment(WordAlignment(np.eye(3, 5)[[2, 1, 0]], [*"abcde"], [*"xyz"]))
-    width, height = aligned.get_size_inches()
+
+
+def test_each_link_of_words_is_a_dot():
+    pytest.importorskip("matplotlib", reason="comes with the extra [plots]")
+    figure = plots.plot_alignment(WordAlignment(np.eye(3, 5)[[1, 2, 0]], [*"abcde"], [*"xyz"]))
+    width, height = figure.get_size_inches()
     assert width > height  # of five source words and three target words
-    dots = [(*line.get_xdata(), *line.get_ydata()) for line in aligned.axes[0].lines]
-    assert sorted(dots) == [(0, 2), (1, 1), (2, 0)]
-    encoding = positions.sinusoids(24, 8)
-    np.testing.assert_array_equal(images(plots.plot_encoding({"fixed": encoding}))[0], encoding)
-    clock = plots.plot_clock_hands(encoding, positions=5, pairs=2)
-    _, hands = clock.axes[0].collections  # After the circles.
-    hand = hands.get_segments()[3]  # Of the quickest pair, at position 3.
-    np.testing.assert_allclose(np.diff(hand, axis=0), [[np.sin(3), np.cos(3)]])
-    labels = [label.get_text() for label in clock.axes[0].get_yticklabels()]
+    dots = [(*line.get_xdata(), *line.get_ydata()) for line in figure.axes[0].lines]
+    assert sorted(dots) == [(0, 2), (1, 0), (2, 1)]
+
+
+ENCODING = positions.sinusoids(24, 8)
+
+
+def test_positions_are_drawn_as_vectors_products_and_a_rotation():
+    pytest.importorskip("matplotlib", reason="comes with the extra [plots]")
+    vectors = images(plots.plot_encoding({"fixed": ENCODING}))[0]
+    np.testing.assert_array_equal(vectors, ENCODING)
+    products, _, rotation = images(plots.plot_similarity(ENCODING, offset=3))
+    np.testing.assert_allclose(products, ENCODING @ ENCODING.T)
+    np.testing.assert_allclose(rotation, positions.rotation(8, 3))
+
+
+def test_hands_of_clocks_point_to_the_sine_and_the_cosine_of_a_position():
+    pytest.importorskip("matplotlib", reason="comes with the extra [plots]")
+    figure = plots.plot_clock_hands(ENCODING, positions=5, pairs=2)
+    _, hands = figure.axes[0].collections  # After the circles.
+    # Of both pairs, at position 3.
+    for hand, angle in zip(hands.get_segments()[3::5], (3, 0.3), strict=True):
+        np.testing.assert_allclose(np.diff(hand, axis=0), [[np.sin(angle), np.cos(angle)]])
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert labels == ["pair 0\nonce in 6", "pair 1\nonce in 63"]  # 2 pi and 20 pi positions
-    similarity = images(plots.plot_similarity(encoding, offset=3))
-    np.testing.assert_allclose(similarity[0], encoding @ encoding.T)
-    np.testing.assert_allclose(similarity[2], positions.rotation(8, 3))
+
+
+def test_measures_of_heads_are_drawn_by_layer_and_head():
+    pytest.importorskip("matplotlib", reason="comes with the extra [plots]")
     numbers = [0.5, 1.0, 0.25, float("nan"), 0.75]
     heads = [Head(f"encoder.{i}.{j}", "other", *numbers, i + j) for i in range(2) for j in range(3)]
-    drawn = images(plots.plot_heads(heads))
-    np.testing.assert_array_equal(drawn[0], [[0, 1, 2], [1, 2, 3]])
-    np.testing.assert_array_equal(drawn[1], np.full((2, 3), 0.5))
-    assert plots.png(plots.plot_heads(heads)).startswith(b"\x89PNG")
+    importance, confidence, *_ = images(plots.plot_heads(heads))
+    np.testing.assert_array_equal(importance, [[0, 1, 2], [1, 2, 3]])
+    np.testing.assert_array_equal(confidence, np.full((2, 3), 0.5))
 
 
 @pytest.mark.slow
