@@ -9,11 +9,11 @@ import sys
 import pytest
 from small_corpus import PAIRS, recipe_values, write_corpus, write_recipe
 
-from keras_transformer import Tokenizer, Transformer, TransformerConfig, export
+from keras_transformer import Tokenizer, Transformer, TransformerConfig
 from keras_transformer.cli import train
 from keras_transformer.cli.main import run
 from keras_transformer.engine.run_folder import save_model
-from keras_transformer.errors import VerificationError
+from keras_transformer.errors import TrainingError, VerificationError
 from keras_transformer.imports import LEVEL
 from keras_transformer.training import Recipe, RunFolder
 
@@ -138,15 +138,20 @@ def test_a_path_that_nothing_can_have_is_one_line(command, path, workplace, caps
     assert everything(workplace) == before
 
 
-def test_a_failed_verification_is_one_line_and_exit_code_1(workplace, capsys, monkeypatch):
-    def fail(*arguments, **options):
-        raise VerificationError("3 of 200 translations differ.")
+FAILURES = [(f"{EXPORT} run", "export.export_run", VerificationError("3 of 200 differ."))]
+FAILURES += [(f"{TRAIN} new", "training.loop.train", TrainingError("the loss is nan in epoch 3."))]
 
-    monkeypatch.setattr(export, "export_run", fail)
-    assert run([*EXPORT.split(), "run"]) == 1
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.splitlines()[-1] == "keras-transformer: 3 of 200 translations differ."
+
+@pytest.mark.parametrize(("command", "function", "error"), FAILURES)
+def test_work_that_fails_is_one_line_and_exit_code_1(
+    workplace, capsys, monkeypatch, command, function, error
+):
+    def fail(*arguments, **options):
+        raise error
+
+    monkeypatch.setattr(f"keras_transformer.{function}", fail)
+    assert run(command.split()) == 1
+    assert capsys.readouterr() == ("", f"keras-transformer: {error}\n")
 
 
 def new_process(folder, *arguments, stdin=""):

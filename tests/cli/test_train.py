@@ -6,7 +6,6 @@ from small_corpus import recipe_values, write_recipe
 from keras_transformer import training
 from keras_transformer.cli import demo
 from keras_transformer.cli.main import run
-from keras_transformer.errors import TrainingError
 from keras_transformer.training.hosts import SINGLE_HOST
 
 
@@ -45,18 +44,6 @@ def test_values_of_the_recipe_are_replaced_one_by_one(recipe, asked):
     values = recipe_values("corpus", epochs=17)
     values["model"]["dropout"] = 0.25
     assert asked[0][0] == training.Recipe.from_dict(values)
-
-
-def test_a_loss_that_is_no_number_is_one_line_and_exit_code_1(recipe, monkeypatch, capsys):
-    def train(*arguments, **options):
-        raise TrainingError("training stopped: the loss is nan in epoch 3, step 17.")
-
-    monkeypatch.setattr("keras_transformer.training.loop.train", train)
-    assert run(["train", str(recipe), "--output", "new"]) == 1
-    captured = capsys.readouterr()
-    (line,) = captured.err.splitlines()
-    assert line == "keras-transformer: training stopped: the loss is nan in epoch 3, step 17."
-    assert captured.out == ""
 
 
 def test_options_reach_the_demo_and_its_table_is_printed(monkeypatch, capsys):
