@@ -343,7 +343,7 @@ class Corpus:
         if hold_out_every is None:
             return digests_of_parts[part]
         # Dropped pairs and line numbers depend on both parts.
-        return {"part": part, "hold_out_every": hold_out_every, **digests_of_parts}
+        return {"hold_out_every": hold_out_every, **digests_of_parts}
 
 
 def languages_of(recipe: Recipe, run: RunFiles | None = None) -> Languages | None:
