@@ -18,7 +18,6 @@ from shared_training import SharedModel
 from small_corpus import recipe_values, write_corpus
 
 from keras_transformer import Translator, files
-from keras_transformer.engine.run_folder import load_model
 from keras_transformer.errors import InputError, TrainingError
 from keras_transformer.reading import file_digests
 from keras_transformer.training import Recipe, RunFolder, loop, train
@@ -238,21 +237,6 @@ def test_what_a_killed_process_was_writing_is_removed(trainer, unbroken, ended, 
     (ended.path / f"{step}.keras.parts" / "config.json").write_bytes(b"half")
     assert results(trainer.resume(ended.path)) == results(unbroken[0])
     assert not list(ended.path.rglob(".*"))
-
-
-@pytest.mark.parametrize("of", ["last", "best"])
-def test_an_average_of_the_last_is_the_model_one_of_the_best_if_it_is_better(trainer, tmp_path, of):
-    options = dict(epochs=3, average_epochs=2, average_of=of)
-    folder = trainer.train(tmp_path / "run", **options)
-    average = folder.metrics()["average"]
-    losses = [row["val_loss"] for row in folder.history()]
-    order = range(3) if of == "last" else np.argsort(losses)[::-1]
-    assert average["epochs"] == sorted(int(epoch) + 1 for epoch in list(order)[-2:])
-    assert average["is_the_best_model"] == (of == "last" or average["val_loss"] < min(losses))
-    epochs = average["epochs"] if average["is_the_best_model"] else [int(np.argmin(losses)) + 1]
-    models = [load_model(folder.candidate_file(epoch), False).get_weights() for epoch in epochs]
-    for weight, *candidates in zip(folder.model().get_weights(), *models, strict=True):
-        np.testing.assert_allclose(weight, np.mean(candidates, axis=0), rtol=1e-6, atol=1e-7)
 
 
 @dataclasses.dataclass

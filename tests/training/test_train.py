@@ -4,13 +4,14 @@ import os
 import shutil
 import sys
 
+import numpy as np
 import pytest
 from shared_training import SharedModel
 from small_corpus import PAIRS, recipe_values, write_corpus
 
 from keras_transformer.analysis.tensorboard import attention_summary
 from keras_transformer.engine.device import DevicePlan
-from keras_transformer.engine.run_folder import RunFiles
+from keras_transformer.engine.run_folder import RunFiles, load_model
 from keras_transformer.errors import InputError
 from keras_transformer.files import locked_folder
 from keras_transformer.reading import file_digests
@@ -60,6 +61,23 @@ def test_a_run_folder_holds_the_files_of_the_readme(finished):
     epochs = [line for line in text.splitlines() if line.startswith("epoch")]
     assert epochs == ["epoch 1", "epoch 2", "epoch 3"]
     assert text.count(PAIRS[0][0]) == 3 and text.count(PAIRS[1][1]) == 3
+
+
+@pytest.mark.parametrize("of", ["last", "best"])
+def test_an_average_of_the_last_is_the_model_one_of_the_best_if_it_is_better(
+    corpus, tmp_path, shared, of
+):
+    options = dict(epochs=3, ema_momentum=0.9, average_epochs=2, average_of=of, jit_compile=False)
+    folder = train(recipe(corpus, **options), tmp_path / "run", run_class=shared.run_class())
+    average = folder.metrics()["average"]
+    losses = [row["val_loss"] for row in folder.history()]
+    order = range(3) if of == "last" else np.argsort(losses)[::-1]
+    assert average["epochs"] == sorted(int(epoch) + 1 for epoch in list(order)[-2:])
+    assert average["is_the_best_model"] == (of == "last" or average["val_loss"] < min(losses))
+    epochs = average["epochs"] if average["is_the_best_model"] else [int(np.argmin(losses)) + 1]
+    models = [load_model(folder.candidate_file(epoch), False).get_weights() for epoch in epochs]
+    for weight, *candidates in zip(folder.model().get_weights(), *models, strict=True):
+        np.testing.assert_allclose(weight, np.mean(candidates, axis=0), rtol=1e-6, atol=1e-7)
 
 
 def test_history_has_the_curves_and_the_throughput(finished):
