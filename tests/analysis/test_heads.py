@@ -20,7 +20,6 @@ def losses(model):
     return np.where(TARGET != 0, loss, 0).sum(1)
 
 
-@pytest.mark.slow
 def test_the_importance_is_the_slope_of_the_loss_over_each_head(model, attention_of):
     before = [ops.convert_to_numpy(variable) for variable in model.weights]
     importances = heads.head_importance(model, SOURCE, TARGET)

@@ -181,7 +181,6 @@ def test_measures_of_heads_are_drawn_by_layer_and_head():
     np.testing.assert_array_equal(confidence, np.full((2, 3), 0.5))
 
 
-@pytest.mark.slow
 def test_heads_are_measured_on_the_runs_samples_without_its_corpus(engine, tmp_path, monkeypatch):
     folder, recipe = RunFolder(tmp_path / "run"), Recipe.from_dict(recipe_values(tmp_path / "no"))
     folder.create(recipe, (engine.source_tokenizer, engine.target_tokenizer), {})

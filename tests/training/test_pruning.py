@@ -74,7 +74,6 @@ def test_the_rate_begins_and_ends_with_zero_and_rises_to_the_last_of_the_trainin
     np.testing.assert_allclose(values, [0, last / 2, last, last / 2, 0], atol=1e-9)
 
 
-@pytest.mark.slow
 def test_the_smaller_run_is_a_run_of_its_own(program, folder, tmp_path, monkeypatch, capsys):
     (tmp_path / "order.json").write_text(
         json.dumps([{"without": []}, {"without": ["cross.0.1", "encoder.0.0", "decoder.0.0"]}])
