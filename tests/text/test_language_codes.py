@@ -302,13 +302,3 @@ def test_the_nearest_of_many_directions_is_found_in_few_comparisons(monkeypatch,
         with pytest.raises(InputError):
             languages.tokens_of(*named)
     assert len(compared) < 2_000
-
-
-def test_languages_without_directions_are_saved(tmp_path):
-    file = tmp_path / "languages.json"
-    for languages in (Languages(), Languages({"de": ">>de<<"}), Languages(is_optional=True)):
-        languages.save(file)
-        assert Languages.load(file) == languages
-    MODELS["opus"].direction(None, "zh")  # What a search has stored is not saved.
-    MODELS["opus"].save(file)
-    assert Languages.load(file) == MODELS["opus"]

@@ -2,7 +2,6 @@
 
 import itertools
 
-import pytest
 from babel.core import get_global
 from babel.localedata import locale_identifiers
 from langcodes import Language
@@ -85,17 +84,3 @@ def test_a_code_never_stands_for_a_script_that_it_does_not_mean():
             assert closest_codes(f"{language}-{region}", [code]) == ()
             assert closest_codes(f"{language}-{usual}", [code]) == ()
             assert closest_codes(code, [language]) == ()
-
-
-@pytest.mark.parametrize(
-    "macro, member",
-    [("zh", "cmn"), ("fa", "pes"), ("no", "nob"), ("et", "ekk"), ("lv", "lvs"), ("sw", "swh")],
-)
-def test_a_macrolanguage_and_its_usual_member_stand_for_each_other(macro, member):
-    assert closest_codes(member, ["en", macro]) == (macro,)
-    assert closest_codes(macro, ["en", member]) == (member,)
-
-
-@pytest.mark.parametrize("macro, member", [("sh", "hr"), ("sh", "bs")])
-def test_a_macrolanguage_stands_for_no_member_that_is_a_language_of_its_own(macro, member):
-    assert closest_codes(macro, ["en", member]) == ()

@@ -6,7 +6,7 @@ import pytest
 
 from keras_transformer.errors import InputError
 from keras_transformer.export.manifest import read_languages
-from keras_transformer.text.languages import Languages, codes_of, languages_of_tags
+from keras_transformer.text.languages import Languages, languages_of_tags
 
 TOKENS = {"de": "__de__", "en": "__en__", "zh-Hant": "zho_Hant"}
 M2M = Languages(TOKENS, "source", target_prefix="target")
@@ -17,12 +17,6 @@ def test_a_language_has_its_code_its_token_and_the_names_of_other_standards():
         for target in ("zh-Hant", "zh_hant", "zho_Hant", "cmn_Hant"):
             tokens = M2M.tokens_of(source, target)
             assert tokens == (("__en__",), (), ("zho_Hant",), ("en", "zh-Hant"))
-    # Of two names of one code neither has the code.
-    assert codes_of(["deu_Latn", "npi_Deva", "nep_Deva"]) == {
-        "de": "deu_Latn",
-        "npi_Deva": "npi_Deva",
-        "nep_Deva": "nep_Deva",
-    }
 
 
 @pytest.mark.parametrize(

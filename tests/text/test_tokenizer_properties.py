@@ -63,7 +63,7 @@ def test_a_sequence_ends_at_its_first_end_in_any_container(any_tokenizer, senten
     longest = max(map(len, rows))
     after = any_tokenizer.vocabulary_size - 1
     rows = [[BOS_ID, *row, EOS_ID, after, EOS_ID, *[PAD_ID] * (longest - len(row))] for row in rows]
-    arrays = [np.array(row, "int32") for row in rows]
+    arrays = [np.array(row, "uint16") for row in rows]
     for batch in (rows, tuple(map(tuple, rows)), arrays, tuple(arrays), np.array(rows)):
         assert any_tokenizer.detokenize(batch) == texts
         assert any_tokenizer.detokenize(batch[0]) == texts[0]

@@ -9,7 +9,6 @@ import warnings
 import pytest
 from small_corpus import PAIRS
 
-from keras_transformer.errors import InputError
 from keras_transformer.ids import UNK_ID
 from keras_transformer.text import Tokenizer
 
@@ -72,18 +71,3 @@ def test_a_vocabulary_does_not_depend_on_the_number_of_cores(monkeypatch, senten
         monkeypatch.setattr(os, "cpu_count", lambda count=count: count)
         models.add(Tokenizer.train_from_texts(sentences[:50], 45).model_bytes)
     assert len(models) == 1
-
-
-def test_each_unknown_word_is_one_token(word_tokenizer):
-    for words in itertools.product(("man", "qq", "zz"), repeat=3):
-        ids = word_tokenizer.tokenize(" ".join(words))
-        assert [id == UNK_ID for id in ids] == [word != "man" for word in words]
-
-
-@pytest.mark.parametrize(
-    "option", [{"byte_fallback": True}, {"split_digits": True}, {"placeholders": 2}]
-)
-def test_whole_words_have_no_parts(option):
-    ((name, value),) = option.items()
-    with pytest.raises(InputError, match=f"has no parts of words. Received: {name}={value}."):
-        Tokenizer.train_from_texts(["a b"], 9, whole_words=True, **option)
