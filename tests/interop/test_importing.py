@@ -23,7 +23,6 @@ from keras_transformer.errors import InputError
 from keras_transformer.files import locked_folder
 from keras_transformer.ids import BOS_ID, EOS_ID
 from keras_transformer.interop.importing import import_model, import_run
-from keras_transformer.interop.marian import reader as marian
 from keras_transformer.reading import file_digests
 
 pytestmark = pytest.mark.tensorflow
@@ -31,15 +30,6 @@ pytestmark = pytest.mark.tensorflow
 ENDS = "</s>: 0\n<unk>: 1\n"
 PRE_NORM = {"transformer_preprocess": "n", "transformer_postprocess": "da"}
 PRE_NORM["transformer_postprocess_top"] = "n"
-
-
-def test_a_weight_of_int8_is_its_number_over_the_multiplier(load_program):
-    make = load_program(TOYS / "make.py")
-    tensors = marian.read_tensors(TOYS / "student" / "model.intgemm8.bin")
-    arrays = make.tensors(len(tensors["Wemb"]), np.random.default_rng(2), ssru=True)
-    for name, array in arrays.items():
-        step = np.abs(array).max() / 127
-        np.testing.assert_allclose(tensors[name], array, atol=step * 0.51 if "W" in name else 0)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +44,6 @@ def test_a_weight_of_int8_is_its_number_over_the_multiplier(load_program):
         ({"dim_emb": "15"}, "the width must be even, .* 2 heads. Received: 15"),
         ({"transformer_preprocess": "n"}, "normalizations must be all before or all after"),
         ({**PRE_NORM, "version": "v1.10.4 1234"}, "pre-norm models of Marian before 1.11"),
-        ({"transformer_ffn_activation": "gelu", "version": "v1.12.0"}, "gelu of Marian before"),
         ({"enc_depth": "1"}, "has no weight for the tensor encoder_l2_ffn_W1"),
         ({"dec_depth": "3"}, "the model has no tensor decoder_l3_self_Wq"),
         ({"enc_depth": "x"}, "`enc-depth` must be an integer of at least 0. Received: 'x'"),
@@ -123,12 +112,6 @@ def test_one_vocabulary_of_two_is_not_taken_for_both_sides(tmp_path):
         import_model(student(tmp_path, name="srcvocab.en.spm"))
 
 
-# Marian's default is a beam of 12.
-@pytest.mark.parametrize(("config", "beam_size"), [(None, 1), ("normalize: 1\n", 12)])
-def test_a_student_without_a_config_searches_greedily(tmp_path, config, beam_size):
-    assert import_model(student(tmp_path, config=config)).decoding["beam_size"] == beam_size
-
-
 @pytest.mark.parametrize("is_old", [False, True])
 def test_names_are_read_as_marians_yaml_library_writes_them(tmp_path, is_old):
     """yaml-cpp quotes DEL and writes it raw, before 0.6.3 in two bytes. The others are plain."""
@@ -143,18 +126,6 @@ def test_names_are_read_as_marians_yaml_library_writes_them(tmp_path, is_old):
     toy = import_model(changed(tmp_path, files={"vocab.yml": "".join(lines)}))
     ids = range(4, 4 + len(pieces))
     assert list(toy.target_tokenizer.pieces_of(ids)) == pieces
-
-
-@pytest.mark.parametrize(
-    ("normalize", "exponent"), [("", 0), ("normalize:\n", 1), ("normalize: 0.7\n", 0.7)]
-)
-def test_normalize_is_0_without_the_option_and_1_without_a_value(tmp_path, normalize, exponent):
-    folder = changed(tmp_path, files={"decoder.yml": f"beam-size: 5\n{normalize}"})
-    decoding = import_model(folder).decoding
-    assert decoding["length_penalty"] == exponent
-    # Without an option: Marian's word penalty, and three tokens per token of the source.
-    assert (decoding["beam_size"], decoding["word_penalty"]) == (5, 0)
-    assert decoding["max_length_ratio"] == 3
 
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 298763421\n"

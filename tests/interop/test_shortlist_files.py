@@ -81,8 +81,8 @@ def test_a_text_has_the_most_probable_tokens(tmp_path, name):
     # Marian's defaults, 100 frequent tokens and 100 per source token, are more than there are.
     assert candidates(folder, 25) == [[0, 1, *range(2, len(names) + 2)]]
     with open(folder / "config.yml", "a", encoding="utf-8") as file:
-        file.write(f"shortlist:\n- {name}\n- 2\n- 2\n")
-    assert candidates(folder, 20, 25) == [[*FREQUENT, 22, 23, 24], [*FREQUENT, 27]]
+        file.write(f"shortlist:\n- {name}\n- 3\n- 2\n")
+    assert candidates(folder, 20, 25) == [[*FREQUENT, 4, 22, 23, 24], [*FREQUENT, 4, 27]]
 
 
 def test_a_vocabulary_map_has_tokens_phrases_and_what_is_always_there(tmp_path):
