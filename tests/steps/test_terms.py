@@ -8,26 +8,13 @@ from markup_engines import EIGHT, SayingEngine, in_order, unchanged
 from keras_transformer import Translator
 from keras_transformer.errors import InputError
 from keras_transformer.steps.placeholders import with_placeholders
-from keras_transformer.text.symbols import Placeholders
 
 
-def test_placeholders_of_a_pair_are_what_both_sides_have_equally_often():
-    source = "Ask a@b.org or {x}: <b>5</b> of {x} is %s, 50% more"
-    target = "<b>5</b> von {x}: fragen Sie a@b.org oder {x}, %s 50 % c@d.org"
-    one, other = with_placeholders(source, target, Placeholders(9))
-    symbols = re.findall(r"<ph_\d>", one)
-    assert len(set(symbols)) == 6 and sorted(symbols) == sorted(re.findall(r"<ph_\d>", other))
-    assert "5" in one and "50% more" in one and "c@d.org" in other
-    back = dict(zip(symbols, ["a@b.org", "{x}", "<b>", "</b>", "{x}", "%s"], strict=True))
-    assert re.sub(r"<ph_\d>", lambda match: back[match[0]], other) == target
-    # An item that one side has more often stays.
-    assert with_placeholders("{x} {x}", "{x}", EIGHT) == ("{x} {x}", "{x}")
+def test_items_of_a_pair_are_equal_despite_differences_that_nobody_sees():
     # `ß` and an `ä` of two characters, a word with a soft hyphen, and other apostrophes.
     pair = "{größe} {a\u0308} {it's}", "{it’s} {ä} {grö\u00adße}"
     one, other = with_placeholders(*pair, EIGHT)
     assert one.split() == other.split()[::-1] and "{" not in one
-    with_numbers = with_placeholders("12 of 13", "13 von 12", Placeholders(9, True))
-    assert not re.search(r"1\d", "".join(with_numbers))
 
 
 TERMS = {"dog": "Köter", "big dog": "Riesenköter", "the snow.": "R&D"}
