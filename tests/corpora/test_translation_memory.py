@@ -16,6 +16,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.training import Recipe
 from keras_transformer.training.corpus import Corpus
 
+LONG = "x" * 100_000
 HEAD = '<?xml version="1.0"?>\n<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n'
 TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Z"]) | st.just(" "))
 VARIANTS = st.tuples(st.sampled_from(["en", "EN-us", "en_GB", "de", "de-AT", "fr", "den"]), TEXTS)
@@ -48,19 +49,11 @@ def read(tmp_path):
     ("languages", "unit", "pairs"),
     [
         ("eng-deu", ["en-US", "de-AT"], 1),
-        ("en-de", ["eng", "ger"], 1),
         ("en-iw", ["en", "he-IL"], 1),
-        ("en-he", ["en", "iw"], 1),
-        ("en-no", ["en", "nb-NO"], 1),
-        ("en-nb", ["en", "no"], 1),
-        ("en,zh-Hans", ["en", "zh-CN"], 1),
-        ("en-zh", ["en", "zh-SG"], 1),
         ("en,zh-Hant", ["en", "zh-HK", "zh-TW", "zh-CN"], 2),
-        ("en,zh-TW", ["en", "zh-Hant-TW"], 1),
         # Another language, script or region.
         ("en-no", ["en", "nn-NO"], 0),
         ("en-zh", ["en", "zh-TW"], 0),
-        ("en-sr", ["en", "sr-Latn"], 0),
         ("en-GB,de", ["en-US", "de"], 0),
     ],
 )
@@ -97,7 +90,7 @@ def test_of_several_sources_the_memorys_source_language_is_taken_and_every_targe
     unit = [("EN-us", "color"), ("en-GB", "colour"), ("de", "Farbe"), ("de-AT", "Farb")]
     pairs = [("colour", "Farbe"), ("colour", "Farb")]
     assert read(memory([unit], "en-GB")) == pairs
-    assert read(memory([unit], "en-US"), "en-de-AT".replace("-", ",", 1)) == [("color", "Farb")]
+    assert read(memory([unit], "en-US"), "en,de-AT") == [("color", "Farb")]
     assert read(memory([unit], "*all*", attribute="lang"))[0] == ("color", "Farbe")
     units = memory([unit], "en-US").replace("<tu>", '<tu srclang="en-GB">')
     assert read(units) == pairs
@@ -245,16 +238,12 @@ def test_cleaning_counts_units_with_forbidden_characters(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     "head",
-    [HEAD, "", '<?xml version="1.0" standalone="yes"?>', "<!DOCTYPE tmx [<!ELEMENT tmx ANY>]>"],
+    [HEAD, "", '<?xml version="1.0" standalone="yes"?>', "<!DOCTYPE tmx [<!ELEMENT tmx ANY>]>"]
+    + ['<!DOCTYPE tmx [<!ENTITY nbsp "&#160;">]>'],
 )
 def test_names_of_htmls_characters_are_read(read, head):
     text = memory([[("en", "a&nbsp;b&eacute;"), ("de", "&hearts;&amp;")]]).removeprefix(HEAD)
     assert read(head + text) == [("a\xa0bé", "♥&")]
-
-
-def test_a_declared_name_of_htmls_character_is_read(read):
-    text = memory([[("en", "a&nbsp;b"), ("de", "x")]]).removeprefix(HEAD)
-    assert read(f'<!DOCTYPE tmx [<!ENTITY nbsp "&#160;">]>{text}') == [("a\xa0b", "x")]
 
 
 def test_names_of_old_versions_and_with_prefixes_are_read(read):
@@ -331,7 +320,9 @@ def test_the_bytes_decide_against_a_declaration_that_is_wrong(read, encoding, na
         ("<tmx><tu><seg>a</seg></tu></tmx>", "Received: <seg> inside <tu>."),
         ('<tmx><tuv lang="a"/></tmx>', "Received: <tuv> outside of units."),
         (f"<tmx><!--{'a' * 2**23}", "expected tags and comments of at most 4,194,304 bytes"),
-        (f"<{'a' * 500}/>", "Received: <a{40}>."),
+        (f"<{LONG}/>", "expected a translation memory, <tmx>. Received: <x{40}>."),
+        (memory([[(LONG, "one"), ("de", "eins")]]), "expected units with a text in en"),
+        (f"<!DOCTYPE tmx [<!ENTITY {LONG} 'a'>]><tmx/>", "expected no entities"),
         (memory([[("en", "a" * 2**20 + "b")]]), "line 4: expected a sentence of at most 1,048,576"),
         (memory([[("en", "a"), ("fr", "b")]]), "a text in en and one in de. Received: units in"),
         ("<tmx/>", "Received: units in no language."),
@@ -340,7 +331,8 @@ def test_the_bytes_decide_against_a_declaration_that_is_wrong(read, encoding, na
 def test_a_wrong_file_is_one_line_that_names_its_line(read, text, message):
     with pytest.raises(InputError, match=message) as error:
         read(text)
-    assert "\n" not in str(error.value) and "a.tmx" in str(error.value)
+    shown = str(error.value).partition("a.tmx")[2]
+    assert shown and "\n" not in shown and len(shown) < 300
 
 
 @pytest.mark.parametrize("languages", ["en", "en-en-GB", "en,EN_gb", "en-", ""])
@@ -397,24 +389,6 @@ def test_a_model_of_one_text_takes_no_memory(kind, rule):
     values = {"data": {"train": files, "validation": files}, "model": {"kind": kind}}
     with pytest.raises(InputError, match=f"learns from {rule}"):
         Recipe.from_dict(values)
-
-
-LONG = "x" * 100_000
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (f"<{LONG}/>", "expected a translation memory"),
-        (memory([[(LONG, "one"), ("de", "eins")]]), "expected units with a text in en"),
-        (f"<!DOCTYPE tmx [<!ENTITY {LONG} 'a'>]><tmx/>", "expected no entities"),
-    ],
-)
-def test_a_message_shows_the_beginning_of_a_value_of_a_memory(tmp_path, text, message):
-    (tmp_path / "a.tmx").write_text(text, "utf-8")
-    with pytest.raises(InputError, match=message) as caught:
-        list(TranslationMemory(tmp_path / "a.tmx", "en-de"))
-    assert len(str(caught.value).replace(str(tmp_path), "")) < 300
 
 
 def test_commands_read_a_memory(tmp_path, capsys):
