@@ -14,7 +14,6 @@ from keras_transformer.models.config import TransformerConfig
 
 SIZES = {"vocabulary_size": 29, "model_dim": 12, "num_heads": 3, "intermediate_dim": 7}
 SIZES |= {"num_encoder_layers": 2, "num_decoder_layers": 3}
-FIELDS = [{"normalize_first": is_pre} for is_pre in (False, True)]
 
 
 def model_of(**fields):
@@ -30,12 +29,12 @@ def test_each_activation_that_is_written_is_read_as_itself(table):
         assert equal[0] is equal[1]
 
 
-@pytest.mark.parametrize("fields", FIELDS)
-def test_transformers_has_a_name_for_each_weight(fields):
-    kind = "pegasus" if fields["normalize_first"] else "marian"
+@pytest.mark.parametrize("is_pre", [False, True])
+def test_transformers_has_a_name_for_each_weight(is_pre):
+    kind = "pegasus" if is_pre else "marian"
     config = {"model_type": kind, "encoder_layers": 2, "decoder_layers": 3}
     known = hugging_face_names.marian_names(config)
-    weights = {name for name, _ in named_weights(model_of(**fields))}
+    weights = {name for name, _ in named_weights(model_of(normalize_first=is_pre))}
     in_blocks = {name for key, name in known.items() if "layer" in key}
     assert weights <= in_blocks
     # The decoder attends to the source, and the encoder does not.
@@ -44,16 +43,15 @@ def test_transformers_has_a_name_for_each_weight(fields):
         assert hugging_face_names.without_prefix(hugging_face_names.with_prefix(key)) == key
 
 
-@pytest.mark.parametrize("fields", FIELDS)
-def test_ctranslate2_has_a_variable_for_each_weight_that_is_read_as_written(fields):
+@pytest.mark.parametrize("is_pre", [False, True])
+def test_ctranslate2_has_a_variable_for_each_weight_that_is_read_as_written(is_pre):
     specs = pytest.importorskip("ctranslate2", reason="comes with the extra [ctranslate2]").specs
-    is_pre = fields["normalize_first"]
     sides = specs.transformer_spec
     spec = specs.TransformerSpec(
         sides.TransformerEncoderSpec(2, 3, pre_norm=is_pre),
         sides.TransformerDecoderSpec(3, 3, pre_norm=is_pre),
     )
-    weights, found = dict(named_arrays(model_of(**fields))), []
+    weights, found = dict(named_arrays(model_of(normalize_first=is_pre))), []
     variables: list = []
     specs.model_spec.visit_spec(spec, lambda _, name, value: variables.append((name, value)))
     for variable, value in variables:

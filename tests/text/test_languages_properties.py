@@ -82,16 +82,11 @@ def test_a_language_may_be_left_out_where_one_is_possible_or_no_token_needs_it()
                 ("source", "target"), (source, target), zip(*fitting, strict=True), strict=False
             ):
                 left = dict.fromkeys(possible)
-                expected.append(
-                    code
-                    or (
-                        next(iter(left))
-                        if len(left) == 1
-                        else None
-                        if side not in needed
-                        else "error"
-                    )
-                )
+                if code is None and len(left) == 1:
+                    (code,) = left
+                elif code is None and side in needed:
+                    code = "error"
+                expected.append(code)
             if source is None and target is None and languages.is_optional:
                 expected = [None, None]
             elif not fitting or "error" in expected:
