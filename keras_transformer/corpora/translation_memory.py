@@ -145,10 +145,6 @@ def _normalized(code):
     return code.strip().replace("_", "-").lower()
 
 
-def _with_replacements(source, target):
-    return source.replace(FORBIDDEN, "\ufffd"), target.replace(FORBIDDEN, "\ufffd")
-
-
 class _Variant(NamedTuple):
     language: str
     text: str
