@@ -117,22 +117,6 @@ async def test_sentences_of_several_requests_share_batches_and_come_back_to_thei
 
 
 @in_loop
-async def test_a_batch_has_the_oldest_sentence_and_those_nearest_to_it_in_length(model):
-    batcher = make(model, max_batch_size=2)
-    texts = ["a" * 7, "b" * 31, "c" * 29, "d" * 8]
-    await together(model, batcher, *(ask(batcher, text) for text in texts))
-    assert model.batches[1:] == [["a" * 7, "d" * 8], ["b" * 31, "c" * 29]]
-
-
-@pytest.mark.parametrize(("waiting", "sizes"), [(5, [4, 1]), (6, [6]), (9, [8, 1]), (3, [3])])
-@in_loop
-async def test_a_batch_that_would_be_padded_to_much_more_is_left_smaller(model, waiting, sizes):
-    batcher = make(model, max_batch_size=8)
-    await together(model, batcher, ask(batcher, *("a" * waiting)))
-    assert [len(batch) for batch in model.batches[1:]] == sizes
-
-
-@in_loop
 async def test_a_sentence_waits_for_others_but_not_for_long(model):
     model.go()
     batcher = make(model, batch_wait=0.1, max_batch_size=3)
@@ -185,28 +169,6 @@ async def test_beside_another_batch_the_next_one_waits_for_its_share_but_not_for
 
 
 @in_loop
-async def test_after_a_small_batch_the_next_ones_are_of_one_size(model):
-    batcher = make(model, at_once=2, max_batch_size=8)
-    asked = []
-    for texts in "a", "b", "cdefghi":
-        asked += await start(ask(batcher, *texts))
-    assert model.batches == [["a"], ["b"]]
-    await model.release(0)
-    await model.release(1)
-    assert [len(batch) for batch in model.batches[2:]] == [4, 3]
-    model.go()
-    await asyncio.gather(*asked)
-
-
-@in_loop
-async def test_keys_do_not_mix_and_take_turns(model):
-    batcher = make(model)
-    other = ask(batcher, "c", key=("default", 0.5))
-    await together(model, batcher, ask(batcher, "a", "b"), other, ask(batcher, "d"))
-    assert model.batches[1:] == [["a", "b", "d"], ["c"]]
-
-
-@in_loop
 async def test_who_gives_up_leaves_the_queue(model):
     batcher = make(model)
     held = await start(ask(batcher, "x"))
@@ -232,15 +194,6 @@ async def test_who_gives_up_while_its_batch_runs_harms_nobody(model):
     assert await stays == ["B"] and model.batches == [["x"], ["a", "b"]]
     assert await asyncio.wait_for(ask(batcher, "c"), 5) == ["C"]
     await asyncio.gather(*held)
-
-
-@in_loop
-async def test_a_text_that_fails_fails_its_own_request_alone(model):
-    batcher = make(model)
-    texts = "a", "bad", "b"
-    one, bad, other = await together(model, batcher, *(ask(batcher, text) for text in texts))
-    assert (one, other) == (["A"], ["B"])
-    assert isinstance(bad, Rejection) and bad.status == 400
 
 
 @in_loop
@@ -292,7 +245,7 @@ async def test_the_oldest_sentence_is_in_the_next_batch_whatever_the_order_of_ar
         arrivals = [(key, key * (1 + 3 * i % 7)) for i, key in enumerate(order)]
         asked = []
         for key, text in arrivals:  # each some time after the one before
-            asked += await start(ask(batcher, text, key=(key,)))
+            asked += await start(ask(batcher, text, key=("default", key)))
         model.go()
         await asyncio.gather(*held, *asked)
         assert model.batches[1:] == naive_batches(arrivals, max_batch_size), order

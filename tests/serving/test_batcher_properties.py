@@ -30,7 +30,7 @@ def timed(monkeypatch):
         loop = asyncio.SelectorEventLoop(Selector())
         loop.time = lambda: clock.now
         try:
-            return loop.run_until_complete(coroutine)
+            return loop.run_until_complete(asyncio.wait_for(coroutine, 600))
         finally:
             for task in asyncio.all_tasks(loop):
                 task.cancel()
