@@ -1,4 +1,4 @@
-"""READMEs and the site: links, options and extras exist; the Python blocks run as they stand."""
+"""READMEs and the site: options and extras exist; the Python blocks run as they stand."""
 
 import argparse
 import ast
@@ -82,19 +82,6 @@ def test_the_extras_are_those_of_the_setup():
         text = page.read_text(encoding="utf-8")
         named = re.findall(r"(?:\.|keras_transformer|extra `)\[([\w,-]+)\]", text)
         assert {name for names in named for name in names.split(",")} <= extras, page
-
-
-@pytest.mark.parametrize("page", [*PAGES, *SITE], ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_links_of_a_page_lead_somewhere(page):
-    prose = re.sub(r"```.*?```|`.*?`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    for target, anchor in re.findall(r"\]\(([^)#:]*)#?([\w-]*)\)", prose):
-        linked = page.parent / target if target else page
-        assert linked.exists(), target
-        if anchor:
-            headings = re.findall(r"^#+ (.*)$", linked.read_text(encoding="utf-8"), re.MULTILINE)
-            assert anchor in [
-                re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings
-            ]
 
 
 _PROGRAM = re.compile(
