@@ -1,5 +1,6 @@
 """Files over Ray Data: complete, in order, whoever dies."""
 
+import functools
 import gzip
 import itertools
 import os
@@ -207,45 +208,53 @@ def test_an_input_named_as_the_folders_own_files_is_refused(tmp_path, name):
     assert not (tmp_path / "out").exists()
 
 
-def test_another_job_does_not_mix_with_what_is_there(tmp_path):
-    output, source = tmp_path / "out", tmp_path / "in.txt"
-    source.write_text("a\nb\nc\n")
+@pytest.fixture
+def start(tmp_path, monkeypatch):
+    """`start(inputs, output, **options)`: starts a job in a folder with a model and `in.txt`."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "model/export.json", "{}")
+    write(tmp_path, "in.txt", "a\nb\nc\n")
+    return functools.partial(bulk.translate_corpus, "model")
 
-    def start(*inputs, output=output, **options):
-        return bulk.translate_corpus(tmp_path / "model", inputs, output, **options)
 
-    write(tmp_path / "model", "export.json", "{}")
-    # Killed before it had written its job: started again.
-    write(output, ".bulk.partial.json", "{")
-    with locked_folder(output):
-        with pytest.raises(InputError, match=f"out: process {os.getpid()} writes to this folder"):
-            start(source)
-    core._write_job(output, {})
-    with pytest.raises(InputError, match="another job"):
-        start(source)
-    glossary, copy = tmp_path / "terms.tsv", tmp_path / "copy.tsv"
-    empty, options = tmp_path / "empty", {"banned_ids": (5, 7), "logit_bias": {11: -1.0}}
-    for path in (glossary, copy):  # An equal glossary is the same job.
-        path.write_text("rack\tGestell\n")
-        assert start(output=empty, glossary=path, **options)["files"] == 0
+def test_a_second_command_does_not_write_to_the_folder(start, tmp_path):
+    message = f"out: process {os.getpid()} writes to this folder"
+    with locked_folder(tmp_path / "out"), pytest.raises(InputError, match=message):
+        start(["in.txt"], "out")
+
+
+def test_a_command_that_was_killed_before_it_had_written_its_job_starts_again(start, tmp_path):
+    write(tmp_path, "out/.bulk.partial.json", "{")
+    assert start([], "out")["files"] == 0
+
+
+def test_another_job_does_not_mix_with_what_is_there(start, tmp_path):
+    options = {"banned_ids": (5, 7), "logit_bias": {11: -1.0}, "glossary": "terms.tsv"}
+    for name in ("terms.tsv", "copy.tsv"):  # An equal glossary is the same job.
+        write(tmp_path, name, "rack\tGestell\n")
+        assert start([], "out", **{**options, "glossary": name})["files"] == 0
+    message = "out: holds the output of another job, whose model, options or inputs differ"
     for other in ({"banned_ids": (5,)}, {"glossary": None}):
-        with pytest.raises(InputError, match="another job, whose model, options or inputs differ"):
-            start(output=empty, **{**options, "glossary": glossary, **other})
-    for path, text in ((glossary, "rack\tRegal\n"), (tmp_path / "model" / "export.json", "{ }")):
-        before = path.read_text()
-        path.write_text(text)
-        with pytest.raises(InputError, match="another job"):
-            start(output=empty, glossary=glossary, **options)
-        path.write_text(before)
-    with pytest.raises(InputError, match="another job"):
-        start(source, output=empty, glossary=glossary, **options)
-    with pytest.raises(InputError, match="expected an empty folder"):
-        start(source, output=tmp_path)
-    with pytest.raises(InputError, match="`records` must be one of text, pairs, back. .*'Pairs'"):
-        start(source, records="Pairs")
-    with pytest.raises(InputError, match="`inputs` must be a list of paths. Received: '.*in.txt'"):
-        bulk.translate_corpus(tmp_path / "model", source, output)
-    with pytest.raises(InputError, match="in.txt twice"):
-        start(source, f"{source}.gz")
-    with pytest.raises(InputError, match="none: cannot be read"):
-        start(tmp_path / "none")
+        with pytest.raises(InputError, match=message):
+            start([], "out", **{**options, **other})
+    with pytest.raises(InputError, match=message):
+        start(["in.txt"], "out", **options)
+    for name, content in (("terms.tsv", "rack\tRegal\n"), ("model/export.json", "{ }")):
+        before = (tmp_path / name).read_text()
+        write(tmp_path, name, content)
+        with pytest.raises(InputError, match=message):
+            start([], "out", **options)
+        write(tmp_path, name, before)
+
+
+WRONG_CALLS = [((["in.txt"], "model"), "model: expected an empty folder")]
+WRONG_CALLS += [((["in.txt"], "out", "Pairs"), "`records` must be one of text, pairs, back. .*'Pa")]
+WRONG_CALLS += [(("in.txt", "out"), "`inputs` must be a list of paths. Received: 'in.txt'")]
+WRONG_CALLS += [((["in.txt", "in.txt.gz"], "out"), "in.txt twice")]
+WRONG_CALLS += [((["none"], "out"), "none: cannot be read")]
+
+
+@pytest.mark.parametrize(("call", "message"), WRONG_CALLS)
+def test_a_wrong_input_or_output_is_a_users_mistake(start, call, message):
+    with pytest.raises(InputError, match=message):
+        start(*call)
