@@ -46,13 +46,17 @@ def nine_steps(model, source_ids):
     return {beam_size: ours.forced(source_ids, beam_size, 9)() for beam_size in (1, 4)}
 
 
-@pytest.fixture
-def tiny(monkeypatch):
+@pytest.fixture(scope="module")
+def tiny():
     """The preset `transformer_tiny` is small."""
-    monkeypatch.setitem(config.PRESETS, "transformer_tiny", SIZES)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(config.PRESETS, "transformer_tiny", SIZES)
+        yield
 
 
-@pytest.fixture
-def short_turns(monkeypatch):
-    monkeypatch.setattr(measure, "_TURN_SECONDS", 1e-6)
-    monkeypatch.setattr(measure, "_PAUSE_SECONDS", 0)
+@pytest.fixture(scope="module")
+def short_turns():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measure, "_TURN_SECONDS", 1e-6)
+        patch.setattr(measure, "_PAUSE_SECONDS", 0)
+        yield

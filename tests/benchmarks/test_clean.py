@@ -15,22 +15,30 @@ SPANISH = ["Dos perros juegan en la nieve cerca de la casa.", "Un hombre pinta l
 UNFAIR = ("A dog sleeps in the house since 1969.", "Ein Hund schläft schon lange im Haus.")
 
 
-def test_damage_is_of_its_kind_and_leaves_every_other_pair():
+@pytest.fixture(scope="module")
+def damaged_pairs():
+    """Each pair before and after the damage, and its kind, None of a pair that is left."""
     pairs = [(f"{en} {number}", f"{de} {number}") for number in range(60) for en, de in PAIRS]
-    counts = collections.Counter()
-    for pair, (damaged, kind) in zip(pairs, clean.damage(pairs, PAIRS, SPANISH), strict=True):
-        counts[kind] += 1
+    rows = zip(pairs, clean.damage(pairs, PAIRS, SPANISH), strict=True)
+    return [(pair, damaged, kind) for pair, (damaged, kind) in rows]
+
+
+def test_half_of_the_pairs_are_damaged_in_eleven_ways_and_the_others_are_left(damaged_pairs):
+    assert all((damaged == pair) is (kind is None) for pair, damaged, kind in damaged_pairs)
+    counts = collections.Counter(kind for _, _, kind in damaged_pairs)
+    assert 900 < counts.pop(None) < 1020
+    assert len(counts) == 11 and all(60 < count < 120 for count in counts.values())
+
+
+def test_damage_is_of_its_kind(damaged_pairs):
+    for _, damaged, kind in damaged_pairs:
         source, target = damaged
-        assert (damaged == pair) is (kind is None)
         assert (source == target) is (kind == "copy of the source")
         assert (target in SPANISH) is (kind == "target in another language")
         assert (damaged in PAIRS) is (kind == "sentence of the test set")
         assert ("www." in source) is (kind == "URL on one side") and "www." not in target
         assert ("SchÃ¶n" in target) is (kind == "UTF-8 read as Latin-1")
         assert source.isupper() is (kind == "near-duplicate")
-    # Half of the pairs, in eleven ways.
-    assert 900 < counts.pop(None) < 1020
-    assert len(counts) == 11 and all(60 < count < 120 for count in counts.values())
 
 
 def test_good_pairs_that_are_removed_are_counted_by_their_rule(tmp_path, monkeypatch, capsys):

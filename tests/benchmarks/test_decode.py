@@ -1,4 +1,6 @@
+import contextlib
 import importlib.util
+import io
 import json
 import statistics
 import types
@@ -27,24 +29,39 @@ from keras_transformer.training import Recipe, RunFolder
 pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("short_turns")]
 
 
-def test_engines_side_by_side_in_a_table_on_stderr_and_json_on_stdout(tiny, capsys):
+@pytest.fixture(scope="module")
+def printed(tiny, short_turns):
+    """What the program writes to stdout and stderr, of a small model."""
     options = ["--preset", "transformer_tiny", "--vocabulary-size", "23", "--length", "5"]
     options += ["--layers", "1", "--steps", "3", "--batch-sizes", "2", "--beam-sizes", "1", "4"]
-    options += ["--rounds", "2"]
-    decode.main([*options, "--threads", "2"])
-    captured = capsys.readouterr()
-    report = json.loads(captured.out)
+    options += ["--rounds", "2", "--threads", "2"]
+    stdout, stderr = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
+        decode.main(options)
+    return stdout.getvalue(), stderr.getvalue()
+
+
+def test_engines_side_by_side_in_a_table_on_stderr_and_json_on_stdout(printed):
+    stdout, stderr = printed
+    report = json.loads(stdout)
     assert report["config"]["vocabulary_size"] == 23
     assert report["config"]["num_decoder_layers"] == 1
     assert [(row["sentences"], row["beam_size"]) for row in report["rows"]] == [(2, 1), (2, 4)]
     assert list(report["rows"][0]["engines"]) == list(report["notes"]) == list(choose_engines())
+    assert decode.table(report) in stderr
+
+
+def test_the_rate_of_an_engine_is_that_of_the_median_round(printed):
+    report = json.loads(printed[0])
     for engine in report["rows"][1]["engines"].values():
         assert len(engine["seconds"]) == 2 and min(engine["seconds"]) > 0 and engine["ratio"] > 0
         assert engine["setting"] in engine["tried"]
         # Two sentences of three tokens.
         expected = 6 / statistics.median(engine["seconds"])
         assert engine["rate"] == pytest.approx(expected, rel=0.01)
-    assert decode.table(report) in captured.err
+
+
+def test_a_length_beyond_the_positions_of_the_model_is_a_users_mistake():
     with pytest.raises(InputError, match="must be at most 1024. Received: length=1025"):
         decode.forced(length=1025)
 
