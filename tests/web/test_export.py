@@ -53,10 +53,12 @@ def test_missing_and_other_packages_are_named(tmp_path, engine, monkeypatch):
 SPLITTING = """
 import { Engine } from "./engine.mjs";
 const engine = new Engine();
-engine.about = { tags: ["bt", "de"], language_tags: true, source_lengths: [6] };
+engine.about = { tags: ["bt", "de"], source_lengths: [6] };
 const encode = (text) => text.split(" ").filter(Boolean);
 engine.source = { encode, has: (word) => word === ">>de<<" };
-const texts = [">>de<<  <bt> a b. c d.", "<bt> a b c. d e.", "<de> a"];
+const starts = ["<bt> ", " <bt>", ">>de<< ", " >>de<<  ", ">>de<<", "<fr> ", "<de> "];
+const texts = [...starts.map((start) => `${start}a b c d. E f g.`), ">>de<<  <bt> a b. C d."];
+texts.push("<bt>", " >>de<< ", "<bt> a b c d e. F.");
 console.log(JSON.stringify(texts.map((text) => engine.split(text))));
 """
 
@@ -77,7 +79,10 @@ def test_each_part_of_a_text_has_its_language_and_its_tag(tmp_path):
     (tmp_path / "main.mjs").write_text(SPLITTING)
     done = subprocess.run(["node", "main.mjs"], cwd=tmp_path, capture_output=True, timeout=60)
     assert done.returncode == 0, done.stderr.decode()
-    both, tag, none = ([" ".join(part.split()) for part in row] for row in json.loads(done.stdout))
-    assert both == [">>de<< <bt> a b.", ">>de<< <bt> c d."]
-    assert tag == ["<bt> a b c.", "<bt> d e."]
-    assert none == ["<de> a"]
+    expected = [["<bt> a b c d. ", "<bt> E f g."]] * 2
+    expected += [[">>de<< a b c d. ", ">>de<< E f g."]] * 3
+    # A language is not named by <de>.
+    expected += [["<fr> a b c d. ", "E f g."], ["<de> a b c d. ", "E f g."]]
+    expected += [[">>de<< <bt> a b. ", ">>de<< <bt> C d."], [], []]
+    expected += [["<bt> a b c ", "<bt> d e. ", "<bt> F."]]  # The tag counts.
+    assert json.loads(done.stdout) == expected

@@ -169,22 +169,6 @@ def test_the_page_of_an_imported_model_gives_the_runs_texts(
     assert [translation["text"] for translation in received] == [t.text for t in expected]
 
 
-def test_each_part_of_a_split_text_has_the_tag_of_the_whole(page):
-    script = """import(new URL("engine.js", location.href)).then(({ Engine }) => {
-      const engine = new Engine();
-      engine.about = { tags: ["de"], source_lengths: [6] };
-      const has = (word) => word === ">>epo<<";
-      engine.source = { has, encode: (text) => text.match(/\\S+/g) ?? [] };
-      const starts = ["<de> ", " <de>", ">>epo<< ", " >>epo<<  ", ">>epo<<", "<fr> "];
-      const split = (start) => engine.split(`${start}a b c d. E f g.`);
-      return [...starts.map(split), engine.split("<de>"), engine.split(" >>epo<< ")];
-    })"""
-    of_own = ["<de> a b c d. ", "<de> E f g."]
-    of_language = [">>epo<< a b c d. ", ">>epo<< E f g."]
-    expected = [of_own] * 2 + [of_language] * 3 + [["<fr> a b c d. ", "E f g."], [], []]
-    assert awaited(page, script) == expected
-
-
 def test_lines_stay_lines_and_the_choice_of_search_is_kept(page):
     write(page, "a man runs\n\ntwo dogs")
     lines = page.evaluate("[...document.querySelectorAll('#translation p')].map(p => p.innerText)")
