@@ -12,6 +12,7 @@ from keras_transformer.decoding.search import Search
 from keras_transformer.decoding.search_options import DecodingOptions
 from keras_transformer.engine.inputs import Job
 from keras_transformer.engine.scheduler import Scheduler, _search_shrinking
+from keras_transformer.layers.masks import NEG_INF
 from keras_transformer.text.languages import Direction
 from keras_transformer.text.shortlist import Shortlist
 
@@ -37,31 +38,44 @@ def _without_padding(array):
     return np.trim_zeros(np.asarray(array), "b").tolist()
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_a_batch_has_each_job_in_its_row_and_room_for_its_longest_translation(seed):
-    rng = np.random.default_rng(seed)
-    jobs = _drawn_jobs(rng, int(rng.integers(1, 6)))
-    config = types.SimpleNamespace(output_vocabulary_size=1000)
-    shortlist = Shortlist([7], [[200 + i, 300 + i] for i in range(45)])
-    model = types.SimpleNamespace(config=config, forbidden_ids=())
-    scheduler = Scheduler(
-        model, (64, 300), shortlist=shortlist, first_capacity=int(rng.choice([1, 8]))
-    )
-    options = DecodingOptions(
-        shortlist=bool(rng.integers(2)),
-        logit_bias=[{}, {900: 1.5, 901: -1.0}][rng.integers(2)],
-        banned_ids=[(), (910,)][rng.integers(2)],
-        sampling=bool(rng.integers(2)),
-        beam_size=1,
-        max_length_ratio=float(rng.choice([0.5, 2.0, 3.5, 7.0])),
-    )
-    rows, longest_prefix = 8, max(len(job.prefix) for job in jobs)
-    arguments, capacity = scheduler.batch(jobs, options, rows, longest_prefix)
-    assert arguments.source_ids.shape[0] == rows and not np.any(arguments.source_ids[len(jobs) :])
+class _DrawnBatch:
+    """Drawn jobs, and the batch of them that a scheduler makes with drawn options."""
+
+    rows = 8
+
+    def __init__(self, seed):
+        rng = np.random.default_rng(seed)
+        self.jobs = _drawn_jobs(rng, int(rng.integers(1, 6)))
+        config = types.SimpleNamespace(output_vocabulary_size=1000)
+        shortlist = Shortlist([7], [[200 + i, 300 + i] for i in range(45)])
+        model = types.SimpleNamespace(config=config, forbidden_ids=())
+        scheduler = Scheduler(
+            model, (64, 300), shortlist=shortlist, first_capacity=int(rng.choice([1, 8]))
+        )
+        self.options = DecodingOptions(
+            shortlist=bool(rng.integers(2)),
+            logit_bias=[{}, {900: 1.5, 901: -1.0}][rng.integers(2)],
+            banned_ids=[(), (910,)][rng.integers(2)],
+            sampling=bool(rng.integers(2)),
+            beam_size=1,
+            max_length_ratio=float(rng.choice([0.5, 2.0, 3.5, 7.0])),
+        )
+        longest_prefix = max(len(job.prefix) for job in self.jobs)
+        self.arguments, self.capacity = scheduler.batch(
+            self.jobs, self.options, self.rows, longest_prefix
+        )
+
+
+@pytest.fixture(params=range(60))
+def drawn_batch(request):
+    return _DrawnBatch(request.param)
+
+
+def test_a_batch_has_each_job_in_its_row_and_then_padding(drawn_batch):
+    arguments, jobs = drawn_batch.arguments, drawn_batch.jobs
+    assert arguments.source_ids.shape[0] == drawn_batch.rows
+    assert not np.any(arguments.source_ids[len(jobs) :])
     for row, job in enumerate(jobs):
-        forced = len(job.prefix) + sum(map(len, job.phrases))
-        limit = int(options.max_length_ratio * len(job.source)) + 10 + forced
-        assert capacity >= min(limit, 300)
         assert _without_padding(arguments.source_ids[row]) == job.source
         prefix = [] if arguments.prefixes is None else _without_padding(arguments.prefixes[row])
         assert prefix == job.prefix
@@ -69,25 +83,36 @@ def test_a_batch_has_each_job_in_its_row_and_room_for_its_longest_translation(se
         assert list(filter(None, phrases)) == job.phrases
         forced_id = 0 if arguments.forced_ids is None else int(arguments.forced_ids[row])
         assert forced_id == next(iter(job.direction.target_prefix), 0)
-        if options.sampling:
+        if drawn_batch.options.sampling:
             assert int(arguments.seeds[row]) == job.seed
-        if options.shortlist:
-            candidates = arguments.candidates
-            chosen = np.asarray(candidates.ids)[np.asarray(candidates.mask[row])].tolist()
-            by_token = {i + side for i in job.source if i < 45 for side in (200, 300)}
-            named = {
-                *job.prefix,
-                *sum(job.phrases, []),
-                *dict(options.logit_bias),
-                *options.banned_ids,
-            }
-            assert chosen == sorted({0, 1, 2, 3, 7} | by_token | named)
-    if options.shortlist:
-        assert not np.any(arguments.candidates.mask[len(jobs) :])
-    else:
+
+
+def test_a_batch_has_room_for_its_longest_translation(drawn_batch):
+    for job in drawn_batch.jobs:
+        forced = len(job.prefix) + sum(map(len, job.phrases))
+        limit = int(drawn_batch.options.max_length_ratio * len(job.source)) + 10 + forced
+        assert drawn_batch.capacity >= min(limit, 300)
+
+
+def test_a_row_has_candidates_for_its_tokens_and_what_its_job_names(drawn_batch):
+    arguments, jobs, options = drawn_batch.arguments, drawn_batch.jobs, drawn_batch.options
+    if not options.shortlist:
         assert arguments.candidates is None
-    if options.logit_bias:
-        assert arguments.logit_bias[900] == 1.5 and arguments.logit_bias[901] == -1.0
+        return
+    ids, mask = map(np.asarray, (arguments.candidates.ids, arguments.candidates.mask))
+    assert not mask[len(jobs) :].any()
+    for row, job in enumerate(jobs):
+        by_token = {id + side for id in job.source if id < 45 for side in (200, 300)}
+        named = {*job.prefix, *sum(job.phrases, [])}
+        named |= {*dict(options.logit_bias), *options.banned_ids}
+        assert ids[mask[row]].tolist() == sorted({0, 1, 2, 3, 7} | by_token | named)
+
+
+def test_a_batch_has_the_bias_of_the_options_and_hides_banned_ids(drawn_batch):
+    options, bias = drawn_batch.options, drawn_batch.arguments.logit_bias
+    received = {} if bias is None else {id: bias[id] for id in np.flatnonzero(bias).tolist()}
+    hidden = dict.fromkeys(options.banned_ids, np.float32(NEG_INF))
+    assert received == {**dict(options.logit_bias), **hidden}
 
 
 @pytest.mark.parametrize("seed", range(10))
