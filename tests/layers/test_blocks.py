@@ -88,26 +88,6 @@ def test_without_the_causal_mask_the_first_position_sees_the_last(sequences, ran
     assert np.abs(after - before)[:, 0].max() > 1e-3
 
 
-@pytest.mark.parametrize(
-    ("policy", "normalize_first"),
-    [("float32", False), ("mixed_bfloat16", True), ("mixed_float16", False)],
-)
-@pytest.mark.parametrize("kind", ["encoder", "decoder"])
-def test_batch_mates_change_nothing(rng, sequences, randomize, kind, normalize_first, policy):
-    block = built(randomize, kind, normalize_first=normalize_first, dropout=0.3, dtype=policy)
-    inputs, real = sequences(kind), (3, 4)
-    expected = float64(block(*(x[:1, :n] for x, n in zip(inputs, real, strict=False))))
-    for junk in (0.0, 1e3):
-        longer, call = [], []
-        for sequence, count in zip(inputs, real, strict=False):
-            padded = junk * rng.normal(size=(BATCH, sequence.shape[1] + 6, sequence.shape[2]))
-            padded[0, :count] = sequence[0, :count]
-            longer.append(padded.astype("float32"))
-            call.append(np.broadcast_to(np.arange(padded.shape[1]) < count, padded.shape[:2]))
-        outputs = float64(block(*longer, **padding_of(kind, call)))
-        np.testing.assert_allclose(outputs[:1, :3], expected, atol=TOLERANCE[policy])
-
-
 def embedded(kind, embedding, **arguments):
     """A block over embeddings whose id 0 Keras masks: its model, its ids and the embeddings."""
     sides = [(LENGTH, WIDTH, IDS), (SOURCE, SOURCE_WIDTH, SOURCE_IDS)][: len(KINDS[kind][1])]

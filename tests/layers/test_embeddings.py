@@ -9,7 +9,7 @@ import reference
 from keras import ops
 from reference import float64
 
-from keras_transformer.layers import EncoderBlock, TokenEmbedding
+from keras_transformer.layers import TokenEmbedding
 
 BATCH, LENGTH, VOCABULARY, WIDTH = 2, 5, 23, 7
 
@@ -44,26 +44,6 @@ def test_large_ids_are_not_rounded_in_half_precision(policy, dtype):
     outputs = float64(layer(ops.convert_to_tensor(ids.astype(dtype))))
     np.testing.assert_allclose(outputs, table[ids] * math.sqrt(3), rtol=2e-2, atol=1e-3)
     assert keras.backend.standardize_dtype(layer(ids).dtype) == layer.compute_dtype
-
-
-def test_padding_is_hidden_unless_mask_zero_is_false(rng):
-    ids = np.array([[3, 5, 7, 0, 0], [11, 0, 2, 0, 0]])
-    layers = {value: built(mask_zero=value)[0] for value in (True, False)}
-    layers[False].set_weights(layers[True].get_weights())
-    block, vectors = EncoderBlock(13, 1), np.asarray(layers[True](ids))
-    explicit = float64(block(vectors, padding_mask=ids != 0))
-    unmasked = float64(block(vectors))
-    assert np.abs(explicit - unmasked).max() > 1e-3
-    inputs = keras.Input((LENGTH,), dtype="int32")
-    for mask_zero, expected in ((True, explicit), (False, unmasked)):
-        encoded = block(layers[mask_zero](inputs))
-        outputs = keras.Model(inputs, [encoded, keras.layers.GlobalAveragePooling1D()(encoded)])
-        encoded, pooled = map(float64, outputs(ids))
-        np.testing.assert_allclose(encoded, expected, atol=1e-6)
-        real = ids != 0 if mask_zero else np.ones(ids.shape)
-        mean = (expected * real[..., None]).sum(axis=1) / real.sum(axis=1, keepdims=True)
-        np.testing.assert_allclose(pooled, mean, atol=1e-6)
-    assert TokenEmbedding(VOCABULARY, WIDTH).mask_zero
 
 
 def test_an_embedding_that_was_saved_without_mask_zero_still_makes_no_mask():

@@ -102,6 +102,8 @@ CONFIGURED = [
     (LearnedPositionalEmbedding, dict(max_length=11)),
     (SinusoidalPositionalEncoding, dict(max_wavelength=37, offset=2)),
     (TokenEmbedding, dict(vocabulary_size=23, model_dim=7, mask_zero=False)),
+    (Attention, dict(score="additive", units=3)),
+    (MaskedPooling, dict(mode="attention")),
 ]
 
 
@@ -145,6 +147,8 @@ BAD += [
     (SinusoidalPositionalEncoding, "max_wavelength", 0, "must be a positive number. Received: "),
     (SinusoidalPositionalEncoding, "offset", -1, "must be an integer of at least 0. Received: "),
     (SinusoidalPositionalEncoding, "layout", "x", "must be one of interleaved, halves. Received: "),
+    (Attention, "score", "x", "must be one of dot, scaled_dot, general, additive. Received: "),
+    (MaskedPooling, "mode", "sum", "must be one of mean, max, attention. Received: "),
 ]
 
 
@@ -159,19 +163,6 @@ def test_a_bad_argument_is_named(layer_class, name, value, rule):
 def test_rotary_positions_need_pairs_of_features():
     with pytest.raises(ValueError, match="need an even `key_dim`. Received: key_dim=11"):
         MultiHeadAttention(3, 11, positions="rotary")
-
-
-POSITIONS = [LearnedPositionalEmbedding(11), SinusoidalPositionalEncoding()]
-POSITIONS += [ConcatenatedPositions(SinusoidalPositionalEncoding())]
-
-
-@pytest.mark.parametrize("layer", POSITIONS, ids=repr)
-def test_the_mask_of_an_embedding_travels_through_positions(layer):
-    ids = keras.Input((3,), dtype="int32")
-    encoded = layer(keras.layers.Embedding(17, 7, mask_zero=True)(ids))
-    model = keras.Model(ids, [encoded, keras.layers.GlobalAveragePooling1D()(encoded)])
-    encoded, pooled = (float64(x) for x in model(np.array([[5, 7, 0]])))
-    np.testing.assert_allclose(pooled[0], encoded[0, :2].mean(0), atol=1e-6)
 
 
 # A layer, its padding masks and its attention masks, with the lengths of queries and keys.

@@ -87,17 +87,3 @@ def test_large_scores_stay_numbers_in_half_precision(dtype):
     outputs = layer(200 * QUERY, VALUE, 200 * KEY)
     assert keras.backend.standardize_dtype(outputs.dtype) == dtype
     assert np.all(np.isfinite(ops.convert_to_numpy(ops.cast(outputs, "float32"))))
-
-
-def test_it_is_one_of_four_scores():
-    with pytest.raises(ValueError, match="`score` must be one of dot, scaled_dot, general, addit"):
-        Attention("bilinear")
-    again = Attention.from_config(Attention("additive", units=3).get_config())
-    assert (again.score, again.units) == ("additive", 3)
-
-
-def test_a_mask_of_several_heads_is_refused():
-    layer, mask = Attention(), np.ones((3, 8, 4, 5), bool)
-    with pytest.raises(ValueError, match=r" or \(3, 1, 4, 5\)\. Received: .*\(3, 8, 4, 5\)"):
-        layer(QUERY, VALUE, attention_mask=mask)
-    layer(QUERY, VALUE, attention_mask=mask[:, :1])

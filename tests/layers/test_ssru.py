@@ -64,17 +64,6 @@ def test_a_gate_near_1_forgets_little_in_bfloat16_too():
         np.testing.assert_allclose(float64(last), expected, rtol=2**-8)
 
 
-def test_no_position_sees_the_future(rng):
-    layer = SSRU()
-    inputs = rng.normal(size=(1, LENGTH, WIDTH)).astype("float32")
-    for index in (3, 16):
-        other = inputs.copy()
-        other[:, index:] += 1.0
-        before, after = (float64(layer(x)) for x in (inputs, other))
-        np.testing.assert_array_equal(before[:, :index], after[:, :index])
-        assert np.abs(before[:, index:] - after[:, index:]).max() > 1e-3
-
-
 def test_a_state_goes_with_its_hypothesis(rng):
     layer = SSRU()
     layer.build((None, None, WIDTH))
