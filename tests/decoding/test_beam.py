@@ -5,9 +5,9 @@ import math
 
 import numpy as np
 import pytest
-from decoding_oracles import HistoryModel, as_lists, check_equal
+from decoding_oracles import HistoryModel, as_lists
 from keras import ops
-from naive_search import EOS, naive_beam
+from naive_search import EOS
 
 from keras_transformer.decoding import Beam, Constraints, GNMTRanking, decode
 
@@ -71,30 +71,6 @@ def test_it_continues_while_the_penalty_could_still_turn_the_order(step_by_step)
     assert best.ids == (3, 3, EOS)
     # ln 0.1 / (16 / 6)^2 = -0.32: the other one could have won until the limit.
     assert model.calls == CAPACITY
-
-
-def test_a_score_above_zero_is_best_while_it_is_short():
-    # The first scores are ln 0.5 + 1 = 0.31 of one token, and of two
-    # (ln 0.5 + 1.59 + 1) / (7 / 6)^10 = 0.41. Of three nothing could have more than
-    # (ln 0.5 + 3 * 1.59) / (8 / 6)^10 = 0.23.
-    probabilities = {(): {EOS: 0.5, 3: 0.5}, (3,): {EOS: 1.0}}
-    model = HistoryModel.of_probabilities(probabilities, vocabulary=5)
-    beam = Beam(2, GNMTRanking(10.0), early_stopping=False)
-    ((best,),) = as_lists(run(model, [3], beam, capacity=3, bias=[0, 0, 1.0, 1.59, 0]))
-    assert best.ids == (3, EOS)
-    assert best.score == pytest.approx((math.log(0.5) + 2.59) * (6 / 7) ** 10, rel=1e-5)
-
-
-@pytest.mark.parametrize(("vocabulary", "early_stopping"), [(512, True), (257, False)])
-def test_a_vocabulary_read_in_columns_or_blocks_gives_the_same(rng, vocabulary, early_stopping):
-    # 512 ids are eight pieces of 64: see `log_sums_and_maxima`. 257 is prime: three blocks of 128,
-    # the last one padded: see `largest_of_rows`.
-    model = HistoryModel.random(rng, 3, vocabulary, histories=101, scale=3.0, end=4.0)
-    expected = naive_beam(model, [5, 1, 4], 3, 0.6, 3, early_stopping=early_stopping)
-    assert {EOS in h.ids for h in sum(expected, [])} == {True, False}
-    beam = Beam(3, GNMTRanking(0.6), 3, early_stopping)
-    hypotheses = run(model, [5, 1, 4], beam, capacity=5)
-    check_equal(hypotheses, expected)
 
 
 def test_logits_of_nan_give_ids_in_range():

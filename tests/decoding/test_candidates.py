@@ -4,8 +4,6 @@ import decoding_oracles as oracles
 import numpy as np
 import pytest
 from keras import ops
-from naive_search import Rules, log_softmax, naive_beam, naive_greedy
-from pairwise import pairwise
 
 from keras_transformer.decoding import SearchModel
 from keras_transformer.decoding.candidates import Candidates
@@ -125,93 +123,3 @@ def test_what_must_be_chosen_must_be_a_candidate(varied, forced):
     rule = f"`{name}` must be candidates of their sentence. Received: \\[{received}\\]"
     with pytest.raises(ValueError, match=rule):
         run(varied("pre_norm"), LISTS, {"beam_size": 2, **forced})
-
-
-def test_an_id_that_is_no_candidate_is_read_as_itself_and_is_no_other_token():
-    candidates = Candidates(np.array([0, 1, 2, 3, 7, 9, 0, 0]), np.ones((1, 8), "bool"))
-    ids = np.array([[0, 2, 7, 8, 9, 16]])
-    indices = np.asarray(candidates.indices(ops.convert_to_tensor(ids)))
-    np.testing.assert_array_equal(indices, [[0, 2, 4, 8 + 8, 5, 8 + 16]])
-    np.testing.assert_array_equal(np.asarray(candidates.at(indices)), ids)
-
-
-@pytest.mark.slow(after=2)
-@pytest.mark.parametrize("options", SEARCHES.values(), ids=SEARCHES)
-def test_with_all_tokens_it_is_the_search_without_candidates(varied, options):
-    model = varied("pre_norm")
-    oracles.check_equal(run(model, WHOLE, options), run(model, None, options), 1e-6)
-
-
-class Among:
-    """The scorer of full passes, over the candidates of each sentence."""
-
-    def __init__(self, model, lists):
-        self._full, self._lists = oracles.FullPass(model, sources(), LONGEST), lists
-
-    def __call__(self, rows, prefixes):
-        table = np.full((len(rows), oracles.VOCABULARY), -np.inf)
-        for row, (sentence, scores) in enumerate(
-            zip(rows, self._full(rows, prefixes), strict=True)
-        ):
-            ids = list(self._lists[sentence])
-            table[row, ids] = log_softmax(scores[ids])
-        return table
-
-
-@pytest.mark.slow(after=2)
-@pairwise(
-    beam_size=[1, 3],
-    lists=[LISTS, WHOLE, None],
-    bias=[{}, {4: 1.5, 8: 2.0, 9: -0.5}],
-    banned=[(), (5, 8)],
-    forbidden=[(), (6, 9)],
-    prefixes=[(), tuple(PREFIXES)],
-    allow_unknown=[True, False],
-    no_repeat_ngram_size=[0, 1, 2],
-    early_stopping=[True, False],
-)
-def test_two_rules_at_once_among_candidates_are_those_of_the_masked_vocabulary(
-    varied,
-    monkeypatch,
-    beam_size,
-    lists,
-    bias,
-    banned,
-    forbidden,
-    prefixes,
-    allow_unknown,
-    no_repeat_ngram_size,
-    early_stopping,
-):
-    model = varied("pre_norm")
-    monkeypatch.setattr(type(model), "forbidden_ids", forbidden)
-    options = dict(
-        beam_size=beam_size,
-        length_penalty=0.0 if beam_size == 1 else 0.6,
-        logit_bias=bias,
-        banned_ids=banned,
-        allow_unknown=allow_unknown,
-        no_repeat_ngram_size=no_repeat_ngram_size,
-        n_best=beam_size,
-    )
-    if beam_size > 1:
-        options["early_stopping"] = early_stopping
-    if prefixes:
-        options["prefixes"] = pad(prefixes, 3, 2)
-    received = run(model, lists, options, size=None if lists is None else 17)
-    values = np.zeros(oracles.VOCABULARY)
-    for id, value in bias.items():
-        values[id] = value
-    values[list(banned)] = -np.inf
-    excluded = (0, 1, *forbidden, *(() if allow_unknown else (3,)))
-    weights = tuple(values) if bias or banned else ()
-    rules = Rules((), prefixes, weights, no_repeat_ngram_size, (), excluded)
-    scorer, limits = Among(model, lists or WHOLE), [LONGEST] * 3
-    if beam_size == 1:
-        expected = naive_greedy(scorer, limits, rules)
-    else:
-        beam = limits, beam_size, 0.6, beam_size, rules, early_stopping
-        expected = naive_beam(scorer, *beam)
-    for ours, theirs in zip(received, expected, strict=True):
-        del ours[len(theirs) :]  # empty places
-    oracles.check_equal(received, expected, 1e-4)

@@ -27,13 +27,14 @@ def biased(*pairs):
 
 
 RULES = {
+    # After these two, rows of logits are read in columns.
+    "minimum": {"min_lengths": (4,) * SENTENCES},
+    "forbidden": {"forbidden": (0, 1, 3, 40)},
     "no token twice": {"ngram_size": 1},
     "no pair twice": {"ngram_size": 2},
     "bias": {"bias": biased((70, 1.5), (250, -0.5), (EOS, 0.5))},
     "bans": {"bias": biased((4, -np.inf), (200, 2.0))},
     "prefixes": {"prefixes": ((70, 4), (), (250, 250, 8))},
-    "minimum": {"min_lengths": (4,) * SENTENCES},
-    "forbidden": {"forbidden": (0, 1, 3, 40)},
 }
 SETS = [(name,) for name in RULES] + list(itertools.combinations(RULES, 2))
 # 512 and 640 ids are 8 and 10 pieces of 64. 257 is prime: no columns.

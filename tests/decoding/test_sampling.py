@@ -126,17 +126,6 @@ def test_samples_of_one_sentence_and_neighbouring_seeds_are_independent(draw):
         assert statistic < 25 + 4 * np.sqrt(50), name
 
 
-def test_a_sample_depends_on_its_own_seed_alone(draw):
-    # With a real model, alone and with more padding: see test_every_strategy.py.
-    seeds = np.random.default_rng(3).integers(-(2**31), 2**31, size=DRAWS).astype("int32")
-    together = as_lists(draw(seeds=seeds))
-    order = np.random.default_rng(5).permutation(DRAWS)
-    assert as_lists(draw(seeds=seeds[order])) == [together[i] for i in order]
-    changed = np.where(np.arange(DRAWS) % 7 == 3, seeds, 11).astype("int32")
-    assert as_lists(draw(seeds=changed))[3::7] == together[3::7]
-    assert len({tuple(samples) for samples in as_lists(draw(seeds=changed))[4::7]}) == 1
-
-
 def test_each_sentence_may_have_its_own_options():
     chance = np.random.default_rng(7)
     logits = chance.normal(size=(5, 3, 17)).astype("float32")

@@ -5,6 +5,7 @@ import pytest
 from decoding_oracles import MAX_LENGTH, VOCABULARY, FullPass, varied_sources
 from naive_search import BOS, EOS, log_probability
 
+from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding.search import score_targets
 from keras_transformer.engine.scheduler import Scheduler
 
@@ -31,13 +32,21 @@ def test_log_probabilities_are_those_of_the_whole_model(varied):
         assert sum(by_token) == pytest.approx(expected, abs=1e-4)
 
 
-@pytest.mark.tensorflow
-def test_the_alignment_is_the_mean_attention_of_the_last_blocks_heads(varied):
-    model = varied("untied")  # two blocks of three heads
-    source = np.array([[5, 7, 11, 2, 0], [3, 2, 0, 0, 0]], "int32")
-    target = np.array([[3, 13, 4, EOS], [8, EOS, 0, 0]], "int32")
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_an_alignment_is_the_mean_of_the_heads_of_the_last_block(layers):
+    """Without the last block's attention to the source, the alignment is uniform."""
+    sizes = {"model_dim": 8, "num_heads": 2, "intermediate_dim": 9, "num_encoder_layers": 1}
+    model = Transformer(TransformerConfig(12, num_decoder_layers=layers, **sizes))
+    source, target = np.random.default_rng(0).integers(3, 12, (2, 4, 5)).astype("int32")
+    source[1, 2:] = 0  # Padding is never attended to.
+    begun = np.pad(target, ((0, 0), (1, 0)), constant_values=BOS)[:, :-1]
+    _, attention = model.call_with_attention(source, begun)
     _, alignment = score_targets(model, source, target)
-    read = np.concatenate([np.full((2, 1), BOS, "int32"), target[:, :-1]], axis=1)
-    _, (_, heads) = model.call_with_attention(source, read)
-    np.testing.assert_allclose(alignment, np.asarray(heads).mean(axis=1), atol=1e-5)
-    assert not np.asarray(alignment)[1, :, 2:].any()  # padding is never attended to
+    expected = np.asarray(attention[layers - 1]).mean(axis=1)
+    np.testing.assert_allclose(alignment, expected, rtol=1e-5)
+    query, *_ = model.decoder.blocks[-1].cross_attention.projections
+    query.kernel.assign(0 * query.kernel)
+    _, alignment = score_targets(model, source, target)
+    real = (source != 0)[:, None]
+    uniform = np.broadcast_to(real / real.sum(axis=2, keepdims=True), alignment.shape)
+    np.testing.assert_allclose(alignment, uniform, rtol=1e-5)

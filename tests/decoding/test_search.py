@@ -22,7 +22,7 @@ from decoding_oracles import (
     varied_sources,
 )
 from keras import ops
-from naive_search import EOS, UNK, Rules, naive_beam, naive_greedy
+from naive_search import EOS, Rules, naive_beam, naive_greedy
 
 from keras_transformer.decoding import DecodingOptions, SearchModel
 from keras_transformer.decoding.search import result_capacity, search
@@ -87,31 +87,6 @@ def test_a_forced_token_is_read_but_is_in_no_hypothesis_score_or_ngram(varied, b
 
 @pytest.mark.slow
 @pytest.mark.tensorflow
-def test_the_unknown_token_is_chosen_only_where_it_is_allowed_or_forced(varied):
-    source, options = varied_sources(), dict(beam_size=3, n_best=3, max_length=MAX_LENGTH)
-    options["wrap_body"] = as_graph
-    bias = np.where(np.arange(VOCABULARY) == UNK, 3.0, 0.0).astype("float32")
-    options |= {"logit_bias": bias}
-    allowed = search(varied("pre_norm"), source, allow_unknown=True, **options)
-    assert (np.asarray(allowed.ids) == UNK).sum() > len(source)
-    default = search(varied("pre_norm"), source, **options)
-    assert not (np.asarray(default.ids) == UNK).any()
-    prefixes = np.full((len(source), 1), UNK, "int32")
-    forced = search(varied("pre_norm"), source, prefixes=prefixes, **options)
-    # The same bias as an option, which bans another id.
-    named = options | {"logit_bias": {UNK: 3.0}, "banned_ids": [16]}
-    for rules in (named, options | {"banned_ids": range(16, 17)}):
-        ids = np.asarray(search(varied("pre_norm"), source, allow_unknown=True, **rules).ids)
-        assert (np.asarray(allowed.ids) == 16).any() and not (ids == 16).any()
-        assert (ids == UNK).sum() > len(source)
-    with pytest.raises(InputError, match="`banned_ids`.*need a model of this package.*Countdown"):
-        search(Countdown(), source, banned_ids=[5])
-    assert (np.asarray(forced.ids)[:, 0, 0] == UNK).all()
-    assert not (np.asarray(forced.ids)[:, :, 1:] == UNK).any()
-
-
-@pytest.mark.slow
-@pytest.mark.tensorflow
 def test_in_bfloat16_batch_mates_change_nothing_and_scores_are_float32():
     keras.config.set_dtype_policy("mixed_bfloat16")
     model = oracles.varied_transformer("pre_norm")
@@ -129,35 +104,12 @@ def test_in_bfloat16_batch_mates_change_nothing_and_scores_are_float32():
     check_equal(as_lists(run(mixed))[3:8], together[3:8], 1e-6)
 
 
-@pytest.mark.slow
-@pytest.mark.tensorflow
-def test_a_limit_beyond_all_integers_is_no_limit(varied):
-    options = {"max_length": MAX_LENGTH, "wrap_body": as_graph}
-    run = functools.partial(search, varied("pre_norm"), varied_sources(), **options)
-    check_equal(run(max_length_ratio=1e30), as_lists(run(max_length_ratio=math.inf)))
-    assert (
-        EOS not in np.asarray(run(max_length_ratio=math.inf, min_length_ratio=1e30).ids)[:, :, :-1]
-    )
-    # 1.4 is less in float32, and the product is 455 again.
-    assert result_capacity(325, 1.4, 512) >= 465
-
-
 @pytest.mark.parametrize("id", [17, -1, 10**6])
 def test_source_ids_outside_the_vocabulary_are_refused(varied, id):
     source = varied_sources()
     source[3, 1] = id
     with pytest.raises(InputError, match=f"`source_ids` must .* from 0 to 16. Received: {id}."):
         search(varied("pre_norm"), source, max_length=MAX_LENGTH)
-
-
-def test_rows_of_padding_give_nothing(compiled_search):
-    source = varied_sources()
-    source[[0, 7]] = 0
-    hypotheses = compiled_search("pre_norm", 3)(source)
-    assert not np.asarray(hypotheses.ids)[[0, 7]].any()
-    assert np.isfinite(np.asarray(hypotheses.scores)).all()
-    for row, ranked in enumerate(as_lists(hypotheses)):
-        assert ranked[0] == ((), 0.0, 0.0) if row in (0, 7) else ranked[0].ids
 
 
 @pytest.mark.slow
@@ -234,6 +186,20 @@ def test_a_model_of_ten_lines_is_searched_at_once_and_in_batches(options):
     results = Scheduler(Countdown(), (16, 40)).search(jobs, DecodingOptions(**options), 3)
     for hypotheses, ids in zip(results, expected, strict=True):
         assert hypotheses.ids[0].tolist() == ids + [0] * (40 - len(ids))
+
+
+def test_ids_of_a_bias_need_a_model_whose_vocabulary_is_known():
+    with pytest.raises(InputError, match="`banned_ids`.*need a model of this package.*Countdown"):
+        search(Countdown(), np.array([[6, 2]], "int32"), banned_ids=[5])
+
+
+def test_a_ratio_of_lengths_may_be_beyond_all_integers():
+    source = np.array([[6, 2]], "int32")
+    ratios = dict(max_length_ratio=1e30, min_length_ratio=1e30)
+    ids = np.asarray(search(Countdown(), source, max_length=7, **ratios).ids)
+    assert ids.all() and EOS not in ids[:, :, :-1]
+    # 1.4 is less in float32, and the product is 455 again.
+    assert result_capacity(325, 1.4, 512) >= 465
 
 
 @pytest.mark.slow(after=1)

@@ -72,6 +72,11 @@ def test_a_name_that_no_option_has_is_an_error_that_suggests_one():
         DecodingOptions(topk=2)
 
 
+def test_a_word_penalty_needs_marians_rule():
+    with pytest.raises(InputError, match="`word_penalty` needs `length_normalization: marian`"):
+        DecodingOptions(word_penalty=0.3)
+
+
 def test_numpy_numbers_are_numbers():
     numbers = {"beam_size": np.int64(3), "length_penalty": np.float32(0.5), "seed": [np.uint8(1)]}
     ids = {"banned_ids": np.array([5, 7]), "logit_bias": {np.int32(3): np.float32(2)}}
