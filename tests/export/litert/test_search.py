@@ -151,7 +151,6 @@ SEARCHES = [({"normalize_first": True}, 1, 1, 0.6), (PRUNED, 3, 3, 0.9), (UNTIED
 SEARCHES += [(NEAR, 3, 1, 0.6), (SSRU, 1, 1, 0.6), ({**SSRU, "ssru_projection": True}, 3, 2, 0.6)]
 
 
-@pytest.mark.slow(after=1)
 @pytest.mark.parametrize(("fields", "beam_size", "n_best", "length_penalty"), SEARCHES)
 def test_it_finds_what_the_models_own_search_finds(rng, fields, beam_size, n_best, length_penalty):
     model, ids = make_model(rng, **fields), source_ids(rng)
@@ -174,7 +173,6 @@ def test_it_finds_what_the_models_own_search_finds(rng, fields, beam_size, n_bes
     np.testing.assert_allclose(sums, np.asarray(live.log_probabilities), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.slow(after=1)
 @pytest.mark.parametrize(("fields", "beam_size"), [(SSRU, 1), (PRUNED, 3)])
 def test_among_candidates_it_finds_what_the_models_own_search_finds(rng, fields, beam_size):
     model, ids = make_model(rng, **fields), source_ids(rng)

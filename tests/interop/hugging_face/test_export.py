@@ -225,3 +225,45 @@ def test_a_model_without_a_class_is_one_line(make_engine, fields, message):
     with pytest.raises(InputError, match=message) as error:
         HuggingFaceExporter().resolve_export_options(make_engine(**fields), HuggingFaceOptions())
     assert "\n" not in str(error.value)
+
+
+CARDS = [
+    # Fields of the manifest, and what the card says: languages, title, training, what it lacks.
+    ({"languages": None}, "", "", "", "the languages and the data"),
+    (
+        {"languages": ["en", "de"], "training_texts": ["a.en", "a.de"]},
+        "language:\n- en\n- de\n",
+        " from English to German",
+        "## Training\n\nThe model was trained on `a.en`, `a.de`.\n\n",
+        "the data",
+    ),
+    (
+        {"languages": ["fr", "fr"], "validation_bleu": 31.5, "bleu_signature": "tok:13a"},
+        "language:\n- fr\n",
+        " from French to French",
+        "## Training\n\nGreedy translations of the validation text have BLEU 31.5 (`tok:13a`).\n\n",
+        "the data",
+    ),
+]
+SEVEN = "en de fr es it nl pt".split()
+LANGUAGES = {
+    "tokens": {code: f">>{code}<<" for code in [*SEVEN, "cs"]},
+    "source_prefix": "target",
+    "directions": [*((code, "cs") for code in SEVEN), (None, "en")],
+}
+CARDS += [
+    (
+        {"languages": None, "language_tokens": LANGUAGES},
+        "language:\n" + "".join(f"- {code}\n" for code in [*SEVEN, "cs"]),
+        " from English, German, French, Spanish, Italian and 2 more to Czech and English",
+        "",
+        "the data",
+    )
+]
+
+
+@pytest.mark.parametrize(("manifest", "languages", "direction", "training", "missing"), CARDS)
+def test_a_card_says_what_is_known_of_a_model(manifest, languages, direction, training, missing):
+    fields = {"language_field": languages, "direction": direction}
+    fields |= {"training": training, "missing": missing}
+    assert HuggingFaceExporter().readme_fields(manifest) == fields
