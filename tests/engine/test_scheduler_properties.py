@@ -5,10 +5,11 @@ import types
 import keras
 import numpy as np
 import pytest
+from decoding_oracles import varied_sources
 from keras import ops
 
 from keras_transformer.decoding import Hypotheses, SearchModel
-from keras_transformer.decoding.search import Search
+from keras_transformer.decoding.search import Search, search_arguments
 from keras_transformer.decoding.search_options import DecodingOptions
 from keras_transformer.engine.inputs import Job
 from keras_transformer.engine.scheduler import Scheduler, _search_shrinking
@@ -145,6 +146,34 @@ def test_sentences_that_leave_a_batch_at_drawn_times_keep_their_results(seed):
     results = _search_shrinking(call, arguments, 4, 64, 32)
     assert [int(row.ids) for row in results] == [1000 * (100 + i) + e for i, e in enumerate(ends)]
     assert {*blocks} == {32, 16, 8} and len(blocks) > 4
+
+
+SEARCHES = {
+    "greedy": DecodingOptions(beam_size=1),
+    "beam": DecodingOptions(beam_size=3, n_best=3, no_repeat_ngram_size=2),
+    "sampling": DecodingOptions(sampling=True, n_best=2, temperature=1.2),
+}
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("options", SEARCHES.values(), ids=SEARCHES)
+def test_a_search_that_shrinks_and_grows_finds_what_one_loop_finds(varied, options):
+    model, source = varied("pre_norm"), varied_sources()
+    seeds = np.arange(len(source), dtype="int32")
+    arguments = search_arguments(options, source, 17, seeds)
+    row_counts = []
+
+    def call(arguments, *state, method, **capacity):
+        row_counts.append(len(arguments.source_ids))
+        return method(Search(model, options, arguments), *state, **capacity)
+
+    whole = call(arguments, method=Search.run, capacity=17)
+    rows = _search_shrinking(call, arguments, 3, 17, len(source))
+    assert len({*row_counts}) > 1
+    for row, *expected in zip(rows, whole.ids, whole.scores, strict=True):
+        ids, scores = map(np.asarray, expected)
+        assert [*map(_without_padding, row.ids)] == [*map(_without_padding, ids)]
+        np.testing.assert_allclose(row.scores, scores, atol=1e-5)
 
 
 # Without XLA, which is not the promise: TensorFlow never frees its programs.
