@@ -6,7 +6,7 @@ import pytest
 from decoding_oracles import VOCABULARY, NumberTokenizer
 
 from keras_transformer import Translator
-from keras_transformer.engine.classifier_engine import ClassifierEngine
+from keras_transformer.engine import engine_of
 from keras_transformer.engine.device import accelerator
 from keras_transformer.errors import InputError
 from keras_transformer.models import model_of
@@ -27,7 +27,7 @@ def make_engine(**options):
     # So that no two texts have equal probabilities.
     weights = np.random.default_rng(0)
     model.set_weights([weights.normal(size=w.shape, scale=1.5) for w in model.get_weights()])
-    return ClassifierEngine(model, NumberTokenizer(), labels, 40, **options)
+    return engine_of(model, NumberTokenizer(), labels, 40, **options)
 
 
 @pytest.fixture(scope="module")
