@@ -186,12 +186,13 @@ def masked_softmax(
     # row loses small probabilities.
     scores = ops.cast(scores, "float32")
     if scores.shape[-1] == 1:  # Keras warns of a softmax over one number.
-        weights = ops.ones_like(scores)
-    else:
-        visible_scores = scores if mask is None else ops.where(mask, scores, NEG_INF)
-        weights = ops.softmax(visible_scores, axis=-1)
+        ones = ops.ones_like(scores)
+        return ones if mask is None else ops.where(mask, ones, 0.0)
+    if mask is None:
+        return ops.softmax(scores, axis=-1)
+    weights = ops.softmax(ops.where(mask, scores, NEG_INF), axis=-1)
     # A row that is masked throughout has a uniform softmax: here it becomes zeros.
-    return weights if mask is None else ops.where(mask, weights, 0.0)
+    return ops.where(mask, weights, 0.0)
 
 
 class MaskedLayer(keras.layers.Layer):
