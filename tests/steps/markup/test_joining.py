@@ -6,7 +6,7 @@ import random
 import re
 
 import pytest
-from markup_engines import EIGHT, copied, translated
+from markup_engines import EIGHT, backwards, copied, translated
 
 from keras_transformer.steps.markup import protect, restore
 
@@ -80,6 +80,7 @@ def test_placeholders_touch_only_where_they_touch_in_the_source(between):
     [
         ("<b><i>one <img> </i></b>.", "<b><i>one <img></i></b> ."),
         ("<b>one <img> </b><img>.", "<b>one <img></b> <img>."),
+        ("<b><i>one <img> </i></b><img>.", "<b><i>one <img></i></b> <img>."),
     ],
 )
 def test_a_space_at_the_ends_of_elements_is_once_behind_them(source, expected):
@@ -91,3 +92,8 @@ def test_a_space_at_the_ends_of_elements_is_once_behind_them(source, expected):
         "tokens": tuple(t.strip("▁") for t in copy.tokens),
     }
     assert restore(dataclasses.replace(copy, **sides), block).text == expected
+
+
+def test_an_element_at_the_beginning_begins_without_a_space():
+    """The tag without content had a space before its element, which the text begins with now."""
+    assert translated("b <b><img> c</b>", backwards) == "<b><img> C</b> B"
