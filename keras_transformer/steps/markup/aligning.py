@@ -255,7 +255,7 @@ def _attention(translation, text, text_read):
     begins, ends = token_spans([translation.source_tokens[i] for i in source], text_read)
     middles = positions[np.minimum((begins + ends) // 2, len(positions) - 1)]
     order = np.argsort(middles, kind="stable")
-    order = order[middles[order] >= 0]  # -1 for the words of an annotation
+    order = order[middles[order] >= 0]  # -1: symbols that begin annotations
     begins, ends = token_spans([translation.tokens[i] for i in target], translation.text)
     return weights[:, order], (begins + ends) / 2, ends, middles[order] + 0.5
 

@@ -53,9 +53,14 @@ def _is_plain_word(placed):
     return placed is not None and placed.part_index is None
 
 
+def _is_added_atom(placed):
+    """Returns True for an item that the model has not written, and for a tag without words."""
+    return _is_atom(placed) and placed.word is None
+
+
 def _is_item(placed, source_parts):
     """Returns True for an item that the model has not written."""
-    return _is_atom(placed) and placed.word is None and source_parts[placed.part_index].is_item
+    return _is_added_atom(placed) and source_parts[placed.part_index].is_item
 
 
 class Joiner:
@@ -113,7 +118,7 @@ class Joiner:
         ]
         _move_out_of_elements(spaces, pairs)
         # An item or an empty element has its own space before it and after it, as a word has.
-        are_atoms = [_is_atom(placed) and placed.word is None for placed in gap]
+        are_atoms = list(map(_is_added_atom, gap))
         atoms = np.flatnonzero(are_atoms).tolist()
         for first, last in itertools.pairwise([-1, *atoms, len(gap) - 1]):
             is_missing = first >= 0 and self._space_after(gap[first], next_text)
@@ -143,9 +148,9 @@ class Joiner:
             next_text: Text of the word after the gap.
         """
         space = known if _is_atom(before) or _is_atom(after) else None
-        if space is None and _is_atom(before) and before.word is None:
+        if space is None and _is_added_atom(before):
             space = self._space_after(before, next_text)
-        if known is None and _is_atom(after) and after.word is None:
+        if known is None and _is_added_atom(after):
             space = bool(space) or self._space_before(after, text)
         return space
 

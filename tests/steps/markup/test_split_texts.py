@@ -3,6 +3,7 @@
 import dataclasses
 import re
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +11,7 @@ from markup_engines import EIGHT, SayingEngine, copied, in_order
 
 from keras_transformer import Translation, Translator
 from keras_transformer.steps.glossary import Glossary, annotate
-from keras_transformer.steps.markup import protect, restore
+from keras_transformer.steps.markup import aligning, protect, restore
 from keras_transformer.steps.splitting import split_text
 from keras_transformer.text.symbols import Placeholders
 
@@ -65,6 +66,15 @@ def test_the_parts_of_a_split_text_with_annotated_terms_have_their_tags():
     parts = list(map(copied, split_text(text_read, lambda part: len(part.split()) <= 25)))
     assert len(parts) > 5
     assert restore(Translation.joined(parts), block, text_read).text == " ".join(words)
+
+
+def test_attention_to_an_annotation_is_to_its_term_and_to_the_symbol_before_it_none():
+    text, terms = "runs dog", Glossary([("dog", "Hund")])
+    text_read = annotate(text, terms.matches(text))
+    weights, _, _, middles = aligning._attention(copied(text_read), text, text_read)
+    # Middles of `runs` and `dog`; `<term_as>`, `Hund` and `<term_end>` are at the end of `dog`.
+    assert middles.tolist() == [2.5, 5.5, 6.5, 6.5, 6.5]
+    np.testing.assert_array_equal(weights, np.eye(2, 5))
 
 
 def test_each_alternative_of_a_split_text_has_its_tags():
