@@ -26,6 +26,9 @@ MAX_NAME_BYTES = 255
 """Limit of most file systems for the name of a file."""
 _BLOCK = 1 << 14  # bytes of a compressed file that are read at once
 _MAX_WINDOW = 1 << 31  # of Zstandard's format, as `zstd --ultra --long=31` writes it
+# Byte order marks; the longer ones begin with others.
+_MARKS = {codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF32_BE: "UTF-32"}
+_MARKS |= {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
 _POINTER = b"version https://git-lfs.github.com/spec/"
 # Limit of a YAML file's growth by aliases, and characters that are always allowed.
 _MAX_YAML_GROWTH, _YAML_CHARACTERS = 10, 100_000
@@ -48,7 +51,7 @@ def iterate_lines(
 
     Raises:
         InputError: The file is missing, unreadable, empty, not compressed despite its name, or
-            not UTF-8; the message names the line of the first wrong byte.
+            not UTF-8; the message names the line of the first wrong byte, and UTF-16 or Latin-1.
     """
     path, number = os.fspath(path), 0
     with open_decompressed(path) as file:
@@ -166,18 +169,64 @@ def without_compression(name: str) -> str:
 def decode_line(line: bytes, number: int, name: str | os.PathLike, errors: str = "strict") -> str:
     """Decodes a line without its line end, and without a byte order mark in the first line.
 
-    Raises `InputError` for bytes that are not UTF-8; the message names the file, the line (from 1)
-    and the place.
+    Raises the `InputError` of `not_utf8` for bytes that are not UTF-8. A first line in UTF-16 or
+    UTF-32 is an error whatever `errors` says.
     """
     try:
         text = line.decode("utf-8", errors)
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{os.fspath(name)}, line {number}: expected UTF-8 text. "
-            f"Received: byte 0x{line[error.start]:02x} at column {error.start + 1}."
-        ) from None
-    text = text.removeprefix("\ufeff") if number == 1 else text
+    except UnicodeDecodeError:
+        raise not_utf8(line, number, name) from None
+    if number == 1:
+        if _wide_encoding(line):
+            raise not_utf8(line, number, name)
+        text = text.removeprefix("\ufeff")
     return text.removesuffix("\n").removesuffix("\r")
+
+
+def not_utf8(line: bytes, number: int, name: str | os.PathLike) -> InputError:
+    """Returns the error of a line that is not UTF-8.
+
+    Its message names the file and the line (from 1), and the first wrong byte or the encoding that
+    the text seems to have, with the command that converts it.
+    """
+    encoding = _wide_encoding(line) if number == 1 else None
+    received_value = str(encoding)
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if encoding is None:
+            received_value = f"byte 0x{line[error.start]:02x} at column {error.start + 1}"
+            if _is_western(line):
+                received_value += ", as in Latin-1"
+                encoding = "WINDOWS-1252"
+    message = f"{os.fspath(name)}, line {number}: expected UTF-8 text. Received: {received_value}."
+    if encoding:
+        message += f" Convert the text with `iconv -f {encoding} -t UTF-8`."
+    return InputError(message)
+
+
+def _wide_encoding(line):
+    """Returns the encoding of a first line of two or four bytes per character, or None.
+
+    Its byte order mark tells, or zeros in the place of every second byte: no text has them.
+    """
+    for mark, encoding in _MARKS.items():
+        if line.startswith(mark):
+            return encoding
+    shares = [line[start:64:2].count(0) / max(2, len(line[start:64:2])) for start in (0, 1)]
+    if max(shares) <= 0.5 or min(shares) > 0.1:
+        return None
+    return "UTF-16LE" if shares[1] > shares[0] else "UTF-16BE"
+
+
+def _is_western(line):
+    """Returns whether a line seems to have one byte per character, few of them beyond ASCII.
+
+    Letters of UTF-8 beside the wrong byte mean that the line is damaged, and long runs of bytes
+    beyond ASCII that the text is in another script.
+    """
+    is_damaged = not line.decode("utf-8", "ignore").isascii()
+    return not is_damaged and not re.search(rb"[\x80-\xff]{3}|[\x81\x8d\x8f\x90\x9d]", line)
 
 
 def expanded_path(path: str) -> str:

@@ -1,4 +1,5 @@
 import bz2
+import codecs
 import gzip
 import lzma
 import sys
@@ -8,7 +9,7 @@ import pytest
 from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
 from keras_transformer.export.manifest import has_labels, read_manifest
-from keras_transformer.reading import digest_of, read_lines
+from keras_transformer.reading import decode_line, digest_of, iterate_lines, read_lines
 from keras_transformer.text import Labels
 from keras_transformer.text.languages import Languages
 
@@ -44,7 +45,9 @@ def test_lines_end_at_newlines_alone(tmp_path, name, content, lines):
 
 
 WRONG_BYTES = [(b"ok\nok\nbad \xff\n\xfe\n", 3, "0xff"), (b"ok\ncut \xc3", 2, "0xc3")]
-WRONG_BYTES += [("a\n".encode("utf-16"), 1, "0xff")]
+# A letter of UTF-8 beside the wrong byte, and many bytes beyond ASCII: not Western Europe.
+WRONG_BYTES += [("schön ".encode() + b"sch\xf6n\n", 1, "0xf6 at column 11.")]
+WRONG_BYTES += [("привет\n".encode("windows-1251"), 1, "0xef at column 1.")]
 
 
 @pytest.mark.parametrize("content, line, byte", WRONG_BYTES)
@@ -55,6 +58,42 @@ def test_the_first_wrong_byte_is_named_with_its_line(tmp_path, content, line, by
     message = str(caught.value)
     assert message.startswith(f"{path}, line {line}: expected UTF-8")
     assert byte in message and "\n" not in message
+
+
+LATIN_1 = "byte 0xf6 at column 4, as in Latin-1", "WINDOWS-1252"
+ENCODINGS = [("Hund\nschön\n".encode("latin-1"), 2, *LATIN_1)]
+ENCODINGS += [("Hund\nschön – so\n".encode("windows-1252"), 2, *LATIN_1)]
+for name in ("utf-16", "utf-32"):  # The byte order mark says the order.
+    ENCODINGS += [("Ein Hund\n".encode(name), 1, name.upper(), name.upper())]
+ENCODINGS += [(codecs.BOM_UTF16_BE + "Два\n".encode("utf-16-be"), 1, "UTF-16", "UTF-16")]
+for name in ("UTF-16LE", "UTF-16BE"):  # valid UTF-8, with zeros
+    ENCODINGS += [("“Ein” Hund\nb\n".encode(name), 1, name, name)]
+    ENCODINGS += [("Ein Hund\nb\n".encode(name), 1, name, name)]
+
+
+@pytest.mark.parametrize("errors", ["strict", "replace"])
+@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize("content, line, received, encoding", ENCODINGS)
+def test_another_encoding_is_named_with_its_conversion(
+    tmp_path, content, line, received, encoding, ending, errors
+):
+    path = write(tmp_path / f"text.de{ending}", content)
+    if errors == "replace" and line > 1:
+        assert list(iterate_lines(path, errors=errors))[line - 1].startswith("sch\ufffdn")
+        return
+    with pytest.raises(InputError) as caught:
+        list(iterate_lines(path, errors=errors))
+    conversion = f"Convert the text with `iconv -f {encoding} -t UTF-8`."
+    rule = f"{path}, line {line}: expected UTF-8 text."
+    assert str(caught.value) == f"{rule} Received: {received}. {conversion}"
+
+
+NO_OTHER_ENCODING = ["a\0b", "\0", "\0\0\0\0", "a", "", "Ünïcödé", "\0a"]
+
+
+@pytest.mark.parametrize("text", NO_OTHER_ENCODING)
+def test_a_first_line_of_utf8_with_zeros_is_no_other_encoding(text):
+    assert decode_line(text.encode() + b"\n", 1, "stdin") == text
 
 
 @pytest.mark.parametrize("ending", FORMATS)

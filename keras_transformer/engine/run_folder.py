@@ -46,6 +46,7 @@ from keras_transformer.options import option, options_class, parse_options, rece
 from keras_transformer.reading import (
     BoundedYaml,
     check_file,
+    decode_text,
     escape_field,
     iterate_lines,
     readable,
@@ -398,11 +399,10 @@ def read_sections(path: str | os.PathLike) -> dict[str, Any]:
 
 def _recipe_text(path):
     try:
-        return pathlib.Path(path).read_text(encoding="utf-8")
+        content = pathlib.Path(path).read_bytes()
     except OSError as error:
         raise InputError(f"{path}: cannot read the recipe: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: the recipe must be UTF-8 text.") from None
+    return decode_text(content, path)
 
 
 def _sections_of(text, path):
