@@ -185,8 +185,11 @@ class Exporter(abc.ABC):
                 raise InputError(f"The export of a classifier has no `{name}`.")
         self._check_quantization(engine)
         checked = self.options(**options)
-        if checked.languages is None and engine.languages is not None:
-            checked = dataclasses.replace(checked, languages=engine.languages.only_direction)
+        if engine.languages is not None:
+            if checked.languages is None:
+                checked = dataclasses.replace(checked, languages=engine.languages.only_direction)
+            else:
+                engine.languages.check_named(checked.languages)
         if vars(checked).get("shortlist"):
             engine.request(shortlist=True)  # It has one, or raises an error.
         resolved = self.resolve_export_options(engine, checked)

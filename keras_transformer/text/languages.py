@@ -390,6 +390,15 @@ class Languages:
             return False
         return True
 
+    def check_named(self, named: tuple[str, str]) -> None:
+        """Raises `InputError` if the model lacks a direction that `languages` names.
+
+        Other regions than the model's are taken, as `direction` takes them.
+        """
+        if not self.has(*named):
+            rule = f"`languages` must be a direction of the model: {_listed(self.directions)}"
+            raise InputError(f"{rule}. Received: {_shown(named)}.")
+
     def closest(self, spelling: str) -> list[str]:
         """Returns the model's codes that a code or name may stand for, the nearest first."""
         codes = [*self._known(spelling), *closest_codes(without_signs(spelling), self.codes)]
@@ -489,10 +498,15 @@ def named_directions(
         languages: Languages of the model, None if they are unknown.
         named: Codes of a source and a target that a user gives, None if none are given. They name
             the direction of a model of one direction, or the source that is any language.
+
+    Raises:
+        InputError: The model lacks the named direction.
     """
     directions = [] if languages is None else list(languages.directions)
     if named is None:
         return directions
+    if languages is not None:
+        languages.check_named(named)
     if languages is None or not (languages.tokens or directions[1:]):
         return [named]
     return [(source or named[0], target) for source, target in directions]

@@ -335,6 +335,15 @@ def test_the_one_direction_of_a_run_is_that_of_its_export(
     assert manifest["languages"] == ("en", "eo")
 
 
+def test_an_export_names_no_direction_that_the_model_lacks(make_engine, tmp_path):
+    trained = make_engine()
+    for directions, named in (([("en", "eo")], "fr-it"), ([(None, "de"), (None, "eo")], "en-it")):
+        trained.languages = Languages(directions=directions)
+        with pytest.raises(InputError, match=f"direction of the model: .*. Received: {named}.$"):
+            exporter_of("hugging_face").export(trained, tmp_path / "export", languages=named)
+    assert not any(tmp_path.iterdir())
+
+
 WITHOUT_KERAS = """
 import sys
 # With None in a module's place its import ends in ImportError.

@@ -316,8 +316,15 @@ def test_several_sources_of_one_target_are_listed_and_need_no_option(make, monke
             assert prediction.rows == [{"text": "a"}] and not prediction.options
     (restricted, _) = make(languages="fr-eo").languages()
     assert restricted["targets"] == ["fr", "eo"]
-    with pytest.raises(InputError, match="must have the direction: en-eo, fr-eo"):
+    with pytest.raises(InputError, match="direction of the model: en-eo, fr-eo. Received: eo-fr"):
         make(languages="eo-fr")
+
+
+def test_a_server_of_one_direction_shows_no_other_one(make, monkeypatch):
+    monkeypatch.setattr(Engine, "languages", Languages(directions=(("en", "eo"),)))
+    assert make(languages="en-GB,eo").languages()[0]["code"] == "en-GB"
+    with pytest.raises(InputError, match="direction of the model: en-eo. Received: eo-en"):
+        make(languages="eo-en")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from keras_transformer.errors import InputError
 from keras_transformer.export.manifest import read_languages
-from keras_transformer.text.languages import Languages, languages_of_tags
+from keras_transformer.text.languages import Languages, languages_of_tags, named_directions
 
 TOKENS = {"de": "__de__", "en": "__en__", "zh-Hant": "zho_Hant"}
 M2M = Languages(TOKENS, "source", target_prefix="target")
@@ -98,6 +98,42 @@ def test_a_table_has_the_ids_of_each_spelling_in_the_places_of_the_model():
 def test_what_a_model_lacks_is_one_line_with_the_nearest(languages, named, message):
     with pytest.raises(InputError, match=message):
         languages.tokens_of(*named)
+
+
+ONE = Languages(directions=(("en", "eo"),))
+OPEN = languages_of_tags({"epo": ">>epo<<", "deu": ">>deu<<"})
+
+
+@pytest.mark.parametrize(
+    ("languages", "named", "expected"),
+    [
+        (None, None, []),
+        (None, ("fr", "it"), [("fr", "it")]),
+        (ONE, None, [("en", "eo")]),
+        (ONE, ("en-GB", "eo"), [("en-GB", "eo")]),  # The region is the user's.
+        (ONE, ("en", "epo"), [("en", "epo")]),
+        (OPEN, ("fr", "de"), [("fr", "eo"), ("fr", "de")]),
+        (M2M, ("en", "de-AT"), list(M2M.directions)),
+    ],
+)
+def test_named_languages_are_a_direction_of_the_model_apart_from_regions(
+    languages, named, expected
+):
+    assert named_directions(languages, named) == expected
+
+
+@pytest.mark.parametrize(
+    ("languages", "named", "message"),
+    [
+        (ONE, ("fr", "it"), "direction of the model: en-eo. Received: fr-it.$"),
+        (ONE, ("eo", "en"), "direction of the model: en-eo. Received: eo-en.$"),
+        (OPEN, ("fr", "it"), "direction of the model: any-eo, any-de. Received: fr-it.$"),
+        (M2M, ("en", "zh-Hans"), "Received: en-zh-Hans.$"),
+    ],
+)
+def test_named_languages_that_the_model_lacks_are_one_line(languages, named, message):
+    with pytest.raises(InputError, match=message):
+        named_directions(languages, named)
 
 
 def test_a_damaged_file_is_one_line(tmp_path):

@@ -86,7 +86,8 @@ class HuggingFaceExporter(ForeignExporter):
         return dict(options)
 
     def readme_fields(self, manifest: dict) -> dict[str, str]:
-        known = Languages.from_dict(manifest.get("language_tokens", {}))
+        tokens = manifest.get("language_tokens")
+        known = None if tokens is None else Languages.from_dict(tokens)
         directions = named_directions(known, manifest["languages"])
         sides = [list(dict.fromkeys(filter(None, side))) for side in zip(*directions, strict=True)]
         languages = "".join(f"- {code}\n" for code in dict.fromkeys(sum(sides, [])))
