@@ -13,7 +13,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.options import check_choice
 from keras_transformer.reading import iterate_lines
 from keras_transformer.steps.folding import fold, fold_case
-from keras_transformer.steps.splitting import UNIT, are_whole_words
+from keras_transformer.steps.splitting import UNIT, is_word_end, is_word_start
 from keras_transformer.steps.step import TextEngine, TextStep, check_writes_text
 from keras_transformer.text.symbols import TERM_SYMBOLS
 from keras_transformer.text.tags import TAG
@@ -34,6 +34,45 @@ class Match(NamedTuple):
     start: int
     stop: int
     translation: str
+
+
+class _Node:
+    """A node of a radix tree: some terms share its text, and each child continues a different way.
+
+    Args:
+        text: Text after the text of its parent.
+    """
+
+    __slots__ = ("children", "is_term", "text")
+
+    def __init__(self, text: str):
+        self.text, self.is_term = text, False
+        self.children: dict[str, _Node] = {}  # by their first characters
+
+    def add(self, term: str) -> None:
+        """Adds a term, which begins with the text of the node."""
+        node, rest = self, term[len(self.text) :]
+        while rest:
+            child = node.children.setdefault(rest[0], _Node(rest))
+            size = len(os.path.commonprefix([child.text, rest]))
+            if size < len(child.text):
+                parent = node.children[rest[0]] = _Node(rest[:size])
+                child.text = child.text[size:]
+                parent.children[child.text[0]] = child
+                child = parent
+            node, rest = child, rest[size:]
+        node.is_term = True
+
+    def stops(self, text: str, start: int) -> list[int]:
+        """Returns the ends of the terms of a text that begin at a position, in ascending order."""
+        stops: list[int] = []
+        node: _Node | None = self
+        while node is not None and text.startswith(node.text, start):
+            start += len(node.text)
+            if node.is_term:
+                stops.append(start)
+            node = node.children.get(text[start : start + 1])
+        return stops
 
 
 class Glossary:
@@ -65,9 +104,10 @@ class Glossary:
             raise InputError("A glossary needs terms with translations, none of them blank.")
         for term in list(translations):
             translations.setdefault(term[0].upper() + term[1:], translations[term])
-        self._by_unit: dict[str, list[str]] = {}
-        for term in sorted(translations, key=len, reverse=True):
-            self._by_unit.setdefault(_UNIT.findall(term)[0], []).append(term)
+        self._trees: dict[str, _Node] = {}  # of terms by their first units
+        for term in translations:
+            unit = _UNIT.search(term)[0]
+            self._trees.setdefault(unit, _Node(unit)).add(term)
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Glossary":
@@ -87,19 +127,17 @@ class Glossary:
         """
         matches, end = [], 0
         folded = fold(text)
+        ends_word = functools.cache(functools.partial(is_word_end, folded.text))
         words = None if target is None else _UNIT.findall(fold_case(target))
         for unit in _UNIT.finditer(folded.text):
-            start = unit.start()
-            if start < end:
+            start, tree = unit.start(), self._trees.get(unit[0])
+            if start < end or tree is None or not is_word_start(folded.text, start):
                 continue
-            for term in self._by_unit.get(unit[0], ()):
-                stop = start + len(term)
-                if not folded.text.startswith(term, start):
+            for stop in reversed(tree.stops(folded.text, start)):  # the longest term first
+                span = folded.span(start, stop) if ends_word(stop) else None
+                if span is None:
                     continue
-                span = folded.span(start, stop)
-                if span is None or not are_whole_words(folded.text, start, stop):
-                    continue
-                end, translations = stop, self._translations[term]
+                end, translations = stop, self._translations[folded.text[start:stop]]
                 if words is not None:
                     translations = [
                         translation for translation in translations if _is_among(translation, words)

@@ -144,6 +144,11 @@ _WITHIN_START = regex.compile(rf"(?<={LETTER})(?!{UNSPACED})|(?=\p{{M}})", regex
 _WITHIN_STOP = regex.compile(rf"(?<!{UNSPACED})(?={LETTER})|(?=\p{{M}})", regex.V1)
 
 
-def are_whole_words(text: str, start: int, stop: int) -> bool:
-    """Returns True if no word of a text continues before or after a part of it."""
-    return not (_WITHIN_START.match(text, start) or _WITHIN_STOP.match(text, stop))
+def is_word_start(text: str, position: int) -> bool:
+    """Returns True if a part of a text that starts at a position does not start within a word."""
+    return _WITHIN_START.match(text, position) is None
+
+
+def is_word_end(text: str, position: int) -> bool:
+    """Returns True if a part of a text that ends at a position does not end within a word."""
+    return _WITHIN_STOP.match(text, position) is None

@@ -6,9 +6,13 @@ import re
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from keras_transformer.errors import InputError
 from keras_transformer.steps import glossary as module
+from keras_transformer.steps.folding import fold
+from keras_transformer.steps.splitting import is_word_end, is_word_start
 from keras_transformer.text import Tokenizer
 
 
@@ -31,6 +35,39 @@ WHOLE_WORDS += [("犬 and 犬犬", ["Inu"] * 3), ("", [])]
 @pytest.mark.parametrize(("text", "expected"), WHOLE_WORDS)
 def test_terms_are_whole_words_the_longest_first_and_none_in_symbols(text, expected):
     assert [match.translation for match in GLOSSARY.matches(text)] == expected
+
+
+PARTS = ["a", "a ", "b", "ab", "A", "!", "-", " ", "<", "<a>", ">", "犬", "か", "\u3099", "㍿"]
+PARTS += ["会", "社", "é", "e\u0301", "ﬁ", "f", "i", "\u00ad", "개", "’", "'"]
+
+
+def naive_matches(rows, text):
+    """Tries all terms, the longest first, at each word and sign of a text."""
+    folded, matches, end = fold(text), [], 0
+    terms = {}
+    for term, translation in rows:
+        terms.setdefault(fold(term).text.strip(), translation)
+    for term, translation in list(terms.items()):
+        terms.setdefault(term[0].upper() + term[1:], translation)
+    for unit in module._UNIT.finditer(folded.text):
+        for term in sorted(terms, key=len, reverse=True):
+            start, stop = unit.start(), unit.start() + len(term)
+            is_term = folded.text[start:stop] == term and module._UNIT.match(term)[0] == unit[0]
+            is_whole = is_word_start(folded.text, start) and is_word_end(folded.text, stop)
+            if start >= end and is_term and is_whole and folded.span(start, stop):
+                matches.append((*folded.span(start, stop), terms[term]))
+                end = stop
+    return matches
+
+
+@given(
+    st.lists(st.lists(st.sampled_from(PARTS), min_size=1, max_size=4).map("".join), max_size=9),
+    st.lists(st.sampled_from(PARTS), max_size=30).map("".join),
+)
+def test_the_terms_of_a_text_are_found_as_if_all_were_tried_at_each_word(terms, text):
+    rows = [(term, str(number)) for number, term in enumerate(["a", *terms])]
+    rows = [row for row in rows if fold(row[0]).text.strip()]
+    assert module.Glossary(rows).matches(text) == naive_matches(rows, text)
 
 
 FIRST_LETTERS = ["new York office", "iPhone case", "eBay", "éclair", "犬 House", "ΔS", "3D print"]

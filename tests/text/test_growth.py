@@ -134,6 +134,12 @@ LIST_FUNCTIONS = {
     "joined": joined,
     "joined samples": lambda count: joined(count, sampling=True),
     "glossary": lambda count: glossary.Glossary((name, "b") for name in names(count)),
+    "terms of one first word": lambda count: glossary.Glossary(
+        (f"a {name}", "b") for name in names(count)
+    ).matches("a " * count),
+    "terms of one first sign": lambda count: glossary.Glossary(
+        (f"!{name}", "b") for name in names(count)
+    ).matches("!q" * count),
     "learn_terms": lambda count: list(
         learn_terms.learn_terms([(name, name[::-1]) for name in names(count)])
     ),
