@@ -68,7 +68,7 @@ def writing(path: str | os.PathLike, temporary: str | os.PathLike = "") -> Itera
     """Names a file in the `OSError` of a write to it, such as that of a full disk.
 
     The system names a file only where it is opened, and then by its `temporary` name. An error of
-    NumPy or TensorFlow, which has no number, becomes an input/output error.
+    NumPy, TensorFlow or safetensors, which has no number, becomes an input/output error.
     """
     try:
         yield
@@ -79,7 +79,7 @@ def writing(path: str | os.PathLike, temporary: str | os.PathLike = "") -> Itera
             raise
         number, text = error.errno or errno.EIO, error.strerror or str(error)
     except Exception as error:
-        if not hasattr(error, "error_code"):
+        if not (hasattr(error, "error_code") or type(error).__name__ == "SafetensorError"):
             raise
         # TensorFlow: `variables/part-0; No space left on device [Op:SaveV2]`
         number, text = errno.EIO, first_line(error).partition(" [Op:")[0].rpartition("; ")[2]

@@ -17,6 +17,7 @@ from keras_transformer.engine.run_folder import RunFiles, save_model
 from keras_transformer.errors import writing
 from keras_transformer.files import replaced_file, write_whole
 from keras_transformer.text import Tokenizer
+from keras_transformer.text.shortlist import Shortlist
 from keras_transformer.training.tensorboard import TensorBoard
 
 
@@ -63,6 +64,10 @@ def array(folder):
     return lambda: encoding._save(folder / "lines.npy", np.zeros(99))
 
 
+def shortlist(folder):
+    return lambda: Shortlist([3, 5], [[7]] * 300).save(folder / "shortlist.npy")
+
+
 def joined(folder):
     (folder / ".parts" / "a.tsv").mkdir(parents=True)
     (folder / ".parts" / "a.tsv" / "1.txt").write_text("a cat\ta dog\t-0.5\n" * 9)
@@ -92,6 +97,8 @@ FULL_DISKS = [(sample_pairs, 99, r"samples\.tsv"), (model, 99, r"model\.keras")]
 FULL_DISKS += [(copied, 99, r"model\.keras"), (cleaned, 99, r"out/tmp\w+/hashes")]
 FULL_DISKS += [(cleaned, 600, r"out/train\.(en|de)"), (cleaned, 6000, r"out/length_ratios\.png")]
 FULL_DISKS += [(encoded, 99, r"cache/\w{32}/source\.ids"), (array, 700, r"lines\.npy")]
+# Its array's first 16 bytes fit: few enough for a buffer, whose error NumPy's `tofile` loses.
+FULL_DISKS += [(shortlist, 144, r"shortlist\.npy")]
 FULL_DISKS += [(joined, 30, r"a\.tsv\.scores"), (joined, 60, r"a\.tsv")]
 FULL_DISKS += [(demo_data, 99, r"held_out\.source")]
 FULL_DISKS += [pytest.param(curves, 99, r"tensorboard/train", marks=pytest.mark.tensorflow)]
@@ -103,6 +110,14 @@ def test_the_error_of_a_full_disk_names_the_file(tmp_path, small_disk, prepare, 
     with small_disk(size), pytest.raises(OSError, match="File too large") as caught:
         write()
     assert re.fullmatch(f"{re.escape(str(tmp_path))}/{name}", caught.value.filename)
+
+
+def test_an_error_of_safetensors_names_the_file(tmp_path, small_disk):
+    safetensors = pytest.importorskip("safetensors.numpy", reason="comes with the extra [import]")
+    with small_disk(99), pytest.raises(OSError, match="File too large") as caught:
+        with replaced_file(tmp_path / "model.safetensors") as path:
+            safetensors.save_file({"a": np.zeros(99)}, path)
+    assert caught.value.filename == str(tmp_path / "model.safetensors")
 
 
 def test_an_error_of_another_file_keeps_its_name(tmp_path):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from keras_transformer.files import replaced_file
+from keras_transformer.files import write_whole
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.reading import readable
 
@@ -86,8 +86,9 @@ class Shortlist:
         sizes = [len(self.frequent), len(counts)]
         values = np.concatenate([sizes, counts, self.frequent, self._ids])
         dtype = "<u2" if values.max() < 2**16 else "<u4"
-        with replaced_file(path) as temporary, open(temporary, "wb") as file:
-            np.save(file, values.astype(dtype), allow_pickle=False)
+        content = io.BytesIO()  # To a file, `np.save` would not report each full disk.
+        np.save(content, values.astype(dtype), allow_pickle=False)
+        write_whole(path, content.getvalue())
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Shortlist":

@@ -77,7 +77,7 @@ def test_a_fast_writer_fills_chunks_larger_than_the_pipe(pipe, in_background):
 def test_a_byte_that_is_not_utf_8_is_reported_after_the_lines_before_it():
     reader = LineReader(io.BytesIO(b"one\nStra\xdfe\n"), "stdin")
     assert texts(reader.take(9)) == ["one"]
-    with pytest.raises(InputError, match="^stdin, line 2: expected UTF-8.*0xdf at column 5.$"):
+    with pytest.raises(InputError, match="^stdin, line 2: expected UTF-8.*0xdf at column 5, as in"):
         reader.take(9)
 
 
