@@ -12,6 +12,9 @@ import numpy as np
 from keras_transformer.errors import InputError
 from keras_transformer.options import check_positive
 
+_NEAR_RATE = 0.05  # relative error of the rate of a bucket
+_ENOUGH = 0.5 / _NEAR_RATE  # examples of an epoch whose rounding is never a larger error
+
 
 def choose_shapes(
     lengths: Sequence[int] | np.ndarray, batch_tokens: int, max_shapes: int = 8
@@ -141,6 +144,47 @@ def epoch_rates(
     return (pairs / np.maximum(counts, 1)).tolist()
 
 
+def divisible_buckets(
+    buckets: np.ndarray, sizes: Sequence[int], rates: Sequence[float]
+) -> np.ndarray:
+    """Moves examples to longer buckets, so that epochs can take them at the rates of their corpora.
+
+    An epoch takes an integer number of examples from each bucket. An example that is alone in its
+    bucket would come in every epoch, also at a rate of 0.25. So a bucket with few examples gets
+    examples of shorter buckets, until an integer is within 5% of what the rate asks for. The last
+    examples of a corpus join the bucket before them.
+
+    Args:
+        buckets: As in `draw_epoch`, like the others.
+
+    Returns:
+        The new bucket of each example.
+
+    >>> divisible_buckets(np.array([0, 0, 0, 0, 0, 0, 0, 4]), [8], [0.25])
+    array([0, 0, 0, 0, 4, 4, 4, 4])
+    """
+    new_buckets = buckets.copy()
+    starts = np.cumsum([0, *sizes])[:-1]
+    for start, size, rate in zip(starts, sizes, rates, strict=True):
+        if rate % 1 == 0:
+            continue
+        of_corpus = new_buckets[start : start + size]  # a view
+        members = np.argsort(of_corpus, kind="stable")[::-1]  # from long to short
+        ends = np.flatnonzero(np.diff(of_corpus[members], append=-1)) + 1
+        begin = 0
+        while begin < size:
+            first_end = ends[np.searchsorted(ends, begin, side="right")]
+            last_end = min(size, first_end + int(_ENOUGH / rate) + 1)
+            counts = np.arange(first_end, last_end + 1) - begin
+            counts = counts[np.abs(np.round(rate * counts) / (rate * counts) - 1) <= _NEAR_RATE]
+            if len(counts) or begin == 0:
+                bucket = of_corpus[members[begin]]
+            end = begin + counts[0] if len(counts) else size
+            of_corpus[members[begin:end]] = bucket
+            begin = end
+    return new_buckets
+
+
 def draw_epoch(
     buckets: np.ndarray,
     sizes: Sequence[int],
@@ -171,7 +215,7 @@ def draw_epoch(
     batches, kinds = [np.zeros(0, index_type)], [np.zeros(0, np.uint8)]
     ends = np.cumsum(shares)
     starts = np.cumsum([0, *sizes])
-    for corpus, (start, size, rate) in enumerate(zip(starts, sizes, rates, strict=False)):
+    for corpus, (start, size, rate) in enumerate(zip(starts[:-1], sizes, rates, strict=True)):
         of_corpus = buckets[start : start + size]
         for bucket in np.unique(of_corpus):
             members = (start + np.flatnonzero(of_corpus == bucket)).astype(index_type)

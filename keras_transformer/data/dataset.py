@@ -103,6 +103,7 @@ class ParallelDataset:
         self.steps_per_epoch = self.plan.steps_per_epoch
         self.accumulation_steps = accumulation_steps
         self._copies, self._shards = copies, shards
+        self._last_step: tuple[Any, list[Any]] = None, []
         # Changes of each array of a batch, in this order: copies of all rows, rows of this host.
         self._transforms: list[Callable[[Ids], Ids]] = [
             lambda array: np.tile(array, (copies, 1)),
@@ -140,17 +141,25 @@ class ParallelDataset:
         return self._with_sources * source + self._counts_targets * target
 
     def _batch(self, plan, step, epoch):
-        arrays = self._fill(*self.plan.read(plan[step], epoch), self.shapes[plan[step].shape])
+        first = step // self.accumulation_steps * self.accumulation_steps
+        rows_of_step = self._rows_of_step(plan, first, epoch)
+        arrays = self._fill(*rows_of_step[step - first], self.shapes[plan[step].shape])
         for transform in self._transforms:
             arrays = tuple(map(transform, arrays))
         inputs, labels = arrays[-1 - self._inputs : -1], arrays[-1]
         if self.accumulation_steps == 1:
             return inputs, labels
-        first = step // self.accumulation_steps * self.accumulation_steps
-        step_plan = plan[first : first + self.accumulation_steps]
-        tokens = sum(self._predictions(*self.plan.read(batch, epoch)) for batch in step_plan)
-        tokens *= self._copies
-        return inputs, labels, np.full(len(labels), len(step_plan) / tokens, "float32")
+        tokens = sum(self._predictions(*rows) for rows in rows_of_step) * self._copies
+        return inputs, labels, np.full(len(labels), len(rows_of_step) / tokens, "float32")
+
+    def _rows_of_step(self, plan, first, epoch):
+        """Returns the pairs and rows of each batch of an optimizer step, which are read once."""
+        last_step, rows = self._last_step
+        if last_step != (epoch, first):
+            batches = plan[first : first + self.accumulation_steps]
+            rows = [self.plan.read(batch, epoch) for batch in batches]
+            self._last_step = (epoch, first), rows
+        return rows
 
     def _predictions(self, pairs, rows):
         """Returns the number of tokens of some pairs that the model predicts."""

@@ -8,11 +8,13 @@ import numpy as np
 from keras_transformer.data.batching import (
     check_shapes,
     choose_shapes,
+    divisible_buckets,
     draw_epoch,
     plan_batches,
 )
 from keras_transformer.data.noise import PairNoise
 from keras_transformer.data.pairs import EncodedPairs, offsets_of
+from keras_transformer.errors import InputError
 from keras_transformer.options import check
 
 
@@ -78,6 +80,14 @@ class BatchPlan:
         edges = np.array([length for _, length in self.shapes])
         longer = [np.minimum(np.ceil(edges * factor), edges[-1]) for factor in (1.0, *stretches)]
         self._edges = np.array(longer, np.int32)  # --> [kinds, shapes]
+        self._buckets = np.searchsorted(edges, self._lengths).astype(np.uint16)
+        sizes = list(pairs.corpora.values())
+        if rates is not None:
+            if len(rates) != len(sizes) or not all(0 <= rate < np.inf for rate in rates):
+                rule = "`rates` must have a number of at least 0 for each corpus"
+                values = f"rates={[*rates]}, corpora={[*pairs.corpora]}"
+                raise InputError(f"{rule}. Received: {values}.")
+            self._buckets = divisible_buckets(self._buckets, sizes, rates)
         # These numbers do not depend on the order.
         batches = self._batches(0, None)
         self.steps_per_epoch = -(-len(batches) // accumulation_steps) * accumulation_steps
@@ -99,12 +109,11 @@ class BatchPlan:
     def _batches(self, epoch, rng):
         if self._rates is None and self._noise is None:
             return [PlannedBatch(*batch) for batch in plan_batches(self._lengths, self.shapes, rng)]
-        buckets = np.searchsorted(self._edges[0], self._lengths).astype(np.uint16)
         sizes = list(self._pairs.corpora.values())
         rates = [1.0] * len(sizes) if self._rates is None else self._rates
         shares = () if self._noise is None else self._noise.shares
-        order, kinds = draw_epoch(buckets, sizes, rates, self._seed, epoch, shares)
-        batches = plan_batches(self._edges[kinds, buckets[order]], self.shapes, rng)
+        order, kinds = draw_epoch(self._buckets, sizes, rates, self._seed, epoch, shares)
+        batches = plan_batches(self._edges[kinds, self._buckets[order]], self.shapes, rng)
         return [PlannedBatch(shape, order[rows], kinds[rows]) for shape, rows in batches]
 
     def read(self, batch: PlannedBatch, epoch: int) -> tuple[EncodedPairs, np.ndarray]:

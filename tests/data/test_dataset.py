@@ -1,3 +1,5 @@
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -121,6 +123,15 @@ def test_an_option_out_of_range_is_refused(name, value):
         ParallelDataset(EncodedPairs.from_lists([[5] * 11], [[6]]), **{name: value})
 
 
+@pytest.mark.parametrize("rates", [[1.0], [1.0, 1.0, 1.0], [], [1.0, -0.5], [np.nan, 1.0]])
+def test_rates_are_a_number_per_corpus(rates):
+    pairs = random_pairs(9)[0]
+    pairs.corpora = {"web": 5, "own": 4}
+    message = rf"`rates` must have .* Received: rates={re.escape(str(rates))}, .*'web', 'own'"
+    with pytest.raises(InputError, match=message):
+        ParallelDataset(pairs, rates=rates)
+
+
 def test_a_tensorflow_dataset_gives_an_epoch_a_pass():
     tf = pytest.importorskip("tensorflow", reason="needs TensorFlow")
     pairs, _, _ = random_pairs(101)
@@ -207,6 +218,7 @@ def test_weighted_corpora_give_every_epoch_as_many_batches_from_any_step():
         for (source_ids, _), _, _ in batches:
             np.add.at(counts, source_ids[source_ids[:, 0] >= 10, 0] - 10, 1)
     assert set(counts[:60]) <= {2, 3, 4} and set(counts[60:]) == {20}
+    assert sum(counts[:60]) == 180
     rest = list(dataset.batches(7, start=5))
     for one, other in zip(rest, list(dataset.batches(7))[5:], strict=True):
         assert all(map(np.array_equal, keras.tree.flatten(one), keras.tree.flatten(other)))

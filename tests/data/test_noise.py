@@ -77,6 +77,21 @@ def test_an_epoch_has_its_share_of_noise_as_many_batches_and_can_be_repeated(tok
     assert seen <= capitals and len(seen) >= len(capitals) - 1  # The longest may not fit.
 
 
+@pytest.mark.parametrize("start", [0, 1])
+@pytest.mark.parametrize("steps", [1, 2, 4])
+def test_each_pair_is_changed_once_an_epoch_whatever_the_accumulation(tokenizer, steps, start):
+    pairs, _ = encode_pairs(SOURCES * 4, TARGETS * 4, tokenizer, tokenizer, drop_duplicates=False)
+    noise, changed = PairNoise(Noise(upper_case=1.0), (tokenizer, tokenizer)), []
+    options = dict(batch_tokens=300, accumulation_steps=steps, noise=noise)
+    dataset = ParallelDataset(pairs, **options)
+    first_step = dataset.plan.batches(0)[:steps]
+    noise.change = lambda kind, source, target, rng: changed.append(1) or (source, target)
+    assert len(list(dataset.batches(0, start))) == dataset.steps_per_epoch - start
+    # A pass that starts inside a step reads all of the step, to count its tokens.
+    is_skipped = start and steps == 1
+    assert len(changed) == len(pairs) - (len(first_step[0].rows) if is_skipped else 0)
+
+
 def test_equally_short_pairs_leave_room_for_noise(tokenizer):
     texts = SOURCES[:1] * 40, TARGETS[:1] * 40
     pairs, _ = encode_pairs(*texts, tokenizer, tokenizer, drop_duplicates=False)
