@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import math
 import sys
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
@@ -63,8 +62,7 @@ def add_declared(
             group = command.add_argument_group(groups[name])
         if names is not None and name not in names:
             continue
-        (member_schema, *_) = schema.get("anyOf", [schema])
-        kind, metavar = kinds.get(name) or _SCHEMA_KINDS[member_schema["type"]]
+        kind, metavar = kinds.get(name) or _kind_of(schema)
         shown_default = defaults.get(name, schema["default"])
         if kind is None and shown_default is not False:
             kind = bool
@@ -74,7 +72,50 @@ def add_declared(
             else f"; default: {shown_default}"
         )
         help = (schema["description"].rstrip(".") + end).replace("%", "%%")
-        add_options(group, (name, kind, metavar, help))
+        is_nullable = any(member.get("type") == "null" for member in schema.get("anyOf", ()))
+        add_options(group, (name, _reader(kind, is_nullable), metavar, help))
+
+
+def _kind_of(schema):
+    """Returns the type and the metavar of a schema's values."""
+    (schema, *_) = schema.get("anyOf", [schema])
+    if "enum" in schema:
+        return tuple(schema["enum"]), None
+    if schema["type"] == "array":
+        kind, metavar = _SCHEMA_KINDS[schema["items"]["type"]]
+        return [kind], metavar
+    return _SCHEMA_KINDS[schema["type"]]
+
+
+def _reader(kind, is_nullable):
+    """Returns a type of values that reads null and lists as recipes have them."""
+    is_list = isinstance(kind, list)
+    read_value = kind[0] if is_list else kind
+    if kind in (None, bool, str) and not is_nullable or isinstance(kind, tuple):
+        return kind
+
+    def read(text):
+        if is_nullable and text == "null":
+            return None
+        # A shell makes several texts of "[5, 7]".
+        parts = text.strip("[]").replace(",", " ").split()
+        return [read_value(part) for part in parts] if is_list else read_value(text)
+
+    read.__name__ = read_value.__name__  # for argparse's messages
+    return [read] if is_list else read
+
+
+class _Values(argparse.Action):
+    """Collects the values of an option that may be given several times."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        if values == [None]:
+            setattr(namespace, self.dest, None)
+            return
+        collected = [*(getattr(namespace, self.dest, None) or [])]
+        for value in values:
+            collected += value if isinstance(value, list) else [value]
+        setattr(namespace, self.dest, collected)
 
 
 def add_options(group: Any, *rows: Row, flags: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -88,16 +129,9 @@ def add_options(group: Any, *rows: Row, flags: Mapping[str, str] = MappingProxyT
             continue
         if isinstance(kind, list):
             (kind,) = kind
-            default |= {"nargs": "+", "action": "extend"}
+            default |= {"nargs": "+", "action": _Values}
         default |= {"choices": kind} if isinstance(kind, tuple) else {"type": kind}
         group.add_argument(flag, metavar=metavar, help=meaning, **default)
-
-
-def _ratio(text):
-    try:
-        return math.inf if text == "none" else float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected a number or none, not {text!r}") from None
 
 
 def _bias(text):
@@ -111,7 +145,6 @@ def _bias(text):
 
 
 _KINDS: dict[str, tuple[Kind, str]] = {
-    "max_length_ratio": (_ratio, "X|none"),
     "banned_ids": ([int], "ID"),
     "logit_bias": ([_bias], "ID=X"),
 }

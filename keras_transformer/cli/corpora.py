@@ -59,7 +59,6 @@ def _add_clean_options(command):
         "source_scripts": ([str], "NAME"),
         "target_scripts": ([str], "NAME"),
         "without": ([str], "RULE"),
-        "duplicates": (("near", "exact", "keep"), None),
     }
     add_declared(command, CleanOptions, _GROUPS, kinds=kinds)
     command.epilog = f"Rules: {', '.join(get_args(Rule))}. Scripts: {', '.join(get_args(Script))}."

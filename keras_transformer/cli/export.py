@@ -20,7 +20,6 @@ _VERIFY = "sentences to compare with the model on; default: the run's samples.ts
 
 def _add_options(command):
     from keras_transformer.decoding.search_options import RUN_DEFAULTS
-    from keras_transformer.export.options import QUANTIZATIONS
     from keras_transformer.formats import FORMATS
 
     add_model(command, "a run folder")
@@ -42,13 +41,8 @@ def _add_options(command):
     groups: dict[tuple[str, ...], list[str]] = {}
     for name, formats_of_group in formats.items():
         groups.setdefault(tuple(formats_of_group), []).append(name)
-    kinds = {
-        "languages": (str, "CODES"),
-        "quantize": (QUANTIZATIONS, None),
-        "source_lengths": ([int], "N"),
-        "signatures": ([str], "NAME"),
-    }
-    defaults = {**dict.fromkeys(RUN_DEFAULTS, "the run's"), "signatures": "all"}
+    kinds = {"languages": (str, "CODES"), "signatures": ([str], "NAME")}
+    defaults = {**dict.fromkeys(RUN_DEFAULTS, "the run's"), "signatures": "all of them"}
     for formats_of_group, names in groups.items():
         shown = (name for name in formats_of_group if FORMATS[name].alias in (None, name))
         title = ", ".join(shown)

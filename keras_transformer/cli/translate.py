@@ -65,7 +65,7 @@ def _add_translate_options(command):
 def _add_chat_options(command):
     add_model(command)
     names = ("beam_size", "temperature", "top_k", "top_p", "seed", "max_length")
-    add_sampling(command, *names, beam_size="none, sampling", top_p=str(_TOP_P))
+    add_sampling(command, *names, beam_size="replies are sampled", top_p=str(_TOP_P))
 
 
 def _translate_files(options):

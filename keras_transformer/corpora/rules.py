@@ -78,7 +78,7 @@ class PairRules:
     )
     source_scripts: list[Script] | None = option(
         None,
-        "script: Unicode scripts of the source, such as [Han, Hiragana, Katakana]; null: any.",
+        "script: Unicode scripts of the source, such as Han Hiragana Katakana; null: any.",
         _SCRIPTS,
         strict=None,
         min_length=1,

@@ -97,8 +97,8 @@ class StoppingSearchOptions(SearchOptions):
 
     early_stopping: bool = option(
         True,
-        "End the beam search of a sentence when as many hypotheses as the beam size have ended; "
-        "false: continue until no other hypothesis can score higher.",
+        "End the beam search of a sentence when as many hypotheses as the beam size have ended. "
+        "Otherwise the search continues until no other hypothesis can score higher.",
     )
 
 
@@ -130,7 +130,7 @@ class DecodingOptions(RunSearchOptions):
 
     max_length_ratio: float = option(
         2.0,
-        f"Maximum number of tokens, {_MAX_LENGTH_RATIO}; infinity for any.",
+        f"Maximum number of tokens, {_MAX_LENGTH_RATIO}; infinity: any.",
         "a number of at least 0 and below 2**127, or infinity",
         ge=0,
         allow_inf_nan=True,
@@ -163,8 +163,8 @@ class DecodingOptions(RunSearchOptions):
     )
     seed: Int32 | tuple[Int32, ...] = option(
         0,
-        "Seed of each sentence's samples: an integer for all sentences, or one per sentence. Equal "
-        "seeds give equal samples in any batch.",
+        "Seed of the samples. Equal seeds give equal samples in any batch. `Translator.translate` "
+        "also takes a seed per sentence.",
         "an integer of at least -2**31 and below 2**31, or a list of them",
         strict=None,
     )

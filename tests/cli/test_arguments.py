@@ -1,18 +1,24 @@
 import argparse
 import dataclasses
+import importlib
 import math
+import re
 
 import pytest
 
 from keras_transformer.cli.arguments import add_decoding, option_values
+from keras_transformer.cli.main import _COMMANDS
+from keras_transformer.corpora.cleaning import CleanOptions
 from keras_transformer.decoding import DecodingOptions
+from keras_transformer.formats import FORMATS
 from keras_transformer.options import options_of
+from keras_transformer.serving.server_options import BulkOptions, LocalOptions, ServerOptions
 
 EVERY = {"beam_size": (["6"], 6), "length_penalty": (["0.9"], 0.9), "early_stopping": ([], True)}
 EVERY |= {"sampling": ([], True), "temperature": (["0.8"], 0.8), "top_k": (["40"], 40)}
 EVERY |= {"top_p": (["0.95"], 0.95), "seed": (["-11"], -11), "min_length": (["2"], 2)}
 EVERY |= {"max_length": (["70"], 70), "min_length_ratio": (["0.5"], 0.5)}
-EVERY |= {"max_length_ratio": (["none"], math.inf), "banned_ids": (["5", "7"], [5, 7])}
+EVERY |= {"max_length_ratio": (["infinity"], math.inf), "banned_ids": (["5", "7"], [5, 7])}
 EVERY |= {"allow_unknown": ([], True), "logit_bias": (["5=-2.5", "7=1"], {5: -2.5, 7: 1.0})}
 EVERY |= {"no_repeat_ngram_size": (["3"], 3), "length_normalization": (["marian"], "marian")}
 EVERY |= {"word_penalty": (["0.25"], 0.25), "batch_size": (["16"], 16)}
@@ -41,7 +47,7 @@ def test_a_list_may_be_given_in_several_options():
     assert parsed("--banned-ids", "5", "--banned-ids", "7") == {"banned_ids": [5, 7]}
 
 
-UNREADABLE = [(["--max-length-ratio", "two"], "expected a number or none, not 'two'")]
+UNREADABLE = [(["--max-length-ratio", "two"], "invalid float value: 'two'")]
 UNREADABLE += [(["--logit-bias", "5:1"], "expected an id and a number, as in 5=-2.5, not '5:1'")]
 UNREADABLE += [(["--long-input", "cut"], "invalid choice")]
 
@@ -61,3 +67,100 @@ def test_help_says_what_the_library_declares(capsys):
     for name, schema in options_of(DecodingOptions).items():
         assert schema["description"].rstrip(".") in text or name == "n_best"
     assert "; default: 1.0 " in text and "; default: the run's " in text
+
+
+EXPORTS = tuple(format.load("options") for format in dict.fromkeys(FORMATS.values()))
+CLASSES = {"clean": (CleanOptions,), "export": EXPORTS, "serve": (ServerOptions, LocalOptions)}
+OTHERS = (DecodingOptions, BulkOptions)
+NEEDED = {ServerOptions: {"model": "m"}, DecodingOptions: {"sampling": True}}
+MODULES = {name: module for module, commands in _COMMANDS.items() for name in commands}
+# What a help names before a colon: a value and its meaning, also at the end of the default.
+NAMED = (r"(?:^|[;.,:] )([\w.-]+): ", r"default: ([\w.-]+)$", r"such as ([\w-]+(?: [A-Z]\w+)*)")
+# Rules of `clean` before what an option does, and other words before a colon or after "such as".
+WORDS = {"length", "ratio", "punctuation", "script", "language", "default", "where", "Chinese"}
+WORDS |= {"section.key=value", "back-translation"}
+
+
+def parser_of(command):
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    module = importlib.import_module(f"keras_transformer.cli.{MODULES[command]}")
+    add_options, _ = module.COMMANDS[command]
+    add_options(parser)
+    for action in parser._actions:
+        action.required = False
+    for group in parser._mutually_exclusive_groups:
+        group.required = False
+    parser._actions = [action for action in parser._actions if action.option_strings]
+    return parser
+
+
+def named_values(action):
+    help = (action.help or "").replace("%%", "%").replace("%(default)s", str(action.default))
+    metavar = action.metavar if isinstance(action.metavar, str) else ""
+    words = [word for pattern in NAMED for word in re.findall(pattern, help)]
+    values = {*words, *(action.choices or ()), *filter(str.islower, metavar.split("|"))} - WORDS
+    if action.dest == "length_normalization":
+        values.add("length")
+    return sorted(values)
+
+
+def check_taken(command, name, value):
+    """Fails unless a class of the command's options takes the value, if a class has the option."""
+    for options_class in CLASSES.get(command, OTHERS):
+        if name in options_of(options_class):
+            assert options_class(**NEEDED.get(options_class, {}), **{name: value})
+
+
+@pytest.mark.parametrize("command", MODULES)
+def test_every_value_that_a_help_names_is_taken(command):
+    parser = parser_of(command)
+    for action in parser._actions:
+        for text in named_values(action):
+            values = parser.parse_args([action.option_strings[0], *text.split()])
+            check_taken(command, action.dest, getattr(values, action.dest))
+
+
+HAN = ["Han", "Hiragana"]
+
+
+@pytest.mark.parametrize(
+    ("command", "text", "value"),
+    [
+        ("clean", "--max-ratio null", None),
+        ("clean", "--max-ratio 2.5", 2.5),
+        ("clean", "--processes null", None),
+        ("clean", "--source-language null", None),
+        ("clean", "--source-scripts null", None),
+        ("clean", "--source-scripts [Latin]", ["Latin"]),
+        ("clean", "--target-scripts [Han, Hiragana]", HAN),
+        ("clean", "--target-scripts [Han,Hiragana]", HAN),
+        ("clean", "--target-scripts Han Hiragana", HAN),
+        ("clean", "--without copy --without length,ratio", ["copy", "length", "ratio"]),
+        ("export", "--max-length-ratio null", None),
+        ("export", "--source-lengths null", None),
+        ("export", "--source-lengths [8, 16]", [8, 16]),
+        ("export", "--n-best null", None),
+        ("export", "--languages null", None),
+        ("serve", "--replicas auto", "auto"),
+        ("serve", "--version null", None),
+        ("translate", "--max-length null", None),
+        ("translate", "--max-length-ratio infinity", math.inf),
+        ("synthesize", "--threads null", None),
+        ("synthesize", "--banned-ids [5, 7]", [5, 7]),
+        # Files are taken as they are.
+        ("clean", "--held-out [a,b].en", ["[a,b].en"]),
+        ("synthesize", "--input null a,b", ["null", "a,b"]),
+    ],
+)
+def test_lists_and_null_are_read_as_in_recipes(command, text, value):
+    flag, *_ = text.split()
+    name = flag[2:].replace("-", "_")
+    values = parser_of(command).parse_args(text.split())
+    assert getattr(values, name) == value
+    check_taken(command, name, value)
+
+
+@pytest.mark.parametrize("text", ["--max-ratio none", "--processes 2.5", "--min-characters null"])
+def test_a_value_that_no_help_names_is_an_error(text):
+    with pytest.raises(argparse.ArgumentError, match="invalid (float|int) value"):
+        parser_of("clean").parse_args(text.split())
