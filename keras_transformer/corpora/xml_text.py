@@ -63,9 +63,9 @@ def xml_blocks(file: Any, path: str) -> Iterator[str]:
             reason = f"not well-formed {encoding}, byte 0x{error.object[error.start]:02x}"
             rule = f"{path}, line {line}: expected well-formed XML. Received: {reason}"
             raise InputError(f"{rule}. {_ADVICE}") from None
-        if is_first:
-            text = _DECLARATION.sub(lambda match: "\n" * match[0].count("\n"), text, count=1)
-            is_first = False
+        if is_first and (declaration := _DECLARATION.match(text)):
+            text = "\n" * declaration[0].count("\n") + text[declaration.end() :]
+        is_first = False
         rest = ""
         begin = text.rfind("&", max(len(text) - _MAX_REFERENCE, 0))
         if block and begin >= 0 and ";" not in text[begin:]:

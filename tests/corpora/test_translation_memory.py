@@ -246,6 +246,14 @@ def test_names_of_htmls_characters_are_read(read, head):
     assert read(head + text) == [("a\xa0bé", "♥&")]
 
 
+@pytest.mark.parametrize("head", ["", " \n", '\ufeff<?xml version="1.0"\n?>\n'])
+def test_a_declaration_of_xml_within_a_sentence_is_text(read, head):
+    declaration = '<?xml version="1.0" encoding="x"?>'
+    unit = [("en", f"<![CDATA[a {declaration} b]]>"), ("de", "c")]
+    text = head + memory([unit]).removeprefix(HEAD)
+    assert read(text) == [(f"a {declaration} b", "c")]
+
+
 def test_names_of_old_versions_and_with_prefixes_are_read(read):
     unit = '<TU><TUV LANG="EN"><SEG>A <HI>b</HI></SEG></TUV><TUV LANG="DE"><SEG>B</SEG></TUV></TU>'
     old = f'<TMX version="1.1"><HEADER SRCLANG="EN"/><BODY>{unit}</BODY></TMX>'

@@ -6,6 +6,7 @@ time, whose limit lies far above the time of a cost that grows in proportion.
 
 import functools
 import gc
+import io
 import re
 import sys
 import time
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from keras_transformer import Translation, reading
 from keras_transformer.corpora import learn_terms, rules
 from keras_transformer.corpora.inline_codes import Segment
+from keras_transformer.corpora.xml_text import xml_blocks
 from keras_transformer.data import noise
 from keras_transformer.steps import folding, glossary, splitting
 from keras_transformer.steps import tag as tags
@@ -104,6 +106,7 @@ TEXT_FUNCTIONS = {
     "one_line": reading.one_line,
     "escape_field": lambda text: reading.unescape_field(reading.escape_field(text)),
     "pair_lines": lambda text: pair_lines(text, Translation(text, 0.0), is_back=False),
+    "xml_blocks": lambda text: list(xml_blocks(io.BytesIO(text.encode("utf-8")), "a.tmx")),
     "skeleton": rules.skeleton,
     **{
         f"rule {name}": lambda text, breaks=breaks: breaks(RULES, text, text + "x")
