@@ -38,24 +38,29 @@ class Ahead:
     def add(self, program: Program) -> None:
         """Begins to compile a program."""
         future: concurrent.futures.Future = concurrent.futures.Future()
-        self._futures[program.name] = future
         with self._lock:
             self._left += 1
         # A daemon, unlike the threads of a pool: a process that ends does not wait for it.
-        threading.Thread(target=self._compile, args=(program, future), daemon=True).start()
+        threading.Thread(target=self._run, args=(program, future), daemon=True).start()
+        self._futures[program.name] = future
 
-    def _compile(self, program, future):
+    def _run(self, program, future):
+        try:
+            self._compile(program)
+        finally:  # Whatever has failed, the calls that wait go on.
+            future.set_result(None)
+
+    def _compile(self, program):
         start = time.perf_counter()
         try:
             program.compile()
-        except Exception as error:
+        except BaseException as error:
             # The call that needs the program compiles it again, and raises the error.
             _logger.debug("%s: %s", program.name, error)
         with self._lock:
             self._left -= 1
             left = self._left
         self._tell(self._line(program.name, time.perf_counter() - start, left))
-        future.set_result(None)
 
     @staticmethod
     def _line(name, seconds, left):

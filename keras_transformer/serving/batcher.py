@@ -153,6 +153,8 @@ class Batcher:
             return
         try:
             results: list[Any] = await self._run(key, [sentence.row for sentence in batch])
+            if len(results) != len(batch):  # Otherwise this worker would end, and others wait.
+                raise RuntimeError(f"a batch of {len(batch)} has {len(results)} results")
         except Exception as error:
             is_refused = isinstance(error, Rejection) and error.status in (400, 413)
             if is_refused and len(batch) > 1:

@@ -29,7 +29,7 @@ def test_without_a_temperature_rates_are_weights_and_equal_weights_none():
     assert epoch_rates({"a": 10, "b": 40}, {"a": 2.0, "b": 0.5}) == [2.0, 0.5]
 
 
-# By hand: 4 examples give 1 at a rate of 0.25, 3 give 4 at 4/3, and 7 at 0.3 give 2, which is 0.286.
+# By hand: 4 examples give 1 at a rate of 0.25, 3 give 4 at 4/3, 7 give 2 at 0.3 (0.286).
 DIVISIBLE = [([9] + [2] * 7, [0.25], [9] * 4 + [2] * 4), ([9, 5, 2, 2], [0.25], [9] * 4)]
 DIVISIBLE += [([9] + [2] * 8, [0.25], [9] * 9), ([9, 2, 2], [0.25], [9] * 3)]
 DIVISIBLE += [([9] * 5 + [2] * 2, [4 / 3], [9] * 6 + [9]), ([9] * 4 + [2] * 9, [0.3], [9] * 13)]

@@ -1,6 +1,8 @@
 import re
 import threading
 
+import pytest
+
 from keras_transformer.engine.ahead import Ahead, Program
 
 
@@ -39,3 +41,18 @@ def test_a_program_that_does_not_compile_is_left_to_its_call():
     ahead.add(Program("one", fail))
     ahead.wait()
     assert len(lines) == 1
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("error", [OSError("no space"), SystemExit(2)])
+@pytest.mark.parametrize("fails", ["compile", "tell"])
+def test_a_wait_ends_whatever_fails(fails, error):
+    def fail(*_):
+        raise error
+
+    ahead = Ahead(fail if fails == "tell" else lambda line: None)
+    ahead.add(Program("one", fail if fails == "compile" else lambda: None))
+    waiting = threading.Thread(target=ahead.wait, daemon=True)
+    waiting.start()
+    waiting.join(5)
+    assert not waiting.is_alive()

@@ -201,10 +201,14 @@ async def test_an_unforeseen_error_fails_its_requests_and_frees_the_slot():
     async def broken(key, rows):
         raise RuntimeError("surprise")
 
-    batcher = make(broken)
-    for _ in range(3):
-        with pytest.raises(RuntimeError, match="surprise"):
-            await ask(batcher, "a")
+    async def short(key, rows):
+        return [{"text": "A"}] * (len(rows) + 1)
+
+    for run, message in ((broken, "surprise"), (short, "a batch of 1 has 2 results")):
+        batcher = make(run)
+        for _ in range(3):
+            with pytest.raises(RuntimeError, match=message):
+                await asyncio.wait_for(ask(batcher, "a"), 5)
 
 
 @in_loop
