@@ -276,7 +276,7 @@ def check_resumable(folder: RunFolder, recipe: Recipe) -> None:
     for section in ("data", "text", "model", "training"):
         for key in sorted(run_options[section].keys() | new_options[section].keys()):
             values = run_options[section].get(key), new_options[section].get(key)
-            is_equal = len({str(_without_files(value)) for value in values}) == 1
+            is_equal = len({str(_without_files(key, value)) for value in values}) == 1
             if not is_equal and key not in _FREE:
                 raise InputError(
                     f"{folder.path}: cannot be resumed with another `{section}.{key}`. "
@@ -288,11 +288,14 @@ def check_resumable(folder: RunFolder, recipe: Recipe) -> None:
         raise InputError(f"{folder.path}: there is no checkpoint to resume from.")
 
 
-def _without_files(value):
-    """Returns a field's value, for corpora only names, weights and tags."""
+def _without_files(key, value):
+    """Returns a field's value without paths of files whose texts have checksums."""
+    if key == "glossary":
+        return value is not None
     if isinstance(value, dict) and "source" in value:
-        return {key: value[key] for key in value if key not in ("source", "target")}
-    return list(map(_without_files, value)) if isinstance(value, (list, tuple)) else value
+        return {name: value[name] for name in value if name not in ("source", "target", "tmx")}
+    is_list = isinstance(value, (list, tuple))
+    return [_without_files("", corpus) for corpus in value] if is_list else value
 
 
 def last_checkpoint(

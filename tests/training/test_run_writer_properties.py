@@ -141,6 +141,40 @@ def test_checkpoints_are_tried_from_the_newest_on_whatever_their_numbers(tmp_pat
     assert len(list(folder.checkpoints.glob("step-*"))) == 4
 
 
+_MEMORY = {"tmx": "a.tmx", "languages": "en-de", "inline_tags": "keep"}
+_TERMS = {"glossary": "terms.tsv", "glossary_share": 0.2}
+_PLACES = [({"train": _MEMORY}, {"train": {**_MEMORY, "tmx": "elsewhere/b.tmx"}})]
+_PLACES += [
+    ({"train": [{**_MEMORY, "name": "m"}]}, {"train": [{**_MEMORY, "name": "m", "tmx": "b"}]})
+]
+_PLACES += [({"validation": _MEMORY}, {"validation": {**_MEMORY, "tmx": "b.tmx"}})]
+_PLACES += [(_TERMS, {**_TERMS, "glossary": "elsewhere/terms.tsv"})]
+_CHANGED = [({"train": _MEMORY}, {"train": {**_MEMORY, "languages": "en-fr"}}, "train")]
+_CHANGED += [({"train": _MEMORY}, {"train": {**_MEMORY, "inline_tags": "drop"}}, "train")]
+_CHANGED += [(_TERMS, {**_TERMS, "glossary_share": 0.3}, "glossary_share")]
+_CHANGED += [(_TERMS, {"glossary_share": 0.2}, "glossary"), ({}, {"glossary": "a"}, "glossary")]
+
+
+@pytest.mark.parametrize(
+    "before, after, refused", [*((*places, None) for places in _PLACES), *_CHANGED]
+)
+def test_a_run_is_resumed_with_moved_memories_and_terms_and_no_others(
+    before, after, refused, tmp_path
+):
+    def recipe(data):
+        values = recipe_values(tmp_path)
+        values["data"] |= data
+        return Recipe.from_dict(values)
+
+    folder = RunFolder(tmp_path)
+    folder.write_recipe(recipe(before))
+    if refused is None:
+        check_resumable(folder, recipe(after))
+        return
+    with pytest.raises(InputError, match=f"another `data.{refused}`"):
+        check_resumable(folder, recipe(after))
+
+
 _CORPUS = {"name": "a", "source": "a.en", "target": "a.de", "weight": 2.0, "tag": "bt"}
 _MOVED = {"source": "b.en", "target": "c.de"}
 _OTHERS = {"name": "z", "weight": 1.0, "tag": "news"}
