@@ -43,7 +43,7 @@ _PAGE_HEADERS = {
     "script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'",
     "x-content-type-options": "nosniff",
 }
-_LONG_BYTES = 4096  # of a request that is read in a thread, so that other clients do not wait
+_LONG_BYTES = 4096  # of a request that is read in a thread
 _RETRY_SECONDS = 5  # after which clients try again while the model is being loaded
 _METRIC = "keras_transformer_"
 _SECONDS = [0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 2, 3, 5, 10, 30, 60]
@@ -84,7 +84,7 @@ class _Api:
                     file.write(f"{text}\n")
 
         tell("reading the model")
-        self._model = Model(export.path, options.threads, options.max_answer_bytes, options.markup)
+        self._model = Model(export.path, options.threads, options.markup)
         # After loading, to detect files that change while they are loaded.
         if digest_of(export.folder) != digest:
             raise InputError(f"{export.path}: the files have changed since they were deployed.")
@@ -185,11 +185,13 @@ class _Api:
         check_content_type(request.headers)
         body = await _body(request, self._options.max_body_bytes)
         self._check_version(request)
-        prediction = self._parser.parse(body)
+        is_long = len(body) > _LONG_BYTES
+        prediction = await _call(is_long, self._parser.parse, body)
         results = await self._results(prediction)
         signature = self._model.signatures[prediction.signature]
-        max_bytes = self._options.max_answer_bytes
-        answer = format_predict(results, signature, prediction.by_row, max_bytes)
+        is_long |= any(len(tensor.shape) > 1 for tensor in signature.outputs.values())
+        limits = prediction.by_row, self._options.max_answer_bytes
+        answer = await _call(is_long, format_predict, results, signature, *limits)
         return Response(answer, media_type="application/json")
 
     async def _results(self, prediction):
@@ -210,20 +212,22 @@ class _Api:
             raise Rejection(504, message) from None
 
     async def _fields(self, request):
-        """Returns the parameters of a request of LibreTranslate's API, and its number of bytes."""
+        """Returns the parameters of a request of LibreTranslate's API, and whether it is long."""
         body = await _body(request, self._options.max_body_bytes)
-        kind, query = request.headers.get("content-type", ""), request.url.query
-        return await fields_of(kind, query, body), len(body) + len(query)
+        query = request.url.query
+        fields = fields_of(request.headers.get("content-type", ""), query, body)
+        if is_long := len(body) + len(query) > _LONG_BYTES:
+            return await asyncio.to_thread(asyncio.run, fields), is_long
+        return await fields, is_long
 
     async def translate(self, request: Request) -> Response:
         """Returns translations, as LibreTranslate."""
-        fields, size = await self._fields(request)
-        read = self._libretranslate.read
+        fields, is_long = await self._fields(request)
         # The first detection reads a model.
-        is_fast = size <= _LONG_BYTES and fields.get("source") != "auto"
-        read_request = read(fields) if is_fast else await asyncio.to_thread(read, fields)
+        is_slow = is_long or fields.get("source") == "auto"
+        read_request = await _call(is_slow, self._libretranslate.read, fields)
         results = await self._results(read_request.prediction)
-        answer = self._libretranslate.answer(read_request, results)
+        answer = await _call(is_long, self._libretranslate.answer, read_request, results)
         return Response(answer, media_type="application/json")
 
     async def detect(self, request: Request) -> Response:
@@ -246,6 +250,13 @@ class _Api:
     async def disabled(self, request: Request) -> Response:
         """Refuses what LibreTranslate can switch off."""
         raise Rejection(403, f"{request.url.path} is disabled on this server")
+
+
+async def _call(is_slow, function, *arguments):
+    """Calls a function, in a thread if it is slow, so that other clients do not wait."""
+    if is_slow:
+        return await asyncio.to_thread(function, *arguments)
+    return function(*arguments)
 
 
 async def _body(request, max_bytes):

@@ -20,10 +20,10 @@ from keras_transformer.serving.protocol import (
     Predict,
     Rejection,
     as_json,
+    count_blocks_up_to,
     shown,
 )
 from keras_transformer.serving.server_options import ServerOptions
-from keras_transformer.steps.markup import count_blocks
 from keras_transformer.text.identification import language_identifier
 from keras_transformer.text.language_codes import closest_codes
 from keras_transformer.text.languages import (
@@ -124,7 +124,8 @@ class LibreTranslate:
         options: Options of the server.
 
     Raises:
-        InputError: The export's languages are not two codes.
+        InputError: The export's languages are not two codes, or the option names other languages
+            than the model's.
     """
 
     def __init__(self, model: Model, options: ServerOptions):
@@ -132,6 +133,8 @@ class LibreTranslate:
         named, languages = options.languages, model.engine.languages
         named = named or ",".join(model.engine.manifest.get("languages") or ())
         pair = language_pair(named) if named else None
+        if pair and languages and options.languages:
+            _check_direction(languages, pair)
         directions: Sequence = named_directions(languages, pair)
         if languages and pair and options.languages and directions == [*languages.directions]:
             directions = [languages.direction(*pair)]  # The option chooses one of the model's own.
@@ -301,7 +304,7 @@ class LibreTranslate:
     def _parts(self, texts, is_html, is_copied):
         """Returns the parts of all texts as in `Request`, and the sentences."""
         limit = self._limits.max_sentences
-        if is_html and (count := sum(map(count_blocks, texts))) > limit:
+        if is_html and (count := count_blocks_up_to(limit, texts)) > limit:
             raise _too_large(count, "blocks", limit)
         rows: list[str] = []
         parts_of_texts = []
@@ -367,6 +370,15 @@ class LibreTranslate:
         if not request.is_list:
             answer = {name: value for name, (value,) in answer.items()}
         return as_json(answer, self._limits.max_answer_bytes)
+
+
+def _check_direction(languages, pair):
+    """Raises `InputError` for languages that are not a direction of the model, regions aside."""
+    try:
+        languages.direction(*pair)
+    except InputError as error:
+        rule = "`languages` must be languages of the model, of which the regions may differ"
+        raise InputError(f"{rule}. Received: {','.join(pair)}. {error}") from None
 
 
 def _shown_code(code):

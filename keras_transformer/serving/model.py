@@ -9,11 +9,7 @@ from keras_transformer.decoding.search_options import FILTERS
 from keras_transformer.engine.engine import Engine, long_input_of_commands
 from keras_transformer.errors import InputError
 from keras_transformer.export.signature import SIGNATURES, TEXT, Signature, Tensor
-from keras_transformer.serving.protocol import (
-    DEFAULT,
-    Rejection,
-    answer_too_long,
-)
+from keras_transformer.serving.protocol import DEFAULT, Rejection, shortest_decimal
 from keras_transformer.serving.server_options import ServerOptions
 from keras_transformer.steps.placeholders import ITEM
 from keras_transformer.steps.splitting import split_text
@@ -21,7 +17,6 @@ from keras_transformer.text.per_text import LANGUAGE_OPTIONS
 
 # `tf.errors.InvalidArgumentError.error_code`.
 _INVALID_ARGUMENT = 3
-_BYTES_OF_A_NUMBER = 5  # minimum in JSON: `"0.0, "`
 
 
 def signatures_of(engine: Engine) -> dict[str, Signature]:
@@ -65,7 +60,6 @@ class Model:
     Args:
         path: Path of an export, or of its LiteRT file.
         threads: Number of threads that will call.
-        max_answer_bytes: Maximum bytes of an answer.
         markup: Markup that requests have by default.
 
     Attributes:
@@ -79,10 +73,9 @@ class Model:
             cannot do `markup`.
     """
 
-    def __init__(self, path: str, threads: int, max_answer_bytes: int, markup: str = "none"):
+    def __init__(self, path: str, threads: int, markup: str = "none"):
         from keras_transformer.engine.translator import Translator
 
-        self._max_answer_bytes = max_answer_bytes
         self._threads = threads
         self._translator = Translator.load(path, threads)
         self.engine = self._translator.engine
@@ -116,7 +109,8 @@ class Model:
     ) -> list[dict[str, Any]]:
         """Runs a batch of a signature; returns the outputs of each sentence by name.
 
-        Numbers are rounded to float32. The values of `FILTERS` come from the first row.
+        Numbers are rounded to float32, and alignments are float32 arrays. The values of `FILTERS`
+        come from the first row.
 
         Args:
             name: Name of the signature.
@@ -124,8 +118,7 @@ class Model:
             options: `Predict.options`, which are options of `Translator.translate`.
 
         Raises:
-            Rejection: 400 for an invalid text, 413 for alignments that are longer than an answer
-                may be.
+            Rejection: 400 for an invalid text.
         """
         signature = self.signatures[name]
         try:
@@ -136,9 +129,6 @@ class Model:
             if getattr(error, "error_code", None) != _INVALID_ARGUMENT:
                 raise
             raise Rejection(400, _cause(error)) from None
-        numbers = sum(result.alignment.size for result in results if result.alignment is not None)
-        if _BYTES_OF_A_NUMBER * numbers > self._max_answer_bytes:
-            raise answer_too_long(self._max_answer_bytes)
         n_best = dict(options).get("n_best")
         return [_row(result, signature.outputs, n_best) for result in results]
 
@@ -306,21 +296,17 @@ _FIELDS = {"translation": "text", "target_tokens": "tokens"}
 
 
 def _field(translation, name, dtype):
+    import numpy as np
+
     value = getattr(translation, _FIELDS.get(name, name))
     if name == "alignment":
-        return [] if value is None else [[_float32(weight) for weight in row] for row in value]
+        # An array is smaller than lists of numbers.
+        return [] if value is None else np.asarray(value, np.float32)
     if isinstance(value, tuple):
         return list(value)
     if value is None:
         return 0
-    return _float32(value) if dtype == "float32" else value
-
-
-def _float32(value):
-    """Returns the shortest decimal of a float32 value, as TensorFlow Serving writes it."""
-    import numpy as np
-
-    return float(str(np.float32(value)))
+    return shortest_decimal(np.float32(value)) if dtype == "float32" else value
 
 
 def _cause(error):

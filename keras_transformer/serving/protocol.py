@@ -6,9 +6,11 @@ documentation, "RESTful API".
 
 import base64
 import ipaddress
+import itertools
 import json
+import math
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -26,6 +28,8 @@ FORM = "application/x-www-form-urlencoded"
 """Content type of a form, and of any body that `curl -d` sends."""
 # Values that pad an output of sentences that have fewer values than others in the request.
 _FILLERS = {"string": "", "float32": 0.0}
+# Minimum bytes of a value in JSON, with its comma and space: `"", ` and `0.0, `.
+_MIN_BYTES = {"string": 4, "float32": 5}
 _DATA_TYPES = {"float32": "FLOAT"}
 _NUMBERS = {"int32": Int32, "float32": pydantic.StrictFloat}
 # A longer unknown name would take seconds to compare with the known names.
@@ -54,6 +58,19 @@ class Rejection(Exception):
     def __init__(self, status: int, message: str):
         super().__init__(message)
         self.status = status
+
+
+def count_blocks_up_to(limit: int, texts: Iterable[str]) -> int:
+    """Returns the number of blocks of texts in HTML, or a number above the limit.
+
+    Texts after the text with which the limit is exceeded are not read.
+    """
+    count = 0
+    for text in texts:
+        count += count_blocks(text)
+        if count > limit:
+            break
+    return count
 
 
 def answer_too_long(max_bytes: int) -> Rejection:
@@ -178,10 +195,11 @@ class Parser:
         """Raises `Rejection` (413) for HTML of too many blocks, which are texts for the model."""
         if ("markup", "html") not in request.options:
             return
-        count = sum(count_blocks(row["text"]) for row in request.rows if "text" in row)
-        if count > self._max_sentences:
+        texts = [row["text"] for row in request.rows if "text" in row]
+        if (count := count_blocks_up_to(self._max_sentences, texts)) > self._max_sentences:
             rule = f"A request must have at most {self._max_sentences} sentences"
-            raise Rejection(413, f"{rule}, of which each block of HTML is one. Received: {count}")
+            rule += ", of which each block of HTML is one"
+            raise Rejection(413, f"{rule}. Received: at least {count}")
 
     def _check_names(self, names, known_names, rule):
         """Raises `Rejection` (400) for an unknown name, with the nearest known name."""
@@ -262,7 +280,7 @@ def format_predict(
 
     Args:
         rows: Outputs of each sentence by name: texts, numbers, or nested lists, which are padded to
-            the longest list of the request.
+            the longest list of the request. Matrices of numbers may be float32 arrays.
         signature: The signature of the outputs.
         by_row: As in `Predict`.
         max_bytes: Maximum bytes of an answer.
@@ -270,10 +288,21 @@ def format_predict(
     Raises:
         Rejection: 413, the answer is longer than `max_bytes`.
     """
-    outputs: dict[str, list] = {
-        name: _padded([row[name] for row in rows], len(shape), _FILLERS.get(dtype, 0))
+    columns = {name: [row[name] for row in rows] for name in signature.outputs}
+    # Before anything is padded: a short request may need a thousand times its bytes.
+    min_bytes = sum(
+        _MIN_BYTES.get(dtype, 3) * _padded_size(columns[name], len(shape))
         for name, (dtype, shape) in signature.outputs.items()
-    }
+    )
+    if min_bytes > max_bytes:
+        raise answer_too_long(max_bytes)
+    outputs: dict[str, list] = {}
+    for name, (dtype, shape) in signature.outputs.items():
+        if dtype == "float32" and len(shape) == 2:
+            columns[name] = [
+                [list(map(shortest_decimal, row)) for row in matrix] for matrix in columns[name]
+            ]
+        outputs[name] = _padded(columns[name], len(shape), _FILLERS.get(dtype, 0))
     answer: Any = outputs
     if by_row:
         answer = [
@@ -291,6 +320,20 @@ def as_json(answer: Any, max_bytes: int) -> bytes:
     if len(body) > max_bytes:
         raise answer_too_long(max_bytes)
     return body
+
+
+def _padded_size(values, depth):
+    """Returns how many values `_padded` returns, at its innermost axis."""
+    sizes = [len(values)]
+    for _ in range(depth):
+        sizes.append(max(map(len, values), default=0))
+        values = list(itertools.chain.from_iterable(values)) if len(sizes) <= depth else ()
+    return math.prod(sizes)
+
+
+def shortest_decimal(number: Any) -> float:
+    """Returns the shortest decimal of a float32 value, as TensorFlow Serving writes it."""
+    return float(str(number))
 
 
 def _padded(values, depth, filler):

@@ -260,7 +260,7 @@ def test_texts_of_several_directions_are_translated_together(
         own = Translator(trained).translate(TEXTS[:1], tag="bt", target_language="de", **options)
         assert typed.text == own[0].text != expected[0].text
     monkeypatch.setattr(Translator, "load", lambda path, threads: translator)
-    model = Model("export", 2, 10**6)
+    model = Model("export", 2)
     inputs = {name: values[0] for name, values in NAMED.items() if name in languages.inputs}
     (row,) = model.run("serving_default", [{"text": TEXTS[0], **inputs}])
     assert row["translation"] == expected[0].text
@@ -398,7 +398,7 @@ def test_a_saved_model_places_no_html_tags_without_an_alignment(engines_of, monk
     with pytest.raises(InputError, match=rule):
         translator.translate(["<b>a</b> man"], markup="html", **options)
     monkeypatch.setattr(Translator, "load", lambda path, threads: translator)
-    server, row = Model("any", 1, 1000), {"text": "<b>a</b> man"}
+    server, row = Model("any", 1), {"text": "<b>a</b> man"}
     row |= {"seed": 3, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
     name = "sample" if "sampling" in options else "greedy"
     with pytest.raises(Rejection, match=rule) as rejected:

@@ -1,10 +1,17 @@
-"""A server that the tests of a process share."""
+"""A server that the tests of a process share, and its application without Ray."""
+
+import types
 
 import pytest
 from live_server import LIMITS, WORDS, Server, save_model, wait_for
+from upper_case import Engine
 
 from keras_transformer import Translator
+from keras_transformer.files import MANIFEST
+from keras_transformer.reading import digest_of
+from keras_transformer.serving import ServerOptions
 from keras_transformer.serving.model import Model
+from keras_transformer.serving.server_options import served_export
 
 
 @pytest.fixture(scope="session")
@@ -34,9 +41,28 @@ def load(monkeypatch):
 
     def load(engine, threads=1, **options):
         monkeypatch.setattr(Translator, "load", lambda folder, threads: Translator(engine))
-        return Model("folder", threads, 1000, **options)
+        return Model("folder", threads, **options)
 
     return load
+
+
+@pytest.fixture
+def app_of(load, tmp_path, monkeypatch):
+    """`app_of(engine, **options)`: the ASGI application of an engine, without Ray."""
+    app = pytest.importorskip("keras_transformer.serving.app", reason="needs Ray")
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy" / MANIFEST).write_text("{}")
+    context = types.SimpleNamespace()
+    monkeypatch.setattr(app.serve, "get_replica_context", lambda: context)
+
+    def app_of(engine=None, **options):
+        load(engine or Engine())
+        options = ServerOptions(model=str(tmp_path / "toy"), **options)
+        export = served_export(options)
+        context.servable_object = app._Api(export, digest_of(export.folder), options)
+        return app._http()
+
+    return app_of
 
 
 @pytest.fixture(scope="session")

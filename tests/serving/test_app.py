@@ -270,6 +270,8 @@ def test_a_legal_mebibyte_stops_no_other_client(server):
     requests = [lambda: server.predict(b'{"inputs": ' + items)]
     requests += [lambda: server.libretranslate(b'{"q": ' + items)]
     requests += [lambda: server.libretranslate(b"q=a&" * 49_000, {"content-type": FORM})]
+    blocks = {"markup": "html", "instances": ["<p>a" * 500] * 95}
+    requests += [lambda: server.predict(blocks)]
     waits, stop = [], threading.Event()
 
     def ask():

@@ -10,13 +10,10 @@ from fakes import FakeTokenizer
 from upper_case import Engine
 
 from keras_transformer.errors import InputError
-from keras_transformer.files import MANIFEST
-from keras_transformer.reading import digest_of
 from keras_transformer.serving import ServerOptions, libretranslate
 from keras_transformer.serving.libretranslate import LibreTranslate, fields_of
 from keras_transformer.serving.model import Model
 from keras_transformer.serving.protocol import Rejection
-from keras_transformer.serving.server_options import served_export
 from keras_transformer.text.languages import Languages, codes_of
 
 JSON, FORM = "application/json", "application/x-www-form-urlencoded"
@@ -65,25 +62,16 @@ TARGETS = {"PT-br": "en,pt-BR", "zh-Hans": "en,zh"}
 
 
 @pytest.mark.tensorflow
-def test_recorded_exchanges_are_answered_with_equal_status_and_keys(
-    load, tmp_path, monkeypatch, oracle
-):
-    app = pytest.importorskip("keras_transformer.serving.app", reason="needs Ray")
+def test_recorded_exchanges_are_answered_with_equal_status_and_keys(app_of, oracle):
     testclient = pytest.importorskip("starlette.testclient", reason="comes with the extra [serve]")
-    (tmp_path / MANIFEST).write_text("{}")
-    load(Engine())
-    context = types.SimpleNamespace()
-    monkeypatch.setattr(app.serve, "get_replica_context", lambda: context)
 
     def answer_to(exchange):
         body, limits = exchange["body"], LIMITS.get(exchange["options"], {})
         fields = body if isinstance(body, dict) else {}
-        languages = TARGETS.get(fields.get("target"), "en-es")
-        options = ServerOptions(model=str(tmp_path), languages=languages, **limits)
-        context.servable_object = app._Api(served_export(options), digest_of(tmp_path), options)
+        app = app_of(languages=TARGETS.get(fields.get("target"), "en-es"), **limits)
         content = json.dumps(body) if isinstance(body, dict) else body
         headers = {"content-type": exchange["content_type"]} if exchange["content_type"] else {}
-        with testclient.TestClient(app._http(), "http://localhost") as client:
+        with testclient.TestClient(app, "http://localhost") as client:
             method, path = exchange["method"], exchange["path"]
             return client.request(method, path, content=content, headers=headers)
 
@@ -250,7 +238,7 @@ def test_a_beam_is_widened_for_the_alternatives_that_are_asked_for(make, monkeyp
 
 @pytest.mark.tensorflow
 def test_as_many_alternatives_as_asked_come_from_a_smaller_beam(light):
-    model = Model(str(light), 1, 10**6)
+    model = Model(str(light), 1)
     api = LibreTranslate(model, ServerOptions(model="m", languages="en-de"))
     for count in (1, 2, 5):
         request = api.read({**FIELDS, "q": "a man runs", "alternatives": count})
@@ -299,6 +287,24 @@ def test_source_and_target_choose_one_of_several_directions(make, monkeypatch, l
     if languages is TOKENS:
         restricted = make(languages="en-de").languages()
         assert [row["targets"] for row in restricted] == [["en", "de"], ["de"]]
+
+
+ONE = Languages(directions=(("pt-BR", "de"),))
+FOREIGN = [(ONE, "de-pt"), (ONE, "pt-fr"), (ONE, "pt,pt-BR"), (OPEN, "en-fr")]
+FOREIGN += [(TOKENS, "de-zh"), (TOKENS, "en-fr"), (ONE, "zh,de")]
+
+
+@pytest.mark.parametrize(("languages", "option"), FOREIGN)
+def test_languages_of_another_model_are_refused(make, monkeypatch, languages, option):
+    monkeypatch.setattr(Engine, "languages", languages)
+    with pytest.raises(InputError, match=f"^`languages` must be.*Received: {option[:2]},[^\n]*$"):
+        make(languages=option)
+
+
+def test_languages_of_the_model_may_be_named_with_other_regions(make, monkeypatch):
+    monkeypatch.setattr(Engine, "languages", ONE)
+    for option, codes in (("pt,de-AT", ["pt", "de-AT"]), ("pt-PT,DE", ["pt-PT", "de"])):
+        assert [row["code"] for row in make(languages=option).languages()] == codes
 
 
 SOURCES = Languages(directions=(("en", "eo"), ("fr", "eo")))

@@ -21,7 +21,7 @@ ALIGNED = {
     **NUMBERED,
     "source_tokens": ["a"],
     "target_tokens": ["a", "</s>"],
-    "alignment": [[0.1], [0.9]],  # Not 0.10000000149011612.
+    "alignment": [[0.1], [0.9]],
 }
 SAMPLING = {"temperature": 0.5, "top_k": 3, "top_p": 0.25}
 
@@ -35,7 +35,13 @@ SIGNATURES += [("sample", SAMPLING, {"sampling": True, **SAMPLING}, NUMBERED)]
 @pytest.mark.parametrize(("name", "inputs", "options", "row"), SIGNATURES)
 def test_a_signature_is_an_option_of_the_engine(load, name, inputs, options, row):
     engine = Engine()
-    assert load(engine).run(name, [{"text": "a", **inputs}]) == [row]
+    (result,) = load(engine).run(name, [{"text": "a", **inputs}])
+    if "alignment" in row:  # Of float32: 0.1 is not 0.10000000149011612.
+        assert result["alignment"].dtype == "float32"
+        result["alignment"] = [
+            [float(str(weight)) for weight in line] for line in result["alignment"]
+        ]
+    assert result == row
     assert engine.calls == [(["a"], {"long_input": "truncate", **options})]
     scores = [{"score": -0.5, "log_probability": -1.5}]
     assert load(engine).run("score", [{"source": "a", "target": "b"}]) == scores
@@ -138,15 +144,10 @@ def test_a_default_markup_is_warm_and_a_model_that_cannot_do_it_is_refused(load)
         load(engine, markup="html")
 
 
-AT_FAULT = [("serving_default", "bad", 400, "More.")]
-AT_FAULT += [("align", "a" * 500, 413, "An answer must have at most 1000 bytes")]
-
-
-@pytest.mark.parametrize(("name", "text", "status", "says"), AT_FAULT)
-def test_a_text_at_fault_is_a_rejection_of_one_line(load, name, text, status, says):
-    with pytest.raises(Rejection, match=says) as caught:
-        load(Engine()).run(name, [{"text": "a"}, {"text": text}])
-    assert caught.value.status == status and "\n" not in str(caught.value)
+def test_a_text_at_fault_is_a_rejection_of_one_line(load):
+    with pytest.raises(Rejection, match="More.") as caught:
+        load(Engine()).run("serving_default", [{"text": "a"}, {"text": "bad"}])
+    assert caught.value.status == 400 and "\n" not in str(caught.value)
 
 
 def test_a_fault_of_the_engine_is_no_rejection(load):

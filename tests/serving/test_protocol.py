@@ -2,7 +2,9 @@
 
 import json
 import math
+import tracemalloc
 
+import numpy as np
 import pytest
 
 from keras_transformer.export.signature import Signature, Tensor
@@ -120,6 +122,32 @@ def test_sentences_of_different_lengths_are_padded_to_the_longest_of_their_reque
         "tokens": [["a", "b"], ["c", ""]],
         "alignment": [[[1, 0.5, 0], [0, 0, 0]], [[2, 0, 0], [3, 0, 0]]],
     }
+
+
+@pytest.mark.parametrize("by_row", [True, False])
+def test_an_answer_whose_padding_is_too_long_is_refused_before_it_is_padded(by_row):
+    outputs = {"tokens": Tensor("string", (None,)), "alignment": Tensor("float32", (None, None))}
+    # Each is small, but both are padded to 3,000 × 2,000 numbers: 12 million of them.
+    wide, tall = [[0.0] * 2000], [[0.0]] * 3000
+    rows = [{"tokens": ["a"], "alignment": alignment} for alignment in (wide, tall)]
+    tracemalloc.start()
+    try:
+        with pytest.raises(Rejection, match="An answer must have at most 1000000 bytes") as caught:
+            format_predict(rows, Signature("align", {}, outputs), by_row, 10**6)
+        assert tracemalloc.get_traced_memory()[1] < 10**6
+    finally:
+        tracemalloc.stop()
+    assert caught.value.status == 413
+
+
+def test_an_answer_of_exactly_the_limit_is_given_and_its_numbers_are_the_shortest_decimals():
+    signature = Signature("align", {}, {"alignment": Tensor("float32", (None, None))})
+    rows = [{"alignment": np.float32([[0.1, 0.25]])}, {"alignment": np.float32([[1], [0.7]])}]
+    # Not 0.10000000149011612.
+    answer = b'{"outputs": [[[0.1, 0.25], [0.0, 0.0]], [[1.0, 0.0], [0.7, 0.0]]]}'
+    assert format_predict(rows, signature, False, len(answer)) == answer
+    with pytest.raises(Rejection, match="An answer must have"):
+        format_predict(rows, signature, False, len(answer) - 1)
 
 
 def test_the_metadata_of_a_signature_has_tensorflow_servings_form():
