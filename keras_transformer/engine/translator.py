@@ -71,6 +71,7 @@ class Translator:
         glossary_by: Literal["constraints", "annotations"] | None = None,
         source_language: str | Sequence[str] | None = None,
         target_language: str | Sequence[str] | None = None,
+        check: Callable[[], None] = lambda: None,
         **options: Any,
     ) -> list[Translation]:
         """Translates a list of texts.
@@ -89,6 +90,8 @@ class Translator:
             source_language: Code of the texts' language, such as `"en"`; or a list with a code for
                 each text. See `directions`.
             target_language: Code of the translations' language, likewise.
+            check: Function that is called between the steps of the texts, from this thread. An
+                error that it raises ends the translation.
             **options: Options of other steps, and of `Engine.translate`: `beam_size` (1 is greedy
                 search), `length_penalty`, `n_best`, `batch_size`, `target_prefixes`, `alignment`,
                 `long_input`, and the fields of `decoding.DecodingOptions`. The search options of an
@@ -105,8 +108,10 @@ class Translator:
         steps, options = text_steps(self.engine, {**options, **named})
         options = self._with_defaults({**options, **languages})
         if not steps:
+            check()
             return self.engine.translate(texts, **options)
-        return translate_in_steps(steps, self.engine, checked_texts("texts", texts), options)
+        texts = checked_texts("texts", texts)
+        return translate_in_steps(steps, self.engine, texts, options, check)
 
     def check_options(self, **options: Any) -> None:
         """Checks options of `translate` without texts; raises its `InputError`."""

@@ -119,12 +119,12 @@ class _Api:
         if self._hung is not None:
             raise RuntimeError(str(self._hung))
 
-    async def _run(self, key, rows):
+    async def _run(self, key, rows, is_wanted):
         """Runs one batch in a thread."""
         name, options, *_ = key
         started = time.monotonic()
         loop = asyncio.get_running_loop()
-        task = loop.run_in_executor(self._pool, self._model.run, name, rows, options)
+        task = loop.run_in_executor(self._pool, self._model.run, name, rows, options, is_wanted)
         ended_tasks, _ = await asyncio.wait({task}, timeout=self._options.batch_timeout)
         if not ended_tasks:
             message = f"A batch has not ended within {self._options.batch_timeout:g} seconds"

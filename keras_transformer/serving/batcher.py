@@ -21,7 +21,9 @@ class Batcher:
     wait or run, divided by the number of parallel batches.
 
     Args:
-        run: Function of `(key, rows)` that runs one batch and returns the outputs of each row.
+        run: Function of `(key, rows, is_wanted)` that runs one batch and returns the outputs of
+            each row. The function `is_wanted`, which any thread may call, returns False when all
+            requests of the batch have ended without it.
         at_once: Number of batches that run in parallel.
         max_batch_size: Maximum number of sentences per batch.
         wait_seconds: Longest time that a sentence waits for others although a batch could run. The
@@ -34,7 +36,9 @@ class Batcher:
 
     def __init__(
         self,
-        run: Callable[[tuple, list[dict[str, Any]]], Awaitable[list[dict[str, Any]]]],
+        run: Callable[
+            [tuple, list[dict[str, Any]], Callable[[], bool]], Awaitable[list[dict[str, Any]]]
+        ],
         at_once: int,
         max_batch_size: int,
         wait_seconds: float,
@@ -151,8 +155,13 @@ class Batcher:
         batch = [sentence for sentence in batch if not sentence.future.done()]
         if not batch:
             return
+
+        def is_wanted():
+            return not all(sentence.future.done() for sentence in batch)
+
         try:
-            results: list[Any] = await self._run(key, [sentence.row for sentence in batch])
+            rows = [sentence.row for sentence in batch]
+            results: list[Any] = await self._run(key, rows, is_wanted)
             if len(results) != len(batch):  # Otherwise this worker would end, and others wait.
                 raise RuntimeError(f"a batch of {len(batch)} has {len(results)} results")
         except Exception as error:

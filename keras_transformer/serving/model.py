@@ -105,7 +105,11 @@ class Model:
         return {"markup": markup}
 
     def run(
-        self, name: str, rows: Sequence[dict[str, Any]], options: Sequence[tuple[str, Any]] = ()
+        self,
+        name: str,
+        rows: Sequence[dict[str, Any]],
+        options: Sequence[tuple[str, Any]] = (),
+        is_wanted: Callable[[], bool] = lambda: True,
     ) -> list[dict[str, Any]]:
         """Runs a batch of a signature; returns the outputs of each sentence by name.
 
@@ -116,13 +120,21 @@ class Model:
             name: Name of the signature.
             rows: Inputs of each sentence by name.
             options: `Predict.options`, which are options of `Translator.translate`.
+            is_wanted: Function that returns False when nobody waits for the batch any more. It then
+                ends between two of its texts' steps, before the search.
 
         Raises:
-            Rejection: 400 for an invalid text.
+            Rejection: 400 for an invalid text, 504 for a batch that nobody waits for.
         """
         signature = self.signatures[name]
+
+        def check():
+            if not is_wanted():
+                raise Rejection(504, "All requests of the batch have ended")
+
         try:
-            results = _call(self._translator, name, rows, signature, dict(options))
+            check()
+            results = _call(self._translator, name, rows, signature, dict(options), check)
         except ValueError as error:
             raise Rejection(400, _cause(error)) from None
         except Exception as error:
@@ -241,7 +253,7 @@ class Model:
         return " ".join(["a"] * count)
 
 
-def _call(translator, name, rows, signature, options):
+def _call(translator, name, rows, signature, options, check):
     """Returns the `Translation` of each sentence."""
     for option in LANGUAGE_OPTIONS:
         if option in signature.inputs:
@@ -254,7 +266,7 @@ def _call(translator, name, rows, signature, options):
     options = _options_of(name, rows, signature, options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # about truncated texts
-        return translator.translate([row["text"] for row in rows], **options)
+        return translator.translate([row["text"] for row in rows], check=check, **options)
 
 
 def _options_of(name, rows, signature, options):

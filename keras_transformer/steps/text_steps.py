@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from keras_transformer.errors import InputError
@@ -45,24 +45,46 @@ def text_steps(
 
 
 def translate_in_steps(
-    steps: Sequence[TextStep], engine: TextEngine, texts: Sequence[str], options: Mapping[str, Any]
+    steps: Sequence[TextStep],
+    engine: TextEngine,
+    texts: Sequence[str],
+    options: Mapping[str, Any],
+    check: Callable[[], None] = lambda: None,
 ) -> list[Translation]:
-    """Translates texts with the first step around the others, and all of them around the engine."""
+    """Translates texts with the first step around the others, and all of them around the engine.
+
+    Args:
+        steps: The steps, the first step first.
+        engine: The engine.
+        texts: Texts to translate.
+        options: Options of `Engine.translate`.
+        check: Function that is called before each text of a step and before the engine. An error
+            that it raises ends the translation.
+    """
     options = dict(options)
     for name in _PER_TEXT:  # Several steps read the values, and an iterator can be read only once.
         if name in options:
             options[name] = values_of_texts(options[name])
     if options.get("phrases") is not None:
         options["phrases"] = checked_phrases(options["phrases"], len(texts))
-    return _translate(steps, engine, texts, options)[0]
+    return _translate(steps, engine, texts, options, check)[0]
 
 
-def _translate(steps, engine, texts, options):
+def _translate(steps, engine, texts, options, check):
     """Returns the translations, and the texts that the model has read."""
     if not steps:
+        check()
         return engine.translate(texts, **options), texts
     step, *inner_steps = steps
-    parts = [step.before(text) for text in texts]
+
+    def checked(function):
+        def call(*arguments):
+            check()
+            return function(*arguments)
+
+        return call
+
+    parts = list(map(checked(step.before), texts))
     indices = [index for index, rows in enumerate(parts) for _ in rows]
     memories = [memory for rows in parts for _, memory in rows]
     inner_options = options_of_parts(options, indices, len(texts))
@@ -71,16 +93,16 @@ def _translate(steps, engine, texts, options):
         any(map(step.uses_alignment, memories)) and _aligns(engine, options)
     ):
         inner_options["alignment"] = True
-    if any(phrases := list(map(step.phrases, texts))):
+    if any(phrases := list(map(checked(step.phrases), texts))):
         inner_options["phrases"] = _with_phrases(options.get("phrases"), phrases)
     inner_texts = [text for rows in parts for text, _ in rows]
     try:
-        translations, read = _translate(inner_steps, engine, inner_texts, inner_options)
+        translations, read = _translate(inner_steps, engine, inner_texts, inner_options, check)
     except InputError as error:
         if error.index is None:
             raise
         raise InputError(error.message, indices[error.index]) from None
-    changed, texts_read = map(step.after, translations, memories, read), iter(read)
+    changed, texts_read = map(checked(step.after), translations, memories, read), iter(read)
     sampling = options.get("sampling", False)
     joined = [
         Translation.joined(list(itertools.islice(changed, len(rows))), sampling, "")

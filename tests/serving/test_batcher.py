@@ -17,11 +17,13 @@ class Model:
 
     def __init__(self):
         self.batches, self._released = [], set()
+        self.wanted = []  # functions of the batches
         self._held = True
 
-    async def __call__(self, key, rows):
+    async def __call__(self, key, rows, is_wanted):
         texts, number = [row["text"] for row in rows], len(self.batches)
         self.batches.append(texts)
+        self.wanted.append(is_wanted)
         while self._held and number not in self._released:
             await asyncio.sleep(0.001)
         if "bad" in texts:
@@ -197,11 +199,28 @@ async def test_who_gives_up_while_its_batch_runs_harms_nobody(model):
 
 
 @in_loop
+async def test_a_batch_is_wanted_until_all_its_requests_have_ended(model):
+    batcher = make(model)
+    await start(ask(batcher, "held"))
+    two, one = await start(ask(batcher, "a", "b"), ask(batcher, "c"))
+    await model.release(0)
+    assert model.batches[1:] == [["a", "b", "c"]]
+    _, is_wanted = model.wanted
+    assert is_wanted()
+    two.cancel()
+    await asyncio.sleep(0.01)
+    assert is_wanted()
+    one.cancel()
+    await asyncio.sleep(0.01)
+    assert not is_wanted()
+
+
+@in_loop
 async def test_an_unforeseen_error_fails_its_requests_and_frees_the_slot():
-    async def broken(key, rows):
+    async def broken(key, rows, is_wanted):
         raise RuntimeError("surprise")
 
-    async def short(key, rows):
+    async def short(key, rows, is_wanted):
         return [{"text": "A"}] * (len(rows) + 1)
 
     for run, message in ((broken, "surprise"), (short, "a batch of 1 has 2 results")):

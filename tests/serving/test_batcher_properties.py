@@ -52,7 +52,7 @@ class _Model:
         self.running = collections.Counter()
         self.is_retry = set()
 
-    async def __call__(self, key, rows):
+    async def __call__(self, key, rows, is_wanted=None):
         texts = [row["text"] for row in rows]
         self.batches.append((self.clock.now, key, texts))
         if texts[0] not in self.is_retry:

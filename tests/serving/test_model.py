@@ -13,6 +13,7 @@ from keras_transformer.options import FLOAT32
 from keras_transformer.serving import ServerOptions
 from keras_transformer.serving.model import signatures_of
 from keras_transformer.serving.protocol import Rejection
+from keras_transformer.steps.glossary import Glossary
 from keras_transformer.text.languages import Languages
 
 NUMBERED = {"translation": "A", "score": 0.1, "log_probability": 0.0}
@@ -148,6 +149,19 @@ def test_a_text_at_fault_is_a_rejection_of_one_line(load):
     with pytest.raises(Rejection, match="More.") as caught:
         load(Engine()).run("serving_default", [{"text": "a"}, {"text": "bad"}])
     assert caught.value.status == 400 and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("texts", [0, 1, 3, 4])
+def test_a_batch_that_nobody_waits_for_ends_before_its_next_text(load, monkeypatch, texts):
+    engine, read = Engine(terms=True), []
+    monkeypatch.setattr(Glossary, "matches", lambda self, text: read.append(text) or [])
+    rows = [{"text": f"text {number}"} for number in range(4)]
+    with pytest.raises(Rejection) as caught:
+        load(engine).run(
+            "serving_default", rows, {"glossary": (("a", "b"),)}.items(), lambda: len(read) < texts
+        )
+    assert caught.value.status == 504
+    assert read == [row["text"] for row in rows[:texts]] and not engine.calls
 
 
 def test_a_fault_of_the_engine_is_no_rejection(load):
