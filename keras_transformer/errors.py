@@ -7,7 +7,7 @@ import importlib
 import importlib.metadata
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -38,6 +38,14 @@ class InputError(ValueError):
 
     def __str__(self):
         return self.message if self.index is None else f"Text {self.index + 1}: {self.message}"
+
+
+class TooLongError(InputError):
+    """Texts have too many tokens; `indices` are the places of all of them in a call's list."""
+
+    def __init__(self, message: str, indices: Sequence[int]):
+        super().__init__(message, indices[0])
+        self.indices = list(indices)
 
 
 class InvalidFileError(InputError):

@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -103,7 +104,7 @@ def score_lines(
     source: str | os.PathLike,
     target: str | os.PathLike,
     output: TextIO,
-    format: Callable[["Line", "Translation"], str],
+    format: Callable[["Line", "Translation | None"], str],
     batch_size: int = 32,
     bar: Any = None,
     **options: Any,
@@ -111,14 +112,33 @@ def score_lines(
     """Writes the probability that a model gives each target line after its source line.
 
     Takes the paths of two aligned files, the options of `Translator.score`, and the other arguments
-    of `lines.translate_lines`.
+    of `lines.translate_lines`. A pair of too many tokens has None instead of a score, and a
+    warning.
     """
     from keras_transformer.cli.lines import Line, chunk_size, write_results
     from keras_transformer.data import iterate_pairs
+    from keras_transformer.errors import InputError, TooLongError
 
     def score(lines):
-        sources, targets = [line.text for line in lines], [line.target for line in lines]
-        return translator.score(sources, targets, batch_size=batch_size, **options)
+        fitting, first = list(range(len(lines))), None
+        while True:
+            pairs = [(lines[index].text, lines[index].target) for index in fitting]
+            sides = [side[0] for side in pairs], [side[1] for side in pairs]
+            try:
+                scored = translator.score(*sides, batch_size=batch_size, **options)
+                break
+            except TooLongError as error:  # of the sources, then of the targets
+                first = first or f"Line {lines[fitting[error.index]].number}: {error.message}"
+                long = {fitting[index] for index in error.indices}
+                fitting = [index for index in fitting if index not in long]
+            except InputError as error:
+                index = error.index
+                raise InputError(error.message, None if index is None else fitting[index]) from None
+        if first is not None:
+            count = len(lines) - len(fitting)
+            warnings.warn(f"{count} of {len(lines)} pairs have no score. {first}", stacklevel=2)
+        results = dict(zip(fitting, scored, strict=True))
+        return [results.get(index) for index in range(len(lines))]
 
     score([])  # Options are checked first: a wrong one is no line's fault.
     pairs = enumerate(iterate_pairs(source, target), 1)

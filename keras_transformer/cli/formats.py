@@ -47,22 +47,25 @@ def as_pairs(line: Line, translation: Translation, is_back: bool = False) -> str
 as_pairs_back = functools.partial(as_pairs, is_back=True)
 
 
-def as_scored_json(line: Line, scored: Translation) -> str:
-    """One JSON object for the target of a line."""
-    values = _record(scored)
+def as_scored_json(line: Line, scored: Translation | None) -> str:
+    """One JSON object for the target of a line; the scores of a pair without a score are null."""
+    values = _record(Translation("", math.nan, math.nan) if scored is None else scored)
     del values["translation"], values["alternatives"]
     return _json_line({"line": line.number, "source": line.text, "target": line.target, **values})
 
 
-def as_scored_row(line: Line, scored: Translation) -> str:
+def as_scored_row(line: Line, scored: Translation | None) -> str:
     """Source, target and cross-entropy of the target in nats per token, with tabs between.
 
-    The nats are per word of a target whose tokens the model does not tell.
+    The nats are per word of a target whose tokens the model does not tell, and null for a pair
+    without a score.
     """
-    target = line.target or ""
-    count = len(scored.token_log_probabilities) or len(target.split()) + 1
+    target, nats = line.target or "", "null"
+    if scored is not None:
+        count = len(scored.token_log_probabilities) or len(target.split()) + 1
+        nats = f"{-scored.log_probability / count:.4f}"
     sides = [" ".join(side.split()) for side in (line.text, target)]
-    return "\t".join([*sides, f"{-scored.log_probability / count:.4f}"]) + "\n"
+    return "\t".join([*sides, nats]) + "\n"
 
 
 def _record(translation, is_alternative=False):

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, TooLongError
 from keras_transformer.ids import EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.options import received
 from keras_transformer.steps.splitting import split_text
@@ -160,7 +160,8 @@ def ids_and_texts(
 ) -> tuple[list[list[int]], list[str]]:
     """Converts texts or lists of ids, of at most `limit` tokens including EOS, to both.
 
-    Raises `InputError` for ids outside the vocabulary, for padding, and for ids behind EOS.
+    Raises `InputError` for ids outside the vocabulary, for padding, and for ids behind EOS, and
+    `TooLongError` for sequences of more tokens.
     """
     if sequences and not any(isinstance(sequence, str) for sequence in sequences):
         ids = [_integers(name, row, index) for index, row in enumerate(sequences)]
@@ -170,10 +171,9 @@ def ids_and_texts(
     else:
         texts = checked_texts(name, sequences)
         ids = tokenizer.tokenize(texts, add_eos=True)
-    for index, sequence in enumerate(ids):
-        if len(sequence) > limit:
-            rule = f"Each of `{name}` must have at most {limit} tokens."
-            raise InputError(f"{rule} Received: {_shown(sequence, texts[index])}", index)
+    if too_long := [index for index, sequence in enumerate(ids) if len(sequence) > limit]:
+        first, rule = too_long[0], f"Each of `{name}` must have at most {limit} tokens."
+        raise TooLongError(f"{rule} Received: {_shown(ids[first], texts[first])}", too_long)
     return ids, texts
 
 

@@ -12,7 +12,7 @@ import pytest
 from keras_transformer import Translation, Translator
 from keras_transformer.cli.main import run
 from keras_transformer.engine import Engine
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, TooLongError
 
 
 class Recorder(Engine):
@@ -47,9 +47,13 @@ class Recorder(Engine):
         return (" ".join(words[: count + 1]) for count in range(len(words)))
 
     def score(self, sources, targets, **options):
+        for texts in (sources, targets):  # as an engine, one side after the other
+            if long := [index for index, text in enumerate(texts) if "LONG" in text]:
+                raise TooLongError(f"At most 9 tokens. Received: {texts[long[0]]!r}", long)
         self._ask(targets, options)
         alignment = np.float32([[0.123456]]) if options.get("alignment") else None
-        return [Translation(text, -1.0, tokens=(text,), alignment=alignment) for text in targets]
+        fields = {"log_probability": -3.0, "alignment": alignment}
+        return [Translation(text, -1.0, tokens=(text,), **fields) for text in targets]
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,7 @@ import shutil
 import pytest
 
 from keras_transformer import Translation
+from keras_transformer.errors import InputError
 
 
 @pytest.fixture
@@ -80,3 +81,60 @@ def test_pairs_and_options_reach_the_translator(call, tmp_path):
     values = {"batch_size": 32, "length_penalty": 1.0, "alignment": True, "tag": "2de"}
     values["target_language"] = "de"
     assert asked[-1] == values
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], [None, -1.0, None, None, -1.0]),
+        # A word and the end of the sentence share the three nats of the fake model.
+        (["--tsv"], ["null", "1.5000", "null", "null", "1.5000"]),
+    ],
+)
+def test_pairs_of_too_many_tokens_have_null_and_scoring_continues(
+    call, tmp_path, options, expected
+):
+    (tmp_path / "en").write_text("LONG\nb\nc\nLONG d\ne\n")
+    (tmp_path / "de").write_text("A\nB\nLONG C\nLONG\nE\n")
+    files = ["--source", str(tmp_path / "en"), "--target", str(tmp_path / "de")]
+    code, out, err, _ = call("score", *files, *options)
+    lines = out.splitlines()
+    assert code == 0
+    if options:
+        assert lines == [
+            f"{source}\t{target}\t{value}"
+            for source, target, value in zip(
+                ["LONG", "b", "c", "LONG d", "e"],
+                ["A", "B", "LONG C", "LONG", "E"],
+                expected,
+                strict=True,
+            )
+        ]
+    else:
+        rows = [json.loads(line) for line in lines]
+        assert [row["score"] for row in rows] == expected
+        assert [row["log_probability"] is None for row in rows] == [x is None for x in expected]
+        assert [row["line"] for row in rows] == [1, 2, 3, 4, 5]
+    assert err.splitlines() == [
+        f"keras-transformer: {tmp_path}/en and {tmp_path}/de, lines 1 to 5: 3 of 5 pairs have no "
+        "score. Line 1: At most 9 tokens. Received: 'LONG'"
+    ]
+
+
+def test_scoring_ends_at_another_fault_with_its_line(call, recorder, tmp_path, monkeypatch):
+    score = recorder.score
+
+    def refuse(sources, targets, **options):
+        results = score(sources, targets, **options)
+        if "B" in targets:
+            raise InputError("No B.", targets.index("B"))
+        return results
+
+    monkeypatch.setattr(recorder, "score", refuse)
+    (tmp_path / "en").write_text("LONG\na\nb\nc\n")
+    (tmp_path / "de").write_text("X\nA\nB\nC\n")
+    files = ["--source", str(tmp_path / "en"), "--target", str(tmp_path / "de")]
+    code, out, err, _ = call("score", *files)
+    assert code == 2
+    assert [json.loads(line)["score"] for line in out.splitlines()] == [None, -1.0]
+    assert err.splitlines()[-1].endswith("en and %s/de, line 3: No B." % tmp_path)

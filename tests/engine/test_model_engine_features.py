@@ -23,7 +23,7 @@ from keras_transformer import Translator
 from keras_transformer.decoding.search import score_targets, search
 from keras_transformer.engine import ModelEngine
 from keras_transformer.engine.scheduler import Scheduler
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, TooLongError
 from keras_transformer.models import step_weights
 from keras_transformer.text.dialog import Turns
 from keras_transformer.text.languages import Languages
@@ -209,6 +209,10 @@ def test_given_targets_are_scored_in_their_order_with_their_end(engine):
         engine.score(["5", "6"], ["7"])
     with pytest.raises(InputError, match="Text 2: .*`sources` must have at most 16 tokens"):
         engine.score(["5", " ".join(["6"] * 16)], ["7", "8"])
+    long = " ".join(["6"] * 99)
+    with pytest.raises(TooLongError, match="Text 2: .*`targets` must have at most") as caught:
+        engine.score(["5"] * 5, ["7", long, "8", "9", long])
+    assert caught.value.indices == [1, 4]
     with pytest.raises(InputError, match="`targets` must be a list of strings"):
         engine.score(["5", "6"], ["5", [7]])
     for target in ([5.7, EOS], None):
