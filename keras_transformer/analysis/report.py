@@ -37,10 +37,12 @@ from keras_transformer.errors import InputError
 from keras_transformer.export.supported import check_transformer
 from keras_transformer.files import OwnedFolder, replaced_file, write_whole
 from keras_transformer.ids import BOS_ID
+from keras_transformer.text.languages import Direction
 from keras_transformer.translation import Translation
 
 # Maximum number of pairs that heads are measured on.
 _PAIRS = 64
+_NO_TOKENS = Direction()
 
 
 class Inspection:
@@ -50,52 +52,80 @@ class Inspection:
         engine: `ModelEngine` of a `Transformer`, not frozen.
         source: A sentence.
         target: Its translation; by default the engine translates.
+        source_language: As in `Engine.translate`, like `target_language`.
         **search: Options of `Engine.translate`.
 
     Attributes:
         translation: `Translation` with its tokens, computed at first use.
+        direction: `Direction` of the sentence, with ids.
         attention: `Attention`, computed at first use; a row of the decoder belongs to the token
-            that it writes.
+            that it writes. The tokens of languages have rows and columns too.
 
     Raises:
-        InputError: The source is empty; or, at first use, a text is too long.
+        InputError: The source is empty, or the model lacks a language; or, at first use, a text is
+            too long.
     """
 
-    def __init__(self, engine: ModelEngine, source: str, target: str | None = None, **search: Any):
+    def __init__(
+        self,
+        engine: ModelEngine,
+        source: str,
+        target: str | None = None,
+        source_language: str | None = None,
+        target_language: str | None = None,
+        **search: Any,
+    ):
         self.engine = engine
         self.source = source
-        self._ids = engine.source_tokenizer.tokenize(source, add_eos=True)
-        if len(self._ids) < 2:
+        ids = engine.source_tokenizer.tokenize(source, add_eos=True)
+        if len(ids) < 2:
             raise InputError(f"There is nothing to look at in an empty text. Received: {source!r}.")
+        self._named: dict[str, Any] = {
+            "source_language": source_language,
+            "target_language": target_language,
+        }
+        (self.direction,) = engine.directions_of([source], **self._named)
+        self._source_ids = self.direction.source(ids)
         self._target, self._search = target, search
 
     @functools.cached_property
     def translation(self) -> Translation:
         if self._target is None:
-            return self.engine.translate([self.source], **self._search)[0]
-        return self.engine.score([self.source], [self._target])[0]
+            return self._translated()
+        return self.engine.score([self.source], [self._target], **self._named)[0]
+
+    def _translated(self):
+        return self.engine.translate([self.source], **self._named, **self._search)[0]
 
     @functools.cached_property
     def attention(self) -> Attention:
-        decoder_ids = [BOS_ID, *self.translation.ids[:-1]]
-        return attention(self.engine.model, self._ids, decoder_ids)
+        decoder_ids = [BOS_ID, *self.direction.target(self.translation.ids)[:-1]]
+        return attention(self.engine.model, self._source_ids, decoder_ids)
+
+    @property
+    def tokens(self) -> tuple[list[str], list[str]]:
+        """Tokens of the source and of the translation, with those of their languages."""
+        target = self.direction.target_prefix
+        return (
+            self.engine.source_tokenizer.pieces_of(self._source_ids),
+            [*self.engine.target_tokenizer.pieces_of(target), *self.translation.tokens],
+        )
 
     def alignment(self, layer: int = -1) -> WordAlignment:
         """Aligns words by the mean of the heads of a layer's cross-attention."""
         translation = self.translation
         heads = self.engine.model.config.heads_of("cross")[layer]
-        mean = self.attention.cross[layer, :heads].mean(0)
+        mean = self.direction.of_alignment(self.attention.cross[layer, :heads].mean(0))
         return word_alignment(mean, translation.source_tokens, translation.tokens)
 
     def without_heads(self, heads: Sequence[str]) -> Translation:
         """Translates without some heads, named as `encoder.0.1`."""
         with heads_off(self.engine.model, heads):
-            return self.engine.translate([self.source], **self._search)[0]
+            return self._translated()
 
     def pictures(self) -> dict[str, Any]:
         """Returns figures of this sentence by file name."""
-        tokens = self.translation.source_tokens, self.translation.tokens
-        figures = plots.plot_pair(self.attention, *tokens)
+        figures = plots.plot_pair(self.attention, *self.tokens)
         attention_figures = {f"attention_{kind}.png": figure for kind, figure in figures.items()}
         return {**attention_figures, "alignment.png": plots.plot_alignment(self.alignment())}
 
@@ -131,19 +161,29 @@ def position_pictures(
     }
 
 
-def measure_heads(engine: ModelEngine, pairs: tuple[Sequence[str], Sequence[str]]) -> list[Head]:
-    """Measures heads on the first pairs of a text that fit the model; if none fits, returns []."""
+def measure_heads(
+    engine: ModelEngine,
+    pairs: tuple[Sequence[str], Sequence[str]],
+    direction: Direction = _NO_TOKENS,
+) -> list[Head]:
+    """Measures heads on the first pairs of a text that fit the model; if none fits, returns [].
+
+    Pairs whose source does not begin with the token of a language have `direction`, with ids.
+    """
     source, target = engine.source_tokenizer, engine.target_tokenizer
     ids = source.tokenize(pairs[0], add_eos=True)
     counts = np.bincount(np.concatenate(ids), minlength=source.vocabulary_size)
-    limits = engine.max_source_length, engine.max_target_length
+    limits = engine.max_source_length - direction.num_added, engine.max_target_length
     targets = (target.tokenize(text, add_eos=True) for text in pairs[1])  # only as many as needed
     fitting = (
-        pair
-        for pair in zip(ids, targets, strict=True)
-        if all(1 < len(side) <= limit for side, limit in zip(pair, limits, strict=True))
+        (text, *sides)
+        for text, *sides in zip(pairs[0], ids, targets, strict=True)
+        if all(1 < len(side) <= limit for side, limit in zip(sides, limits, strict=True))
     )
-    pairs_of_ids = [*itertools.islice(fitting, _PAIRS)]
+    pairs_of_ids = []
+    for text, source_ids, target_ids in itertools.islice(fitting, _PAIRS):
+        own = _NO_TOKENS if engine.names_language(text) else direction
+        pairs_of_ids.append((own.source(source_ids), own.target(target_ids)))
     return head_table(engine.model, pairs_of_ids, counts, batch_size=_PAIRS)
 
 
@@ -191,14 +231,12 @@ def write_report(
         new = inspection.without_heads(without_heads)
         report["without_heads"] = {"heads": list(without_heads), "translation": new.text}
     title = f"{inspection.source} → {translation.text}"
-    page = attention_page(
-        inspection.attention, translation.source_tokens, translation.tokens, title
-    )
+    page = attention_page(inspection.attention, *inspection.tokens, title)
     write_whole(folder / "attention.html", page)
     write_whole(folder / "alignment.txt", f"{report['alignment']}\n")
     with replaced_file(folder / "attention.npz") as path:
         np.savez_compressed(path, **inspection.attention._asdict())
-    table = measure_heads(engine, pairs) if pairs is not None else []
+    table = measure_heads(engine, pairs, inspection.direction) if pairs is not None else []
     if table:
         write_whole(folder / "heads.csv", heads_csv(table))
         roles = [head.role for head in table]
@@ -232,6 +270,8 @@ def inspect_run(
     corpus: Sequence[str | os.PathLike] | None = None,
     other_positions: str | os.PathLike | None = None,
     beam_size: int | None = None,
+    source_language: str | None = None,
+    target_language: str | None = None,
     overwrite: bool = False,
 ) -> dict[str, Any]:
     """Shows a run's attention, positions and heads, for a sentence and a parallel text.
@@ -246,6 +286,7 @@ def inspect_run(
             `samples.tsv`.
         other_positions: Path of a run with other positions.
         beam_size: Beam size; the recipe's by default.
+        source_language: As in `Engine.translate`, like `target_language`.
         overwrite: Whether an earlier `output` of this function is replaced.
 
     Returns:
@@ -270,7 +311,8 @@ def inspect_run(
         engine = ModelEngine(model, *tokenizers, **options, with_xla=False)
         with heads_off(engine.model, without_heads):
             pass  # Missing heads raise an error before anything is compiled.
-        inspection = Inspection(engine, source, target, **search)
+        named = {"source_language": source_language, "target_language": target_language}
+        inspection = Inspection(engine, source, target, **named, **search)
         report = write_report(staging, inspection, folder.longest_trained(), **inputs)
         if corpus is not None and "roles" not in report:
             limits = f"{engine.max_source_length} and {engine.max_target_length} tokens"
@@ -278,6 +320,32 @@ def inspect_run(
             raise InputError(f"{rule} Received: {', '.join(map(str, corpus))}.")
     origin = {"origin": folder.described_origin()} if folder.origin() else {}
     return {"output": str(output), **origin, **report}
+
+
+def describe_run(run: str | os.PathLike) -> dict[str, Any]:
+    """Returns sizes, languages, licence and origin of a run's model, fit for JSON.
+
+    Raises:
+        InputError: There is no run, or a file of it is invalid.
+    """
+    folder = RunFiles.existing(run)
+    model, (source, target) = folder.model(), folder.tokenizers()
+    languages, decoding, origin = folder.languages(), folder.decoding(), folder.origin()
+    described: dict[str, Any] = {
+        "run": os.fspath(run),
+        "kind": model.config.kind,
+        "parameters": model.count_params(),
+        "bytes": folder.model_file.stat().st_size,
+        "model": model.config.to_dict(),
+        "source_vocabulary_size": source.vocabulary_size,
+        "target_vocabulary_size": target.vocabulary_size,
+        "max_source_length": decoding.max_source_length,
+        "max_target_length": decoding.max_target_length,
+        "languages": None if languages is None else languages.to_dict(),
+        "licence": origin.get("licence"),
+        "origin": {name: origin[name] for name in ("name", "revision") if name in origin} or None,
+    }
+    return described
 
 
 _COLUMNS = ("name", "label", "query", "key", "from", "to")

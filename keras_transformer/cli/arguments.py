@@ -162,9 +162,10 @@ _LONG_INPUT = ("long_input", ("refuse", "split", "truncate"), None, _TOO_LONG)
 _TAG_HELP = "tag of all lines, such as bt or a domain; or a target language of an imported model, "
 _TAG_HELP += "such as epo for its token >>epo<<"
 _TAG = ("tag", str, "TAG", _TAG_HELP)
-_FLAGS = {"source_language": "--from", "target_language": "--to"}
-_FROM = ("source_language", str, "CODE", "language of the lines, such as en, where it is needed")
-_TO = ("target_language", str, "CODE", "language of the translations, for a model of several")
+LANGUAGE_FLAGS = {"source_language": "--from", "target_language": "--to"}
+FROM = ("source_language", str, "CODE", "language of the lines, such as en, where it is needed")
+TO = ("target_language", str, "CODE", "language of the translations, for a model of several")
+"""Options of models of several languages."""
 _KEPT = "translate around URLs, e-mail addresses and {fields}; html: around tags as well"
 _MARKUP = ("markup", MARKUP, None, _KEPT)
 _TERMS = "lines of a term, a tab and its translation, for all lines that have the term"
@@ -198,8 +199,8 @@ def add_decoding(command: Any) -> None:
     names = {field.name for field in dataclasses.fields(DecodingOptions)} - {"n_best"}
     defaults = dict.fromkeys(RUN_DEFAULTS, "the run's")
     add_declared(command, DecodingOptions, _GROUPS, names, _KINDS, defaults)
-    rows = _FROM, _TO, _BATCH_SIZE, _LONG_INPUT, _TAG, _MARKUP, _GLOSSARY, _GLOSSARY_BY
-    add_options(command.add_argument_group("texts"), *rows, flags=_FLAGS)
+    rows = FROM, TO, _BATCH_SIZE, _LONG_INPUT, _TAG, _MARKUP, _GLOSSARY, _GLOSSARY_BY
+    add_options(command.add_argument_group("texts"), *rows, flags=LANGUAGE_FLAGS)
 
 
 def add_sampling(command: Any, *names: str, **defaults: str) -> None:
@@ -213,7 +214,7 @@ def add_sampling(command: Any, *names: str, **defaults: str) -> None:
 def add_scoring(command: Any) -> None:
     """Adds every option of `Translator.score`."""
     add_sampling(command, "length_penalty")
-    add_options(command, _FROM, _TO, _BATCH_SIZE, _TAG, ALIGNMENT, flags=_FLAGS)
+    add_options(command, FROM, TO, _BATCH_SIZE, _TAG, ALIGNMENT, flags=LANGUAGE_FLAGS)
 
 
 def add_progress(group: Any) -> None:
@@ -249,8 +250,8 @@ def load_translator(
     values = option_values(options, "model", *command_options)
     threads = {"threads": values.pop("threads")} if "threads" in values else {}
     translator = Translator.load(options.model, **threads)
-    if not _FLAGS.keys().isdisjoint(values):
-        for line in translator.engine.approximated_languages(*map(values.get, _FLAGS)):
+    if not LANGUAGE_FLAGS.keys().isdisjoint(values):
+        for line in translator.engine.approximated_languages(*map(values.get, LANGUAGE_FLAGS)):
             say(line)
     return translator, values
 

@@ -9,7 +9,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO
 
 from keras_transformer.cli.arguments import (
+    FROM,
+    LANGUAGE_FLAGS,
     MEMORY_NAMES,
+    TO,
     add_decoding,
     add_memory,
     add_model,
@@ -20,6 +23,7 @@ from keras_transformer.cli.arguments import (
     load_translator,
     option_values,
 )
+from keras_transformer.errors import InputError
 
 if TYPE_CHECKING:
     from keras_transformer.cli.lines import Line
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
 
 _HEADS = "as encoder.0.1,cross.3.2: kind, layer, head; shows the translation without them"
 _INSPECT = (
+    ("source", str, "TEXT", "a sentence; default: write sizes, languages, licence and origin only"),
+    ("output", str, "DIR", "the folder to make, with --source"),
     ("target", str, "TEXT", "the source's translation; default: the model's own"),
     ("without_heads", str, "HEADS", _HEADS),
     ("other_positions", str, "RUN", "a run with the other kind of positions, to compare with"),
@@ -73,10 +79,11 @@ def _add_evaluate_options(command):
 
 def _add_inspect_options(command):
     add_model(command, "a run folder")
-    command.add_argument("--source", required=True, metavar="TEXT", help="a sentence")
-    command.add_argument("--output", required=True, metavar="DIR", help="the folder to make")
-    command.add_argument("--overwrite", action="store_true", help="replace an earlier output")
-    add_options(command, *_INSPECT)
+    add_options(command, *_INSPECT, FROM, TO, flags=LANGUAGE_FLAGS)
+    overwrite = "replace an earlier output"
+    command.add_argument(
+        "--overwrite", action="store_true", default=argparse.SUPPRESS, help=overwrite
+    )
     command.add_argument(
         "--corpus",
         nargs=2,
@@ -117,7 +124,7 @@ def score_lines(
     """
     from keras_transformer.cli.lines import Line, chunk_size, write_results
     from keras_transformer.data import iterate_pairs
-    from keras_transformer.errors import InputError, TooLongError
+    from keras_transformer.errors import TooLongError
 
     def score(lines):
         fitting, first = list(range(len(lines))), None
@@ -172,13 +179,18 @@ def _with_memory(values):
 
 
 def _inspect(options):
+    values = option_values(options, "model")
+    if values and not {"source", "output"} <= values.keys():
+        raise InputError(
+            "--source and --output need each other, and other options need both. "
+            f"Received: {', '.join(sorted(values))}."
+        )
     begin_with_model(options.model)
-    from keras_transformer.analysis.report import inspect_run
+    from keras_transformer.analysis.report import describe_run, inspect_run
 
-    values = option_values(options, "model", "source", "output")
     if "without_heads" in values:
         values["without_heads"] = values["without_heads"].split(",")
-    report = inspect_run(options.model, options.source, options.output, **values)
+    report = inspect_run(options.model, **values) if values else describe_run(options.model)
     print(json.dumps(report, indent=2, ensure_ascii=False))
 
 

@@ -68,8 +68,9 @@ _COMMANDS = {
             "its lines and counts the right labels.",
         ),
         "inspect": (
-            "see inside a run: attention, alignment, positions, heads",
-            "Writes an interactive page on the attention of a sentence, with pictures and tables.",
+            "see inside a run: sizes and origin; attention, alignment, positions, heads",
+            "Shows sizes, languages, licence and origin of a run as JSON. With a sentence it "
+            "writes an interactive page on the attention, with pictures and tables.",
         ),
     },
     "export": {

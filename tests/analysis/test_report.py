@@ -10,17 +10,26 @@ from small_corpus import PAIRS, recipe_values
 
 from keras_transformer import Tokenizer, Transformer, TransformerConfig
 from keras_transformer.analysis import plots, positions
-from keras_transformer.analysis.attention import Attention, WordAlignment
-from keras_transformer.analysis.heads import Head
+from keras_transformer.analysis.attention import (
+    Attention,
+    WordAlignment,
+    attention,
+    word_alignment,
+)
+from keras_transformer.analysis.heads import Head, head_table
 from keras_transformer.analysis.report import (
     Inspection,
+    describe_run,
     inspect_run,
+    measure_heads,
     position_pictures,
     write_report,
 )
 from keras_transformer.engine import ModelEngine
 from keras_transformer.engine.run_folder import save_model
 from keras_transformer.errors import InputError
+from keras_transformer.ids import BOS_ID
+from keras_transformer.text.languages import Languages
 from keras_transformer.training import Recipe, RunFolder
 
 SIDES = tuple(zip(*PAIRS, strict=True))
@@ -54,6 +63,87 @@ def test_rows_are_the_tokens_that_are_written_and_columns_those_that_are_read(in
     # As an alignment from the engine's own pass, which knows nothing of this module.
     (scored,) = inspection.engine.score([PAIRS[0][0]], [PAIRS[0][1]], alignment=True)
     np.testing.assert_allclose(scored.alignment, weights.cross[-1].mean(0), atol=1e-4)
+
+
+TOKENS = {code: f">>{code}<<" for code in ("de", "en", "fr")}
+
+
+@pytest.mark.parametrize(
+    ("places", "before", "after", "forced"),
+    [
+        ({"source_prefix": "target"}, [">>de<<"], [], []),
+        (
+            {"source_suffix": "source", "target_prefix": "target"},
+            [],
+            [">>en<<"],
+            [">>de<<"],
+        ),
+    ],
+)
+def test_a_sentence_of_a_model_of_several_languages_has_their_tokens(
+    engine, tmp_path, places, before, after, forced
+):
+    texts = [text for side in SIDES for text in side]
+    tokenizer = Tokenizer.train_from_texts(texts, 150, languages=TOKENS.values())
+    languages = Languages(TOKENS, **places)
+    limits = {"max_source_length": 48, "max_target_length": 32}
+    several = ModelEngine(engine.model, tokenizer, **limits, languages=languages)
+    with pytest.raises(InputError, match="_language` must be one of"):
+        Inspection(several, *PAIRS[0])
+    seen = Inspection(several, *PAIRS[0], source_language="en-GB", target_language="de")
+    sides = [tokenizer.tokenize(text, add_eos=True) for text in PAIRS[0]]
+    own = [tokenizer.pieces_of(ids) for ids in sides]
+    shown = [[token.replace("\u2581>>", ">>") for token in side] for side in seen.tokens]
+    assert shown == [[*before, *own[0], *after], [*forced, *own[1]]]
+    assert list(seen.translation.tokens) == own[1]
+    ids = [[tokenizer.id_of(token) for token in tokens] for tokens in (before, after, forced)]
+    read = [[*ids[0], *sides[0], *ids[1]], [BOS_ID, *ids[2], *sides[1]][:-1]]
+    weights = attention(engine.model, *read)
+    np.testing.assert_array_equal(seen.attention.cross, weights.cross)
+    # Words are aligned without the tokens of languages.
+    rows = slice(len(forced), None), slice(len(before), len(before) + len(sides[0]))
+    mean = weights.cross[-1].mean(0)[rows]
+    assert seen.alignment().links() == word_alignment(mean, *own).links()
+    report = write_report(tmp_path, seen, 8, pairs=SIDES)
+    assert sum(report["roles"].values()) == 2 + 4 + 4
+    # Heads are measured with the tokens, too, and a text may begin with one itself.
+    table = measure_heads(several, SIDES, seen.direction)
+    pairs_of_ids = [
+        ([*ids[0], *source, *ids[1]], [*ids[2], *target])
+        for source, target in zip(
+            *(tokenizer.tokenize(side, add_eos=True) for side in SIDES), strict=True
+        )
+        if len(source) <= 48 - len(before) - len(after) and len(target) <= 32
+    ]
+    counts = np.bincount(np.concatenate(tokenizer.tokenize(SIDES[0], add_eos=True)), minlength=150)
+    expected = head_table(engine.model, pairs_of_ids[:64], counts, batch_size=64)
+    assert [head.name for head in table] == [head.name for head in expected]
+    importance = [head.importance for head in table], [head.importance for head in expected]
+    np.testing.assert_allclose(*importance, rtol=1e-5)
+
+
+def test_a_run_describes_its_model(engine, tmp_path):
+    folder, recipe = RunFolder(tmp_path / "run"), Recipe.from_dict(recipe_values(tmp_path / "no"))
+    languages = Languages(directions=(("en", "de"),))
+    tokenizers = engine.source_tokenizer, engine.target_tokenizer
+    folder.write_start(recipe.to_dict(), tokenizers, {}, languages)
+    save_model(engine.model, folder.model_file)
+    described = describe_run(folder.path)
+    assert (described["languages"], described["origin"]) == ({"directions": (("en", "de"),)}, None)
+    folder.languages_file.unlink()
+    origin = {"name": "a/b", "revision": "1.0", "licence": "mit", "files": {"x": "0"}}
+    folder.write_sections({**recipe.to_dict(), "origin": origin})
+    described = describe_run(folder.path)
+    assert described["parameters"] == sum(w.size for w in engine.model.get_weights())
+    assert described["bytes"] == folder.model_file.stat().st_size
+    assert (described["kind"], described["model"]["model_dim"]) == ("transformer", 16)
+    sizes = described["source_vocabulary_size"], described["target_vocabulary_size"]
+    assert sizes == (150, 150)
+    assert (described["languages"], described["licence"]) == (None, "mit")
+    assert described["origin"] == {"name": "a/b", "revision": "1.0"}
+    limits = described["max_source_length"], described["max_target_length"]
+    assert limits == (recipe.decoding.max_source_length, recipe.decoding.max_target_length)
+    json.dumps(described)
 
 
 def test_the_report_holds_page_tables_and_pictures(inspection, tmp_path):

@@ -137,4 +137,15 @@ def test_scoring_ends_at_another_fault_with_its_line(call, recorder, tmp_path, m
     code, out, err, _ = call("score", *files)
     assert code == 2
     assert [json.loads(line)["score"] for line in out.splitlines()] == [None, -1.0]
-    assert err.splitlines()[-1].endswith("en and %s/de, line 3: No B." % tmp_path)
+    assert err.splitlines()[-1].endswith(f"en and {tmp_path}/de, line 3: No B.")
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["--source a", "--output new", "--beam-size 2", "--from en --to de", "--output new --to de"],
+)
+def test_options_of_a_sentence_need_a_sentence_and_a_folder(call, options):
+    code, out, err, _ = call("inspect", *options.split())
+    assert (code, out) == (2, "")
+    (line,) = err.splitlines()
+    assert line.startswith("keras-transformer: --source and --output need each other")

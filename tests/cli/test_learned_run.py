@@ -109,6 +109,9 @@ def test_a_text_that_is_too_long_is_split_or_named_by_its_line(learned, capsys, 
 
 def test_a_run_explains_itself_and_translates_without_heads(learned, capsys, tmp_path):
     output = tmp_path / "seen"
+    assert run(["inspect", "--model", str(learned[0])]) == 0
+    described = json.loads(capsys.readouterr().out)
+    assert described["run"] == str(learned[0]) and described["kind"] == "transformer"
     command = ["inspect", "--model", str(learned[0]), "--source", SOURCES[0]]
     command += ["--output", str(output), "--beam-size", "1"]
     assert run([*command, "--without-heads", "cross.0.2"]) == 2
