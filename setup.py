@@ -159,5 +159,5 @@ setup(
         "serving-api": SERVING_API,
         "zstd": ZSTD,
     },
-    entry_points={"console_scripts": ["keras-transformer = keras_transformer.cli.main:main"]},
+    entry_points={"console_scripts": ["keras-transformer = keras_transformer.__main__:start"]},
 )

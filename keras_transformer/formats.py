@@ -29,7 +29,6 @@ class Format(NamedTuple):
         file: Pattern of the names of the file by which its folder is recognized, for the engine.
         next_command: What comes after the export. `{folder}` is the export, `{package}` a file in
             it; None for the command in the manifest.
-        alias: Second name on the command line.
     """
 
     name: str
@@ -39,7 +38,6 @@ class Format(NamedTuple):
     engine: str | None = None
     file: str | None = None
     next_command: str | None = "keras-transformer translate --model {folder} < in.txt"
-    alias: str | None = None
 
     def load(self, field: str) -> Any:
         """Imports what `options`, `exporter` or `engine` names."""
@@ -61,7 +59,6 @@ _ROWS = (
     ),
     Format(
         name="litert",
-        alias="tflite",
         noun="LiteRT model",
         options="export.litert.export_options:LiteRTOptions",
         exporter="export.litert.export:LiteRTExporter",
@@ -105,8 +102,8 @@ _ROWS = (
         next_command="keras-transformer import {folder}/{package} --output RUN",
     ),
 )
-FORMATS = {name: row for row in _ROWS for name in (row.alias, row.name) if name is not None}
-"""The formats by their names on the command line."""
+FORMATS = {row.name: row for row in _ROWS}
+"""The formats by their names."""
 PAIR_FILES = {"tmx": "corpora.translation_memory:TranslationMemory"}
 """Classes of files of sentence pairs, by their key in a recipe; see `data.pairs.PairFile`."""
 ATTENTION_IMAGES = "analysis.tensorboard:attention_summary"

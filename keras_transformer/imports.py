@@ -12,7 +12,6 @@ import importlib
 import importlib.util
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
@@ -84,13 +83,15 @@ def _import(name):
 
 @contextlib.contextmanager
 def stderr_kept_back(is_wrong: Callable[[], bool] = lambda: False) -> Iterator[None]:
-    """Hides what the process writes to stderr, and shows it after an exception.
+    """Hides what the process writes to stderr, and shows it after an exception but Ctrl-C.
 
     It hides nothing without `own_stderr`, or if the user chose to see TensorFlow's messages.
 
     Args:
         is_wrong: Function that is called at the end; True shows the lines too.
     """
+    import tempfile  # Late: a command starts sooner.
+
     with contextlib.ExitStack() as stack:
         try:
             stderr = os.dup(2) if silence_tensorflow() and _owns_stderr else None
@@ -106,6 +107,9 @@ def stderr_kept_back(is_wrong: Callable[[], bool] = lambda: False) -> Iterator[N
         try:
             yield
             is_shown = is_wrong()
+        except KeyboardInterrupt:
+            is_shown = False
+            raise
         finally:
             os.dup2(stderr, 2)
             if is_shown:

@@ -23,6 +23,9 @@ def test_what_is_written_meanwhile_is_dropped_and_shown_after_an_exception(capfd
     with pytest.raises(ImportError), stderr_kept_back():
         write("a reason")
         raise ImportError
+    with pytest.raises(KeyboardInterrupt), stderr_kept_back():
+        write("a line that Ctrl-C need not show")
+        raise KeyboardInterrupt
     with stderr_kept_back(is_wrong=lambda: True):
         write(", a GPU")
     write(", after it")

@@ -209,7 +209,7 @@ def test_what_a_classifier_cannot_do_is_one_line(labelling, capsys, tmp_path):
         (["translate", *model, "--long-input", "split"], "`--long-input` must be one of refuse"),
         (["translate", *model, "--stream"], "`--stream` needs a model that writes text"),
         (["export", *model, *output, "--format", "ctranslate2"], "needs a Transformer"),
-        (["export", *model, *output, "--format", "tflite"], "A LiteRT model needs a Transformer"),
+        (["export", *model, *output, "--format", "litert"], "A LiteRT model needs a Transformer"),
         (["export", *model, *output, "--format", "saved_model", "--beam-size", "2"], "beam"),
         (["inspect", *model, *output, "--source", "A dog."], "`inspect` needs a Transformer"),
     ):

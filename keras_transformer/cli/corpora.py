@@ -1,6 +1,7 @@
 """The commands `keras-transformer clean`, `synthesize`, `glossary` and `shortlist`: corpora."""
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -175,12 +176,22 @@ def _synthesize(options):
         report = translate_corpus(options.model, options.input, options.output, **shared, **values)
     tag = {"tag": "bt"} if records == "back" else {}
     folder = os.path.abspath(options.output)
+    files = sorted(name for name in os.listdir(folder) if name.endswith(".tsv"))
     report["train"] = [
-        {"name": re.sub(r"[^\w-]+", "-", name[:-4]), "source": os.path.join(folder, name), **tag}
-        for name in sorted(os.listdir(folder))
-        if name.endswith(".tsv")
+        {"name": corpus, "source": os.path.join(folder, file), **tag}
+        for corpus, file in zip(_corpus_names(files), files, strict=True)
     ]
     print(json.dumps(report, indent=2))
+
+
+def _corpus_names(files):
+    """Returns a name of letters, digits and hyphens for each TSV, as a recipe takes them."""
+    names = []
+    for file in files:
+        name = re.sub(r"[^\w-]+", "-", file.removesuffix(".tsv"))
+        numbered = (f"{name}-{number}" for number in itertools.count(2))
+        names.append(next(each for each in itertools.chain([name], numbered) if each not in names))
+    return names
 
 
 def _add_glossary_options(command):

@@ -44,8 +44,7 @@ def _add_options(command):
     kinds = {"languages": (str, "CODES"), "signatures": ([str], "NAME")}
     defaults = {**dict.fromkeys(RUN_DEFAULTS, "the run's"), "signatures": "all of them"}
     for formats_of_group, names in groups.items():
-        shown = (name for name in formats_of_group if FORMATS[name].alias in (None, name))
-        title = ", ".join(shown)
+        title = ", ".join(formats_of_group)
         if len(formats_of_group) == len(FORMATS):
             title = "all formats"
         group = command.add_argument_group(title)

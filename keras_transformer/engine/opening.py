@@ -38,7 +38,7 @@ def open_engine(
         folder = RunFiles(path)
         engine = folder.engine(plan)
         return engine, folder.decoding().search if engine.labels is None else {}
-    exports = ", ".join(f"a {f.noun} ({f.file})" for f in dict.fromkeys(FORMATS.values()) if f.file)
+    exports = ", ".join(f"a {f.noun} ({f.file})" for f in FORMATS.values() if f.file)
     raise InputError(
         f"{path}: neither a run folder (recipe.yaml) nor an export: {exports}. Make a run of a "
         "model of another program with `keras-transformer import`."

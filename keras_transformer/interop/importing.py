@@ -126,8 +126,8 @@ def _model_folders(folder, levels):
     if is_marians or ctranslate2.is_argos(folder) or (folder / hugging_face.CONFIG).is_file():
         return [folder]
     folders = []
-    with contextlib.suppress(OSError):  # A folder of a user may hold folders that nobody may read.
-        for path in sorted(folder.iterdir()) if levels else ():
+    for path in sorted(folder.iterdir()) if levels else ():
+        with contextlib.suppress(OSError):  # A folder may hold folders that the user may not read.
             if path.is_dir() and not path.name.startswith((".", "__MACOSX")):
                 folders += _model_folders(path, levels - 1)
     return folders

@@ -69,7 +69,7 @@ def test_help_says_what_the_library_declares(capsys):
     assert "; default: 1.0 " in text and "; default: the run's " in text
 
 
-EXPORTS = tuple(format.load("options") for format in dict.fromkeys(FORMATS.values()))
+EXPORTS = tuple(format.load("options") for format in FORMATS.values())
 CLASSES = {"clean": (CleanOptions,), "export": EXPORTS, "serve": (ServerOptions, LocalOptions)}
 OTHERS = (DecodingOptions, BulkOptions)
 NEEDED = {ServerOptions: {"model": "m"}, DecodingOptions: {"sampling": True}}

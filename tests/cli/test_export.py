@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import os
+import re
 import signal
 
 import pytest
@@ -9,6 +10,7 @@ from keras_transformer import export as export_package
 from keras_transformer.cli.main import run
 from keras_transformer.export.exporter import ExportReport, log_step
 from keras_transformer.files import OwnedFolder
+from keras_transformer.formats import FORMATS
 
 EXPORT = ["export", "--model", "run", "--output", "new"]
 
@@ -36,7 +38,7 @@ REPORT = ExportReport("new", MANIFEST, {"texts": 64, "equal": 63}, 71.234)
         ("saved_model --beam-size 3 --length-penalty 1", {"beam_size": 3, "length_penalty": 1.0}),
         ("saved_model --signatures greedy score", {"signatures": ["greedy", "score"]}),
         ("ctranslate2 --overwrite --verify-with f", {"overwrite": True, "verify_with": "f"}),
-        ("tflite --n-best 2 --source-lengths 7 9", {"n_best": 2, "source_lengths": [7, 9]}),
+        ("litert --n-best 2 --source-lengths 7 9", {"n_best": 2, "source_lengths": [7, 9]}),
         ("web --quantize int8 --npm d", {"quantize": "int8", "npm": "d"}),
         ("argos --languages en-de", {"languages": "en-de"}),
     ],
@@ -48,6 +50,14 @@ def test_options_of_a_format_reach_the_library(asked, arguments, expected, capsy
     answer = {"output": "new", "seconds": 71.2, "bytes": 0, "files": {"a": "b"}}
     answer["verification"] = {"texts": 64, "equal": 63}
     assert json.loads(capsys.readouterr().out) == answer
+
+
+def test_help_and_formats_have_the_same_names(capsys):
+    with pytest.raises(SystemExit):
+        run(["export", "--help"])
+    titles = re.findall(r"^([a-z][a-z\d_, ]+):$", capsys.readouterr().out, re.MULTILINE)
+    named = [set(title.split(", ")) for title in titles if title not in ("options", "all formats")]
+    assert set().union(*named) == set(FORMATS) and {"litert"} in named
 
 
 def test_each_step_is_a_line_on_stderr_and_a_closing_line_on_stdout(monkeypatch, capsys, tmp_path):

@@ -207,6 +207,35 @@ def test_a_command_loads_no_other_command(tmp_path):
     assert done.stdout.splitlines()[-1] == "['translate']", done.stderr
 
 
+INTERRUPTED = """
+import os, signal, sys
+module = sys.argv[1]
+class Finder:
+    def find_spec(name, path, target=None):
+        if name == module:
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+            except KeyboardInterrupt:
+                if "hidden" in sys.argv:
+                    raise ValueError from None  # as pydantic does
+                raise
+sys.meta_path.insert(0, Finder)
+sys.argv = ["keras-transformer", "translate", "--help", *sys.argv[2:]]
+from keras_transformer.__main__ import start
+start()
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments", ["cli.main", "errors", "cli.translate", "decoding.ranking", "cli.translate hidden"]
+)
+def test_an_interrupted_start_is_one_line(tmp_path, arguments):
+    module, *options = arguments.split()
+    done = new_process(tmp_path, "-c", INTERRUPTED, f"keras_transformer.{module}", *options)
+    interrupted = "keras-transformer: interrupted\n"
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", interrupted)
+
+
 @pytest.mark.parametrize("arguments", [["--verbose", "demo"], ["demo", "--verbose"], ["demo"]])
 def test_tensorflow_speaks_with_verbose_before_a_command_or_after_it(arguments, monkeypatch):
     monkeypatch.setenv(LEVEL, "3")  # so that it is put back

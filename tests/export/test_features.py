@@ -127,7 +127,7 @@ TAKES = {
 
 
 @pytest.mark.parametrize("option", EXPORT_OPTIONS)
-@pytest.mark.parametrize("format", sorted({row.name for row in FORMATS.values()}))
+@pytest.mark.parametrize("format", sorted(FORMATS))
 def test_a_format_takes_an_option_of_its_export_or_refuses_it_in_one_line(format, option):
     options, values = FORMATS[format].load("options"), {option: EXPORT_OPTIONS[option]}
     if option in TAKES[format]:

@@ -10,7 +10,7 @@ from model_servers import make_tar, make_zip
 from keras_transformer.cli.main import run
 from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
-from keras_transformer.interop.importing import import_model, import_run, read_model
+from keras_transformer.interop.importing import import_model, import_run, model_folder, read_model
 
 pytestmark = pytest.mark.tensorflow
 
@@ -78,6 +78,21 @@ def test_a_model_is_found_in_a_folder_with_other_files(tmp_path, known, toy):
     for path in list(folder.iterdir()):  # A Mac writes them on disks of other systems.
         path.with_name(f"._{path.name}").write_bytes(b"attributes")
     assert same_weights(import_model(tmp_path).model, known[toy])
+
+
+def test_a_folder_that_nobody_may_read_hides_no_model_beside_it(tmp_path, monkeypatch):
+    shutil.copytree(OPUS, tmp_path / "b" / "toy")
+    for name in ("a", "c"):
+        (tmp_path / name).mkdir()
+    is_file = pathlib.Path.is_file
+
+    def refused(path, **options):  # The tests' user may be allowed to read all folders.
+        if path.parent.name in ("a", "c"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return is_file(path, **options)
+
+    monkeypatch.setattr(pathlib.Path, "is_file", refused)
+    assert model_folder(tmp_path) == tmp_path / "b" / "toy"
 
 
 def test_two_models_are_an_error_that_names_both(tmp_path, capsys):

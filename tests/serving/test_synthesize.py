@@ -77,6 +77,21 @@ def test_each_hypothesis_is_a_pair_with_a_score_that_a_recipe_takes(upper, tmp_p
     assert (corpus.name, corpus.tag) == ("mono-de", "bt" if back else None)
 
 
+def test_the_corpora_of_a_recipe_have_names_of_their_own(upper, tmp_path, capsys):
+    inputs = ["news a.de", "news-a.de", "news-a.de-2", "über.de"]
+    for name in inputs:
+        (tmp_path / name).write_text("a\n")
+    code, report = synthesize(capsys, "--input", *inputs, "--output", "out")
+    assert code == 0
+    values = recipe_values(tmp_path)
+    values["data"]["train"] = report["train"]
+    corpora = Recipe.from_dict(values).data.corpora("train")
+    sources = [corpus.source for corpus in corpora]
+    assert sources == sorted(str(tmp_path / "out" / f"{name}.tsv") for name in inputs)
+    names = [corpus.name for corpus in corpora]
+    assert names == ["news-a-de", "news-a-de-2", "news-a-de-3", "über-de"]
+
+
 def test_an_interrupted_command_continues_where_it_stopped(upper, tmp_path, capsys):
     (tmp_path / "more.de.gz").write_bytes(gzip.compress(b"a\nb\nc\n"))
     arguments = ["--input", "mono.de", "more.de.gz", "--chunk-lines", "2", "--n-best", "2"]

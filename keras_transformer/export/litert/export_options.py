@@ -28,7 +28,7 @@ class OfLengths(Quantized):
 
 @options_class
 class LiteRTOptions(OfLengths, WithShortlist, StoppingSearchOptions):
-    """Options of `tflite`; the search is fixed in the export."""
+    """Options of `litert`; the search is fixed in the export."""
 
     n_best: int | None = option(
         None, "Number of hypotheses that beam search returns; all by default.", ge=1, lt=INT32
