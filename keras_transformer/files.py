@@ -72,12 +72,18 @@ def replaced_file(path: FilePath) -> Iterator[Path]:
     """Yields a temporary path, which is renamed to `path` when the `with` block succeeds.
 
     The temporary name ends as the final name does, as some writers choose a format by the suffix.
+    The permissions are those of the umask.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.stem}.partial{path.suffix}")
     try:
         with writing(path, temporary):
+            temporary.write_bytes(b"")
+            mode = temporary.stat().st_mode
+            temporary.unlink()
             yield temporary
+            # Some libraries, such as safetensors, let only this user read what they write.
+            temporary.chmod(mode)
             sync(temporary)
             rename_durably(temporary, path)
     finally:

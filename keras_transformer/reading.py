@@ -32,6 +32,9 @@ _MARKS |= {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
 _POINTER = b"version https://git-lfs.github.com/spec/"
 # Limit of a YAML file's growth by aliases, and characters that are always allowed.
 _MAX_YAML_GROWTH, _YAML_CHARACTERS = 10, 100_000
+# Limit of the growth of archives and npz files, and bytes that are always allowed. Numbers hardly
+# shrink: a file that grows more was made to fill a disk or the memory.
+_MAX_GROWTH, _FREE_BYTES = 20, 64 << 20
 
 
 def iterate_lines(
@@ -294,11 +297,27 @@ def read_arrays(path: str | os.PathLike) -> dict[str, Any]:
         raise InputError(f"{rule}. Received: another file, or half of one.")
     try:
         with np.load(path, allow_pickle=False) as file:
+            # NumPy reads at most the size that the list of members has.
+            if sum(member.file_size for member in file.zip.infolist()) > max_unpacked_bytes(path):
+                raise too_large(path)
             return {name: file[name] for name in file.files}
+    except InputError:
+        raise
     # NumPy and zipfile raise many kinds. NumPy's text about a pickle would lead astray.
     except Exception as error:
         reason = "a pickle" if "pickle" in str(error) else f"{first_line(error):.200}"
         raise InputError(f"{rule}. Received: {reason}.") from None
+
+
+def max_unpacked_bytes(path: str | os.PathLike) -> int:
+    """Returns how many bytes a compressed file of a model may have unpacked."""
+    return _MAX_GROWTH * os.path.getsize(path) + _FREE_BYTES
+
+
+def too_large(path: str | os.PathLike) -> InputError:
+    """Returns the error of a file that has more than `max_unpacked_bytes`."""
+    rule = f"must be at most {_MAX_GROWTH} times as large unpacked, plus {_FREE_BYTES >> 20} MiB"
+    return InputError(f"{os.fspath(path)}: {rule}. Received: more.")
 
 
 def decode_text(content: bytes, name: str | os.PathLike) -> str:

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import shutil
+import stat
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from keras_transformer.files import (
     final_name,
     locked_folder,
     parts_folder,
+    replaced_file,
     temporary_folder,
     write_output,
     write_whole,
@@ -30,6 +32,19 @@ def test_a_file_is_on_the_disk_before_it_has_its_name_and_the_name_before_the_ca
     write_whole(tmp_path / "text", "a")
     file, folder = ((tmp_path / name).stat().st_ino for name in ("text", "."))
     assert disk == [("sync", file), ("rename", "text"), ("sync", folder)]
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
+def test_a_file_has_the_permissions_of_the_umask_whoever_writes_it(tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        write_whole(tmp_path / "text", "a")
+        with replaced_file(tmp_path / "model") as temporary:
+            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT, 0o600))  # as safetensors does
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert modes == dict.fromkeys(("text", "model"), 0o666 & ~umask)
 
 
 def test_an_output_goes_through_links_and_into_pipes(tmp_path):

@@ -4,12 +4,20 @@ import gzip
 import lzma
 import sys
 
+import numpy as np
 import pytest
 
+from keras_transformer import reading
 from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
 from keras_transformer.export.manifest import has_labels, read_manifest
-from keras_transformer.reading import decode_line, digest_of, iterate_lines, read_lines
+from keras_transformer.reading import (
+    decode_line,
+    digest_of,
+    iterate_lines,
+    read_arrays,
+    read_lines,
+)
 from keras_transformer.text import Labels
 from keras_transformer.text.languages import Languages
 
@@ -156,6 +164,21 @@ def test_a_digest_is_of_the_names_and_contents_of_the_given_files(tmp_path):
     assert digest_of(tmp_path) == both
     renamed = first.rename(tmp_path / "other")
     assert digest_of(tmp_path, [renamed]) != one
+
+
+def test_an_npz_file_that_would_fill_the_memory_is_refused_before_it_is_unpacked(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(reading, "_FREE_BYTES", 100_000)
+    path = tmp_path / "model.npz"
+    arrays = {"a": np.zeros(90_000, "int8"), "b": np.zeros(90_000, "int8")}
+    np.savez_compressed(path, **arrays)  # about 500 bytes, which may have 110,000
+    with pytest.raises(InputError, match="model.npz: must be at most 20 times as large unpacked"):
+        read_arrays(path)
+    np.savez(path, **arrays)
+    assert {name: array.size for name, array in read_arrays(path).items()} == dict.fromkeys(
+        "ab", 90_000
+    )
 
 
 def test_json_of_any_depth_is_one_line(tmp_path):

@@ -96,10 +96,16 @@ class VocabularyOptions:
 
 def known_ids(model: Any) -> int:
     """Returns the number of ids of a `ModelProto`; further pieces are unknown tokens."""
+    count = len(model.pieces)
     for symbol in model.trainer_spec.control_symbols:
         if symbol.startswith(OF_FIRST_IDS):
-            return int(symbol.removeprefix(OF_FIRST_IDS))
-    return len(model.pieces)
+            number = symbol.removeprefix(OF_FIRST_IDS)
+            is_number = re.fullmatch("[0-9]{1,9}", number)
+            if not is_number or not UNK_ID < int(number) <= count:
+                rule = f"the number of ids must be from {UNK_ID + 1} to {count}, as the pieces"
+                raise InputError(f"Not a SentencePiece model: {rule}. Received: {number!r:.40}.")
+            return int(number)
+    return count
 
 
 def parsed(model_bytes: bytes) -> Any:

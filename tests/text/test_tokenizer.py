@@ -127,6 +127,11 @@ def test_a_model_cut_anywhere_is_refused_in_silence(tokenizer, capfd):
         (dict(model_type="word", hard_vocab_limit=False), "unigram or bpe.*model_type=word"),
         (dict(pad_id=3, unk_id=0), "special ids must be.*'pad': 3, 'bos': 1, 'eos': 2, 'unk': 0"),
         (dict(bos_id=-1), "special ids must be.*'pad': 0, 'bos': -1, 'eos': 2, 'unk': 3"),
+        # A short vocabulary of an import names the number of its ids.
+        *(
+            (dict(control_symbols=[f" ids {number}"]), f"number of ids must be .*{number!r}")
+            for number in ("99999999999", "x", "3", "-1", "", "²")
+        ),
     ],
 )
 def test_other_models_are_refused(sentences, model, message):

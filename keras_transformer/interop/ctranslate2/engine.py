@@ -355,6 +355,6 @@ def _load(folder, threads, compute_type):
         return ctranslate2.Translator(
             os.fspath(folder), compute_type=compute_type, inter_threads=threads, intra_threads=1
         )
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, LookupError) as error:  # LookupError: a missing variable
         reason = f"{first_line(error):.300}"
         raise InputError(f"{folder}: CTranslate2 cannot load it. Received: {reason}") from error

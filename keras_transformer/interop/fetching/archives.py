@@ -13,11 +13,10 @@ from typing import IO, Any
 
 from keras_transformer.errors import InputError, first_line, writing
 from keras_transformer.options import received
-from keras_transformer.reading import MAX_NAME_BYTES
+from keras_transformer.reading import MAX_NAME_BYTES, max_unpacked_bytes, too_large
 
-# Numbers hardly shrink: an archive that grows more was made to fill a disk.
-_MAX_GROWTH, _FREE_BYTES = 20, 64 << 20
-_MAX_MEMBERS = 10_000
+# Names of members make folders: 30 short names of 900 parts each would make 27,000.
+_MAX_MEMBERS, _MAX_PARTS = 10_000, 20
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -30,7 +29,8 @@ class LimitedStream:
     """
 
     def __init__(self, stream: Any, path: Path):
-        self._stream, self._path, self._bytes_left = stream, path, _max_bytes(path)
+        self._stream, self._path = stream, path
+        self._bytes_left = max_unpacked_bytes(path)
 
     def read(self, size: int) -> bytes:
         """Reads at most `size` bytes."""
@@ -38,17 +38,8 @@ class LimitedStream:
         block = self._stream.read(min(size, self._bytes_left + 1))
         self._bytes_left -= len(block)
         if self._bytes_left < 0:
-            raise _too_large(self._path)
+            raise too_large(self._path)
         return block
-
-
-def _max_bytes(path):
-    return _MAX_GROWTH * path.stat().st_size + _FREE_BYTES
-
-
-def _too_large(path):
-    rule = f"must be at most {_MAX_GROWTH} times as large unpacked, plus 64 MiB"
-    return InputError(f"{path}: {rule}. Received: more.")
 
 
 def unpack(archive: Path, folder: Path) -> Path:
@@ -60,16 +51,20 @@ def unpack(archive: Path, folder: Path) -> Path:
         The folder, or the folder in it that holds all.
 
     Raises:
-        InputError: The file is no such archive, is damaged or too large, or has a member that is
-            a link, a device, or outside the folder.
+        InputError: The file is no such archive, is damaged or too large, has too many files and
+            folders or too long paths, or has a member that is a link, a device, or outside the
+            folder.
     """
     folder.mkdir()
+    paths: set[tuple[str, ...]] = set()  # of files, and of folders that their names make
     try:
         with _opened(archive) as members:
-            for number, (name, is_folder, file) in enumerate(members):
-                if number == _MAX_MEMBERS:
-                    raise InputError(f"{archive}: must have at most {_MAX_MEMBERS} members.")
+            for number, (name, is_folder, file) in enumerate(members, 1):
                 parts = _checked_parts(name, archive)
+                paths.update(parts[:length] for length in range(1, len(parts) + 1))
+                if max(number, len(paths)) > _MAX_MEMBERS:
+                    rule = f"must have at most {_MAX_MEMBERS} files and folders"
+                    raise InputError(f"{archive}: {rule}. Received: more.")
                 if any(map(is_of_macos, parts)):
                     continue
                 path = folder.joinpath(*parts)
@@ -116,8 +111,8 @@ def _opened(archive) -> Iterator[Iterator[tuple[str, bool, IO[bytes]]]]:
 
 def _zip_members(file, archive):
     # A member ends at the size that the list of members has for it.
-    if sum(member.file_size for member in file.infolist()) > _max_bytes(archive):
-        raise _too_large(archive)
+    if sum(member.file_size for member in file.infolist()) > max_unpacked_bytes(archive):
+        raise too_large(archive)
     for member in file.infolist():
         kind = stat.S_IFMT(member.external_attr >> 16)  # 0 if another system than Unix made it
         if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
@@ -143,7 +138,7 @@ def _checked_parts(name, archive):
     parts = PurePosixPath(name.replace("\\", "/")).parts
     is_outside = ".." in parts or PureWindowsPath(name).anchor
     is_long = any(len(part.encode("utf-8", "replace")) > MAX_NAME_BYTES for part in parts)
-    if is_outside or is_long:
+    if is_outside or is_long or len(parts) > _MAX_PARTS:
         rule = "the name of a member must be a short path inside the archive"
         raise InputError(f"{archive}: {rule}. Received: {received(name)}.")
     return parts

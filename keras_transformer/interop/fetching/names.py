@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from keras_transformer.errors import InputError, show
+from keras_transformer.errors import InputError, renamed_in_errors, show
 from keras_transformer.files import temporary_folder
 from keras_transformer.interop.fetching import hub, registries
 from keras_transformer.interop.fetching.archives import is_of_macos, unpack
 from keras_transformer.interop.fetching.download import download, file_name, shown_url
 from keras_transformer.reading import BoundedYaml, file_digests
 
+_TEMPORARY = "keras-transformer-import-"
 _HUB_ID = re.compile(r"([\w.-]+/[\w.-]+)(?:@(\S+))?", re.ASCII)
 _FRONT_MATTER = re.compile(r"\ufeff?---\s*\n(.*?)^---\s*$", re.DOTALL | re.MULTILINE)
 _MAX_CARD, _MAX_LICENCE = 1 << 20, 200  # characters
@@ -120,11 +121,11 @@ def local_model(
     if os.path.isdir(path):  # `Path.is_dir` raises an error for a name that is too long.
         yield LocalModel(path, text)
         return
-    start = Path(tempfile.gettempdir(), "keras-transformer-import-")
+    start, shown_folder = Path(tempfile.gettempdir(), _TEMPORARY), tempfile.gettempdir()
     if output is not None:
-        start = Path(os.path.realpath(output))
+        start, shown_folder = Path(os.path.realpath(output)), os.fspath(output)
         start = start.with_name(f".{start.name}.import-")
-    with temporary_folder(start) as temporary:
+    with temporary_folder(start) as temporary, renamed_in_errors(temporary, shown_folder):
         model = None
         try:
             model = _fetched(text, path, temporary, check)
@@ -175,5 +176,6 @@ def list_models(registry: str) -> list[str]:
     name = registry.removesuffix(":")
     if name not in registries.REGISTRIES:
         raise InputError(f"Only firefox: and argos: have a list. Received: {registry!r}.")
-    with temporary_folder(Path(tempfile.gettempdir(), "keras-transformer-import-")) as folder:
+    start = Path(tempfile.gettempdir(), _TEMPORARY)
+    with temporary_folder(start) as folder, renamed_in_errors(folder, tempfile.gettempdir()):
         return [f"{name}:{model}" for model in registries.read_list(name, folder)]

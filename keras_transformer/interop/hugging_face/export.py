@@ -17,7 +17,7 @@ from keras_transformer.export.exporter import log_step
 from keras_transformer.files import replaced_file, write_whole
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.impossible import BANNED
-from keras_transformer.interop.foreign_export import ForeignExporter
+from keras_transformer.interop.foreign_export import ForeignExporter, gives_probability
 from keras_transformer.interop.foreign_model import written
 from keras_transformer.interop.hugging_face import names
 from keras_transformer.interop.hugging_face.export_options import HuggingFaceOptions
@@ -85,6 +85,11 @@ class HuggingFaceExporter(ForeignExporter):
             write_whole(folder / f"{side}.spm", _with_text(tokenizer.model_bytes))
         return dict(options)
 
+    def difference(self, engine: "ModelEngine") -> str:
+        if not _Layout(engine).bans_padding or not gives_probability(engine, PAD_ID):
+            return ""
+        return "The folder gives padding no probability: train the model until it hardly does."
+
     def readme_fields(self, manifest: dict) -> dict[str, str]:
         tokens = manifest.get("language_tokens")
         known = None if tokens is None else Languages.from_dict(tokens)
@@ -137,6 +142,9 @@ class _Layout:
 
     Args:
         engine: Trained engine of the run.
+
+    Attributes:
+        bans_padding: Whether padding has the row of the start, and therefore no probability.
     """
 
     def __init__(self, engine: "ModelEngine"):
@@ -146,7 +154,7 @@ class _Layout:
         table = np.asarray(self._model.target_embedding.embeddings, "float32")
         self._starts_with_padding = np.array_equal(table[BOS_ID], table[PAD_ID])
         # CTranslate2's converter of Pegasus starts with padding, whose row is masked elsewhere.
-        self._has_start_twice = self._config.normalize_first and not self._starts_with_padding
+        self.bans_padding = self._config.normalize_first and not self._starts_with_padding
         self._names = {side: _names(tokenizer) for side, tokenizer in self.tokenizers.items()}
         self._is_joint = self._names["source"] == self._names["target"]
         self._ids = {side: self._ordered(names) for side, names in self._names.items()}
@@ -189,7 +197,7 @@ class _Layout:
         bias = np.zeros(len(self._names["target"]), "float32")
         if model.output_bias is not None:
             bias = np.asarray(model.output_bias, "float32")
-        if self._has_start_twice:
+        if self.bans_padding:
             bias = bias.copy()
             bias[PAD_ID] = BANNED
         yield "decoder_ff_logit_out_b", bias[self._ids["target"]][None]
@@ -211,7 +219,7 @@ class _Layout:
 
     def _table(self, table, side):
         rows = np.array(table, "float32")
-        if self._has_start_twice:
+        if self.bans_padding:
             rows[PAD_ID] = rows[BOS_ID]
         return rows[self._ids[side]][:, self._dimensions]
 

@@ -10,8 +10,8 @@ from keras_transformer.decoding.search_options import DecodingOptions, exported_
 from keras_transformer.errors import show
 from keras_transformer.export.exporter import log_step, read_template
 from keras_transformer.files import replaced_file, write_whole
-from keras_transformer.ids import BOS_ID, EOS_ID
-from keras_transformer.interop.foreign_export import ForeignExporter
+from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID
+from keras_transformer.interop.foreign_export import ForeignExporter, gives_probability
 from keras_transformer.interop.foreign_model import written
 from keras_transformer.interop.marian.export_options import MarianOptions
 from keras_transformer.interop.marian.reader import ACTIVATIONS, OPTIONS
@@ -49,11 +49,21 @@ class MarianExporter(ForeignExporter):
         self, engine: "ModelEngine", options: MarianOptions
     ) -> dict[str, Any]:
         resolved, config = super().resolve_export_options(engine, options), engine.model.config
-        if np.any(np.asarray(engine.model.target_embedding.embeddings)[BOS_ID]):
+        if _begins_with_vector(engine):
             show("Marian's decoder begins with zeros, not with a trained vector: texts may differ.")
         if config.normalize_first and config.decoder != "ssru":  # Keys are normalized once only.
             show("Marian's decoder, unlike its scorer, computes this pre-norm model otherwise.")
         return resolved
+
+    def difference(self, engine: "ModelEngine") -> str:
+        if _begins_with_vector(engine):
+            return "Marian's decoder begins with zeros: only models that do can be exported."
+        if gives_probability(engine, PAD_ID) or gives_probability(engine, BOS_ID):
+            return (
+                "Marian has neither padding nor BOS: train the model until it hardly gives them "
+                "probability."
+            )
+        return ""
 
     def write(self, engine: "ModelEngine", folder: Path, options: dict[str, Any]) -> dict[str, Any]:
         log_step("writing the weights and vocabularies")
@@ -72,6 +82,11 @@ class MarianExporter(ForeignExporter):
         }
         _write_yaml(folder / "decoder.yml", decoder)
         return {**options, "command": command}
+
+
+def _begins_with_vector(engine):
+    """Returns whether the decoder begins with a trained vector."""
+    return bool(np.any(np.asarray(engine.model.target_embedding.embeddings)[BOS_ID]))
 
 
 def tensors_of(model: Any) -> dict[str, np.ndarray]:

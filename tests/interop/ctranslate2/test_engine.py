@@ -1,3 +1,6 @@
+import hashlib
+import json
+import shutil
 from unittest import mock
 
 import numpy as np
@@ -67,6 +70,24 @@ def test_limits_that_it_refuses_are_the_trained_models(two_sided_engine, transla
     translations = translator.translate(TEXTS, **options)
     assert [translation.ids for translation in translations] == [best.ids for best in expected]
     assert len(translator.translate(TEXTS, sampling=True, top_k=1000)) == len(TEXTS)
+
+
+def test_a_model_without_a_variable_is_refused_while_it_is_opened(ctranslate2_report, tmp_path):
+    folder = tmp_path / "export"
+    shutil.copytree(ctranslate2_report.folder, folder)
+    manifest = json.loads((folder / "export.json").read_text("utf-8"))
+    whole = (folder / "model.bin").read_bytes()
+    for name in (b"encoder/layer_0/ffn/linear_0/weight", b"decoder/projection/weight"):
+        changed = whole.replace(name + b"\0", name[:-1] + b"x\0")
+        assert changed != whole
+        (folder / "model.bin").write_bytes(changed)
+        manifest["files"]["model.bin"] = hashlib.sha256(changed).hexdigest()
+        (folder / "export.json").write_text(json.dumps(manifest), "utf-8")
+        with pytest.raises(
+            InputError, match="export: CTranslate2 cannot load it.*not found"
+        ) as error:
+            Translator.load(folder)
+        assert "\n" not in str(error.value)
 
 
 def test_what_it_cannot_do_is_one_line_that_names_what_it_can(translator):

@@ -1,11 +1,13 @@
 """Archives that hold a model, and archives that were made to harm."""
 
+import shutil
 import stat
 import tarfile
 
 import pytest
 from model_servers import make_tar, make_zip
 
+from keras_transformer import reading
 from keras_transformer.errors import InputError
 from keras_transformer.interop.fetching import archives
 from keras_transformer.interop.fetching.archives import unpack
@@ -56,6 +58,8 @@ HOSTILE = {
     "tar header bomb": lambda path: make_tar(path, {"x": b""}, headers={"a": "x" * 2_000_000}),
     "two of one name": lambda path: make_tar(path, {"x": b"", "x/y": b""}),
     "many members": lambda path: make_zip(path, {str(number): b"" for number in range(20)}),
+    "many folders": lambda path: make_zip(path, {f"{n}/a/b/x": b"" for n in range(3)}),
+    "many folders in tar": lambda path: make_tar(path, {f"{n}/a/b/x": b"" for n in range(3)}),
     "another file": lambda path: path.write_text("<!DOCTYPE html>"),
     "empty": lambda path: path.touch(),
 }
@@ -63,7 +67,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("case", HOSTILE)
 def test_a_hostile_archive_is_one_line_and_writes_nothing_outside(tmp_path, monkeypatch, case):
-    monkeypatch.setattr(archives, "_FREE_BYTES", 1_000_000)
+    monkeypatch.setattr(reading, "_FREE_BYTES", 1_000_000)
     monkeypatch.setattr(archives, "_MAX_MEMBERS", 10)
     path = tmp_path / "archive"
     HOSTILE[case](path)
@@ -72,7 +76,19 @@ def test_a_hostile_archive_is_one_line_and_writes_nothing_outside(tmp_path, monk
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
     assert {entry.name for entry in tmp_path.iterdir()} == {"archive", "model"}
     sizes = [entry.lstat().st_size for entry in (tmp_path / "model").rglob("*")]
-    assert sum(sizes) <= 2_100_000 and not any(p.is_symlink() for p in tmp_path.rglob("*"))
+    assert sum(sizes) <= 2_100_000 and len(sizes) <= 10
+    assert not any(p.is_symlink() for p in tmp_path.rglob("*"))
+
+
+@pytest.mark.parametrize("make", [make_zip, make_tar])
+def test_an_unpacked_folder_is_never_too_deep_to_be_removed(tmp_path, make):
+    # Python's functions call themselves once for each folder, at most 1,000 times.
+    members = {"a/" * depth + "x": b"" for depth in (21, 600, 1200, 1700)}
+    with pytest.raises(InputError, match="must be a short path inside the archive"):
+        unpack(make(tmp_path / "archive", members), tmp_path / "model")
+    shutil.rmtree(tmp_path / "model")
+    members = {"a/" * 19 + "x": b"weights"}
+    assert (unpack(make(tmp_path / "archive", members), tmp_path / "model") / "x").is_file()
 
 
 @pytest.mark.parametrize("make", [make_zip, make_tar])

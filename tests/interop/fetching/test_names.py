@@ -104,6 +104,15 @@ def test_an_error_names_the_archive_and_not_a_temporary_folder(tmp_path):
     assert os.listdir(tmp_path) == ["model.zip"]
 
 
+def test_the_error_of_a_full_disk_names_the_output_and_no_temporary_folder(tmp_path, small_disk):
+    path = make_zip(tmp_path / "model.zip", {"a/model.npz": bytes(999)})
+    with small_disk(600), pytest.raises(OSError, match="File too large") as caught:
+        with local_model(path, tmp_path / "run", lambda folder: None):
+            pytest.fail("999 bytes are more than 600")
+    assert caught.value.filename == str(tmp_path / "run" / "model" / "a" / "model.npz")
+    assert os.listdir(tmp_path) == ["model.zip"]
+
+
 IN_A_NEW_PROCESS = """
 import json, sys, time
 start = time.process_time()

@@ -195,7 +195,7 @@ def test_a_fault_of_a_list_is_one_line(lists, fault, monkeypatch, tmp_path, caps
         lists.files[path] = lists.files[path][:-3]
         lists.records[0]["attachment"]["hash"] = None
     elif fault == "bomb":
-        monkeypatch.setattr("keras_transformer.interop.fetching.archives._FREE_BYTES", 0)
+        monkeypatch.setattr("keras_transformer.reading._FREE_BYTES", 0)
     lists.publish()
     assert run(["import", name, "--output", str(tmp_path / "run")]) == 2
     *_, line = capsys.readouterr().err.splitlines()

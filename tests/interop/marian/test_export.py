@@ -16,8 +16,9 @@ from keras_transformer.cli.main import run
 from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.export.verification import TOLERANCES
-from keras_transformer.ids import BOS_ID
+from keras_transformer.ids import BOS_ID, PAD_ID
 from keras_transformer.interop import foreign_export as foreign
+from keras_transformer.interop.hugging_face.export import HuggingFaceExporter
 from keras_transformer.interop.importing import import_model, import_run
 from keras_transformer.interop.marian import reader as marian
 from keras_transformer.interop.marian.export import MarianExporter
@@ -152,9 +153,42 @@ def test_the_command_writes_a_folder_that_translates_as_the_run(tmp_path, capsys
 def test_the_tolerance_of_bfloat16_is_wider_as_an_import_computes_in_float32(monkeypatch):
     monkeypatch.setattr(foreign, "imported_process", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(foreign, "verify", lambda *arguments: arguments[3])
+    monkeypatch.setattr(MarianExporter, "difference", lambda *_: "")
     for dtype, name in (("float32", "none"), ("bfloat16", "bfloat16")):
         engine = mock.Mock(**{"model.compute_dtype": dtype})
         assert MarianExporter().verify(engine, None, {}, None) is TOLERANCES[name]
+
+
+PRE, BIAS, PADDING = {"normalize_first": True}, {"output_bias": True}, "no probability: train"
+WIDER = [(MarianExporter, {}, [], "begins with zeros: only models that do can be exported")]
+WIDER += [(MarianExporter, {}, ["start"], "neither padding nor BOS: train the model")]
+WIDER += [(MarianExporter, BIAS, ["start", PAD_ID], "neither padding nor BOS: train the model")]
+WIDER += [(MarianExporter, BIAS, ["start", PAD_ID, BOS_ID], "")]
+WIDER += [(HuggingFaceExporter, {}, [], "")]
+WIDER += [(HuggingFaceExporter, PRE, [], PADDING), (HuggingFaceExporter, PRE | BIAS, [], PADDING)]
+WIDER += [(HuggingFaceExporter, PRE | BIAS, [PAD_ID], "")]
+
+
+@pytest.mark.parametrize(("exporter", "fields", "changes", "advice"), WIDER)
+def test_a_model_that_gives_lost_tokens_probability_has_a_wider_limit_and_its_own_advice(
+    exporter, fields, changes, advice, make_engine, monkeypatch
+):
+    monkeypatch.setattr(foreign, "imported_process", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(foreign, "verify", lambda *arguments: arguments[3])
+    engine = make_engine(**fields)
+    for change in changes:
+        if change == "start":
+            table = np.asarray(engine.model.target_embedding.embeddings).copy()
+            table[BOS_ID] = 0
+            engine.model.target_embedding.embeddings.assign(table)
+        else:  # as an import bans it, and a training moves it
+            bias = np.asarray(engine.model.output_bias).copy()
+            bias[change] = -99.5
+            engine.model.output_bias.assign(bias)
+    tolerance, exact = exporter().verify(engine, None, {}, None), TOLERANCES["none"]
+    assert tolerance.score == (0.02 if advice else exact.score)
+    assert (tolerance.equal, tolerance.alignment) == (exact.equal, exact.alignment)
+    assert advice in tolerance.advice and (tolerance == exact) is not bool(advice)
 
 
 def test_what_marians_decoder_does_otherwise_is_announced(make_engine, capsys):
