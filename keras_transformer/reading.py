@@ -416,3 +416,12 @@ def unescape_field(field: str) -> str:
     """Returns the text of a field that `escape_field` wrote."""
     texts = {escape: text for text, escape in _ESCAPES.items()}
     return re.sub(r"\\[\\tnr]", lambda match: texts[match[0]], field)
+
+
+def to_cell(text: str) -> str:
+    """Returns a text as a cell of a TSV file that `text.tables.iterate_rows` reads as this text.
+
+    >>> print(to_cell('"No," I say.'), to_cell('I say "no".'))
+    \"\"\"No,\"\" I say." I say "no".
+    """
+    return '"' + text.replace('"', '""') + '"' if text.startswith('"') else text

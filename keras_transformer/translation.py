@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from keras_transformer.reading import to_cell
+
 CONTINUATION = ("continuation_log_probability", "continuation_length")
 """The fields of a `Translation` about the tokens that follow a target prefix."""
 
@@ -127,7 +129,7 @@ class Translation:
 
 
 def pair_lines(text: str, translation: Translation, is_back: bool) -> list[str]:
-    """Returns one line per hypothesis: source, target and score, with tabs between.
+    """Returns one line per hypothesis: source, target and score, as cells of a TSV file.
 
     Args:
         text: Text that was translated.
@@ -139,5 +141,5 @@ def pair_lines(text: str, translation: Translation, is_back: bool) -> list[str]:
         pair = [" ".join(side.split()) for side in (text, hypothesis.text)]
         if is_back:
             pair.reverse()
-        lines.append("\t".join([*pair, f"{hypothesis.score:.4f}"]))
+        lines.append("\t".join([*map(to_cell, pair), f"{hypothesis.score:.4f}"]))
     return lines

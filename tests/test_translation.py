@@ -7,6 +7,8 @@ import random
 import pytest
 
 from keras_transformer import Translation
+from keras_transformer.data import read_pairs
+from keras_transformer.translation import pair_lines
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -43,3 +45,14 @@ def test_what_follows_a_forced_beginning_continues_through_all_parts():
     assert (whole.log_probability, whole.continuation_log_probability) == (-8, -5)
     assert whole.continuation_length == 4
     assert Translation.joined([Translation("c", -1)] * 2).continuation_length is None
+
+
+@pytest.mark.parametrize("is_back", [False, True])
+def test_lines_of_pairs_are_read_as_their_pairs(tmp_path, is_back):
+    pairs = [('"Yes," he said.', '"Ja", sagte er.'), ('"No"', "Nein"), ('5" "', '"'), ("a", "b")]
+    pairs += [pair[::-1] for pair in pairs]
+    lines = [pair_lines(text, Translation(other, 0.0), is_back)[0] for text, other in pairs]
+    text = "".join(line.removesuffix("\t0.0000") + "\n" for line in lines)
+    (tmp_path / "a.tsv").write_text(text, encoding="utf-8")
+    expected = zip(*(pair[::-1] if is_back else pair for pair in pairs), strict=True)
+    assert read_pairs(tmp_path / "a.tsv") == tuple(map(list, expected))

@@ -16,7 +16,14 @@ Kind = Callable | list[Callable] | tuple[str, ...]
 Row = tuple[str, Kind | None, str | None, str]
 """An option: name, type (None is a switch, bool one with `--no-`), metavar and help."""
 
-_MEMORY: tuple[Row, ...] = (
+_PAIR_FILE: tuple[Row, ...] = (
+    (
+        "header",
+        bool,
+        None,
+        "of .tsv and .csv files: whether the first row has the names of the columns, and is "
+        "skipped; default: such a row is an error",
+    ),
     ("languages", str, "CODES", "of a .tmx file: source and target, en-de or en-GB,pt-BR"),
     (
         "inline_tags",
@@ -25,8 +32,8 @@ _MEMORY: tuple[Row, ...] = (
         "of a .tmx file: drop formatting inside sentences, or keep it as tags; default: drop",
     ),
 )
-MEMORY_NAMES = tuple(name for name, *_ in _MEMORY)
-"""Options of translation memories."""
+PAIR_FILE_NAMES = tuple(name for name, *_ in _PAIR_FILE)
+"""Options of tables and translation memories."""
 
 _SCHEMA_KINDS: dict[str, tuple[Kind | None, str]] = {
     "boolean": (None, ""),
@@ -168,7 +175,8 @@ TO = ("target_language", str, "CODE", "language of the translations, for a model
 """Options of models of several languages."""
 _KEPT = "translate around URLs, e-mail addresses and {fields}; html: around tags as well"
 _MARKUP = ("markup", MARKUP, None, _KEPT)
-_TERMS = "lines of a term, a tab and its translation, for all lines that have the term"
+_TERMS = "lines of a term, a tab and its translation, or a .csv file, for all lines that have the "
+_TERMS += "term"
 _GLOSSARY = ("glossary", str, "FILE", _TERMS)
 _BY = "constraints: the search of a run writes all terms; annotations: a model that was trained "
 _BY += "with data.glossary reads them; default: annotations for such a model"
@@ -182,9 +190,9 @@ def add_model(command: Any, help: str = "a run or export folder") -> None:
     command.add_argument("--model", required=True, metavar="DIR", help=help)
 
 
-def add_memory(command: Any) -> None:
-    """Adds the options of translation memories: `--languages` are a model's in other commands."""
-    add_options(command, *_MEMORY, flags={"languages": "--tmx-languages"})
+def add_pair_file(command: Any) -> None:
+    """Adds the options of tables and memories: `--languages` are a model's in other commands."""
+    add_options(command, *_PAIR_FILE, flags={"languages": "--tmx-languages"})
     # The name in 0.3.
     hidden = argparse.SUPPRESS
     command.add_argument("--languages", dest="languages", default=hidden, help=hidden)

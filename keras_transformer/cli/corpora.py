@@ -9,12 +9,12 @@ import sys
 from typing import TYPE_CHECKING, get_args
 
 from keras_transformer.cli.arguments import (
-    MEMORY_NAMES,
+    PAIR_FILE_NAMES,
     add_declared,
     add_decoding,
-    add_memory,
     add_model,
     add_options,
+    add_pair_file,
     add_progress,
     binary_stdin,
     load_translator,
@@ -25,7 +25,7 @@ from keras_transformer.imports import import_keras
 from keras_transformer.reading import without_compression
 
 if TYPE_CHECKING:
-    from keras_transformer.corpora.translation_memory import InlineTags, TranslationMemory
+    from keras_transformer.data.pairs import InlineTags, PairFile
 
 _GROUPS = {
     "min_characters": "rules for a pair",
@@ -36,13 +36,13 @@ _GROUPS = {
 
 _CORPORA = (
     "a source and its target, or several pairs of files, plain or compressed (.gz, .xz, .bz2, "
-    ".zst); a .tsv file has both sides, and so has a translation memory, .tmx"
+    ".zst); a .tsv, .csv or .tmx file has both sides"
 )
 
 
 def _add_corpora(command, name="corpora", **settings):
     command.add_argument(name, nargs="+", metavar="FILE", help=_CORPORA, **settings)
-    add_memory(command)
+    add_pair_file(command)
 
 
 def _add_clean_options(command):
@@ -52,8 +52,8 @@ def _add_clean_options(command):
     _add_corpora(command)
     command.add_argument("--output", required=True, metavar="DIR", help="the folder to make")
     command.add_argument("--overwrite", action="store_true", help="replace an earlier output")
-    held_out = "test sets, of either side: lines equal to theirs are dropped; each column of a TSV "
-    held_out += "is a line"
+    held_out = "test sets, of either side: lines equal to theirs are dropped; each cell of a .tsv "
+    held_out += "or .csv file is a line"
     add_options(command, ("held_out", [str], "FILE", held_out))
     add_progress(command)
     kinds = {
@@ -68,7 +68,7 @@ def _add_clean_options(command):
 def _clean(options):
     from keras_transformer.corpora.cleaning import clean_corpora
 
-    values = option_values(options, "corpora", "output", "progress", *MEMORY_NAMES)
+    values = option_values(options, "corpora", "output", "progress", *PAIR_FILE_NAMES)
     corpora = _corpora_of(options)
     with _two_passes(corpora, options.progress) as progress:
         report = clean_corpora(corpora, options.output, progress=progress, **values)
@@ -96,34 +96,41 @@ def _two_passes(corpora, is_shown):
 
 
 def _corpora_of(options):
-    memory = {name: getattr(options, name, None) for name in MEMORY_NAMES}
-    return paired(options.corpora, **memory)
+    own = {name: getattr(options, name) for name in PAIR_FILE_NAMES if name in options}
+    return paired(options.corpora, **own)
 
 
 def paired(
-    paths: list[str], languages: str | None = None, inline_tags: "InlineTags | None" = None
-) -> "list[tuple[str | TranslationMemory, str | None]]":
-    """Returns the corpora of a list of files: a TSV or TMX has both sides, others come in pairs.
+    paths: list[str],
+    header: bool | None = None,
+    languages: str | None = None,
+    inline_tags: "InlineTags | None" = None,
+) -> "list[tuple[str | PairFile, str | None]]":
+    """Returns the corpora of a list of files: a table or TMX has both sides, others come in pairs.
 
-    The options are those of translation memories; see `TranslationMemory`.
+    The options are those of tables and of translation memories; see `pair_file`.
     """
-    from keras_transformer.corpora.translation_memory import TranslationMemory, is_memory, pair_file
+    from keras_transformer.corpora.translation_memory import is_memory, pair_file
+    from keras_transformer.text.tables import is_table
 
-    corpora: list[tuple[str | TranslationMemory, str | None]] = []
+    corpora: list[tuple[str | PairFile, str | None]] = []
     paths_left = list(paths)
     while paths_left:
         source = paths_left.pop(0)
         if is_memory(source):
-            corpora.append((pair_file(source, languages, inline_tags), None))
-        elif without_compression(source).endswith(".tsv"):
-            corpora.append((source, None))
+            corpora.append((pair_file(source, None, languages, inline_tags), None))
+        elif is_table(source):
+            corpora.append((pair_file(source, header), None))
         elif not paths_left:
-            rule = "A source needs its target after it; a file of both sides is named *.tsv"
+            rule = "A source needs its target after it; a file of both is named *.tsv or *.csv"
             raise InputError(f"{rule}. Received: {source} last.")
         else:
             corpora.append((source, paths_left.pop(0)))
-    if not any(isinstance(source, TranslationMemory) for source, _ in corpora):
-        pair_file(paths[0], languages, inline_tags)  # Options of a memory are an error.
+    # An option without a file that it belongs to is an error.
+    if not any(map(is_memory, paths)):
+        pair_file(paths[0], None, languages, inline_tags)
+    if not any(map(is_table, paths)):
+        pair_file(paths[0], header, languages, inline_tags)
     return corpora
 
 
@@ -210,7 +217,7 @@ def _glossary(options):
     from keras_transformer.data import iterate_pairs
 
     pairs = (pair for corpus in _corpora_of(options) for pair in iterate_pairs(*corpus))
-    for row in learn_terms(pairs, **option_values(options, "corpora", *MEMORY_NAMES)):
+    for row in learn_terms(pairs, **option_values(options, "corpora", *PAIR_FILE_NAMES)):
         print(*row, sep="\t")
 
 

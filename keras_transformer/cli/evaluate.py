@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 from keras_transformer.cli.arguments import (
     FROM,
     LANGUAGE_FLAGS,
-    MEMORY_NAMES,
+    PAIR_FILE_NAMES,
     TO,
     add_decoding,
-    add_memory,
     add_model,
     add_options,
+    add_pair_file,
     add_progress,
     add_scoring,
     begin_with_model,
@@ -67,7 +67,7 @@ def _add_evaluate_options(command):
         ("source", str, "FILE", "the sources; a language model has none"),
         ("reference", str, "FILE", "aligned; default: --source is a TSV or a .tmx with both sides"),
     )
-    add_memory(command)
+    add_pair_file(command)
     add_options(
         command,
         ("perplexity", None, None, "of the references, per word and per token, instead of BLEU"),
@@ -161,20 +161,20 @@ def _evaluate(options):
     from keras_transformer.errors import NotSavedError
 
     try:
-        scores = evaluate_model(**_with_memory(option_values(options)))
+        scores = evaluate_model(**_with_pair_file(option_values(options)))
     except NotSavedError as error:
         print(json.dumps(error.result, indent=2))
         raise
     print(json.dumps(scores, indent=2))
 
 
-def _with_memory(values):
-    """Replaces the path of a translation memory and its options by the memory."""
+def _with_pair_file(values):
+    """Replaces the path of a table or a translation memory and its options by the file."""
     from keras_transformer.corpora.translation_memory import pair_file
 
-    memory = {name: values.pop(name) for name in MEMORY_NAMES if name in values}
-    if memory or "source" in values:
-        values["source"] = pair_file(values.get("source", ""), **memory)
+    own = {name: values.pop(name) for name in PAIR_FILE_NAMES if name in values}
+    if own or "source" in values:
+        values["source"] = pair_file(values.get("source", ""), **own)
     return values
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from keras_transformer.cli.lines import Line
-from keras_transformer.reading import one_line
+from keras_transformer.reading import one_line, to_cell
 from keras_transformer.translation import Translation, pair_lines
 
 _ALIGNMENT_DIGITS = 4
@@ -64,7 +64,7 @@ def as_scored_row(line: Line, scored: Translation | None) -> str:
     if scored is not None:
         count = len(scored.token_log_probabilities) or len(target.split()) + 1
         nats = f"{-scored.log_probability / count:.4f}"
-    sides = [" ".join(side.split()) for side in (line.text, target)]
+    sides = [to_cell(" ".join(side.split())) for side in (line.text, target)]
     return "\t".join([*sides, nats]) + "\n"
 
 

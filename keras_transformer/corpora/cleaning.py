@@ -24,7 +24,8 @@ from keras_transformer.data.pairs import are_first, pair_hash
 from keras_transformer.errors import InputError, require, writing
 from keras_transformer.files import OwnedFolder, replaced_file, write_whole
 from keras_transformer.options import option, options_class
-from keras_transformer.reading import iterate_lines, without_compression
+from keras_transformer.reading import iterate_lines, to_cell, without_compression
+from keras_transformer.text.tables import is_table, iterate_rows
 
 FilePath = str | os.PathLike
 Corpus = tuple[FilePath, FilePath | None]
@@ -69,12 +70,13 @@ def clean_corpora(
     memory, is dropped as `malformed`.
 
     Args:
-        corpora: Pairs of paths: two aligned files, or a TSV of two columns and None, or a
-            `TranslationMemory` and None.
+        corpora: Pairs of paths: two aligned files, or a table of two columns and None, or a
+            `PairTable` or `TranslationMemory` and None.
         output: Folder to make: the cleaned files under their names, without `.gz` or the ending of
-            another compressed format, memories as TSV, `report.json`, and `length_ratios.png`.
+            another compressed format, tables and memories as TSV, `report.json`, and
+            `length_ratios.png`.
         held_out: Paths of test sets. A pair is dropped if one of its sides equals a line, or a
-            column of a TSV, except for case, accents, digits, punctuation and spaces.
+            cell of a table, except for case, accents, digits, punctuation and spaces.
         overwrite: Whether an earlier `output` of this function is replaced.
         progress: Called with the stage and the number of bytes of text that were processed.
         **options: Fields of `CleanOptions`.
@@ -120,13 +122,16 @@ def _output_names(corpora):
 
 def _output_name(path):
     name = without_compression(os.path.basename(path))
-    return name.removesuffix(".tmx") + ".tsv" if isinstance(path, TranslationMemory) else name
+    if isinstance(path, TranslationMemory) or is_table(name):
+        return os.path.splitext(name)[0] + ".tsv"
+    return name
 
 
 def _hashes_of_lines(paths):
     for path in paths:
-        for line in iterate_lines(path):
-            yield from filter(None, map(_hash_of, line.split("\t")))
+        rows = iterate_rows(path, header=False) if is_table(path) else None
+        texts = iterate_lines(path) if rows is None else (cell for _, row in rows for cell in row)
+        yield from filter(None, map(_hash_of, texts))
 
 
 def _hash_of(text):
@@ -239,7 +244,7 @@ def _write(corpora, names, reasons, options, staging, progress):
                 columns = (
                     zip(*kept_pairs, strict=True)
                     if len(files) == 2
-                    else [map("\t".join, kept_pairs)]
+                    else [["\t".join(map(to_cell, pair)) for pair in kept_pairs]]
                 )
                 for output, lines in zip(outputs, columns, strict=False):  # none kept
                     with writing(output.name):

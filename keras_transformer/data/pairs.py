@@ -1,5 +1,6 @@
 """Reads sentence pairs from files, and keeps them as ids in flat arrays."""
 
+import dataclasses
 import hashlib
 import itertools
 import os
@@ -12,6 +13,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.formats import PAIR_FILES, load
 from keras_transformer.ids import EOS_ID, PAD_ID
 from keras_transformer.reading import iterate_lines
+from keras_transformer.text.tables import iterate_rows
 
 InlineTags = Literal["drop", "keep"]
 """Treatment of formatting inside the sentences of a file of pairs."""
@@ -24,6 +26,37 @@ class PairFile(Protocol):
     def __fspath__(self) -> str: ...
 
     def pairs(self, lenient: bool = False) -> Iterator[tuple[str, str]]: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class PairTable:
+    """The sentence pairs of a table of two columns, TSV or CSV; see `iterate_rows`.
+
+    Args:
+        path: Path of the file, plain or compressed.
+        header: Whether the first row has the names of the columns, and is skipped. By default such
+            a row, as `source` and `target`, is an error.
+    """
+
+    path: str | os.PathLike
+    header: bool | None = None
+
+    def __fspath__(self) -> str:
+        return os.fspath(self.path)
+
+    def __str__(self) -> str:
+        return os.fspath(self.path)
+
+    def pairs(self, lenient: bool = False) -> Iterator[tuple[str, str]]:
+        """Yields pairs of a source and a target; see `iterate_pairs`."""
+        rows = iterate_rows(self.path, self.header, lenient)
+        first_rows = list(itertools.islice(rows, 2 if lenient else 0))
+        lenient = any(len(cells) == 2 for _, cells in first_rows)
+        for number, cells in itertools.chain(first_rows, rows):
+            if len(cells) != 2 and not lenient:
+                rule = f"{self}, line {number}: expected exactly two columns, a source and a target"
+                raise InputError(f"{rule}. Received: columns={len(cells)}.")
+            yield cells[0], "\t".join(cells[1:])
 
 
 def open_pair_file(
@@ -39,39 +72,28 @@ def iterate_pairs(
     *,
     lenient: bool = False,
 ) -> Iterator[tuple[str, str]]:
-    """Yields pairs of lines of two aligned files, of columns of one TSV, or of a `PairFile`.
+    """Yields pairs of lines of two aligned files, of columns of one table, or of a `PairFile`.
 
     Args:
-        source: Path of the source lines, or of the two-column file when `target` is None; or a
-            `PairFile`, such as a translation memory.
+        source: Path of the source lines, or of the two-column file when `target` is None, TSV or
+            CSV; or a `PairFile`, such as a translation memory.
         target: Path of the target lines, aligned with `source`.
         lenient: Whether single lines may be malformed: bytes that are not UTF-8 become U+FFFD, and
-            all that follows the first tab of a line is its target. The first or the second line of
-            a two-column file has two columns nevertheless. In a memory, characters that XML forbids
-            become U+FFFD.
+            all that follows the first column of a line is its target, with tabs. The first or the
+            second line of a two-column file has two columns nevertheless. In a memory, characters
+            that XML forbids become U+FFFD.
 
     Raises:
-        InputError: See `read_lines`; or the line counts differ; or a line of the two-column file
-            does not have exactly two columns.
+        InputError: See `read_lines` and `PairTable`; or the line counts differ; or a line of the
+            two-column file does not have exactly two columns.
     """
     if isinstance(source, PairFile):
         yield from source.pairs(lenient)
         return
-    errors = "replace" if lenient else "strict"
     if target is None:
-        lines = iterate_lines(source, errors=errors)
-        first_lines = list(itertools.islice(lines, 2 if lenient else 0))
-        lenient = any(line.count("\t") == 1 for line in first_lines)
-        for number, line in enumerate(itertools.chain(first_lines, lines), start=1):
-            columns = line.count("\t") + 1
-            if columns != 2 and not lenient:
-                raise InputError(
-                    f"{source}, line {number}: expected exactly two columns with one tab "
-                    f"between them. Received: columns={columns}."
-                )
-            sentence, _, translation = line.partition("\t")
-            yield sentence, translation
+        yield from PairTable(source).pairs(lenient)
         return
+    errors = "replace" if lenient else "strict"
     sides = [iterate_lines(path, errors=errors) for path in (source, target)]
     for number, (sentence, translation) in enumerate(itertools.zip_longest(*sides)):
         if sentence is None or translation is None:

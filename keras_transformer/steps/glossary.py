@@ -11,11 +11,11 @@ import regex
 
 from keras_transformer.errors import InputError
 from keras_transformer.options import check_choice
-from keras_transformer.reading import iterate_lines
 from keras_transformer.steps.folding import fold, fold_case
 from keras_transformer.steps.splitting import UNIT, is_word_end, is_word_start
 from keras_transformer.steps.step import TextEngine, TextStep, check_writes_text
 from keras_transformer.text.symbols import TERM_SYMBOLS
+from keras_transformer.text.tables import are_column_names, iterate_rows
 from keras_transformer.text.tags import TAG
 
 _BEGIN, _AS, _END = TERM_SYMBOLS
@@ -111,13 +111,16 @@ class Glossary:
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Glossary":
-        """Reads `term<TAB>translation` lines; raises `InputError` for other lines."""
-        rows = [line.split("\t") for line in iterate_lines(path)]
-        for number, row in enumerate(rows, start=1):
+        """Reads a table of terms and their translations; raises `InputError` for other rows."""
+        rows = list(iterate_rows(path, header=False))
+        for number, row in rows:
             if len(row) != 2 or not all(map(_is_visible, row)):
                 rule = "expected a term and its translation with one tab between them"
                 raise InputError(f"{path}, line {number}: {rule}. Received: {row!r:.60}.")
-        return cls((term, translation) for term, translation in rows)
+        if are_column_names(first_row := rows[0][1]):
+            rule = f"{path}, line 1: expected a term and its translation"
+            raise InputError(f"{rule}. Received: {first_row!r:.60}, names of columns. Delete them.")
+        return cls((term, translation) for _, (term, translation) in rows)
 
     def matches(self, text: str, target: str | None = None) -> list[Match]:
         """Finds the terms of a text; with a `target` only terms whose translation it contains.

@@ -26,7 +26,7 @@ from keras_transformer.data.encoding import (
     in_chunks,
 )
 from keras_transformer.data.noise import PairNoise
-from keras_transformer.data.pairs import PairFile, open_pair_file
+from keras_transformer.data.pairs import PairFile, PairTable, open_pair_file
 from keras_transformer.engine.device import CPU
 from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
@@ -101,6 +101,8 @@ class Corpus:
         if corpus.tmx is not None:
             languages = corpus.languages or ""  # never empty: the recipe was checked
             return open_pair_file("tmx", base / corpus.tmx, languages, corpus.inline_tags), None
+        if corpus.header is not None:
+            return PairTable(base / corpus.source, corpus.header), None
         return base / corpus.source, None if target is None else base / target
 
     def lines(self, parts: Collection[str] = PARTS) -> Iterator[Lines]:

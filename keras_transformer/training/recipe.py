@@ -42,14 +42,20 @@ _Path = Annotated[str, pydantic.AfterValidator(expanded_path)]
 
 @options_class
 class Files:
-    """Two aligned files, or one TSV as `source` without `target`, or a translation memory."""
+    """Two aligned files, or one table as `source` without `target`, or a translation memory."""
 
     source: _Path = option(
         "",
-        "The source's lines, or both sides with a tab between them; or a language model's text.",
+        "The source's lines, or both sides: two columns with a tab between them, or a CSV file, "
+        "*.csv; or a language model's text.",
         **_NO_NULL,
     )
     target: _Path | None = option(None, "The target's lines.", **_NO_NULL)
+    header: bool | None = option(
+        None,
+        "Whether the first row of a `source` without `target` has the names of the columns, and is "
+        "skipped. null: such a row is an error.",
+    )
     tmx: _Path | None = option(
         None,
         "A translation memory, in the format TMX, instead of `source` and `target`.",
@@ -69,7 +75,9 @@ class Files:
     )
 
     @pydantic.model_validator(mode="after")
-    def _check_memory(self) -> "Files":
+    def _check_files(self) -> "Files":
+        if self.header is not None and (self.target is not None or not self.source):
+            raise InputError("`header` belongs to a table: `source` without `target`.")
         if self.tmx is None:
             if self.inline_tags != "drop":
                 raise InputError("`inline_tags` belongs to a memory: `tmx: FILE`.")
@@ -140,11 +148,12 @@ class DataSection(PairChecks):
         Files(),
         discriminator=_BY_TAG,
         description="Two aligned files, one sentence per line, UTF-8, plain or compressed (.gz, "
-        ".xz, .bz2, .zst); or one TSV with two columns: {source: pairs.tsv}; a classifier's TSV "
-        "has the label first. Or a translation memory: {tmx: memory.tmx, languages: en-de}. Or "
-        "several corpora: [{name: A, source: a.en, target: a.de, weight: 2, tag: bt}, …]. Or "
-        "several directions: [{source: a.en, target: a.de, languages: en-de}, {source: a.de, "
-        "target: a.en, languages: de-en}]. Both parts are required, except with `hold_out_every`.",
+        ".xz, .bz2, .zst). Or a table with two columns, TSV or CSV: {source: pairs.tsv}; a "
+        "classifier's has the label first. Or a translation memory: {tmx: memory.tmx, languages: "
+        "en-de}. Or several corpora: [{name: A, source: a.en, target: a.de, weight: 2, tag: bt}, "
+        "…]. Or several directions: [{source: a.en, target: a.de, languages: en-de}, {source: "
+        "a.de, target: a.en, languages: de-en}]. Both parts are required, except with "
+        "`hold_out_every`.",
     )
     validation: _OneFile | _Validation = pydantic.Field(Files(), discriminator=_BY_TAG)
     temperature: float = option(
@@ -561,7 +570,8 @@ class Recipe:
     def _check_kind(self) -> "Recipe":
         """Raises `InputError` for options that the kind of model does not have."""
         for part in () if self.with_sources else ("train", "validation"):
-            if any(corpus.target or corpus.tmx for corpus in self.data.corpora(part)):
+            corpora = self.data.corpora(part)
+            if any(corpus.target or corpus.tmx or corpus.header for corpus in corpora):
                 rule = "A language model learns from one text"
                 raise InputError(f"{rule}: `data.{part}` is {{source: FILE}}.")
         for part in ("train", "validation") if self.gives_labels else ():

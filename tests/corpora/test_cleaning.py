@@ -1,5 +1,7 @@
+import csv
 import dataclasses
 import gzip
+import io
 import json
 import lzma
 import math
@@ -18,6 +20,7 @@ from keras_transformer.cli import main as cli
 from keras_transformer.cli.corpora import paired
 from keras_transformer.corpora import cleaning as clean
 from keras_transformer.corpora.cleaning import clean_corpora
+from keras_transformer.data.pairs import PairTable
 from keras_transformer.errors import InputError
 
 pytest.importorskip("ftfy", reason="comes with the extra [clean]")
@@ -157,6 +160,30 @@ def test_a_malformed_line_is_dropped_and_counted(tmp_path, without):
     assert report["examples"]["malformed"][0] == example
 
 
+@pytest.mark.parametrize(("name", "separator"), [("x.tsv", "\t"), ("x.csv.gz", ",")])
+def test_a_table_of_a_spreadsheet_has_its_cells(tmp_path, name, separator):
+    """A cell with a line break is one sentence, and marks that were doubled are single."""
+    said = ('"A dog," he said.', '"Ein Hund", sagte er.')
+    broken = tuple(side.replace(" ", "\n", 1) for side in PAIRS[0])
+    table = io.StringIO()
+    rows = [("source", "target"), broken, said, PAIRS[1]]
+    csv.writer(table, delimiter=separator, lineterminator="\n").writerows(rows)
+    lines = [*table.getvalue().splitlines(), f'"A dog{separator}Ein Hund', separator.join(PAIRS[2])]
+    path, out = write(tmp_path, name, lines), tmp_path / "out"
+    with pytest.raises(InputError, match=r"x.*, line 1: .*`header=True`"):
+        clean_corpora([(path, None)], out, processes=1)
+    report = clean_corpora([(PairTable(path, header=True), None)], out, processes=1)
+    assert [tuple(row) for row in csv.reader(read(out / "x.tsv"), delimiter="\t")] == [
+        PAIRS[0],
+        said,
+        *PAIRS[1:3],
+    ]
+    assert report["corpora"][0]["dropped"] == {"malformed": 1}
+    held_out = write(tmp_path, "test.csv", [f'"{said[0].replace(chr(34), chr(34) * 2)}",x'])
+    report = clean_corpora([(out / "x.tsv", None)], tmp_path / "b", [held_out], processes=1)
+    assert report["corpora"][0]["dropped"] == {"held_out": 1}
+
+
 def test_nothing_has_a_final_name_after_a_failure_and_nothing_is_overwritten_unasked(tmp_path):
     (tmp_path / "a").mkdir()
     corpora, output = [write_pairs(tmp_path, "x", PAIRS)], tmp_path / "out"
@@ -196,6 +223,12 @@ def test_the_command_pairs_files_and_passes_options_on(tmp_path, monkeypatch, ca
     assert asked == [([("a.en", "a.de"), ("b.tsv.zst", None)], "out", options)]
     with pytest.raises(InputError, match="A source needs its target .* Received: c.en last."):
         paired(["a.tsv", "b.en", "b.de", "c.en"])
+    assert paired(["a.csv", "b.en", "b.de"], True) == [
+        (PairTable("a.csv", True), None),
+        ("b.en", "b.de"),
+    ]
+    with pytest.raises(InputError, match="`header` belongs to a table"):
+        paired(["a.en", "a.de"], header=False)
 
 
 HOWTO = pathlib.Path(__file__).parents[2] / "docs" / "howto"

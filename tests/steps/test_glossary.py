@@ -219,6 +219,9 @@ def test_up_to_three_terms_of_a_training_pair_are_drawn():
 
 
 NO_GLOSSARIES = [("a\tb\nc", "line 2: expected a term and its translation")]
+NO_GLOSSARIES += [("Source\tTarget\na\tb", "line 1: expected a term.*names of columns. Delete")]
+NO_GLOSSARIES += [("English\tGerman\na\tb", "line 1: .*names of columns. Delete")]
+NO_GLOSSARIES += [('a\tb\n"c\td', 'line 2: expected a cell that starts with " to end')]
 NO_GLOSSARIES += [("a\t ", "line 1: expected"), ("a\t\u200b", "line 1: expected")]
 
 
@@ -227,6 +230,20 @@ def test_a_file_that_is_no_glossary_is_refused(tmp_path, content, message):
     (tmp_path / "terms.tsv").write_text(content, encoding="utf-8")
     with pytest.raises(InputError, match=message):
         module.Glossary.load(tmp_path / "terms.tsv")
+
+
+SAVED = [("terms.tsv", '"5"" disk"\tPlatte\r\nrack\tGestell\r\n')]
+SAVED += [("terms.txt", '"5"" disk"\t"Platte"\nrack\t"Ge\nstell"')]
+SAVED += [("terms.csv", '\ufeff"5"" disk";Platte\r\nrack;Gestell\r\n')]
+SAVED += [("terms.csv", 'rack,Gestell\n"5"" disk","Platte"\n')]
+
+
+@pytest.mark.parametrize(("name", "content"), SAVED)
+def test_a_glossary_that_a_spreadsheet_has_saved_has_its_terms(tmp_path, name, content):
+    (tmp_path / name).write_text(content, encoding="utf-8", newline="")
+    matches = module.Glossary.load(tmp_path / name).matches('a 5" disk in a rack')
+    expected = "Ge stell" if "\nstell" in content else "Gestell"
+    assert [match.translation for match in matches] == ["Platte", expected]
 
 
 @pytest.mark.parametrize(("size", "is_form"), [(4, True), (6, True), (7, False)])

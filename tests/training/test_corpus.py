@@ -1,4 +1,5 @@
 import collections
+import csv
 import itertools
 import pathlib
 import warnings
@@ -49,6 +50,27 @@ def test_training_pairs_have_the_placeholders_of_the_recipe(values, tmp_path, nu
     )
     for side in pair:
         assert "<ph_1>" in side and "<ph_2>" in side and "@" not in side and "12" in side
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv"])
+def test_a_table_of_a_spreadsheet_trains_as_the_two_files(values, tmp_path, name):
+    expected = list(Corpus(Recipe.from_dict(values)).lines(["train"]))
+    with open(tmp_path / name, "w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file, delimiter="\t" if name == "a.tsv" else ";", quoting=csv.QUOTE_ALL)
+        table.writerows([("English", "Deutsch"), *PAIRS])
+    values["data"]["train"] = {"source": name, "header": True}
+    (lines,) = Corpus(Recipe.from_dict(values)).lines(["train"])
+    assert lines.pairs == [pair for chunk in expected for pair in chunk.pairs]
+
+
+WITHOUT_TABLES = [{"source": "a", "target": "b"}, {"tmx": "a.tmx", "languages": "en-de"}, {}]
+
+
+@pytest.mark.parametrize("files", WITHOUT_TABLES)
+def test_the_names_of_columns_belong_to_a_table(values, files):
+    values["data"]["train"] = {**files, "header": False}
+    with pytest.raises(InputError, match="`header` belongs to a table: `source` without `target`"):
+        Recipe.from_dict(values)
 
 
 def test_a_target_of_two_turns_is_named_by_its_file_and_line(values, tmp_path):
