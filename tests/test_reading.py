@@ -1,16 +1,18 @@
 import bz2
 import codecs
 import gzip
+import json
 import lzma
 import sys
 
 import numpy as np
 import pytest
 
+import keras_transformer
 from keras_transformer import reading
 from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
-from keras_transformer.export.manifest import has_labels, read_manifest
+from keras_transformer.export.manifest import has_labels, opened_export, read_manifest
 from keras_transformer.reading import (
     decode_line,
     digest_of,
@@ -181,6 +183,16 @@ def test_an_npz_file_that_would_fill_the_memory_is_refused_before_it_is_unpacked
     )
 
 
+def test_a_manifest_without_a_checksum_is_a_damaged_export(tmp_path):
+    manifest = {"format": "keras_transformer.litert", "files": {"a": {"bytes": 3}}}
+    manifest["version"] = keras_transformer.__version__
+    (tmp_path / "export.json").write_text(json.dumps(manifest))
+    (tmp_path / "a").write_text("abc")
+    with pytest.raises(InputError, match="damaged. Received: a is not the file that was exported"):
+        with opened_export(tmp_path, ["litert"], {}, "an export"):
+            pass
+
+
 def test_json_of_any_depth_is_one_line(tmp_path):
     for name in ("languages.json", "labels.json", "export.json", "metrics.json"):
         (tmp_path / name).write_text("[" * 100_000)
@@ -188,8 +200,9 @@ def test_json_of_any_depth_is_one_line(tmp_path):
         lambda: Languages.load(tmp_path / "languages.json"),
         lambda: Labels.load(tmp_path / "labels.json"),
         lambda: read_manifest(tmp_path, ["litert"], {}, "an export"),
+        lambda: RunFiles(tmp_path).metrics(),
     ):
         with pytest.raises(InputError) as caught:
             read()
         assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
-    assert RunFiles(tmp_path).metrics() == {} and not has_labels(tmp_path)
+    assert not has_labels(tmp_path)

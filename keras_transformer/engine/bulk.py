@@ -333,7 +333,7 @@ def _check_job(folder, job):
         raise InputError(f"{folder}: cannot be written: {error.strerror}.") from None
     if names - {_JOB} and not path.exists():
         raise InputError(f"{folder}: expected an empty folder, or one of the same job.")
-    if path.exists() and path.read_text(encoding="utf-8") != _content_of(job):
+    if path.exists() and path.read_bytes() != _content_of(job).encode():
         rule = "holds the output of another job, whose model, options or inputs differ"
         raise InputError(f"{folder}: {rule}: see {_JOB}, or give another output folder.")
     check_writable(path)

@@ -93,6 +93,10 @@ class DecodingSection(RunSearchOptions):
         return run_search_options(vars(self))
 
 
+RESUME = "--resume to continue it, "
+"""Option of a training that helps where its folder exists, for `check_replaceable`."""
+
+
 class RunFiles:
     """Paths and files of a run: the files that readers need, and the first files of a run."""
 
@@ -201,16 +205,32 @@ class RunFiles:
 
     def metrics(self) -> dict[str, Any]:
         """Returns the content of `metrics.json`, or an empty dict without this file."""
-        try:
-            return json.loads(self.metrics_file.read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError, RecursionError):
-            return {}
+        metrics: dict[str, Any] = {}
+        if self.metrics_file.exists():
+            with readable(self.metrics_file, "the metrics of a training"):
+                metrics = {**json.loads(self.metrics_file.read_bytes())}
+        return metrics
 
     def training_summary(self) -> dict[str, Any]:
         """Returns what a model card says: training texts, and BLEU if training measured it.
 
         The texts have their names in the recipe, without folders of this machine.
         """
+        with readable(self.recipe_file, "a recipe"):
+            names = self._training_files()
+        if not (metrics := self.metrics()):
+            return {"training_texts": names}
+        with readable(self.metrics_file, "the metrics of a training"):
+            average, measure = metrics.get("average") or {}, {}
+            bleu = metrics.get("best_validation_bleu")
+            if average.get("is_the_best_model"):
+                bleu = average.get("val_bleu", bleu)
+            if bleu is not None:
+                signature = metrics.get("validation_signatures", {}).get("bleu")
+                measure = {"validation_bleu": round(bleu, 2), "bleu_signature": signature}
+        return {"training_texts": names, **measure}
+
+    def _training_files(self):
         data = self._section("data")
         corpora = data.get("train") or ()
         folder = pathlib.Path(str(data.get("folder") or "")).name
@@ -222,15 +242,7 @@ class RunFiles:
                 pathlib.Path(folder, file).as_posix() if file.name == str(file) else file.name
                 for file in files
             ]
-        metrics, measure = self.metrics(), {}
-        average = metrics.get("average") or {}
-        bleu = metrics.get("best_validation_bleu")
-        if average.get("is_the_best_model"):
-            bleu = average.get("val_bleu", bleu)
-        if bleu is not None:
-            signature = metrics.get("validation_signatures", {}).get("bleu")
-            measure = {"validation_bleu": round(bleu, 2), "bleu_signature": signature}
-        return {"training_texts": names, **measure}
+        return names
 
     def turns(self) -> Turns | None:
         """Returns the rule that joins the turns of a source, where sources are conversations."""

@@ -136,7 +136,7 @@ def _digests_of(manifest):
     """Returns the SHA-256 checksums in a manifest, by the names of the files."""
     # LiteRT's manifest has more fields about each file.
     return {
-        name: entry["sha256"] if isinstance(entry, dict) else entry
+        name: entry.get("sha256") if isinstance(entry, dict) else entry
         for name, entry in manifest["files"].items()
     }
 

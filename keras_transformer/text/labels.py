@@ -71,5 +71,8 @@ class Labels:
             )
 
     def tokenize(self, labels: Iterable[str], add_eos: bool = False) -> list[list[int]]:
-        """Returns a list with the id of each label, without EOS."""
+        """Returns a list with the id of each label, without EOS; raises the error of `check`."""
+        labels = list(labels)
+        for index, label in enumerate(labels):
+            self.check(label, f"label {index + 1}")
         return [self._ids[label] for label in labels]

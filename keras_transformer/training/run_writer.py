@@ -22,6 +22,7 @@ from keras_transformer.engine.upgrade import check_removed_options
 from keras_transformer.errors import InputError, show
 from keras_transformer.files import rename_durably, replaced_file, write_whole
 from keras_transformer.models.initial_values import without_drawing
+from keras_transformer.reading import readable
 from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.text.languages import Languages
 from keras_transformer.training.lora import load_adapter, merged_weights, save_adapter
@@ -68,10 +69,11 @@ class MidEpochState(NamedTuple):
             InputError: The file is missing or damaged.
         """
         file = checkpoint.with_suffix(".json")
-        try:
-            return cls(**json.loads(file.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError, RecursionError):
-            raise InputError(f"{file}: cannot be read.") from None
+        with readable(file, "the state of a checkpoint"):
+            state = cls(**json.loads(file.read_bytes()))
+            if [state.epoch, state.step] != epoch_and_step(checkpoint):
+                raise ValueError(f"it is of epoch {state.epoch}, step {state.step}")
+            return state
 
 
 class RunFolder(RunFiles):
@@ -159,6 +161,9 @@ class RunFolder(RunFiles):
         """
         self.bad_batch_file.unlink(missing_ok=True)
         history = self.history()
+        if len(history) < epoch:
+            rule = f"must have the {epoch} epochs that the checkpoints have"
+            raise InputError(f"{self.history_file}: {rule}. Received: {len(history)}.")
         rows = history[:epoch]
         averaged = [self.candidate_file(epoch) for epoch in averaged_epochs(rows, training)]
         best = self.candidate_file(int(best_row(rows, training.select_by)["epoch"]) if rows else 0)
@@ -186,10 +191,10 @@ class RunFolder(RunFiles):
 
     def digests(self) -> dict[str, dict[str, str]]:
         """Returns the SHA-256 checksums of the texts that the run started with."""
-        try:
-            return json.loads(self.digests_file.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
-            raise InputError(f"{self.digests_file}: cannot be read as JSON.") from None
+        with readable(self.digests_file, "checksums of the texts"):
+            digests = json.loads(self.digests_file.read_bytes())
+            digests = {part: {**sides} for part, sides in digests.items()}
+        return digests
 
     def samples(self) -> str:
         """Returns the text of `samples.txt`, or an empty text without this file."""
@@ -209,16 +214,24 @@ class RunFolder(RunFiles):
         write_whole(self.history_file, text.getvalue())
 
     def history(self) -> list[dict[str, float]]:
-        """Returns the lines of `history.csv` as dicts of numbers, in the order of the epochs."""
+        """Returns the lines of `history.csv` as dicts of numbers, in the order of the epochs.
+
+        Raises:
+            InputError: The file is damaged.
+        """
         if not self.history_file.exists():
             return []
-        with open(self.history_file, newline="", encoding="utf-8") as file:
-            rows = [
-                {key: float(value) for key, value in row.items() if value}
-                for row in csv.DictReader(file)
-            ]
-        # An integer, so that it can be written again unchanged.
-        return [row | {"epoch": int(row["epoch"])} for row in rows]
+        rows: list[dict[str, float]] = []
+        with readable(self.history_file, "the history of a training"):
+            text = self.history_file.read_text(encoding="utf-8")
+            for epoch, row in enumerate(csv.DictReader(io.StringIO(text)), start=1):
+                if None in row or None in row.values():
+                    raise ValueError(f"line {epoch + 1} has another number of columns")
+                values = {key: float(value) for key, value in row.items() if value}
+                if values.get("epoch") != epoch or "val_loss" not in values:
+                    raise ValueError(f"line {epoch + 1} must have the `val_loss` of epoch {epoch}")
+                rows.append(values | {"epoch": epoch})  # An integer, to be written again as it is.
+        return rows
 
     def write_metrics(self, metrics: dict) -> None:
         """Writes `metrics.json`."""

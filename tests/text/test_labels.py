@@ -26,6 +26,13 @@ def test_what_is_no_label_is_named_with_its_place():
         assert str(error.value) == f"x.tsv, line 7: {expected}"
 
 
+def test_an_unknown_label_among_others_is_one_line():
+    expected = "label 3: expected a label that was trained on (ham, spam). Received: 'egg'."
+    with pytest.raises(InputError) as caught:
+        Labels(["ham", "spam"]).tokenize(iter(["spam", "ham", "egg"]))
+    assert str(caught.value) == expected
+
+
 @pytest.mark.parametrize("content", [None, "no JSON", '{"a": 1}', "[1]"])
 def test_a_file_without_labels_is_named(tmp_path, content):
     problem = "no such file"

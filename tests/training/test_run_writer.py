@@ -10,7 +10,7 @@ from keras_transformer.engine.run_folder import read_sections, save_model
 from keras_transformer.errors import InputError
 from keras_transformer.training import Recipe, RunFolder
 from keras_transformer.training.recipe import TrainingSection
-from keras_transformer.training.run_writer import check_resumable
+from keras_transformer.training.run_writer import MidEpochState, check_resumable
 
 TEXTS = [text for pair in PAIRS for text in pair]
 
@@ -103,6 +103,55 @@ def test_a_damaged_file_is_one_line_and_runs_no_code(run, name, damage, message)
     assert "\n" not in str(caught.value)
 
 
+def rolled_back(run):
+    run.roll_back_to(2, TrainingSection())
+
+
+def state(run):
+    return MidEpochState.load(run.step_file(1, 3))
+
+
+HISTORY, STATE = "history.csv", "checkpoints/step-0001-00000003.json"
+WRONG_HISTORY = "history.csv: cannot be read as the history of a training: "
+# File, content, reader, and the end of the message; all files are of a run, and were damaged later.
+CONTENTS = [(HISTORY, b"epoch,val_loss\n1,x\n", RunFolder.history, WRONG_HISTORY + ".*'x'")]
+CONTENTS += [(HISTORY, b"epoch,val_loss\n1,2,3\n", RunFolder.history, "line 2 has another number")]
+CONTENTS += [(HISTORY, b"epoch,val_loss\n1\n", RunFolder.history, "line 2 has another number")]
+CONTENTS += [(HISTORY, b"epoch,val_loss\n1,2\n3,1\n", RunFolder.history, "line 3 .* of epoch 2")]
+CONTENTS += [
+    (HISTORY, b"epoch,loss\n1,2\n", RunFolder.history, "must have the `val_loss` of epoch 1")
+]
+CONTENTS += [(HISTORY, b"a,b\n1,2\n", RunFolder.history, "must have the `val_loss` of epoch 1")]
+CONTENTS += [(HISTORY, b"\xff\xfe", RunFolder.history, WRONG_HISTORY)]
+CONTENTS += [(HISTORY, b"e" * 200_000 + b"\n", RunFolder.history, "larger than field limit")]
+CONTENTS += [(HISTORY, b"epoch,val_loss\n1,2\n", rolled_back, "the 2 epochs .* Received: 1")]
+CONTENTS += [(HISTORY, b"", rolled_back, "the 2 epochs .* Received: 0")]
+for content in (b"", b"{", b"[1]", b"5", b"null", b'{"train": 5}', b"\xff"):
+    CONTENTS += [("data.json", content, RunFolder.digests, "cannot be read as checksums of the")]
+for content in (b"", b"{", b"[1]", b"5", b"null", b"\xff"):
+    CONTENTS += [("metrics.json", content, RunFolder.metrics, "cannot be read as the metrics")]
+for content in (b'{"average": 5}', b'{"best_validation_bleu": "x"}', b"{", b"[]"):
+    CONTENTS += [
+        ("metrics.json", content, RunFolder.training_summary, "cannot be read as the metr")
+    ]
+for content in (b"{train: 5}", b"{train: [5]}", b"{train: {source: [1]}}"):
+    CONTENTS += [("recipe.yaml", b"data: " + content, RunFolder.training_summary, "recipe.yaml: ")]
+for content in (b"", b"[1, 3]", b'{"epoch": 2, "step": 3}', b'{"epoch": 1, "step": -3}', b"\xff"):
+    CONTENTS += [(STATE, content, state, "cannot be read as the state of a checkpoint")]
+
+
+@pytest.mark.parametrize(("name", "content", "read", "message"), CONTENTS)
+def test_another_content_of_a_runs_file_is_one_line(tmp_path, name, content, read, message):
+    run = RunFolder(tmp_path)
+    run.checkpoints.mkdir()
+    run.write_sections({})
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=message) as caught:
+        read(run)
+    line = str(caught.value)
+    assert line.startswith(str(tmp_path / name)) and "\n" not in line and len(line) < 500
+
+
 def test_a_failed_save_leaves_the_old_model(run, monkeypatch):
     def failing(self, path, **options):
         path.mkdir()
@@ -154,6 +203,7 @@ def test_sample_pairs_keep_tabs_line_breaks_and_backslashes_on_one_line_each(run
 
 
 def test_samples_are_rolled_back_whatever_their_texts_are(run):
+    run.write_history([{"epoch": epoch, "val_loss": 0.5} for epoch in (1, 2, 3)])
     run.samples_file.write_bytes(b"epoch 1\n  a\rb\nepoch 2\n  epoch 3\nepoch 3\n  ha\xc3")
     run.roll_back_to(2, TrainingSection())
     assert run.samples_file.read_bytes() == b"epoch 1\n  a\rb\nepoch 2\n  epoch 3\n"

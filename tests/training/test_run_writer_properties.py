@@ -1,5 +1,7 @@
 """Runs rolled back to an epoch, and their best epochs and checkpoints, over drawn histories."""
 
+import json
+
 import numpy as np
 import pytest
 from pairwise import pairwise
@@ -127,7 +129,7 @@ def test_checkpoints_are_tried_from_the_newest_on_whatever_their_numbers(tmp_pat
     ]:
         file = folder.step_file(epoch, step) if step else folder.checkpoint_file(epoch)
         file.write_text("damaged")
-        file.with_suffix(".json").write_text("{}")
+        file.with_suffix(".json").write_text(json.dumps({"epoch": epoch, "step": step}))
         files[epoch, step] = file
     with pytest.raises(InputError, match="no whole checkpoint"):
         last_checkpoint(folder, None)
