@@ -1,9 +1,11 @@
 """Arguments that several commands have. `option_values` leaves out those that were not given."""
 
 import argparse
+import contextlib
 import dataclasses
+import signal
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, BinaryIO
 
@@ -270,6 +272,20 @@ def begin_with_model(path: str) -> None:
 
     check_exists(path)  # Keras takes seconds.
     import_keras()
+
+
+@contextlib.contextmanager
+def sigterm_as_exit() -> Iterator[None]:
+    """Lets SIGTERM end a command with `SystemExit`, so that what it has begun ends in order."""
+
+    def end(number, _):
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def binary_stdin() -> BinaryIO:

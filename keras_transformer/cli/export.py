@@ -3,8 +3,6 @@
 import contextlib
 import dataclasses
 import json
-import signal
-import sys
 
 from keras_transformer.cli.arguments import (
     add_declared,
@@ -12,8 +10,10 @@ from keras_transformer.cli.arguments import (
     add_options,
     begin_with_model,
     option_values,
+    sigterm_as_exit,
 )
 from keras_transformer.errors import InputError
+from keras_transformer.files import OwnedFolder
 
 _VERIFY = "sentences to compare with the model on; default: the run's samples.tsv"
 
@@ -53,6 +53,7 @@ def _add_options(command):
 
 
 def _export(options):
+    OwnedFolder(options.output).check_replaceable(options.overwrite)  # Keras takes seconds.
     begin_with_model(options.model)
     from keras_transformer.export import export_run
     from keras_transformer.formats import FORMATS
@@ -65,7 +66,7 @@ def _export(options):
         flag = misplaced_options[0].replace("_", "-")
         raise InputError(f"--{flag} is not an option of --format {options.format}.")
     shared = {"verify_with": getattr(options, "verify_with", None), "overwrite": options.overwrite}
-    with _cleaned_up_on_sigterm():
+    with sigterm_as_exit():
         report = export_run(options.model, options.output, options.format, **shared, **values)
     if not options.json:
         print(report.summary())
@@ -78,20 +79,6 @@ def _export(options):
         "verification": report.verification,
     }
     print(json.dumps(result, indent=2))
-
-
-@contextlib.contextmanager
-def _cleaned_up_on_sigterm():
-    """Lets SIGTERM end the command with an exception, so that an unfinished export is removed."""
-
-    def end(number, _):
-        sys.exit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 COMMANDS = {"export": (_add_options, _export)}

@@ -2,7 +2,7 @@
 
 import argparse
 
-from keras_transformer.cli.arguments import add_options, option_values
+from keras_transformer.cli.arguments import add_options, option_values, sigterm_as_exit
 from keras_transformer.errors import InputError
 from keras_transformer.imports import import_keras
 
@@ -74,6 +74,10 @@ def _train(options):
     except OSError as error:  # Keras takes seconds.
         reason = f"cannot read the recipe: {error.strerror}"
         raise InputError(f"{options.recipe}: {reason}.") from None
+    if options.hosts is None and not options.resume:
+        from keras_transformer.engine.run_folder import RESUME, RunFiles
+
+        RunFiles(options.output).owned().check_replaceable(options.overwrite, RESUME)
     import_keras()
     from keras_transformer.training import Recipe
     from keras_transformer.training.hosts import SINGLE_HOST, join_hosts
@@ -84,14 +88,16 @@ def _train(options):
         host = join_hosts(options.hosts, options.host_index)
     elif options.host_index is not None:
         raise InputError("--host-index needs --hosts.")
-    folder = train(
-        Recipe.load(options.recipe, options.set, options.output if options.resume else None),
-        options.output,
-        resume=options.resume,
-        overwrite=options.overwrite,
-        recipe_file=options.recipe,
-        host=host,
-    )
+    resumed = options.output if options.resume else None
+    with sigterm_as_exit():
+        folder = train(
+            Recipe.load(options.recipe, options.set, resumed),
+            options.output,
+            resume=options.resume,
+            overwrite=options.overwrite,
+            recipe_file=options.recipe,
+            host=host,
+        )
     if not host.index:
         print(folder.path)
 

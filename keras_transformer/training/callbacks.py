@@ -11,7 +11,7 @@ from keras import ops
 from keras_transformer.errors import TrainingError, show
 from keras_transformer.files import write_whole
 from keras_transformer.training.optimizer import averaged_weights, inner_optimizer
-from keras_transformer.training.run import Run
+from keras_transformer.training.run import Run, for_fit
 from keras_transformer.training.run_writer import (
     MidEpochState,
     averaged_epochs,
@@ -31,6 +31,17 @@ class RunCallback(keras.callbacks.Callback):
     def __init__(self, run: Run):
         super().__init__()
         self.run = run
+
+
+class NumberOfEpochs(RunCallback):
+    """Shows all epochs of the run in the lines of `fit`, which is called once for a part of them.
+
+    It is the first callback, because the others and Keras' bar then read the same dict.
+    """
+
+    def set_params(self, params):
+        params["epochs"] = self.run.recipe.training.epochs
+        super().set_params(params)
 
 
 class EpochSeed(RunCallback):
@@ -204,15 +215,37 @@ class SampleTranslations(RunCallback):
         write_whole(self.run.folder.samples_file, self.run.folder.samples() + text + "\n")
 
 
-class EpochLine(keras.callbacks.Callback):
+class EpochLine(RunCallback):
     """Writes one line per epoch to stderr, for logs without a progress bar."""
 
     def on_epoch_end(self, epoch, logs=None):
+        fields = self.model.config.to_dict()
+        has_dropout = any(rate for name, rate in fields.items() if "dropout" in name)
         show(
             f"epoch {epoch + 1}/{self.params['epochs']}: loss {logs['loss']:.4f}, "
-            f"val_loss {logs['val_loss']:.4f}, accuracy {logs['token_accuracy']:.4f}, "
-            f"{logs['tokens_per_second']:,.0f} tokens/s, {logs['seconds']:.1f} s"
+            f"val_loss {logs['val_loss']:.4f}, accuracy {logs['token_accuracy']:.4f} in training"
+            f"{' with dropout' if has_dropout else ''}, {logs['val_token_accuracy']:.4f} in "
+            f"validation, {logs['tokens_per_second']:,.0f} tokens/s, {logs['seconds']:.1f} s"
         )
+
+
+class StartLine(RunCallback):
+    """Writes the validation loss and accuracy of the model that a training starts from.
+
+    Args:
+        compilation: Callback that announces what XLA compiles.
+    """
+
+    def __init__(self, run: Run, compilation: RunCallback):
+        super().__init__(run)
+        self._compilation = compilation
+
+    def on_train_begin(self, logs=None):
+        dataset = for_fit(self.run.datasets["validation"])
+        callbacks = [self._compilation]
+        logs = self.model.evaluate(dataset, verbose=0, return_dict=True, callbacks=callbacks)
+        loss, accuracy = logs["loss"], logs["token_accuracy"]
+        show(f"before training: val_loss {loss:.4f}, accuracy {accuracy:.4f} in validation")
 
 
 class StepCheckpoints(RunCallback):

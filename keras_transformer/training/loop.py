@@ -71,10 +71,24 @@ def train(
             else:
                 run.prepare(overwrite, recipe_file)
             run.begin()
-            fit(run)
-            run.average()
-            run.finish()
+            with _saying_how_to_resume(run):
+                fit(run)
+                run.average()
+                run.finish()
             return folder
+
+
+@contextlib.contextmanager
+def _saying_how_to_resume(run):
+    """Writes a line where Ctrl-C or SIGTERM ends a training."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        saved, epochs = run.folder.checkpoint_epochs(), run.recipe.training.epochs
+        state = f"{saved[-1] if saved else 0} of {epochs} epochs are saved"
+        advice = "To continue, give the same command with --resume"
+        show(f"\n{run.folder.path}: stopped; {state}. {advice}.")
+        raise
 
 
 def fit(run: Run) -> None:
@@ -119,19 +133,22 @@ def callbacks_of(run: Run) -> list[keras.callbacks.Callback]:
 
         compilation = ProgramsAhead(run)
     callbacks = [
+        run_callbacks.NumberOfEpochs(run),
         run_callbacks.EpochSeed(run),
         run_callbacks.FiniteLoss(run),
         compilation,
         run_callbacks.AveragedValidation(),
         run_callbacks.Throughput(run),
     ]
+    if training.start_from is not None and run.start == MidEpochState():
+        callbacks.append(run_callbacks.StartLine(run, compilation))
     if training.selects_by_translations or len(run.datasets) > 2:
         callbacks.append(run_callbacks.TranslationMetrics(run))
     callbacks.append(TensorBoard(run))
     if run.start.step or training.checkpoint_every_minutes is not None:
         callbacks.append(run_callbacks.StepCheckpoints(run))
     if not has_bar:
-        callbacks.append(run_callbacks.EpochLine())
+        callbacks.append(run_callbacks.EpochLine(run))
     if training.sample_translations:
         callbacks.append(run_callbacks.SampleTranslations(run))
     callbacks.append(run_callbacks.CommitEpoch(run))

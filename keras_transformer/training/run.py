@@ -14,7 +14,7 @@ from keras_transformer.data import ParallelDataset
 from keras_transformer.engine import Engine
 from keras_transformer.engine.ahead import Ahead
 from keras_transformer.engine.device import DevicePlan, device_plan
-from keras_transformer.engine.run_folder import SAMPLE_PAIRS, load_model
+from keras_transformer.engine.run_folder import RESUME, SAMPLE_PAIRS, load_model
 from keras_transformer.errors import InputError, show
 from keras_transformer.formats import LEARN_SHORTLIST, load
 from keras_transformer.models import model_of
@@ -113,7 +113,7 @@ class Run:
                 sides = zip(("source", "target"), corpus.files_of(corpus_files), strict=True)
                 inputs |= {f"`{key}.{side}`": file for side, file in sides}
         self._check_replaceable = functools.partial(
-            self.folder.check_replaceable, overwrite, inputs, "--resume to continue it, "
+            self.folder.check_replaceable, overwrite, inputs, RESUME
         )
         self._check_replaceable()
         self.tokenizers = corpus.tokenizers()
@@ -133,7 +133,7 @@ class Run:
         def check_texts(digests):
             for part, sides in self.folder.digests().items():
                 for side, digest in sides.items():
-                    if digests[part].get(side) != digest:
+                    if digests.get(part, {}).get(side) != digest:
                         files = " and ".join(map(str, corpus.files(part)))
                         raise InputError(
                             f"{self.folder.path}: cannot be resumed, because its texts have "

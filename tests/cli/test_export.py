@@ -64,6 +64,7 @@ def test_each_step_is_a_line_on_stderr_and_a_closing_line_on_stdout(monkeypatch,
     (tmp_path / "ids").mkdir()
     (tmp_path / "weights").write_bytes(b"w" * 2_350_000)
     (tmp_path / "ids" / "weights").hardlink_to(tmp_path / "weights")
+    (tmp_path / "export.json").write_text('{"files": {"weights": "", "ids/weights": ""}}')
 
     def export(run, output, *_, **options):
         log_step("tracing")
@@ -72,6 +73,7 @@ def test_each_step_is_a_line_on_stderr_and_a_closing_line_on_stdout(monkeypatch,
 
     monkeypatch.setattr(export_package, "export_run", export)
     command = ["export", "--model", "run", "--output", str(tmp_path), "--format", "saved_model"]
+    command += ["--overwrite"]
     for _ in range(2):  # The second time as the first: nothing of a command stays.
         assert run(command) == 0
         captured = capsys.readouterr()

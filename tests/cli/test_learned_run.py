@@ -59,7 +59,8 @@ def test_progress_goes_to_stderr_and_the_result_to_stdout(learned):
     assert stdout == f"{folder}\n"
     assert "2560 of 2560 pairs kept" in stderr
     (epoch,) = [line for line in stderr.splitlines() if line.startswith("epoch 1/3: loss ")]
-    figures = r"loss [\d.]+, val_loss [\d.]+, accuracy [\d.]+, [\d,]+ tokens/s, [\d.]+ s$"
+    figures = r"loss [\d.]+, val_loss [\d.]+, accuracy [\d.]+ in training(?: with dropout)?, "
+    figures += r"[\d.]+ in validation, [\d,]+ tokens/s, [\d.]+ s$"
     assert re.search(figures, epoch)
     assert "\b" not in stderr and "step" not in stderr.split("real tokens")[1]
 

@@ -1,3 +1,5 @@
+import os
+import signal
 import types
 
 import pytest
@@ -36,6 +38,52 @@ def test_the_recipe_and_the_options_reach_the_library(recipe, asked, flags, caps
     expected = {name: f"--{name}" in flags for name in ("resume", "overwrite")}
     assert options == {**expected, "recipe_file": str(recipe), "host": SINGLE_HOST}
     assert capsys.readouterr().out == "new, as it was made\n"
+
+
+@pytest.mark.parametrize("is_run", [True, False])
+@pytest.mark.parametrize("command", ["train", "export"])
+def test_an_output_that_exists_is_refused_before_keras_is_imported(
+    command, is_run, recipe, tmp_path, monkeypatch, capsys
+):
+    def import_keras():
+        raise AssertionError("Keras takes seconds.")
+
+    output = tmp_path / "out"
+    output.mkdir()
+    marker = {"train": "tokenizer.model", "export": "export.json"}[command]
+    (output / (marker if is_run else "thesis.txt")).write_text("{}")
+    for module in ("train", "arguments"):
+        monkeypatch.setattr(f"keras_transformer.cli.{module}.import_keras", import_keras)
+    others = [str(recipe)] if command == "train" else ["--model", "run", "--format", "litert"]
+    assert run([command, *others, "--output", str(output)]) == 2
+    advice = "Give --resume to continue it, --overwrite" if command == "train" else "Give --overwr"
+    expected = f"exists already. {advice}" if is_run else "did not make: thesis.txt"
+    assert expected in capsys.readouterr().err
+
+
+def test_sigterm_ends_a_training_in_order(recipe, monkeypatch):
+    ended_in_order = []
+
+    def train(*arguments, **options):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            signal.pause()
+        except SystemExit:
+            ended_in_order.append(True)
+            raise
+
+    def unhandled(*_):
+        raise AssertionError("The command leaves SIGTERM to its caller.")
+
+    monkeypatch.setattr("keras_transformer.training.loop.train", train)
+    before = signal.signal(signal.SIGTERM, unhandled)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            run(["train", str(recipe), "--output", "new"])
+        assert signal.getsignal(signal.SIGTERM) is unhandled
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended.value.code == 143 and ended_in_order
 
 
 def test_values_of_the_recipe_are_replaced_one_by_one(recipe, asked):

@@ -10,6 +10,7 @@ from fakes import FakeEngine
 from keras_transformer.data import EncodedPairs, ParallelDataset
 from keras_transformer.errors import TrainingError
 from keras_transformer.files import write_whole
+from keras_transformer.models.config import TransformerConfig
 from keras_transformer.training import RunFolder, callbacks, evaluate
 from keras_transformer.training.hosts import SINGLE_HOST
 from keras_transformer.training.loop import callbacks_of
@@ -248,6 +249,41 @@ def test_only_the_first_line_of_a_compilation_is_above_the_progress_bar(compilin
     callback.on_test_batch_begin(0)
     told = capsys.readouterr().err.split("compiling ")
     assert [text.count("\n") for text in told] == [0, 2, 2, 1]
+
+
+def test_the_lines_of_a_part_of_the_epochs_count_all_of_them(make_run, capsys):
+    """A resumed run calls `fit` for the rest of its epoch first."""
+    run = make_run(epochs=3)
+    inputs = np.ones((2, 3), "float32")
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    model.fit(inputs, inputs[:, :1], epochs=1, callbacks=[callbacks.NumberOfEpochs(run)], verbose=2)
+    assert "Epoch 1/3" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("rate, conditions", [(0.1, " with dropout"), (0.0, "")])
+def test_the_line_of_an_epoch_tells_both_accuracies(make_run, capsys, rate, conditions):
+    config = TransformerConfig(9, 8, 2, 8, 1, 1, dropout=rate)
+    callback = attach(callbacks.EpochLine(make_run()), types.SimpleNamespace(config=config))
+    callback.set_params({"epochs": 7})
+    logs = {"loss": 2.5, "val_loss": 1.25, "token_accuracy": 0.125, "val_token_accuracy": 0.75}
+    callback.on_epoch_end(1, {**logs, "tokens_per_second": 1234.6, "seconds": 5.06})
+    assert capsys.readouterr().err == (
+        f"epoch 2/7: loss 2.5000, val_loss 1.2500, accuracy 0.1250 in training{conditions}, "
+        "0.7500 in validation, 1,235 tokens/s, 5.1 s\n"
+    )
+
+
+def test_a_training_from_a_run_tells_first_how_good_that_is(make_run):
+    for options, epoch, expected in (
+        ({"start_from": "run"}, 0, True),
+        ({"start_from": "run"}, 1, False),  # resumed
+        ({}, 0, False),
+    ):
+        run = make_run(**options)
+        run.model, run.start = types.SimpleNamespace(jit_compile=False), MidEpochState(epoch)
+        kinds = [type(callback) for callback in callbacks_of(run)]
+        assert (callbacks.StartLine in kinds) is expected
 
 
 def test_tokens_per_second_counts_training_alone(monkeypatch, make_run):

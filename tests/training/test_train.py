@@ -280,7 +280,7 @@ def test_a_start_from_an_unfit_run_is_refused(finished, tmp_path, section, chang
 @pytest.mark.slow
 @pytest.mark.parametrize("has_section", [False, True])
 def test_a_run_has_the_origin_of_the_model_that_it_starts_from(
-    finished, shared, tmp_path, has_section
+    finished, shared, tmp_path, has_section, capsys
 ):
     few = {"attention_images": None, "sample_translations": 0, "shortlist": False, "epochs": 1}
     options = {"run_class": shared.run_class()}
@@ -293,10 +293,35 @@ def test_a_run_has_the_origin_of_the_model_that_it_starts_from(
     assert "text" in values
     run = train(Recipe.from_dict(values), tmp_path / "run", **options)
     assert run.described_origin() == "a/b, licence cc-by-nc-4.0"
+    best = min(finished.history(), key=lambda row: row["val_loss"])
+    loss, accuracy = (f"{best[f'val_{name}']:.4f}" for name in ("loss", "token_accuracy"))
+    first_line = f"\nbefore training: val_loss {loss}, accuracy {accuracy} in validation\n"
+    assert capsys.readouterr().err.count(first_line) == 1
     shutil.rmtree(start)
     values["training"]["epochs"] = 2
     train(Recipe.from_dict(values), tmp_path / "run", resume=True, **options)
     assert run.described_origin() == "a/b, licence cc-by-nc-4.0"
+    assert "before training" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit(143)])
+def test_a_training_that_is_stopped_says_how_to_resume(
+    corpus, tmp_path, shared, capsys, monkeypatch, error
+):
+    def stop(run):
+        if isinstance(error, SystemExit):
+            run.folder.checkpoint_file(2).touch()
+        raise error
+
+    monkeypatch.setattr("keras_transformer.training.loop.fit", stop)
+    with pytest.raises(type(error) if isinstance(error, SystemExit) else error):
+        few = recipe(corpus, epochs=5, ema_momentum=0.9, jit_compile=False)
+        train(few, tmp_path / "run", run_class=shared.run_class())
+    saved = 2 if isinstance(error, SystemExit) else 0
+    line = (
+        f"{tmp_path / 'run'}: stopped; {saved} of 5 epochs are saved. To continue, give the same "
+    )
+    assert f"\n{line}command with --resume.\n" in capsys.readouterr().err
 
 
 def test_nothing_to_resume_is_said(tmp_path, corpus, finished):
