@@ -197,7 +197,7 @@ class EncoderBlock(Block):
         inputs: Float `(batch, length, model_dim)`.
         padding_mask: Bool `(batch, length)`, True = a real token.
         attention_mask: Bool, True = may attend: `(query, key)`, `(batch, query, key)` or
-            `(batch, heads, query, key)`.
+            `(batch, heads, query, key)`. Two axes are never `(batch, key)`.
         training: Whether dropout is active.
         return_attention_scores: Whether to return the attention weights too.
 
@@ -211,7 +211,7 @@ class EncoderBlock(Block):
 
     Raises:
         ValueError: A size or rate is out of range, `num_heads` does not divide the width, or the
-            input has the wrong axes or features, or a mask another shape.
+            input has the wrong axes or features, or a mask is float or has another shape.
 
     Reference: Vaswani et al. 2017, section 3.1 (arXiv:1706.03762); pre-norm: Xiong et al. 2020
     (arXiv:2002.04745).
@@ -268,7 +268,8 @@ class DecoderBlock(Block):
         decoder_padding_mask: Bool `(batch, target)`, True = a real token.
         encoder_padding_mask: Bool `(batch, source)`, True = a real token.
         decoder_attention_mask: Bool, True = may attend: `(target, target)`,
-            `(batch, target, target)` or `(batch, heads, target, target)`.
+            `(batch, target, target)` or `(batch, heads, target, target)`. Two axes are never
+            `(batch, target)`.
         encoder_attention_mask: Bool, True = may attend, over `(target, source)` likewise.
         use_causal_mask: Whether position `i` sees the positions `0 … i` only.
         training: Whether dropout is active.
@@ -286,8 +287,8 @@ class DecoderBlock(Block):
 
     Raises:
         ValueError: A size or rate is out of range, `num_heads` does not divide the width, or an
-            input has the wrong axes or features, or a mask another shape. Or one call has an
-            encoder sequence and another call has none.
+            input has the wrong axes or features, or a mask is float or has another shape. Or one
+            call has an encoder sequence and another call has none.
 
     Reference: Vaswani et al. 2017, section 3.1 (arXiv:1706.03762).
 

@@ -59,9 +59,26 @@ def window_mask(
     return ops.expand_dims(ops.less(ops.abs(distance), sliding_window), (0, 1))
 
 
+def to_bool(mask: keras.KerasTensor, name: str = "mask") -> keras.KerasTensor:
+    """Converts a mask of bool or integers, 0 = hidden, to bool.
+
+    Raises:
+        ValueError: The mask is float. Floats have two opposite meanings: 1 and 0, as here, or 0 and
+            -1e9, which other programs add to scores.
+    """
+    mask = ops.convert_to_tensor(mask)
+    dtype = keras.backend.standardize_dtype(mask.dtype)
+    if "float" in dtype:
+        raise ValueError(
+            f"`{name}` must be bool, True = may attend. Received: {name} of dtype {dtype}. "
+            "Give `mask == 0` for a mask of 0 and -1e9 or -inf, or `mask > 0` for a mask of 1 and 0."
+        )
+    return ops.cast(mask, "bool")
+
+
 def key_mask(mask: keras.KerasTensor | None) -> keras.KerasTensor | None:
     """Makes an attention mask `(batch, 1, 1, key)` of a padding mask `(batch, key)`."""
-    return None if mask is None else ops.expand_dims(ops.cast(mask, "bool"), (1, 2))
+    return None if mask is None else ops.expand_dims(to_bool(mask), (1, 2))
 
 
 def with_heads_axis(mask: keras.KerasTensor | None) -> keras.KerasTensor | None:
@@ -72,7 +89,7 @@ def with_heads_axis(mask: keras.KerasTensor | None) -> keras.KerasTensor | None:
     """
     if mask is None:
         return None
-    mask = ops.cast(mask, "bool")
+    mask = to_bool(mask, "attention_mask")
     rank = len(mask.shape)
     if rank == 2:
         return ops.expand_dims(mask, (0, 1))
@@ -96,14 +113,14 @@ def combine_padding(
         **padding_masks: Masks `(batch, length)`; a batch of 1 is that of all sentences.
 
     Raises:
-        ValueError: A mask has another shape; the message names the argument.
+        ValueError: A mask is float or has another shape; the message names the argument.
     """
     batch, length = shape[:2]
     combined = None
     for name, mask in padding_masks.items():
         if mask is None:
             continue
-        mask = ops.cast(mask, "bool")
+        mask = to_bool(mask, name)
         if not any(_fits(mask.shape, (rows, length)) for rows in (batch, 1)):
             raise ValueError(
                 f"`{name}` must have the axes (batch, length), here {(batch, length)}. "
@@ -134,7 +151,7 @@ def combine_attention(
         Bool with the axes `(batch, heads, query, key)`; `None` when all masks are `None`.
 
     Raises:
-        ValueError: A mask has another shape; the message names the argument.
+        ValueError: A mask is float or has another shape; the message names the argument.
     """
     batch, query, key = query_shape[0], query_shape[1], key_shape[1]
     full_shapes = (query, key), (batch, query, key), (batch, num_heads, query, key)
@@ -142,7 +159,7 @@ def combine_attention(
     for name, mask in attention_masks.items():
         if mask is None:
             continue
-        mask = ops.cast(mask, "bool")
+        mask = to_bool(mask, name)
         if not any(_fits(mask.shape, shape, or_one=True) for shape in full_shapes):
             shape, advice = tuple(mask.shape), ""
             if _fits(shape, (batch, key)):
@@ -171,6 +188,7 @@ def combine(*masks: keras.KerasTensor | None) -> keras.KerasTensor | None:
     combined = None
     for mask in masks:
         if mask is not None:
+            mask = to_bool(mask)
             combined = mask if combined is None else ops.logical_and(combined, mask)
     return combined
 
@@ -185,6 +203,7 @@ def masked_softmax(
     # float32: float16 has no place for the mask's value, and a bfloat16 softmax over a long
     # row loses small probabilities.
     scores = ops.cast(scores, "float32")
+    mask = None if mask is None else to_bool(mask)
     if scores.shape[-1] == 1:  # Keras warns of a softmax over one number.
         ones = ops.ones_like(scores)
         return ones if mask is None else ops.where(mask, ones, 0.0)

@@ -66,7 +66,8 @@ class MultiHeadAttention(Mixer):
         value: Float `(batch, key, value_features)`.
         key: Float `(batch, key, key_features)`; `value` by default.
         attention_mask: Bool, True = may attend: `(query, key)`, `(batch, query, key)` or
-            `(batch, heads, query, key)`, each axis full or 1.
+            `(batch, heads, query, key)`, each axis full or 1. Two axes are never `(batch, key)`,
+            also in a batch of as many sentences as queries: give `mask[:, None]`.
         use_causal_mask: Whether query `i` sees the keys `0 … i` only.
         return_attention_scores: Whether to return the weights too.
         training: Whether dropout is active.
@@ -85,7 +86,7 @@ class MultiHeadAttention(Mixer):
     Raises:
         ValueError: A size is not positive, a rate is outside [0, 1), or an option of Keras' layer
             asks for more than this layer does. An input has the wrong axes or features, `value`
-            and `key` differ in length, or a mask has another shape.
+            and `key` differ in length, or a mask is float or has another shape.
 
     References: Vaswani et al. 2017, section 3.2 (arXiv:1706.03762); Ainslie et al. 2023
     (arXiv:2305.13245); Su et al. 2021 (arXiv:2104.09864); Shaw et al. 2018 (arXiv:1803.02155).

@@ -32,6 +32,9 @@ class MaskedPooling(MaskedLayer):
     Returns:
         Float `(batch, features)` in the compute dtype. Sums are made in float32.
 
+    Raises:
+        ValueError: There is no such mode, or a mask is float or has another shape.
+
     References: Kim 2014 (arXiv:1408.5882), the largest; Lin et al. 2017 (arXiv:1703.03130),
     attention with one hop.
     """

@@ -39,7 +39,8 @@ class Attention(LayerOfProjections):
         query: Float `(batch, query, query_features)`.
         value: Float `(batch, key, value_features)`.
         key: Float `(batch, key, key_features)`; `value` by default.
-        attention_mask: Bool, True = may attend: `(query, key)` or `(batch, query, key)`.
+        attention_mask: Bool, True = may attend: `(query, key)` or `(batch, query, key)`. Two axes
+            are never `(batch, key)`.
         return_attention_scores, value_mask, key_mask: See `MultiHeadAttention`.
 
     Returns:
@@ -47,8 +48,8 @@ class Attention(LayerOfProjections):
         weights, float `(batch, query, key)`.
 
     Raises:
-        ValueError: There is no such score. An input has the wrong axes, or a mask another shape.
-            The score needs keys with as many features as the queries have.
+        ValueError: There is no such score. An input has the wrong axes, or a mask is float or has
+            another shape. The score needs keys with as many features as the queries have.
 
     References: Luong et al. 2015, section 3.1 (arXiv:1508.04025): dot, general; Bahdanau et al.
     2014, appendix A.1.2 (arXiv:1409.0473): additive; Vaswani et al. 2017, section 3.2.1

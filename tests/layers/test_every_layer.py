@@ -210,3 +210,25 @@ def test_a_mask_of_another_shape_is_named_with_the_shape_it_needs(rng, layer):
         assert "mask[:, None]" in refused(name, (BATCH, key), words)
         for shape in (*full, (BATCH, 1, key), (1, 1, 1, key)):
             layer(*inputs, **{name: np.ones(shape, bool)})
+
+
+@pytest.mark.parametrize("layer", MASKED, ids=lambda layer: type(layer).__name__)
+def test_a_float_mask_has_two_opposite_meanings_and_is_refused_by_name(rng, layer):
+    padding_masks, attention_masks = MASKED[layer]
+    takes_two = not isinstance(layer, (EncoderBlock, MaskedPooling))
+    shapes = [(BATCH, QUERY, WIDTH), (BATCH, KEY, WIDTH)][: 1 + takes_two]
+    inputs = [rng.normal(size=shape).astype("float32") for shape in shapes]
+    bools = {name: np.ones((BATCH, length), bool) for name, length in padding_masks.items()}
+    bools |= {name: np.ones(lengths, bool) for name, lengths in attention_masks.items()}
+    for name, mask in bools.items():
+        layer(*inputs, **{name: mask.astype("int32")})
+        for hidden in (0.0, -1e9, -np.inf):
+            added_to_scores = np.where(mask, 0.0, hidden).astype("float32")
+            with pytest.raises(ValueError) as caught:
+                layer(*inputs, **{name: added_to_scores})
+            rule = f"`{name}` must be bool, True = may attend. Received: {name} of dtype float32. "
+            assert rule in str(caught.value)
+    if not isinstance(layer, MaskedPooling):  # Keras calls it only with numbers.
+        symbolic = [keras.KerasTensor(shape, "float32") for shape in shapes]
+        with pytest.raises(ValueError, match="of dtype float32"):
+            layer(*symbolic, **{name: keras.KerasTensor(mask.shape, "float32")})

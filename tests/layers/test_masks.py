@@ -38,3 +38,21 @@ def test_the_softmax_over_one_key_is_one_or_zero_without_a_warning(recwarn):
     mask = ops.convert_to_tensor([[[True], [False]]])
     np.testing.assert_array_equal(masks.masked_softmax(scores, mask), [[[1], [0]]])
     assert not [warning for warning in recwarn if "softmax" in str(warning.message)]
+
+
+ADDED = np.array([[0.0, -1e9], [-np.inf, 0.0]], "float32")
+TAKES_A_MASK = {
+    "key_mask": masks.key_mask,
+    "with_heads_axis": masks.with_heads_axis,
+    "combine": masks.combine,
+    "combine of two": lambda mask: masks.combine(ops.equal(ADDED, 0), mask),
+    "masked_softmax": lambda mask: masks.masked_softmax(ops.zeros((2, 2)), mask),
+}
+
+
+@pytest.mark.parametrize("name", TAKES_A_MASK)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_a_mask_that_is_added_to_scores_is_refused(name, dtype):
+    with pytest.raises(ValueError, match="must be bool, True = may attend. Received: .* of dtype "):
+        TAKES_A_MASK[name](ops.cast(ADDED, dtype))
+    TAKES_A_MASK[name](ops.equal(ADDED, 0))
