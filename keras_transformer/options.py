@@ -6,15 +6,19 @@ Error messages, `--help` and the reference of recipes are generated from the dec
 import contextlib
 import dataclasses
 import functools
+import math
 import numbers
 import reprlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Any, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, dataclass_transform
 
 import pydantic
 
 from keras_transformer.errors import InputError, InvalidFileError, did_you_mean
+
+if TYPE_CHECKING:
+    import numpy as np
 
 STRICT = pydantic.ConfigDict(extra="forbid", allow_inf_nan=False)
 FLOAT32 = 2.0**127
@@ -315,9 +319,30 @@ def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
         )
 
 
-def check_ids(name: str, ids: Iterable[int], vocabulary_size: int) -> None:
-    """Raises `InputError` unless all ids are in the vocabulary."""
-    for id in ids:
-        if not 0 <= id < vocabulary_size:
-            rule = f"`{name}` must name ids of the vocabulary, from 0 to {vocabulary_size - 1}"
-            raise InputError(f"{rule}. Received: {received(id)}.")
+def check_ids(name: str, ids: Any, vocabulary_size: float = math.inf) -> None:
+    """Raises `InputError` unless ids, an array or a list, are integers of the vocabulary.
+
+    The range of a traced tensor is not checked, because it has no values yet.
+    """
+    values = values_of(ids)
+    dtype = getattr(ids if values is None else values, "dtype", None)
+    dtype = str(getattr(dtype, "name", dtype))
+    if values is not None and not values.size:
+        return
+    if "int" not in dtype:
+        rule = f"`{name}` must be ids, which are integers."
+        raise InputError(f"{rule} Received: {name} of dtype {dtype}.")
+    outside = () if values is None else values[(values < 0) | (values >= vocabulary_size)]
+    if len(outside):
+        rule = f"`{name}` must name ids of the vocabulary, from 0 to {vocabulary_size - 1}"
+        raise InputError(f"{rule}. Received: {received(outside[0].item())}.")
+
+
+def values_of(tensor: Any) -> "np.ndarray | None":
+    """Returns an array, or None for a traced tensor, which has no values yet."""
+    import numpy as np  # `--help` needs no arrays.
+
+    try:
+        return np.asarray(tensor)
+    except (NotImplementedError, TypeError, ValueError):
+        return None

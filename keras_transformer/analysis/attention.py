@@ -1,6 +1,7 @@
 """Attention weights of every layer and head, as arrays."""
 
 import contextlib
+import math
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
@@ -60,23 +61,19 @@ def attention(
 
     Raises:
         ValueError: Layers of one kind differ in lengths, so that they do not fit into one array.
-            Or an id is outside the vocabulary.
+            Or ids are float, or an id is outside the vocabulary.
     """
     config = getattr(model, "config", None)
     is_decoder = not getattr(config, "reads_sources", True)
     inputs_of_model = (None if is_decoder else source_ids, target_ids)
-    inputs = [
-        ops.convert_to_tensor(np.asarray(ids, "int32"))
-        for ids in inputs_of_model
-        if ids is not None
-    ]
+    sizes = (math.inf, math.inf)
     if isinstance(config, ModelConfig):
         sizes = config.vocabulary_size, config.output_vocabulary_size
-        for name, ids, size in zip(
-            ("source_ids", "target_ids"), inputs_of_model, sizes, strict=True
-        ):
-            if ids is not None:
-                check_ids(name, np.ravel(ids).tolist(), size)
+    inputs = []
+    for name, ids, size in zip(("source_ids", "target_ids"), inputs_of_model, sizes, strict=True):
+        if ids is not None:
+            check_ids(name, ids, size)
+            inputs.append(ops.convert_to_tensor(np.asarray(ids, "int32")))
     single = len(inputs[0].shape) == 1
     inputs = [ops.expand_dims(ids, 0) for ids in inputs] if single else inputs
     with recorded(model) as recorded_weights:

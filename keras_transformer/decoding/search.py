@@ -461,7 +461,7 @@ def _constraints(model, options, arguments):
 def _check_source_ids(model, source_ids):
     ids, config = _values(source_ids), getattr(model, "config", None)
     if ids is not None and getattr(config, "reads_sources", False):
-        check_ids("source_ids", ids.ravel().tolist(), config.vocabulary_size)
+        check_ids("source_ids", ids, config.vocabulary_size)
 
 
 def _check_leaves_room(forced, max_length):

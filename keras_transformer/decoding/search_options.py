@@ -243,7 +243,7 @@ class DecodingOptions(RunSearchOptions):
     def check_ids(self, vocabulary_size: int) -> None:
         """Raises `InputError` for ids outside the model's target vocabulary."""
         check_ids("banned_ids", self.banned_ids, vocabulary_size)
-        check_ids("logit_bias", dict(self.logit_bias), vocabulary_size)
+        check_ids("logit_bias", list(dict(self.logit_bias)), vocabulary_size)
 
 
 def _names(options):

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.ids import PAD_ID
-from keras_transformer.options import check_positive
+from keras_transformer.options import check_ids, check_positive, values_of
 
 
 class _OfTensor:
@@ -39,16 +39,18 @@ class TokenEmbedding(keras.layers.Layer):
             mask changes outputs without an error. False for other ids, where 0 is a token.
 
     Call arguments:
-        inputs: Integer `(batch, length)`, padded with 0 where `mask_zero` is True.
+        inputs: Integer `(batch, length)`, padded with 0 where `mask_zero` is True. A model needs
+            `keras.Input((None,), dtype="int32")`, because Keras' inputs are float by default.
 
     Masking: with `mask_zero` the layers that follow see no padding. They combine this mask with
     the masks that are given to them.
 
     Returns:
-        Float `(batch, length, model_dim)` in the compute dtype.
+        Float `(batch, length, model_dim)` in the compute dtype. The vector of an id outside the
+        vocabulary is NaN in a compiled call, unless the processor raises an error itself.
 
     Raises:
-        ValueError: A size is not positive.
+        ValueError: A size is not positive. Ids are float, or an id is outside the vocabulary.
 
     Reference: Vaswani et al. 2017, section 3.4 (arXiv:1706.03762); Press & Wolf 2017
     (arXiv:1608.05859).
@@ -89,10 +91,25 @@ class TokenEmbedding(keras.layers.Layer):
             value = variable.value
             store[name] = _OfTensor(value.value()) if hasattr(value, "value") else value
 
+    def __call__(self, inputs, *args, **kwargs):
+        # Keras builds the model of a file by tracing its call with floats.
+        builds_by_shape = not self.built and not isinstance(inputs, keras.KerasTensor)
+        if not builds_by_shape or values_of(inputs) is not None:
+            check_ids("inputs", inputs, self.vocabulary_size)
+        return super().__call__(inputs, *args, **kwargs)
+
     def call(self, inputs: keras.KerasTensor) -> keras.KerasTensor:
         table = ops.convert_to_tensor(self.embeddings)
-        vectors = ops.take(table, ops.cast(inputs, "int32"), axis=0)
-        return ops.cast(vectors, self.compute_dtype) * math.sqrt(self.model_dim)
+        # A narrow type of integers may not hold the size of the vocabulary.
+        is_wide = keras.backend.standardize_dtype(inputs.dtype).endswith(("32", "64"))
+        ids = inputs if is_wide else ops.cast(inputs, "int32")
+        vectors = ops.take(table, ops.cast(ids, "int32"), axis=0)
+        # XLA reads another row for an id outside the table; NaN shows the mistake. As a scale it
+        # costs nothing: the vectors are multiplied with a number anyway.
+        is_inside = ops.logical_and(ids >= 0, ids < self.vocabulary_size)
+        scale = ops.where(is_inside, math.sqrt(self.model_dim), float("nan"))
+        scale = ops.expand_dims(ops.cast(scale, self.compute_dtype), -1)
+        return ops.cast(vectors, self.compute_dtype) * scale
 
     def project(self, hidden: keras.KerasTensor) -> keras.KerasTensor:
         """Logits of each id: `hidden · embeddingsᵀ`, plus the output bias.

@@ -70,8 +70,8 @@ def to_bool(mask: keras.KerasTensor, name: str = "mask") -> keras.KerasTensor:
     dtype = keras.backend.standardize_dtype(mask.dtype)
     if "float" in dtype:
         raise ValueError(
-            f"`{name}` must be bool, True = may attend. Received: {name} of dtype {dtype}. "
-            "Give `mask == 0` for a mask of 0 and -1e9 or -inf, or `mask > 0` for a mask of 1 and 0."
+            f"`{name}` must be bool, True = may attend. Received: {name} of dtype {dtype}. Give "
+            "`mask == 0` for a mask of 0 and -1e9 or -inf, or `mask > 0` for a mask of 1 and 0."
         )
     return ops.cast(mask, "bool")
 

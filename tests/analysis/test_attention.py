@@ -13,7 +13,12 @@ from keras_transformer.analysis.attention import (
     word_alignment,
     words_of,
 )
-from keras_transformer.layers import DecoderBlock, EncoderBlock, MultiHeadAttention
+from keras_transformer.layers import (
+    DecoderBlock,
+    EncoderBlock,
+    MultiHeadAttention,
+    TokenEmbedding,
+)
 
 SOURCE = np.array([[3, 5, 7, 11, 2, 0, 0], [13, 2, 0, 0, 0, 0, 0]])
 TARGET = np.array([[1, 17, 19, 23, 5], [1, 7, 0, 0, 0]])
@@ -55,6 +60,16 @@ def test_ids_outside_the_vocabulary_are_refused(model, name, id):
     ids[name] = np.where(ids[name] == 7, id, ids[name])
     with pytest.raises(ValueError, match=f"`{name}` must name ids of .*Received: {id}"):
         attention(model, **ids)
+
+
+def test_float_ids_are_refused_also_by_a_model_of_ones_own(model):
+    with pytest.raises(ValueError, match="`target_ids` must be ids, .* of dtype float64"):
+        attention(model, SOURCE, TARGET + 0.5)
+    ids = keras.Input((5,), dtype="int32")
+    hidden = TokenEmbedding(9, 6)(ids)
+    own = keras.Model(ids, MultiHeadAttention(2, 3)(hidden, hidden))
+    with pytest.raises(ValueError, match="`source_ids` must be ids, .* of dtype float64"):
+        attention(own, [[1.0, 2.0, 3.0, 4.9, 0.0]])
 
 
 def test_the_weights_are_those_that_each_layer_returns(model):

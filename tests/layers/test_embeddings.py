@@ -37,7 +37,7 @@ def test_initial_rows_have_standard_deviation_one_over_root_width():
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
-@pytest.mark.parametrize("dtype", ["int32", "int64", "uint16", "float32"])
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint16"])
 def test_large_ids_are_not_rounded_in_half_precision(policy, dtype):
     layer, table = built(4099, 3, dtype=policy)
     ids = np.array([[257, 2049, 4097, 4098]])
@@ -53,3 +53,64 @@ def test_an_embedding_that_was_saved_without_mask_zero_still_makes_no_mask():
     layer = TokenEmbedding.from_config(config)
     assert not layer.mask_zero and layer.get_config() == {**config, "mask_zero": False}
     assert layer.compute_mask(ops.zeros((2, 5), "int32")) is None
+
+
+IDS = np.array([[3, 5, 22], [7, 0, 0]])
+
+
+@pytest.mark.parametrize("id", [-1, VOCABULARY, 2**32 + 5])
+def test_an_id_outside_the_vocabulary_is_refused(id):
+    layer, _ = built()
+    ids = np.where(IDS == 22, id, IDS)
+    calls = [ids, ids.tolist()]
+    if abs(id) < 2**31:  # JAX' own limit.
+        calls.append(ops.convert_to_tensor(ids))
+    for ids in calls:
+        with pytest.raises(ValueError, match=f"`inputs` must name ids of .* 22. Received: {id}."):
+            layer(ids)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32"])
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_a_compiled_call_gives_nan_for_an_id_outside_the_vocabulary(compiled, dtype, policy):
+    layer, table = built(101, dtype=policy)
+    ids = np.array([[3, 101, 100], [7, 127, 0]]).astype(dtype)
+    if dtype == "int32":
+        ids[0, 1] = -1
+    expected = np.take(table, ids, axis=0, mode="clip") * math.sqrt(WIDTH)
+    expected[[0, 1], [1, 1]] = np.nan
+    outputs = compiled(layer.call)(ops.convert_to_tensor(ids))
+    np.testing.assert_allclose(float64(outputs), expected, rtol=2e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "bool"])
+def test_ids_that_are_no_integers_are_refused(compiled, dtype):
+    layer, _ = built()
+    for call in (layer, compiled(layer)):
+        with pytest.raises(ValueError, match=f"`inputs` must be ids.*Received: .* dtype {dtype}."):
+            call(ops.cast(IDS, dtype))
+    with pytest.raises(ValueError, match=f"`inputs` must be ids.*Received: .* dtype {dtype}."):
+        TokenEmbedding(VOCABULARY, WIDTH)(keras.Input((None,), dtype=dtype))
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Own(keras.Model):
+    """A model that Keras builds by a call with floats when it loads a file."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.embedding = TokenEmbedding(VOCABULARY, WIDTH)
+        self.dense = keras.layers.Dense(3)
+
+    def call(self, ids):
+        return self.dense(self.embedding(ids))
+
+
+def test_a_model_of_ones_own_is_loaded_from_its_file(tmp_path):
+    model = Own()
+    expected = float64(model(IDS))
+    model.save(tmp_path / "own.keras")
+    loaded = keras.saving.load_model(tmp_path / "own.keras")
+    np.testing.assert_array_equal(float64(loaded(IDS)), expected)
+    with pytest.raises(ValueError, match="`inputs` must be ids, which are integers"):
+        loaded(IDS + 0.5)
