@@ -6,7 +6,8 @@ import keras
 from keras import ops
 
 from keras_transformer.ids import PAD_ID
-from keras_transformer.options import check, check_choice, check_rate
+from keras_transformer.layers.masks import fits, vocabulary_mask
+from keras_transformer.options import check, check_choice, check_ids, check_rate, values_of
 
 
 def token_losses(
@@ -40,26 +41,53 @@ def token_losses(
     return losses
 
 
-def real_token_weights(
-    labels: keras.KerasTensor, ignore_id: int, sample_weight: keras.KerasTensor | None = None
-) -> keras.KerasTensor:
-    """Returns the weights of labels: 0 for `ignore_id`, otherwise 1, times the sample weight.
+def labels_and_weights(
+    y_true: keras.KerasTensor,
+    y_pred: keras.KerasTensor,
+    ignore_id: int,
+    sample_weight: keras.KerasTensor | None = None,
+) -> tuple[keras.KerasTensor, keras.KerasTensor]:
+    """Returns labels and their weights: 0 for `ignore_id`, otherwise 1, times the sample weight.
 
     Args:
-        labels: Integer `(batch, length)`.
+        y_true: Integer `(batch, length)`.
+        y_pred: Logits, float `(batch, length, vocabulary)`.
         ignore_id: Id of ignored labels.
         sample_weight: Float `(batch,)`, `(batch, 1)` or `(batch, length)`, or `None`.
 
     Returns:
-        Float32 `(batch, length)`.
+        Int32 and float32 `(batch, length)`. A label outside the vocabulary, other than `ignore_id`,
+        has the weight NaN where labels have no values yet.
+
+    Raises:
+        ValueError: Labels are float, have another shape, or are outside the vocabulary.
     """
-    weights = ops.cast(ops.not_equal(labels, ignore_id), "float32")
+    *axes, vocabulary_size = y_pred.shape
+    values = values_of(y_true)
+    check_ids("y_true", y_true if values is None else values[values != ignore_id], vocabulary_size)
+    labels = ops.cast(y_true, "int32")
+    _check_shape("y_true", labels.shape, axes)
+    is_counted = ops.not_equal(labels, ignore_id)
+    weights = ops.cast(is_counted, "float32")
+    if values is None:
+        is_label = ops.logical_or(
+            ops.logical_not(is_counted), vocabulary_mask(y_true, vocabulary_size)
+        )
+        weights = ops.where(is_label, weights, float("nan"))
     if sample_weight is None:
-        return weights
+        return labels, weights
     sample_weight = ops.cast(sample_weight, "float32")
-    if len(sample_weight.shape) == 1:
+    _check_shape("sample_weight", sample_weight.shape, axes[:1], (axes[0], 1)[: len(axes)], axes)
+    if len(sample_weight.shape) < len(axes):
         sample_weight = ops.expand_dims(sample_weight, 1)
-    return weights * sample_weight
+    return labels, weights * sample_weight
+
+
+def _check_shape(name, shape, *full_shapes):
+    if not any(fits(shape, full_shape) for full_shape in full_shapes):
+        shapes = " or ".join(str(tuple(full_shape)) for full_shape in full_shapes)
+        rule = f"`{name}` must have the shape {shapes} for these logits."
+        raise ValueError(f"{rule} Received: {name} of shape {tuple(shape)}.")
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -81,10 +109,12 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         sample_weight: Weight of each sentence `(batch,)` or each token `(batch, length)`.
 
     Returns:
-        Float32 scalar in nats per token; 0 if all labels are ignored.
+        Float32 scalar in nats per token; 0 if all labels are ignored. NaN in a compiled call if a
+        label is outside the vocabulary and is not `ignore_id`.
 
     Raises:
-        ValueError: `label_smoothing` is outside [0, 1).
+        ValueError: `label_smoothing` is outside [0, 1). Labels are float, have another shape, or
+            one is outside the vocabulary and is not `ignore_id`.
 
     Reference: Szegedy et al. 2016, section 7 (arXiv:1512.00567); Vaswani et al. 2017,
     section 5.4.
@@ -123,8 +153,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
 
         Sums over several batches or hosts are divided once, at the end.
         """
-        labels = ops.cast(y_true, "int32")
-        weights = real_token_weights(labels, self.ignore_id, sample_weight)
+        labels, weights = labels_and_weights(y_true, y_pred, self.ignore_id, sample_weight)
         return ops.sum(self._token_losses(labels, y_pred) * weights), ops.sum(weights)
 
     def _token_losses(self, labels, logits):  # --> [batch, length]

@@ -1,14 +1,16 @@
 """Loss, token accuracy and perplexity, over real tokens only.
 
 Each is updated with `y_true`, integer `(batch, length)`, `y_pred`, logits
-`(batch, length, vocabulary)`, and `sample_weight`, `(batch,)` or `(batch, length)`.
+`(batch, length, vocabulary)`, and `sample_weight`, `(batch,)` or `(batch, length)`. Other shapes,
+float labels and labels outside the vocabulary, except `ignore_id`, raise a `ValueError`; in a
+compiled call a label outside the vocabulary makes the result NaN.
 """
 
 import keras
 from keras import ops
 
 from keras_transformer.ids import PAD_ID
-from keras_transformer.losses import real_token_weights, token_losses
+from keras_transformer.losses import labels_and_weights, token_losses
 from keras_transformer.options import check_rate
 
 
@@ -23,8 +25,7 @@ class _TokenMean(keras.metrics.Metric):
         self._count = self.add_variable((), "zeros", dtype="float32", name="count")
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        labels = ops.cast(y_true, "int32")
-        weights = real_token_weights(labels, self.ignore_id, sample_weight)
+        labels, weights = labels_and_weights(y_true, y_pred, self.ignore_id, sample_weight)
         self._total.assign_add(ops.sum(self._values(labels, y_pred) * weights))
         self._count.assign_add(ops.sum(weights))
 

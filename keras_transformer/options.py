@@ -332,7 +332,9 @@ def check_ids(name: str, ids: Any, vocabulary_size: float = math.inf) -> None:
     if "int" not in dtype:
         rule = f"`{name}` must be ids, which are integers."
         raise InputError(f"{rule} Received: {name} of dtype {dtype}.")
-    outside = () if values is None else values[(values < 0) | (values >= vocabulary_size)]
+    if values is None:
+        return
+    outside = values[(values < 0) | (values >= vocabulary_size)]
     if len(outside):
         rule = f"`{name}` must name ids of the vocabulary, from 0 to {vocabulary_size - 1}"
         raise InputError(f"{rule}. Received: {received(outside[0].item())}.")

@@ -1,16 +1,32 @@
 """SmoothedCrossEntropy by hand and against explicit distributions."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
 import reference
 from keras import ops
 
-from keras_transformer import SmoothedCrossEntropy, TokenAccuracy
+from keras_transformer import Perplexity, SmoothedCrossEntropy, TokenAccuracy, TokenLoss
 from keras_transformer.losses import RDropCrossEntropy
 
 BATCH, LENGTH, VOCABULARY = 2, 5, 7
 LABELS = np.array([[3, 5, 1, 0, 0], [6, 0, 0, 0, 0]])
+METRICS = TokenLoss, TokenAccuracy, Perplexity
+
+
+def updated(metric_class):
+    """A metric without state, as a function of labels and logits."""
+    metric = metric_class(ignore_id=-1)
+
+    def call(*arguments):
+        scope = keras.StatelessScope([(variable, ops.zeros(())) for variable in metric.variables])
+        with scope:
+            metric.update_state(*arguments)
+            return metric.result()
+
+    return call
 
 
 @pytest.fixture
@@ -164,3 +180,52 @@ def test_serialization_keeps_every_argument(logits):
     expected = reference.smoothed_loss(LABELS, logits, 0.2, ignore_id=5)
     for loss in (copy, copy.call):  # Keras' `call` is the same function.
         assert float(loss(LABELS, logits)) == pytest.approx(expected, rel=1e-5)
+
+
+COUNTERS = {
+    "SmoothedCrossEntropy": lambda: SmoothedCrossEntropy(ignore_id=-1),
+    "RDropCrossEntropy": lambda: RDropCrossEntropy(ignore_id=-1),
+    **{kind.__name__: functools.partial(updated, kind) for kind in METRICS},
+}
+
+
+@pytest.mark.parametrize("name", COUNTERS)
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (np.where(LABELS == 5, -100, LABELS), "`y_true` must name ids of .* Received: -100."),
+        (np.where(LABELS == 5, VOCABULARY, LABELS), "from 0 to 6. Received: 7."),
+        (LABELS + 0.5, "`y_true` must be ids, which are integers. Received: .* dtype float64."),
+        (LABELS[0], r"`y_true` must have the shape \(2, 5\) for .* of shape \(5,\)."),
+        (LABELS[..., None], r"`y_true` must have the shape .* of shape \(2, 5, 1\)."),
+        (LABELS[:1], r"`y_true` must have the shape .* of shape \(1, 5\)."),
+        (LABELS[:, :1], r"`y_true` must have the shape .* of shape \(2, 1\)."),
+    ],
+)
+def test_labels_that_do_not_fit_the_logits_are_refused(logits, name, labels, words):
+    with pytest.raises(ValueError, match=words):
+        COUNTERS[name]()(labels, logits)
+
+
+@pytest.mark.parametrize("name", COUNTERS)
+@pytest.mark.parametrize("shape", [(LENGTH,), (1,), (BATCH, 2), (BATCH, LENGTH, 1), ()])
+def test_sample_weights_that_do_not_fit_the_logits_are_refused(logits, name, shape):
+    with pytest.raises(ValueError, match=r"`sample_weight` must have the shape \(2,\) or"):
+        COUNTERS[name]()(LABELS, logits, np.ones(shape))
+
+
+@pytest.mark.parametrize("name", COUNTERS)
+@pytest.mark.parametrize("wrong", [-100, VOCABULARY, 127])
+@pytest.mark.parametrize("dtype", ["int8", "int32"])
+def test_in_a_compiled_call_a_label_outside_the_vocabulary_gives_nan(
+    logits, compiled, name, wrong, dtype
+):
+    count = COUNTERS[name]()
+
+    @compiled
+    def call(labels):
+        return count(labels, logits)
+
+    for label, is_number in ((wrong, False), (-1, True)):
+        labels = np.where(LABELS == 5, label, LABELS).astype(dtype)
+        assert np.isfinite(float(call(ops.convert_to_tensor(labels)))) == is_number

@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.ids import PAD_ID
+from keras_transformer.layers.masks import vocabulary_mask
 from keras_transformer.options import check_ids, check_positive, values_of
 
 
@@ -100,14 +101,11 @@ class TokenEmbedding(keras.layers.Layer):
 
     def call(self, inputs: keras.KerasTensor) -> keras.KerasTensor:
         table = ops.convert_to_tensor(self.embeddings)
-        # A narrow type of integers may not hold the size of the vocabulary.
-        is_wide = keras.backend.standardize_dtype(inputs.dtype).endswith(("32", "64"))
-        ids = inputs if is_wide else ops.cast(inputs, "int32")
-        vectors = ops.take(table, ops.cast(ids, "int32"), axis=0)
+        vectors = ops.take(table, ops.cast(inputs, "int32"), axis=0)
         # XLA reads another row for an id outside the table; NaN shows the mistake. As a scale it
         # costs nothing: the vectors are multiplied with a number anyway.
-        is_inside = ops.logical_and(ids >= 0, ids < self.vocabulary_size)
-        scale = ops.where(is_inside, math.sqrt(self.model_dim), float("nan"))
+        is_id = vocabulary_mask(inputs, self.vocabulary_size)
+        scale = ops.where(is_id, math.sqrt(self.model_dim), float("nan"))
         scale = ops.expand_dims(ops.cast(scale, self.compute_dtype), -1)
         return ops.cast(vectors, self.compute_dtype) * scale
 

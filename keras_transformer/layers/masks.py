@@ -6,6 +6,7 @@ or pass on the mask that Keras attached to their inputs.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 from keras import ops
@@ -22,6 +23,14 @@ scales a kernel's initial values by its last two axes, as if it had no others.""
 def padding_mask(ids: keras.KerasTensor, pad_id: int = PAD_ID) -> keras.KerasTensor:
     """Marks the real tokens of integer `ids` `(batch, length)`: bool of that shape."""
     return ops.not_equal(ids, pad_id)
+
+
+def vocabulary_mask(ids: keras.KerasTensor, vocabulary_size: int) -> keras.KerasTensor:
+    """Marks the integers that are ids of a vocabulary: bool of the shape of `ids`."""
+    # A narrow type of integers may not hold the size of the vocabulary.
+    is_wide = keras.backend.standardize_dtype(ids.dtype).endswith(("32", "64"))
+    ids = ids if is_wide else ops.cast(ids, "int32")
+    return ops.logical_and(ids >= 0, ids < vocabulary_size)
 
 
 def causal_mask(
@@ -121,7 +130,7 @@ def combine_padding(
         if mask is None:
             continue
         mask = to_bool(mask, name)
-        if not any(_fits(mask.shape, (rows, length)) for rows in (batch, 1)):
+        if not any(fits(mask.shape, (rows, length)) for rows in (batch, 1)):
             raise ValueError(
                 f"`{name}` must have the axes (batch, length), here {(batch, length)}. "
                 f"Received: {name} of shape {tuple(mask.shape)}."
@@ -160,9 +169,9 @@ def combine_attention(
         if mask is None:
             continue
         mask = to_bool(mask, name)
-        if not any(_fits(mask.shape, shape, or_one=True) for shape in full_shapes):
+        if not any(fits(mask.shape, shape, or_one=True) for shape in full_shapes):
             shape, advice = tuple(mask.shape), ""
-            if _fits(shape, (batch, key)):
+            if fits(shape, (batch, key)):
                 advice = " Give a padding mask with the axes (batch, key) as mask[:, None]."
             raise ValueError(
                 f"`{name}` must have the axes (query, key), (batch, query, key) or (batch, heads, "
@@ -173,7 +182,7 @@ def combine_attention(
     return combined
 
 
-def _fits(shape, full_shape, or_one=False):
+def fits(shape: Sequence[Any], full_shape: Sequence[Any], or_one: bool = False) -> bool:
     """Returns whether a shape is the full one; sizes that are not known yet fit."""
     pairs = zip(shape, full_shape, strict=False)
     return len(shape) == len(full_shape) and all(
