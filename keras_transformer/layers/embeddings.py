@@ -100,14 +100,13 @@ class TokenEmbedding(keras.layers.Layer):
         return super().__call__(inputs, *args, **kwargs)
 
     def call(self, inputs: keras.KerasTensor) -> keras.KerasTensor:
-        table = ops.convert_to_tensor(self.embeddings)
-        vectors = ops.take(table, ops.cast(inputs, "int32"), axis=0)
         # XLA reads another row for an id outside the table; NaN shows the mistake. As a scale it
         # costs nothing: the vectors are multiplied with a number anyway.
         is_id = vocabulary_mask(inputs, self.vocabulary_size)
         scale = ops.where(is_id, math.sqrt(self.model_dim), float("nan"))
-        scale = ops.expand_dims(ops.cast(scale, self.compute_dtype), -1)
-        return ops.cast(vectors, self.compute_dtype) * scale
+        table = ops.convert_to_tensor(self.embeddings)
+        vectors = ops.cast(ops.take(table, ops.cast(inputs, "int32"), axis=0), self.compute_dtype)
+        return vectors * ops.expand_dims(ops.cast(scale, self.compute_dtype), -1)
 
     def project(self, hidden: keras.KerasTensor) -> keras.KerasTensor:
         """Logits of each id: `hidden · embeddingsᵀ`, plus the output bias.
