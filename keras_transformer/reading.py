@@ -29,6 +29,7 @@ _MAX_WINDOW = 1 << 31  # of Zstandard's format, as `zstd --ultra --long=31` writ
 # Byte order marks; the longer ones begin with others.
 _MARKS = {codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF32_BE: "UTF-32"}
 _MARKS |= {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
+_FEW_LINES = 10  # that are not UTF-8 and may be damaged
 _POINTER = b"version https://git-lfs.github.com/spec/"
 # Limit of a YAML file's growth by aliases, and characters that are always allowed.
 _MAX_YAML_GROWTH, _YAML_CHARACTERS = 10, 100_000
@@ -50,19 +51,29 @@ def iterate_lines(
         path: Path of a plain file, or of a compressed file whose name has an ending of
             `COMPRESSED`; `.zst` needs the extra `zstd`.
         may_be_empty: Whether a file may have no lines.
-        errors: What to do about bytes that are not UTF-8, as in `bytes.decode`.
+        errors: What to do about bytes that are not UTF-8, as in `bytes.decode`. A file in another
+            encoding is an error nevertheless: at least ten lines and a hundredth of all lines are
+            not UTF-8, and no other line has more than ASCII.
 
     Raises:
         InputError: The file is missing, unreadable, empty, not compressed despite its name, or
             not UTF-8; the message names the line of the first wrong byte, and UTF-16 or Latin-1.
     """
     path, number = os.fspath(path), 0
+    num_wrong, first_wrong, has_utf8 = 0, (b"", 0), False
     with open_decompressed(path) as file:
         for number, line in enumerate(file, 1):
             if number == 1 and line == codecs.BOM_UTF8:
                 number = 0
                 break
-            yield decode_line(line, number, path, errors)
+            text = decode_line(line, number, path, errors)
+            if errors != "strict" and not line.isascii():
+                is_wrong = not _is_utf8(line)
+                first_wrong = first_wrong if num_wrong or not is_wrong else (line, number)
+                num_wrong, has_utf8 = num_wrong + is_wrong, has_utf8 or not is_wrong
+            yield text
+    if num_wrong >= max(_FEW_LINES, number / 100) and not has_utf8:
+        raise not_utf8(*first_wrong, path)
     if not number and not may_be_empty:
         raise InputError(f"{path}: the file is empty; expected one sentence per line.")
 
@@ -84,6 +95,13 @@ def open_decompressed(path: str) -> Iterator[Any]:
         raise InputError(f"{path}: no such file; expected UTF-8 text.") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
+
+
+def check_rereadable(path: str | os.PathLike) -> None:
+    """Raises `InputError` for a pipe or a device, whose content can be read only once."""
+    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+        rule = f"{os.fspath(path)}: expected a file, which is read several times"
+        raise InputError(f"{rule}. Received: a pipe or a device. Save its content as a file.")
 
 
 @contextlib.contextmanager
@@ -184,6 +202,14 @@ def decode_line(line: bytes, number: int, name: str | os.PathLike, errors: str =
             raise not_utf8(line, number, name)
         text = text.removeprefix("\ufeff")
     return text.removesuffix("\n").removesuffix("\r")
+
+
+def _is_utf8(line):
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def not_utf8(line: bytes, number: int, name: str | os.PathLike) -> InputError:

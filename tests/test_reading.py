@@ -81,6 +81,25 @@ for name in ("UTF-16LE", "UTF-16BE"):  # valid UTF-8, with zeros
     ENCODINGS += [("Ein Hund\nb\n".encode(name), 1, name, name)]
 
 
+MANY_LINES = [("Hund\n" * 900 + "schön\n" * 10, 901)]
+MANY_LINES += [("Hund\n" * 990 + "schön\n" * 10, 991), ("Hund\n" * 991 + "schön\n" * 10, None)]
+MANY_LINES += [("schön\n" * 9, None), ("привет\n" * 10, 1)]
+
+
+@pytest.mark.parametrize("content, line", MANY_LINES)
+def test_a_lenient_reader_refuses_a_file_in_another_encoding(tmp_path, content, line):
+    encoding = "windows-1251" if "п" in content else "latin-1"
+    path = write(tmp_path / "text.de", content.encode(encoding))
+    if line is None:
+        assert len(list(iterate_lines(path, errors="replace"))) == content.count("\n")
+    else:
+        with pytest.raises(InputError, match=f"line {line}: expected UTF-8"):
+            list(iterate_lines(path, errors="replace"))
+    # Lines of UTF-8 beside those that are not: single lines are damaged.
+    write(path, content.encode(encoding) + "schön\n".encode())
+    assert len(list(iterate_lines(path, errors="replace"))) == content.count("\n") + 1
+
+
 @pytest.mark.parametrize("errors", ["strict", "replace"])
 @pytest.mark.parametrize("ending", ["", ".gz"])
 @pytest.mark.parametrize("content, line, received, encoding", ENCODINGS)

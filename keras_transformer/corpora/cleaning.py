@@ -24,7 +24,7 @@ from keras_transformer.data.pairs import are_first, pair_hash
 from keras_transformer.errors import InputError, require, writing
 from keras_transformer.files import OwnedFolder, replaced_file, write_whole
 from keras_transformer.options import option, options_class
-from keras_transformer.reading import iterate_lines, to_cell, without_compression
+from keras_transformer.reading import check_rereadable, iterate_lines, to_cell, without_compression
 from keras_transformer.text.tables import is_table, iterate_rows
 
 FilePath = str | os.PathLike
@@ -91,6 +91,9 @@ def clean_corpora(
     checked_options = CleanOptions(**options)
     checked_options.check_packages()
     require("matplotlib.figure", "Matplotlib, for the picture of length ratios,", "clean")
+    for path in itertools.chain.from_iterable(corpora):
+        if path is not None:
+            check_rereadable(path)
     names = _output_names(corpora)
     held_out_hashes = frozenset(_hashes_of_lines(held_out))
     with OwnedFolder(output, _REPORT).staged(overwrite) as staging:

@@ -217,7 +217,8 @@ def _numbers(options, *sides):
 def _with_ascii_digits(text):
     if text.isascii():
         return text
-    return _DIGIT.sub(lambda digit: str(unicodedata.decimal(digit[0])), text)
+    # Python may lack the newest digits of `regex`.
+    return _DIGIT.sub(lambda digit: str(unicodedata.decimal(digit[0], digit[0])), text)
 
 
 def _digits_differ(sides):

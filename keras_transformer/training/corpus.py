@@ -30,7 +30,7 @@ from keras_transformer.data.pairs import PairFile, PairTable, open_pair_file
 from keras_transformer.engine.device import CPU
 from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
-from keras_transformer.reading import iterate_lines
+from keras_transformer.reading import check_rereadable, iterate_lines
 from keras_transformer.steps.glossary import Glossary
 from keras_transformer.steps.placeholders import with_placeholders
 from keras_transformer.steps.tag import tagged
@@ -114,6 +114,9 @@ class Corpus:
         learns, texts = self._tokenizers is None, list[Lines]()
         survey = _Survey(self.recipe, self.noise(), learns)
         saves_memory = self.recipe.text.sample_sentences or self.recipe.data.cache
+        if not learns or saves_memory:
+            for file in itertools.chain.from_iterable(map(self.files, PARTS)):
+                check_rereadable(file)
         for lines in self._read(PARTS):
             survey.add(lines)
             if learns and not saves_memory:

@@ -5,6 +5,7 @@ import io
 import json
 import lzma
 import math
+import os
 import pathlib
 import random
 import re
@@ -204,6 +205,14 @@ def test_nothing_has_a_final_name_after_a_failure_and_nothing_is_overwritten_una
     (output / "notes").write_text("mine")
     with pytest.raises(InputError, match="a file that this command did not make: notes"):
         clean_corpora(corpora, output, overwrite=True, processes=1)
+
+
+def test_a_pipe_is_refused_before_it_is_read(tmp_path):
+    corpus = tmp_path / "x.en", write(tmp_path, "x.de", ["Ein Hund"])
+    os.mkfifo(corpus[0])
+    with pytest.raises(InputError, match="x.en: expected a file, which is read several times"):
+        clean_corpora([corpus], tmp_path / "out", processes=1)
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_command_pairs_files_and_passes_options_on(tmp_path, monkeypatch, capsys):

@@ -60,6 +60,7 @@ FAIR = [
     (LONG, "Hunde.", {"max_ratio": 9.0}),
     (LONG, "Zwei Hunde spielen.", {"source_language": "en", "target_language": "de"}),
     (LONG, "Zwei Hunde spielen.", {"source_language": "en_US", "target_language": "deu_Latn"}),
+    ("On \U00010d41\U00010d40 days", "An \U00010d41\U00010d40 Tagen", {}),  # of Unicode 16
     ("Tom!", "¡Tom!", {"source_language": "en", "target_language": "es"}),
     ("He asked: “Why?”", "„Warum?“, fragte er: „Warum?“", {}),
 ]

@@ -1,6 +1,7 @@
 import collections
 import csv
 import itertools
+import os
 import pathlib
 import warnings
 
@@ -61,6 +62,14 @@ def test_a_table_of_a_spreadsheet_trains_as_the_two_files(values, tmp_path, name
     values["data"]["train"] = {"source": name, "header": True}
     (lines,) = Corpus(Recipe.from_dict(values)).lines(["train"])
     assert lines.pairs == [pair for chunk in expected for pair in chunk.pairs]
+
+
+def test_a_pipe_is_refused_where_texts_are_read_again(values, tmp_path):
+    os.mkfifo(tmp_path / "pipe.en")
+    values["data"]["train"] = {"source": "pipe.en", "target": "train.de"}
+    values["text"]["sample_sentences"] = 9
+    with pytest.raises(InputError, match="pipe.en: expected a file, which is read several times"):
+        Corpus(Recipe.from_dict(values)).tokenizers()
 
 
 WITHOUT_TABLES = [{"source": "a", "target": "b"}, {"tmx": "a.tmx", "languages": "en-de"}, {}]

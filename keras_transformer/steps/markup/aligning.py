@@ -17,6 +17,7 @@ from keras_transformer.steps.markup.joining import Word
 from keras_transformer.steps.markup.protecting import SYMBOL, Protected, Span
 from keras_transformer.steps.markup.token_positions import positions_before, token_spans
 from keras_transformer.steps.splitting import GRAPHEME, UNIT
+from keras_transformer.text.symbols import symbol
 from keras_transformer.text.tags import TAG
 from keras_transformer.text.vocabulary import SPACE
 
@@ -64,7 +65,7 @@ class Alignment:
 
     def _read_words(self, text, spans, attention):
         """Returns the words of a text; only the first copy of each placeholder is a word."""
-        items = {span.number: span for span in spans if span.number}
+        items = {symbol(span.number): span for span in spans if span.number}
         if attention is None:  # Each character has its own position, in order.
             size = max(int(self.before[-1]), 1)
             ends = np.arange(1, self.before[-1] + 1) / size
@@ -81,7 +82,7 @@ class Alignment:
             has_space = text[max(match.start() - 1, 0)].isspace()
             part_index, positions = None, (tokens if attention is None else (np.nan, np.nan))
             if match[0].startswith("<ph_"):
-                item = items.pop(int(match[0][4:-1]), None)
+                item = items.pop(match[0], None)
                 if item is None:
                     continue  # The model has invented it, or written it twice.
                 part_index = item.first

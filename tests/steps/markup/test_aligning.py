@@ -47,3 +47,14 @@ def test_each_element_has_a_part_of_a_word_however_many_placeholders_there_are(e
     for name in names:
         assert re.search(rf"<{name}>\w+</{name}>", text), text
     assert re.sub(r"</?\w>", "", text) == " ".join(["OneWord", *["{x}"] * items])
+
+
+INVENTED = ["<ph_9>", "<ph_01>", "<ph_\u0661>", "<ph_\U00010d41>", f"<ph_{'1' * 5000}>"]
+
+
+@pytest.mark.parametrize("name", INVENTED)
+def test_a_placeholder_that_the_model_has_invented_is_left_out(name):
+    def say(words):
+        return [*((word, place) for place, word in enumerate(words)), (name, 0)]
+
+    assert translated("a {x} <b>b</b>", say) == "a {x} <b>b</b>"
