@@ -179,7 +179,12 @@ class Beam(BeamRules):
         return BeamState(ops.broadcast_to(ops.where(first, 0.0, NEG_INF), shape), empty)
 
     def choose(self, state: DecodingState, logits, allowed, constraints):
-        extensions = self._extend(state, logits, allowed, constraints)  # --> [batch, 2 * beams]
+        log_sums, maxima = log_sums_and_maxima(
+            logits, allowed, constraints.changed_ids
+        )  # --> [batch, beams]
+        extensions = self._extend(
+            state, logits, allowed, constraints, log_sums, maxima
+        )  # --> [batch, 2 * beams]
         forced = constraints.forced_lengths
         lengths = ops.maximum(state.position + 1 - forced, 0)  # --> [batch]: of what follows
         finished = self._collect_finished(state, extensions, lengths, constraints.end_id)
@@ -194,6 +199,10 @@ class Beam(BeamRules):
 
         beam, position = state.strategy_state, state.position
         live_totals = moved(live.totals, beam.live_totals)  # --> [batch, beams]
+        # NaN in the logits of a live hypothesis ends its sentence, with the score NaN.
+        is_nan = ops.isnan(log_sums) & (beam.live_totals > NEG_INF / 2) & state.running
+        is_nan = ops.any(is_nan, axis=1, keepdims=True)  # --> [batch, 1]
+        live_totals = ops.where(is_nan, float("nan"), live_totals)
         best = ops.max(live_totals, axis=1)  # --> [batch]
         longest = ops.maximum(constraints.max_lengths - forced, lengths)
         if constraints.logit_bias is not None:
@@ -218,12 +227,9 @@ class Beam(BeamRules):
         )
         return next_state, live.parents
 
-    def _extend(self, state, logits, allowed, constraints) -> Extensions:
+    def _extend(self, state, logits, allowed, constraints, log_sums, maxima) -> Extensions:
         """Returns the best extensions of each sentence that have a place, `[batch, 2 * beams]`."""
         beam = state.strategy_state
-        log_sums, maxima = log_sums_and_maxima(
-            logits, allowed, constraints.changed_ids
-        )  # --> [batch, beams]
         offsets = beam.live_totals - log_sums
         best = self.extensions(allowed, offsets, beam, constraints, maxima)
         best = self.with_places(best, beam.finished)
@@ -277,7 +283,8 @@ class Beam(BeamRules):
         ids = ops.where(exist, best.ids, PAD_ID)
         by_token = ops.where(exist, best.log_probabilities, 0.0)
         following = continuation_of(ids, by_token, forced)
-        return Hypotheses(ids, ops.sum(by_token, axis=2), best.scores, by_token, *following)
+        scores = ops.where(ops.isnan(beam.live_totals[:, :1]), float("nan"), best.scores)
+        return Hypotheses(ids, ops.sum(by_token, axis=2), scores, by_token, *following)
 
 
 def _value_at(values, rows, indices):

@@ -51,6 +51,7 @@ class Candidates(NamedTuple):
 
         def step_of_indices(indices, cache):
             logits, cache = step(self.at(indices), cache)
+            logits = ops.cast(logits, "float32")
             return ops.where(ops.expand_dims(self.mask, 1), logits, NEG_INF), cache
 
         return step_of_indices

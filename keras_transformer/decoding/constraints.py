@@ -86,6 +86,9 @@ def constrain(logits, ids, position, constraints: Constraints):
     allowed = logits
     if constraints.logit_bias is not None:
         logit_bias = ops.convert_to_tensor(constraints.logit_bias, "float32")
+        if logit_bias.shape[0] not in (None, logits.shape[-1]):
+            rule = f"`logit_bias` must have a number for each of {logits.shape[-1]} logits."
+            raise ValueError(f"{rule} Received: {logit_bias.shape[0]} numbers.")
         allowed = ops.where(logit_bias < NEG_INF / 2, NEG_INF, allowed + logit_bias)
     for forbidden in constraints.forbidden_ids:
         allowed = ops.where(vocabulary == forbidden, NEG_INF, allowed)

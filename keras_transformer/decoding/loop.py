@@ -1,7 +1,7 @@
 """Decoding loop: scores next tokens and lets a strategy choose, until all hypotheses have ended.
 
 The model is a function `step(ids, cache) -> (logits, cache)`: ids int32 `(batch, beams)`, logits
-float32 `(batch, beams, vocabulary)`. Any model with such a function can be decoded.
+float `(batch, beams, vocabulary)`. Any model with such a function can be decoded.
 """
 
 from collections.abc import Callable
@@ -105,8 +105,7 @@ def make_step_body(
     def body(*fields):
         state = DecodingState(*fields)
         logits, cache = step(state.newest, state.cache)
-        # A model may have lost the static size of an axis. --> [batch, beams, vocabulary]
-        logits = ops.reshape(logits, (-1, strategy.beams, logits.shape[-1]))
+        logits = _float32_logits(logits, state.newest)  # --> [batch, beams, vocabulary]
         allowed = constrain(logits, state.ids, state.position, constraints)
         state, parents = strategy.choose(state._replace(cache=cache), logits, allowed, constraints)
         if parents is not None:
@@ -114,6 +113,17 @@ def make_step_body(
         return tuple(state)
 
     return body
+
+
+def _float32_logits(logits, ids):
+    """Returns the logits of `step` in float32; checks their axes."""
+    axes = zip(logits.shape, (*ids.shape, logits.shape[-1]), strict=False)
+    if len(logits.shape) != 3 or any(None not in sizes and len({*sizes}) > 1 for sizes in axes):
+        expected = f"(batch={ids.shape[0]}, beams={ids.shape[1]}, vocabulary)"
+        rule = f"`step` must return logits of the shape {expected}."
+        raise ValueError(f"{rule} Received: {tuple(logits.shape)}.")
+    # A model may have lost the static size of an axis.
+    return ops.cast(ops.reshape(logits, (-1, ids.shape[1], logits.shape[-1])), "float32")
 
 
 def advance(

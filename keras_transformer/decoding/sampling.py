@@ -43,7 +43,9 @@ class Greedy:
             logits, axis=-1
         )  # --> [batch, beams]
         tokens = ops.where(continues, tokens, PAD_ID)
-        log_probabilities = ops.where(continues, log_probabilities, 0.0)
+        # NaN in the logits makes the score NaN.
+        is_counted = continues | (state.running & ops.isnan(log_probabilities))
+        log_probabilities = ops.where(is_counted, log_probabilities, 0.0)
         position, limits = state.position + 1, ops.expand_dims(constraints.max_lengths, 1)
         state = state._replace(
             position=position,

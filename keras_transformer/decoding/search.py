@@ -2,14 +2,21 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from keras import KerasTensor, ops
 
 from keras_transformer.decoding import loop
+from keras_transformer.decoding.arguments import (
+    SearchArguments,
+    check_candidates,
+    check_ids_of,
+    check_leaves_room,
+    search_arguments,
+    tensors_and_options,
+)
 from keras_transformer.decoding.beam import Beam
-from keras_transformer.decoding.candidates import Candidates
 from keras_transformer.decoding.constrained_beam import ConstrainedBeam
 from keras_transformer.decoding.constraints import Constraints, length_limits, to_count
 from keras_transformer.decoding.loop import DecodingState, StepBody, pad_tokens
@@ -18,81 +25,14 @@ from keras_transformer.decoding.results import Hypotheses
 from keras_transformer.decoding.sampling import Greedy, Sampling
 from keras_transformer.decoding.search_options import FILTERS, DecodingOptions
 from keras_transformer.errors import InputError
-from keras_transformer.ids import BOS_ID, PAD_ID, UNK_ID
+from keras_transformer.ids import BOS_ID, UNK_ID
 from keras_transformer.impossible import NEG_INF
 from keras_transformer.layers import masks
-from keras_transformer.options import check_ids, received
+from keras_transformer.options import check_positive, values_of
 
 FIRST_CAPACITY = 32  # tokens of the first loop of a search
 _CAPACITY_MULTIPLE = 16
-Tensor: TypeAlias = np.ndarray | KerasTensor
 WrapBody: TypeAlias = Callable[[StepBody], StepBody]
-
-
-class SearchArguments(NamedTuple):
-    """Arguments of a compiled search: the sources of a batch, and options that are tensors.
-
-    In sampling, temperature, top-k and top-p may also be `(batch,)`.
-    """
-
-    source_ids: Tensor  # int32 [batch, source], padded with 0
-    seeds: Tensor | None  # int32 [batch]
-    prefixes: Tensor | None  # int32 [batch, prefix]: target prefixes, padded
-    logit_bias: Tensor | None  # float32 [vocabulary]
-    phrases: Tensor | None  # int32 [batch, phrases, length]: required phrases, padded
-    candidates: Candidates | None  # None: all tokens of the vocabulary
-    forced_ids: Tensor | None  # int32 [batch]: read after BOS, before a translation
-    length_penalty: Tensor  # float32 [], like the next six
-    word_penalty: Tensor
-    temperature: Tensor
-    top_p: Tensor
-    min_length_ratio: Tensor
-    max_length_ratio: Tensor  # maximum number of tokens per source token, plus the margin
-    max_length_margin: Tensor
-    top_k: Tensor  # int32 [], like the next two
-    min_length: Tensor
-    max_length: Tensor  # maximum number of tokens of any translation
-
-
-def search_arguments(
-    options: DecodingOptions,
-    source_ids: Tensor,
-    max_length: int,
-    seeds: Tensor | None = None,
-    prefixes: Tensor | None = None,
-    logit_bias: Tensor | None = None,
-    phrases: Tensor | None = None,
-    candidates: Candidates | None = None,
-    forced_ids: Tensor | None = None,
-) -> SearchArguments:
-    """Makes `SearchArguments` from options; `seeds` are by default the options' seed.
-
-    `max_length` is the default of the option.
-    """
-    ratio, margin = options.max_length_ratio, options.length_margin
-    if ratio == math.inf:
-        ratio, margin = 0.0, 2**24  # above any `max_length`, and exact in float32
-    if options.sampling and seeds is None:
-        seeds = ops.full((ops.shape(source_ids)[0],), options.seed, "int32")
-    return SearchArguments(
-        source_ids,
-        seeds,
-        prefixes,
-        logit_bias,
-        phrases,
-        candidates,
-        forced_ids,
-        length_penalty=np.float32(options.length_penalty),
-        word_penalty=np.float32(options.word_penalty),
-        temperature=np.float32(options.temperature),
-        top_p=np.float32(options.top_p),
-        min_length_ratio=np.float32(options.min_length_ratio),
-        max_length_ratio=np.float32(ratio),
-        max_length_margin=np.float32(margin),
-        top_k=np.int32(options.top_k),
-        min_length=np.int32(options.min_length),
-        max_length=np.int32(options.resolve_max_length(max_length)),
-    )
 
 
 class SearchModel:
@@ -103,7 +43,8 @@ class SearchModel:
 
     Attributes:
         position_limit: Maximum number of target positions; None: any number.
-        forbidden_ids: Ids that no translation contains, in addition to padding, BOS and `<unk>`.
+        forbidden_ids: Ids that no translation contains, in addition to padding and BOS.
+        has_unknown_id: Whether id 3 is `<unk>`, which a search chooses only with `allow_unknown`.
         is_extendable: Whether a search may begin with a small cache and extend it.
         has_candidate_logits: Whether `step_function` takes the ids whose logits are needed.
         can_shrink: Whether the batch is the first axis of all tensors of a cache but scalars,
@@ -112,6 +53,7 @@ class SearchModel:
 
     position_limit: int | None = None
     forbidden_ids: tuple[int, ...] = ()
+    has_unknown_id: bool = False
     is_extendable: bool = False
     has_candidate_logits: bool = False
     can_shrink: bool = False
@@ -122,19 +64,19 @@ class SearchModel:
         The cache is any structure of tensors of fixed shapes, with capacity for `capacity` steps of
         `num_beams` hypotheses per sentence.
         """
-        raise NotImplementedError
+        raise _lacks(self, "start_decoding", "search")
 
     def step(self, ids: KerasTensor, cache: Any) -> tuple[KerasTensor, Any]:
-        """Computes logits, float32 `(batch, beams, vocabulary)`, after ids `(batch, beams)`."""
-        raise NotImplementedError
+        """Computes logits, float `(batch, beams, vocabulary)`, after ids `(batch, beams)`."""
+        raise _lacks(self, "step", "search")
 
     def reorder(self, cache: Any, parents: KerasTensor) -> Any:
         """Lets each hypothesis continue another one: parents int32 `(batch, beams)`."""
-        raise NotImplementedError
+        raise _lacks(self, "reorder", "beam search")
 
     def extended(self, cache: Any, capacity: int) -> Any:
         """Returns the cache with capacity for `capacity` steps, if `is_extendable`."""
-        raise NotImplementedError
+        raise _lacks(self, "extended", "search with `is_extendable`")
 
     def step_weights(self, one_row: bool = False, cached: bool = False) -> Any:
         """Prepares weights for a loop of steps; None to use the weights as they are.
@@ -151,11 +93,16 @@ class SearchModel:
         return self.step
 
 
+def _lacks(model, method, search):
+    rule = f"A {search} needs a model with the method `{method}`, see `SearchModel`."
+    return NotImplementedError(f"{rule} Received: {type(model).__name__}.")
+
+
 class Search:
     """Search of one batch: strategy, constraints and step.
 
     Args:
-        model: A model of this package, or any other object with the methods of `SearchModel`.
+        model: A model of this package, or any other `SearchModel`.
         options: `DecodingOptions`, of which only fixed values count.
         arguments: `SearchArguments`, the options that are tensors.
         weights: Result of the model's `step_weights`, if several searches share it.
@@ -209,10 +156,10 @@ class Search:
         sizes = [first]
         while sizes[-1] < (capacity if longest is None else longest):
             sizes.append(2 * sizes[-1])
-        state = self.begin(_smaller(first, capacity))
         if not self._model.is_extendable:
-            sizes, state = [capacity], self.begin(capacity)
-        return self._run_loops(state, [_smaller(size, capacity) for size in sizes])
+            sizes = [capacity]
+        sizes = [_smaller(size, capacity) for size in sizes]
+        return self._run_loops(self.begin(sizes[0]), sizes)
 
     def begin(self, capacity: int | KerasTensor) -> DecodingState:
         """Encodes the source, and makes the state before the first token."""
@@ -317,26 +264,27 @@ def search(
         beam_size: As in `DecodingOptions`, like `length_penalty` and `n_best`.
         max_length: Maximum number of tokens of a translation, whatever its source.
         wrap_body: As in `Search`, like `first_capacity`.
-        **options: Other fields of `DecodingOptions`; and fields of `SearchArguments` as tensors
-            (seeds, prefixes, phrases, forced_ids, temperatures…), or `candidates`.
+        **options: Other fields of `DecodingOptions`, and fields of `SearchArguments`. A number may
+            be a traced tensor, and a filter of sampling may have a value for each sentence. A
+            `logit_bias` may be an array for the whole vocabulary.
 
     Raises:
-        ValueError: The translations could be longer than the model's learned positions. A prefix
-            has `max_length` tokens or more. A source id is outside the vocabulary. An id of a
-            prefix or a phrase is no candidate.
+        ValueError: An argument has other axes or is out of range. The translations could be longer
+            than the model's learned positions. A prefix has `max_length` tokens or more. An id is
+            outside the vocabulary. An id of a prefix or a phrase is no candidate. The model
+            computes NaN.
     """
-    _check_source_ids(model, source_ids)
-    tensors = {
-        name: options.pop(name)
-        for name in SearchArguments._fields
-        if name in options and hasattr(options[name], "shape")
-    }
-    tensors["candidates"] = options.pop("candidates", None)
+    _check_model(model)
+    check_positive(max_length=max_length, first_capacity=first_capacity)
+    max_length, first_capacity = int(max_length), int(first_capacity)
     options |= {"beam_size": beam_size, "length_penalty": length_penalty, "n_best": n_best}
-    decoding_options = DecodingOptions(**options)
+    tensors, decoding_options = tensors_and_options(source_ids, options)
+    check_ids_of(model, tensors)
     bias = bias_of(decoding_options, model)
     if bias is not None and "logit_bias" in tensors:
         tensors["logit_bias"] = tensors["logit_bias"] + bias
+    decoding_options.check_min_length(max_length)
+    source_ids = tensors["source_ids"]
     arguments = search_arguments(decoding_options, source_ids, max_length, logit_bias=bias)
     arguments = arguments._replace(**tensors)
     longest = decoding_options.resolve_max_length(max_length)
@@ -351,10 +299,27 @@ def search(
         received = f"max_length={num_steps}, the model's max_length={limit}"
         raise ValueError(f"Decoding must end within the learned positions. Received: {received}.")
     if prefixes is not None:
-        _check_leaves_room(prefixes, longest)
-    _check_candidates(arguments)
+        check_leaves_room(prefixes, longest)
+    check_candidates(arguments)
     one = Search(model, decoding_options, arguments, None, wrap_body, first_capacity)
-    return one.run(capacity, longest)
+    hypotheses = one.run(capacity, longest)
+    _check_no_nan(hypotheses.scores)
+    return hypotheses
+
+
+def _check_model(model):
+    names = [name for name in vars(SearchModel) if not name.startswith("_")]
+    if missing := [name for name in names if not hasattr(model, name)]:
+        rule = "`model` must have the methods and attributes of `SearchModel`, its base class."
+        raise InputError(f"{rule} Received: {type(model).__name__} without {', '.join(missing)}.")
+
+
+def _check_no_nan(scores):
+    """Raises `InputError` for a model that computes NaN, where scores have values already."""
+    values = values_of(scores)
+    if values is not None and np.isnan(values).any():
+        row = int(np.flatnonzero(np.isnan(values).any(axis=1))[0])
+        raise InputError(f"A step must return finite logits. Received: NaN for sentence {row}.")
 
 
 def bias_of(options: DecodingOptions, model) -> np.ndarray | None:
@@ -443,7 +408,7 @@ def _constraints(model, options, arguments):
             # The limit does not include forced tokens, up to the absolute limit.
             margin = margin + ops.cast(_token_counts(forced), "float32")  # --> [batch]
     forbidden_ids = list(Constraints._field_defaults["forbidden_ids"])
-    if not options.allow_unknown:
+    if model.has_unknown_id and not options.allow_unknown:
         forbidden_ids.append(UNK_ID)
     if arguments.candidates is None:  # otherwise the bias forbids them
         forbidden_ids += model.forbidden_ids
@@ -456,43 +421,6 @@ def _constraints(model, options, arguments):
         forbidden_ids=tuple(forbidden_ids),
         phrases=arguments.phrases,
     )
-
-
-def _check_source_ids(model, source_ids):
-    ids, config = _values(source_ids), getattr(model, "config", None)
-    if ids is not None and getattr(config, "reads_sources", False):
-        check_ids("source_ids", ids, config.vocabulary_size)
-
-
-def _check_leaves_room(forced, max_length):
-    ids = _values(forced)
-    longest = 0 if ids is None else int(np.max(np.count_nonzero(ids, axis=1), initial=0))
-    if longest >= max_length:
-        rule = "A target prefix must have fewer tokens than `max_length`."
-        raise ValueError(f"{rule} Received: {longest} tokens, max_length={max_length}.")
-
-
-def _check_candidates(arguments):
-    """Checks that sentences may choose what their prefixes and phrases force."""
-    if arguments.candidates is None:
-        return
-    for name in ("prefixes", "phrases"):
-        arrays = [*map(_values, (*arguments.candidates, getattr(arguments, name)))]
-        if any(array is None or not array.ndim for array in arrays):
-            continue
-        ids, mask, forced = arrays
-        for row, is_candidate in zip(forced, mask, strict=True):
-            if len(others := np.setdiff1d(row, [PAD_ID, *ids[is_candidate]])):
-                rule = f"The ids of `{name}` must be candidates of their sentence."
-                raise ValueError(f"{rule} Received: {received(others.tolist())}.")
-
-
-def _values(tensor):
-    """Returns an array, or None for a traced tensor, which has no values yet."""
-    try:
-        return np.asarray(tensor)
-    except (NotImplementedError, TypeError):
-        return None
 
 
 def _token_counts(ids):  # --> [batch]

@@ -50,8 +50,10 @@ FILTERS = {
 """Filters of sampling by the names of their options."""
 
 
+# Limits of numbers whose products and powers, over all tokens of a translation, float32 holds.
+_LARGEST_EXPONENT, _LARGEST_PRICE = 10, 1e6
 # Minus infinity bans an id.
-_Bias = Annotated[float, pydantic.Field(strict=True, allow_inf_nan=True, lt=FLOAT32)]
+_Bias = Annotated[float, pydantic.Field(strict=True, allow_inf_nan=True, lt=_LARGEST_PRICE)]
 _MAX_LENGTH_RATIO = "as a multiple of the source's, plus 10 without `length_normalization: marian`"
 # Options of at least one ranking, in the order of their first ranking.
 _RANKING_NUMBERS = tuple(
@@ -64,8 +66,8 @@ def _count(default, meaning, minimum=0):
     return option(default, meaning, ge=minimum, lt=INT32)
 
 
-def _number(default, meaning):
-    return option(default, meaning, ge=0, lt=FLOAT32)
+def _number(default, meaning, **limits):
+    return option(default, meaning, **{"ge": 0, **(limits or {"lt": FLOAT32})})
 
 
 # Each class below adds options to the class before it. Lists of names are made of their fields.
@@ -77,12 +79,14 @@ class SearchOptions:
 
     beam_size: int = _count(4, "Beam size; 1 is greedy search.", 1)
     length_penalty: float = _number(
-        0.6, "Exponent of the GNMT length penalty ((5 + length) / 6)^x."
+        0.6, "Exponent of the GNMT length penalty ((5 + length) / 6)^x.", le=_LARGEST_EXPONENT
     )
     length_normalization: Literal[tuple(RANKINGS)] = option(  # type: ignore[valid-type]
         "gnmt", f"Score of a hypothesis. {_SCORES}", strict=None
     )
-    word_penalty: float = _number(0.0, "Price of each token with `length_normalization: marian`.")
+    word_penalty: float = _number(
+        0.0, "Price of each token with `length_normalization: marian`.", lt=_LARGEST_PRICE
+    )
     max_length_ratio: float | None = option(
         None,
         f"Maximum number of tokens of a translation, {_MAX_LENGTH_RATIO}; null: 2.",
@@ -147,7 +151,7 @@ class DecodingOptions(RunSearchOptions):
     logit_bias: tuple[tuple[Int32, _Bias], ...] = option(
         (),
         "Numbers that are added to the logits of ids before choosing.",
-        "a dict from ids to numbers",
+        f"a dict from ids to numbers below {_LARGEST_PRICE:.0f}",
     )
     n_best: int = _count(
         1, "Number of translations per sentence: at most the beam size, or any with sampling.", 1
@@ -198,6 +202,8 @@ class DecodingOptions(RunSearchOptions):
                 rankings = [key for key, ranking in RANKINGS.items() if name in ranking.options]
                 rule = f"`{name}` needs `length_normalization: {' or '.join(rankings)}`."
                 raise InputError(f"{rule} Received: {name}={value}.")
+        if self.max_length is not None:
+            self.check_min_length(self.max_length)
         # Infinity has its own meaning; a number beyond float32 would silently become infinity.
         if FLOAT32 <= self.max_length_ratio < float("inf"):
             rule = "`max_length_ratio` must be below 2**127, or infinity."
@@ -232,6 +238,14 @@ class DecodingOptions(RunSearchOptions):
     def resolve_max_length(self, max_length: int) -> int:
         """Returns the maximum number of tokens of a translation, by default `max_length`."""
         return max_length if self.max_length is None else self.max_length
+
+    def check_min_length(self, max_length: int) -> None:
+        """Raises `InputError` for a minimum above the maximum, by default `max_length`."""
+        longest = self.resolve_max_length(max_length)
+        if self.min_length > longest:
+            rule = "`min_length` must be at most `max_length`."
+            received = f"min_length={self.min_length}, max_length={longest}"
+            raise InputError(f"{rule} Received: {received}.")
 
     @property
     def program_key(self) -> tuple:

@@ -1,6 +1,7 @@
 """Base class of engines: the way from texts to translations, which all engines share."""
 
 import dataclasses
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -189,6 +190,7 @@ class Engine:
         if self.target_tokenizer is not None:
             search_options.check_ids(self.target_tokenizer.vocabulary_size)
         longest = self.max_target_length
+        search_options.check_min_length(longest)
         if search_options.resolve_max_length(longest) > longest:
             rule = f"`max_length` must be at most {longest}, the engine's `max_target_length`"
             raise InputError(f"{rule}. Received: max_length={search_options.max_length}.")
@@ -260,6 +262,9 @@ class Engine:
         translations = [
             self._translation(row, job) for row, job in zip(hypotheses, jobs, strict=True)
         ]
+        for index, indices in enumerate(parts):
+            for part in indices:
+                _check_scores(translations[part], index)
         if request.alignment and not self.takes_strings:
             translations = self._aligned(translations, jobs, request)
         return [
@@ -311,6 +316,8 @@ class Engine:
             encoded_sides = inputs.encoded("sources", sources), inputs.encoded("targets", targets)
             texts = list(zip(*encoded_sides, directions, strict=True))
             forced = self.force(texts, request) if texts else []
+            for index, row in enumerate(forced):
+                _check_scores(row, index)
             return [
                 dataclasses.replace(row, text=text)
                 for row, text in zip(forced, targets, strict=True)
@@ -329,10 +336,13 @@ class Engine:
             for source, target, direction in zip(source_ids, target_ids, directions, strict=True)
         ]
         forced = self.force(pairs, request) if pairs else []
-        return [
+        translations = [
             self._scored(*row, request.options)
             for row in zip(forced, targets, source_ids, target_ids, directions, strict=True)
         ]
+        for index, translation in enumerate(translations):
+            _check_scores(translation, index)
+        return translations
 
     def stream(
         self,
@@ -551,7 +561,7 @@ class Engine:
         hypotheses = [
             hypothesis
             for index, hypothesis in enumerate(hypotheses)
-            if index == 0 or hypothesis.score > NEG_INF / 2
+            if index == 0 or not hypothesis.score <= NEG_INF / 2  # NaN stays, to be refused.
         ]
         if not self.takes_strings:
             texts = self.target_tokenizer.detokenize([list(row.ids) for row in hypotheses])
@@ -637,6 +647,13 @@ class Engine:
         able = ", ".join(sorted(self.capabilities))
         where = "a run folder" if self.labels is None else "a model that writes text"
         return InputError(f"`{option or capability}` needs {where}: {self.noun} can {able}.")
+
+
+def _check_scores(translation: Translation, index: int) -> None:
+    """Raises `InputError` for a model that computes NaN."""
+    if any(math.isnan(row.score) for row in (translation, *translation.alternatives)):
+        rule = "The model computes NaN: its weights are damaged, or too large for their type."
+        raise InputError(rule, index)
 
 
 def sum_of(log_probabilities: Sequence[float]) -> float:

@@ -166,6 +166,9 @@ def ids_and_texts(
     if sequences and not any(isinstance(sequence, str) for sequence in sequences):
         ids = [_integers(name, row, index) for index, row in enumerate(sequences)]
         for index, row in enumerate(ids):
+            if not row:
+                rule = f"Ids of `{name}` must be at least the end of the sentence, [{EOS_ID}]."
+                raise InputError(f"{rule} Received: [].", index)
             _check_ids(name, row, tokenizer.vocabulary_size, index)
         texts = tokenizer.detokenize(ids)
     else:

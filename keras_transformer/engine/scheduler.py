@@ -8,16 +8,15 @@ from collections.abc import Iterator, Sequence
 import keras
 import numpy as np
 
+from keras_transformer.decoding.arguments import SearchArguments, search_arguments
 from keras_transformer.decoding.candidates import Candidates
 from keras_transformer.decoding.results import Hypotheses
 from keras_transformer.decoding.search import (
     FIRST_CAPACITY,
     Search,
-    SearchArguments,
     bias_of,
     result_capacity,
     score_targets,
-    search_arguments,
 )
 from keras_transformer.decoding.search_options import DecodingOptions
 from keras_transformer.engine.ahead import Program, compile_together

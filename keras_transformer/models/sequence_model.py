@@ -54,6 +54,7 @@ class SequenceModel(keras.Model):
     is_extendable = True  # A decoding cache can grow.
     can_shrink = True  # The batch is the first axis of its tensors.
     has_candidate_logits = False
+    has_unknown_id = True
 
     def __init__(self, config: ModelConfig | None = None, **kwargs: Any):
         if not isinstance(config, self.config_class):

@@ -6,7 +6,8 @@ import pytest
 from naive_search import EOS
 
 from keras_transformer.decoding import DecodingOptions
-from keras_transformer.decoding.search import Search, search_arguments
+from keras_transformer.decoding.arguments import search_arguments
+from keras_transformer.decoding.search import Search
 from keras_transformer.engine.inputs import pad
 
 # Their operations run on JAX in test_constrained_search.py, test_search.py and test_sampling.py.

@@ -26,6 +26,8 @@ class _Cache(NamedTuple):
 class CachedModel(SearchModel):
     """A `HistoryModel` whose logits are NaN in the steps that its cache has no place for."""
 
+    has_unknown_id = True
+
     def __init__(self, model, forbidden_ids, has_candidate_logits, is_extendable):
         self.model, self.forbidden_ids = model, forbidden_ids
         self.has_candidate_logits, self.is_extendable = has_candidate_logits, is_extendable

@@ -161,7 +161,10 @@ np.savez(f"{folder}/{keras.backend.backend()}_samples.npz", *map(np.asarray, res
 class Countdown(SearchModel):
     """A wrapper with the methods that a search needs: it counts from a number down to 3."""
 
+    starts = 0
+
     def start_decoding(self, source_ids, capacity, num_beams=1):
+        self.starts += 1
         return ops.repeat(source_ids[:, :1], num_beams, axis=1) + 1
 
     def step(self, ids, number):
@@ -186,6 +189,91 @@ def test_a_model_of_ten_lines_is_searched_at_once_and_in_batches(options):
     results = Scheduler(Countdown(), (16, 40)).search(jobs, DecodingOptions(**options), 3)
     for hypotheses, ids in zip(results, expected, strict=True):
         assert hypotheses.ids[0].tolist() == ids + [0] * (40 - len(ids))
+
+
+class Changed(Countdown):
+    """Changes the logits of `Countdown`, or lacks its `reorder`."""
+
+    def __init__(self, change):
+        self.change = change
+
+    def step(self, ids, number):
+        logits, number = super().step(ids, number)
+        return self.change(logits), number
+
+
+class WithoutReorder(SearchModel):
+    start_decoding, step, starts = Countdown.start_decoding, Countdown.step, 0
+
+
+class OfAnotherClass:
+    start_decoding, step, reorder = Countdown.start_decoding, Countdown.step, Countdown.reorder
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_a_model_is_started_once_for_a_search(beam_size):
+    model = Countdown()
+    search(model, np.array([[6, 2], [4, 2]], "int32"), beam_size)
+    assert model.starts == 1
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int32"])
+def test_logits_of_any_type_are_searched_in_float32(beam_size, dtype):
+    """The logits of `Countdown` are 0, 1, 5 and 6, exact in all types."""
+    source = np.array([[6, 2], [4, 2], [9, 2]], "int32")
+    expected = search(Countdown(), source, beam_size)
+    result = search(Changed(lambda logits: ops.cast(logits, dtype)), source, beam_size)
+    for array, expected_array in zip(result, expected, strict=True):
+        np.testing.assert_array_equal(array, expected_array)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_id_3_is_a_word_like_others_unless_the_model_says_that_it_is_unknown(beam_size):
+    model = Changed(lambda logits: logits + 9.0 * ops.one_hot(3, VOCABULARY))
+    source = np.array([[6, 2], [4, 2]], "int32")
+    options = dict(beam_size=beam_size, max_length=4)
+    ids = np.asarray(search(model, source, **options).ids)
+    assert (ids == 3).any(axis=2).all()
+    model.has_unknown_id = True
+    assert not (np.asarray(search(model, source, **options).ids) == 3).any()
+    allowed = search(model, source, allow_unknown=True, **options).ids
+    np.testing.assert_array_equal(allowed, ids)
+
+
+BROKEN = {
+    "two axes": (lambda logits: logits[:, 0], r"\(batch=3, beams=\d, vocabulary\).*\(3, 17\)"),
+    "rows": (lambda logits: ops.reshape(logits, (1, -1, 17)), r"Received: \(1, \d, 17\)"),
+    "NaN": (
+        # Not a constant, of which XLA would make -inf.
+        lambda logits: ops.where(logits < 9, float("nan"), logits),
+        "finite logits. Received: NaN for sentence 0",
+    ),
+    "NaN of one": (
+        lambda logits: ops.where(ops.reshape([0, 1, 0], (3, 1, 1)) > 0, float("nan"), logits),
+        "finite logits. Received: NaN for sentence 1",
+    ),
+    "infinity": (lambda logits: logits / 0.0, "finite logits. Received: NaN for sentence 0"),
+}
+
+
+@pytest.mark.parametrize("options", [dict(beam_size=1), dict(beam_size=3), dict(sampling=True)])
+@pytest.mark.parametrize(("change", "message"), BROKEN.values(), ids=BROKEN)
+def test_logits_that_no_search_can_read_are_an_error(options, change, message):
+    with pytest.raises(ValueError, match=message):
+        search(Changed(change), np.array([[6, 2], [4, 2], [9, 2]], "int32"), **options)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (WithoutReorder(), "beam search.*method `reorder`.*Received: WithoutReorder"),
+        (OfAnotherClass(), "`SearchModel`.*Received: OfAnotherClass without position_limit, "),
+    ],
+)
+def test_a_model_that_lacks_a_method_is_an_error(model, message):
+    with pytest.raises((ValueError, NotImplementedError), match=message):
+        search(model, np.array([[6, 2]], "int32"), beam_size=3)
 
 
 def test_ids_of_a_bias_need_a_model_whose_vocabulary_is_known():

@@ -10,10 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_transformer.decoding import DecodingOptions
+from keras_transformer.decoding.arguments import search_arguments
 from keras_transformer.decoding.constraints import length_limits
-from keras_transformer.decoding.search import search_arguments
+from keras_transformer.decoding.ranking import RANKINGS
 from keras_transformer.errors import InputError
+from keras_transformer.impossible import NEG_INF
 
+SOURCE = np.array([[5, 2, 0], [3, 4, 2]], "int32")
 FIELDS = [field.name for field in dataclasses.fields(DecodingOptions)]
 
 
@@ -22,7 +25,8 @@ OUT_OF_RANGE += [{"max_length": 0}, {"no_repeat_ngram_size": 1.5}, {"length_pena
 OUT_OF_RANGE += [{"length_penalty": math.inf}, {"length_penalty": "1"}, {"temperature": -1.0}]
 OUT_OF_RANGE += [{"top_p": 0.0}, {"top_p": 1.1}, {"min_length_ratio": -1}]
 OUT_OF_RANGE += [{"max_length_ratio": math.nan}, {"beam_size": 2, "n_best": 3}, {"seed": 1.5}]
-OUT_OF_RANGE += [{"seed": 2**31}]
+OUT_OF_RANGE += [{"seed": 2**31}, {"length_penalty": 10.5}, {"word_penalty": 1e6}]
+OUT_OF_RANGE += [{"max_length": 5, "min_length": 6}]
 
 
 @pytest.mark.parametrize("options", OUT_OF_RANGE)
@@ -36,6 +40,19 @@ def test_a_value_out_of_range_is_an_error_that_names_it(options):
 def test_the_ends_of_the_ranges_are_allowed():
     DecodingOptions(top_p=1.0, seed=-(2**31), sampling=True, max_length_ratio=math.inf)
     DecodingOptions(n_best=7, beam_size=1, sampling=True)  # seven samples
+    DecodingOptions(min_length=6, max_length=6, length_penalty=10)
+
+
+@pytest.mark.parametrize("length", [1, 4096])
+@pytest.mark.parametrize("name", RANKINGS)
+def test_scores_of_the_largest_numbers_are_finite_and_still_differ(name, length):
+    numbers = {"length_penalty": 10.0, "word_penalty": 999_999.0 if name == "marian" else 0.0}
+    options = DecodingOptions(length_normalization=name, **numbers)
+    ranking = options.ranking_class.of(search_arguments(options, SOURCE, length))
+    lengths, totals = np.array([length, length], "int32"), np.array([-1e6, -1.0], "float32")
+    with np.errstate(over="raise", under="raise"):
+        worse, better = np.asarray(ranking.score(totals, lengths))
+    assert NEG_INF / 2 < worse < better < 0
 
 
 @pytest.mark.parametrize(
@@ -57,6 +74,7 @@ def test_an_option_of_sampling_without_sampling_is_an_error(options):
         ({"banned_ids": ["a"]}, "`banned_ids`.*integers.*Received: 'a'"),
         ({"logit_bias": {18: 1.0}}, "`logit_bias`.*Received: 18"),
         ({"logit_bias": {5: math.nan}}, "`logit_bias`.*numbers.*Received: nan"),
+        ({"logit_bias": {5: 1e6}}, "`logit_bias`.*numbers below 1000000.*Received: 1000000.0"),
         ({"logit_bias": {5: "1"}}, "`logit_bias`.*numbers.*Received: '1'"),
     ],
 )
@@ -105,6 +123,7 @@ def test_any_value_is_refused_by_name_or_fits_the_program(values):
     try:
         options = DecodingOptions(**values)
         options.check_ids(11)
+        options.check_min_length(17)
     except InputError:
         return
     # Finite in float32, whole in int32: nothing overflows there.
@@ -114,9 +133,6 @@ def test_any_value_is_refused_by_name_or_fits_the_program(values):
     assert all(np.isfinite(array).all() for array in made if array is not None)
     assert options.n_best <= options.beams
     assert all(bias < np.inf for _, bias in options.logit_bias)
-
-
-SOURCE = np.array([[5, 2, 0], [3, 4, 2]], "int32")
 
 
 def test_a_limit_is_a_multiple_of_the_source_and_more_up_to_the_largest():

@@ -235,6 +235,46 @@ def test_scores_are_of_the_targets_own_tokens(sides, alignment, turns, as_ids):
         np.testing.assert_array_equal(translation.alignment, matrix)
 
 
+def test_ids_without_an_end_are_no_translation():
+    """The empty list would have the log-probability 0, the highest of all."""
+    with pytest.raises(InputError, match=r"Text 2: Ids of `targets` .* \[2\]. Received: \[\]."):
+        _Echo().score(["1", "3"], [[4002, EOS_ID], []])
+
+
+def test_a_model_that_computes_nan_is_an_error_that_names_the_text():
+    """Text 2 has two parts, so that the third part is of text 3."""
+    engine, texts = _Echo(), ["1", " ".join(map(str, range(20, 32))), "5"]
+
+    def hypotheses(number, job, options):
+        scores = [float("nan") if 1005 in job.source and n else -1.0 for n in range(2)]
+        return [Translation("", score, ids=(EOS_ID,)) for score in scores]
+
+    engine._hypotheses = hypotheses
+    with (
+        pytest.warns(UserWarning, match="1 of 3 texts .* split"),
+        pytest.raises(InputError, match="Text 3: The model computes NaN"),
+    ):
+        engine.translate(texts, n_best=2, long_input="split")
+    engine.force = lambda pairs, request: [
+        Translation("", 0.0, token_log_probabilities=(float("nan"),) * (1005 in source))
+        for source, _ in pairs
+    ]
+    with pytest.raises(InputError, match="Text 2: The model computes NaN"):
+        engine.score(["1", "5"], ["2", "3"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"min_length": 9, "max_length": 8}, "min_length=9, max_length=8"),
+        ({"min_length": 12}, "min_length=12, max_length=11"),
+    ],
+)
+def test_a_minimum_length_above_the_maximum_is_an_error(options, message):
+    with pytest.raises(InputError, match=f"`min_length` must be at most.*Received: {message}"):
+        _Echo(max_target_length=11).translate(["1"], **options)
+
+
 @pytest.mark.parametrize("order", itertools.permutations(["<de> 1", "2", "<en> 3 4"]))
 def test_each_text_names_its_language_or_misses_it(order):
     engine = _Echo(languages=Languages(_LANGUAGES, "target"))

@@ -9,7 +9,8 @@ from decoding_oracles import varied_sources
 from keras import ops
 
 from keras_transformer.decoding import Hypotheses, SearchModel
-from keras_transformer.decoding.search import Search, search_arguments
+from keras_transformer.decoding.arguments import search_arguments
+from keras_transformer.decoding.search import Search
 from keras_transformer.decoding.search_options import DecodingOptions
 from keras_transformer.engine.inputs import Job
 from keras_transformer.engine.scheduler import Scheduler, _search_shrinking
