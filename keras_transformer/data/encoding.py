@@ -1,5 +1,6 @@
 """Tokenizes pairs of texts once, checks and counts them, and keeps ids in memory or in files."""
 
+import collections
 import contextlib
 import dataclasses
 import hashlib
@@ -23,6 +24,7 @@ from keras_transformer.data.pairs import (
 )
 from keras_transformer.errors import InputError, writing
 from keras_transformer.files import OwnedFolder, final_name, write_whole
+from keras_transformer.ids import UNK_ID
 from keras_transformer.options import option, options_class
 
 # Reasons to drop a pair, in the order of the checks.
@@ -36,7 +38,7 @@ _REASONS = (
 _REPORT = "report.json"
 _KEPT, _EMPTY, _OVER_LONG, _RATIO, _HELD_OUT, _DUPLICATE = range(6)
 
-_LINES_NAMED = 5
+_LINES_NAMED, _CHARACTERS_NAMED = 5, 10
 # The ratio of shorter texts says nothing: "Yes." is a fair translation of a short sentence.
 _RATIO_NEEDS_TOKENS = 10
 # Number of pairs read and tokenized at once: Python's lists of ids are about ten times as big as
@@ -76,13 +78,16 @@ class PairReport:
 
     Each dropped pair is counted once, under the first reason that applies. `dropped` has the
     reasons that occurred; `str(report)` is a text of a few lines. With several corpora, `corpora`
-    has a report per corpus, by name, with line numbers of its own files.
+    has a report per corpus, by name, with line numbers of its own files. `unknown` has, per side,
+    the characters that the vocabulary lacks, with the number of texts that have each, dropped pairs
+    included.
     """
 
     total: int
     kept: int
     dropped: dict[str, DropCount]
     corpora: dict[str, "PairReport"] = dataclasses.field(default_factory=dict)
+    unknown: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
 
     def __str__(self):
         lines = [f"{self.kept} of {self.total} pairs kept"]
@@ -93,6 +98,11 @@ class PairReport:
             ellipsis = ", ..." if drop.count > len(drop.first_lines) else ""
             noun = "line" if drop.count == 1 else "lines"
             lines.append(f"  {drop.count} dropped, {reason}: {noun} {numbers}{ellipsis}")
+        for side, counts in self.unknown.items():
+            most = sorted(counts.items(), key=lambda item: -item[1])[:_CHARACTERS_NAMED]
+            named = ", ".join(f"{count} have {character}" for character, count in most)
+            rest = f", and {len(counts) - len(most)} more" if len(counts) > len(most) else ""
+            lines.append(f"  {side}s with characters that the vocabulary lacks: {named}{rest}")
         return "\n".join(lines)
 
 
@@ -278,7 +288,7 @@ def _read_report(values):
         for why, drop in values["dropped"].items()
     }
     corpora = {name: _read_report(corpus) for name, corpus in values["corpora"].items()}
-    return PairReport(values["total"], values["kept"], dropped, corpora)
+    return PairReport(values["total"], values["kept"], dropped, corpora, values["unknown"])
 
 
 def _sizes(report):
@@ -320,12 +330,15 @@ class PairEncoder:
         self._lines, self._reasons = [np.zeros(0, np.int64)], [np.zeros(0, np.uint8)]
         self._hashes = [NO_HASHES]  # of the pairs that pass the checks
         self._count, self._ends = 0, dict[str, int]()
+        self._unknown: dict[str, collections.Counter[str]] = {
+            side: collections.Counter() for side in ("source", "target")
+        }
 
     def cache_name(self, key: Any) -> str:
         """Returns a name that depends on the key of the texts, the tokenizers and the options."""
         models = [hashlib.sha256(one.model_bytes).hexdigest() for one in self._tokenizers]
         checks = {**dataclasses.asdict(self._checks), "with_sources": self._with_sources}
-        content = ["with lines", key, models, checks]
+        content = ["with unknown characters", key, models, checks]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
     def add(self, lines: Lines) -> None:
@@ -342,6 +355,10 @@ class PairEncoder:
             _tokenize(side, tokenizer, add_eos)
             for side, tokenizer, add_eos in zip(texts, self._tokenizers, (True, False), strict=True)
         ]
+        for counts, tokenizer, side, ids in zip(
+            self._unknown.values(), self._tokenizers, texts, encoded, strict=True
+        ):
+            counts.update(_unknown_characters(tokenizer, side, *ids))
         (_, source_lengths), (_, target_lengths) = encoded
         source_tokens = source_lengths - 1 if self._with_sources else target_lengths
         reasons = _reasons(source_tokens, target_lengths, self._checks)
@@ -368,6 +385,8 @@ class PairEncoder:
             reasons[passed[~are_first(self._hashes)]] = _DUPLICATE
         reasons[passed[is_held_out]] = _HELD_OUT
         report = _report(reasons, lines, {} if list(self._ends) == [""] else self._ends)
+        unknown = {side: dict(counts) for side, counts in self._unknown.items() if counts}
+        report = dataclasses.replace(report, unknown=unknown)
         if not report.kept:
             raise InputError(
                 f"{self._name}: ".removeprefix(": ")
@@ -419,6 +438,13 @@ def _tokenize(texts, tokenizer, add_eos):
     rows = tokenizer.tokenize(texts, add_eos=add_eos)
     lengths = np.array(list(map(len, rows)), np.int32)
     return np.fromiter(itertools.chain.from_iterable(rows), np.int32), lengths
+
+
+def _unknown_characters(tokenizer, texts, flat, lengths):
+    """Counts the texts that have each character that the vocabulary lacks."""
+    rows = np.unique(np.searchsorted(np.cumsum(lengths), np.flatnonzero(flat == UNK_ID), "right"))
+    count = getattr(tokenizer, "unknown_characters", None)  # Labels have none.
+    return {} if count is None else count([texts[row] for row in rows.tolist()])
 
 
 def _reasons(source_tokens, target_tokens, options):

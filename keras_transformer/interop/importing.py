@@ -196,6 +196,8 @@ def import_run(
             origin = local.origin(model_folder(local.folder))
             origin = parse_options(OriginSection, origin, f"{folder}: ")
         model, source_tokenizer, target_tokenizer, decoding = imported
+        for line in _lacking_signs(source_tokenizer, target_tokenizer):
+            show(f"{run.path}: {line}")
         fields = model.config.to_dict()
         is_joint = source_tokenizer == target_tokenizer or fields["tie_embeddings"] == "all"
         defaults = parse_options(DecodingSection, decoding | foreign_model.limits, f"{folder}: ")
@@ -220,3 +222,14 @@ def import_run(
                 foreign_model.shortlist.save(new_run.shortlist_file)
             save_model(model, new_run.model_file)
     return str(output)
+
+
+def _lacking_signs(source_tokenizer, target_tokenizer):
+    """Yields a line per vocabulary that lacks signs which many texts have."""
+    tokenizers = {"the source vocabulary": source_tokenizer}
+    tokenizers["the target vocabulary"] = target_tokenizer
+    if source_tokenizer == target_tokenizer:
+        tokenizers = {"the vocabulary": target_tokenizer}
+    for noun, tokenizer in tokenizers.items():
+        if signs := tokenizer.lacking_signs():
+            yield f"{noun} lacks these signs: {' '.join(signs)}"

@@ -1,9 +1,11 @@
 """Tokenizes text with SentencePiece models that have this package's special ids."""
 
+import collections
 import functools
 import itertools
 import os
 import re
+import string
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -31,6 +33,8 @@ from keras_transformer.text.vocabulary import (
     warn_of_zero_width,
 )
 
+# Signs of ASCII, of money, measures and typography, which texts of every language may have.
+_SIGNS = string.punctuation + string.digits + "€£¥§°±×÷–—…‘’“”„«»•©®™"
 _SPECIAL_IDS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
 
 
@@ -221,6 +225,29 @@ class Tokenizer:
         if self.whole_words:
             rows = [re.findall(f"{SPACE}[^{SPACE}]*", "".join(row)) for row in rows]
         return rows[0] if single else rows
+
+    def unknown_characters(self, texts: Iterable[str]) -> collections.Counter[str]:
+        """Counts the texts that have each character that the vocabulary lacks.
+
+        Characters are those of normalized texts. Of an imported model with unknown pieces, pieces
+        are counted, too. A word-level vocabulary lacks words instead, which are not counted.
+        """
+        counts: collections.Counter[str] = collections.Counter()
+        texts = [] if self.whole_words else self._readable(texts)
+        for text, ids in zip(texts, self._processor.encode(texts), strict=True):
+            if UNK_ID in ids or max(ids, default=0) >= self.vocabulary_size:
+                unknown = set[str]()
+                for piece, id in zip(self._processor.encode(text, out_type=str), ids, strict=True):
+                    if id == UNK_ID:
+                        unknown.update(piece.replace(SPACE, ""))
+                    elif id >= self.vocabulary_size:
+                        unknown.add(piece.strip(SPACE))
+                counts.update(unknown)
+        return counts
+
+    def lacking_signs(self) -> str:
+        """Returns the signs that many texts have and the vocabulary lacks, such as `€`."""
+        return "".join(sign for sign in _SIGNS if self.unknown_characters([sign]))
 
     def split_tag(self, text: str) -> tuple[str, str]:
         """Returns the tag's token that a text begins with, or "", and the rest of the text."""

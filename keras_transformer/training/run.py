@@ -19,6 +19,7 @@ from keras_transformer.errors import InputError, show
 from keras_transformer.formats import LEARN_SHORTLIST, load
 from keras_transformer.models import model_of
 from keras_transformer.models.initial_values import drawn_by_numpy
+from keras_transformer.options import received
 from keras_transformer.text.languages import Languages
 from keras_transformer.training.corpus import Corpus, Tokenizers, languages_of
 from keras_transformer.training.evaluate import bleu_and_chrf, doubt, tokenizer_of
@@ -230,12 +231,11 @@ class Run:
             model.set_weights(load_model(file, compile=False).get_weights())
         elif (origin := _origin(recipe)) is not None:
             start_model = origin.model()
-            origin_fields, recipe_fields = (
-                {name: value for name, value in fields.to_dict().items() if "dropout" not in name}
-                for fields in (start_model.config, config)
+            fields = (
+                {name: value for name, value in one.to_dict().items() if "dropout" not in name}
+                for one in (start_model.config, config)
             )
-            if origin_fields != recipe_fields:
-                raise InputError(f"{origin.path}: its model is not the one of the recipe.")
+            _check_equal(origin, *(_named("model", named) for named in fields))
             model.set_weights(start_model.get_weights())
         if recipe.training.lora_rank is not None:
             enable_lora(model, recipe.training.lora_rank)
@@ -420,7 +420,25 @@ def _origin(recipe):
     if recipe.training.start_from is None:
         return None
     origin = RunFolder.existing(recipe.training.start_from)
-    for name in ("kind", "text"):
-        if getattr(origin.recipe(), name) != getattr(recipe, name):
-            raise InputError(f"{origin.path}: its `{name}` is not that of the recipe.")
+    earlier = origin.recipe()
+    _check_equal(origin, {"model.kind": earlier.kind}, {"model.kind": recipe.kind})
+    texts = (_named("text", dataclasses.asdict(one.text)) for one in (earlier, recipe))
+    _check_equal(origin, *texts, " Delete `text` from the recipe: a vocabulary cannot change.")
     return origin
+
+
+def _named(section, fields):
+    """Returns the fields of a section by their names in a recipe."""
+    return {f"{section}.{name}": value for name, value in fields.items()}
+
+
+def _check_equal(origin, of_run, of_recipe, advice=""):
+    """Raises `InputError` for options that must be those of the run that training starts from."""
+    names = [name for name in of_recipe if of_recipe[name] != of_run.get(name)]
+    if names:
+        values = ", ".join(
+            f"{name}={received(of_recipe[name])} instead of {received(of_run.get(name))}"
+            for name in names
+        )
+        rule = "a training that starts from it must have its options"
+        raise InputError(f"{origin.path}: {rule}. Received: {values}.{advice}")

@@ -10,6 +10,7 @@ from keras_transformer.data.pairs import iterate_pairs
 from keras_transformer.errors import InputError
 from keras_transformer.files import OwnedFolder
 from keras_transformer.ids import EOS_ID
+from keras_transformer.text import Tokenizer
 
 
 class Words:
@@ -65,6 +66,39 @@ def test_a_report_shows_each_reason_with_its_count_and_first_lines():
         "  1 dropped, over-long side: line 8",
         "  1 dropped, exact duplicate: line 9",
     ]
+
+
+@pytest.mark.parametrize("chunk", [2, 50])
+@pytest.mark.parametrize("is_cached", [False, True])
+def test_a_report_tells_the_characters_that_a_vocabulary_lacks(tmp_path, is_cached, chunk):
+    learned = ["a man and a dog"] * 9
+    (tmp_path / "source").write_text("a dog\n€ a €man\nman\n\n", encoding="utf-8")
+    (tmp_path / "target").write_text("a $$ $\na €$\nman\n$\n", encoding="utf-8")
+    files = tmp_path / "source", tmp_path / "target"
+    tokenizer = Tokenizer.train_from_texts(learned, 13)
+    for _ in range(2):  # The second time, the ids may come from the cache.
+        cache = tmp_path / "cache" if is_cached else None
+        _, report = encode_files(*files, tokenizer, tokenizer, chunk=chunk, cache=cache)
+        assert report.unknown == {"source": {"€": 1}, "target": {"$": 3, "€": 1}}
+        assert str(report).splitlines() == [
+            "3 of 4 pairs kept",
+            "  1 dropped, empty side: line 4",
+            "  sources with characters that the vocabulary lacks: 1 have €",
+            "  targets with characters that the vocabulary lacks: 3 have $, 1 have €",
+        ]
+    # Words beyond a word-level vocabulary are usual, and bytes spell all characters.
+    for options in ({"whole_words": True}, {"byte_fallback": True}):
+        size = 9 if "whole_words" in options else 269
+        other = Tokenizer.train_from_texts(learned, size, **options)
+        assert encode_files(*files, other, other)[1].unknown == {}
+
+
+def test_a_report_names_the_ten_most_frequent_unknown_characters():
+    counts = {chr(ord("a") + index): 1 + index for index in range(12)}
+    report = PairReport(9, 9, {}, unknown={"target": counts})
+    named = ", ".join(f"{12 - index} have {chr(ord('l') - index)}" for index in range(10))
+    line = f"  targets with characters that the vocabulary lacks: {named}, and 2 more"
+    assert str(report).splitlines() == ["9 of 9 pairs kept", line]
 
 
 def test_nothing_left_is_an_error_of_one_line_with_the_reasons():

@@ -187,7 +187,13 @@ def test_tensors_of_other_types_and_a_truncated_file_are_refused(tmp_path, size,
 def test_the_command_makes_a_run_that_translates_as_the_model_does(tmp_path, capsys):
     output = tmp_path / "run"
     assert run(["import", str(TOYS / "opus"), "--output", str(output)]) == 0
-    assert capsys.readouterr().out == f"{output}\n"
+    captured = capsys.readouterr()
+    assert captured.out == f"{output}\n"
+    for side in ("source", "target"):
+        (line,) = re.findall(
+            f"^{output}: the {side} vocabulary lacks .*$", captured.err, re.MULTILINE
+        )
+        assert " € " in line and " , " not in line  # `make.py` learned it from texts with commas.
     translator, toy = Translator.load(output), import_model(TOYS / "opus")
     assert {key: translator.defaults[key] for key in toy.decoding} == toy.decoding
     engine = ModelEngine(toy.model, toy.source_tokenizer, toy.target_tokenizer, **ONE_GRAPH)

@@ -322,3 +322,13 @@ def test_symbols_are_known_by_their_names(symbol_tokenizer, tokenizer):
     text = "<2de> a man (<ph_2>),<ph_1>"
     ids = [id for id in symbol_tokenizer.tokenize(text) if 4 <= id < 7]
     assert symbol_tokenizer.pieces_of(ids) == ["<2de>", "<ph_2>", "<ph_1>"]
+
+
+def test_characters_that_a_vocabulary_lacks_are_counted_by_text():
+    tokenizer = Tokenizer.train_from_texts(["a man and a dog!"] * 9, 14)
+    texts = ["a dog", "", "€€ a €", "$man", "$ €", "a \u00a0dog"]
+    assert tokenizer.unknown_characters(texts) == {"€": 2, "$": 2}
+    signs = tokenizer.lacking_signs()
+    assert {"€", "$", "7", "„"} <= set(signs) and "!" not in signs
+    with_bytes = Tokenizer.train_from_texts(["a man and a dog!"] * 9, 270, byte_fallback=True)
+    assert with_bytes.lacking_signs() == ""

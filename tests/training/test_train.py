@@ -261,9 +261,11 @@ def test_a_resumed_run_keeps_its_recipe_and_its_texts(finished, tmp_path):
 
 
 UNFIT = [("training", {"start_from": "nowhere"}, "no such run folder")]
-UNFIT += [("text", {"split_digits": True}, "its `text` is not that of the recipe")]
-UNFIT += [("model", {"num_heads": 1}, "its model is not the one of the recipe")]
-UNFIT += [("model", {"kind": "classifier"}, "its `kind` is not that of the recipe")]
+UNFIT += [("text", {"split_digits": True}, r"Received: text\.split_digits=True instead of False\.")]
+OTHER = r"text\.vocabulary_size=9000 instead of 150\. Delete `text` .*: a vocabulary cannot change"
+UNFIT += [("text", {"vocabulary_size": 9000}, OTHER)]
+UNFIT += [("model", {"num_heads": 1}, r"must have its options\. Received: model\.num_heads=1 inst")]
+UNFIT += [("model", {"kind": "classifier"}, "model.kind='classifier' instead of 'transformer'")]
 
 
 @pytest.mark.parametrize(("section", "changes", "message"), UNFIT)
