@@ -28,7 +28,7 @@ class Format(NamedTuple):
             for a format that only other programs read.
         file: Pattern of the names of the file by which its folder is recognized, for the engine.
         next_command: What comes after the export. `{folder}` is the export, `{package}` a file in
-            it; None for the command in the manifest.
+            it; None for the `command` in the manifest, if it has one.
     """
 
     name: str

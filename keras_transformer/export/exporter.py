@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from keras_transformer.engine.engine import Engine
 from keras_transformer.errors import InputError, declared_requirements
 from keras_transformer.files import MANIFEST, OwnedFolder, write_whole
-from keras_transformer.formats import FORMATS
+from keras_transformer.formats import FORMATS, Format
 from keras_transformer.reading import file_digests
 from keras_transformer.text.symbols import TextFeatures
 
@@ -64,53 +64,64 @@ class ExportReport:
         format = FORMATS[self.manifest["format"].partition(".")[2]]
         equal, texts = (self.verification[name] for name in ("equal", "texts"))
         noun = "labels" if "labels" in self.manifest else "translations"
-        if format.next_command is None:  # The files that the manifest's names are in the folder.
-            next_command = _FILE_OPTION.sub(
-                lambda match: match[0] + os.path.join(self.folder, ""), self.manifest["command"]
-            )
-        else:
-            names = {"folder": self.folder, "package": self.manifest.get("package")}
+        names = {"folder": self.folder, "package": self.manifest.get("package")}
+        if format.next_command is not None:
             next_command = format.next_command.format(**names)
+        else:  # The files that the manifest's command names are in the folder.
+            folder, command = os.path.join(self.folder, ""), self.manifest.get("command", "")
+            next_command = _FILE_OPTION.sub(lambda match: match[0] + folder, command)
+        others = f"ther programs: {os.path.join(self.folder, 'README.md')}"
+        others = f"Next: {next_command}; o{others}" if next_command else f"O{others}"
         return (
             f"{self.folder}: {format.noun}, {self.bytes / 1e6:.1f} MB, {equal} of {texts} "
-            f"{noun} equal the trained model's ({self.seconds:.0f} s). Next: {next_command}; "
-            f"other programs: {os.path.join(self.folder, 'README.md')}"
+            f"{noun} equal the trained model's ({self.seconds:.0f} s). {others}"
         )
 
 
 class Exporter(abc.ABC):
     """Base class of a format's exporter, which writes, describes and verifies a folder.
 
+    A row of `formats.py` names the class, and gives it a name and a class of options.
+
     Attributes:
-        name: Name of the format in `export.json`.
         version: Number of the manifest's layout.
         packages: Packages whose versions the manifest names.
         reading_packages: Packages that open the export; the manifest names the oldest versions that
             the tests open it with.
         template: Name of the README's template next to the module, for `string.Template`: the
             manifest's fields and `readme_fields`.
-        options: Declared class of the format's options.
         has_quantized_layers: Whether the format takes a model after Keras' `quantize`.
         has_model_card: Whether the README tells how the model was trained.
     """
 
-    name: str
     version = 1
     packages: tuple[str, ...] = ()
     reading_packages: tuple[str, ...] = ()
     template = "readme.md"
-    options: type
     has_quantized_layers = False
     has_model_card = False
 
-    @abc.abstractmethod
+    @property
+    def format(self) -> Format:
+        """Row of `FORMATS` that names the class."""
+        bases = type(self).__mro__
+        names = [f"{base.__module__.partition('.')[2]}:{base.__name__}" for base in bases]
+        rows = {row.exporter: row for row in FORMATS.values()}
+        return next(rows[name] for name in names if name in rows)
+
+    @property
+    def options(self) -> type:
+        """Declared class of the format's options."""
+        return self.format.load("options")
+
     def resolve_export_options(self, engine: "ModelEngine", options: Any) -> dict[str, Any]:
-        """Returns the manifest's fields about `options`.
+        """Returns the manifest's fields about `options`, by default the options.
 
         Raises:
             InputError: The format does not support the model or an option, or a package that it
                 needs is not installed.
         """
+        return dict(vars(options))
 
     @abc.abstractmethod
     def write(self, engine: "ModelEngine", folder: Path, options: dict[str, Any]) -> dict[str, Any]:
@@ -222,7 +233,7 @@ class Exporter(abc.ABC):
         tokenizer, languages = engine.source_tokenizer, engine.languages
         turns = {"turns": list(engine.turns)} if engine.turns else {}
         return {
-            "format": f"keras_transformer.{self.name}",
+            "format": f"keras_transformer.{self.format.name}",
             "format_version": self.version,
             "kind": engine.model.config.kind,
             "max_source_length": engine.max_source_length,

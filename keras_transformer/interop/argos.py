@@ -42,11 +42,9 @@ class ArgosExporter(CTranslate2Exporter):
     in float32 and without splitting texts, in a process without this package.
     """
 
-    name = "argos"
     version = 1
     packages: tuple[str, ...] = ("ctranslate2", "sentencepiece")
     template = "argos_readme.md"
-    options = ArgosOptions
     banned_ids = (PAD_ID, BOS_ID, UNK_ID)
 
     def resolve_export_options(

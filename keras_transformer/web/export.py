@@ -70,9 +70,7 @@ class WebExporter(Exporter):
     tokens than the largest of `source_lengths` is split.
     """
 
-    name = "web"
     packages = ("ai-edge-litert", "tensorflow", "keras")
-    options = WebOptions
 
     def resolve_export_options(self, engine: "ModelEngine", options: WebOptions) -> dict[str, Any]:
         listed = options.shortlist

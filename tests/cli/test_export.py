@@ -95,6 +95,7 @@ def test_each_step_is_a_line_on_stderr_and_a_closing_line_on_stdout(monkeypatch,
             {"format": "keras_transformer.marian", "command": "a --model b < in | c --config d"},
             "Next: a --model new/b < in | c --config new/d; other programs: new/README.md",
         ),
+        ({"format": "keras_transformer.marian"}, "model's (71 s). Other programs: new/README.md"),
     ],
 )
 def test_the_closing_line_says_what_was_made(fields, expected):

@@ -39,17 +39,15 @@ _LIST_FIELDS = {
 
 
 class LiteRTExporter(Exporter):
-    """The format `tflite`: `model.tflite` and the tokenizers.
+    """The format `litert`: `model.tflite` and the tokenizers.
 
     The file takes `source_ids` and gives `ids`, `score` and `log_probability` by signatures such as
     `greedy_32` and `beam_64`, one per length of a source, for any number of sentences. It has no
     custom operation. A beam size of 1 leaves out `beam`.
     """
 
-    name = "litert"
     packages = ("ai-edge-litert", "tensorflow", "keras")
     reading_packages = ("ai-edge-litert",)
-    options = LiteRTOptions
 
     def resolve_export_options(self, engine: ModelEngine, options: LiteRTOptions) -> dict[str, Any]:
         is_large = engine.model.count_params() > _MANY_PARAMETERS

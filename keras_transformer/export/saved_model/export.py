@@ -37,11 +37,9 @@ class SavedModelExporter(Exporter):
     `(batch, labels)`, in the order of `labels` in `export.json`.
     """
 
-    name = "saved_model"
     version = 2
     packages = ("tensorflow", "tensorflow-text", "keras")
     reading_packages = ("tensorflow", "tensorflow-text")
-    options = SavedModelOptions
     has_quantized_layers = True
 
     def resolve_export_options(

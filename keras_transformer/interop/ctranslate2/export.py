@@ -18,7 +18,6 @@ from keras_transformer.export.verification import TOLERANCES, Tolerance, verify
 from keras_transformer.files import write_whole
 from keras_transformer.ids import EOS_ID
 from keras_transformer.impossible import BANNED
-from keras_transformer.interop.ctranslate2.export_options import CTranslate2Options
 from keras_transformer.interop.ctranslate2.names import ACTIVATIONS, SIDES, join, marian_names
 from keras_transformer.interop.foreign_model import written
 from keras_transformer.interop.weights import named_arrays
@@ -60,11 +59,9 @@ class CTranslate2Exporter(Exporter):
         tolerances: Limits of the verification by `quantize`.
     """
 
-    name = "ctranslate2"
     version = 3
     packages = ("ctranslate2",)
     reading_packages = ("ctranslate2",)
-    options: type = CTranslate2Options
     banned_ids: tuple[int, ...] = ()
     tolerances: Mapping[str, Tolerance] = {"none": _CLOSE, "float16": _CLOSE, "int8": _INT8}
 

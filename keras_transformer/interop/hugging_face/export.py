@@ -51,8 +51,6 @@ _LISTED = 6  # languages in the title of a model card
 class HuggingFaceExporter(ForeignExporter):
     """The format `hugging_face`: a folder for `AutoModelForSeq2SeqLM` and `AutoTokenizer`."""
 
-    name = "hugging_face"
-    options = HuggingFaceOptions
     purpose = "An export to Hugging Face"
     rule = "transformers has no class for this model: it needs"
     values = _VALUES

@@ -38,8 +38,6 @@ _COMMAND = "marian-decoder --config decoder.yml"
 class MarianExporter(ForeignExporter):
     """The format `marian`: a folder for `marian-decoder`, which `import_model` verifies."""
 
-    name = "marian"
-    options = MarianOptions
     purpose = "An export to Marian"
     rule = "A model of Marian has"
     advice = " Export a model that was imported from Marian or trained in its form."
