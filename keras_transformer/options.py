@@ -313,7 +313,7 @@ def check_divides(name: str, size: int, other_name: str, other_size: int) -> Non
 
 def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
     """Raises `InputError`, a `ValueError`, unless `value` is one of `choices`."""
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise InputError(
             f"`{name}` must be one of {', '.join(choices)}. Received: {name}={received(value)}."
         )

@@ -94,7 +94,9 @@ def _encoding(block, path):
     label = re.sub(r"\Awindows-(?=\d)", "cp", label.removeprefix("x-"))
     encoding = _LARGER.get(label, label)
     try:
-        is_known = b"<?xml".decode(encoding) == "<?xml" and codecs.getincrementaldecoder(encoding)
+        is_text = b"<?xml".decode(encoding) == "<?xml"  # Not of bytes, such as `hex`.
+        decoder = codecs.getincrementaldecoder(encoding)("surrogatepass")
+        is_known = is_text and decoder.decode(b"<?xml", final=True) == "<?xml"
     except (LookupError, ValueError):
         is_known = False
     if not is_known:

@@ -284,6 +284,7 @@ def run_search_options(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def without_excluded(defaults: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the defaults that options allow: another ranking may not have their numbers."""
-    ranking = RANKINGS.get(options.get("length_normalization", ""))
+    name = options.get("length_normalization")
+    ranking = RANKINGS.get(name) if isinstance(name, str) else None  # Others are refused later.
     excluded = set() if ranking is None else set(_RANKING_NUMBERS) - set(ranking.options)
     return {name: value for name, value in defaults.items() if name not in excluded}

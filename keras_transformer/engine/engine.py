@@ -175,6 +175,7 @@ class Engine:
             InputError: An option is out of range, or the engine does not take it.
         """
         values = {name: value for name, value in options.items() if value is not None}
+        check("alignment", values.get("alignment", False), "True or False", bool)
         if values.get("alignment") and "align" not in self.capabilities:
             raise self.lacks("align", "alignment")
         if self.free_options is not None:
@@ -194,7 +195,6 @@ class Engine:
         if search_options.resolve_max_length(longest) > longest:
             rule = f"`max_length` must be at most {longest}, the engine's `max_target_length`"
             raise InputError(f"{rule}. Received: max_length={search_options.max_length}.")
-        check("alignment", alignment, "True or False", bool)
         check_positive(or_none=True, batch_size=batch_size)
         check_choice("long_input", long_input, self.long_inputs)
         return Request(search_options, batch_size, alignment, long_input)

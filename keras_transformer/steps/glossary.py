@@ -10,7 +10,7 @@ import numpy as np
 import regex
 
 from keras_transformer.errors import InputError
-from keras_transformer.options import check_choice
+from keras_transformer.options import check_choice, received
 from keras_transformer.steps.folding import fold, fold_case
 from keras_transformer.steps.splitting import UNIT, is_word_end, is_word_start
 from keras_transformer.steps.step import TextEngine, TextStep, check_writes_text
@@ -94,6 +94,9 @@ class Glossary:
     def __init__(self, rows: Iterable[tuple[str, str]]):
         self._translations: dict[str, list[str]] = {}  # of folded terms
         for term, translation in rows:
+            if not (isinstance(term, str) and isinstance(translation, str)):
+                rule = "A glossary needs terms and translations that are strings."
+                raise InputError(f"{rule} Received: {received({term: translation})}.")
             folded_term = fold(term).text.strip()
             self._translations.setdefault(folded_term, []).append(translation.strip())
         translations = self._translations
@@ -267,6 +270,9 @@ def glossary_of(glossary: str | os.PathLike | Mapping[str, str] | Glossary) -> G
         return glossary
     if isinstance(glossary, Mapping):
         return Glossary(glossary.items())
+    if not isinstance(glossary, (str, os.PathLike)):
+        rule = "`glossary` must be a path, a dict of terms, or a `Glossary`."
+        raise InputError(f"{rule} Received: glossary={received(glossary)}.")
     path = os.fspath(glossary)
     # A pipe also changes when it is read, and cannot be read again.
     status = os.stat(path) if os.path.isfile(path) else None

@@ -8,6 +8,7 @@ from typing import Any
 
 from keras_transformer.errors import InputError
 from keras_transformer.formats import load
+from keras_transformer.options import check as check_option
 from keras_transformer.steps.step import TextEngine, TextStep
 from keras_transformer.text.per_text import (
     LANGUAGE_OPTIONS,
@@ -62,6 +63,7 @@ def translate_in_steps(
             that it raises ends the translation.
     """
     options = dict(options)
+    check_option("alignment", options.get("alignment", False), "True or False", bool)
     for name in _PER_TEXT:  # Several steps read the values, and an iterator can be read only once.
         if name in options:
             options[name] = values_of_texts(options[name])
@@ -88,7 +90,7 @@ def _translate(steps, engine, texts, options, check):
     indices = [index for index, rows in enumerate(parts) for _ in rows]
     memories = [memory for rows in parts for _, memory in rows]
     inner_options = options_of_parts(options, indices, len(texts))
-    is_aligned = bool(options.get("alignment", False))
+    is_aligned = options.get("alignment", False)
     if step.needs_alignment or (
         any(map(step.uses_alignment, memories)) and _aligns(engine, options)
     ):

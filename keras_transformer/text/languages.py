@@ -212,7 +212,11 @@ class Languages:
                 for code in dict.fromkeys(pair[index] for pair in self.directions):
                     if code not in self.tokens:
                         rule = f"Each {side} language must have a token"
-                        raise InputError(f"{rule}. Received: {code:.80} without a token.")
+                        name = "any language" if code is None else f"{code:.80}"
+                        raise InputError(f"{rule}. Received: {name} without a token.")
+        if self.tokens and not self.directions:
+            rule = "A model with tokens of languages must have a direction"
+            raise InputError(f"{rule}. Received: tokens of {', '.join(self.tokens):.80}.")
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], where: str = "") -> "Languages":

@@ -316,6 +316,8 @@ def test_the_bytes_decide_against_a_declaration_that_is_wrong(read, encoding, na
         ("<tmx><tu>\n<tuv/></tu></tmx>", "line 2: expected <tuv> with its language, xml:lang."),
         ('<?xml version="1.0" encoding="x-a"?><tmx/>', "line 1: expected an encoding .* `iconv"),
         ('<?xml version="1.0" encoding="hex"?><tmx/>', "expected an encoding such as UTF-8."),
+        ('<?xml version="1.0" encoding="idna"?><tmx/>', "as UTF-8. Received: 'idna'."),
+        ('<?xml version="1.0" encoding="punycode"?><tmx/>', "as UTF-8. Received: 'punycode'."),
         (b"<tmx>\n\n\xe9</tmx>", "line 3: .* Received: not well-formed utf-8, byte 0xe9. .*iconv"),
         ("<tmx>\n<tu><tu/></tu></tmx>", "line 2: expected <tu> outside .* <tu> inside <tu>."),
         ('<tmx><tu><tuv lang="a"><tu/></tuv></tu></tmx>', "Received: <tu> inside <tuv>."),

@@ -1,5 +1,6 @@
 """What `Engine` makes of the results of a runtime, over combinations of options."""
 
+import dataclasses
 import itertools
 import warnings
 
@@ -7,12 +8,14 @@ import numpy as np
 import pytest
 from pairwise import pairwise
 
-from keras_transformer import Translation
+from keras_transformer import Translation, Translator
+from keras_transformer.decoding import DecodingOptions
 from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
 from keras_transformer.ids import EOS_ID
 from keras_transformer.text.dialog import Turns
 from keras_transformer.text.languages import Direction, Languages
+from keras_transformer.text.symbols import Placeholders
 
 _LANGUAGES = {"en": "<en>", "de": "<de>"}
 _NO_DIRECTION = Direction()
@@ -24,7 +27,7 @@ class _Words:
     vocabulary_size, tag_ids, placeholders, annotates_terms, turn_id = (
         10_000,
         frozenset(),
-        None,
+        Placeholders(),
         False,
         9,
     )
@@ -37,10 +40,10 @@ class _Words:
         return self.first_id + {"<en>": 1, "<de>": 2}[token]
 
     def tokenize(self, texts, add_eos=False):
-        return [
-            [9 if w == "|" else self.first_id + int(w) for w in text.split()] + [EOS_ID] * add_eos
-            for text in texts
-        ]
+        return [[*map(self._id_of_word, text.split())] + [EOS_ID] * add_eos for text in texts]
+
+    def _id_of_word(self, word):
+        return 9 if word == "|" else self.first_id + (int(word) if word.isdigit() else 0)
 
     def detokenize(self, ids):
         return [" ".join(str(i - self.first_id) for i in row if i != EOS_ID) for row in ids]
@@ -273,6 +276,31 @@ def test_a_model_that_computes_nan_is_an_error_that_names_the_text():
 def test_a_minimum_length_above_the_maximum_is_an_error(options, message):
     with pytest.raises(InputError, match=f"`min_length` must be at most.*Received: {message}"):
         _Echo(max_target_length=11).translate(["1"], **options)
+
+
+_OPTIONS = [field.name for field in dataclasses.fields(DecodingOptions)]
+_OPTIONS += ["alignment", "long_input", "batch_size", "target_prefixes", "phrases", "glossary"]
+_OPTIONS += ["glossary_by", "markup", "tag", "source_language", "target_language"]
+_VALUES = [5, -1, 2**40, 1.5, float("nan"), True, "7", b"7", object(), {}, {1: 2}, {"5": "6"}]
+_VALUES += [(), [5, 6], ["gnmt"], [["8"]], [None], {7}, np.float32(0), np.array(True)]
+_VALUES += [np.array([5, 6]), np.array([[1.5]]), np.array("7")]
+
+
+@pytest.mark.parametrize("markup", [None, "placeholders"])
+@pytest.mark.parametrize("name", _OPTIONS)
+def test_any_value_of_an_option_is_taken_or_refused_in_one_line(name, markup):
+    languages = {"source_language": "en", "target_language": "de"}
+    engine = _Echo(languages=Languages(_LANGUAGES, "target"))
+    translator = Translator(engine, {"word_penalty": 0.5, "length_normalization": "marian"})
+    for value in _VALUES:
+        for call in (
+            lambda values: translator.translate(["1 2"], **{"markup": markup, **values}),
+            lambda values: translator.score(["1 2"], ["3"], **values),
+        ):
+            try:
+                call({**languages, name: value})
+            except InputError as error:
+                assert "\n" not in str(error) and len(str(error)) < 700
 
 
 @pytest.mark.parametrize("order", itertools.permutations(["<de> 1", "2", "<en> 3 4"]))

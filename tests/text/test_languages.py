@@ -100,6 +100,24 @@ def test_what_a_model_lacks_is_one_line_with_the_nearest(languages, named, messa
         languages.tokens_of(*named)
 
 
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"source_prefix": "source", "directions": ((None, "de"),)},
+            "Each source language must have a token. Received: any language without a token.",
+        ),
+        ({"target_prefix": "target"}, "must have a direction. Received: tokens of de."),
+    ],
+)
+def test_tokens_that_fit_no_direction_are_an_error(fields, message):
+    fields = {"tokens": {"de": "__de__"}, **fields}
+    with pytest.raises(InputError, match=message):
+        Languages(**fields)
+    with pytest.raises(InputError, match=f"^languages.json: .*{message}"):
+        Languages.from_dict(fields, "languages.json: ")
+
+
 ONE = Languages(directions=(("en", "eo"),))
 OPEN = languages_of_tags({"epo": ">>epo<<", "deu": ">>deu<<"})
 

@@ -114,6 +114,16 @@ def test_a_recipe_with_text_has_the_origin_of_the_run_that_it_starts_from(tmp_pa
     assert Recipe.load(path, ["training.start_from=nowhere"]).origin == {}
 
 
+def test_an_option_of_another_type_is_named_beside_the_options_of_a_run(tmp_path):
+    earlier = recipe_values(tmp_path)
+    (tmp_path / "run").mkdir()
+    write_recipe(tmp_path / "run" / "recipe.yaml", {**earlier, "decoding": {"beam_size": 3}})
+    values = {"data": earlier["data"], "training": {"start_from": str(tmp_path / "run")}}
+    values["decoding"] = {"length_normalization": ["gnmt"]}
+    with pytest.raises(InputError, match="`decoding.length_normalization` must be one of gnmt"):
+        Recipe.load(write_recipe(tmp_path / "r.yaml", values))
+
+
 @pytest.mark.parametrize(
     ("written", "expanded"),
     [("~/text", "/home/a/text"), ("$HOME/text", "/home/a/text"), ("${DISK}/x", "/disk/x")],
