@@ -1,15 +1,14 @@
 """Transformers in Keras: from parallel text to a fast, verified translator.
 
 The package's names are imported with their first use, so that the command line and the engines of
-exports do without Keras. `import keras_transformer` registers all classes with Keras if Keras is
-imported already; otherwise the first name that is made of Keras does, such as `Transformer`.
+exports do without Keras. Keras knows the classes by name from the time when both are imported, in
+any order, and imports a class when it loads a file with it.
 """
 
 import importlib
-import sys
 from typing import TYPE_CHECKING
 
-from keras_transformer.imports import import_keras
+from keras_transformer.imports import import_keras, register_with_keras
 
 if TYPE_CHECKING:
     from keras_transformer import layers as layers
@@ -26,8 +25,27 @@ if TYPE_CHECKING:
 
 __version__ = "0.4.0.dev0"
 
-# Modules of classes that `keras.models.load_model` looks up.
-_REGISTERED = ("layers", "losses", "metrics", "models.recurrent", "models.transformer", "schedules")
+# Classes that `keras.saving.load_model` looks up, by their modules.
+_REGISTERED = {
+    "layers.blocks": ("DecoderBlock", "EncoderBlock", "SSRUDecoderBlock"),
+    "layers.embeddings": ("TokenEmbedding",),
+    "layers.feed_forward": ("FeedForward",),
+    "layers.multi_head_attention": ("MultiHeadAttention",),
+    "layers.pooling": ("MaskedPooling",),
+    "layers.positions": (
+        "ConcatenatedPositions",
+        "LearnedPositionalEmbedding",
+        "SinusoidalPositionalEncoding",
+    ),
+    "layers.recurrent_attention": ("Attention",),
+    "layers.ssru": ("SSRU",),
+    "losses": ("RDropCrossEntropy", "SmoothedCrossEntropy"),
+    "metrics": ("Perplexity", "TokenAccuracy", "TokenLoss"),
+    "models.recurrent": ("RecurrentTranslator",),
+    "models.stacks": ("Decoder", "Encoder", "TurnEncoder"),
+    "models.transformer": ("Classifier", "LanguageModel", "Transformer"),
+    "schedules": ("TransformerSchedule",),
+}
 _WITHOUT_KERAS = {"Tokenizer", "TransformerConfig", "Translation", "Translator"}
 _MODULES = {
     "Perplexity": "metrics",
@@ -48,7 +66,7 @@ def __getattr__(name):
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name not in _WITHOUT_KERAS:
-        _register()
+        import_keras()
     if name == "layers":
         return importlib.import_module(f"{__name__}.layers")
     value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
@@ -56,11 +74,4 @@ def __getattr__(name):
     return value
 
 
-def _register():
-    import_keras()
-    for name in _REGISTERED:
-        importlib.import_module(f"{__name__}.{name}")
-
-
-if sys.modules.get("keras") is not None:  # None hides it.
-    _register()
+register_with_keras(__name__, _REGISTERED)

@@ -1,4 +1,4 @@
-"""Imports a package's names at their first use, and Keras, TensorFlow and LiteRT quietly.
+"""Imports names and classes at their first use, and Keras, TensorFlow and LiteRT quietly.
 
 The C++ code of these packages writes lines to stderr while it is imported. The command line hides
 them. In another program a thread may write to stderr meanwhile, so nothing is hidden there: set
@@ -9,10 +9,11 @@ command, shows all lines.
 import contextlib
 import glob
 import importlib
+import importlib.abc
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -41,6 +42,77 @@ def lazy_names(
         return [*vars(sys.modules[package]), *modules]
 
     return import_name, list_names
+
+
+def register_with_keras(package: str, classes: Mapping[str, Sequence[str]]) -> None:
+    """Registers classes with Keras, now or after its import; they are imported when it needs them.
+
+    Args:
+        package: `__name__` of the package.
+        classes: Names of classes by their modules within the package.
+    """
+
+    def register() -> None:
+        registered = sys.modules["keras"].saving.get_custom_objects()
+        for module, names in classes.items():
+            for name in names:
+                registered.setdefault(
+                    f"{package}>{name}", _ClassToImport(f"{package}.{module}", name)
+                )
+
+    after_import("keras", register)
+
+
+class _ClassToImport:
+    """Stands for a class of a module that is imported when the class is used."""
+
+    def __init__(self, module, name):
+        self._module, self._name = module, name
+
+    def _imported(self):
+        return getattr(importlib.import_module(self._module), self._name)
+
+    def __call__(self, *args, **kwargs):
+        return self._imported()(*args, **kwargs)
+
+    def __getattr__(self, name):
+        return getattr(self._imported(), name)
+
+
+def after_import(name: str, function: Callable[[], None]) -> None:
+    """Calls a function when the module `name` has been imported, by whomever."""
+    if sys.modules.get(name) is not None:  # None hides it.
+        function()
+    else:
+        sys.meta_path.insert(0, _Waiting(name, function))
+
+
+class _Waiting(importlib.abc.MetaPathFinder):
+    """Finds no module itself; it learns that one is imported because it is asked first."""
+
+    def __init__(self, name, function):
+        self._name, self._function = name, function
+
+    def find_spec(self, name, path=None, target=None):
+        if name != self._name:
+            return None
+        sys.meta_path.remove(self)  # Other finders find it.
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            sys.meta_path.insert(0, self)
+            return spec
+        execute = spec.loader.exec_module
+
+        def execute_and_tell(module):
+            try:
+                execute(module)
+            except BaseException:
+                sys.meta_path.insert(0, self)
+                raise
+            self._function()
+
+        spec.loader.exec_module = execute_and_tell
+        return spec
 
 
 def silence_tensorflow() -> bool:

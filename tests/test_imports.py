@@ -1,14 +1,18 @@
-"""What the package imports is quiet, and says why it fails."""
+"""What the package imports is quiet, says why it fails, and is registered with Keras."""
 
+import importlib
 import os
+import re
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import pytest
 
+import keras_transformer
 from keras_transformer import imports
-from keras_transformer.imports import LEVEL, stderr_kept_back
+from keras_transformer.imports import LEVEL, after_import, stderr_kept_back
 
 
 def write(text):
@@ -64,6 +68,103 @@ def test_a_gpu_is_unusable_if_tensorflow_does_not_list_it_and_nobody_has_hidden_
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert imports._has_unusable_gpu() is is_unusable
+
+
+def test_a_function_is_called_after_the_import_of_a_module_by_whomever(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "to_wait_for.py").write_text("import to_wait_for_first\nvalue = 3")
+    calls = []
+
+    def told():
+        calls.append(sys.modules["to_wait_for"].value)
+
+    finders = list(sys.meta_path)
+    after_import("to_wait_for", told)
+    try:
+        assert importlib.util.find_spec("absent_module") is None
+        for _ in range(2):
+            with pytest.raises(ImportError, match="to_wait_for_first"):
+                import to_wait_for
+        assert calls == []
+        (tmp_path / "to_wait_for_first.py").write_text("")
+        importlib.invalidate_caches()
+        import to_wait_for
+
+        assert calls == [to_wait_for.value] and sys.meta_path == finders
+        after_import("to_wait_for", told)
+        assert calls == [3, 3] and sys.meta_path == finders
+    finally:
+        sys.meta_path[:] = finders
+        sys.modules.pop("to_wait_for", None)
+
+
+def test_every_class_that_files_of_keras_name_is_registered_before_its_import():
+    root = Path(keras_transformer.__file__).parent
+    declared = {}
+    for path in root.rglob("*.py"):
+        names = re.findall(
+            r'^@keras.saving.register_keras_serializable\(package="keras_transformer"\)\n'
+            r"class (\w+)",
+            path.read_text(encoding="utf-8"),
+            re.M,
+        )
+        if names:
+            module = ".".join(path.relative_to(root).with_suffix("").parts)
+            declared[module] = tuple(sorted(names))
+    assert keras_transformer._REGISTERED == declared
+
+
+# A model of the package's classes is loaded after one of these imports alone.
+IMPORTS = [
+    "import keras_transformer",
+    "from keras_transformer.layers import EncoderBlock",
+    "from keras_transformer.schedules import TransformerSchedule",
+    "from keras_transformer.decoding.search import search",
+    "import keras\nimport keras_transformer",
+    "from keras_transformer.losses import SmoothedCrossEntropy",
+    "from keras_transformer.models.stacks import Encoder",
+    "import keras_transformer.models.sequence_model",
+]
+LOAD = """
+import keras, numpy as np
+for compiles in (False, True):
+    model = keras.saving.load_model(PATH, compile=compiles)
+    print(np.abs(model(np.array([[3, 5, 0]])) - np.load(EXPECTED)).max() < 1e-5, model.compiled)
+print(type(model.optimizer._learning_rate).__name__, model.loss.label_smoothing)
+"""
+
+
+@pytest.fixture(scope="module")
+def saved_model(tmp_path_factory):
+    import keras
+    import numpy as np
+
+    ids = keras.Input((None,), dtype="int32")
+    embedding = keras_transformer.layers.TokenEmbedding(7, 4)
+    hidden = keras_transformer.layers.EncoderBlock(5, 2)(embedding(ids))
+    model = keras.Model(ids, keras.layers.Dense(7)(hidden))
+    schedule = keras_transformer.TransformerSchedule(4, 3)
+    loss = keras_transformer.SmoothedCrossEntropy(0.2)
+    model.compile(keras.optimizers.Adam(schedule), loss, [keras_transformer.TokenAccuracy()])
+    folder = tmp_path_factory.mktemp("saved")
+    model.save(folder / "model.keras")
+    np.save(folder / "expected.npy", np.asarray(model(np.array([[3, 5, 0]]))))
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+@pytest.mark.parametrize("statement", IMPORTS)
+def test_a_model_is_loaded_whichever_module_was_imported_first(saved_model, statement, backend):
+    paths = f"PATH, EXPECTED = {[str(saved_model / n) for n in ('model.keras', 'expected.npy')]}"
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join([statement, paths, LOAD])],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "KERAS_BACKEND": backend},
+    )
+    expected = "True False\nTrue True\nTransformerSchedule 0.2\n"
+    assert (done.stdout, done.returncode) == (expected, 0), done.stderr
 
 
 PROGRAM = """

@@ -211,7 +211,7 @@ class EncoderBlock(Block):
 
     Raises:
         ValueError: A size or rate is out of range, `num_heads` does not divide the width, or the
-            input has the wrong axes or features, or a mask is float or has another shape.
+            input has the wrong axes or features. A mask is float or has another shape.
 
     Reference: Vaswani et al. 2017, section 3.1 (arXiv:1706.03762); pre-norm: Xiong et al. 2020
     (arXiv:2002.04745).
@@ -287,8 +287,8 @@ class DecoderBlock(Block):
 
     Raises:
         ValueError: A size or rate is out of range, `num_heads` does not divide the width, or an
-            input has the wrong axes or features, or a mask is float or has another shape. Or one
-            call has an encoder sequence and another call has none.
+            input has the wrong axes or features. A mask is float or has another shape. One call
+            has an encoder sequence and another call has none.
 
     Reference: Vaswani et al. 2017, section 3.1 (arXiv:1706.03762).
 
