@@ -145,7 +145,8 @@ def _import(local: LocalModel, sentencepiece):
         source = target  # Use the target tokenizer for both sides: their vocabularies are equal.
     else:
         source = tokenizer_of(source_vocabulary, is_target=False)
-    fields = {"dropout": 0.1, "output_bias": True, **foreign_model.fields}
+    # Dropout that a model was not trained with makes its predictions nearly useless in a training.
+    fields = {"dropout": 0.0, "output_bias": True, **foreign_model.fields}
     fields |= {"vocabulary_size": source.vocabulary_size}
     fields["tie_embeddings"] = foreign_model.tensors.tied_embeddings
     if source != target:

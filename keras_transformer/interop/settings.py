@@ -86,6 +86,15 @@ def read_json(path: Path, kind: type = dict) -> Any:
     return value
 
 
+def dropout_rate(options: Mapping[str, Any], name: str, where: Any) -> float:
+    """Returns a dropout rate, 0 for none; raises `InputError` unless it is in [0, 1)."""
+    rate = number(options, name, where, 0, float)
+    if rate >= 1:
+        rule = f"{where}: `{name}` must be below 1"
+        raise InputError(f"{rule}. Received: {received(options[name])}.")
+    return rate
+
+
 def number(
     options: Mapping[str, Any], name: str, where: Any, default: Any = None, kind: type = int
 ) -> Any:

@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import json
 import os
 import pathlib
 import shutil
@@ -182,6 +183,37 @@ def test_tensors_of_other_types_and_a_truncated_file_are_refused(tmp_path, size,
     path.write_bytes(content[:size])
     with pytest.raises(InputError, match=message):
         import_model(folder)
+
+
+DROPOUTS = [("opus", "", "", 0.0), ("student", "", "", 0.0)]
+DROPOUTS += [("opus", "model.npz.yml", "transformer-dropout: 0.2", 0.2)]
+DROPOUTS += [("opus", "model.npz.yml", "transformer-dropout: 0", 0.0)]
+# An SSRU decoder is a student's, whose teacher had the dropout.
+DROPOUTS += [("student", "model.intgemm8.bin.yml", "transformer-dropout: 0.1", 0.0)]
+DROPOUTS += [("hugging_face", "config.json", '"dropout": 0.3', 0.3), ("hugging_face", "", "", 0.0)]
+
+
+@pytest.mark.parametrize(("name", "file", "line", "rate"), DROPOUTS)
+def test_a_run_has_the_dropout_that_its_folder_names_or_none(
+    tmp_path, make_toy, name, file, line, rate
+):
+    folder = make_toy(tmp_path, name)
+    if file == "config.json":
+        config = json.loads((folder / file).read_text("utf-8")) | json.loads(f"{{{line}}}")
+        (folder / file).write_text(json.dumps(config), "utf-8")
+    elif file:
+        (folder / file).write_text(line + "\n", "utf-8")
+    config = import_model(folder).model.config
+    assert (config.dropout, config.attention_dropout, config.feed_forward_dropout) == (rate, 0, 0)
+
+
+@pytest.mark.parametrize("rate", ["1", "-0.1", ".nan", "much"])
+def test_a_dropout_outside_its_range_is_one_line(tmp_path, make_toy, rate):
+    folder = make_toy(tmp_path, "opus")
+    (folder / "model.npz.yml").write_text(f"transformer-dropout: {rate}\n")
+    with pytest.raises(InputError, match="model.npz.yml: `transformer-dropout` must be") as caught:
+        import_model(folder)
+    assert "\n" not in str(caught.value)
 
 
 def test_the_command_makes_a_run_that_translates_as_the_model_does(tmp_path, capsys):

@@ -12,7 +12,7 @@ from keras_transformer.interop import positions
 from keras_transformer.interop.foreign_model import ForeignModel, Tensors, check_heads
 from keras_transformer.interop.hugging_face import m2m100, names
 from keras_transformer.interop.hugging_face.shards import read_tensors
-from keras_transformer.interop.settings import number, read_json
+from keras_transformer.interop.settings import dropout_rate, number, read_json
 from keras_transformer.interop.vocabulary import Vocabulary, vocabulary_from_names
 from keras_transformer.options import received
 
@@ -55,7 +55,7 @@ def read(folder: Path) -> ForeignModel:
         options = {**options, "forced_bos_token_id": None}  # A caller names the language.
     forced = 1 if languages is not None and languages.target_prefix else 0
     decoding, notes = _decoding(options, file, vocabularies[1], forced)
-    fields, limits = _fields(config, tensors), _limits(options, file, forced)
+    fields, limits = _fields(config, tensors, path), _limits(options, file, forced)
     return ForeignModel(fields, tensors, vocabularies, decoding, limits, notes, languages=languages)
 
 
@@ -158,7 +158,7 @@ def _check_supported(config, path):
             raise InputError(f"{rule}. Received: {received(config.get(name))}.")
 
 
-def _fields(config, tensors):
+def _fields(config, tensors, path):
     return {
         "model_dim": config["d_model"],
         "num_heads": config["encoder_attention_heads"],
@@ -168,6 +168,7 @@ def _fields(config, tensors):
         "activation": names.ACTIVATIONS[config["activation_function"]],
         "normalize_first": names.is_pre_norm(config),
         "layer_norm_epsilon": 1e-5,
+        "dropout": dropout_rate(config, "dropout", path),
         **_positions(config, tensors),
     }
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_transformer.errors import InputError
 from keras_transformer.interop.foreign_model import ForeignModel, Tensors, check_heads
-from keras_transformer.interop.settings import files_like, number, read_yaml
+from keras_transformer.interop.settings import dropout_rate, files_like, number, read_yaml
 from keras_transformer.interop.shortlist_files import read_lexicon
 from keras_transformer.interop.vocabulary import (
     check_rows,
@@ -19,7 +19,7 @@ from keras_transformer.interop.vocabulary import (
     vocabulary_from_sentencepiece,
 )
 from keras_transformer.options import received
-from keras_transformer.reading import read_arrays, read_checked, readable
+from keras_transformer.reading import decode_text, read_arrays, read_checked, readable
 
 OPTIONS = "special:model.yml"
 ACTIVATIONS = {"relu": "relu", "swish": "silu", "gelu": "gelu"}
@@ -86,7 +86,8 @@ def read(folder: Path) -> ForeignModel:
     }
     vocabularies = _read_vocabularies(folder, decoder.get("vocabs"), file, tensors)
     shortlist = read_lexicon(folder, vocabularies, decoder)
-    return ForeignModel(_fields(options), tensors, vocabularies, decoding, **shortlist)
+    fields = {**_fields(options), "dropout": _dropout(options, path)}
+    return ForeignModel(fields, tensors, vocabularies, decoding, **shortlist)
 
 
 def model_file(folder: Path) -> Path:
@@ -180,6 +181,15 @@ def _check_supported(options, path):
         refuse("version", "pre-norm models of Marian before 1.11 are not imported")
     if options["transformer-ffn-activation"] == "gelu" and version < (1, 12, 3):
         refuse("version", "gelu of Marian before 1.12.3 was another function and is not imported")
+
+
+def _dropout(options, path):
+    """Returns the dropout rate of the training; 0 for a student, and where no file has a rate."""
+    training_file = path.with_name(f"{path.name}.yml")  # as Marian's training writes it
+    if options["transformer-decoder-autoreg"] == "rnn" or not training_file.is_file():
+        return 0.0
+    training = read_yaml(decode_text(read_checked(training_file), training_file), training_file)
+    return dropout_rate(training, "transformer-dropout", training_file)
 
 
 def _version(options):
