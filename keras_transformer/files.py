@@ -115,9 +115,16 @@ def check_space(path: FilePath, size: int) -> None:
 
 
 def write_whole(path: FilePath, content: str | bytes) -> None:
-    """Writes bytes or UTF-8 text to a file, completely and durably, or not at all."""
+    """Writes bytes or UTF-8 text to a file, completely and durably, or not at all.
+
+    A byte of a path that is not UTF-8 is written as an escape, such as `\\udcff`.
+    """
     with replaced_file(path) as temporary:
-        temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+        temporary.write_bytes(_encoded(content))
+
+
+def _encoded(content):
+    return content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
 
 
 def write_output(path: FilePath, content: str | bytes) -> None:
@@ -126,7 +133,7 @@ def write_output(path: FilePath, content: str | bytes) -> None:
         if is_replaced(path):
             write_whole(os.path.realpath(path), content)
         else:
-            Path(path).write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+            Path(path).write_bytes(_encoded(content))
 
 
 def check_writable(path: FilePath) -> None:

@@ -141,7 +141,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         say("stdout is closed, but the result is written there. Add >/dev/null to discard it.")
         return _flush(2)
     if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(encoding="utf-8")
+        # A path may have bytes that are not UTF-8; JSON writes such a byte as the same escape.
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
         options = _parser().parse_args(arguments)
     except SystemExit as ended:  # By argparse, after a help text or a wrong option.

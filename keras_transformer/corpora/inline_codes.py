@@ -31,6 +31,7 @@ _GROUPS = frozenset(("hi", "g", "pc", "mrk"))  # elements around text
 _NUMBERS, _PAIR_NUMBERS = ("i", "x", "id", "mid"), ("i", "rid", "startref", "x", "id")
 _EQUIVALENTS = ("equiv-text", "equiv")  # attributes with the code of an element without content
 
+_ELEMENT_SIZE = 100  # characters that need as much memory as an element
 _TAGS = re.compile(rf"\s*+(?:{TAG}\s*+)++")
 _END_TAGS = re.compile(r"\s*+(?:</[^<>]*+>\s*+)++")
 _TAG_NAME = re.compile(r"</?([^\s/>]+)")
@@ -132,7 +133,7 @@ class Segment:
             spaces would meet, is one space.
 
     Attributes:
-        size: Number of characters and elements.
+        size: Number of characters; an element, which needs more memory, counts as a hundred.
     """
 
     def __init__(self, keeps_tags: bool):
@@ -149,7 +150,7 @@ class Segment:
             name: Its name.
             attributes: Its attributes; names are in lower case, without prefixes.
         """
-        self.size += 1 + sum(map(len, attributes.values()))
+        self.size += _ELEMENT_SIZE + sum(map(len, attributes.values()))
         if self._code is not None:
             self._code.depth += 1
             return

@@ -25,6 +25,8 @@ from keras_transformer.text.tables import is_table
 
 # So that a broken file cannot fill the memory.
 _MAX_SEGMENT, _MAX_UNIT = 1 << 20, 1 << 24  # characters
+_VARIANT_SIZE = 1000  # characters that a variant counts as, besides its own
+_MAX_DEPTH = 256  # of elements inside each other
 _MAX_MARKUP = 1 << 22  # bytes of a tag or a comment
 _MAX_LANGUAGES = 1000
 _CHARACTERS = html.entities.html5  # `nbsp;` and the other names of characters
@@ -182,6 +184,7 @@ class _Parser:
         self._has_root, self._source_language = False, ""
         self._units: list[_Unit] = []
         self._open: list[str] = []  # elements of `_OUTER`
+        self._depth = 0
         self._unit = _Unit("", [])  # that is open, or the last one; likewise the next two
         self._size = 0  # of the unit, without its open segment
         self._language = ""
@@ -236,6 +239,9 @@ class _Parser:
         raise self._error(rule, f"&{name[:40]};")
 
     def _start(self, name, attributes):
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise self._error(f"expected elements at most {_MAX_DEPTH} deep", "deeper ones")
         name = _local_name(name)
         attributes = {_local_name(key): value for key, value in attributes.items()}
         if not self._has_root and name != "tmx":
@@ -268,13 +274,15 @@ class _Parser:
             self._segment = Segment(self._keeps_tags)
 
     def _end(self, name):
+        self._depth -= 1
         name = _local_name(name)
         if name in _OUTER:
             self._open.pop()
             if name == "seg":
                 self._unit.variants.append(_Variant(self._language, self._segment.text))
-                self._size += self._segment.size + len(self._language) + 1
+                self._size += self._segment.size + len(self._language) + _VARIANT_SIZE
                 self._segment = None
+                self._check_size()
             elif name == "tu":
                 self._units.append(self._unit)
         elif self._segment is not None:
@@ -286,7 +294,7 @@ class _Parser:
             self._check_size()
 
     def _check_size(self):
-        size = self._segment.size
+        size = 0 if self._segment is None else self._segment.size
         if size > _MAX_SEGMENT:
             rule = f"expected a sentence of at most {_MAX_SEGMENT:,} characters"
             raise self._error(rule, "a longer one")

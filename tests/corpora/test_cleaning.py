@@ -207,6 +207,18 @@ def test_nothing_has_a_final_name_after_a_failure_and_nothing_is_overwritten_una
         clean_corpora(corpora, output, overwrite=True, processes=1)
 
 
+def test_paths_of_bytes_that_are_not_utf8_are_in_the_report(tmp_path, capsys):
+    name, output = (os.fsdecode(name + b"\xff") for name in (b"a", b"out"))
+    sides = zip(*PAIRS[:3], strict=True)
+    paths = [write(tmp_path, letter + name, next(sides)) for letter in "xy"]
+    output = str(tmp_path / output)
+    assert cli.run(["clean", *paths, "--output", output, "--processes", "1"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["output"] == output and report["corpora"][0]["kept"] == 3
+    saved = json.loads((pathlib.Path(output) / "report.json").read_text("utf-8"))
+    assert saved["corpora"] == report["corpora"] and report["files"][0] == f"x{name}"
+
+
 def test_a_pipe_is_refused_before_it_is_read(tmp_path):
     corpus = tmp_path / "x.en", write(tmp_path, "x.de", ["Ein Hund"])
     os.mkfifo(corpus[0])

@@ -1,11 +1,15 @@
 """Terms that are learned from pairs of texts."""
 
 import random
+import time
+import tracemalloc
 
+import pytest
 from reference import model_1
 
 from keras_transformer.cli import main as cli
 from keras_transformer.corpora import learn_terms as module
+from keras_transformer.errors import InputError
 
 
 def test_words_are_learned_with_their_marks():
@@ -28,6 +32,47 @@ def test_terms_are_probable_in_both_directions():
         expected = {(s, t) for s, t in likely if back[t, s] >= limit and both(s, t) >= 2}
         assert set(module.learn_terms(pairs, min_probability=limit)) == expected != set()
     assert list(module.learn_terms([("", "a"), ("b", "")])) == []
+
+
+def words_of(count, letter):
+    return " ".join(f"{letter}{number:b}".translate({48: "p", 49: "q"}) for number in range(count))
+
+
+def test_a_pair_of_very_many_words_takes_neither_time_nor_memory(monkeypatch):
+    short = [("one house", "ein haus"), ("one book", "ein buch")] * 3
+    start = time.process_time()
+    tracemalloc.start()
+    try:
+        long = words_of(20_000, "a"), words_of(20_000, "b")
+        assert set(module.learn_terms([long, *short])) == set(module.learn_terms(short)) != set()
+        assert tracemalloc.get_traced_memory()[1] < 20e6
+    finally:
+        tracemalloc.stop()
+    assert time.process_time() - start < 5
+    # Six pairs of nine links: the pair that would exceed the limit does not count, nor later ones.
+    for limit, count in ((54, 6), (53, 5), (45, 5), (26, 2)):
+        monkeypatch.setattr(module, "_MAX_LINKS", limit)
+        assert list(module.learn_terms(short)) == list(module.learn_terms(short[:count]))
+
+
+WRONG = [("min_pairs", 0), ("min_pairs", -4), ("min_pairs", 1.5), ("min_probability", 5)]
+WRONG += [("min_probability", float("nan")), ("min_probability", -0.1), ("min_probability", "1")]
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG)
+def test_options_out_of_range_are_refused_before_a_pair_is_read(name, value, capsys):
+    def pairs():
+        raise AssertionError
+        yield
+
+    with pytest.raises(InputError, match=f"`{name}` must be .* Received: {name}="):
+        module.learn_terms(pairs(), **{name: value})
+
+
+def test_the_command_glossary_names_an_option_that_is_out_of_range(tmp_path, capsys):
+    for flag, value in (("--min-pairs", "-4"), ("--min-probability", "nan")):
+        assert cli.run(["glossary", "missing.tsv", flag, value]) == 2
+        assert f"`{flag}` must be" in capsys.readouterr().err
 
 
 def test_the_command_glossary_writes_words_with_their_translations(tmp_path, capsys):

@@ -334,6 +334,12 @@ def test_the_bytes_decide_against_a_declaration_that_is_wrong(read, encoding, na
         (memory([[(LONG, "one"), ("de", "eins")]]), "expected units with a text in en"),
         (f"<!DOCTYPE tmx [<!ENTITY {LONG} 'a'>]><tmx/>", "expected no entities"),
         (memory([[("en", "a" * 2**20 + "b")]]), "line 4: expected a sentence of at most 1,048,576"),
+        # Few bytes that would need much memory: elements, and variants without a text.
+        (HEAD + "<tmx>\n" + "<a>" * 256, "line 4: expected elements at most 256 deep"),
+        (memory([[("en", "<hi>" * 252)]]), "line 4: expected elements at most 256 deep"),
+        (memory([[("en", f"<ph>{'<a>' * 252}")]]), "line 4: expected elements at most 256 deep"),
+        (memory([[("en", "<x/>" * 10_486)]]), "line 4: expected a sentence of at most 1,048,576"),
+        (memory([[("en", "")] * 16_777]), "line 16747: expected a unit of at most 16,777,216"),
         (memory([[("en", "a"), ("fr", "b")]]), "a text in en and one in de. Received: units in"),
         ("<tmx/>", "Received: units in no language."),
     ],
@@ -343,6 +349,12 @@ def test_a_wrong_file_is_one_line_that_names_its_line(read, text, message):
         read(text)
     shown = str(error.value).partition("a.tmx")[2]
     assert shown and "\n" not in shown and len(shown) < 300
+
+
+def test_a_memory_of_many_elements_is_read(read):
+    deep = "<hi>" * 251 + "x" + "</hi>" * 251
+    units = [[("en", deep), ("de", "<x/>y" * 1000)], [("en", ""), *[("de", "")] * 999]]
+    assert read(memory(units)) == [("x", "y" * 1000), *[("", "")] * 999]
 
 
 @pytest.mark.parametrize("languages", ["en", "en-en-GB", "en,EN_gb", "en-", ""])
