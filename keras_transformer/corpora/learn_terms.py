@@ -26,8 +26,8 @@ def learn_terms(
     """Yields words and their translations, the most probable first, by IBM's Model 1.
 
     Args:
-        pairs: Pairs of texts; only the first 50 million pairs of words count, and no text pair
-            with more than a million, such as two texts of 1,000 different words.
+        pairs: Pairs of texts; only the first 50 million pairs of words count. Pairs of texts with
+            more than a million, such as two texts of 1,000 different words, are skipped.
         min_pairs: Minimum number of pairs that contain both words.
         min_probability: Minimum probability of the word, given its translation, from 0 to 1. The
             probability of the translation, given the word, must be at least 0.1.
