@@ -27,7 +27,7 @@ from keras_transformer.data.encoding import (
 )
 from keras_transformer.data.noise import PairNoise
 from keras_transformer.data.pairs import PairFile, PairTable, open_pair_file
-from keras_transformer.engine.device import CPU
+from keras_transformer.engine.device import CPU, DevicePlan
 from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
 from keras_transformer.reading import check_rereadable, iterate_lines
@@ -48,6 +48,8 @@ TextFile = pathlib.Path | PairFile
 Digests = dict[str, dict[str, str]]
 PARTS = ("train", "validation")
 _BLEU_SENTENCES = 2000
+# Each shape costs seconds of compilation, more than its padding costs in an epoch of few steps.
+_FEW_STEPS, _FEW_SHAPES = 50, 2
 
 
 class Corpus:
@@ -63,9 +65,12 @@ class Corpus:
         tokenizers: Tokenizers that the run has already; None where it learns them.
         check: Function that gets the checksums when the first pass ends, and may raise an error.
         languages: Languages of the run; see `languages_of`.
-        validation_shapes: Maximum number of batch shapes of a validation set, if the recipe allows
-            so many.
+        plan: Maximum numbers of batch shapes in training, where the recipe names none, and in
+            validation.
         chunk_lines: Number of lines that are read and encoded at once.
+
+    Attributes:
+        max_shapes: Maximum number of batch shapes in training; known after `datasets`.
     """
 
     def __init__(
@@ -74,10 +79,11 @@ class Corpus:
         tokenizers: Tokenizers | None = None,
         check: Callable[[Digests], None] = lambda digests: None,
         languages: Languages | None = None,
-        validation_shapes: int = CPU.validation_shapes,
+        plan: DevicePlan = CPU,
         chunk_lines: int = CHUNK_LINES,
     ):
-        self._validation_shapes = validation_shapes
+        self.max_shapes = recipe.training.max_shapes or plan.training_shapes
+        self._validation_shapes = plan.validation_shapes
         self.recipe, self._tokenizers, self._check = recipe, tokenizers, check
         self._chunk_lines = chunk_lines
         self._tag_tokens = tag_tokens(recipe.data.tags)
@@ -282,6 +288,10 @@ class Corpus:
             is_training = part == "train"
             noise = self.noise(tokenizers) if is_training else None
             datasets[part] = self._dataset(pairs, is_training, host, noise=noise)
+            can_have_few = is_training and self.recipe.training.max_shapes is None
+            if can_have_few and datasets[part].steps_per_epoch < _FEW_STEPS:
+                self.max_shapes = min(_FEW_SHAPES, self.max_shapes)
+                datasets[part] = self._dataset(pairs, is_training, host, noise=noise)
             if is_training or len(pairs.corpora) < 2:
                 continue
             for name in filter(pairs.corpora.get, pairs.corpora):
@@ -317,15 +327,14 @@ class Corpus:
 
     def _dataset(self, pairs, is_training, host, shapes=None, noise=None):
         data, training = self.recipe.data, self.recipe.training
-        max_shapes = training.max_shapes or CPU.training_shapes
         # Each shape costs seconds of compilation, more than padding costs on a small set.
-        few_shapes = min(self._validation_shapes, max_shapes)
+        few_shapes = min(self._validation_shapes, self.max_shapes)
         weights = {corpus.name: corpus.weight for corpus in data.corpora("train")}
         dataset_class = LabelledDataset if self.recipe.gives_labels else ParallelDataset
         return dataset_class(
             pairs,
             batch_tokens=training.batch_tokens or CPU.batch_tokens,
-            max_shapes=max_shapes if is_training else few_shapes,
+            max_shapes=self.max_shapes if is_training else few_shapes,
             shuffle=is_training,
             seed=training.seed,
             shapes=shapes,

@@ -335,8 +335,9 @@ class TrainingSection:
     )
     max_shapes: int | None = option(
         None,
-        "Maximum number of batch shapes, each of which is compiled. null: the device's, 8 on a CPU "
-        "and 2 on others. A run keeps the number that it began with.",
+        "Maximum number of batch shapes, each of which is compiled. null: 8 on a CPU, 2 on other "
+        "devices and where an epoch has fewer than 50 batches. A run keeps the number that it "
+        "began with.",
         ge=1,
         le=8,
     )

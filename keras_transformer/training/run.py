@@ -93,16 +93,13 @@ class Run:
             overwrite: Whether an existing run is replaced.
             recipe_file: Path of the recipe, which is not overwritten.
         """
-        self.recipe = self.recipe.with_batches(self.plan.batch_tokens, self.plan.training_shapes)
+        self.recipe = self.recipe.with_batches(self.plan.batch_tokens, None)
         origin, data = _origin(self.recipe), self.recipe.data
         if origin is not None:  # Exports name the model that was imported, and its licence.
             self.recipe = dataclasses.replace(self.recipe, origin=origin.origin())
         learned_tokenizers = None if origin is None else origin.tokenizers()
         self.languages = languages_of(self.recipe, origin)
-        shapes = self.plan.validation_shapes
-        corpus = Corpus(
-            self.recipe, learned_tokenizers, languages=self.languages, validation_shapes=shapes
-        )
+        corpus = Corpus(self.recipe, learned_tokenizers, languages=self.languages, plan=self.plan)
         start_from = self.recipe.training.start_from
         inputs = {"the recipe": recipe_file, "`training.start_from`": start_from}
         inputs["`data.cache`"] = data.cache
@@ -119,6 +116,7 @@ class Run:
         self._check_replaceable()
         self.tokenizers = corpus.tokenizers()
         self._make_datasets(corpus)
+        self.recipe = self.recipe.with_batches(None, corpus.max_shapes)
 
     def resume(self) -> None:
         """Reads the texts and vocabularies of an existing run, and makes its batches."""
@@ -142,8 +140,7 @@ class Run:
                         )
 
         self.languages = languages_of(self.recipe, self.folder)
-        shapes = self.plan.validation_shapes
-        corpus = Corpus(self.recipe, self.tokenizers, check_texts, self.languages, shapes)
+        corpus = Corpus(self.recipe, self.tokenizers, check_texts, self.languages, self.plan)
         self._make_datasets(corpus)
 
     def _make_datasets(self, corpus):

@@ -53,6 +53,26 @@ def test_training_pairs_have_the_placeholders_of_the_recipe(values, tmp_path, nu
         assert "<ph_1>" in side and "<ph_2>" in side and "@" not in side and "12" in side
 
 
+# Batch tokens and shapes of the recipe; fewest steps of an epoch, numbers of shapes of both parts.
+SHAPES = [(4096, None, 2, 2, 2), (60, None, 50, 8, 4), (4096, 8, 2, 8, 4), (60, 1, 50, 1, 1)]
+
+
+@pytest.mark.parametrize("batch_tokens, max_shapes, steps, in_training, in_validation", SHAPES)
+def test_an_epoch_of_few_steps_has_few_shapes(
+    values, tmp_path, batch_tokens, max_shapes, steps, in_training, in_validation
+):
+    texts = [" ".join(["dog"] * (1 + index % 20)) + f" {index}" for index in range(300)]
+    for name in ("train.en", "train.de", "validation.en", "validation.de"):
+        (tmp_path / name).write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    values["training"] |= {"batch_tokens": batch_tokens, "max_shapes": max_shapes}
+    corpus = Corpus(Recipe.from_dict(values))
+    datasets, _ = corpus.datasets((tokenizer := Tokenizer.train_from_texts(texts, 39), tokenizer))
+    assert len(datasets["train"].shapes) == corpus.max_shapes == in_training
+    assert len(datasets["validation"].shapes) == in_validation
+    assert datasets["train"].steps_per_epoch >= steps
+    assert steps == 50 or datasets["train"].steps_per_epoch < 50
+
+
 @pytest.mark.parametrize("name", ["a.tsv", "a.csv"])
 def test_a_table_of_a_spreadsheet_trains_as_the_two_files(values, tmp_path, name):
     expected = list(Corpus(Recipe.from_dict(values)).lines(["train"]))
