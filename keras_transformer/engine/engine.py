@@ -326,7 +326,7 @@ class Engine:
             "sources",
             self._last_turns(sources),
             self.source_tokenizer,
-            self._max_text_length(directions),
+            self._max_text_lengths(directions),
         )
         target_ids, targets = inputs.ids_and_texts(
             "targets", targets, self.target_tokenizer, self.max_target_length
@@ -495,10 +495,9 @@ class Engine:
             for text, token in zip(texts, tokens, strict=True)
         ]
 
-    def _max_text_length(self, directions):
-        """Returns the maximum number of tokens of a source without those of its languages."""
-        added = max((direction.num_added for direction in directions), default=0)
-        return self.max_source_length - added
+    def _max_text_lengths(self, directions):
+        """Returns each text's maximum number of tokens without those of its own languages."""
+        return [self.max_source_length - direction.num_added for direction in directions]
 
     def _jobs(self, texts, request, directions, prefixes=None, phrases=None):
         """Returns the jobs of the parts of all texts, and the indices of each text's parts."""
@@ -506,13 +505,13 @@ class Engine:
             sources: list = inputs.encoded("texts", self._tagged(texts, directions))
             parts = [[index] for index in range(len(texts))]
         else:
-            limit = self._max_text_length(directions)
+            limits = self._max_text_lengths(directions)
             if not self.reads_sources:  # The limit of a language model's text includes its source.
-                limit = min(limit, request.options.resolve_max_length(limit))
+                limits = [min(limit, request.options.resolve_max_length(limit)) for limit in limits]
             sources, parts = inputs.source_ids(
                 self._last_turns(texts),
                 self.source_tokenizer,
-                limit,
+                limits,
                 request.long_input,
                 self.turn_id,
                 self.long_inputs,

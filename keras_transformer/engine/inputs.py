@@ -43,7 +43,7 @@ class Job(NamedTuple):
 def source_ids(
     texts: Sequence[str],
     tokenizer,
-    limit: int,
+    limits: int | Sequence[int],
     long_input: LongInput,
     turn_id: int | None = None,
     long_inputs: Sequence[str] = LONG_INPUT,
@@ -52,18 +52,20 @@ def source_ids(
     """Returns ids of source texts, including EOS, and the indices of each text's parts in them.
 
     A blank text (white space, or characters without tokens, also after a tag) has no part. A text
-    of more than `limit` tokens has several parts if it is split. With `turn_id`, the token between
-    two turns, a text is a conversation. It has one part, and truncation removes its oldest turns.
+    of more tokens than its limit has several parts if it is split; one number is the limit of all
+    texts. With `turn_id`, the token between two turns, a text is a conversation. It has one part,
+    and truncation removes its oldest turns.
     The error about a refused text names another one of `long_inputs`, which the engine takes.
     """
     ids = tokenizer.tokenize(texts, add_eos=True)
     sources, parts, long = [], [[] for _ in texts], []
-    for index, row in enumerate(ids):
+    limits = _of_each(limits, texts)
+    for index, (row, limit) in enumerate(zip(ids, limits, strict=True)):
         if _is_blank(row, tokenizer) or not texts[index].strip():
             continue
         shortened = [row]
         if len(row) > limit:
-            long.append(index)
+            long.append(limit)
             if long_input == "refuse":
                 change, way = ("split", "split") if "split" in long_inputs else ("cut", "truncate")
                 raise InputError(
@@ -80,9 +82,14 @@ def source_ids(
     if long:
         change = "cut there" if turn_id is None else "cut, the oldest turns first"
         change = "split between sentences, words or characters" if long_input == "split" else change
-        message = f"{len(long)} of {len(texts)} texts are longer than {limit} tokens"
+        shown = " or ".join(map(str, sorted({*long})))
+        message = f"{len(long)} of {len(texts)} texts are longer than {shown} tokens"
         warnings.warn(f"{message} and were {change}.", stacklevel=stacklevel)
     return sources, parts
+
+
+def _of_each(limits, sequences):
+    return [limits] * len(sequences) if isinstance(limits, int) else limits
 
 
 def _cut(ids, limit, turn_id):
@@ -156,9 +163,12 @@ def _check_known(noun, ids, text, tokenizer, index):
 
 
 def ids_and_texts(
-    name: str, sequences: Sequence[str] | Sequence[Sequence[int]], tokenizer, limit: int
+    name: str,
+    sequences: Sequence[str] | Sequence[Sequence[int]],
+    tokenizer,
+    limits: int | Sequence[int],
 ) -> tuple[list[list[int]], list[str]]:
-    """Converts texts or lists of ids, of at most `limit` tokens including EOS, to both.
+    """Converts texts or lists of ids to both; `limits` are of their tokens including EOS.
 
     Raises `InputError` for ids outside the vocabulary, for padding, and for ids behind EOS, and
     `TooLongError` for sequences of more tokens.
@@ -174,8 +184,10 @@ def ids_and_texts(
     else:
         texts = checked_texts(name, sequences)
         ids = tokenizer.tokenize(texts, add_eos=True)
-    if too_long := [index for index, sequence in enumerate(ids) if len(sequence) > limit]:
-        first, rule = too_long[0], f"Each of `{name}` must have at most {limit} tokens."
+    limits = _of_each(limits, ids)
+    if too_long := [index for index, row in enumerate(ids) if len(row) > limits[index]]:
+        first = too_long[0]
+        rule = f"Each of `{name}` must have at most {limits[first]} tokens."
         raise TooLongError(f"{rule} Received: {_shown(ids[first], texts[first])}", too_long)
     return ids, texts
 

@@ -278,6 +278,24 @@ def test_a_minimum_length_above_the_maximum_is_an_error(options, message):
         _Echo(max_target_length=11).translate(["1"], **options)
 
 
+@pytest.mark.parametrize("order", [*itertools.permutations(["<de> 1 2 3 4 5 6", "1 2 3 4 5 6 7"])])
+def test_the_language_of_another_text_does_not_change_a_texts_limit(order):
+    """Of 8 tokens, one ends a text; the token of its language is the first of the other one."""
+    engine = _Echo(languages=Languages(_LANGUAGES, "target", is_optional=True))
+    engine.source_tokenizer.tag_tokens = _LANGUAGES
+    named = ["de" if text.startswith("1") else None for text in order]
+    short = [text.removesuffix(" 7") for text in order]
+    assert len(engine.translate(short, target_language=named)) == 2
+    index = order.index("1 2 3 4 5 6 7")
+    with pytest.raises(InputError, match="A text must have at most 7 tokens") as error:
+        engine.translate(order, target_language=named)
+    assert error.value.index == index
+    assert len(engine.score(short, ["1", "2"], target_language=named)) == 2
+    with pytest.raises(InputError, match="Each of `sources` must have at most 7 tokens") as error:
+        engine.score(order, ["1", "2"], target_language=named)
+    assert error.value.index == index
+
+
 _OPTIONS = [field.name for field in dataclasses.fields(DecodingOptions)]
 _OPTIONS += ["alignment", "long_input", "batch_size", "target_prefixes", "phrases", "glossary"]
 _OPTIONS += ["glossary_by", "markup", "tag", "source_language", "target_language"]
@@ -303,7 +321,7 @@ def test_any_value_of_an_option_is_taken_or_refused_in_one_line(name, markup):
                 assert "\n" not in str(error) and len(str(error)) < 700
 
 
-@pytest.mark.parametrize("order", itertools.permutations(["<de> 1", "2", "<en> 3 4"]))
+@pytest.mark.parametrize("order", [*itertools.permutations(["<de> 1", "2", "<en> 3 4"])])
 def test_each_text_names_its_language_or_misses_it(order):
     engine = _Echo(languages=Languages(_LANGUAGES, "target"))
     engine.source_tokenizer.tag_tokens = _LANGUAGES
