@@ -1,10 +1,10 @@
 """A conversation with a dialogue model: messages, replies, and the turns that fit in a source."""
 
-import functools
 from collections.abc import Iterator
 from typing import Any
 
 from keras_transformer.errors import InputError
+from keras_transformer.steps.splitting import largest_count
 
 
 class Conversation:
@@ -31,11 +31,6 @@ class Conversation:
         self.translator, self.seed, self.options = translator, seed, options
         translator.check_options(**self._options(0))
         self.history: list[str] = []
-        tokenizer = translator.engine.source_tokenizer
-        self._turn_id = tokenizer.turn_id if tokenizer else None
-        # Without a tokenizer, count bytes and a space before the text: it has no more tokens.
-        tokenize = tokenizer.tokenize if tokenizer else lambda text: list(f" {text}".encode())
-        self._ids = functools.cache(tokenize)  # A turn's ids do not depend on other turns.
 
     def reply(self, message: str) -> Iterator[str]:
         """Yields the reply to a message as it grows; an export yields the complete reply.
@@ -68,18 +63,22 @@ class Conversation:
         Raises:
             InputError: See `reply`.
         """
-        turns, limit = self.translator.turns, self.translator.engine.max_source_length
-        if turns.are_in(message) or self._turn_id in self._ids(message):
+        turns, engine = self.translator.turns, self.translator.engine
+        tokenizer, limit = engine.source_tokenizer, engine.max_source_length
+        if turns.are_in(message) or (
+            tokenizer and tokenizer.turn_id in tokenizer.tokenize(message)
+        ):
             raise InputError(
                 f"A message is one turn, without {turns.separator!r}. Received: {message[:40]!r}."
             )
-        turns_to_send, count = [message], len(self._ids(message)) + 1  # and EOS
-        # Without a tokenizer, bytes are only an upper bound, and the export truncates the message.
-        if count > limit and self._turn_id is not None:
-            raise InputError(f"A message has at most {limit} tokens. Received: {count}.")
-        for turn in reversed(self.history):
-            count += len(self._ids(turn)) + len(self._ids(turns.separator))
-            if count > limit:
-                break
-            turns_to_send.append(turn)
-        return turns.join(turns_to_send[::-1])
+        all_turns = [*self.history, message]
+
+        def length(count):
+            joined = turns.join(all_turns[-count:])
+            return self.translator.source_length(joined, **self.options)
+
+        # Without a tokenizer the length is an upper bound, and the export truncates the message.
+        if tokenizer and length(1) > limit:
+            raise InputError(f"A message has at most {limit} tokens. Received: {length(1)}.")
+        count = largest_count(lambda count: length(count) <= limit, len(all_turns))
+        return turns.join(all_turns[-max(count, 1) :])

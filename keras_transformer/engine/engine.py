@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -494,6 +495,23 @@ class Engine:
             tagged(text, token[0] if token else None)
             for text, token in zip(texts, tokens, strict=True)
         ]
+
+    def source_length(self, text: str) -> int:
+        """Returns the number of tokens that the model reads of a text, of its language, and EOS.
+
+        If the tokenizer is in the engine's graph, it is the largest possible number.
+        """
+        languages = self.languages
+        added = 0 if languages is None or self.names_language(text) else languages.num_added
+        if self.source_tokenizer is not None:
+            return len(self.source_tokenizer.tokenize(text, add_eos=True)) + added
+        # A token has a byte at least, also the space before the text. A normalized text may have
+        # more bytes than the text.
+        normalized = unicodedata.normalize("NFKC", text)
+        sizes = [
+            len(form.encode("utf-8", "replace")) for form in (normalized, normalized.casefold())
+        ]
+        return max(sizes) + 2 + added
 
     def _max_text_lengths(self, directions):
         """Returns each text's maximum number of tokens without those of its own languages."""

@@ -59,8 +59,8 @@ def source_ids(
     """
     ids = tokenizer.tokenize(texts, add_eos=True)
     sources, parts, long = [], [[] for _ in texts], []
-    limits = _of_each(limits, texts)
-    for index, (row, limit) in enumerate(zip(ids, limits, strict=True)):
+    rows = zip(ids, _of_each(limits, texts), strict=True)
+    for index, (row, limit) in enumerate(rows):
         if _is_blank(row, tokenizer) or not texts[index].strip():
             continue
         shortened = [row]
@@ -184,10 +184,10 @@ def ids_and_texts(
     else:
         texts = checked_texts(name, sequences)
         ids = tokenizer.tokenize(texts, add_eos=True)
-    limits = _of_each(limits, ids)
-    if too_long := [index for index, row in enumerate(ids) if len(row) > limits[index]]:
+    limit_of = _of_each(limits, ids)
+    if too_long := [index for index, row in enumerate(ids) if len(row) > limit_of[index]]:
         first = too_long[0]
-        rule = f"Each of `{name}` must have at most {limits[first]} tokens."
+        rule = f"Each of `{name}` must have at most {limit_of[first]} tokens."
         raise TooLongError(f"{rule} Received: {_shown(ids[first], texts[first])}", too_long)
     return ids, texts
 

@@ -113,6 +113,17 @@ class Translator:
         texts = checked_texts("texts", texts)
         return translate_in_steps(steps, self.engine, texts, options, check)
 
+    def source_length(self, text: str, **options: Any) -> int:
+        """Returns the number of tokens that the model reads of a text, see `Engine.source_length`.
+
+        Takes the options of `translate`, whose steps may change the text. If they divide it, the
+        number is that of its longest part.
+        """
+        texts = [text]
+        for step in text_steps(self.engine, options)[0]:
+            texts = [part for text in texts for part, _ in step.before(text)]
+        return max(map(self.engine.source_length, texts), default=0)
+
     def check_options(self, **options: Any) -> None:
         """Checks options of `translate` without texts; raises its `InputError`."""
         steps, options = text_steps(self.engine, options)

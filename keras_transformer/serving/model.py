@@ -11,7 +11,6 @@ from keras_transformer.errors import InputError
 from keras_transformer.export.signature import SIGNATURES, TEXT, Signature, Tensor
 from keras_transformer.serving.protocol import DEFAULT, Rejection, shortest_decimal
 from keras_transformer.serving.server_options import ServerOptions
-from keras_transformer.steps.placeholders import ITEM
 from keras_transformer.steps.splitting import split_text
 from keras_transformer.text.per_text import LANGUAGE_OPTIONS
 
@@ -165,17 +164,12 @@ class Model:
         Raises:
             Rejection: 400, the text cannot be split.
         """
-        # A token has a byte at least; the end of the text is one too, and its first space.
-        limit = self.engine.max_source_length - self._language_tokens
-        is_short = len(text.encode("utf-8")) + 2 <= limit
-        if is_short or long_input_of_commands(self.engine) != "split":
+        if long_input_of_commands(self.engine) != "split":
             return [text]
-        tokenizer = self.engine.source_tokenizer
+        limit, options = self.engine.max_source_length, self.default_options[DEFAULT]
 
         def fits(part):
-            # A long URL is one placeholder, if this server preserves some.
-            part = ITEM.sub("", part) if self.default_options[DEFAULT] else part
-            return len(tokenizer.tokenize([part], add_eos=True)[0]) <= limit
+            return self._translator.source_length(part, **options) <= limit
 
         try:
             return split_text(text, fits)

@@ -106,7 +106,7 @@ def _split_word(word, fits):
         return fits(word[ends[first] : ends[first + count]])
 
     while first < len(ends) - 1:
-        if count := _largest(fits_with, len(ends) - 1 - first):
+        if count := largest_count(fits_with, len(ends) - 1 - first):
             parts.append(word[ends[first] : ends[first + count]])
             first += count
             continue
@@ -117,7 +117,7 @@ def _split_word(word, fits):
     return parts
 
 
-def _largest(fits, limit):
+def largest_count(fits: Callable[[int], bool], limit: int) -> int:
     """Returns the largest count from 0 to `limit` that fits."""
     if not fits(1):
         return 0

@@ -1,13 +1,16 @@
 """Conversations: how turns are joined, kept, dropped, and never forged."""
 
+import unicodedata
+
 import pytest
-from fakes import FakeEngine
+from fakes import FakeEngine, FakeTokenizer
 
 from keras_transformer import Translation, Translator
 from keras_transformer.engine.conversation import Conversation
 from keras_transformer.errors import InputError
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.dialog import Turns
+from keras_transformer.text.symbols import Placeholders
 
 TURNS = Turns("</s>")
 TEXTS = ["hello there", "what a day </s> hello you", "good day to you </s> well well"] * 9
@@ -69,17 +72,35 @@ def test_the_oldest_turns_are_dropped_where_the_model_reads_no_more(tokenizer, w
         said(engine, "hello there " * 9)
 
 
-def test_each_turn_is_tokenized_once(tokenizer, monkeypatch):
+def test_a_long_history_is_not_read_again_for_each_reply(tokenizer, monkeypatch):
     asked, tokenize = [], tokenizer.tokenize
     count = lambda text, **options: [asked.append(text), tokenize(text, **options)][1]  # noqa: E731
     monkeypatch.setattr(tokenizer, "tokenize", count)
-    engine = Echo(tokenizer)
-    conversation = Conversation(Translator(engine), sampling=True)
+    conversation = Conversation(Translator(Echo(tokenizer)), sampling=True)
     conversation.history = [f"hello{' you' * (i % 7)}" for i in range(2000)]
     for message in ("what a day", "well", "good day"):
         *_, _ = conversation.reply(message)
-    assert len(asked) == len(set(asked)) < 20
-    assert not any(engine.turns.separator in text for text in asked if text != "</s>")
+    assert sum(map(len, asked)) < len(" </s> ".join(conversation.history)) / 10
+
+
+class Characters(FakeTokenizer):
+    """Has a token per character, and the end."""
+
+    def tokenize(self, text, add_eos=False):
+        return [*text] + [2] * add_eos
+
+
+def test_turns_are_counted_as_the_model_reads_them(tokenizer):
+    """The rule NFKC makes 18 characters of one, and a placeholder may be longer than its item."""
+    ligature = "\ufdfa"
+    engine = Echo()
+    engine.max_source_length = len(unicodedata.normalize("NFKC", ligature).encode()) + 2
+    assert said(engine, ligature, "a")[1] == "day 1 </s> a"
+    engine = Echo(Characters(placeholders=Placeholders(9)))
+    engine.max_source_length = len("a </s> {x} </s> d") + 1
+    conversation = Conversation(Translator(engine), sampling=True, markup="placeholders")
+    conversation.history = ["a", "{x}"]  # The model reads <ph_1>.
+    assert conversation.source("d") == "{x} </s> d"
 
 
 @pytest.mark.parametrize(

@@ -4,17 +4,20 @@ import asyncio
 import json
 import sys
 import types
+import unicodedata
 
 import pytest
 from fakes import FakeTokenizer
 from upper_case import Engine
 
+from keras_transformer import Translator
 from keras_transformer.errors import InputError
 from keras_transformer.serving import ServerOptions, libretranslate
 from keras_transformer.serving.libretranslate import LibreTranslate, fields_of
 from keras_transformer.serving.model import Model
 from keras_transformer.serving.protocol import Rejection
 from keras_transformer.text.languages import Languages, codes_of
+from keras_transformer.text.symbols import Placeholders
 
 JSON, FORM = "application/json", "application/x-www-form-urlencoded"
 FIELDS = {"source": "en", "target": "de"}
@@ -179,6 +182,42 @@ def test_a_text_of_too_many_tokens_is_split_at_the_ends_of_its_sentences(make):
     assert answer_of(make(Words()), q=f" {text} ")["translatedText"] == f" {text.upper()} "
     Words.long_inputs = ("truncate",)
     assert len(make(Words()).read({"q": text, **FIELDS}).prediction.rows) == 1
+
+
+class Characters(FakeTokenizer):
+    """Has a token per character of the normalized text, and the end."""
+
+    def tokenize(self, text, add_eos=False):
+        return [*unicodedata.normalize("NFKC", text)] + [2] * add_eos
+
+
+GROWING = {
+    # 3 bytes and 18 characters, of the rule NFKC.
+    "a ligature": (Characters(), 20, "none", "\ufdfa! \ufdfa!", ["\ufdfa!", "\ufdfa!"]),
+    # Each item is a word for the model.
+    "placeholders": (
+        FakeTokenizer(placeholders=Placeholders(9)),
+        5,
+        "placeholders",
+        "a {x} {y} b. c {z} d.",
+        ["a {x} {y} b.", "c {z} d."],
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "limit", "markup", "text", "parts"), GROWING.values(), ids=GROWING
+)
+def test_a_text_that_is_longer_for_the_model_is_split(make, tokenizer, limit, markup, text, parts):
+    engine = Engine()
+    engine.source_tokenizer, engine.max_source_length = tokenizer, limit
+    engine.long_inputs = ("refuse", "split", "truncate")
+    request = make(engine, markup=markup).read({"q": text, **FIELDS})
+    assert [row["text"] for row in request.prediction.rows] == parts
+    assert all(
+        Translator(engine).source_length(part, markup=markup if markup != "none" else None) <= limit
+        for part in parts
+    )
 
 
 def test_alternatives_are_the_other_hypotheses_without_doubles(make):
