@@ -59,9 +59,11 @@ def removal_order(model, dataset, at_once):
         candidates = []
         for kind, batch in zip(KINDS, zip(*batches, strict=True), strict=True):
             layers = np.concatenate(batch).mean(0)  # --> [layers, heads]
-            for layer, heads in enumerate(layers):
-                left = [f"{kind}.{layer}.{head}" for head in range(counts[kind][layer])]
-                scored = zip(heads / np.linalg.norm(heads), left, strict=False)
+            for layer, (heads, count) in enumerate(zip(layers, counts[kind], strict=True)):
+                heads = heads[:count]  # Others are NaN, and so is 0 / 0.
+                heads = heads / (np.linalg.norm(heads) or 1.0)
+                left = [f"{kind}.{layer}.{head}" for head in range(count)]
+                scored = zip(heads.tolist(), left, strict=True)
                 # The most important one stays.
                 candidates += sorted(each for each in scored if each[1] not in order)[:-1]
         order += [name for _, name in sorted(candidates)[: min(at_once, most - len(order))]]

@@ -16,6 +16,7 @@ from keras_transformer.analysis.attention import (
     kinds_of,
 )
 from keras_transformer.engine.inputs import pad
+from keras_transformer.errors import InputError
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID
 
 # Voita et al. 2019 call heads positional from 90% on; their head for rare tokens attended to them
@@ -143,6 +144,9 @@ def head_importance(
         `Attention` of float32 `(batch, layers, heads)`, in nats: the loss is summed over a
         sentence's tokens. NaN for heads that a layer lacks.
 
+    Raises:
+        InputError: The loss, or its gradient, is NaN or infinite.
+
     Reference: Michel et al. 2019, section 3.3, equation 2 (arXiv:1905.10650).
     """
     layers = attention_layers(model)
@@ -154,6 +158,8 @@ def head_importance(
     gated.train_on_batch((source_ids, decoder_ids), target_ids)
     # Keras computes the mean over the batch, so multiply by its size.
     gradients = np.abs(ops.convert_to_numpy(gated.offsets)) * len(source_ids)
+    if not np.isfinite(gradients).all():
+        raise InputError("The loss of the model, or its gradient, is NaN or infinite.")
     for index, layer in enumerate(layers):
         gradients[:, index, layer.num_heads :] = np.nan
     kinds = kinds_of(model)

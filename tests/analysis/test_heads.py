@@ -6,6 +6,8 @@ from keras import ops
 
 from keras_transformer.analysis import heads
 from keras_transformer.analysis.attention import Attention
+from keras_transformer.analysis.heads import head_table
+from keras_transformer.errors import InputError
 
 SOURCE = np.array([[3, 5, 7, 11, 2], [13, 17, 2, 0, 0]])
 TARGET = np.array([[17, 19, 2, 0], [7, 11, 13, 2]])
@@ -88,3 +90,10 @@ def test_the_table_of_a_model_counts_each_sentence_alone(model):
         for name in ("confidence", "entropy", "importance"):
             mean = np.mean([getattr(table[index], name) for table in alone])
             assert getattr(head, name) == pytest.approx(mean, rel=1e-3)
+
+
+def test_a_model_whose_loss_is_no_number_has_no_table(model, attention_of):
+    kernel = attention_of("encoder", 0).projections[-1].kernel
+    kernel.assign(ops.full(kernel.shape, float("nan")))
+    with pytest.raises(InputError, match="gradient, is NaN or infinite"):
+        head_table(model, [([3, 5, 2], [17, 2])])

@@ -1,7 +1,9 @@
 """The program `training/pruning.py`."""
 
+import contextlib
 import json
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from small_corpus import PAIRS, recipe_values, write_corpus
 
 from keras_transformer import Transformer, Translation
 from keras_transformer.analysis import heads_off
+from keras_transformer.analysis.attention import Attention
 from keras_transformer.errors import InputError
 from keras_transformer.training import Recipe, RunFolder
 from keras_transformer.training.corpus import Corpus
@@ -42,6 +45,20 @@ def test_the_least_important_heads_go_first_and_each_layer_keeps_one(program, fo
     assert order[0] == "decoder.0.1"
     layers = sorted(name.rpartition(".")[0] for name in order)
     assert layers == ["cross.0", "decoder.0", "encoder.0"]
+
+
+def test_heads_that_a_pruned_layer_lacks_and_heads_without_effect_are_ordered(program, monkeypatch):
+    """By hand: 3, 4 and 12 of 13, 0 and 0 of a layer without effect, and 0.6 and 0.8."""
+    nan = float("nan")
+    encoder = np.array([[[4.0, 3.0, 12.0], [0.0, 0.0, nan], [0.8, 0.6, nan]]])
+    nothing = np.zeros((1, 0, 3))
+    monkeypatch.setattr(program, "head_importance", lambda *_: Attention(encoder, nothing, nothing))
+    monkeypatch.setattr(program, "heads_off", lambda *_: contextlib.nullcontext())
+    counts = {"encoder": (3, 2, 2)}
+    config = types.SimpleNamespace(heads_of=lambda kind: counts.get(kind, ()))
+    dataset = types.SimpleNamespace(batches=lambda epoch: [((None, None), None)])
+    order = program.removal_order(types.SimpleNamespace(config=config), dataset, at_once=1)
+    assert order == ["encoder.1.0", "encoder.0.1", "encoder.0.0", "encoder.2.1"]
 
 
 def test_bleu_is_measured_after_each_removal(program, folder):
