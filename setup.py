@@ -47,8 +47,8 @@ IMPORT = [
     "httpx2>=2.16.2",  # what huggingface_hub downloads with
     *ZSTD,
 ]
-# Rules for corpora, and the picture of what they dropped.
-CLEAN = ["ftfy>=6.2.0", "py3langid>=0.4.0", *PLOTS]
+# Rules for corpora.
+CLEAN = ["ftfy>=6.2.0", "py3langid>=0.4.0"]
 # TensorFlow Serving's messages and gRPC stubs: warm-up requests of SavedModels, and
 # export/tf_serving/grpc_client.py.
 SERVING_API = ["tensorflow-serving-api>=2.20.0", "grpcio>=1.68.0"]

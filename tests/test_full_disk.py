@@ -95,7 +95,7 @@ def curves(folder):
 
 FULL_DISKS = [(sample_pairs, 99, r"samples\.tsv"), (model, 99, r"model\.keras")]
 FULL_DISKS += [(copied, 99, r"model\.keras"), (cleaned, 99, r"out/tmp\w+/hashes")]
-FULL_DISKS += [(cleaned, 600, r"out/train\.(en|de)"), (cleaned, 6000, r"out/length_ratios\.png")]
+FULL_DISKS += [(cleaned, 600, r"out/train\.(en|de)")]
 FULL_DISKS += [(encoded, 99, r"cache/\w{32}/source\.ids"), (array, 700, r"lines\.npy")]
 # Its array's first 16 bytes fit: few enough for a buffer, whose error NumPy's `tofile` loses.
 FULL_DISKS += [(shortlist, 144, r"shortlist\.npy")]

@@ -91,7 +91,7 @@ _COMMANDS = {
         "clean": (
             "drop pairs that are no translations from parallel corpora, with a report",
             "Writes the pairs of corpora that break no rule, in their order. A report says how "
-            "many pairs each rule dropped, with examples and a picture of length ratios.",
+            "many pairs each rule dropped, with examples.",
         ),
         "synthesize": (
             "make pairs for training from text in one language: distillation, back-translation",

@@ -13,16 +13,16 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from keras_transformer.corpora.rules import RULES, PairRules, skeleton
+from keras_transformer.corpora.rules import RULES, PairRules, skeleton, without_escapes
 from keras_transformer.corpora.translation_memory import TranslationMemory
 from keras_transformer.data import iterate_pairs
 from keras_transformer.data.pairs import are_first, pair_hash
-from keras_transformer.errors import InputError, require, writing
-from keras_transformer.files import OwnedFolder, replaced_file, write_whole
+from keras_transformer.errors import InputError, writing
+from keras_transformer.files import OwnedFolder, write_whole
 from keras_transformer.options import option, options_class
 from keras_transformer.reading import check_rereadable, iterate_lines, to_cell, without_compression
 from keras_transformer.text.tables import is_table, iterate_rows
@@ -33,12 +33,11 @@ Progress = Callable[[str, int], None]
 
 _REASONS = ("malformed", *RULES, "held_out", "duplicate")
 _CODES = {name: code for code, name in enumerate((None, *_REASONS))}
-_REPORT, _PICTURE = "report.json", "length_ratios.png"
+_REPORT = "report.json"
 _PAIRS_AT_ONCE = 1000
 # Sorting that many hashes takes about 130 MB.
 _HASHES_AT_ONCE = 1 << 22
 _EXAMPLES = 3
-_EDGES = np.linspace(-3, 3, 61)  # base-2 logarithms of length ratios
 
 
 @options_class
@@ -49,6 +48,12 @@ class CleanOptions(PairRules):
         "near",
         "Duplicates, of which only the first is kept: equal pairs (exact), or pairs that are equal "
         "except for case, accents, digits, punctuation and spaces (near).",
+        strict=None,
+    )
+    escapes: Literal["undo", "keep"] = option(
+        "undo",
+        "Escapes of HTML and Moses, such as &apos; and &amp;amp;. undo: they become the characters "
+        "that they stand for, except in memories whose tags are kept; keep: they stay.",
         strict=None,
     )
     processes: int | None = option(
@@ -73,8 +78,7 @@ def clean_corpora(
         corpora: Pairs of paths: two aligned files, or a table of two columns and None, or a
             `PairTable` or `TranslationMemory` and None.
         output: Folder to make: the cleaned files under their names, without `.gz` or the ending of
-            another compressed format, tables and memories as TSV, `report.json`, and
-            `length_ratios.png`.
+            another compressed format, tables and memories as TSV, and `report.json`.
         held_out: Paths of test sets. A pair is dropped if one of its sides equals a line, or a
             cell of a table, except for case, accents, digits, punctuation and spaces.
         overwrite: Whether an earlier `output` of this function is replaced.
@@ -82,20 +86,20 @@ def clean_corpora(
         **options: Fields of `CleanOptions`.
 
     Returns:
-        The report. For each corpus it has `pairs`, `kept` and the counts of `dropped` by rule, and
-        for each rule the first `examples` with their lines.
+        The report. For each corpus it has the counts of `pairs`, of `kept` pairs, of those whose
+        escapes were `undone`, and of `dropped` pairs by rule. For each rule it has the first
+        `examples` with their lines.
 
     Raises:
         InputError: A file or an option is invalid, or a package is missing.
     """
     checked_options = CleanOptions(**options)
     checked_options.check_packages()
-    require("matplotlib.figure", "Matplotlib, for the picture of length ratios,", "clean")
     for path in itertools.chain.from_iterable(corpora):
         if path is not None:
             check_rereadable(path)
     names = _output_names(corpora)
-    held_out_hashes = frozenset(_hashes_of_lines(held_out))
+    held_out_hashes = frozenset(_hashes_of_lines(held_out, checked_options))
     with OwnedFolder(output, _REPORT).staged(overwrite) as staging:
         with tempfile.TemporaryDirectory(dir=staging) as work:
             reasons, hashes = _examined(
@@ -107,7 +111,7 @@ def clean_corpora(
             del reasons, hashes
         report["options"] = dataclasses.asdict(checked_options)
         files = [name for corpus_names in names for name in corpus_names]
-        report["files"] = [*files, _PICTURE, _REPORT]
+        report["files"] = [*files, _REPORT]
         text = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
         write_whole(staging / _REPORT, text)
     return {"output": os.fspath(output), **report}
@@ -115,11 +119,11 @@ def clean_corpora(
 
 def _output_names(corpora):
     names = [[_output_name(path) for path in corpus if path is not None] for corpus in corpora]
-    all_names = [name for corpus_names in names for name in corpus_names]
-    for name in all_names:
-        if all_names.count(name) > 1 or name in (_REPORT, _PICTURE):
+    counts = collections.Counter(itertools.chain([_REPORT], *names))
+    for name, count in counts.items():
+        if count > 1:
             rule = "Cleaned files have the names of their corpora, which must differ"
-            raise InputError(f"{rule}, also from {_REPORT} and {_PICTURE}. Received: {name}.")
+            raise InputError(f"{rule}, also from {_REPORT}. Received: {name}.")
     return names
 
 
@@ -130,10 +134,15 @@ def _output_name(path):
     return name
 
 
-def _hashes_of_lines(paths):
+def _hashes_of_lines(paths, options):
     for path in paths:
-        rows = iterate_rows(path, header=False) if is_table(path) else None
-        texts = iterate_lines(path) if rows is None else (cell for _, row in rows for cell in row)
+        if is_table(path):
+            rows = (cells for _, cells in iterate_rows(path, header=False))
+        else:
+            rows = (line.split("\t") for line in iterate_lines(path))
+        texts = itertools.chain.from_iterable(rows)
+        if options.escapes == "undo":
+            texts = map(without_escapes, texts)
         yield from filter(None, map(_hash_of, texts))
 
 
@@ -142,16 +151,31 @@ def _hash_of(text):
     return pair_hash(letters, "") if letters else None
 
 
-def _chunks(corpora) -> Iterator[list[tuple[str, str]]]:
+class _Pair(NamedTuple):
+    """A pair of a corpus; escapes in it were undone, or there were none."""
+
+    source: str
+    target: str
+    is_undone: bool
+
+
+def _chunks(corpora, options) -> Iterator[list[_Pair]]:
     """Yields the pairs of all corpora in lists, with malformed pairs."""
-    pairs = (
-        pair for source, target in corpora for pair in iterate_pairs(source, target, lenient=True)
-    )
+    pairs = (pair for corpus in corpora for pair in _pairs(corpus, options))
     return iter(lambda: list(itertools.islice(pairs, _PAIRS_AT_ONCE)), [])
 
 
+def _pairs(corpus, options):
+    has_markup = isinstance(corpus[0], TranslationMemory) and corpus[0].inline_tags == "keep"
+    for pair in iterate_pairs(*corpus, lenient=True):
+        sides = pair
+        if options.escapes == "undo" and not has_markup:
+            sides = tuple(map(without_escapes, pair))
+        yield _Pair(*sides, is_undone=sides != pair)
+
+
 def _size(pairs):
-    return len("\n".join(map("\n".join, pairs)).encode()) + 1
+    return sum(len(f"{source}\n{target}\n".encode()) for source, target, _ in pairs)
 
 
 def _examined(corpora, options, held_out, work, progress):
@@ -160,7 +184,7 @@ def _examined(corpora, options, held_out, work, progress):
     with contextlib.ExitStack() as stack:
         outputs = _opened([work / "reasons", work / "hashes"], stack)
         processes = options.processes or os.cpu_count() or 1
-        for results, size in _map(examine, _chunks(corpora), processes):
+        for results, size in _map(examine, _chunks(corpora, options), processes):
             for output, array in zip(outputs, results, strict=True):
                 with writing(output.name):
                     output.write(array)  # `tofile` would not report a full disk.
@@ -197,12 +221,12 @@ def _map(function, chunks, processes):
 
 def _examine(pairs, options, held_out):
     reasons, hashes = np.zeros(len(pairs), np.uint8), np.zeros(len(pairs), np.uint64)
-    for index, pair in enumerate(pairs):
+    for index, (*pair, _) in enumerate(pairs):
         reason = "malformed" if _is_malformed(pair) else options.broken(*pair)
         if reason is None and held_out and not held_out.isdisjoint(map(_hash_of, pair)):
             reason = "held_out"
         reasons[index] = _CODES[reason]
-        letters = tuple(map(skeleton, pair)) if options.duplicates == "near" else pair
+        letters = list(map(skeleton, pair)) if options.duplicates == "near" else pair
         hashes[index] = pair_hash(*(letters if any(letters) else pair))
     return reasons, hashes
 
@@ -226,30 +250,20 @@ def _drop_repeated(hashes, reasons):
 
 
 def _write(corpora, names, reasons, options, staging, progress):
-    """Writes the kept pairs and the picture; returns the report."""
-    ratios, start, rows = np.zeros((2, len(_EDGES) - 1), np.int64), 0, []
+    """Writes the kept pairs; returns the report."""
+    start, rows = 0, []
     examples: dict[str, list] = {}
     for corpus, files in zip(corpora, names, strict=True):
-        counts, corpus_start = np.zeros(len(_CODES), np.int64), start
+        counts, corpus_start, num_undone = np.zeros(len(_CODES), np.int64), start, 0
         with contextlib.ExitStack() as stack:
             outputs = _opened([staging / name for name in files], stack)
-            for chunk in _chunks([corpus]):
+            for chunk in _chunks([corpus], options):
                 chunk_reasons = np.asarray(reasons[start : start + len(chunk)])
                 counts += np.bincount(chunk_reasons, minlength=len(_CODES))
-                ratios += _histograms(chunk, chunk_reasons == 0)
-                for index in np.flatnonzero(chunk_reasons).tolist():
-                    rule_examples = examples.setdefault(_REASONS[chunk_reasons[index] - 1], [])
-                    position = {"file": files[0], "line": start - corpus_start + index + 1}
-                    pair = dict(zip(("source", "target"), chunk[index], strict=True))
-                    if len(rule_examples) < _EXAMPLES:
-                        rule_examples.append({**position, **pair})
+                _add_examples(examples, chunk, chunk_reasons, files[0], start - corpus_start + 1)
                 kept_pairs = [chunk[index] for index in np.flatnonzero(chunk_reasons == 0)]
-                columns = (
-                    zip(*kept_pairs, strict=True)
-                    if len(files) == 2
-                    else [["\t".join(map(to_cell, pair)) for pair in kept_pairs]]
-                )
-                for output, lines in zip(outputs, columns, strict=False):  # none kept
+                num_undone += sum(pair.is_undone for pair in kept_pairs)
+                for output, lines in zip(outputs, _columns(kept_pairs, len(files)), strict=True):
                     with writing(output.name):
                         output.write("".join(line + "\n" for line in lines).encode())
                 start += len(chunk)
@@ -258,31 +272,24 @@ def _write(corpora, names, reasons, options, staging, progress):
             name: int(count) for name, count in zip(_REASONS, counts[1:], strict=True) if count
         }
         row = {"files": files, "pairs": start - corpus_start, "kept": int(counts[0])}
-        rows.append({**row, "dropped": dropped})
-    with replaced_file(staging / _PICTURE) as path:
-        _picture(ratios).savefig(path, dpi=120)
+        rows.append({**row, "undone": num_undone, "dropped": dropped})
     return {"corpora": rows, "examples": examples}
 
 
-def _histograms(pairs, is_kept):
-    lengths = np.array([[len(side) + 1 for side in pair] for pair in pairs])
-    logarithms = np.clip(np.log2(lengths[:, 1] / lengths[:, 0]), _EDGES[0], _EDGES[-1])
-    return np.stack([np.histogram(logarithms[mask], _EDGES)[0] for mask in (is_kept, ~is_kept)])
+def _add_examples(examples, pairs, reasons, file, first_line):
+    """Adds pairs that rules drop to the first examples of each rule."""
+    for index in np.flatnonzero(reasons).tolist():
+        rule_examples = examples.setdefault(_REASONS[reasons[index] - 1], [])
+        if len(rule_examples) < _EXAMPLES:
+            source, target, _ = pairs[index]
+            position = {"file": file, "line": first_line + index}
+            rule_examples.append({**position, "source": source, "target": target})
 
 
-def _picture(ratios):
-    """Makes a figure of the length ratios of kept and dropped pairs."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 3.5), layout="constrained")
-    axes = figure.subplots()
-    for counts, label in zip(ratios, ("kept", "dropped"), strict=True):
-        axes.stairs(counts, _EDGES, fill=True, alpha=0.6, label=f"{label}: {counts.sum():,}")
-    axes.set_xticks(range(-3, 4), ["⅛", "¼", "½", "1", "2", "4", "8"])
-    axes.set(
-        xlabel="characters of the target per character of the source",
-        ylabel="pairs",
-        yscale="symlog",
-    )
-    axes.legend()
-    return figure
+def _columns(pairs, num_files):
+    """Returns the lines of each file: of one side, or of a table with both sides."""
+    sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
+    if num_files == 2:
+        return sources, targets
+    cells = (map(to_cell, side) for side in (sources, targets))
+    return [list(map("\t".join, zip(*cells, strict=True)))]

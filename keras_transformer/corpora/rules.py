@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import html
 import unicodedata
 from collections.abc import Callable
 from typing import Any, Literal, get_args
@@ -39,6 +40,8 @@ _AFTERNOON = regex.compile(r"(?<!\d)(1[3-9]|2[0-3])(?!\d)")
 # In Chinese and Japanese, Korean, Vietnamese. "3个月" and "3 tháng" are three months, not March.
 _MONTH = regex.compile(r"(?<!\d)\d{1,2} ?[月월]|\btháng \d{1,2}(?!\d)", regex.IGNORECASE)
 _ADDRESS = regex.compile(ADDRESS, regex.V1)
+_ESCAPE = regex.compile("&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
+_SPACES = dict.fromkeys(map(ord, "\t\r\n"), " ")
 # Vowel signs count as letters, because they are most of a Burmese or Hindi word.
 _LETTER = regex.compile(r"[\p{L}\p{M}]")
 _WIDE = regex.compile(r"\p{East_Asian_Width=W}")
@@ -276,6 +279,27 @@ def _label(language):
     """Returns py3langid's code of a language, or the code itself if there is none."""
     labels = closest_codes(language, language_identifier().labels)
     return labels[0] if labels else language
+
+
+def without_escapes(text: str) -> str:
+    """Returns a text with the characters that escapes of HTML and Moses stand for.
+
+    Other text with `&` stays. Escapes of escapes are undone up to three times. Line breaks and tabs
+    become spaces.
+
+    >>> without_escapes("AT&amp;amp;T&apos;s R&D &lt;b&gt; &#91; &c;")
+    "AT&T's R&D <b> [ &c;"
+    """
+    for _ in range(3 if "&" in text else 0):
+        undone = _ESCAPE.sub(_unescaped, text)
+        if undone == text:
+            break
+        text = undone
+    return text
+
+
+def _unescaped(match):
+    return html.unescape(match[0]).translate(_SPACES)
 
 
 def skeleton(text: str) -> str:

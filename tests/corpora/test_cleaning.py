@@ -4,7 +4,6 @@ import gzip
 import io
 import json
 import lzma
-import math
 import os
 import pathlib
 import random
@@ -12,15 +11,14 @@ import re
 import subprocess
 import sys
 
-import numpy as np
 import pytest
-from matplotlib.figure import Figure
 from small_corpus import PAIRS
 
 from keras_transformer.cli import main as cli
 from keras_transformer.cli.corpora import paired
 from keras_transformer.corpora import cleaning as clean
 from keras_transformer.corpora.cleaning import clean_corpora
+from keras_transformer.corpora.translation_memory import TranslationMemory
 from keras_transformer.data.pairs import PairTable
 from keras_transformer.errors import InputError
 
@@ -66,45 +64,37 @@ def test_pairs_that_break_no_rule_stay_in_order_in_files_of_their_names(cleaned)
 
 def test_the_report_is_in_the_output_and_names_its_files(cleaned):
     output, report = cleaned
-    files = ["some.en", "some.de", "more.tsv", "length_ratios.png", "report.json"]
+    files = ["some.en", "some.de", "more.tsv", "report.json"]
     assert sorted(path.name for path in output.iterdir()) == sorted(files)
     assert report == {"output": str(output), **json.loads((output / "report.json").read_text())}
     assert report["files"] == files
     processes = report["options"]["processes"]
     assert processes in (1, 2)
     assert report["options"] == dataclasses.asdict(clean.CleanOptions(processes=processes))
-    assert (output / "length_ratios.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_report_counts_and_shows_what_each_rule_has_dropped(cleaned):
     _, report = cleaned
     assert report["corpora"] == [
-        {"files": ["some.en", "some.de"], "pairs": 12, "kept": 11, "dropped": {"numbers": 1}},
-        {"files": ["more.tsv"], "pairs": 11, "kept": 9, "dropped": {"copy": 1, "duplicate": 1}},
+        {
+            "files": ["some.en", "some.de"],
+            "pairs": 12,
+            "kept": 11,
+            "undone": 0,
+            "dropped": {"numbers": 1},
+        },
+        {
+            "files": ["more.tsv"],
+            "pairs": 11,
+            "kept": 9,
+            "undone": 0,
+            "dropped": {"copy": 1, "duplicate": 1},
+        },
     ]
     examples, (source, target) = report["examples"], BROKEN
     where = {"file": "some.en", "line": 8}
     assert examples["numbers"] == [{**where, "source": source, "target": target}]
     assert [example["line"] for example in examples["copy"] + examples["duplicate"]] == [10, 11]
-
-
-def test_the_picture_has_the_length_ratios_of_kept_and_of_dropped_pairs(tmp_path, monkeypatch):
-    figures, save = [], Figure.savefig
-
-    def savefig(figure, *arguments, **options):
-        figures.append(figure)
-        save(figure, *arguments, **options)
-
-    monkeypatch.setattr(Figure, "savefig", savefig)
-    numbers = [("Two dogs play in 1999.", "Zwei Hunde spielen 1998.")] * 2
-    clean_corpora([write_pairs(tmp_path, "some", [*PAIRS[:5], *numbers])], tmp_path / "out")
-    axes = figures[0].axes[0]
-    labels = [label.get_text() for label in axes.get_legend().get_texts()]
-    assert labels == ["kept: 5", "dropped: 2"]
-    for stairs, pairs in zip(axes.patches, (PAIRS[:5], numbers), strict=True):
-        values, edges, _ = stairs.get_data()
-        ratios = [math.log2((len(target) + 1) / (len(source) + 1)) for source, target in pairs]
-        assert values.tolist() == np.histogram(ratios, edges)[0].tolist()
 
 
 @pytest.mark.parametrize("duplicates", ["near", "exact", "keep"])
@@ -205,6 +195,37 @@ def test_nothing_has_a_final_name_after_a_failure_and_nothing_is_overwritten_una
     (output / "notes").write_text("mine")
     with pytest.raises(InputError, match="a file that this command did not make: notes"):
         clean_corpora(corpora, output, overwrite=True, processes=1)
+
+
+ESCAPED = [("Don&apos;t say &quot;no&quot;.", 'Don\'t say "no".', "Sag nicht nein.")]
+ESCAPED += [("A stone &amp;amp; a tile.", "A stone & a tile.", "Ein Stein und eine Fliese.")]
+ESCAPED += [("A &lt;b&gt;dog&lt;/b&gt; runs.", "A <b>dog</b> runs.", "Ein <b>Hund</b> läuft.")]
+ESCAPED += [("AT&T has R&D; here.", "AT&T has R&D; here.", "AT&T hat hier R&D;.")]
+
+
+def test_escapes_are_undone_and_counted_but_not_where_tags_are_kept(tmp_path):
+    corpus = write_pairs(tmp_path, "x", [(source, target) for source, _, target in ESCAPED])
+    held_out = [write(tmp_path, "test", ["A stone &amp; a tile."])]
+    corpora, out = [corpus], tmp_path / "out"
+    report = clean_corpora(corpora, out, processes=1)
+    assert read(out / "x.en") == [undone for _, undone, _ in ESCAPED]
+    assert report["corpora"][0] | {"files": []} == {
+        **{"files": [], "pairs": 4, "kept": 4, "undone": 3, "dropped": {}}
+    }
+    report = clean_corpora(corpora, out, held_out, overwrite=True, processes=1)
+    assert report["corpora"][0]["dropped"] == {"held_out": 1}
+    report = clean_corpora(corpora, out, overwrite=True, processes=1, escapes="keep")
+    assert read(out / "x.en") == [source for source, *_ in ESCAPED]
+    variants = (
+        '<tuv lang="en"><seg>a &amp;amp; b</seg></tuv>',
+        '<tuv lang="de"><seg>c</seg></tuv>',
+    )
+    unit = f"<tmx><body><tu>{''.join(variants)}</tu></body></tmx>"
+    (tmp_path / "a.tmx").write_text(unit, encoding="utf-8")
+    for tags, expected in (("keep", "a &amp;amp; b\tc"), ("drop", "a & b\tc")):
+        memory = TranslationMemory(tmp_path / "a.tmx", "en-de", tags), None
+        clean_corpora([memory], out, overwrite=True, processes=1, without=["ratio"])
+        assert read(out / "a.tsv") == [expected]
 
 
 def test_paths_of_bytes_that_are_not_utf8_are_in_the_report(tmp_path, capsys):

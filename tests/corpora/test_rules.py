@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 from page_in_languages import PAGE
 
-from keras_transformer.corpora.rules import RULES, PairRules, Script, skeleton
+from keras_transformer.corpora.rules import RULES, PairRules, Script, skeleton, without_escapes
 from keras_transformer.errors import InputError
 
 pytest.importorskip("ftfy", reason="comes with the extra [clean]")
@@ -140,3 +140,15 @@ def test_an_unknown_name_or_a_missing_package_is_an_error(monkeypatch):
     with pytest.raises(InputError, match=r"ftfy, .* pip install .*\"ftfy"):
         PairRules().check_packages()
     PairRules(without=["encoding"]).check_packages()
+
+
+# By the tables of HTML and of Moses' escape-special-chars.perl.
+ESCAPES = [("&amp;&#124;&lt;&gt;&apos;&quot;&#91;&#93;", "&|<>'\"[]"), ("&eacute;&#xe9;", "éé")]
+ESCAPES += [("a&#9;b&#10;c&NewLine;d", "a b c d"), ("&amp;amp;amp;quot;", "&quot;")]
+ESCAPES += [("&nbsp;", "\xa0"), ("&#0;", "\ufffd")]
+ESCAPES += [(text, text) for text in ("AT&T", "R&D;", "&", "&copy", "a && b;", "& amp;", "&zz;")]
+
+
+@pytest.mark.parametrize(("text", "undone"), ESCAPES)
+def test_escapes_become_the_characters_that_they_stand_for(text, undone):
+    assert without_escapes(text) == undone

@@ -108,6 +108,7 @@ TEXT_FUNCTIONS = {
     "pair_lines": lambda text: pair_lines(text, Translation(text, 0.0), is_back=False),
     "xml_blocks": lambda text: list(xml_blocks(io.BytesIO(text.encode("utf-8")), "a.tmx")),
     "skeleton": rules.skeleton,
+    "without_escapes": rules.without_escapes,
     **{
         f"rule {name}": lambda text, breaks=breaks: breaks(RULES, text, text + "x")
         for name, breaks in rules.RULES.items()
@@ -169,7 +170,7 @@ UNITS = [
     "<term_as> ", "<term_begin> a<term_as> b<term_end> ", ">>a<< ", "<a> ", ">>", "。", "例",
     "한국", "．1", "…", ".!? ", "? ", ";", "α;", "α; a ", "α", "3月", "12 ", "tháng ", "17:00 ",
     "٣", "日本 ", "👍🏽", "🇩🇪", "\u200d", "\ufffd", "ا", "कि", " </s> ", "\\", "\\n", "w# ",
-    "a b c ",
+    "a b c ", "amp;",
 ]
 # fmt: on
 
