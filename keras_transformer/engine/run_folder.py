@@ -68,6 +68,7 @@ _FILES = (
     r"|tensorboard/(train|validation|attention)/events\.out\.tfevents\.[^/]*"
 )
 _MARKER = "*tokenizer.model"
+_MAX_RECIPE_BYTES = 1_000_000  # which take seconds to parse
 _MAX_ITEM_BYTES, _FREE_BYTES = 4, 1 << 20
 
 
@@ -411,9 +412,12 @@ def read_sections(path: str | os.PathLike) -> dict[str, Any]:
 
 def _recipe_text(path):
     try:
-        content = pathlib.Path(path).read_bytes()
+        with open(path, "rb") as file:
+            content = file.read(_MAX_RECIPE_BYTES + 1)
     except OSError as error:
         raise InputError(f"{path}: cannot read the recipe: {error.strerror}.") from None
+    if len(content) > _MAX_RECIPE_BYTES:
+        raise InputError(f"{path}: a recipe must have at most {_MAX_RECIPE_BYTES:,} bytes.")
     return decode_text(content, path)
 
 

@@ -260,8 +260,13 @@ def test_any_text_after_set_gives_a_recipe_or_an_input_error(text, tmp_path_fact
 
 
 NO_RECIPES = [(None, r"r\.yaml: cannot read the recipe"), (b"training: [", "not valid YAML")]
-NO_RECIPES += [(b"\xff\xfe", "must be UTF-8"), (b"just words", "must have sections")]
-NO_RECIPES += [(b"", "must have sections")]
+NO_RECIPES += [
+    ("a: b".encode("utf-16"), "line 1: expected UTF-8 text. Received: UTF-16"),
+    (b"just words", "must have sections"),
+]
+NO_RECIPES += [(b"", "must have sections"), (b"a: b\xff", "line 1: expected UTF-8 text")]
+LONG = b"- {source: a.en, target: a.de}\n" * 40_000
+NO_RECIPES += [(LONG, r"r\.yaml: a recipe must have at most 1,000,000 bytes\.")]
 NO_RECIPES += [(b"!!python/object/apply:os.system ['true']", "not valid YAML")]
 NO_RECIPES += [(b"training: [epochs]", "`training` must be a section with keys")]
 NO_RECIPES += [
