@@ -251,7 +251,7 @@ def _wide_encoding(line):
 def _is_western(line):
     """Returns whether a line seems to have one byte per character, few of them beyond ASCII.
 
-    Letters of UTF-8 beside the wrong byte mean that the line is damaged, and long runs of bytes
+    Letters of UTF-8 near the wrong byte mean that the line is damaged, and long runs of bytes
     beyond ASCII that the text is in another script.
     """
     is_damaged = not line.decode("utf-8", "ignore").isascii()

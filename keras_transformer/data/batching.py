@@ -149,10 +149,10 @@ def divisible_buckets(
 ) -> np.ndarray:
     """Moves examples to longer buckets, so that epochs can take them at the rates of their corpora.
 
-    An epoch takes an integer number of examples from each bucket. An example that is alone in its
-    bucket would come in every epoch, also at a rate of 0.25. So a bucket with few examples gets
-    examples of shorter buckets, until an integer is within 5% of what the rate asks for. The last
-    examples of a corpus join the bucket before them.
+    An epoch takes an integer number of examples from each bucket. The only example of a bucket
+    would come in every epoch, also at a rate of 0.25. So a bucket with few examples gets examples
+    of shorter buckets, until an integer is within 5% of what the rate asks for. The last examples
+    of a corpus join the bucket before them.
 
     Args:
         buckets: As in `draw_epoch`, like the others.

@@ -355,10 +355,10 @@ class PairEncoder:
             _tokenize(side, tokenizer, add_eos)
             for side, tokenizer, add_eos in zip(texts, self._tokenizers, (True, False), strict=True)
         ]
-        for counts, tokenizer, side, ids in zip(
+        for counts, tokenizer, texts_of_side, ids in zip(
             self._unknown.values(), self._tokenizers, texts, encoded, strict=True
         ):
-            counts.update(_unknown_characters(tokenizer, side, *ids))
+            counts.update(_unknown_characters(tokenizer, texts_of_side, *ids))
         (_, source_lengths), (_, target_lengths) = encoded
         source_tokens = source_lengths - 1 if self._with_sources else target_lengths
         reasons = _reasons(source_tokens, target_lengths, self._checks)
