@@ -1,9 +1,10 @@
 """Glossaries: finds terms in texts, annotates them with translations."""
 
+import bisect
 import functools
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -36,43 +37,35 @@ class Match(NamedTuple):
     translation: str
 
 
-class _Node:
-    """A node of a radix tree: some terms share its text, and each child continues a different way.
+class _Terms:
+    """Sorted terms, so that the terms at a position are found without trying each of them."""
 
-    Args:
-        text: Text after the text of its parent.
-    """
+    def __init__(self, terms: Iterable[str]):
+        self._terms = sorted(terms)
+        self._longest = max(map(len, self._terms))
+        # Lengths of the terms that each term begins with, and of the term itself.
+        self._lengths: list[list[int]] = []
+        prefixes: list[str] = []
+        for term in self._terms:
+            while prefixes and not term.startswith(prefixes[-1]):
+                prefixes.pop()
+            prefixes.append(term)
+            self._lengths.append(list(map(len, prefixes)))
 
-    __slots__ = ("children", "is_term", "text")
-
-    def __init__(self, text: str):
-        self.text, self.is_term = text, False
-        self.children: dict[str, _Node] = {}  # by their first characters
-
-    def add(self, term: str) -> None:
-        """Adds a term, which begins with the text of the node."""
-        node, rest = self, term[len(self.text) :]
-        while rest:
-            child = node.children.setdefault(rest[0], _Node(rest))
-            size = len(os.path.commonprefix([child.text, rest]))
-            if size < len(child.text):
-                parent = node.children[rest[0]] = _Node(rest[:size])
-                child.text = child.text[size:]
-                parent.children[child.text[0]] = child
-                child = parent
-            node, rest = child, rest[size:]
-        node.is_term = True
-
-    def stops(self, text: str, start: int) -> list[int]:
-        """Returns the ends of the terms of a text that begin at a position, in ascending order."""
-        stops: list[int] = []
-        node: _Node | None = self
-        while node is not None and text.startswith(node.text, start):
-            start += len(node.text)
-            if node.is_term:
-                stops.append(start)
-            node = node.children.get(text[start : start + 1])
-        return stops
+    def lengths_at(self, text: str, start: int) -> Sequence[int]:
+        """Returns the lengths of the terms that begin at a position, in descending order."""
+        # All terms that a text begins with are among those that the nearest term before it begins
+        # with, and if the text begins with one of them, then with all shorter ones.
+        index = bisect.bisect_right(self._terms, text[start : start + self._longest]) - 1
+        if index < 0:
+            return ()
+        term, lengths = self._terms[index], self._lengths[index]
+        if len(lengths) == 1:
+            return lengths if text.startswith(term, start) else ()
+        count = bisect.bisect_left(
+            lengths, True, key=lambda length: not text.startswith(term[:length], start)
+        )
+        return lengths[:count][::-1]
 
 
 class Glossary:
@@ -107,10 +100,10 @@ class Glossary:
             raise InputError("A glossary needs terms with translations, none of them blank.")
         for term in list(translations):
             translations.setdefault(term[0].upper() + term[1:], translations[term])
-        self._trees: dict[str, _Node] = {}  # of terms by their first units
+        terms_by_unit: dict[str, list[str]] = {}
         for term in translations:
-            unit = _UNIT.search(term)[0]
-            self._trees.setdefault(unit, _Node(unit)).add(term)
+            terms_by_unit.setdefault(_UNIT.search(term)[0], []).append(term)
+        self._by_unit = {unit: _Terms(terms) for unit, terms in terms_by_unit.items()}
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Glossary":
@@ -136,10 +129,11 @@ class Glossary:
         ends_word = functools.cache(functools.partial(is_word_end, folded.text))
         words = None if target is None else _UNIT.findall(fold_case(target))
         for unit in _UNIT.finditer(folded.text):
-            start, tree = unit.start(), self._trees.get(unit[0])
-            if start < end or tree is None or not is_word_start(folded.text, start):
+            start, terms = unit.start(), self._by_unit.get(unit[0])
+            if start < end or terms is None or not is_word_start(folded.text, start):
                 continue
-            for stop in reversed(tree.stops(folded.text, start)):  # the longest term first
+            for length in terms.lengths_at(folded.text, start):
+                stop = start + length
                 span = folded.span(start, stop) if ends_word(stop) else None
                 if span is None:
                     continue
