@@ -295,11 +295,21 @@ def check_rate(name: str, value: object) -> None:
         raise ValueError(f"`{name}` must be in [0, 1). Received: {name}={received(value)}.")
 
 
-def check_positive(or_none: bool = False, **sizes: Any) -> None:
-    """Raises `InputError`, a `ValueError`, unless sizes are positive integers of 32 bits."""
+def check_positive(or_none: bool = False, **sizes: Any) -> list[Any]:
+    """Raises `InputError`, a `ValueError`, unless sizes are positive integers of 32 bits.
+
+    Returns the sizes as Python's integers: Keras takes no integers of NumPy.
+    """
     for name, size in sizes.items():
         if size is not None or not or_none:
             check(name, size, "a positive integer below 2**31", numbers.Integral, maximum=INT32 - 1)
+    return [None if size is None else int(size) for size in sizes.values()]
+
+
+def check_flags(**flags: Any) -> None:
+    """Raises `InputError`, a `ValueError`, unless values are True or False."""
+    for name, value in flags.items():
+        check(name, value, "True or False", bool)
 
 
 def check_divides(name: str, size: int, other_name: str, other_size: int) -> None:

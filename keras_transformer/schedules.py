@@ -1,9 +1,16 @@
 """The paper's learning rate."""
 
+import numbers
+
 import keras
 from keras import ops
 
 from keras_transformer.options import check
+
+
+def _python_number(value):
+    # A number of NumPy would not be saved, and would compute with tensors by itself.
+    return int(value) if isinstance(value, numbers.Integral) else float(value)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -45,14 +52,13 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
         super().__init__()
         values = {"model_dim": model_dim, "warmup_steps": warmup_steps, "scale": scale}
         for name, value in values.items():
-            check(name, value, "a positive number", (int, float))
-        check("accumulation_steps", accumulation_steps, "a positive integer", int)
-        self.model_dim = model_dim
-        self.warmup_steps = warmup_steps
-        self.scale = scale
-        self.accumulation_steps = accumulation_steps
+            check(name, value, "a positive number", numbers.Real)
+        check("accumulation_steps", accumulation_steps, "a positive integer", numbers.Integral)
+        self.model_dim, self.warmup_steps, self.scale = map(_python_number, values.values())
+        self.accumulation_steps = int(accumulation_steps)
 
     def __call__(self, step: int | keras.KerasTensor) -> keras.KerasTensor:
+        step = ops.convert_to_tensor(step)
         # Divided as integers: float32 has no odd numbers beyond 2**24.
         step = ops.cast(step // self.accumulation_steps, "float32") + 1.0
         growing = step * float(self.warmup_steps) ** -1.5

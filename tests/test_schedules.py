@@ -1,8 +1,12 @@
 """TransformerSchedule: equation 3 of the paper, and its way through a saved optimizer."""
 
+import json
+
 import keras
+import numpy as np
 import pytest
 import reference
+from keras import ops
 
 from keras_transformer import TransformerSchedule
 
@@ -34,6 +38,19 @@ def test_a_bad_argument_is_named(name, value):
     with pytest.raises(ValueError) as caught:
         TransformerSchedule(**{"model_dim": 53, name: value})
     assert f"Received: {name}={value!r}." in str(caught.value)
+
+
+def test_numbers_of_numpy_and_lists_of_steps_are_taken(compiled):
+    sizes = np.int64(53), np.int32(11), np.float32(0.5), np.int16(2)
+    schedule = TransformerSchedule(*sizes)
+    config = json.loads(json.dumps(schedule.get_config()))
+    assert config == dict(model_dim=53, warmup_steps=11, scale=0.5, accumulation_steps=2)
+    steps = [1, 1, 2, 2, 3]
+    expected = [reference.schedule(step, 53, 11, 0.5) for step in steps]
+    for batches in (list(range(5)), tuple(range(5)), np.arange(5)):
+        np.testing.assert_allclose(schedule(batches), expected, rtol=1e-6)
+    rates = compiled(schedule)(ops.arange(5))
+    np.testing.assert_allclose(rates, expected, rtol=1e-6)
 
 
 def test_serialization_keeps_every_argument():

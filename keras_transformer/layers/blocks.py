@@ -1,6 +1,7 @@
 """Blocks of the encoder and the decoder: attention and feed-forward with residual connections."""
 
 import functools
+import numbers
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,10 +12,10 @@ from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.kv_cache import KeyValue, Past
 from keras_transformer.layers.mixer import Mixer, Projections
 from keras_transformer.layers.multi_head_attention import MultiHeadAttention
-from keras_transformer.layers.positions import AttentionPositions
+from keras_transformer.layers.positions import AttentionPositions, check_attention_positions
 from keras_transformer.layers.projection import LayerOfProjections, check_sequence
 from keras_transformer.layers.ssru import SSRU
-from keras_transformer.options import check_positive, check_rate
+from keras_transformer.options import check, check_flags, check_positive, check_rate
 
 
 class StepSublayers(NamedTuple):
@@ -59,24 +60,28 @@ class Block(LayerOfProjections):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        check_positive(intermediate_dim=intermediate_dim, num_heads=num_heads)
-        check_positive(or_none=True, key_dim=key_dim)
+        self.intermediate_dim, self.num_heads, self.max_distance = check_positive(
+            intermediate_dim=intermediate_dim, num_heads=num_heads, max_distance=max_distance
+        )
+        self.key_dim, self.num_kv_heads, self.sliding_window = check_positive(
+            or_none=True,
+            key_dim=key_dim,
+            num_kv_heads=num_kv_heads,
+            sliding_window=sliding_window,
+        )
+        check_flags(normalize_first=normalize_first, relative_values=relative_values)
+        check_attention_positions(positions, relative_values)
+        check("layer_norm_epsilon", layer_norm_epsilon, "a positive number", numbers.Real)
         check_rate("dropout", dropout)
         check_rate("attention_dropout", attention_dropout)
         check_rate("feed_forward_dropout", feed_forward_dropout)
-        self.intermediate_dim = intermediate_dim
-        self.num_heads = num_heads
         self.dropout = dropout
         self.activation = keras.activations.get(activation)
         self.normalize_first = normalize_first
         self.attention_dropout = attention_dropout
         self.feed_forward_dropout = feed_forward_dropout
-        self.layer_norm_epsilon = layer_norm_epsilon
-        self.key_dim = key_dim
-        self.num_kv_heads = num_kv_heads
-        self.sliding_window = sliding_window
+        self.layer_norm_epsilon = float(layer_norm_epsilon)
         self.positions = positions
-        self.max_distance = max_distance
         self.relative_values = relative_values
         self.supports_masking = True
         self._model_dim = None
@@ -309,8 +314,7 @@ class DecoderBlock(Block):
         **kwargs: Any,
     ):
         super().__init__(*args, **kwargs)
-        check_positive(or_none=True, num_cross_heads=num_cross_heads)
-        self.num_cross_heads = num_cross_heads
+        (self.num_cross_heads,) = check_positive(or_none=True, num_cross_heads=num_cross_heads)
         self._mixer = mixer
 
     def build(self, decoder_sequence_shape, encoder_sequence_shape=None):
@@ -421,6 +425,9 @@ class DecoderBlock(Block):
 
     def get_config(self):
         mixer = self._mixer and keras.saving.serialize_keras_object(self._mixer)
+        if mixer:
+            # The block builds it, under the path that policies of quantized sublayers have.
+            mixer.pop("build_config", None)
         return {**super().get_config(), "mixer": mixer}
 
     @classmethod

@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_transformer.ids import PAD_ID
 from keras_transformer.layers.masks import vocabulary_mask
-from keras_transformer.options import check_ids, check_positive, values_of
+from keras_transformer.options import check_flags, check_ids, check_positive, values_of
 
 
 class _OfTensor:
@@ -67,9 +67,10 @@ class TokenEmbedding(keras.layers.Layer):
     ):
         # Ids must stay integers: autocast would turn them into the compute dtype.
         super().__init__(autocast=False, **kwargs)
-        check_positive(vocabulary_size=vocabulary_size, model_dim=model_dim)
-        self.vocabulary_size = vocabulary_size
-        self.model_dim = model_dim
+        self.vocabulary_size, self.model_dim = check_positive(
+            vocabulary_size=vocabulary_size, model_dim=model_dim
+        )
+        check_flags(output_bias=output_bias, mask_zero=mask_zero)
         self.has_output_bias, self.output_bias = output_bias, None
         self.mask_zero = mask_zero
         self.supports_masking = True

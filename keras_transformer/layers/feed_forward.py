@@ -43,9 +43,8 @@ class FeedForward(LayerOfProjections):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        check_positive(intermediate_dim=intermediate_dim)
+        (self.intermediate_dim,) = check_positive(intermediate_dim=intermediate_dim)
         check_rate("dropout", dropout)
-        self.intermediate_dim = int(intermediate_dim)  # Keras takes no integers of NumPy.
         self.activation = keras.activations.get(activation)
         self.dropout = dropout
         self.supports_masking = True

@@ -14,6 +14,7 @@ from packaging.version import Version
 
 from keras_transformer.ids import PAD_ID
 from keras_transformer.impossible import NEG_INF
+from keras_transformer.layers.quantization import dtype_config
 
 IS_EARLY_KERAS = Version(keras.__version__).release < (3, 14)
 """True for a Keras that loses the mask of a tensor that a layer casts to its compute dtype. It also
@@ -248,3 +249,6 @@ class MaskedLayer(keras.layers.Layer):
         value = self.dtype_policy.convert_input(value, self.autocast, self.input_dtype)
         set_keras_mask(value, mask)
         return value
+
+    def get_config(self):
+        return {**super().get_config(), **dtype_config(self)}

@@ -2,8 +2,9 @@
 
 import functools
 import math
+import numbers
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any
 
 import keras
 from keras import ops
@@ -15,11 +16,12 @@ from keras_transformer.layers.mixer import Mixer, Projections
 from keras_transformer.layers.positions import (
     AttentionPositions,
     apply_rotary,
+    check_attention_positions,
     relative_scores,
     relative_values,
 )
 from keras_transformer.layers.projection import check_sequence
-from keras_transformer.options import check_choice, check_divides, check_positive, check_rate
+from keras_transformer.options import check_divides, check_flags, check_positive, check_rate
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -125,34 +127,33 @@ class MultiHeadAttention(Mixer):
     ):
         super().__init__(**kwargs)
         _check_options_of_keras(use_gate, attention_axes, flash_attention)
-        check_positive(num_heads=num_heads, key_dim=key_dim, max_distance=max_distance)
-        check_positive(
+        self.num_heads, self.key_dim, self.max_distance = check_positive(
+            num_heads=num_heads, key_dim=key_dim, max_distance=max_distance
+        )
+        self.value_dim, num_kv_heads, self.sliding_window = check_positive(
             or_none=True,
             value_dim=value_dim,
             num_kv_heads=num_kv_heads,
             sliding_window=sliding_window,
         )
-        check_divides("num_kv_heads", num_kv_heads or num_heads, "num_heads", num_heads)
-        if positions is not None:
-            check_choice("positions", positions, get_args(AttentionPositions))
+        self.num_kv_heads = num_kv_heads or self.num_heads
+        check_divides("num_kv_heads", self.num_kv_heads, "num_heads", self.num_heads)
+        check_flags(use_bias=use_bias, relative_values=relative_values)
+        check_attention_positions(positions, relative_values)
         if positions == "rotary" and key_dim % 2:
             raise ValueError(
                 f"Rotary positions need an even `key_dim`. Received: key_dim={key_dim}."
             )
         check_rate("dropout", dropout)
-        self.num_heads = num_heads
-        self.key_dim = key_dim
-        self.value_dim = value_dim
         self.dropout = dropout
         self.use_bias = use_bias
-        self.num_kv_heads = num_kv_heads or num_heads
-        self.sliding_window = sliding_window
         self.positions = positions
-        self.max_distance = max_distance
         self.relative_values = relative_values
         self.seed = seed
-        axes = (output_shape,) if isinstance(output_shape, int) else output_shape
-        self._output_shape = tuple(axes) if axes else None  # JSON makes lists of tuples.
+        axes: Any = (output_shape,) if isinstance(output_shape, numbers.Integral) else output_shape
+        self._output_shape = None  # JSON makes lists of tuples.
+        if axes:
+            self._output_shape = tuple(check_positive(output_shape=size)[0] for size in axes)
         self.supports_masking = True
         self._dropout_layer = keras.layers.Dropout(dropout, seed=seed, dtype=self.dtype_policy)
 

@@ -2,18 +2,43 @@
 
 import math
 import numbers
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.layers.masks import MaskedLayer
+from keras_transformer.layers.masks import MaskedLayer, vocabulary_mask
 from keras_transformer.layers.projection import Projection
-from keras_transformer.options import check, check_choice, check_positive
+from keras_transformer.options import check, check_choice, check_ids, check_positive, values_of
 
 AttentionPositions = Literal["rotary", "relative"]
 """Positions inside attention; other ones are vectors at the embedded tokens."""
+
+
+def check_attention_positions(positions: str | None, relative_values: bool) -> None:
+    """Raises `ValueError` for unknown positions, and for values of distances without distances."""
+    if positions is not None:
+        check_choice("positions", positions, get_args(AttentionPositions))
+    if relative_values and positions != "relative":
+        raise ValueError(
+            '`relative_values` needs `positions="relative"`. '
+            f"Received: relative_values={relative_values}, positions={positions!r}."
+        )
+
+
+def known_start(start_index: int | keras.KerasTensor) -> int | None:
+    """Returns a start as an integer, None for a traced one, which has no value yet.
+
+    Raises:
+        ValueError: The start is not an integer, or below 0.
+    """
+    value = values_of(start_index)
+    if value is None:
+        check_ids("start_index", start_index)
+        return None
+    check("start_index", value.item(), "an integer of at least 0", numbers.Integral, 0)
+    return value.item()
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -44,7 +69,8 @@ class SinusoidalPositionalEncoding(MaskedLayer):
         `inputs` + encoding, of the same shape, in the compute dtype.
 
     Raises:
-        ValueError: A number is out of range, or there is no such layout or frequency.
+        ValueError: A number is out of range, or there is no such layout or frequency. The start is
+            not an integer, or is below 0.
 
     Reference: Vaswani et al. 2017, section 3.5 (arXiv:1706.03762).
 
@@ -68,8 +94,8 @@ class SinusoidalPositionalEncoding(MaskedLayer):
         check_choice("layout", layout, ("interleaved", "halves"))
         check_choice("frequencies", frequencies, ("paper", "marian"))
         check("offset", offset, "an integer of at least 0", numbers.Integral, 0)
-        self.max_wavelength = max_wavelength
-        self.layout, self.frequencies, self.offset = layout, frequencies, offset
+        self.max_wavelength, self.offset = float(max_wavelength), int(offset)
+        self.layout, self.frequencies = layout, frequencies
         self.supports_masking = True
         # `start_index=3` may be given by position, like any other call argument.
         self._allow_non_tensor_positional_args = True
@@ -80,6 +106,7 @@ class SinusoidalPositionalEncoding(MaskedLayer):
     def call(
         self, inputs: keras.KerasTensor, start_index: int | keras.KerasTensor = 0
     ) -> keras.KerasTensor:
+        known_start(start_index)
         width = inputs.shape[-1]
         positions = ops.cast(start_index + self.offset, "float32") + ops.arange(
             ops.shape(inputs)[1], dtype="float32"
@@ -121,9 +148,9 @@ class LearnedPositionalEmbedding(MaskedLayer):
         `inputs` + embedding, of the same shape, in the compute dtype.
 
     Raises:
-        ValueError: `max_length` is not positive, or the sequence goes past it. This is checked
+        ValueError: `max_length` is not positive, or the sequence is not within it. This is checked
             only for a length and a start that are known when the graph is built. Otherwise
-            outputs past the table are NaN, unless the processor raises an error itself.
+            outputs outside the table are NaN, unless the processor raises an error itself.
 
     Reference: Gehring et al. 2017, section 3.1 (arXiv:1705.03122); compared with sinusoids in
     Vaswani et al. 2017, table 3 row E (arXiv:1706.03762).
@@ -131,8 +158,7 @@ class LearnedPositionalEmbedding(MaskedLayer):
 
     def __init__(self, max_length: int, **kwargs: Any):
         super().__init__(**kwargs)
-        check_positive(max_length=max_length)
-        self.max_length = max_length
+        (self.max_length,) = check_positive(max_length=max_length)
         self.supports_masking = True
         self._allow_non_tensor_positional_args = True
 
@@ -147,18 +173,18 @@ class LearnedPositionalEmbedding(MaskedLayer):
     def call(
         self, inputs: keras.KerasTensor, start_index: int | keras.KerasTensor = 0
     ) -> keras.KerasTensor:
-        length = inputs.shape[1]
-        is_static = isinstance(length, int) and isinstance(start_index, int)
-        if is_static and start_index + length > self.max_length:
+        length, start = inputs.shape[1], known_start(start_index)
+        is_static = isinstance(length, int) and start is not None
+        if is_static and start + length > self.max_length:
             raise ValueError(
                 "The sequence must end within `max_length`. Received: "
-                f"max_length={self.max_length}, start_index={start_index}, length={length}."
+                f"max_length={self.max_length}, start_index={start}, length={length}."
             )
         positions = ops.cast(start_index, "int32") + ops.arange(ops.shape(inputs)[1], dtype="int32")
         embedding = ops.take(ops.convert_to_tensor(self.embeddings), positions, axis=0)
         if not is_static:
             # XLA reads the last row for every position past the table; NaN shows the mistake.
-            inside = ops.expand_dims(positions < self.max_length, 1)
+            inside = ops.expand_dims(vocabulary_mask(positions, self.max_length), 1)
             embedding = ops.where(inside, embedding, float("nan"))
         return inputs + ops.cast(embedding, inputs.dtype)
 

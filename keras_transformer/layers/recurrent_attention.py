@@ -67,9 +67,8 @@ class Attention(LayerOfProjections):
     def __init__(self, score: str = "scaled_dot", units: int | None = None, **kwargs: Any):
         super().__init__(**kwargs)
         check_choice("score", score, ATTENTION_SCORES)
-        if units is not None:
-            check_positive(units=units)
-        self.score, self.units = score, units
+        (self.units,) = check_positive(or_none=True, units=units)
+        self.score = score
         self.supports_masking = True
 
     def build(self, query_shape, value_shape, key_shape=None):

@@ -8,6 +8,7 @@ from keras import ops
 from keras_transformer.layers.kv_cache import Past, of_parents
 from keras_transformer.layers.mixer import Mixer, Projections
 from keras_transformer.layers.projection import check_sequence
+from keras_transformer.options import check_flags
 
 _BLOCK = 16
 _LEVELS = 5
@@ -71,6 +72,7 @@ class SSRU(Mixer):
 
     def __init__(self, use_projection: bool = False, **kwargs: Any):
         super().__init__(**kwargs)
+        check_flags(use_projection=use_projection)
         self.use_projection = use_projection
         self.supports_masking = True
         self._width = None
@@ -96,6 +98,9 @@ class SSRU(Mixer):
         check_sequence("inputs", inputs.shape, self._width)
         project, project_output = projections or self.own_projections()
         return project_output(self._output(scan(*_gates(*project(inputs)))))
+
+    def compute_output_shape(self, input_shape):
+        return tuple(input_shape)
 
     def start(
         self,

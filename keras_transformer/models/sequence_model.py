@@ -16,6 +16,7 @@ from keras_transformer.layers import (
     masks,
 )
 from keras_transformer.layers.kv_cache import DecodingCache
+from keras_transformer.layers.quantization import dtype_config
 from keras_transformer.models.config import ModelConfig
 from keras_transformer.models.stacks import Decoder, Encoder, same_turn, turn_numbers
 from keras_transformer.models.step_weights import (
@@ -224,20 +225,8 @@ class SequenceModel(keras.Model):
         return cache.reorder(parents)
 
     def get_config(self):
-        policy = self.dtype_policy
-        quantized = {
-            layer.path: layer.dtype_policy
-            for layer in self._flatten_layers()
-            if layer.quantization_mode is not None
-        }
-        if quantized and not isinstance(policy, keras.dtype_policies.DTypePolicyMap):
-            # The configuration that Keras loads a model from must say which layers are quantized.
-            policy = keras.dtype_policies.DTypePolicyMap(policy.name, quantized)
-        return {
-            **super().get_config(),
-            "dtype": keras.dtype_policies.serialize(policy),
-            "config": self.config.to_dict(),
-        }
+        own = {"config": self.config.to_dict()}
+        return {**super().get_config(), **dtype_config(self), **own}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):

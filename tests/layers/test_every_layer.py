@@ -1,5 +1,7 @@
 """Every layer passes Keras' own checks, survives its configuration, and names a bad argument."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -44,6 +46,7 @@ LAYERS = {
     "sinusoidal": (SinusoidalPositionalEncoding, {"max_wavelength": 37}, ONE, (0, 0)),
     "concatenated": (ConcatenatedPositions, FIXED, ONE, (1, 0)),
     "embedding": (TokenEmbedding, {"vocabulary_size": 23, "model_dim": WIDTH}, (2, 5), (1, 0)),
+    "ssru": (SSRU, {"use_projection": True}, ONE, (5, 0)),
 }
 
 
@@ -138,6 +141,15 @@ BAD = [(kind, *item, INTEGER) for kind, values in NO_INTEGERS.items() for item i
 NO_RATES = {"dropout": 1.5, "attention_dropout": 1, "feed_forward_dropout": -1}
 BAD += [(EncoderBlock, name, value, RATE) for name, value in NO_RATES.items()]
 BAD += [(kind, "dropout", 1.0, RATE) for kind in (MultiHeadAttention, FeedForward)]
+FLAGS = {EncoderBlock: ("normalize_first", "relative_values"), SSRU: ("use_projection",)}
+FLAGS |= {MultiHeadAttention: ("use_bias",), TokenEmbedding: ("mask_zero", "output_bias")}
+FLAG = "must be True or False. Received: "
+BAD += [(kind, name, value, FLAG) for kind in FLAGS for name in FLAGS[kind] for value in ("yes", 1)]
+BAD += [
+    (kind, "layer_norm_epsilon", value, "must be a positive number. Received: ")
+    for kind in (EncoderBlock, DecoderBlock)
+    for value in (-1, 0, "1e-5")
+]
 BAD += [
     (MultiHeadAttention, "num_kv_heads", 2, "must divide `num_heads`. Received: num_heads=3, "),
     (MultiHeadAttention, "positions", "absolute", "must be one of rotary, relative. Received: "),
@@ -158,6 +170,77 @@ def test_a_bad_argument_is_named(layer_class, name, value, rule):
     with pytest.raises(ValueError) as caught:
         layer_class(**{**required, name: value})
     assert f"`{name}` {rule}{name}={value!r}." in str(caught.value)
+
+
+SIZE, OTHER_SIZE = np.int64(6), np.int32(3)
+OF_NUMPY = [
+    (MultiHeadAttention, dict(num_heads=SIZE, key_dim=SIZE, value_dim=SIZE, output_shape=SIZE)),
+    (MultiHeadAttention, dict(num_heads=SIZE, key_dim=SIZE, output_shape=(OTHER_SIZE, SIZE))),
+    (MultiHeadAttention, dict(num_heads=SIZE, key_dim=SIZE, num_kv_heads=OTHER_SIZE)),
+    (EncoderBlock, dict(intermediate_dim=SIZE, num_heads=SIZE, layer_norm_epsilon=np.float32(0.5))),
+    (EncoderBlock, dict(intermediate_dim=SIZE, num_heads=SIZE, sliding_window=OTHER_SIZE)),
+    (DecoderBlock, dict(intermediate_dim=SIZE, num_heads=SIZE, num_cross_heads=OTHER_SIZE)),
+    (FeedForward, dict(intermediate_dim=SIZE)),
+    (TokenEmbedding, dict(vocabulary_size=SIZE, model_dim=SIZE)),
+    (LearnedPositionalEmbedding, dict(max_length=SIZE)),
+    (SinusoidalPositionalEncoding, dict(max_wavelength=np.float32(37), offset=SIZE)),
+    (Attention, dict(score="additive", units=SIZE)),
+]
+
+
+@pytest.mark.parametrize(("layer_class", "arguments"), OF_NUMPY)
+def test_numbers_of_numpy_are_taken_and_saved(layer_class, arguments):
+    layer = layer_class(**arguments)
+    inputs = (np.ones((2, 5), int) if layer_class is TokenEmbedding else np.ones(ONE, "float32"),)
+    outputs = layer(*inputs * (1 + (layer_class in (MultiHeadAttention, Attention))))
+    assert np.isfinite(float64(outputs)).all()
+    config = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))["config"]
+    for name, value in arguments.items():
+        values = np.ravel(config[name]).tolist()
+        assert values == np.ravel(value).tolist()
+
+
+@pytest.mark.parametrize("layer_class", [MultiHeadAttention, EncoderBlock, DecoderBlock])
+@pytest.mark.parametrize("positions", [None, "rotary"])
+def test_vectors_of_the_values_distances_need_relative_positions(layer_class, positions):
+    sizes = dict.fromkeys(("num_heads", "key_dim"), 2)
+    if layer_class is not MultiHeadAttention:
+        sizes["intermediate_dim"] = 3
+    with pytest.raises(ValueError, match='needs `positions="relative"`. Received: relative_values'):
+        layer_class(**sizes, positions=positions, relative_values=True)
+
+
+QUANTIZED = {
+    "EncoderBlock": (lambda: EncoderBlock(13, 3), 1),
+    "DecoderBlock": (lambda: DecoderBlock(13, 3), 2),
+    "a decoder alone": (lambda: DecoderBlock(13, 3), 1),
+    "a block with SSRU": (lambda: DecoderBlock(13, 3, mixer=SSRU(True)), 1),
+    "SSRU": (lambda: SSRU(True), 1),
+    "MultiHeadAttention": (lambda: MultiHeadAttention(3, 4), 2),
+    "Attention": (lambda: Attention("additive"), 2),
+    "FeedForward": (lambda: FeedForward(13), 1),
+    "MaskedPooling": (lambda: MaskedPooling("attention"), 1),
+    "ConcatenatedPositions": (lambda: ConcatenatedPositions(SinusoidalPositionalEncoding()), 1),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
+@pytest.mark.parametrize("name", QUANTIZED)
+def test_a_model_of_quantized_layers_is_saved_and_loaded(rng, tmp_path, name):
+    make, count = QUANTIZED[name]
+    symbolic = [keras.Input(shape[1:]) for shape in (ONE, (BATCH, KEY, WIDTH))[:count]]
+    model = keras.Model(symbolic, make()(*symbolic))
+    inputs = [rng.normal(size=(BATCH, *x.shape[1:])).astype("float32") for x in symbolic]
+    before = float64(model(inputs))
+    model.quantize("int8")
+    quantized = [layer.name for layer in model._flatten_layers() if layer.quantization_mode]
+    expected = float64(model(inputs))
+    assert quantized and np.abs(expected - before).max() > 0
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(float64(loaded(inputs)), expected, atol=1e-6)
+    names = [layer.name for layer in loaded._flatten_layers() if layer.quantization_mode]
+    assert names == quantized
 
 
 def test_rotary_positions_need_pairs_of_features():

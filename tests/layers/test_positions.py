@@ -75,6 +75,25 @@ def test_a_sequence_past_the_table_is_refused(length, start_index):
         assert fact in str(caught.value)
 
 
+@EVERY_KIND
+@pytest.mark.parametrize("start_index", [-1, 1.5, True, np.float32(2), "3"])
+def test_a_start_that_is_no_position_is_refused(kind, start_index):
+    for layer in (LAYERS[kind](), layers.ConcatenatedPositions(LAYERS[kind]())):
+        with pytest.raises(ValueError, match="`start_index` must be an integer of at least 0. "):
+            layer(np.zeros((1, 3, WIDTH), "float32"), start_index)
+
+
+def test_in_a_compiled_call_positions_outside_the_table_give_no_number(compiled):
+    layer, table = built("learned")
+    run = compiled(lambda start: layer(ops.zeros((1, 3, WIDTH)), start))
+    for start in (-2, 0, MAX_LENGTH - 1):
+        positions = range(start, start + 3)
+        expected = [table[p] if 0 <= p < MAX_LENGTH else np.full(WIDTH, np.nan) for p in positions]
+        np.testing.assert_allclose(run(ops.convert_to_tensor(start))[0], expected, atol=1e-7)
+    with pytest.raises(ValueError, match="`start_index` must be ids, which are integers"):
+        run(ops.convert_to_tensor(1.5))
+
+
 @pytest.mark.tensorflow
 def test_past_the_table_a_length_that_only_the_program_knows_gives_no_number():
     import tensorflow as tf

@@ -1,0 +1,21 @@
+"""Configuration of layers whose sublayers are quantized."""
+
+from typing import Any
+
+import keras
+
+
+def dtype_config(layer: keras.layers.Layer) -> dict[str, Any]:
+    """Returns `dtype` for the configuration of a layer that makes its sublayers itself.
+
+    Keras loads a layer from its configuration, which must say which of its sublayers are quantized.
+    """
+    policy = layer.dtype_policy
+    quantized = {
+        sublayer.path: sublayer.dtype_policy
+        for sublayer in layer._flatten_layers(include_self=False)
+        if sublayer.quantization_mode is not None
+    }
+    if quantized and not isinstance(policy, keras.dtype_policies.DTypePolicyMap):
+        policy = keras.dtype_policies.DTypePolicyMap(policy.name, quantized)
+    return {"dtype": keras.dtype_policies.serialize(policy)}
