@@ -3,16 +3,16 @@
 A `Mapper` translates the chunks in this process, and in `serving.bulk` with Ray Data.
 """
 
+import collections
 import contextlib
 import glob
-import hashlib
 import itertools
 import json
 import os
 import pathlib
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from keras_transformer.engine.engine import long_input_of_commands
@@ -25,9 +25,9 @@ from keras_transformer.files import (
     replaced_file,
     write_whole,
 )
-from keras_transformer.options import check_choice, check_positive
+from keras_transformer.options import check_choice, check_positive, received
 from keras_transformer.reading import digest_of, iterate_lines, one_line, without_compression
-from keras_transformer.steps.glossary import Glossary
+from keras_transformer.steps.glossary import glossary_of
 from keras_transformer.text.per_text import LANGUAGE_OPTIONS
 from keras_transformer.translation import pair_lines
 
@@ -118,10 +118,12 @@ def translate_corpus(
     paths = [os.fspath(path) for path in inputs]
     names = _names(paths, "" if records == "text" else ".tsv")
     job = {"model": _fingerprint(model), "chunk_lines": chunk_lines}
-    job["options"] = {**options, **_digest_of_glossary(options.get("glossary"))}
-    if isinstance(glossary := options.get("glossary"), (str, os.PathLike)):
-        # Once, because the file may change before a worker starts.
-        options["glossary"] = Glossary.load(glossary)
+    job_options = dict(options)
+    if options.get("glossary") is not None:
+        # Read once, because the file may change before a worker starts.
+        options["glossary"] = glossary = glossary_of(options["glossary"])
+        job_options["glossary"] = {"sha256": glossary.digest}
+    job["options"] = _plain(job_options)
     job["inputs"] = list(map(_identity, paths))
     if records != "text":
         job["records"] = records
@@ -333,7 +335,7 @@ def _check_job(folder, job):
         raise InputError(f"{folder}: cannot be written: {error.strerror}.") from None
     if names - {_JOB} and not path.exists():
         raise InputError(f"{folder}: expected an empty folder, or one of the same job.")
-    if path.exists() and path.read_bytes() != _content_of(job).encode():
+    if path.exists() and _read_job(path) != json.loads(_content_of(job)):
         rule = "holds the output of another job, whose model, options or inputs differ"
         raise InputError(f"{folder}: {rule}: see {_JOB}, or give another output folder.")
     check_writable(path)
@@ -346,15 +348,41 @@ def _write_job(folder, job):
         write_whole(folder / _JOB, _content_of(job))
 
 
+def _read_job(path):
+    """Returns the job of a folder, None if its file is damaged."""
+    try:
+        return json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        return None
+
+
 def _content_of(job):
-    return json.dumps(job, indent=2, default=repr) + "\n"
+    return json.dumps(job, indent=2) + "\n"
+
+
+def _plain(value):
+    """Returns a value of an option as JSON has it, so that a later call can compare it."""
+    if hasattr(value, "tolist"):  # NumPy's arrays and numbers
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {str(_plain(key)): _plain(member) for key, member in value.items()}
+    if isinstance(value, (set, frozenset)):
+        value = sorted(value, key=repr)
+    if isinstance(value, (list, tuple)):
+        return list(map(_plain, value))
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    rule = "Options must be numbers, texts, or lists and dicts of them"
+    raise InputError(f"{rule}. Received: {received(value)}.")
 
 
 def _names(paths, suffix):
     """Returns the names of the translated files."""
     names = [without_compression(os.path.basename(path)) for path in paths]
-    for name in names:
-        if names.count(name) > 1:
+    for name, count in collections.Counter(names).items():
+        if count > 1:
             raise InputError(f"The inputs must have different names. Received: {name} twice.")
         # Names with a point: `.parts`, temporary files, and ".gz", which has no ending.
         if name == _JOB or not name or name.startswith("."):
@@ -373,14 +401,6 @@ def _identity(path):
     if not os.path.isfile(path):
         raise InputError(f"{path}: expected a text file.")
     return {"path": os.path.abspath(path), "bytes": status.st_size, "changed": status.st_mtime_ns}
-
-
-def _digest_of_glossary(glossary):
-    """Returns a glossary's checksum for the job, because its file may change between two calls."""
-    if not isinstance(glossary, (str, os.PathLike)):
-        return {}
-    content = "\n".join(iterate_lines(glossary))
-    return {"glossary": {"sha256": hashlib.sha256(content.encode()).hexdigest()}}
 
 
 def _fingerprint(model):

@@ -2,6 +2,8 @@
 
 import bisect
 import functools
+import hashlib
+import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -104,6 +106,12 @@ class Glossary:
         for term in translations:
             terms_by_unit.setdefault(_UNIT.search(term)[0], []).append(term)
         self._by_unit = {unit: _Terms(terms) for unit, terms in terms_by_unit.items()}
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 checksum of the terms and their translations, in any order of the terms."""
+        content = json.dumps(self._translations, sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Glossary":

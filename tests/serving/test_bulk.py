@@ -8,9 +8,11 @@ import pathlib
 import signal
 import subprocess
 import sys
+import time
 import types
 import warnings
 
+import numpy as np
 import pytest
 from fakes import FakeEngine
 from live_server import WORDS, processes_below, wait_for
@@ -20,7 +22,7 @@ from keras_transformer.engine import bulk as core
 from keras_transformer.errors import InputError
 from keras_transformer.files import locked_folder
 from keras_transformer.serving import bulk
-from keras_transformer.steps.glossary import glossary_of
+from keras_transformer.steps.glossary import Glossary, glossary_of
 from keras_transformer.text.languages import Languages
 
 pytestmark = pytest.mark.tensorflow
@@ -230,11 +232,22 @@ def test_a_command_that_was_killed_before_it_had_written_its_job_starts_again(st
 
 def test_another_job_does_not_mix_with_what_is_there(start, tmp_path):
     options = {"banned_ids": (5, 7), "logit_bias": {11: -1.0}, "glossary": "terms.tsv"}
-    for name in ("terms.tsv", "copy.tsv"):  # An equal glossary is the same job.
-        write(tmp_path, name, "rack\tGestell\n")
-        assert start([], "out", **{**options, "glossary": name})["files"] == 0
+    for name in ("terms.tsv", "copy.tsv"):
+        write(tmp_path, name, "rack\tGestell\nday\tTag\n")
+    terms = {"day": "Tag", "rack": "Gestell"}
+    # Equal options are the same job, in any order and of any type.
+    for equal in (
+        {},
+        {"glossary": "copy.tsv"},
+        {"glossary": terms},
+        {"glossary": Glossary(terms.items())},
+        {"banned_ids": np.array([5, 7]), "logit_bias": {np.int64(11): np.float32(-1)}},
+        {"banned_ids": [5, 7]},
+    ):
+        assert start([], "out", **{**options, **equal})["files"] == 0
+        assert start([], "out", **dict(reversed({**options, **equal}.items())))["files"] == 0
     message = "out: holds the output of another job, whose model, options or inputs differ"
-    for other in ({"banned_ids": (5,)}, {"glossary": None}):
+    for other in ({"banned_ids": (5,)}, {"glossary": None}, {"glossary": {"day": "Tag"}}):
         with pytest.raises(InputError, match=message):
             start([], "out", **{**options, **other})
     with pytest.raises(InputError, match=message):
@@ -245,6 +258,19 @@ def test_another_job_does_not_mix_with_what_is_there(start, tmp_path):
         with pytest.raises(InputError, match=message):
             start([], "out", **options)
         write(tmp_path, name, before)
+
+
+def test_an_option_that_no_later_call_could_compare_is_refused(start, tmp_path):
+    with pytest.raises(InputError, match="Options must be numbers, texts, .* Received: <object"):
+        start(["in.txt"], "out", banned_ids=object())
+    assert not (tmp_path / "out").exists()
+
+
+def test_names_of_many_files_take_time_in_proportion_to_their_number():
+    paths = [f"folder/{number}.txt.gz" for number in range(20_000)]
+    started = time.process_time()
+    assert core._names(paths, ".tsv")[-1] == "19999.txt.tsv"
+    assert time.process_time() - started < 2  # Comparing all pairs takes 10 seconds.
 
 
 WRONG_CALLS = [((["in.txt"], "model"), "model: expected an empty folder")]
