@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import dataclasses
+import itertools
 import os
 import warnings
 from collections.abc import Iterator, Sequence
@@ -257,10 +258,8 @@ def _of_windows(text, windows, overlap):
     first, *later_windows = windows
     if not later_windows:
         return dataclasses.replace(first, text=text)
-    by_token = first.token_log_probabilities
-    by_token += sum(
-        (window_result.token_log_probabilities[overlap:] for window_result in later_windows), ()
-    )
+    rest = (window_result.token_log_probabilities[overlap:] for window_result in later_windows)
+    by_token = tuple(itertools.chain(first.token_log_probabilities, *rest))
     return Translation(
         text, sum(by_token), sum(by_token), token_log_probabilities=by_token, parts=tuple(windows)
     )

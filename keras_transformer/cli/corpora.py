@@ -114,18 +114,17 @@ def paired(
     from keras_transformer.text.tables import is_table
 
     corpora: list[tuple[str | PairFile, str | None]] = []
-    paths_left = list(paths)
-    while paths_left:
-        source = paths_left.pop(0)
+    paths_left = iter(paths)
+    for source in paths_left:
         if is_memory(source):
             corpora.append((pair_file(source, None, languages, inline_tags), None))
         elif is_table(source):
             corpora.append((pair_file(source, header), None))
-        elif not paths_left:
+        elif (target := next(paths_left, None)) is None:
             rule = "A source needs its target after it; a file of both is named *.tsv or *.csv"
             raise InputError(f"{rule}. Received: {source} last.")
         else:
-            corpora.append((source, paths_left.pop(0)))
+            corpora.append((source, target))
     # An option without a file that it belongs to is an error.
     if not any(map(is_memory, paths)):
         pair_file(paths[0], None, languages, inline_tags)
@@ -193,12 +192,12 @@ def _synthesize(options):
 
 def _corpus_names(files):
     """Returns a name of letters, digits and hyphens for each TSV, as a recipe takes them."""
-    names = []
+    names: dict[str, None] = {}
     for file in files:
         name = re.sub(r"[^\w-]+", "-", file.removesuffix(".tsv"))
         numbered = (f"{name}-{number}" for number in itertools.count(2))
-        names.append(next(each for each in itertools.chain([name], numbered) if each not in names))
-    return names
+        names[next(each for each in itertools.chain([name], numbered) if each not in names)] = None
+    return [*names]
 
 
 def _add_glossary_options(command):

@@ -166,7 +166,8 @@ def write_growing(texts: Iterable[str], output: TextIO, rewrite: bool = False) -
 
 def _refuse(options, names, rule):
     for name in names:
-        if getattr(options, name, None) not in (None, False):
+        value = getattr(options, name, None)
+        if value is not None and value is not False:  # `0 == False`
             raise InputError(f"--{name.replace('_', '-')} {rule}.")
 
 

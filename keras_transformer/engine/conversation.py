@@ -1,9 +1,11 @@
 """A conversation with a dialogue model: messages, replies, and the turns that fit in a source."""
 
+import numbers
 from collections.abc import Iterator
 from typing import Any
 
 from keras_transformer.errors import InputError
+from keras_transformer.options import INT32, check
 from keras_transformer.steps.splitting import largest_count
 
 
@@ -28,7 +30,9 @@ class Conversation:
                 "A conversation needs a model that was trained on some: `text.turn_separator` of "
                 "its recipe."
             )
-        self.translator, self.seed, self.options = translator, seed, options
+        rule = "an integer of at least -2**31 and below 2**31"
+        check("seed", seed, rule, numbers.Integral, -INT32, INT32 - 1)
+        self.translator, self.seed, self.options = translator, int(seed), options
         translator.check_options(**self._options(0))
         self.history: list[str] = []
 
@@ -55,7 +59,8 @@ class Conversation:
         """Returns the options of a reply, with its own seed if it is sampled or a seed is set."""
         if not self.seed and not self.options.get("sampling"):
             return self.options
-        return {**self.options, "seed": self.seed + number}
+        seed = (self.seed + number + INT32) % (2 * INT32) - INT32  # After the largest, the least.
+        return {**self.options, "seed": seed}
 
     def source(self, message: str) -> str:
         """Returns the model's source: the last turns that fit, and the message.

@@ -391,4 +391,4 @@ def _pad_phrases(phrases, rows):
     padded = [
         (*phrases_of_row, *[()] * (count - len(phrases_of_row))) for phrases_of_row in phrases
     ]
-    return pad(sum(padded, ()), rows * count, length).reshape(rows, count, length)
+    return pad([*itertools.chain(*padded)], rows * count, length).reshape(rows, count, length)

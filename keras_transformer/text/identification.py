@@ -6,12 +6,16 @@ from typing import Any
 from keras_transformer.errors import require
 
 
-@functools.cache
 def language_identifier(purpose: str = "for the rule language,") -> Any:
     """Returns py3langid's identifier, whose `rank` gives languages with their probabilities.
 
     Raises:
         InputError: py3langid is not installed; the message names the purpose.
     """
-    langid = require("py3langid.langid", f"py3langid, {purpose}", "clean")
+    return _identifier(require("py3langid.langid", f"py3langid, {purpose}", "clean"))
+
+
+@functools.cache
+def _identifier(langid):
+    """Loads the model of py3langid, once for all purposes."""
     return langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)

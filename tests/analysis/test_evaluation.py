@@ -2,12 +2,14 @@
 
 import math
 import os
+import time
 
 import numpy as np
 import pytest
 from small_corpus import PAIRS, write_corpus
 
 from keras_transformer import Tokenizer, Translation, Translator
+from keras_transformer.analysis import evaluation
 from keras_transformer.analysis.evaluation import evaluate_labels, evaluate_model
 from keras_transformer.data import read_lines
 from keras_transformer.engine import Engine, ModelEngine
@@ -154,6 +156,20 @@ def log_probability(model, ids):
         logits = np.asarray(model(read), "float64")[0, -1]
         total += logits[token] - np.log(np.exp(logits).sum())
     return total
+
+
+def test_joining_windows_takes_time_in_proportion_to_their_number():
+    """Of 8 tokens each, whose first half is only context after the first window."""
+    windows = [
+        Translation("", 0.0, token_log_probabilities=tuple(-1.0 * number for _ in range(8)))
+        for number in range(20_000)
+    ]
+    started = time.process_time()
+    joined = evaluation._of_windows("a text", windows, 4)
+    assert time.process_time() - started < 2  # Copying the tokens so far takes half a minute.
+    by_token = np.repeat(-np.arange(20_000.0), 4)
+    assert joined.token_log_probabilities == (0.0,) * 4 + tuple(by_token.tolist())
+    assert joined.score == joined.log_probability == by_token.sum()
 
 
 @pytest.mark.tensorflow

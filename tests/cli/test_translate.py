@@ -79,6 +79,7 @@ CONFLICTS += [(["--stream", "--json"], "--json is not allowed with --stream.")]
 CONFLICTS += [(["--stream", "--n-best", "2"], "--n-best is not allowed with --stream.")]
 CONFLICTS += [(["--stream", "--progress"], "--progress is not allowed with --stream.")]
 CONFLICTS += [(["--stream", "--batch-size", "8"], "--batch-size is not allowed with --stream.")]
+CONFLICTS += [(["--stream", "--batch-size", "0"], "--batch-size is not allowed with --stream.")]
 
 
 @pytest.mark.parametrize(("arguments", "message"), CONFLICTS)

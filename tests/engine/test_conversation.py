@@ -2,6 +2,7 @@
 
 import unicodedata
 
+import numpy as np
 import pytest
 from fakes import FakeEngine, FakeTokenizer
 
@@ -48,6 +49,22 @@ def test_history_is_joined_as_in_training_and_every_reply_has_a_seed_of_its_own(
     assert [seed for _, seed in engine.asked] == [0, 1]
     assert said(Echo(tokenizer, Turns("</s>", 1)), "hello", "well") == ["hello", "well"]
     assert said(Echo(tokenizer, Turns("</s>", 2)), "hello", "well")[1] == "day 1 </s> well"
+
+
+@pytest.mark.parametrize("seed", [0, 5, 2**31 - 1, -(2**31), -1])
+def test_each_reply_has_a_seed_that_fits_32_bits(seed):
+    engine = Echo()
+    conversation = Conversation(Translator(engine), seed, sampling=True)
+    for message in ("a", "b", "c"):
+        *_, _ = conversation.reply(message)
+    expected = np.arange(3, dtype="uint32") + np.int64(seed).astype("uint32")
+    assert [seed for _, seed in engine.asked] == expected.astype("int32").tolist()
+
+
+@pytest.mark.parametrize("seed", [2**31, 1.5, "7", [1, 2], None])
+def test_a_seed_of_a_conversation_is_one_integer_of_32_bits(seed):
+    with pytest.raises(InputError, match="`seed` must be an integer of at least"):
+        Conversation(Translator(Echo()), seed, sampling=True)
 
 
 @pytest.mark.parametrize("with_tokenizer", [True, False])

@@ -457,7 +457,6 @@ def test_detection_gives_three_languages_and_auto_one_of_the_servers(make, monke
 def test_without_a_package_detection_is_501_and_auto_is_the_source(make, monkeypatch):
     monkeypatch.setitem(sys.modules, "py3langid", None)
     monkeypatch.setitem(sys.modules, "py3langid.langid", None)
-    libretranslate.language_identifier.cache_clear()
     with pytest.raises(Rejection, match=r"package py3langid\): pip install [^\n]+$") as caught:
         make().detect({"q": "a"})
     assert caught.value.status == 501

@@ -4,6 +4,7 @@ Their residual stream has the sines of the positions before the cosines. Ours ha
 so its dimensions are permuted, in each tensor that reads or writes it: an exact change.
 """
 
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,7 +94,7 @@ class HuggingFaceExporter(ForeignExporter):
         known = None if tokens is None else Languages.from_dict(tokens)
         directions = named_directions(known, manifest["languages"])
         sides = [list(dict.fromkeys(filter(None, side))) for side in zip(*directions, strict=True)]
-        languages = "".join(f"- {code}\n" for code in dict.fromkeys(sum(sides, [])))
+        languages = "".join(f"- {code}\n" for code in dict.fromkeys(itertools.chain(*sides)))
         sentences = []
         if texts := manifest.get("training_texts"):
             sentences.append(
