@@ -11,8 +11,10 @@ import time
 from typing import Any
 
 from ray import serve
+from ray.serve.config import BackpressureConfig
 from ray.util import metrics
 from starlette.applications import Starlette
+from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
@@ -22,6 +24,7 @@ from keras_transformer.decoding.search_options import FILTERS
 from keras_transformer.errors import InputError
 from keras_transformer.reading import digest_of
 from keras_transformer.serving.batcher import Batcher
+from keras_transformer.serving.guard import RETRY_SECONDS
 from keras_transformer.serving.libretranslate import LibreTranslate, fields_of
 from keras_transformer.serving.model import Model
 from keras_transformer.serving.protocol import (
@@ -33,7 +36,12 @@ from keras_transformer.serving.protocol import (
     format_predict,
     shown,
 )
-from keras_transformer.serving.server_options import ServedExport, ServerOptions, served_export
+from keras_transformer.serving.server_options import (
+    ServedExport,
+    ServerOptions,
+    files_of,
+    served_export,
+)
 
 # Label that a client may use for the version that answers.
 _STABLE = "stable"
@@ -44,7 +52,9 @@ _PAGE_HEADERS = {
     "x-content-type-options": "nosniff",
 }
 _LONG_BYTES = 4096  # of a request that is read in a thread
-_RETRY_SECONDS = 5  # after which clients try again while the model is being loaded
+_FULL_SECONDS = 1  # after which clients try again when all replicas are full
+_MAX_REFUSED = 1000  # requests at the same time before the model is there
+_WAITING = 32  # requests that may wait in Ray's proxy, which asks replicas again and again
 _METRIC = "keras_transformer_"
 _SECONDS = [0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 2, 3, 5, 10, 30, 60]
 _SIZES = [1.0, 2, 4, 8, 16, 32, 64, 128, 256]
@@ -86,7 +96,7 @@ class _Api:
         tell("reading the model")
         self._model = Model(export.path, options.threads, options.markup)
         # After loading, to detect files that change while they are loaded.
-        if digest_of(export.folder) != digest:
+        if digest_of(export.folder, files_of(export.folder)) != digest:
             raise InputError(f"{export.path}: the files have changed since they were deployed.")
         self._model.warm_up(options, tell)
         allowed_names = {
@@ -101,6 +111,7 @@ class _Api:
         self._libretranslate = LibreTranslate(self._model, options)
         self._pool = concurrent.futures.ThreadPoolExecutor(options.threads)
         self._hung: Rejection | None = None
+        self._held = 0  # requests for translations
         # A SavedModel would divide a larger batch into chunks.
         largest = self._model.engine.manifest.get("largest_chunk", options.max_batch_size)
         largest = min(largest, options.max_batch_size)
@@ -110,12 +121,15 @@ class _Api:
         self._sizes = metrics.Histogram(f"{_METRIC}batch_sentences", boundaries=_SIZES, **tags)
         self._seconds = metrics.Histogram(f"{_METRIC}batch_seconds", boundaries=_SECONDS, **tags)
         self._waiting = metrics.Gauge(f"{_METRIC}waiting_sentences")
-        metrics.Gauge(f"{_METRIC}model_version").set(export.number)
+        self._version = metrics.Gauge(f"{_METRIC}model_version")
         # A MiB of lists in JSON starts the garbage collector, which must not scan the model.
         gc.freeze()
 
     def check_health(self) -> None:
         """Raises if a batch has hung, so that Ray Serve starts another replica."""
+        # Each second, because Ray forgets a value that is not told again.
+        self._version.set(self._number)
+        self._waiting.set(self._batcher.waiting)
         if self._hung is not None:
             raise RuntimeError(str(self._hung))
 
@@ -133,21 +147,19 @@ class _Api:
             raise Rejection(504, message)
         self._sizes.observe(len(rows), {"signature": name})
         self._seconds.observe(time.monotonic() - started, {"signature": name})
-        self._waiting.set(self._batcher.waiting)
         return task.result()
 
     def _check_version(self, request):
         """Raises `Rejection` (404) for another model or another version."""
         name, number = request.path_params["name"], request.path_params.get("version")
         label = request.path_params.get("label", _STABLE)
-        if ":" in name:  # a method that allows only POST
-            raise HTTPException(404)
         if name != self._name:
             raise Rejection(404, f"Servable not found for request: Latest({shown(name)})")
         if label != _STABLE:
             raise Rejection(404, f"Unrecognized servable version label: {shown(label)}")
-        if number not in (None, self._number):
-            version = f"Specific({self._name}, {number})"
+        # As texts: a number of thousands of digits is none that Python converts.
+        if number is not None and (number.lstrip("0") or "0") != str(self._number):
+            version = f"Specific({self._name}, {number:.30})"
             raise Rejection(404, f"Servable not found for request: {version}")
 
     async def index(self, request: Request) -> Response:
@@ -194,6 +206,24 @@ class _Api:
         answer = await _call(is_long, format_predict, results, signature, *limits)
         return Response(answer, media_type="application/json")
 
+    @contextlib.asynccontextmanager
+    async def holding(self):
+        """Holds a request for its time at most; raises `Rejection` (503, 504).
+
+        The time begins before the body is read, and the rest of the body is not read for a 503.
+        """
+        if self._held >= self._options.max_ongoing:
+            raise Rejection(503, f"The server holds {self._held} requests: send this again")
+        self._held += 1
+        try:
+            async with asyncio.timeout(self._options.request_timeout):
+                yield
+        except TimeoutError:
+            message = f"No answer within {self._options.request_timeout:g} seconds"
+            raise Rejection(504, message) from None
+        finally:
+            self._held -= 1
+
     async def _results(self, prediction):
         """Runs the sentences of a request in batches; returns the outputs of each sentence."""
         if self._hung is not None:
@@ -204,12 +234,7 @@ class _Api:
             ((*shared, *(row[name] for name in FILTERS if name in row)), row)
             for row in prediction.rows
         ]
-        try:
-            async with asyncio.timeout(self._options.request_timeout):
-                return await self._batcher.submit(rows)
-        except TimeoutError:
-            message = f"No answer within {self._options.request_timeout:g} seconds"
-            raise Rejection(504, message) from None
+        return await self._batcher.submit(rows)
 
     async def _fields(self, request):
         """Returns the parameters of a request of LibreTranslate's API, and whether it is long."""
@@ -273,7 +298,10 @@ def _route(path, answer, method="GET"):
     async def endpoint(request):
         server: Any = serve.get_replica_context().servable_object
         check_same_site(request.method, request.headers, server.hosts)
-        return await answer(server, request)
+        if method == "GET":
+            return await answer(server, request)
+        async with server.holding():
+            return await answer(server, request)
 
     return Route(path, endpoint, methods=[method])
 
@@ -291,7 +319,27 @@ async def _no_such_address(request, error):
     # For unknown endpoints below /v1/ TensorFlow Serving returns 400.
     status = 400 if request.url.path.startswith("/v1/") else error.status_code
     message = f"Malformed request: {shown(f'{request.method} {request.url.path}')}"
-    return JSONResponse({"error": message}, status)
+    return JSONResponse({"error": message}, status, error.headers)
+
+
+async def _failed(request, error):
+    return JSONResponse({"error": "The server has failed; its log says why"}, 500)
+
+
+class _NameConvertor(StringConvertor):
+    """A part of an endpoint before its method, such as `:predict`."""
+
+    regex = "[^/:]+"
+
+
+class _NumberConvertor(StringConvertor):
+    """A number as its digits."""
+
+    regex = "[0-9]+"
+
+
+register_url_convertor("name", _NameConvertor())
+register_url_convertor("number", _NumberConvertor())
 
 
 def _http():
@@ -300,8 +348,8 @@ def _http():
         _route("/healthz", _Api.health),
         _route("/readyz", _Api.readiness),
     ]
-    for index in ("", "/versions/{version:int}", "/labels/{label}"):
-        path = "/v1/models/{name}" + index
+    for index in ("", "/versions/{version:number}", "/labels/{label:name}"):
+        path = "/v1/models/{name:name}" + index
         routes += [
             _route(f"{path}:predict", _Api.predict, "POST"),
             _route(f"{path}/metadata", _Api.metadata),
@@ -322,15 +370,14 @@ def _http():
     ]
     app = Starlette(
         routes=routes,
-        exception_handlers={Rejection: _rejected, HTTPException: _no_such_address},
+        exception_handlers={
+            Rejection: _rejected,
+            HTTPException: _no_such_address,
+            Exception: _failed,
+        },
     )
     app.router.redirect_slashes = False
     return app
-
-
-async def _not_ready(request):
-    answer = {"error": "The model is being loaded: send this again later"}
-    return JSONResponse(answer, 503, {"retry-after": str(_RETRY_SECONDS)})
 
 
 async def _alive(request):
@@ -338,7 +385,20 @@ async def _alive(request):
 
 
 class _Waiting:
-    """Answers 503 to everything except `/healthz`, while the model is being loaded."""
+    """Answers 503 to everything except `/healthz`, before and after the model is there.
+
+    Args:
+        message: What clients are told.
+    """
+
+    def __init__(self, message: str):
+        self.message = message
+
+
+async def _refused(request):
+    waiting: Any = serve.get_replica_context().servable_object
+    error = f"{waiting.message}: send this again later"
+    return JSONResponse({"error": error}, 503, {"retry-after": str(RETRY_SECONDS)})
 
 
 def _deployment(app, answering):
@@ -348,20 +408,41 @@ def _deployment(app, answering):
 
 Server: Any = _deployment(_http(), _Api)
 _METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"]
-_WAITING_ROUTES = [Route("/healthz", _alive), Route("/{path:path}", _not_ready, methods=_METHODS)]
-Waiting: Any = _deployment(Starlette(routes=_WAITING_ROUTES), _Waiting)
 
 
-def build_waiting() -> serve.Application:
-    """Builds an application that answers 503, until the application of `build` replaces it."""
+def _waiting():
+    any_path = Route("/{path:path}", _refused, methods=_METHODS)
+    return Starlette(routes=[Route("/healthz", _alive), any_path])
+
+
+Waiting: Any = _deployment(_waiting(), _Waiting)
+
+
+def _limits(max_ongoing):
+    """Returns options of a deployment whose replicas take so many requests, to refuse some."""
+    return {
+        "max_ongoing_requests": max_ongoing,
+        "max_queued_requests": _WAITING,
+        "backpressure_config": BackpressureConfig(retry_after_s=_FULL_SECONDS),
+    }
+
+
+def build_waiting(message: str) -> serve.Application:
+    """Builds an application that answers 503 with a message.
+
+    The application of `build` replaces it when it is ready, and is replaced by it at the end.
+    """
     return Waiting.options(
         ray_actor_options={"num_cpus": 0},
         graceful_shutdown_wait_loop_s=0.1,
         graceful_shutdown_timeout_s=1,
-    ).bind()
+        **_limits(_MAX_REFUSED),
+    ).bind(message)
 
 
-def build(options: ServerOptions, progress_file: str | None = None) -> serve.Application:
+def build(
+    options: ServerOptions, progress_file: str | None = None, export: ServedExport | None = None
+) -> serve.Application:
     """Builds the application.
 
     A later deployment under the same name, by `serve deploy`, starts new replicas next to the old
@@ -370,13 +451,14 @@ def build(options: ServerOptions, progress_file: str | None = None) -> serve.App
     Args:
         options: Options of the server.
         progress_file: Path of a file that replicas append their progress to, until they are ready.
+        export: The export, by default `served_export(options)`.
 
     Raises:
         InputError: The export does not exist.
     """
-    export = served_export(options)
+    export = export or served_export(options)
     try:
-        digest = digest_of(export.folder)
+        digest = digest_of(export.folder, files_of(export.folder))
     except OSError as error:
         raise InputError(f"{export.path}: cannot be read: {error.strerror}.") from None
     scaling: dict[str, Any] = {"num_replicas": options.replicas}
@@ -388,14 +470,13 @@ def build(options: ServerOptions, progress_file: str | None = None) -> serve.App
             "target_ongoing_requests": options.threads * options.max_batch_size,
         }
     deployment = Server.options(
-        max_ongoing_requests=options.max_ongoing,
-        max_queued_requests=options.max_queue,
         ray_actor_options={"num_cpus": options.replica_cpus},
         health_check_period_s=1,
         health_check_timeout_s=30,
         graceful_shutdown_wait_loop_s=0.1,
         graceful_shutdown_timeout_s=options.request_timeout + 5,
         max_constructor_retry_count=1,
+        **_limits(options.max_ongoing + options.max_queue),
         **scaling,
     )
     return deployment.bind(export, digest, options, progress_file)

@@ -133,8 +133,6 @@ class LibreTranslate:
         named, languages = options.languages, model.engine.languages
         named = named or ",".join(model.engine.manifest.get("languages") or ())
         pair = language_pair(named) if named else None
-        if pair and languages and options.languages:
-            _check_direction(languages, pair)
         directions: Sequence = named_directions(languages, pair)
         if languages and pair and options.languages and directions == [*languages.directions]:
             directions = [languages.direction(*pair)]  # The option chooses one of the model's own.
@@ -370,15 +368,6 @@ class LibreTranslate:
         if not request.is_list:
             answer = {name: value for name, (value,) in answer.items()}
         return as_json(answer, self._limits.max_answer_bytes)
-
-
-def _check_direction(languages, pair):
-    """Raises `InputError` for languages that are not a direction of the model, regions aside."""
-    try:
-        languages.direction(*pair)
-    except InputError as error:
-        rule = "`languages` must be languages of the model, of which the regions may differ"
-        raise InputError(f"{rule}. Received: {','.join(pair)}. {error}") from None
 
 
 def _shown_code(code):

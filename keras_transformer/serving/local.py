@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import secrets
+import shutil
 import signal
 import socket
 import tempfile
@@ -16,7 +17,13 @@ from pathlib import Path
 
 from keras_transformer.errors import InputError, missing_package, say
 from keras_transformer.files import temporary_folder
-from keras_transformer.serving.server_options import LocalOptions, ServerOptions, served_export
+from keras_transformer.serving.server_options import (
+    MAX_REQUESTS,
+    LocalOptions,
+    ServerOptions,
+    files_of,
+    served_export,
+)
 
 _NEEDED = ("ray", "starlette", "python_multipart", "uvicorn", "fastapi", "psutil")
 _CAUSE = re.compile(r"^\s*(?:[\w.]+\.)?(?:InputError|\w*Error|\w*Exception): (.+)$", re.MULTILINE)
@@ -24,7 +31,8 @@ _CAUSE = re.compile(r"^\s*(?:[\w.]+\.)?(?:InputError|\w*Error|\w*Exception): (.+
 _OBJECT_STORE_BYTES = 100 * 2**20
 _STOP_SECONDS = 30
 _PROGRESS_SECONDS = 2
-_DAY_SECONDS = 86_400
+_WATCH_SECONDS = 5
+_GIVE_UP_SECONDS = 20  # without a replica, after one has failed to start
 # Ray's time limit of 30 s for its processes may be too short while other programs use all cores.
 _STARTS = 2
 # Ray reads its settings while it is imported.
@@ -35,6 +43,7 @@ _SETTINGS = {
     "RAY_ENABLE_AUTO_CONNECT": "0",
     # A replica that fails its health check has hung, so do not wait for it.
     "RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS": "1",
+    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "keras_transformer.serving.guard.middlewares",
     "RAY_AUTH_MODE": "token",
     "RAY_AUTH_TOKEN": secrets.token_hex(32),
 }
@@ -131,16 +140,21 @@ def _end_ray():
 def serve_here(options: ServerOptions, local: LocalOptions) -> None:
     """Serves an export until SIGTERM or SIGINT, then answers the accepted requests.
 
+    It serves the files that the export has at the start, whatever replaces them.
+
     Raises:
-        InputError: The export does not exist, the address is in use, or `[serve]` is not installed.
+        InputError: The export does not exist, the address is in use, `[serve]` is not installed, or
+            all replicas have ended and none can be started.
     """
     export = served_export(options)
     port = _free_port(local.host, local.port)
     metrics_port = _free_port("127.0.0.1", local.metrics_port)
     if options.allowed_hosts is None and not _is_local(local.host):
         options = options.model_copy(update={"allowed_hosts": "*"})
+    replicas = options.max_replicas if options.replicas == "auto" else options.replicas
+    os.environ[MAX_REQUESTS] = str(replicas * options.max_ongoing)
     say("Ray is being started")
-    with private_ray(metrics_port=metrics_port):
+    with _private_copy(export) as copy, private_ray(metrics_port=metrics_port):
         from ray import serve
 
         logging.getLogger("ray.serve").setLevel(logging.ERROR)
@@ -149,7 +163,7 @@ def serve_here(options: ServerOptions, local: LocalOptions) -> None:
             http_options={
                 "host": local.host,
                 "port": port,
-                "request_timeout_s": options.request_timeout + 30,
+                "request_timeout_s": options.request_timeout,
             },
             logging_config={"log_level": "WARNING", "enable_access_log": False},
         )
@@ -164,19 +178,17 @@ def serve_here(options: ServerOptions, local: LocalOptions) -> None:
         try:
             for address in addresses:
                 say(address)
-            _deploy(options, export.name)
+            _deploy(options, export, copy)
             is_ready = True
-            while True:
-                time.sleep(_DAY_SECONDS)
+            _watch(options, export, copy)
         except KeyboardInterrupt:
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, signal.SIG_IGN)
             say("stops, after what it accepted")
             # A replica that is still warming up has accepted no requests, and may take minutes.
             with contextlib.suppress(Exception):  # The signal may also have ended Ray.
-                deployment = serve.status().applications[export.name].deployments["Server"]
-                if is_ready and "RUNNING" in deployment.replica_states:
-                    serve.delete(export.name)
+                if is_ready and "RUNNING" in _status_of(export.name).replica_states:
+                    _replace_replicas(export.name, options)
 
 
 def _free_port(host, port):
@@ -196,16 +208,83 @@ def _is_local(host):
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
-def _wait_for_old_replicas(name):
-    """Waits until the replica that answered 503 has ended."""
+@contextlib.contextmanager
+def _private_copy(export):
+    """Yields an export of the same files, which nobody replaces: links to them, or copies."""
+    with temporary_folder(Path(tempfile.gettempdir(), "kt-export-")) as folder:
+        for path in files_of(export.folder):
+            target = folder / path.relative_to(export.folder)
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                source = path.resolve()  # Where the export has a link, the file may be replaced.
+                try:
+                    os.link(source, target)
+                except OSError:  # Another file system, or another user's file.
+                    shutil.copyfile(source, target)
+            except OSError as error:
+                rule = f"{path}: cannot be copied to {tempfile.gettempdir()}"
+                raise InputError(
+                    f"{rule}: {error.strerror}. TMPDIR names another folder."
+                ) from None
+        path = folder / Path(export.path).relative_to(export.folder)
+        yield export._replace(path=str(path), folder=folder)
+
+
+def _status_of(name):
+    """Returns Ray's status of the deployment."""
     from ray import serve
 
-    deadline = time.monotonic() + _STOP_SECONDS
+    return serve.status().applications[name].deployments["Server"]
+
+
+def _wait_for_old_replicas(name, seconds):
+    """Waits until only replicas of the last deployment are there."""
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        states = serve.status().applications[name].deployments["Server"].replica_states
+        states = _status_of(name).replica_states
         if not any(count for state, count in states.items() if state != "RUNNING"):
             return
         time.sleep(0.1)
+
+
+def _replace_replicas(name, options):
+    """Has all later requests refused, and waits until the replicas have answered theirs.
+
+    Without an application Ray's proxy would lose requests that no replica has taken yet.
+    """
+    from ray import serve
+
+    from keras_transformer.serving.app import build_waiting
+
+    serve.run(build_waiting("The server is being stopped"), name=name, route_prefix="/")
+    _wait_for_old_replicas(name, options.request_timeout + _STOP_SECONDS)
+
+
+def _watch(options, export, copy):
+    """Watches the replicas; raises `InputError` if all have ended and none can be started."""
+    failed_since = None
+    while True:
+        time.sleep(_WATCH_SECONDS)
+        try:
+            status = _status_of(export.name)
+        except Exception as error:  # Ray raises no narrower class.
+            raise InputError(
+                f"{options.model} is no longer served: Ray has ended: {error}"
+            ) from None
+        has_failed = status.status_trigger == "REPLICA_STARTUP_FAILED"
+        if status.replica_states.get("RUNNING") or not has_failed:
+            failed_since = None
+            continue
+        failed_since = failed_since or time.monotonic()
+        if time.monotonic() - failed_since >= _GIVE_UP_SECONDS:
+            cause = _cause_in(status.message, status.message)
+            cause = cause.replace(str(copy.folder), str(export.folder))
+            raise InputError(f"{options.model} is no longer served, no replica starts: {cause}")
+
+
+def _cause_in(status, message):
+    """Returns the last cause in a status, which contains a chain of tracebacks, or the message."""
+    return " ".join([message, *_CAUSE.findall(status)][-1].split())[:500]
 
 
 @contextlib.contextmanager
@@ -237,27 +316,25 @@ def _printed_progress(model, started):
             thread.join()
 
 
-def _deploy(options, name):
-    """Deploys the application; raises `InputError` if no replica starts."""
+def _deploy(options, export, copy):
+    """Deploys the copy of an export; raises `InputError` if no replica starts."""
     from ray import serve
 
     from keras_transformer.serving.app import build, build_waiting
 
-    started = time.monotonic()
+    started, name = time.monotonic(), export.name
     try:
-        serve.run(build_waiting(), name=name, route_prefix="/")
+        serve.run(build_waiting("The model is being loaded"), name=name, route_prefix="/")
         say(f"{options.model} is being loaded; until it is ready, requests get 503")
         with _printed_progress(options.model, started) as file:
-            serve.run(build(options, file), name=name, route_prefix="/")
-        _wait_for_old_replicas(name)
+            serve.run(build(options, file, copy), name=name, route_prefix="/")
+        _wait_for_old_replicas(name, _STOP_SECONDS)
     except InputError:
         raise
     except Exception as error:
-        # The status contains a chain of tracebacks, of which the last has the cause.
-        message = str(error)
+        cause = _cause_in("", str(error))
         with contextlib.suppress(Exception):  # A signal may have ended Ray.
-            status = serve.status().applications[name].deployments["Server"].message
-            message = [message, *_CAUSE.findall(status)][-1]
-        message = " ".join(message.split())[:500]
-        raise InputError(f"{options.model} is not served: {message}") from None
+            cause = _cause_in(_status_of(name).message, str(error))
+        cause = cause.replace(str(copy.folder), str(export.folder))
+        raise InputError(f"{options.model} is not served: {cause}") from None
     say(f"{options.model} answers after {time.monotonic() - started:.1f} s")

@@ -11,6 +11,9 @@ from keras_transformer.files import MANIFEST
 from keras_transformer.options import as_input_error, option
 from keras_transformer.reading import expanded_path
 
+MAX_REQUESTS = "KERAS_TRANSFORMER_MAX_REQUESTS"
+"""Environment variable of Ray's proxy: maximum number of requests that it passes on at a time."""
+
 
 def _checked_languages(languages):
     if languages is not None:
@@ -131,18 +134,20 @@ class ServerOptions(_Options):
     )
 
     max_ongoing: int = _count(
-        256, "maximum number of requests per replica; further requests wait in Ray's proxy"
+        256, "maximum number of requests that a replica holds; further requests get 503"
     )
-    # Ray's proxy asks replicas again and again for each waiting request: a thousand requests take
-    # the processor from the model.
     max_queue: int = _count(
-        32, "maximum number of requests that wait there; further requests get 503"
+        512,
+        "maximum number of further requests that a replica takes at a time, to refuse them and to "
+        "answer health checks; beyond it Ray's proxy refuses",
     )
     max_body_bytes: int = _count(1 << 20, "maximum bytes of a request; a longer request gets 413")
     max_sentences: int = _count(256, "maximum number of sentences per request; more get 413")
     max_text_bytes: int = _count(8192, "maximum bytes of a text in UTF-8; a longer text gets 413")
     max_answer_bytes: int = _count(1 << 22, "maximum bytes of an answer; a longer answer gets 413")
-    request_timeout: float = _seconds(30.0, "seconds until a request without an answer gets 504")
+    request_timeout: float = _seconds(
+        30.0, "seconds until a request gets 504, from its first bytes to its answer"
+    )
     batch_timeout: float = _seconds(
         60.0, "seconds after which a batch has hung: its requests get 504, its process is replaced"
     )
@@ -212,6 +217,11 @@ def served_export(options: ServerOptions) -> ServedExport:
         path = folder = numbers[number]
     safe_name = "".join("_" if sign in "/:?#%" else sign for sign in named_folder.name)
     return ServedExport(number, str(path), folder, options.name or safe_name or "model")
+
+
+def files_of(folder: Path) -> list[Path]:
+    """Returns the files of an export except its README, which people change while it is served."""
+    return [path for path in folder.rglob("*") if path.is_file() and path != folder / "README.md"]
 
 
 def _is_number(name):

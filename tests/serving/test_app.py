@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import http.client
 import json
 import os
 import pathlib
@@ -184,6 +185,24 @@ def test_an_upgrade_to_http2_is_refused_and_never_loses_its_body_silently(server
     assert server.translate("a") == ["A"]
 
 
+# Ray's proxy decodes them all as UTF-8.
+STRANGE = ["serve-multiplexed-model-id", "serve_multiplexed_model_id", "x-session-id"]
+STRANGE += ["x-request-id", "x-request-timeout-seconds", "x-request-disconnect-disabled", "x-a"]
+
+
+@both_routes
+def test_headers_of_rays_own_callers_change_nothing(server, route):
+    headers = dict.fromkeys(STRANGE, "\xff".encode("latin-1"))
+    assert getattr(server, route)(["a"], headers=headers).status == 200
+    # No request is answered within a microsecond.
+    headers = {"x-request-timeout-seconds": "0.000001"}
+    assert getattr(server, route)(["a"], headers=headers).status == 200
+
+
+def test_the_list_of_rays_applications_is_hidden(server):
+    assert error_of(server.get("/-/routes"), 404) == "Not found"
+
+
 def send_trailers(port, path):
     """Sends a chunked request with 40 MB of trailers, or as many as are taken."""
     head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -199,24 +218,46 @@ def memory_of(pids):
     return sum(psutil.Process(pid).memory_info().rss for pid in pids) / 1e6
 
 
-@pytest.fixture
-def nginx(server, tmp_path):
-    """Port of the documented proxy in front of the server."""
+@contextlib.contextmanager
+def documented_proxy(folder, upstream):
+    """Port of the documented proxy in front of another port."""
     if shutil.which("nginx") is None:
         pytest.skip("needs nginx: apt-get install nginx-light")
     port = free_port()
     folders = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    paths = "".join(f"{folder}_temp_path {tmp_path}/{folder};" for folder in folders)
+    paths = "".join(f"{name}_temp_path {folder}/{name};" for name in folders)
     text = (EXAMPLES / "nginx.conf").read_text()
-    text = text.replace("127.0.0.1:8000", f"127.0.0.1:{server.port}")
+    text = text.replace("127.0.0.1:8000", f"127.0.0.1:{upstream}")
     text = text.replace("listen 8080", f"listen 127.0.0.1:{port}")
     text = text.replace("http {", f"http {{ {paths}").replace("worker_processes auto;", "")
-    (tmp_path / "nginx.conf").write_text(f"pid {tmp_path}/pid; daemon off;\n{text}")
-    command = ["nginx", "-p", tmp_path, "-e", tmp_path / "log", "-c", tmp_path / "nginx.conf"]
+    (folder / "nginx.conf").write_text(f"pid {folder}/pid; daemon off;\n{text}")
+    command = ["nginx", "-p", folder, "-e", folder / "log", "-c", folder / "nginx.conf"]
     running = subprocess.Popen(command)
+    wait_for(lambda: is_listening(port), 30)
     yield port
     running.terminate()
     running.wait(timeout=30)
+
+
+def is_listening(port):
+    with contextlib.suppress(OSError):
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        return True
+    return False
+
+
+@pytest.fixture
+def nginx(server, tmp_path):
+    """Port of the documented proxy in front of the server."""
+    with documented_proxy(tmp_path, server.port) as port:
+        yield port
+
+
+@pytest.fixture
+def unreachable(tmp_path):
+    """Port of the documented proxy in front of a port that nothing listens on."""
+    with documented_proxy(tmp_path, free_port()) as port:
+        yield port
 
 
 def test_the_documented_proxy_serves_and_bounds_what_strangers_send(server, nginx):
@@ -231,6 +272,15 @@ def test_the_documented_proxy_serves_and_bounds_what_strangers_send(server, ngin
     assert ask(body, {"upgrade": "h2c", "connection": "Upgrade"}).status == 200
     assert ask(b"a" * 1_100_000).status == 413
     assert ask(body, {"x": "y" * 40_000}).status == 400
+    assert ask(body, dict.fromkeys(STRANGE, b"\xff")).status == 200
+    assert error_of(client.get("/-/routes"), 404) and error_of(client.get("/-/healthz"), 404)
+    # A client that closes its side when it has sent its request.
+    with socket.create_connection(("127.0.0.1", nginx), timeout=60) as connection:
+        head = f"POST {PREDICT} HTTP/1.0\r\nhost: a\r\ncontent-length: {len(body)}\r\n\r\n"
+        connection.sendall(head.encode() + body)
+        connection.shutdown(socket.SHUT_WR)
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 200 ") and b'["A"]' in answer
     # Ray's proxy alone would keep them all.
     watched = processes_below(server.process.pid, "ray::ProxyActor")
     watched += processes_below(os.getpid(), "nginx")
@@ -239,6 +289,11 @@ def test_the_documented_proxy_serves_and_bounds_what_strangers_send(server, ngin
         list(pool.map(send_trailers, [nginx] * 3, [PREDICT, TRANSLATE, TRANSLATE]))
     assert memory_of(watched) < before + 60
     assert server.translate("a") == ["A"]
+
+
+def test_the_documented_proxy_tells_when_the_server_cannot_be_reached(unreachable):
+    answer = Client(unreachable).predict(["a"])
+    assert "cannot be reached" in error_of(answer, 503) and answer.headers["retry-after"] == "5"
 
 
 def test_a_full_queue_rejects_at_once_and_loses_nothing(server):
@@ -252,6 +307,27 @@ def test_a_full_queue_rejects_at_once_and_loses_nothing(server):
     for i, answer in enumerate(answers):
         if answer.status == 200:
             assert translations_of(answer) == [f"{i} A", f"{i} B"]
+        else:
+            assert error_of(answer, 503) and answer.headers["retry-after"] == "1"
+
+
+def test_a_full_server_is_alive_and_ready(server):
+    statuses, stop = [], threading.Event()
+
+    def ask():
+        while not stop.is_set():
+            statuses.append(server.predict(["busy a"]).status)
+
+    asking = [threading.Thread(target=ask) for _ in range(80)]
+    for thread in asking:
+        thread.start()
+    wait_for(lambda: statuses.count(503) > 20, 60)
+    health = [server.get(path).status for path in ("/readyz", "/healthz", "/health") * 5]
+    stop.set()
+    for thread in asking:
+        thread.join()
+    assert health == [200] * 15
+    assert set(statuses) == {200, 503}
 
 
 def hold(server, pool, text="busy"):
@@ -354,12 +430,16 @@ def test_hung_batches_are_504_and_their_process_is_replaced(server):
     assert server.translate("a") == ["A"]
 
 
-def test_a_killed_replica_costs_its_requests_alone_which_are_not_sent_again(server):
+def test_a_killed_replica_costs_its_requests_alone_which_are_not_sent_again(server, toy):
     (replica,) = server.replicas()
+    # People may change it while it is served.
+    (toy / "1" / "README.md").write_text("changed")
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         held = hold(server, pool, "endless")
         os.kill(replica, signal.SIGKILL)
-        assert all(future.result().status == 500 for future in held)  # Ray's proxy says so.
+        for future in held:
+            assert "process of this request has ended" in error_of(future.result(), 503)
+            assert future.result().headers["retry-after"] == "1"
         # A batch that was sent again would hold these up.
         for future in [pool.submit(server.translate, f"a{i}") for i in range(6)]:
             assert future.result()[0].startswith("A")
@@ -393,6 +473,12 @@ def test_a_start_of_ray_is_tried_again_and_a_model_that_is_never_warm_is_503(tmp
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
     server = Server(["-c", _BUSY, str(tmp_path / "endless")], tmp_path / "log", **token)
     assert "keras-transformer: Ray cannot be started: The node timed out.\n" in server.log
+    # At once: Ray's proxy listens before it has an application.
+    for _ in range(20):
+        assert int(server.get("/readyz").headers["retry-after"]) > 0
+        error_of(server.get("/"), 503)
+        assert server.get("/healthz").status == 200
+        time.sleep(0.1)
     server.wait(lambda: "compiling" in server.log)
     assert re.search(r"endless: compiling \d+ shapes of batches after \d+ s\n", server.log)
     # Until it is ready, all that waits is told to come again.
@@ -407,6 +493,21 @@ def test_a_start_of_ray_is_tried_again_and_a_model_that_is_never_warm_is_503(tmp
     assert server.process.wait(timeout=25) == 0
     wait_for(lambda: not any(map(psutil.pid_exists, known)), 25)
     assert server.log.endswith("stops, after what it accepted\n")
+
+
+@pytest.mark.slow
+def test_a_server_whose_process_cannot_be_replaced_ends_with_a_line(tmp_path):
+    save_model(tmp_path / "toy")
+    command = ["-m", "keras_transformer", "serve", f"--model={tmp_path / 'toy'}", "--port=0"]
+    server = Server([*command, "--warm-up-tokens=0"], tmp_path / "log")
+    server.wait(lambda: server.is_ready() and len(server.replicas()) == 1)
+    # In place: a file that replaces this one would not be read.
+    with open(tmp_path / "toy" / "saved_model.pb", "ab") as file:
+        file.write(b"\0")
+    os.kill(*server.replicas(), signal.SIGKILL)
+    assert server.process.wait(timeout=120) == 2
+    *_, line = server.log.splitlines()
+    assert re.search(r"toy is no longer served, no replica starts: .*toy.* damaged\.", line), line
 
 
 def test_a_taken_port_is_one_line(server, toy):
@@ -457,9 +558,16 @@ def test_a_server_that_is_told_to_stop_finishes_its_accepted_requests(server):
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         held = [pool.submit(server.translate, "busy", f"a{i}") for i in range(4)]
         time.sleep(0.5)
-        code, stdout = server.stop()
+        server.process.terminate()
+        later = []
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            while True:  # Until nothing listens any more.
+                later.append(server.predict(["b"]))
+        stdout, _ = server.process.communicate(timeout=120)
         assert [future.result() for future in held] == [["BUSY", f"A{i}"] for i in range(4)]
-    assert (code, stdout) == (0, b"")
+        for answer in later:
+            assert answer.status == 200 or "being stopped" in error_of(answer, 503)
+    assert (server.process.returncode, stdout) == (0, b"")
     with pytest.raises(OSError):
         socket.create_connection(("127.0.0.1", server.port), timeout=5)
     assert server.log.count("Traceback") == 0

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+import types
 
 import pytest
 from upper_case import Engine
@@ -94,3 +95,84 @@ def test_a_batch_whose_requests_have_timed_out_stops_and_its_process_stays(app_o
         return other.status_code, (await client.get("/readyz")).status_code
 
     assert with_client(app, talk) == (200, 200)
+
+
+def test_a_request_beyond_those_that_a_replica_holds_is_503_at_once_and_not_read(app_of):
+    app, held = app_of(max_ongoing=2, batch_wait_ms=0), asyncio.Event()
+
+    async def slow():
+        yield b'{"instances": '
+        await held.wait()
+        yield b'["a"]}'
+
+    async def talk(client):
+        holding = [asyncio.create_task(client.post(PREDICT, content=slow())) for _ in range(2)]
+        await asyncio.sleep(0.05)
+        for path in (PREDICT, TRANSLATE, "/detect"):
+            refused = await client.post(path, content=slow())
+            assert refused.status_code == 503 and refused.headers["retry-after"] == "1"
+            assert "holds 2 requests" in refused.json()["error"]
+        ready = [
+            (await client.get(path)).status_code for path in ("/readyz", "/healthz", "/health")
+        ]
+        held.set()
+        answers = [answer.status_code for answer in await asyncio.gather(*holding)]
+        return ready, answers, (await client.post(PREDICT, json={"instances": ["a"]})).status_code
+
+    assert with_client(app, talk) == ([200] * 3, [200] * 2, 200)
+
+
+@pytest.mark.parametrize("path", [PREDICT, TRANSLATE])
+def test_the_time_of_a_request_begins_before_its_body(app_of, path):
+    async def endless():
+        yield b"{"
+        await asyncio.sleep(60)
+
+    started = time.monotonic()
+    app = app_of(request_timeout=0.1, languages="en-fr")
+    answer = ask(app, "POST", path, content=endless())
+    assert answer.status_code == 504 and time.monotonic() - started < 10
+    assert answer.json() == {"error": "No answer within 0.1 seconds"}
+
+
+METHODS = [("GET", TRANSLATE, 405, "POST"), ("PUT", "/languages", 405, "GET, HEAD")]
+METHODS += [("GET", PREDICT, 400, "POST"), ("DELETE", "/v1/models/toy", 400, "GET, HEAD")]
+METHODS += [("GET", "/v1/models/toy/versions/1:predict", 400, "POST")]
+METHODS += [("GET", "/v1/models/toy/labels/stable:predict", 400, "POST")]
+
+
+@pytest.mark.parametrize(("method", "path", "status", "allowed"), METHODS)
+def test_another_method_is_refused_with_those_that_are_allowed(
+    app_of, method, path, status, allowed
+):
+    answer = ask(app_of(), method, path)
+    assert (answer.status_code, answer.headers["allow"]) == (status, allowed)
+    assert "Malformed request" in answer.json()["error"]
+
+
+VERSIONS = [("1", 200), ("001", 200), ("2", 404), ("0", 404), ("", 400), ("-1", 400), ("x", 400)]
+VERSIONS += [("9" * 5000, 404), ("0" * 5000 + "1", 200), ("٣", 400), ("1.0", 400), ("1:x", 400)]
+
+
+@pytest.mark.parametrize(("version", "status"), VERSIONS)
+def test_a_version_is_a_number_of_any_length(app_of, version, status):
+    answer = ask(app_of(), "GET", f"/v1/models/toy/versions/{version}")
+    assert answer.status_code == status
+    assert status == 200 or len(answer.text) < 200
+
+
+def test_a_fault_of_the_server_is_json(app_of):
+    answer = ask(app_of(), "POST", PREDICT, json={"instances": ["bug"]})
+    assert answer.status_code == 500 and "log" in answer.json()["error"]
+
+
+def test_before_and_after_the_model_every_path_says_to_come_again_later(monkeypatch):
+    app = pytest.importorskip("keras_transformer.serving.app", reason="needs Ray")
+    waiting = app._Waiting("The model is being loaded")
+    context = types.SimpleNamespace(servable_object=waiting)
+    monkeypatch.setattr(app.serve, "get_replica_context", lambda: context)
+    for method, path in (("GET", "/"), ("POST", PREDICT), ("GET", "/readyz"), ("PUT", "/x/y")):
+        answer = ask(app._waiting(), method, path)
+        assert answer.status_code == 503 and answer.headers["retry-after"] == "5"
+        assert answer.json() == {"error": "The model is being loaded: send this again later"}
+    assert ask(app._waiting(), "GET", "/healthz").status_code == 200
