@@ -147,7 +147,7 @@ def serve_here(options: ServerOptions, local: LocalOptions) -> None:
             all replicas have ended and none can be started.
     """
     export = served_export(options)
-    port = _free_port(local.host, local.port)
+    _free_port(local.host, local.port)  # Raises its error before Ray is started.
     metrics_port = _free_port("127.0.0.1", local.metrics_port)
     if options.allowed_hosts is None and not _is_local(local.host):
         options = options.model_copy(update={"allowed_hosts": "*"})
@@ -158,15 +158,21 @@ def serve_here(options: ServerOptions, local: LocalOptions) -> None:
         from ray import serve
 
         logging.getLogger("ray.serve").setLevel(logging.ERROR)
-        serve.start(
-            proxy_location="HeadOnly",
-            http_options={
-                "host": local.host,
-                "port": port,
-                "request_timeout_s": options.request_timeout,
-            },
-            logging_config={"log_level": "WARNING", "enable_access_log": False},
-        )
+        # Only now, because Ray's own processes take free ports.
+        port = local.port or _free_port(local.host, 0)
+        try:
+            serve.start(
+                proxy_location="HeadOnly",
+                http_options={
+                    "host": local.host,
+                    "port": port,
+                    "request_timeout_s": options.request_timeout,
+                },
+                logging_config={"log_level": "WARNING", "enable_access_log": False},
+            )
+        except Exception as error:  # Ray raises no narrower class.
+            cause = _cause_in(str(error), str(error))
+            raise InputError(f"{local.host}:{port}: Ray Serve cannot be started: {cause}") from None
         host = f"[{local.host}]" if ":" in local.host else local.host
         addresses = (
             f"http://{host}:{port}/v1/models/{export.name}",

@@ -41,6 +41,20 @@ def test_a_server_for_other_machines_takes_any_host_name(
         local.serve_here(ServerOptions(model="any", allowed_hosts=names), options)
 
 
+def test_a_port_that_is_taken_while_ray_starts_is_one_line(monkeypatch, export):
+    monkeypatch.setattr(local, "served_export", lambda options: export)
+    monkeypatch.setattr(local, "private_ray", lambda **_: contextlib.nullcontext())
+    ray = mock.Mock()
+    cause = "ray::proxy\n  File 'proxy.py', line 7\nRuntimeError: Failed to bind to address 'a:1'."
+    ray.serve.start.side_effect = RuntimeError(cause)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    with pytest.raises(InputError) as caught:
+        local.serve_here(ServerOptions(model="any"), LocalOptions(port=0))
+    port = ray.serve.start.call_args.kwargs["http_options"]["port"]
+    says = "Ray Serve cannot be started: Failed to bind to address 'a:1'."
+    assert str(caught.value) == f"127.0.0.1:{port}: {says}"
+
+
 @pytest.fixture
 def export(tmp_path):
     """An export with a file, a file in a folder, a link to a file elsewhere, and a README."""
