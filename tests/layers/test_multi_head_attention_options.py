@@ -54,7 +54,7 @@ def test_any_options_together_are_attention_one_query_at_a_time(
         sliding_window=window,
         positions=positions,
         max_distance=2,
-        relative_values=with_values,
+        relative_values=with_values and positions == "relative",
     )
     query, value, key = drawn(rng, layer, query=keys, keys=keys)
     shape = len(query), HEADS, keys, keys
@@ -94,7 +94,7 @@ def test_dropout_hides_weights_from_all_values_by_its_seed(
         num_kv_heads=kv_heads,
         positions=positions,
         max_distance=2,
-        relative_values=with_values,
+        relative_values=with_values and positions == "relative",
         seed=7,
     )
     query, value, key = drawn(rng, layer)
@@ -121,13 +121,38 @@ def test_dropout_hides_weights_from_all_values_by_its_seed(
     np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-4)
 
 
+def drawn_apart(rng, layer):
+    """Draws queries, values and keys whose scores are beyond float16 and choose one key each.
+
+    The best two scores of a query differ by more than the rounding of bfloat16 on any processor.
+    """
+    query, value, key = drawn(rng, layer)
+    query, key = 300 * query, 300 * key
+    weights = weights_of(layer)
+    keys = np.einsum("bkf,fnd->bnkd", key, weights["key/kernel"]) + weights["key/bias"][:, None]
+    keys = keys.repeat(HEADS // keys.shape[1], axis=1)
+    largest = 0.0
+    for batch, position in np.ndindex(query.shape[:2]):
+        while True:
+            vector = query[batch, position]
+            heads = np.einsum("f,fnd->nd", vector, weights["query/kernel"]) + weights["query/bias"]
+            products = heads[:, None] * keys[batch]  # --> [heads, key, key_dim]
+            scores = np.sort(products.sum(axis=2)) / 2  # √key_dim
+            sizes = np.abs(products).sum(axis=2).max(axis=1)
+            if np.all(scores[:, -1] - scores[:, -2] > 0.02 * sizes):
+                break
+            query[batch, position] = 300 * rng.normal(size=FEATURES)
+        largest = max(largest, np.abs(scores).max())
+    assert largest > np.finfo("float16").max
+    return query, value, key
+
+
 @pytest.mark.parametrize("policy", ["float16", "mixed_float16", "bfloat16", "mixed_bfloat16"])
 @pytest.mark.parametrize("kv_heads", [1, 4])
 def test_scores_beyond_float16_choose_one_key(policy, kv_heads):
     rng = np.random.default_rng(0)
     layer = MultiHeadAttention(HEADS, 4, num_kv_heads=kv_heads, dtype=policy)
-    query, value, key = drawn(rng, layer)
-    query, key = 300 * query, 300 * key
+    query, value, key = drawn_apart(rng, layer)
     expected, _ = reference.attention(weights_of(layer), query, value, key)
     output = reference.float64(layer(query, value, key))
     assert np.isfinite(output).all()
