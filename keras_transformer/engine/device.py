@@ -1,4 +1,4 @@
-"""Plans of a device: its shapes, rows and lengths. No other module decides them.
+"""Plans of a device: its shapes, rows and lengths. `inputs.py` has the numbers of a CPU.
 
 On a CPU a program compiles in a second, and padding costs time in every step: many shapes. On a
 GPU a program takes many seconds to compile, and padding and rows cost next to nothing: few shapes.

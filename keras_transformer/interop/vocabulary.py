@@ -1,4 +1,4 @@
-"""Makes tokenizers with this package's special ids from the vocabularies of Marian's models.
+"""Makes tokenizers with this package's special ids from the vocabularies of other programs' models.
 
 Marian has `</s>` and `<unk>`, but no padding. Nearly always these two have the ids 0 and 1, and id
 `i` of the file becomes `i + 2`.

@@ -65,7 +65,7 @@ class _Api:
 
     Args:
         export: The export, which has the same path on all nodes.
-        digest: `files.digest_of` the export when it was deployed. A replica does not start with
+        digest: `reading.digest_of` the export when it was deployed. A replica does not start with
             other files.
         options: Options of the server.
         progress_file: Path of a file on this machine that the replica appends its progress to.

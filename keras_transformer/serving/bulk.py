@@ -90,7 +90,7 @@ def _translated(files, chunk_lines, engine, workers):
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    # Errors become one line in `_keep`.
+    # `engine.bulk` makes one line of an error.
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)
     # Ray deprecates this argument without a replacement.
     warnings.filterwarnings("ignore", message="`ray_remote_args`")
