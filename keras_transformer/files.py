@@ -38,6 +38,8 @@ from keras_transformer.errors import InputError, as_input_error, renamed_in_erro
 
 FilePath = str | os.PathLike
 MANIFEST = "export.json"  # the marker of an export
+FORMAT_VERSION = 2
+"""Version of the files of runs and exports, in `recipe.yaml` and `export.json`."""
 _UNLISTED = (MANIFEST, "README.md", "verification.json")  # files that no manifest lists
 _PROCESS = r"\d+-[0-9a-f]{8}"
 _TEMPORARY = re.compile(
@@ -45,6 +47,15 @@ _TEMPORARY = re.compile(
 )
 _ATTEMPTS = 100
 _MAX_NAME_BYTES = 215  # so that temporary siblings and their locks have at most 255
+
+
+def check_version(version: object, path: FilePath) -> None:
+    """Raises `InputError` unless a run or an export has the `FORMAT_VERSION` of this package."""
+    if version != FORMAT_VERSION:
+        problem = "another version of this package made it, and this version does not read it"
+        received = f"Received: format_version={version!r:.80} instead of {FORMAT_VERSION}"
+        advice = "Train, import or export it again"
+        raise InputError(f"{os.fspath(path)}: {problem}. {received}. {advice}.")
 
 
 def final_name(path: str) -> str:

@@ -195,9 +195,6 @@ def add_model(command: Any, help: str = "a run or export folder") -> None:
 def add_pair_file(command: Any) -> None:
     """Adds the options of tables and memories: `--languages` are a model's in other commands."""
     add_options(command, *_PAIR_FILE, flags={"languages": "--tmx-languages"})
-    # The name in 0.3.
-    hidden = argparse.SUPPRESS
-    command.add_argument("--languages", dest="languages", default=hidden, help=hidden)
 
 
 def add_decoding(command: Any) -> None:

@@ -292,7 +292,7 @@ class _Parser(argparse.ArgumentParser):
             parsed.options_of_command = {
                 action.dest: next(flag for flag in action.option_strings if flag[:2] == "--")
                 for action in self._actions
-                if action.option_strings and action.help != argparse.SUPPRESS
+                if action.option_strings
             }
         return parsed, remaining
 

@@ -1,6 +1,6 @@
 """Folder of a run: its files, and how engines, exports and reports read them.
 
-recipe.yaml         the recipe with every default written out
+recipe.yaml         the recipe with every default written out, and the version of the files
 tokenizer.model     or source_tokenizer.model and target_tokenizer.model
 labels.json         a classifier's labels, next to source_tokenizer.model
 data.json           SHA-256 checksums of the texts
@@ -33,11 +33,12 @@ from typing import Any, Self
 
 from keras_transformer.decoding.search_options import RunSearchOptions, run_search_options
 from keras_transformer.engine.device import DevicePlan
-from keras_transformer.engine.upgrade import upgraded_sections
 from keras_transformer.errors import InputError
 from keras_transformer.files import (
+    FORMAT_VERSION,
     OwnedFolder,
     check_space,
+    check_version,
     parts_folder,
     replaced_file,
     write_whole,
@@ -59,15 +60,14 @@ from keras_transformer.text.shortlist import SHORTLIST_FILE, Shortlist
 
 SAMPLE_PAIRS = 300
 """Maximum number of pairs in `samples.tsv`."""
-# Paths of a run's files, also those of earlier versions (lex.bin). A user may have a `recipe.yaml`,
-# so a tokenizer marks a run.
+# Paths of a run's files. A user may have a `recipe.yaml`, so a tokenizer marks a run.
 _FILES = (
     r"recipe\.yaml|(source_|target_)?tokenizer\.model|labels\.json|data\.json|model\.keras|history\.csv"
-    r"|languages\.json|samples\.(tsv|txt)|shortlist\.npy|lex\.bin|bad_batch\.json|metrics\.json|checkpoints/(epoch|best)-\d+\.(keras|npz)"
+    r"|languages\.json|samples\.(tsv|txt)|shortlist\.npy|bad_batch\.json|metrics\.json|checkpoints/(epoch|best)-\d+\.(keras|npz)"
     r"|checkpoints/base\.keras|checkpoints/step-\d+-\d+\.(keras|npz|json)"
     r"|tensorboard/(train|validation|attention)/events\.out\.tfevents\.[^/]*"
 )
-_MARKER = "*tokenizer.model"
+_MARKER, _VERSION = "*tokenizer.model", "format_version"
 _MAX_RECIPE_BYTES = 1_000_000  # which take seconds to parse
 _MAX_ITEM_BYTES, _FREE_BYTES = 4, 1 << 20
 
@@ -255,12 +255,18 @@ class RunFiles:
         return self._section("data").get("max_length", self.decoding().max_source_length)
 
     def sections(self) -> dict[str, Any]:
-        """Returns the sections of the recipe without options of earlier versions."""
+        """Returns the sections of the recipe.
+
+        Raises:
+            InputError: The file is no recipe, or another version of this package made the run.
+        """
         text = _recipe_text(self.recipe_file)
         # Parsing takes long. The text decides, because a training may replace the file.
         if text != self._parsed[0]:
             self._parsed = text, _sections_of(text, self.recipe_file)
-        return upgraded_sections(copy.deepcopy(self._parsed[1]), self.path)
+        sections = copy.deepcopy(self._parsed[1])
+        check_version(sections.pop(_VERSION, None), self.path)
+        return sections
 
     def _section(self, name):
         return section_of(self.sections(), name, self.recipe_file)
@@ -401,13 +407,20 @@ class RunFiles:
         """Writes `recipe.yaml`."""
         import yaml
 
-        text = yaml.safe_dump(dict(sections), sort_keys=False, allow_unicode=True)
+        values = {_VERSION: FORMAT_VERSION, **sections}
+        text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
         write_whole(self.recipe_file, text)
 
 
 def read_sections(path: str | os.PathLike) -> dict[str, Any]:
-    """Reads a YAML file of sections without checking them; raises `InputError` for other files."""
-    return _sections_of(_recipe_text(path), path)
+    """Reads a YAML file of sections without checking them; raises `InputError` for other files.
+
+    It may be the recipe of a run.
+    """
+    sections = _sections_of(_recipe_text(path), path)
+    if _VERSION in sections:
+        check_version(sections.pop(_VERSION), path)
+    return sections
 
 
 def _recipe_text(path):

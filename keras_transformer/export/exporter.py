@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from keras_transformer.engine.engine import Engine
 from keras_transformer.errors import InputError, declared_requirements
-from keras_transformer.files import MANIFEST, OwnedFolder, write_whole
+from keras_transformer.files import FORMAT_VERSION, MANIFEST, OwnedFolder, write_whole
 from keras_transformer.formats import FORMATS, Format
 from keras_transformer.reading import file_digests
 from keras_transformer.text.symbols import TextFeatures
@@ -84,7 +84,6 @@ class Exporter(abc.ABC):
     A row of `formats.py` names the class, and gives it a name and a class of options.
 
     Attributes:
-        version: Number of the manifest's layout.
         packages: Packages whose versions the manifest names.
         reading_packages: Packages that open the export; the manifest names the oldest versions that
             the tests open it with.
@@ -94,7 +93,6 @@ class Exporter(abc.ABC):
         has_model_card: Whether the README tells how the model was trained.
     """
 
-    version = 1
     packages: tuple[str, ...] = ()
     reading_packages: tuple[str, ...] = ()
     template = "readme.md"
@@ -234,7 +232,7 @@ class Exporter(abc.ABC):
         turns = {"turns": list(engine.turns)} if engine.turns else {}
         return {
             "format": f"keras_transformer.{self.format.name}",
-            "format_version": self.version,
+            "format_version": FORMAT_VERSION,
             "kind": engine.model.config.kind,
             "max_source_length": engine.max_source_length,
             "max_target_length": engine.max_target_length,

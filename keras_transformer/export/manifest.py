@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.engine.upgrade import check_export_version
 from keras_transformer.errors import InputError
-from keras_transformer.files import MANIFEST
+from keras_transformer.files import MANIFEST, check_version
 from keras_transformer.reading import check_file, file_digests
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.languages import (
@@ -124,7 +123,7 @@ def read_manifest(
     names = [f"keras_transformer.{format}" for format in formats]
     if not isinstance(manifest, dict) or manifest.get("format") not in names:
         raise InputError(f'{rule} Received: a {MANIFEST} whose "format" is another.')
-    check_export_version(manifest, folder)
+    check_version(manifest.get("format_version"), folder)
     for name, kind in {"files": dict, **fields}.items():
         if not isinstance(manifest.get(name), kind):
             received = f'a {MANIFEST} without "{name}" or with another type of it'

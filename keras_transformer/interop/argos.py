@@ -42,7 +42,6 @@ class ArgosExporter(CTranslate2Exporter):
     in float32 and without splitting texts, in a process without this package.
     """
 
-    version = 1
     packages: tuple[str, ...] = ("ctranslate2", "sentencepiece")
     template = "argos_readme.md"
     banned_ids = (PAD_ID, BOS_ID, UNK_ID)

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from keras_transformer.errors import InputError, did_you_mean
 from keras_transformer.files import write_output
-from keras_transformer.options import parse_options, received
+from keras_transformer.options import STRICT, parse_options, received
 from keras_transformer.reading import read_checked
 from keras_transformer.text.language_codes import (
     closest_codes,
@@ -32,12 +32,6 @@ _COMPARED = 100  # directions, and letters of a code, that a message compares wi
 _RELATED = 2  # codes of related languages that a message shows
 _SIDES: tuple[Side, Side] = ("source", "target")
 _ANY = ""  # source of a direction from any language
-# Names of 0.3, in the files of runs and exports.
-_FORMER_NAMES = {
-    "before": "source_prefix",
-    "after": "source_suffix",
-    "forced": "target_prefix",
-}
 
 
 def language_pair(languages: str) -> tuple[str, str]:
@@ -203,6 +197,7 @@ class Languages:
     target_prefix: Side | None = None
     directions: tuple[tuple[str | None, str], ...] = ()
     is_optional: bool = False
+    __pydantic_config__ = STRICT  # An unknown key of a file is an error.
 
     def __post_init__(self):
         pairs = self.directions or itertools.permutations(self.tokens, 2)
@@ -221,8 +216,6 @@ class Languages:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], where: str = "") -> "Languages":
         """Makes languages of `to_dict`'s result; raises `InputError` for other values."""
-        if isinstance(values, Mapping):
-            values = {_FORMER_NAMES.get(name, name): value for name, value in values.items()}
         return parse_options(cls, values, where)
 
     @classmethod

@@ -18,7 +18,6 @@ from keras_transformer.engine.run_folder import (
     read_sections,
     section_of,
 )
-from keras_transformer.engine.upgrade import check_removed_options, without_removed_options
 from keras_transformer.errors import InputError
 from keras_transformer.models.config import CONFIGURATIONS, ModelConfig, TransformerConfig
 from keras_transformer.options import (
@@ -507,8 +506,6 @@ class Recipe:
             values = {key: {} if value is None else value for key, value in values.items()}
             # Training reports a run that is missing.
             values = _with_origin(values, where, must_exist=False)
-            check_removed_options(values, where)
-            values = without_removed_options(values)
         recipe = parse_options(cls, values, f"{where}: ")
         turn_id = None if recipe.text.turn_separator is None else 4
         config = recipe.model_config(*recipe.text.sizes, turn_id, where)

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 
 import keras
 
-from keras_transformer.engine.run_folder import RunFiles, load_model, read_sections, save_model
-from keras_transformer.engine.upgrade import check_removed_options
+from keras_transformer.engine.run_folder import RunFiles, load_model, save_model
 from keras_transformer.errors import InputError, show
 from keras_transformer.files import rename_durably, replaced_file, write_whole
 from keras_transformer.models.initial_values import without_drawing
@@ -284,7 +283,6 @@ def save_without_optimizer(model: keras.Model, path: str | os.PathLike) -> None:
 
 def check_resumable(folder: RunFolder, recipe: Recipe) -> None:
     """Raises `InputError` if `recipe` differs from the run's in a field that must not change."""
-    check_removed_options(read_sections(folder.recipe_file), folder.path)
     run_options, new_options = folder.recipe().to_dict(), recipe.to_dict()
     for section in ("data", "text", "model", "training"):
         for key in sorted(run_options[section].keys() | new_options[section].keys()):

@@ -25,9 +25,8 @@ def test_a_translation_memory_has_both_sides(call, tmp_path):
     variants = (f'<tuv xml:lang="{code}"><seg>A B C D</seg></tuv>' for code in ("en", "de"))
     (tmp_path / "a.tmx").write_text(f"<tmx><tu>{''.join(variants)}</tu></tmx>")
     source = ["--source", str(tmp_path / "a.tmx")]
-    for option in ("--tmx-languages", "--languages"):  # `--languages` is its name in 0.3.
-        code, out, _, _ = call("evaluate", *source, option, "en-de")
-        assert code == 0 and json.loads(out)["bleu"] == 100.0
+    code, out, _, _ = call("evaluate", *source, "--tmx-languages", "en-de")
+    assert code == 0 and json.loads(out)["bleu"] == 100.0
     code, out, err, _ = call("evaluate", *source)
     assert (code, out) == (2, "") and "a translation memory needs `--tmx-languages`" in err
 

@@ -10,6 +10,7 @@ from fakes import FakeEngine, FakeTokenizer
 
 from keras_transformer import Translator
 from keras_transformer.errors import InputError
+from keras_transformer.files import FORMAT_VERSION
 from keras_transformer.steps import text_steps
 from keras_transformer.steps.glossary import glossary_of
 from keras_transformer.steps.step import TextStep
@@ -54,7 +55,7 @@ def test_a_folder_that_is_neither_is_refused(tmp_path):
     ],
 )
 def test_a_mistake_in_a_runs_recipe_is_one_line_with_the_file(tmp_path, recipe, says):
-    (tmp_path / "recipe.yaml").write_text(recipe)
+    (tmp_path / "recipe.yaml").write_text(f"format_version: {FORMAT_VERSION}\n{recipe}")
     with pytest.raises(InputError, match=f"{tmp_path}/recipe.yaml: {says}"):
         Translator.load(tmp_path)
 

@@ -457,8 +457,8 @@ DAMAGES = [
     ("litert", lambda folder: change_manifest(folder, files=5), '"files" or with another type'),
     (
         "litert",
-        lambda folder: change_manifest(folder, versions={"keras_transformer": "0.2.0"}),
-        "made by version 0.2, .* or train again",
+        lambda folder: change_manifest(folder, format_version=1),
+        "format_version=1 inst",
     ),
     ("ctranslate2", lambda folder: change_middle(folder / "model.bin"), f"model.bin {OTHER}"),
     ("ctranslate2", lambda folder: (folder / "export.json").unlink(), "a CTranslate2 model that"),

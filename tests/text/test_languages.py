@@ -5,7 +5,6 @@ import json
 import pytest
 
 from keras_transformer.errors import InputError
-from keras_transformer.export.manifest import read_languages
 from keras_transformer.text.languages import Languages, languages_of_tags, named_directions
 
 TOKENS = {"de": "__de__", "en": "__en__", "zh-Hant": "zho_Hant"}
@@ -49,23 +48,6 @@ def test_each_family_of_models_has_its_tokens_in_its_places(languages, named, ex
     languages.save(tmp_path / "languages.json")
     assert Languages.load(tmp_path / "languages.json") == languages
     assert languages_of_tags({"2en": "<2en>"}) is None
-
-
-@pytest.mark.parametrize(
-    ("former", "places"),
-    [
-        ({"before": "target"}, {"source_prefix": "target"}),
-        (
-            {"after": "source", "forced": "target"},
-            {"source_suffix": "source", "target_prefix": "target"},
-        ),
-    ],
-)
-def test_files_of_0_3_name_the_places_before_after_and_forced(tmp_path, former, places):
-    expected, written = Languages(TOKENS, **places), {"tokens": TOKENS, **former}
-    (tmp_path / "languages.json").write_text(json.dumps(written))
-    assert Languages.load(tmp_path / "languages.json") == expected
-    assert read_languages({"language_tokens": written}, None) == expected
 
 
 def test_a_table_has_the_ids_of_each_spelling_in_the_places_of_the_model():
@@ -160,6 +142,7 @@ def test_a_damaged_file_is_one_line(tmp_path):
     for content, message in (
         ("{", "expected the languages of a model"),
         (json.dumps({"target_prefix": "x"}), "`target_prefix` must"),
+        (json.dumps({"tokens": {"de": "__de__"}, "before": "target"}), "unknown key `before`"),
         (json.dumps(needed), "Each target language must have a token. Received: en"),
     ):
         file.write_text(content)

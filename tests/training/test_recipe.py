@@ -7,6 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from small_corpus import recipe_values, write_recipe
 
+from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
 from keras_transformer.training import Recipe
 
@@ -27,17 +28,6 @@ def test_the_reference_is_what_the_declarations_say_and_a_recipe(load_program, t
     for section in ("data", "text", "training", "decoding"):
         assert set(written[section]) == set(defaults[section]), section
     assert Recipe.from_dict({**written, "data": values["data"]}).kind == "transformer"
-
-
-def test_a_recipe_of_version_0_3_opens_unless_it_uses_simcut(tmp_path):
-    values = recipe_values(tmp_path)
-    values["training"]["simcut"] = None  # as runs list it
-    assert Recipe.from_dict(values).to_dict()["training"].keys() == set(
-        yaml.safe_load(REFERENCE)["training"]
-    )
-    values["training"]["simcut"] = 3.0
-    with pytest.raises(InputError, match="^run: `training.simcut` was removed. Received: 3.0. Set"):
-        Recipe.from_dict(values, "run")
 
 
 def test_overrides_are_yaml_values_at_dotted_keys(tmp_path):
@@ -77,7 +67,7 @@ def test_a_recipe_has_the_values_of_the_run_that_it_starts_from(tmp_path, monkey
     search = {"length_normalization": "marian", "word_penalty": 0.2}
     search |= {"beam_size": 7, "max_length_ratio": 1.5}
     earlier = {**recipe_values(tmp_path), "decoding": search}
-    write_recipe(tmp_path / "run" / "recipe.yaml", earlier)
+    RunFiles(tmp_path / "run").write_sections(earlier)
 
     def decoding(values, *overrides):
         new = {**earlier, "decoding": values}
@@ -103,7 +93,7 @@ def test_a_recipe_with_text_has_the_origin_of_the_run_that_it_starts_from(tmp_pa
     origin = {"name": "a/b", "licence": "cc-by-nc-4.0"}
     (tmp_path / "run").mkdir()
     earlier = recipe_values(tmp_path)
-    write_recipe(tmp_path / "run" / "recipe.yaml", {**earlier, "origin": origin})
+    RunFiles(tmp_path / "run").write_sections({**earlier, "origin": origin})
     path = write_recipe(tmp_path / "r.yaml", earlier)
     start = [f"training.start_from={tmp_path / 'run'}"]
     assert Recipe.load(path, start).origin == origin
@@ -117,7 +107,7 @@ def test_a_recipe_with_text_has_the_origin_of_the_run_that_it_starts_from(tmp_pa
 def test_an_option_of_another_type_is_named_beside_the_options_of_a_run(tmp_path):
     earlier = recipe_values(tmp_path)
     (tmp_path / "run").mkdir()
-    write_recipe(tmp_path / "run" / "recipe.yaml", {**earlier, "decoding": {"beam_size": 3}})
+    RunFiles(tmp_path / "run").write_sections({**earlier, "decoding": {"beam_size": 3}})
     values = {"data": earlier["data"], "training": {"start_from": str(tmp_path / "run")}}
     values["decoding"] = {"length_normalization": ["gnmt"]}
     with pytest.raises(InputError, match="`decoding.length_normalization` must be one of gnmt"):

@@ -6,8 +6,9 @@ import pytest
 from small_corpus import PAIRS, recipe_values
 
 from keras_transformer import Tokenizer, Transformer, TransformerConfig
-from keras_transformer.engine.run_folder import read_sections, save_model
+from keras_transformer.engine.run_folder import save_model
 from keras_transformer.errors import InputError
+from keras_transformer.files import FORMAT_VERSION
 from keras_transformer.training import Recipe, RunFolder
 from keras_transformer.training.recipe import TrainingSection
 from keras_transformer.training.run_writer import MidEpochState, check_resumable
@@ -38,31 +39,25 @@ def test_a_written_run_is_read_back_wherever_it_was_moved(run):
     assert len(moved.engine().translate(["A dog."], beam_size=1)) == 1
 
 
-def with_option(run, name, value):
-    """Adds an option of `training` that is gone, as earlier versions wrote all options."""
-    sections = read_sections(run.recipe_file)
-    sections["training"][name] = value
-    run.write_sections(sections)
-
-
-@pytest.mark.parametrize("value", [None, 3.0])
-def test_a_run_of_the_version_before_is_read_and_resumed_if_an_option_had_no_effect(run, value):
-    recipe = run.recipe()
-    run.model_file.unlink()
-    with_option(run, "simcut", value)
-    assert run.recipe() == recipe and run.turns() is None
-    if value is None:
-        check_resumable(run, recipe)
-        return
-    with pytest.raises(InputError, match="`training.simcut` was removed. Received: 3.0"):
-        check_resumable(run, recipe)
-
-
-def test_a_run_of_version_0_2_is_one_line(run):
-    with_option(run, "short_targets", False)
-    for read in (run.engine, run.recipe, run.decoding):
-        with pytest.raises(InputError, match="run: was made by version 0.2, .* or train again"):
+@pytest.mark.parametrize("version", [None, 1, 3, "2"])
+def test_a_run_of_another_version_is_one_line(run, version):
+    recipe, text = run.recipe(), run.recipe_file.read_text()
+    line = f"format_version: {FORMAT_VERSION}\n"
+    assert text.startswith(line)
+    other = "" if version is None else f"format_version: {version!r}\n"
+    run.recipe_file.write_text(text.replace(line, other))
+    for read in (run.engine, run.recipe, run.decoding, lambda: check_resumable(run, recipe)):
+        with pytest.raises(InputError, match="run: another version .* or export it again.$"):
             read()
+    if version is None:
+        assert Recipe.load(run.recipe_file) == recipe  # A recipe needs no version.
+    else:
+        with pytest.raises(InputError, match="recipe.yaml: another version"):
+            Recipe.load(run.recipe_file)
+
+
+def test_the_recipe_of_a_run_is_a_recipe(run):
+    assert Recipe.load(run.recipe_file) == run.recipe()
 
 
 def truncated(keep):
@@ -135,7 +130,8 @@ for content in (b'{"average": 5}', b'{"best_validation_bleu": "x"}', b"{", b"[]"
         ("metrics.json", content, RunFolder.training_summary, "cannot be read as the metr")
     ]
 for content in (b"{train: 5}", b"{train: [5]}", b"{train: {source: [1]}}"):
-    CONTENTS += [("recipe.yaml", b"data: " + content, RunFolder.training_summary, "recipe.yaml: ")]
+    content = f"format_version: {FORMAT_VERSION}\ndata: ".encode() + content
+    CONTENTS += [("recipe.yaml", content, RunFolder.training_summary, "recipe.yaml: ")]
 for content in (b"", b"[1, 3]", b'{"epoch": 2, "step": 3}', b'{"epoch": 1, "step": -3}', b"\xff"):
     CONTENTS += [(STATE, content, state, "cannot be read as the state of a checkpoint")]
 
