@@ -1,23 +1,20 @@
 """XLA's persistent compilation cache: later commands read the functions that a command compiled.
 
 Only commands switch it on, never an import. The folder holds machine code, so it is private to its
-user, and has a subfolder for each version and processor. This module writes and deletes only in
-subfolders that it made and marked, and that hold only compiled functions.
+user, and has a subfolder for each set of versions and processor. This module deletes only compiled
+functions in subfolders with its names.
 """
 
 import contextlib
 import hashlib
-import importlib.metadata
-import itertools
 import os
 import platform
+import re
 import shutil
 import stat
-import subprocess
+import sys
 import warnings
 from pathlib import Path
-
-from keras_transformer.files import OwnedFolder
 
 VARIABLE = "KERAS_TRANSFORMER_COMPILATION_CACHE"
 """The environment variable with the folder to use instead of the default, or `off`."""
@@ -25,9 +22,14 @@ VARIABLE = "KERAS_TRANSFORMER_COMPILATION_CACHE"
 LIMIT_BYTES = 512 * 2**20
 """Maximum size of the folder; also the minimum free space of the disk."""
 
-_MARK = "MADE_BY_KERAS_TRANSFORMER"
-# Files that TensorFlow and JAX write, as paths in a marked folder.
-_FILES = rf"{_MARK}|[^/]+\.(pb|tmp)|jax/.+"
+_FOLDER = re.compile(r"keras_transformer-[0-9a-f]{32}")
+# Files that TensorFlow and JAX write, as paths in such a folder.
+_PROGRAM = re.compile(r"[^/]+\.(pb|tmp)|jax/.+")
+# Folders in which pip keeps the names and versions of what computes: of TensorFlow there are also
+# tensorflow_cpu, tensorflow_intel, tf_nightly, …
+_DISTRIBUTION = re.compile(
+    r"(\S*tensorflow|tf_nightly|jax|nvidia)\S*\.(dist|egg)-info", re.IGNORECASE
+)
 
 _TENSORFLOW_FLAG = "--tf_xla_persistent_cache_directory"
 _JAX_VARIABLE = "JAX_COMPILATION_CACHE_DIR"
@@ -38,8 +40,6 @@ _JAX_SETTINGS = {
     "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES": "xla_gpu_per_fusion_autotune_cache_dir",
 }
 _DRIVER = Path("/proc/driver/nvidia")
-_QUERY_SECONDS = 10
-_CUDA_PACKAGES = ("nvidia-", "jax-cuda")
 
 
 def enable_compilation_cache() -> None:
@@ -57,11 +57,7 @@ def enable_compilation_cache() -> None:
         folder = root / _key()
         for private_folder in (root, folder):
             _make_private(private_folder)
-        if not any(folder.iterdir()):
-            (folder / _MARK).touch()
-        if OwnedFolder(folder, _MARK, _FILES).foreign_files():
-            raise OSError(f"{folder} must hold only compiled programs and the file {_MARK}.")
-        _tidy(root, folder)
+        _tidy(root)
     except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home folder.
         reason = str(error)
         if isinstance(error, OSError) and error.errno:
@@ -86,16 +82,19 @@ def _default_folder():
 
 def _key():
     """Returns a name of everything that a compiled function depends on and XLA does not check."""
-    versions = []
-    for name in ("tensorflow", "jaxlib"):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions.append(f"{name}-{importlib.metadata.version(name)}")
     # The number of processors and the flags change the code that the compiler makes.
-    parts = [*versions, _processor(), str(os.cpu_count()), os.environ.get("XLA_FLAGS", "")]
-    if described := gpus():
-        parts += [described, *_cuda_versions()]
-    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-    return "-".join(["keras_transformer", *versions[:1], digest])
+    parts = [_processor(), str(os.cpu_count()), os.environ.get("XLA_FLAGS", ""), gpus()]
+    digest = hashlib.sha256("\n".join([*_versions(), *parts]).encode()).hexdigest()
+    return f"keras_transformer-{digest[:32]}"
+
+
+def _versions():
+    """Returns names and versions of the installed libraries that compile; imports none."""
+    names = set()
+    for path in sys.path:
+        with contextlib.suppress(OSError):  # a path that is missing, or an archive
+            names.update(filter(_DISTRIBUTION.fullmatch, os.listdir(path or ".")))
+    return sorted(names)
 
 
 def _processor():
@@ -119,24 +118,9 @@ def gpus(driver: Path = _DRIVER) -> str:
         files = sorted(driver.glob("gpus/*/information"))
         texts = [file.read_text(encoding="utf-8", errors="replace") for file in files]
     except OSError:  # no driver, or a container without this folder
-        return _gpus_by_program()
+        return ""
     models = [line for text in texts for line in text.splitlines() if line.startswith("Model:")]
     return "\n".join([*models, version.partition("\n")[0]]) if models else ""
-
-
-def _gpus_by_program():
-    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    try:
-        done = subprocess.run(query, capture_output=True, text=True, timeout=_QUERY_SECONDS)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
-
-
-def _cuda_versions():
-    packages = importlib.metadata.distributions()
-    names = {f"{package.name.lower()}-{package.version}" for package in packages if package.name}
-    return sorted(name for name in names if name.startswith(_CUDA_PACKAGES))
 
 
 def _make_private(folder):
@@ -155,18 +139,17 @@ def _make_private(folder):
         raise OSError(f"{folder} must be private: {problem}.")
 
 
-def _tidy(root, folder):
-    """Deletes folders with a damaged program, and the oldest programs beyond the limit."""
+def _tidy(root):
+    """Deletes the programs of folders with a damaged one, and the oldest ones beyond the limit."""
     entries = []
-    folders = (path for path in root.iterdir() if path.is_dir() and not path.is_symlink())
-    owned = (folder for folder in folders if not OwnedFolder(folder, _MARK, _FILES).foreign_files())
-    for path in itertools.chain.from_iterable(folder.rglob("*") for folder in owned):
-        if path.name == _MARK:
-            continue
-        with contextlib.suppress(FileNotFoundError):  # Another command may tidy at the same time.
-            if stat.S_ISREG((status := path.lstat()).st_mode):
-                last_use = max(status.st_atime, status.st_mtime)
-                entries.append((last_use, status.st_size, path))
+    for folder in filter(lambda path: _FOLDER.fullmatch(path.name), root.iterdir()):
+        for path in () if folder.is_symlink() else folder.rglob("*"):
+            if not _PROGRAM.fullmatch(path.relative_to(folder).as_posix()):
+                continue
+            with contextlib.suppress(FileNotFoundError):  # Another command may tidy now.
+                if stat.S_ISREG((status := path.lstat()).st_mode):
+                    last_use = max(status.st_atime, status.st_mtime)
+                    entries.append((last_use, status.st_size, path))
     # XLA renames complete files, so only a crash of the machine leaves an empty program, which
     # would end a run.
     damaged = {path.parent for _, size, path in entries if not size and path.suffix == ".pb"}

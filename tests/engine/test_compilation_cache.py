@@ -67,9 +67,25 @@ def test_programs_for_a_gpu_are_kept_apart_by_its_model_and_driver(enable, monke
     assert devices == ["CPU", *["CPU,GPU"] * 4]
 
 
-def test_a_gpu_is_described_by_its_driver(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_gpus_by_program", lambda: "asked")
-    assert module.gpus(tmp_path / "none") == "asked"
+@pytest.mark.parametrize(
+    "name",
+    ["tensorflow", "tensorflow_cpu", "tensorflow_intel", "tf_nightly", "jaxlib", "jax_cuda12"],
+)
+def test_another_version_of_a_library_has_a_folder_of_its_own(enable, monkeypatch, tmp_path, name):
+    folders = []
+    for version in ("2.20.0", "2.21.0"):
+        path = tmp_path / version
+        (path / f"{name}-{version}.dist-info").mkdir(parents=True)
+        (path / f"numpy-{version}.dist-info").mkdir()
+        monkeypatch.setattr(sys, "path", [str(tmp_path / "missing"), str(path)])
+        folders.append(enable()[0])
+        (path / "numpy-3.dist-info").mkdir()
+        assert enable()[0] == folders[-1]
+    assert len(set(folders)) == 2
+
+
+def test_a_gpu_is_described_by_its_driver(tmp_path):
+    assert module.gpus(tmp_path / "none") == ""
     (tmp_path / "version").write_text("NVRM version: 595.1\nGCC version: 12\n")
     assert module.gpus(tmp_path) == ""
     for name, model in ((1, "B"), (0, "A")):
@@ -174,31 +190,19 @@ def test_the_programs_that_were_used_longest_ago_go_first(enable, monkeypatch):
 
 def test_files_that_are_no_programs_of_its_own_stay(enable, monkeypatch, tmp_path):
     environment = {module.VARIABLE: str(tmp_path)}
-    folder, _ = enable(**environment, XLA_FLAGS="")
-    marked, _ = enable(**environment, XLA_FLAGS="--xla_cpu_x=1")
-    names = ["thesis.tex", "model.pb", "data/x.pb", "data/y/z.tmp", f"{marked.name}/thesis.tex"]
-    files = [tmp_path / name for name in names] + [marked / "of_a_marked_folder.pb"]
-    (tmp_path / "data" / "y").mkdir(parents=True)
+    folder, _ = enable(**environment)
+    names = ["thesis.tex", "model.pb", "data/x.pb", "data/y/z.tmp", "keras_transformer-v1/model.pb"]
+    names += [f"{folder.name}/thesis.tex", f"{folder.name}/data/x.pb"]
+    files = [tmp_path / name for name in names]
     (tmp_path / "link").symlink_to(tmp_path / "data")
-    for path in files:
+    (tmp_path / f"keras_transformer-{'0' * 32}").symlink_to(tmp_path / "data")
+    for path in (*files, program := folder / "program.pb"):
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x" * 100)
         os.utime(path, (1, 1))
     monkeypatch.setattr(module, "LIMIT_BYTES", 50)
-    assert enable(**environment, XLA_FLAGS="") == (folder, [])
-    assert all(path.exists() for path in files)
-    used, (line,) = enable(**environment, XLA_FLAGS="--xla_cpu_x=1")
-    assert used is None and f"{marked} must hold only compiled programs" in line
-    assert all(path.exists() for path in files)
-
-
-def test_a_folder_of_its_name_that_it_did_not_make_is_left_alone(enable, tmp_path):
-    folder, _ = enable()
-    for path in folder.iterdir():
-        path.unlink()
-    (folder / "model.pb").write_bytes(b"")
-    used, (line,) = enable()
-    assert used is None and f"{folder} must hold only compiled programs" in line
-    assert [path.name for path in folder.iterdir()] == ["model.pb"]
+    assert enable(**environment) == (folder, [])
+    assert all(path.exists() for path in files) and not program.exists()
 
 
 @pytest.mark.parametrize("command", ["train", "translate", "export", "serve"])
