@@ -52,8 +52,8 @@ def iterate_lines(
             `COMPRESSED`; `.zst` needs the extra `zstd`.
         may_be_empty: Whether a file may have no lines.
         errors: What to do about bytes that are not UTF-8, as in `bytes.decode`. A file in another
-            encoding is an error nevertheless: at least ten lines and a hundredth of all lines are
-            not UTF-8, and no other line has more than ASCII.
+            encoding is an error nevertheless. There, no line is UTF-8 beyond ASCII, and either no
+            line is ASCII, or at least ten lines and a hundredth of all lines are not.
 
     Raises:
         InputError: The file is missing, unreadable, empty, not compressed despite its name, or
@@ -72,7 +72,7 @@ def iterate_lines(
                 first_wrong = first_wrong if num_wrong or not is_wrong else (line, number)
                 num_wrong, has_utf8 = num_wrong + is_wrong, has_utf8 or not is_wrong
             yield text
-    if num_wrong >= max(_FEW_LINES, number / 100) and not has_utf8:
+    if num_wrong and not has_utf8 and num_wrong >= max(min(_FEW_LINES, number), number / 100):
         raise not_utf8(*first_wrong, path)
     if not number and not may_be_empty:
         raise InputError(f"{path}: the file is empty; expected one sentence per line.")

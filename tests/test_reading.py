@@ -83,7 +83,7 @@ for name in ("UTF-16LE", "UTF-16BE"):  # valid UTF-8, with zeros
 
 MANY_LINES = [("Hund\n" * 900 + "schön\n" * 10, 901)]
 MANY_LINES += [("Hund\n" * 990 + "schön\n" * 10, 991), ("Hund\n" * 991 + "schön\n" * 10, None)]
-MANY_LINES += [("schön\n" * 9, None), ("привет\n" * 10, 1)]
+MANY_LINES += [("schön\n" * 9, 1), ("schön\n" * 9 + "Hund\n", None), ("привет\n" * 10, 1)]
 
 
 @pytest.mark.parametrize("content, line", MANY_LINES)

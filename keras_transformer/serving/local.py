@@ -26,7 +26,7 @@ from keras_transformer.serving.server_options import (
 )
 
 _NEEDED = ("ray", "starlette", "python_multipart", "uvicorn", "fastapi", "psutil")
-_CAUSE = re.compile(r"^\s*(?:[\w.]+\.)?(?:InputError|\w*Error|\w*Exception): (.+)$", re.MULTILINE)
+_CAUSE = re.compile(r"^[^\S\n]*(?:\w+\.)*+\w*(?:Error|Exception): (.+)$", re.MULTILINE)
 # Smallest object store that Ray allows: requests are far smaller, and small requests do not use it.
 _OBJECT_STORE_BYTES = 100 * 2**20
 _STOP_SECONDS = 30

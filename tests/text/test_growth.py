@@ -22,6 +22,7 @@ from keras_transformer.corpora import learn_terms, rules
 from keras_transformer.corpora.inline_codes import Segment
 from keras_transformer.corpora.xml_text import xml_blocks
 from keras_transformer.data import noise
+from keras_transformer.serving import local
 from keras_transformer.steps import folding, glossary, splitting
 from keras_transformer.steps import tag as tags
 from keras_transformer.steps.markup import count_blocks, protect, restore
@@ -109,6 +110,7 @@ TEXT_FUNCTIONS = {
     "xml_blocks": lambda text: list(xml_blocks(io.BytesIO(text.encode("utf-8")), "a.tmx")),
     "skeleton": rules.skeleton,
     "without_escapes": rules.without_escapes,
+    "causes": local._CAUSE.findall,
     **{
         f"rule {name}": lambda text, breaks=breaks: breaks(RULES, text, text + "x")
         for name, breaks in rules.RULES.items()
