@@ -29,7 +29,7 @@ from keras_transformer.steps.markup import count_blocks, protect, restore
 from keras_transformer.steps.markup.elements import find_tags
 from keras_transformer.steps.markup.token_positions import positions_before, token_spans
 from keras_transformer.steps.placeholders import ITEM_OR_NUMBER, with_placeholders
-from keras_transformer.text import dialog, languages
+from keras_transformer.text import dialog, languages, tables
 from keras_transformer.text.labels import Labels
 from keras_transformer.text.symbols import Placeholders, symbol
 from keras_transformer.translation import pair_lines
@@ -110,6 +110,11 @@ TEXT_FUNCTIONS = {
     "xml_blocks": lambda text: list(xml_blocks(io.BytesIO(text.encode("utf-8")), "a.tmx")),
     "skeleton": rules.skeleton,
     "without_escapes": rules.without_escapes,
+    "rows of a table": lambda text: [
+        list(tables._rows(enumerate(text.split("\n"), 1), separator, "a.csv", True))
+        for separator in "\t,"
+    ],
+    "are_column_names": lambda text: tables.are_column_names([text, text + "x"]),
     "causes": local._CAUSE.findall,
     **{
         f"rule {name}": lambda text, breaks=breaks: breaks(RULES, text, text + "x")
