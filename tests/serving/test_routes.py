@@ -146,7 +146,8 @@ def test_another_method_is_refused_with_those_that_are_allowed(
     app_of, method, path, status, allowed
 ):
     answer = ask(app_of(), method, path)
-    assert (answer.status_code, answer.headers["allow"]) == (status, allowed)
+    allow = ", ".join(sorted(answer.headers["allow"].split(", ")))
+    assert (answer.status_code, allow) == (status, allowed)
     assert "Malformed request" in answer.json()["error"]
 
 
