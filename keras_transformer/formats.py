@@ -75,7 +75,7 @@ _ROWS = (
     Format(
         name="ctranslate2",
         noun="CTranslate2 model",
-        options="interop.ctranslate2.export_options:CTranslate2Options",
+        options="export.options:QuantizedOptions",
         exporter="interop.ctranslate2.export:CTranslate2Exporter",
         engine="interop.ctranslate2.engine:open_export",
         file="model.bin",
@@ -83,14 +83,14 @@ _ROWS = (
     Format(
         name="marian",
         noun="model of Marian",
-        options="interop.marian.export_options:MarianOptions",
+        options="export.options:RankedOptions",
         exporter="interop.marian.export:MarianExporter",
         next_command=None,
     ),
     Format(
         name="hugging_face",
         noun="model for transformers",
-        options="interop.hugging_face.export_options:HuggingFaceOptions",
+        options="export.options:SearchedOptions",
         exporter="interop.hugging_face.export:HuggingFaceExporter",
         next_command="keras-transformer import {folder} --output RUN",
     ),

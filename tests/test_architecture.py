@@ -233,7 +233,11 @@ def names_in(tree):
 
 def test_options_lie_with_their_format_and_export_names_no_option_of_a_door():
     rows = list(FORMATS.values())
-    folders = {row.name: [name.split(":")[0].split(".")[:-1] for name in row[2:4]] for row in rows}
+    folders = {
+        row.name: [name.split(":")[0].split(".")[:-1] for name in row[2:4]]
+        for row in rows
+        if not row.options.startswith("export.options:")  # Several formats have these options.
+    }
     assert [name for name, (options, exporter) in folders.items() if options != exporter] == []
     fields = {
         row: {field.name for field in dataclasses.fields(row.load("options"))} for row in rows

@@ -1,7 +1,8 @@
-"""Options that export formats share, for the options class of each format; imports no Keras.
+"""Options that export formats share; imports no Keras.
 
-A row of `formats.py` names the class of a format, which lies in the folder of the format. Error
-messages and `--help` are generated from the declarations.
+A row of `formats.py` names the class of a format: one of this module, or one in the folder of the
+format if it has options of its own. Error messages and `--help` are generated from the
+declarations.
 """
 
 import os
@@ -9,7 +10,8 @@ from typing import Any, Literal
 
 import pydantic
 
-from keras_transformer.options import option, options_base
+from keras_transformer.decoding.search_options import SearchOptions, StoppingSearchOptions
+from keras_transformer.options import option, options_base, options_class
 
 QUANTIZATIONS = ("none", "float16", "int8")
 
@@ -62,3 +64,18 @@ class Quantized(FormatOptions):
     quantize: Literal[QUANTIZATIONS] = option(  # type: ignore[valid-type]
         "none", "Storage of the weights; none is float32.", strict=None
     )
+
+
+@options_class
+class RankedOptions(FormatOptions, SearchOptions):
+    """Options of a format whose program has stop rules of its own."""
+
+
+@options_class
+class SearchedOptions(FormatOptions, StoppingSearchOptions):
+    """Options of a format that searches as this package does."""
+
+
+@options_class
+class QuantizedOptions(Quantized, WithShortlist, StoppingSearchOptions):
+    """Options of a format that searches as this package does, with quantized weights."""

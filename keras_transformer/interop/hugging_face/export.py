@@ -15,13 +15,13 @@ import numpy as np
 from keras_transformer.decoding.search_options import DecodingOptions, exported_search_options
 from keras_transformer.errors import InputError, require, show
 from keras_transformer.export.exporter import log_step
+from keras_transformer.export.options import SearchedOptions
 from keras_transformer.files import replaced_file, write_whole
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.impossible import BANNED
 from keras_transformer.interop.foreign_export import ForeignExporter, gives_probability
 from keras_transformer.interop.foreign_model import written
 from keras_transformer.interop.hugging_face import names
-from keras_transformer.interop.hugging_face.export_options import HuggingFaceOptions
 from keras_transformer.interop.weights import named_arrays
 from keras_transformer.layers.positions import position_table
 from keras_transformer.text.languages import Languages, language_name, named_directions
@@ -58,7 +58,7 @@ class HuggingFaceExporter(ForeignExporter):
     has_model_card = True
 
     def resolve_export_options(
-        self, engine: "ModelEngine", options: HuggingFaceOptions
+        self, engine: "ModelEngine", options: SearchedOptions
     ) -> dict[str, Any]:
         resolved, config = super().resolve_export_options(engine, options), engine.model.config
         require("safetensors.numpy", "safetensors, which writes the model,", "import")

@@ -9,11 +9,11 @@ import numpy as np
 from keras_transformer.decoding.search_options import DecodingOptions, exported_search_options
 from keras_transformer.errors import show
 from keras_transformer.export.exporter import log_step, read_template
+from keras_transformer.export.options import RankedOptions
 from keras_transformer.files import replaced_file, write_whole
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.interop.foreign_export import ForeignExporter, gives_probability
 from keras_transformer.interop.foreign_model import written
-from keras_transformer.interop.marian.export_options import MarianOptions
 from keras_transformer.interop.marian.reader import ACTIVATIONS, OPTIONS
 from keras_transformer.interop.weights import named_arrays
 from keras_transformer.text.vocabulary import parsed
@@ -44,7 +44,7 @@ class MarianExporter(ForeignExporter):
     values = _VALUES
 
     def resolve_export_options(
-        self, engine: "ModelEngine", options: MarianOptions
+        self, engine: "ModelEngine", options: RankedOptions
     ) -> dict[str, Any]:
         resolved, config = super().resolve_export_options(engine, options), engine.model.config
         if _begins_with_vector(engine):

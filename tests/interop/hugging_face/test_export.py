@@ -11,9 +11,9 @@ from device_plans import ONE_GRAPH
 from keras_transformer.engine import ModelEngine
 from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
+from keras_transformer.export.options import SearchedOptions
 from keras_transformer.ids import BOS_ID, EOS_ID
 from keras_transformer.interop.hugging_face.export import HuggingFaceExporter
-from keras_transformer.interop.hugging_face.export_options import HuggingFaceOptions
 from keras_transformer.interop.importing import import_model
 
 pytestmark = pytest.mark.tensorflow
@@ -24,7 +24,7 @@ SEARCH = {"length_normalization": "length", "length_penalty": 0.8}
 
 def written(folder, engine, **search):
     exporter = HuggingFaceExporter()
-    options = exporter.resolve_export_options(engine, HuggingFaceOptions(**{**SEARCH, **search}))
+    options = exporter.resolve_export_options(engine, SearchedOptions(**{**SEARCH, **search}))
     folder.mkdir(exist_ok=True)
     exporter.write(engine, folder, options)
     return folder
@@ -223,7 +223,7 @@ def test_a_run_tells_its_texts_and_the_bleu_of_its_best_model(tmp_path):
 )
 def test_a_model_without_a_class_is_one_line(make_engine, fields, message):
     with pytest.raises(InputError, match=message) as error:
-        HuggingFaceExporter().resolve_export_options(make_engine(**fields), HuggingFaceOptions())
+        HuggingFaceExporter().resolve_export_options(make_engine(**fields), SearchedOptions())
     assert "\n" not in str(error.value)
 
 

@@ -15,6 +15,7 @@ from marian_toys import with_short_translations
 from keras_transformer.cli.main import run
 from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
+from keras_transformer.export.options import RankedOptions
 from keras_transformer.export.verification import TOLERANCES
 from keras_transformer.ids import BOS_ID, PAD_ID
 from keras_transformer.interop import foreign_export as foreign
@@ -22,7 +23,6 @@ from keras_transformer.interop.hugging_face.export import HuggingFaceExporter
 from keras_transformer.interop.importing import import_model, import_run
 from keras_transformer.interop.marian import reader as marian
 from keras_transformer.interop.marian.export import MarianExporter
-from keras_transformer.interop.marian.export_options import MarianOptions
 from keras_transformer.training.lora import projections_of
 
 pytestmark = pytest.mark.tensorflow
@@ -38,7 +38,7 @@ OF_MARIAN["layer_norm_epsilon"] = 1e-6
 
 def written(folder, engine, search):
     exporter = MarianExporter()
-    options = exporter.resolve_export_options(engine, MarianOptions(**search))
+    options = exporter.resolve_export_options(engine, RankedOptions(**search))
     return exporter.write(engine, folder, options)
 
 
@@ -193,7 +193,7 @@ def test_a_model_that_gives_lost_tokens_probability_has_a_wider_limit_and_its_ow
 
 def test_what_marians_decoder_does_otherwise_is_announced(make_engine, capsys):
     engine = make_engine(**OF_MARIAN, normalize_first=True)
-    options = MarianOptions(length_normalization="marian")
+    options = RankedOptions(length_normalization="marian")
     MarianExporter().resolve_export_options(engine, options)
     messages = capsys.readouterr().err
     assert "begins with zeros" in messages and "computes this pre-norm model" in messages
@@ -215,7 +215,7 @@ def test_what_marians_decoder_does_otherwise_is_announced(make_engine, capsys):
 )
 def test_a_model_that_marian_does_not_have_is_one_line(make_engine, fields, message):
     engine = make_engine(**{**OF_MARIAN, **fields})
-    options = MarianOptions(length_normalization="marian")
+    options = RankedOptions(length_normalization="marian")
     with pytest.raises(InputError, match=message) as caught:
         MarianExporter().resolve_export_options(engine, options)
     assert "\n" not in str(caught.value)
