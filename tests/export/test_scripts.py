@@ -36,14 +36,7 @@ def test_a_savedmodel_translates_with_tensorflow_alone(monkeypatch, report, engi
     )
 
 
-def test_a_litert_file_translates_without_tensorflow(monkeypatch, litert_report, engine):
-    text = "a man runs."
-    lines = call(monkeypatch, "lite.py", "translate", litert_report.folder, text)
-    assert lines == [engine.translate([text], beam_size=1)[0].text]
-
-
-@pytest.mark.parametrize("name", ["saved_model.py", "lite.py"])
-def test_a_run_is_exported_with_options_of_the_format(monkeypatch, tmp_path, name):
+def test_a_run_is_exported_with_options_of_the_format(monkeypatch, tmp_path):
     calls = []
 
     def export_run(run, folder, format, **options):
@@ -54,7 +47,7 @@ def test_a_run_is_exported_with_options_of_the_format(monkeypatch, tmp_path, nam
         return types.SimpleNamespace(summary=lambda: "exported")
 
     monkeypatch.setattr(export, "export_run", export_run)
-    assert call(monkeypatch, name, "write", tmp_path, "folder") == ["exported"]
+    assert call(monkeypatch, "saved_model.py", "write", tmp_path, "folder") == ["exported"]
     assert calls == [(str(tmp_path), "folder")]
     with pytest.raises(SystemExit, match="translate FOLDER"):
-        call(monkeypatch, name, "read", tmp_path)
+        call(monkeypatch, "saved_model.py", "read", tmp_path)

@@ -1,15 +1,12 @@
 """The clients and settings of `export/tf_serving`."""
 
 import concurrent.futures
-import http.server
 import io
-import json
 import pathlib
 import re
 import runpy
 import subprocess
 import sys
-import threading
 
 import pytest
 
@@ -39,49 +36,6 @@ def broken(served):
         return [f"one\n{text}\r\n" for text in translations], scores
 
     return broken
-
-
-@pytest.fixture(params=["served", "broken"])
-def rest_server(request):
-    """Speaks TensorFlow Serving's REST protocol, columns alone; gives the model's answers too."""
-    served = request.getfixturevalue(request.param)
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self):
-            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            code, answer = 404, {"error": "no such model"}
-            if self.path == "/v1/models/translator:predict":
-                assert request["signature_name"] == "serving_default"
-                translations, scores = served(request["inputs"]["text"])
-                code, answer = 200, {"outputs": {"translation": translations, "score": scores}}
-            body = json.dumps(answer).encode()
-            self.send_response(code)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/v1/models", served
-        server.shutdown()
-
-
-@pytest.mark.slow
-def test_the_rest_client_translates_lines_and_tells_the_servers_error(rest_server):
-    url, served = rest_server
-    done = run("rest_client.py", "--url", f"{url}/translator")
-    assert done.returncode == 0, done.stderr.decode()
-    assert done.stdout.decode() == in_lines(served(LINES)[0])
-    done = run("rest_client.py", "--url", f"{url}/other")
-    assert done.returncode == 1 and done.stdout == b""
-    assert done.stderr.decode().strip().endswith("/models/other: 404, no such model")
-    done = run("rest_client.py", "--batch", "0")
-    assert done.returncode == 2 and b"must be a positive integer. Received: 0." in done.stderr
-    done = run("rest_client.py", "--url", "http://127.0.0.1:9/v1/models/translator")
-    assert done.returncode == 1 and "Connection refused" in done.stderr.decode()
 
 
 @pytest.mark.slow
