@@ -30,6 +30,7 @@ _MAX_WINDOW = 1 << 31  # of Zstandard's format, as `zstd --ultra --long=31` writ
 _MARKS = {codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF32_BE: "UTF-32"}
 _MARKS |= {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
 _FEW_LINES = 10  # that are not UTF-8 and may be damaged
+_ZIP = b"PK\x03\x04"  # the beginning of an archive, such as a spreadsheet
 _POINTER = b"version https://git-lfs.github.com/spec/"
 # Limit of a YAML file's growth by aliases, and characters that are always allowed.
 _MAX_YAML_GROWTH, _YAML_CHARACTERS = 10, 100_000
@@ -191,14 +192,14 @@ def decode_line(line: bytes, number: int, name: str | os.PathLike, errors: str =
     """Decodes a line without its line end, and without a byte order mark in the first line.
 
     Raises the `InputError` of `not_utf8` for bytes that are not UTF-8. A first line in UTF-16 or
-    UTF-32 is an error whatever `errors` says.
+    UTF-32, or of a ZIP archive, is an error whatever `errors` says.
     """
     try:
         text = line.decode("utf-8", errors)
     except UnicodeDecodeError:
         raise not_utf8(line, number, name) from None
     if number == 1:
-        if _wide_encoding(line):
+        if line.startswith(_ZIP) or _wide_encoding(line):
             raise not_utf8(line, number, name)
         text = text.removeprefix("\ufeff")
     return text.removesuffix("\n").removesuffix("\r")
@@ -218,6 +219,9 @@ def not_utf8(line: bytes, number: int, name: str | os.PathLike) -> InputError:
     Its message names the file and the line (from 1), and the first wrong byte or the encoding that
     the text seems to have, with the command that converts it.
     """
+    if number == 1 and line.startswith(_ZIP):
+        rule = f"{os.fspath(name)}, line 1: expected UTF-8 text. Received: a ZIP archive"
+        return InputError(f"{rule}. Save a spreadsheet (.xlsx, .ods) as CSV, unpack other files.")
     encoding = _wide_encoding(line) if number == 1 else None
     received_value = str(encoding)
     try:

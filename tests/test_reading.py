@@ -4,6 +4,7 @@ import gzip
 import json
 import lzma
 import sys
+import zipfile
 
 import numpy as np
 import pytest
@@ -115,6 +116,14 @@ def test_another_encoding_is_named_with_its_conversion(
     conversion = f"Convert the text with `iconv -f {encoding} -t UTF-8`."
     rule = f"{path}, line {line}: expected UTF-8 text."
     assert str(caught.value) == f"{rule} Received: {received}. {conversion}"
+
+
+@pytest.mark.parametrize("errors", ["strict", "replace"])
+def test_a_spreadsheet_itself_is_named_with_its_conversion(tmp_path, errors):
+    with zipfile.ZipFile(tmp_path / "pairs.xlsx", "w") as file:
+        file.writestr("xl/workbook.xml", "<workbook/>")
+    with pytest.raises(InputError, match=r"line 1: .* ZIP archive. Save a spreadsheet .* as CSV"):
+        list(iterate_lines(tmp_path / "pairs.xlsx", errors=errors))
 
 
 NO_OTHER_ENCODING = ["a\0b", "\0", "\0\0\0\0", "a", "", "Ünïcödé", "\0a"]
