@@ -9,11 +9,11 @@ import zipfile
 import numpy as np
 import pytest
 
-import keras_transformer
 from keras_transformer import reading
 from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
 from keras_transformer.export.manifest import has_labels, opened_export, read_manifest
+from keras_transformer.files import FORMAT_VERSION
 from keras_transformer.reading import (
     decode_line,
     digest_of,
@@ -213,7 +213,7 @@ def test_an_npz_file_that_would_fill_the_memory_is_refused_before_it_is_unpacked
 
 def test_a_manifest_without_a_checksum_is_a_damaged_export(tmp_path):
     manifest = {"format": "keras_transformer.litert", "files": {"a": {"bytes": 3}}}
-    manifest["version"] = keras_transformer.__version__
+    manifest["format_version"] = FORMAT_VERSION
     (tmp_path / "export.json").write_text(json.dumps(manifest))
     (tmp_path / "a").write_text("abc")
     with pytest.raises(InputError, match="damaged. Received: a is not the file that was exported"):
