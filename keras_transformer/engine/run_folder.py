@@ -198,8 +198,16 @@ class RunFiles:
         return {name: value for name, value in self._section("origin").items() if value}
 
     def described_origin(self) -> str:
-        """Returns the texts of `origin` as a line: the model's name, then the others."""
+        """Returns the texts of `origin` as a line: the model's name, then the others.
+
+        An absolute path is shortened to its last name, because exports have the line in a README.
+        """
         texts = {name: text for name, text in self.origin().items() if isinstance(text, str)}
+        if not texts:
+            return ""
+        if os.path.isabs(name := texts.get("name", "")):
+            texts["name"] = os.path.basename(os.path.normpath(name))
+        texts.setdefault("licence", "not named")
         return ", ".join(
             text if name == "name" else f"{name} {text}" for name, text in texts.items()
         )

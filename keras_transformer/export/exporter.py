@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from keras_transformer.engine.engine import Engine
 from keras_transformer.errors import InputError, declared_requirements
+from keras_transformer.export.readme_languages import example_of, language_section
 from keras_transformer.files import FORMAT_VERSION, MANIFEST, OwnedFolder, write_whole
 from keras_transformer.formats import FORMATS, Format
 from keras_transformer.reading import file_digests
@@ -152,8 +153,10 @@ class Exporter(abc.ABC):
         if "labels" in manifest:
             fields["labels"] = ", ".join(f"`{label}`" for label in manifest["labels"])
             return read_template(__file__, "readme_classifier.md").substitute(fields)
+        fields["example"] = example_of(manifest).text
         fields |= self.readme_fields(manifest)
         text = read_template(inspect.getfile(type(self)), self.template).substitute(fields)
+        text += language_section(manifest)
         if manifest.get("whole_words"):
             text += read_template(__file__, "readme_whole_words.md").template
         if "origin" in manifest:

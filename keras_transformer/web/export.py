@@ -21,6 +21,7 @@ from keras_transformer.export.litert.export import (
     with_limits,
 )
 from keras_transformer.export.litert.file import convert, join, traced
+from keras_transformer.export.readme_languages import example_of
 from keras_transformer.export.tokenizer_json import write_all_tokenizers
 from keras_transformer.files import write_whole
 from keras_transformer.reading import file_digests
@@ -110,7 +111,13 @@ class WebExporter(Exporter):
         files = sorted(manifest["files"].items(), key=lambda entry: -entry[1]["bytes"])
         large = [entry for entry in files if entry[1]["bytes"] > 20_000]
         npm = ", ".join(f"`{name}` {version}" for name, version in manifest["npm"].items())
+        example = example_of(manifest)
+        options = (
+            f', {name.removesuffix("_language")}: "{code}"' for name, code in example.inputs.items()
+        )
         return {
+            "example": example.text_of_inputs,
+            "language_options": "".join(options),
             "files": "\n".join(f"| `{name}` | {entry['bytes']:,} |" for name, entry in large),
             "npm": npm,
             "length": manifest["source_lengths"][-1],

@@ -14,6 +14,7 @@ from keras_transformer.export.exporter import Exporter, check_tensorflow, read_t
 from keras_transformer.export.litert.engine import MODEL_FILE
 from keras_transformer.export.litert.export_options import LiteRTOptions
 from keras_transformer.export.litert.file import convert, custom_operations, join, traced
+from keras_transformer.export.readme_languages import example_of
 from keras_transformer.export.supported import check_portable, check_transformer
 from keras_transformer.export.tokenizer_json import write_all_tokenizers
 from keras_transformer.export.verification import TOLERANCES, verify
@@ -74,7 +75,13 @@ class LiteRTExporter(Exporter):
         return verify_litert(folder, engine, manifest, texts)
 
     def readme_fields(self, manifest: dict) -> dict[str, str]:
+        example = example_of(manifest)
+        lines = [f"ids = [{_id_of('source', piece)}, *ids]\n" for piece in example.source_prefix]
+        lines += [f"ids.append({_id_of('source', piece)})\n" for piece in example.source_suffix]
+        forced = (f"[{_id_of('target', piece)}]" for piece in example.target_prefix)
         return {
+            "language_lines": "".join(lines),
+            "language_inputs": "".join(f', forced_ids=np.array({ids}, "int32")' for ids in forced),
             "bytes": f"{manifest['files'][MODEL_FILE]['bytes']:,}",
             "lengths": ", ".join(map(str, manifest["source_lengths"])),
             "length": manifest["source_lengths"][-1],
@@ -84,6 +91,10 @@ class LiteRTExporter(Exporter):
             else "",
             **(_LIST_FIELDS if manifest["shortlist"] else dict.fromkeys(_LIST_FIELDS, "")),
         }
+
+
+def _id_of(side, piece):
+    return f'{side}.piece_to_id("{piece}")'
 
 
 def resolve_search_options(

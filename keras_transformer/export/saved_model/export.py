@@ -19,6 +19,7 @@ from keras_transformer.export.exporter import (
     read_template,
     write_tokenizers,
 )
+from keras_transformer.export.readme_languages import example_of
 from keras_transformer.export.saved_model.engine import IDS
 from keras_transformer.export.saved_model.export_options import SavedModelOptions
 from keras_transformer.export.session import graph_in, operations_of
@@ -102,7 +103,11 @@ class SavedModelExporter(Exporter):
             f"| `{name}` | {', '.join(f'`{op}`' for op in signature['custom_ops']) or 'none'} |"
             for name, signature in signatures.items()
         ]
+        example = example_of(manifest)
+        inputs = (f', {name}=tf.constant(["{code}"])' for name, code in example.inputs.items())
         return {
+            "example": example.text_of_inputs,
+            "language_inputs": "".join(inputs),
             "signatures": "\n".join(rows),
             "operations": "\n".join(operations),
             "rows": ", ".join(map(str, shapes["rows"])),

@@ -13,6 +13,7 @@ from keras_transformer.decoding.search_options import DecodingOptions, exported_
 from keras_transformer.errors import InputError, require, show, writing
 from keras_transformer.export.child_process import engine_process
 from keras_transformer.export.exporter import Exporter, log_step, write_tokenizers
+from keras_transformer.export.readme_languages import example_of
 from keras_transformer.export.supported import check_portable, check_transformer
 from keras_transformer.export.verification import TOLERANCES, Tolerance, verify
 from keras_transformer.files import write_whole
@@ -104,8 +105,19 @@ class CTranslate2Exporter(Exporter):
         return {**options, **write_tokenizers(engine, folder)}
 
     def readme_fields(self, manifest: dict[str, Any]) -> dict[str, str]:
-        is_listed = manifest["shortlist"]
+        example, is_listed = example_of(manifest), manifest["shortlist"]
+        line = 'pieces = [["{}", *row] for row in pieces]\n'.format
+        argument = '\n    target_prefix=[["{}"]],'.format
+        prefix = "".join(map(argument, example.target_prefix))
         return {
+            "language_lines": "".join(map(line, example.source_prefix)),
+            "language_argument": prefix,
+            "without_prefix": "[1:]" if prefix else "",
+            # CTranslate2 counts the prefix.
+            "decoding_length": str(manifest["max_target_length"] + len(example.target_prefix)),
+            # The run's beam goes on where CTranslate2 would stop.
+            "patience": "2" if manifest["beam_size"] > 1 else "1",
+            "weights": {"none": "float32"}.get(manifest["quantize"], manifest["quantize"]),
             "list_arguments": _LIST_ARGUMENTS if is_listed else "",
             "list_rule": _LIST_RULE if is_listed else "",
         }

@@ -1,0 +1,93 @@
+"""READMEs of exports of several languages: their programs translate as printed."""
+
+import contextlib
+import io
+import re
+
+import pytest
+from device_plans import ONE_GRAPH
+
+from keras_transformer import Tokenizer
+from keras_transformer.engine import ModelEngine
+from keras_transformer.export import exporter_of
+from keras_transformer.text.languages import Languages
+
+pytestmark = pytest.mark.tensorflow
+
+TAG, SMALL100 = {"source_prefix": "target", "is_optional": True}, {"source_prefix": "target"}
+M2M = {"source_prefix": "source", "target_prefix": "target"}
+NLLB = {"source_suffix": "source", "target_prefix": "target"}
+CASES = [("ctranslate2", TAG), ("ctranslate2", M2M), ("litert", TAG), ("litert", M2M)]
+CASES += [("litert", NLLB), ("ctranslate2", SMALL100)]
+SEED = 7  # its texts in two languages differ
+OPTIONS = {"litert": {"source_lengths": [13]}}
+
+
+@pytest.fixture
+def trained(make_engine, texts):
+    """`trained(places)`: an engine of three languages, whose first direction is de-en."""
+
+    def trained(places):
+        tokens = {code: f">>{code}<<" for code in ("de", "en", "fr")}
+        # As many ids as the model has.
+        symbols = {"languages": tokens.values()}
+        tokenizer = Tokenizer.train_from_texts(texts, vocabulary_size=53, **symbols)
+        limits = {"max_source_length": 13, "max_target_length": 17}
+        languages = Languages(tokens, **places)
+        model = make_engine(seed=SEED, normalize_first=True).model
+        return ModelEngine(model, tokenizer, **limits, **ONE_GRAPH, languages=languages)
+
+    return trained
+
+
+@pytest.mark.slow(after=3)
+@pytest.mark.parametrize(("format", "places"), CASES)
+def test_the_program_of_a_readme_writes_the_language_of_its_example(
+    trained, tmp_path, monkeypatch, unverified, converted_here, without_xla, format, places
+):
+    package = {"ctranslate2": "ctranslate2", "litert": "ai_edge_litert"}[format]
+    pytest.importorskip(package, reason=f"comes with the extra [{format}]")
+    engine, options = trained(places), {"beam_size": 1, **OPTIONS.get(format, {})}
+    exporter_of(format).export(engine, tmp_path / "export", **options)
+    readme = (tmp_path / "export" / "README.md").read_text("utf-8")
+    (program,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    monkeypatch.chdir(tmp_path / "export")
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(program, "README.md", "exec"), {})
+    named = {"source_language": "de", "target_language": "en"}
+    (expected,) = engine.translate(["A text."], beam_size=1, **named)
+    others = engine.translate(
+        ["A text."] * 2,
+        beam_size=1,
+        target_language=["de", "fr"],
+        **({"source_language": ["en", "de"]} if "source" in places.values() else {}),
+    )
+    assert expected.text not in {other.text for other in others}
+    text = printed.getvalue().strip()
+    if format == "ctranslate2":
+        assert text == str([expected.text])
+    else:
+        assert text.rpartition(" ")[0] == expected.text.strip()
+
+
+def test_a_readme_has_the_tokens_and_directions_of_the_model(trained, tmp_path, unverified):
+    pytest.importorskip("ctranslate2", reason="comes with the extra [ctranslate2]")
+    exporter_of("ctranslate2").export(trained(M2M), tmp_path / "export")
+    readme = (tmp_path / "export" / "README.md").read_text("utf-8")
+    assert "begins with the token of its own language. A translation is forced to begin" in readme
+    assert "Directions: de-en, de-fr, en-de, en-fr, fr-de, fr-en." in readme
+    assert "| language | code | token |\n|---|---|---|\n| German | `de` | `>>de<<` |\n" in readme
+    assert "pip install ctranslate2 sentencepiece" in readme and "beam_size=4," in readme
+    assert "The weights are float32." in readme and "disable_unk=True" in readme
+    assert re.search(r"Made with keras_transformer \S+, ctranslate2 \S+; opens with", readme)
+
+
+def test_a_readme_of_one_direction_has_no_tokens(engine, tmp_path, unverified):
+    pytest.importorskip("ctranslate2", reason="comes with the extra [ctranslate2]")
+    for languages in (None, "en-de"):
+        exporter_of("ctranslate2").export(
+            engine, tmp_path / "export", overwrite=True, languages=languages
+        )
+        readme = (tmp_path / "export" / "README.md").read_text("utf-8")
+        assert "## Languages" not in readme and 'source.encode(["A text."]' in readme
