@@ -51,8 +51,8 @@ def unpack(archive: Path, folder: Path) -> Path:
         The folder, or the folder in it that holds all.
 
     Raises:
-        InputError: The file is no such archive, is damaged or too large, has too many files and
-            folders or too long paths, or has a member that is a link, a device, or outside the
+        InputError: The file is no such archive, or is damaged or too large. It has too many files
+            and folders, too long paths, or a member that is a link, a device, or outside the
             folder.
     """
     folder.mkdir()
