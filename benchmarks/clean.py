@@ -50,7 +50,9 @@ def clean(
     pairs = _distinct(zip(*read_pairs(source, target), strict=True), test_pairs)
     others = [line for line in read_lines(other) if len(line) > _OTHER_NEEDS_CHARACTERS]
     damaged_pairs, kinds = zip(*damage(pairs, test_pairs, others), strict=True)
+    # Escapes stay, so that each remaining pair is one of the damaged pairs.
     options: dict[str, Any] = {"target_scripts": ["Latin"], "processes": processes}
+    options["escapes"] = "keep"
     options |= dict(zip(("source_language", "target_language"), languages, strict=True))
     remaining_pairs = _cleaned(damaged_pairs, test, options)
 
