@@ -34,9 +34,9 @@ from keras_transformer.data import read_pairs
 from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import missing_package
 from keras_transformer.files import write_output
-from keras_transformer.schedules import TransformerSchedule
 from keras_transformer.training import RunFolder, compile_model, evaluate
 from keras_transformer.training.corpus import Corpus
+from keras_transformer.training.optimizer import schedule_of
 from keras_transformer.training.run_writer import save_without_optimizer
 
 _ONE_BY_ONE = 200  # sentences that are timed at least
@@ -106,8 +106,7 @@ def plot(rows, path, title):
 def falling_rate(model, recipe, steps_per_epoch, epochs):
     """Grows for a tenth of the steps to the recipe's last rate, and falls to zero as a cosine."""
     training, steps = recipe.training, steps_per_epoch * epochs
-    options = training.warmup_steps, training.learning_rate_scale, training.accumulation_steps
-    last = TransformerSchedule(model.config.model_dim, *options)(steps_per_epoch * training.epochs)
+    last = schedule_of(training, model.config.model_dim)(steps_per_epoch * training.epochs)
     growing = steps // 10
     return keras.optimizers.schedules.CosineDecay(
         0.0, steps - growing, warmup_target=float(last), warmup_steps=growing

@@ -8,12 +8,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.data import ParallelDataset
 from keras_transformer.ids import BOS_ID
 from keras_transformer.losses import RDropCrossEntropy, SmoothedCrossEntropy
 from keras_transformer.metrics import Perplexity, TokenAccuracy, TokenLoss
 from keras_transformer.schedules import TransformerSchedule
-from keras_transformer.training.recipe import TrainingSection
+from keras_transformer.training.recipe import WARMUP_STEPS, TrainingSection
 
 # With fewer sentences per batch, steps would depend on chance.
 _LEAST_ROWS = 8
@@ -22,14 +21,8 @@ _LEAST_ROWS = 8
 def compile_model(model: keras.Model, training: TrainingSection) -> None:
     """Calls `model.compile` with the loss, metrics and optimizer of a recipe's `training`."""
     accumulation_steps = training.accumulation_steps
-    rate = (
-        model.config.model_dim,
-        training.warmup_steps,
-        training.learning_rate_scale,
-        accumulation_steps,
-    )
     optimizer = AdamWithGradientNorm(
-        TransformerSchedule(*rate),
+        schedule_of(training, model.config.model_dim),
         beta_1=0.9,
         beta_2=training.adam_beta_2,
         epsilon=1e-9,
@@ -49,25 +42,43 @@ def compile_model(model: keras.Model, training: TrainingSection) -> None:
     )
 
 
-def warmup_advice(training: TrainingSection, dataset: ParallelDataset) -> str | None:
+def schedule_of(training: TrainingSection, model_dim: int) -> TransformerSchedule:
+    """Returns the learning rate of a recipe's `training`, for a width of the model."""
+    warmup_steps = training.warmup_steps or WARMUP_STEPS
+    scale = training.learning_rate_scale or 1.0
+    if training.peak_learning_rate is not None:
+        scale = training.peak_learning_rate * (model_dim * warmup_steps) ** 0.5
+    return TransformerSchedule(model_dim, warmup_steps, scale, training.accumulation_steps)
+
+
+def warmup_advice(
+    training: TrainingSection, steps: int, largest_shape: tuple[int, int]
+) -> str | None:
     """Returns a line for a training that ends within its warm-up, with values that fit.
 
     With twice as many steps as the warm-up has, the learning rate reaches its peak and falls again.
+
+    Args:
+        training: Options of the training, with its warm-up.
+        steps: Number of optimizer steps in all.
+        largest_shape: Rows and tokens of the batches of the longest sentences.
     """
-    steps_per_epoch = dataset.steps_per_epoch // training.accumulation_steps
-    steps, warmup_steps = steps_per_epoch * training.epochs, training.warmup_steps
+    warmup_steps = training.warmup_steps or WARMUP_STEPS
     if steps >= warmup_steps:
         return None
-    rows, longest = dataset.shapes[-1]
+    rows, longest = largest_shape
     batch_tokens = (training.batch_tokens or rows * longest) * steps // (2 * warmup_steps)
     values = []
     if batch_tokens >= _LEAST_ROWS * longest:
         values.append(f"training.batch_tokens={batch_tokens}")
-    values.append(f"training.epochs={-(-2 * warmup_steps // steps_per_epoch)}")
+    values.append(f"training.epochs={-(-2 * warmup_steps * training.epochs // steps)}")
     shorter = max(steps // 2, 1)
-    # The peak is learning_rate_scale · model_dim^-0.5 · warmup_steps^-0.5.
-    scale = training.learning_rate_scale * (shorter / warmup_steps) ** 0.5
-    values.append(f"training.warmup_steps={shorter} with training.learning_rate_scale={scale:.2g}")
+    warmup = f"training.warmup_steps={shorter}"
+    if training.peak_learning_rate is None:
+        # The peak is learning_rate_scale · model_dim^-0.5 · warmup_steps^-0.5.
+        scale = (training.learning_rate_scale or 1.0) * (shorter / warmup_steps) ** 0.5
+        warmup += f" with training.learning_rate_scale={scale:.2g}"
+    values.append(warmup)
     return (
         f"The training has only {steps} optimizer steps in all, but "
         f"training.warmup_steps={warmup_steps}: the learning rate will not reach its peak. "

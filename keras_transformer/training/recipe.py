@@ -3,7 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pydantic
 
@@ -33,6 +33,11 @@ from keras_transformer.reading import expanded_path
 from keras_transformer.text.languages import Languages, language_pair, languages_of_directions
 from keras_transformer.text.tags import check_new_tag
 from keras_transformer.text.vocabulary import VocabularyOptions
+
+WARMUP_STEPS = 4000
+"""Steps until the paper's learning rate is highest (Vaswani et al. 2017, section 5.3)."""
+# Highest learning rates of a training that starts from a run: docs/howto/fine_tune.md.
+_PEAK, _PEAK_OF_LORA = 1e-4, 1e-3
 
 # No file system allows such a name.
 _NO_NULL = {"pattern": r"^[^\x00]*$"}
@@ -340,13 +345,25 @@ class TrainingSection:
         ge=1,
         le=8,
     )
-    warmup_steps: int = option(
-        4000,
-        "Number of steps until the peak of the learning rate, which is learning_rate_scale · "
-        "model_dim^-0.5 · min(step^-0.5, step · warmup_steps^-1.5).",
+    warmup_steps: int | None = option(
+        None,
+        "Number of optimizer steps until the learning rate is highest. null: 4,000; with "
+        "`start_from` a tenth of all steps, and at most 4,000.",
         ge=1,
     )
-    learning_rate_scale: float = option(1.0, "Factor of the learning rate.", gt=0)
+    peak_learning_rate: float | None = option(
+        None,
+        "Highest learning rate. It grows for warmup_steps, and then falls with the square root of "
+        "the step. null: learning_rate_scale · model_dim^-0.5 · warmup_steps^-0.5; with "
+        "`start_from` and without a scale 0.0001, and 0.001 with `lora_rank`.",
+        gt=0,
+    )
+    learning_rate_scale: float | None = option(
+        None,
+        "Factor of the paper's learning rate, model_dim^-0.5 · min(step^-0.5, step · "
+        "warmup_steps^-1.5), instead of `peak_learning_rate`. null: 1.",
+        gt=0,
+    )
     label_smoothing: float = option(
         0.1, "Probability spread evenly over the vocabulary.", ge=0, lt=1
     )
@@ -433,7 +450,28 @@ class TrainingSection:
         if self.lora_rank is not None and self.start_from is None:
             rule = "`training.lora_rank` needs `training.start_from`, the run whose weights stay."
             raise InputError(f"{rule} Received: lora_rank={self.lora_rank}, start_from=null.")
+        peak, scale = self.peak_learning_rate, self.learning_rate_scale
+        if peak is not None and scale is not None:
+            rule = "`training.peak_learning_rate` and `training.learning_rate_scale` both set the "
+            rule += "learning rate. Give only one"
+            values = f"peak_learning_rate={peak}, learning_rate_scale={scale}"
+            raise InputError(f"{rule}. Received: {values}.")
         return self
+
+    def with_schedule(self, steps: int) -> "TrainingSection":
+        """Returns the options with a warm-up and a peak, where they have null.
+
+        Args:
+            steps: Number of optimizer steps in all.
+        """
+        warmup_steps, peak = self.warmup_steps, self.peak_learning_rate
+        if self.start_from is not None:
+            warmup_steps = warmup_steps or min(max(steps // 10, 1), WARMUP_STEPS)
+            if peak is None and self.learning_rate_scale is None:
+                peak = _PEAK if self.lora_rank is None else _PEAK_OF_LORA
+        return dataclasses.replace(
+            self, warmup_steps=warmup_steps or WARMUP_STEPS, peak_learning_rate=peak
+        )
 
 
 _PARTS = "train", "validation"
@@ -539,15 +577,13 @@ class Recipe:
             _remove_null(values, parts)
         return cls.from_dict(values, where=str(path))
 
-    def with_batches(self, batch_tokens: int | None, max_shapes: int | None) -> "Recipe":
+    def with_training(self, **defaults: Any) -> "Recipe":
         """Returns the recipe with these values of `training` where it has null."""
         training = self.training
-        training = dataclasses.replace(
-            training,
-            batch_tokens=training.batch_tokens or batch_tokens,
-            max_shapes=training.max_shapes or max_shapes,
-        )
-        return dataclasses.replace(self, training=training)
+        values = {
+            name: default for name, default in defaults.items() if getattr(training, name) is None
+        }
+        return dataclasses.replace(self, training=dataclasses.replace(training, **values))
 
     @pydantic.model_validator(mode="after")
     def _check_model(self) -> "Recipe":

@@ -38,6 +38,14 @@ from keras_transformer.training.run_writer import (
 )
 
 _PROMPT_WORDS = 3
+# Options of `training` that are null until the run has them.
+_RESOLVED = (
+    "batch_tokens",
+    "max_shapes",
+    "warmup_steps",
+    "peak_learning_rate",
+    "learning_rate_scale",
+)
 _NAMED_MEASURES = "val_loss", "val_bleu", "val_chrf"
 
 
@@ -93,7 +101,7 @@ class Run:
             overwrite: Whether an existing run is replaced.
             recipe_file: Path of the recipe, which is not overwritten.
         """
-        self.recipe = self.recipe.with_batches(self.plan.batch_tokens, None)
+        self.recipe = self.recipe.with_training(batch_tokens=self.plan.batch_tokens)
         origin, data = _origin(self.recipe), self.recipe.data
         if origin is not None:  # Exports name the model that was imported, and its licence.
             self.recipe = dataclasses.replace(self.recipe, origin=origin.origin())
@@ -116,15 +124,18 @@ class Run:
         self._check_replaceable()
         self.tokenizers = corpus.tokenizers()
         self._make_datasets(corpus)
-        self.recipe = self.recipe.with_batches(None, corpus.max_shapes)
+        self.recipe = self.recipe.with_training(max_shapes=corpus.max_shapes)
 
     def resume(self) -> None:
         """Reads the texts and vocabularies of an existing run, and makes its batches."""
         RunFolder.existing(self.folder.path)
         self.is_resumed = True
-        # A run keeps its batches on another device: the number of a step is a place among them.
+        # A run keeps its batches on another device: the number of a step is an index of them. It
+        # keeps its learning rate with another number of epochs.
         earlier = self.folder.recipe().training
-        self.recipe = self.recipe.with_batches(earlier.batch_tokens, earlier.max_shapes)
+        self.recipe = self.recipe.with_training(
+            **{name: getattr(earlier, name) for name in _RESOLVED}
+        )
         check_resumable(self.folder, self.recipe)
         self.recipe = dataclasses.replace(self.recipe, origin=self.folder.origin())
         self.tokenizers = self.folder.tokenizers()
@@ -153,8 +164,11 @@ class Run:
             f"{dataset.steps_per_epoch} steps per epoch, shapes {dataset.shapes}, "
             f"{dataset.real_token_share:.1%} real tokens"
         )
-        advice = warmup_advice(self.recipe.training, dataset)
-        if advice is not None:
+        training = self.recipe.training
+        steps = dataset.steps_per_epoch // training.accumulation_steps * training.epochs
+        training = training.with_schedule(steps)
+        self.recipe = dataclasses.replace(self.recipe, training=training)
+        if (advice := warmup_advice(training, steps, dataset.shapes[-1])) is not None:
             show(advice)
         named_pairs = corpus.first_validation_pairs()
         names, self.validation = map(list, zip(*named_pairs, strict=True))

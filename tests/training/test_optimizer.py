@@ -1,7 +1,5 @@
 """Steps, losses and averages of a compiled model."""
 
-import types
-
 import keras
 import numpy as np
 import pytest
@@ -55,8 +53,9 @@ def test_a_training_that_ends_in_its_warmup_is_told_values_that_fit(accumulation
     options["accumulation_steps"] = accumulation_steps
 
     def advice(batches=8 * accumulation_steps, longest=40, **changes):
-        dataset = types.SimpleNamespace(steps_per_epoch=batches, shapes=[(9, 5), (3, longest)])
-        return module.warmup_advice(TrainingSection(**{**options, **changes}), dataset)
+        training = TrainingSection(**{**options, **changes})
+        steps = batches // accumulation_steps * training.epochs
+        return module.warmup_advice(training, steps, (3, longest))
 
     text = advice()
     assert text == (
@@ -72,6 +71,8 @@ def test_a_training_that_ends_in_its_warmup_is_told_values_that_fit(accumulation
     assert peaks[1] == pytest.approx(peaks[0], rel=0.01)
     # Batches of 983 positions have seven rows of 140.
     assert "fit: training.epochs=250, or" in advice(longest=140)
+    peak = {"learning_rate_scale": None, "peak_learning_rate": 1e-3}
+    assert advice(**peak).endswith("or training.warmup_steps=240.")
 
 
 # Without dropout both copies of R-Drop are equal, so that only their weights count.
@@ -96,6 +97,13 @@ def test_accumulated_batches_are_one_step_of_all_their_tokens(pairs, copies, opt
         outputs.append(keras.ops.convert_to_numpy(model(inputs)))
         assert np.abs(outputs[-1] - before).max() > 0.1
     np.testing.assert_allclose(*outputs, atol=1e-4)
+
+
+def test_a_given_learning_rate_is_the_peak_of_the_schedule():
+    optimizer = compiled_model(peak_learning_rate=0.002, warmup_steps=10).optimizer
+    for step, expected in ((1, 0.0002), (5, 0.001), (10, 0.002), (40, 0.001)):
+        optimizer._iterations.assign(step - 1)
+        assert float(optimizer.learning_rate) == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_learning_rate_counts_steps_of_the_optimizer():

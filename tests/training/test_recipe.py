@@ -10,6 +10,7 @@ from small_corpus import recipe_values, write_recipe
 from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
 from keras_transformer.training import Recipe
+from keras_transformer.training.recipe import TrainingSection
 
 RECIPES = pathlib.Path(__file__).parents[2] / "training" / "recipes"
 REFERENCE = (RECIPES / "reference.yaml").read_text(encoding="utf-8")
@@ -39,6 +40,26 @@ def test_overrides_are_yaml_values_at_dotted_keys(tmp_path):
     assert recipe.text.joint is False
     assert recipe.training.learning_rate_scale == 0.001
     assert recipe.model_config(9, 9).layer_norm_epsilon == 1e-6
+
+
+@pytest.mark.parametrize(
+    ("options", "steps", "warmup_steps", "peak"),
+    [
+        ({}, 50, 4000, None),
+        ({"warmup_steps": 7}, 50, 7, None),
+        ({"start_from": "run"}, 57, 5, 1e-4),
+        ({"start_from": "run"}, 3, 1, 1e-4),
+        ({"start_from": "run"}, 60_000, 4000, 1e-4),
+        ({"start_from": "run", "lora_rank": 2}, 57, 5, 1e-3),
+        ({"start_from": "run", "learning_rate_scale": 0.5}, 57, 5, None),
+        ({"start_from": "run", "warmup_steps": 7, "peak_learning_rate": 0.3}, 57, 7, 0.3),
+    ],
+)
+def test_a_training_from_a_run_has_a_low_rate_and_a_short_warmup(
+    options, steps, warmup_steps, peak
+):
+    training = TrainingSection(**options).with_schedule(steps)
+    assert (training.warmup_steps, training.peak_learning_rate) == (warmup_steps, peak)
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -149,7 +170,11 @@ def test_home_and_variables_are_replaced_in_every_path(tmp_path, monkeypatch, wr
         ("training.epochs=-0x" + "f" * 5000, "Received: a number that is too long to show"),
         ("training.clip_norm=.nan", "`training.clip_norm` must be a number above 0, or null"),
         ("training.clip_norm=.inf", "`training.clip_norm` must be a number above 0, or null"),
-        ("training.learning_rate_scale='1e-3'", "must be a number above 0. Received: '1e-3'"),
+        ("training.learning_rate_scale='1e-3'", "a number above 0, or null. Received: '1e-3'"),
+        (
+            "training={peak_learning_rate: 1, learning_rate_scale: 1}",
+            "Give only one. Received: peak",
+        ),
         ("training.seed=4294967296", "at most 4294967295. Received: 4294967296"),
         ('data.folder="a\\0b"', r"Received: 'a\x00b'"),
         ("data.folder=2026-99-99", "--set data.folder='2026-99-99': not valid YAML: month"),

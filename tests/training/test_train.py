@@ -1,3 +1,4 @@
+import dataclasses
 import importlib.util
 import math
 import os
@@ -289,7 +290,8 @@ def test_a_run_has_the_origin_of_the_model_that_it_starts_from(
     start = shutil.copytree(finished.path, tmp_path / "imported")
     values, origin = finished.recipe().to_dict(), {"name": "a/b", "licence": "cc-by-nc-4.0"}
     RunFiles(start).write_sections({**values, "origin": origin})
-    values["training"] |= {"start_from": str(start), **few}
+    rates = dict.fromkeys(("warmup_steps", "learning_rate_scale", "peak_learning_rate"))
+    values["training"] |= {"start_from": str(start), **few, **rates}
     if not has_section:  # A recipe of a run has it, without a name; a recipe of a person has not.
         del values["origin"]
     assert "text" in values
@@ -300,8 +302,11 @@ def test_a_run_has_the_origin_of_the_model_that_it_starts_from(
     first_line = f"\nbefore training: val_loss {loss}, accuracy {accuracy} in validation\n"
     assert capsys.readouterr().err.count(first_line) == 1
     shutil.rmtree(start)
+    training = run.recipe().training
+    assert (training.warmup_steps, training.peak_learning_rate) == (1, 1e-4)  # below 20 steps
     values["training"]["epochs"] = 2
     train(Recipe.from_dict(values), tmp_path / "run", resume=True, **options)
+    assert run.recipe().training == dataclasses.replace(training, epochs=2)
     assert run.described_origin() == "a/b, licence cc-by-nc-4.0"
     assert "before training" not in capsys.readouterr().err
 
