@@ -61,8 +61,6 @@ recipe = Recipe.from_dict(
         "training": {
             "start_from": str(original),
             "lora_rank": 16,  # Trains two small matrices per projection, and nothing else.
-            "learning_rate_scale": 0.003,  # LoRA takes a rate ten times that of full training.
-            "warmup_steps": 50,
             "batch_tokens": 2048,
             "max_shapes": options.max_shapes,  # XLA compiles the training step for each shape.
             "epochs": options.epochs,
