@@ -194,7 +194,7 @@ def locked_folder(path: FilePath, wait: bool = False, noun: str = "folder") -> I
         os.close(descriptor)
         with contextlib.suppress(OSError):
             for parent in missing_parents:
-                parent.rmdir()  # Fails unless the folder was not made after all.
+                parent.rmdir()  # Fails if the folder was made, because it is not empty.
 
 
 def _open_locked(file, name, wait, noun):

@@ -1,4 +1,4 @@
-"""Lines of a stream as they come: one when one is there, many when many are there."""
+"""Reads the lines of a stream as they arrive, and writes their results."""
 
 import collections
 import io

@@ -52,8 +52,8 @@ _COMMANDS = {
         "chat": (
             "hold a conversation with a model that was trained on conversations",
             "Answers the lines of stdin one by one; the model reads the conversation so far. "
-            "/reset begins a new conversation, Ctrl-D or Ctrl-C ends it. Replies are drawn at "
-            "random; with --beam-size they are searched for.",
+            "/reset begins a new conversation, Ctrl-D or Ctrl-C ends it. Replies are sampled; with "
+            "--beam-size they are searched for.",
         ),
     },
     "evaluate": {
@@ -89,7 +89,7 @@ _COMMANDS = {
     },
     "corpora": {
         "clean": (
-            "drop pairs that are no translations from parallel corpora, with a report",
+            "drop noisy pairs from parallel corpora, with a report",
             "Writes the pairs of corpora that break no rule, in their order. A report says how "
             "many pairs each rule dropped, with examples.",
         ),

@@ -214,7 +214,7 @@ def _without_breaks(match):
 
 
 class _Writer:
-    """Joins texts; one space remains of the spaces on both sides of what is left out."""
+    """Joins texts; the spaces around a removed code become one space."""
 
     def __init__(self):
         self.parts: list[str] = []

@@ -109,7 +109,7 @@ def learn_shortlist(
     """
     links = np.dot(pairs.source_lengths.astype("int64"), pairs.target_lengths)
     chosen = np.arange(0, len(pairs), max(1, math.ceil(links / MAX_LINKS)))
-    # Padding, which no sentence has, explains target tokens without a translation.
+    # Padding is Model 1's NULL word, which explains target tokens without a translation.
     sources = _sets(pairs.source_flat, pairs.source_offsets, chosen, [PAD_ID])
     targets = _sets(pairs.target_flat, pairs.target_offsets, chosen)
     source_pieces, target_pieces = (

@@ -43,7 +43,7 @@ def learn_terms(
 
 
 def _learned(pairs, min_pairs, min_probability):
-    ids_of_sides: tuple[dict, dict] = {"": 0}, {"": 0}  # "" is the origin of words without
+    ids_of_sides: tuple[dict, dict] = {"": 0}, {"": 0}  # "" is Model 1's NULL word
     sentences: tuple[list, list] = [], []
     num_links = 0
     for pair in pairs:

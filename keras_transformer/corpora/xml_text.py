@@ -13,7 +13,7 @@ FORBIDDEN = f"\U0010fffd{secrets.token_hex(8)}\U0010fffd"
 """Replaces a character that XML forbids; random, so that no text has it."""
 
 _BLOCK = 1 << 16  # bytes that are decoded at once
-# The one of UTF-32 begins with the one of UTF-16.
+# UTF-32's byte order mark begins with UTF-16's, so it comes first.
 _MARKS = {
     codecs.BOM_UTF8: "utf-8",
     codecs.BOM_UTF32_LE: "utf-32-le",

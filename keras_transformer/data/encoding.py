@@ -189,7 +189,7 @@ def encode_parts(
     """
     if cache is None:
         return dict(_encode(read, encoders, held_out))
-    # With the part's name: one process would wait for itself where two parts have equal texts.
+    # With the part's name. Otherwise two parts of equal texts would wait for one lock.
     folders = {
         part: pathlib.Path(cache, encoder.cache_name([part, (keys or {})[part]]))
         for part, encoder in encoders.items()

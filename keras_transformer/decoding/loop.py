@@ -178,8 +178,10 @@ def decode(
 
 
 def of_sentences(structure: Any, indices: KerasTensor) -> Any:
-    """Takes some sentences, int32 `(count,)`, of tensors whose first axis is the batch; scalars
-    and `None` stay."""
+    """Selects sentences by their indices, int32 `(count,)`.
+
+    The first axis of a tensor is the batch; scalars and `None` stay as they are.
+    """
 
     def taken(tensor):
         has_batch = tensor is not None and len(tensor.shape) > 0

@@ -47,8 +47,8 @@ class SearchModel:
         has_unknown_id: Whether id 3 is `<unk>`, which a search chooses only with `allow_unknown`.
         is_extendable: Whether a search may begin with a small cache and extend it.
         has_candidate_logits: Whether `step_function` takes the ids whose logits are needed.
-        can_shrink: Whether the batch is the first axis of all tensors of a cache but scalars,
-            so that a search may go on with some of its sentences.
+        can_shrink: Whether a search may continue with some of its sentences. Then the batch is
+            the first axis of each tensor of a cache that is no scalar.
     """
 
     position_limit: int | None = None
@@ -195,8 +195,8 @@ class Search:
         Args:
             state: State of these sentences and others.
             indices: Int32 `(batch,)`, the sentences' indices in the state.
-            room: `(tokens,)`: of so many tokens the capacity grows. It has no values: XLA compiles
-                for a shape, TensorFlow traces once for all.
+            room: `(tokens,)`. Its length is the number of tokens that the capacity grows by. Its
+                values are not read: XLA compiles per shape, and TensorFlow traces once for all.
             num_unfinished: Int32 `()`.
         """
         state, num_tokens = loop.of_sentences(state, indices), ops.shape(room)[0]

@@ -67,7 +67,8 @@ def source_ids(
         if len(row) > limit:
             long.append(limit)
             if long_input == "refuse":
-                change, way = ("split", "split") if "split" in long_inputs else ("cut", "truncate")
+                way = "split" if "split" in long_inputs else "truncate"
+                change = "split" if way == "split" else "cut"
                 raise InputError(
                     f"A text must have at most {limit} tokens; longer ones can be {change} "
                     f"(`long_input={way}`). Received: {_shown(row, texts[index])}",

@@ -32,7 +32,7 @@ def translated_lines(
     """Yields the lines up to the line at fault with their results, then raises its error.
 
     Args:
-        function: From a list of lines to as many results; refuses with an `InputError`, at once.
+        function: Returns one result per line. It raises an `InputError` before it starts.
         lines: At least one line.
         name: Name of the lines' file in messages.
         tell: Function that is called with each of the warnings.

@@ -17,9 +17,9 @@ _HALVES = (np.dtype("float16"), np.dtype(ml_dtypes.bfloat16))
 
 
 def written(names: Mapping[Any, str]) -> dict[str, Any]:
-    """Returns another program's name of each activation, from this package's names by its names.
+    """Inverts a table of this package's names by another program's names.
 
-    Of two names, the first is written. Keras has two names of `silu`.
+    Of two names of the program, the first is written. Keras has two names of `silu`.
     """
     ours = {}
     for theirs, name in names.items():
@@ -69,7 +69,7 @@ class Tensors:
         return name in self.arrays
 
     def get(self, name: str, default: np.ndarray | None = None) -> np.ndarray:
-        """Removes a tensor and returns it as float32, or in its half precision.
+        """Removes a tensor and returns it as float32; half precision stays.
 
         Raises `InputError` for a missing tensor.
         """

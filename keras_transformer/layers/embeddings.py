@@ -13,7 +13,7 @@ from keras_transformer.options import check_flags, check_ids, check_positive, va
 
 
 class _OfTensor:
-    """Numbers of a variable of TensorFlow, which Keras would copy twice before it saves them."""
+    """A TensorFlow variable's array, which Keras would copy twice before it saves it."""
 
     def __init__(self, tensor: Any):
         self._tensor = tensor  # It shares the memory of its variable.

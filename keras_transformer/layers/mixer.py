@@ -24,11 +24,11 @@ class Projections(NamedTuple):
 class Mixer(LayerOfProjections):
     """The first sublayer of a block: each position reads the sequence.
 
-    A mixer of a decoder has three methods. `call(inputs, projections=None)` computes all positions
-    of float `(batch, length, model_dim)`, of which each sees only itself and the positions before
-    it. `start` and `step` compute the same position by position. All of them project with
-    `projections`, if given: with weights in the layout of a loop (`models.step_weights`), or
-    computed by LiteRT (`export.litert.mixers`).
+    A mixer of a decoder has `call`, `start`, `step` and its projections.
+    `call(inputs, projections=None)` computes all positions of float `(batch, length, model_dim)`.
+    Each position sees only itself and the positions before it. `start` and `step` compute the same
+    position by position. All of them project with `projections`, if given: with weights in the
+    layout of a loop (`models.step_weights`), or computed by LiteRT (`export.litert.mixers`).
 
     Attributes:
         sublayer_name: Attribute of a block, and name of its weights in files.

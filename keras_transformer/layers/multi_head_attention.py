@@ -33,7 +33,7 @@ class MultiHeadAttention(Mixer):
     `ours.set_weights(theirs.get_weights())` carry a layer over.
     Two things differ on purpose. A query with nothing to attend to gives zeros (plus the output
     bias) instead of the mean of all values. And Keras also masks padded queries, which then have
-    nothing to attend to. Here they attend as others do, and their outputs mean nothing.
+    nothing to attend to. Here padded queries attend like all others. Ignore their outputs.
 
     Args:
         num_heads: Number of heads.
@@ -54,7 +54,7 @@ class MultiHeadAttention(Mixer):
             a trained vector of the distance to a key (Shaw et al. 2018, section 3.2).
         max_distance: Farthest distance with a vector of its own under `"relative"`, in tokens.
         relative_values: Whether `"relative"` also adds a trained vector of the distance to each
-            value, as in the paper. They gained nothing, but models of OpenNMT have them.
+            value, as in the paper. They did not improve BLEU, but models of OpenNMT have them.
         seed: Seed of the dropout, an integer; sampled by default.
         use_gate, attention_axes, flash_attention: Options of `keras.layers.MultiHeadAttention`,
             taken from its configuration if they ask for what this layer does: False; `None` or 1,

@@ -273,7 +273,7 @@ class _Api:
         return JSONResponse({"status": "ok"})
 
     async def disabled(self, request: Request) -> Response:
-        """Refuses what LibreTranslate can switch off."""
+        """Refuses a service that LibreTranslate's protocol lets a server switch off."""
         raise Rejection(403, f"{request.url.path} is disabled on this server")
 
 

@@ -328,7 +328,7 @@ class LibreTranslate:
     def _detected(self, texts, sources):
         """Returns the most probable of the languages, or the first source if nothing tells.
 
-        Of a model of one direction, the languages are both; otherwise the sources of a target.
+        A model of one direction has both languages; other models have a target's sources.
         """
         try:
             shares = dict(_language_shares(texts))

@@ -190,7 +190,7 @@ def serve_here(options: ServerOptions, local: LocalOptions) -> None:
         except KeyboardInterrupt:
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, signal.SIG_IGN)
-            say("stops, after what it accepted")
+            say("stopping; accepted requests are answered first")
             # A replica that is still warming up has accepted no requests, and may take minutes.
             with contextlib.suppress(Exception):  # The signal may also have ended Ray.
                 if is_ready and "RUNNING" in _status_of(export.name).replica_states:

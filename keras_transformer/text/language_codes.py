@@ -93,7 +93,7 @@ def main_names(code: str) -> tuple[str, ...]:
 
 
 def includes(code: str, other_code: str) -> bool:
-    """Returns whether texts in a language are texts in another; all regions belong to a language.
+    """Returns whether a language includes another one, as a language includes its regions.
 
     >>> includes("en", "en-GB"), includes("no", "nb-NO"), includes("zh-Hans", "zh-CN")
     (True, True, True)

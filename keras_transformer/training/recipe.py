@@ -184,8 +184,8 @@ class DataSection(PairChecks):
     )
     hold_out_every: int | None = option(
         None,
-        "One of so many pairs of `train` is held out as the validation set, if `validation` names "
-        "no files; equal pairs are removed from training. null: none.",
+        "Hold out every Nth pair of `train` as the validation set, if `validation` names no files. "
+        "Equal pairs are removed from training. null: none.",
         ge=2,
     )
     bleu_tokenizer: BleuTokenizer | None = option(

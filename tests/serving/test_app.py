@@ -492,7 +492,7 @@ def test_a_start_of_ray_is_tried_again_and_a_model_that_is_never_warm_is_503(tmp
     # A replica that is not ready has accepted nothing: it is not waited for.
     assert server.process.wait(timeout=25) == 0
     wait_for(lambda: not any(map(psutil.pid_exists, known)), 25)
-    assert server.log.endswith("stops, after what it accepted\n")
+    assert server.log.endswith("stopping; accepted requests are answered first\n")
 
 
 @pytest.mark.slow

@@ -171,10 +171,10 @@ def ids_to_ids(
 ) -> Iterator[tuple]:
     """Yields `(name, concrete function)` of each signature from ids to ids.
 
-    With a shortlist they also take candidates, and some models of several languages forced ids; see
-    `LiteRTSearch`. `greedy_32` takes any number of
-    sentences, `greedy_4x32` four: a batch size of None or 4. The number of candidates is any, or
-    that of `list_sizes` in the options.
+    With a shortlist a signature also takes candidates. In some models of several languages it takes
+    forced ids; see `LiteRTSearch`. `greedy_32` takes any number of sentences, `greedy_4x32` takes
+    four: a batch size of None or 4. The number of candidates is any, or one of `list_sizes` in the
+    options.
     """
     import tensorflow as tf
 

@@ -45,7 +45,7 @@ _VARIABLE = re.compile(r"(encoder|decoder)/(?:layer_(\d{1,4})/)?(.+)/(\w+)")
 
 
 def marian_names(variable: str, suffix: str) -> tuple[str, ...]:
-    """Returns Marian's names of what a variable has, one after another; none for an unknown one.
+    """Returns Marian's names of the tensors in a variable, in their order; none for an unknown one.
 
     Args:
         variable: CTranslate2's name, such as `encoder/layer_0/ffn/linear_0/weight`.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
-"""This package's names of activations by those of a configuration."""
+"""Keras' names of activations by the names in a configuration."""
 _LAYERS = {
     f"{name}.{kind}_proj": (f"{marian_name}_W{letter}", f"{marian_name}_b{letter}")
     for name, marian_name in (("self_attn", "self"), ("encoder_attn", "context"))

@@ -100,8 +100,7 @@ class Joiner:
         return "".join(out)
 
     def _spaces(self, left, gap):
-        """Returns for the tags and items after a word, and for the next word, whether a space is
-        before each of them.
+        """Returns whether a space precedes each tag and item after a word, and the next word.
 
         Args:
             left: The word, None at the beginning.

@@ -28,8 +28,8 @@ class SourcePart(NamedTuple):
     Attributes:
         literal: Its characters in the source.
         start: Offset in the text.
-        stop: Larger than `start` for what stands in the text instead of it: a placeholder, or
-            the space of a `<br>` that has no space around it.
+        stop: End of what replaces it in the text: a placeholder, or the space of a `<br>` that has
+            no space around it. Otherwise `start`.
         is_item: False for a tag.
     """
 
