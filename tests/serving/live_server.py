@@ -15,6 +15,8 @@ import sys
 import time
 import types
 
+from keras_transformer.files import FORMAT_VERSION
+
 _PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 _BUSY_STEPS = 100_000  # about a second
 WORDS = "a man ran rat mat sat tram start stars arms".split()  # of `light`, a model of few letters
@@ -88,6 +90,7 @@ def save_model(folder, endless_text="endless"):
     tf.saved_model.save(tf.Module(), str(folder), signatures=signatures)
     graph = (pathlib.Path(folder) / "saved_model.pb").read_bytes()
     manifest = {"format": "keras_transformer.saved_model", "kind": "transformer", "tags": ["2fr"]}
+    manifest["format_version"] = FORMAT_VERSION
     manifest |= {"beam_size": 2, "length_penalty": 0.0, "n_best": 1, "signatures": descriptions}
     manifest |= {"largest_chunk": 32, "max_source_length": 64, "max_target_length": 64}
     manifest |= {"shapes": {"rows": [1, 2], "source_lengths": [16]}}

@@ -495,12 +495,25 @@ def test_a_start_of_ray_is_tried_again_and_a_model_that_is_never_warm_is_503(tmp
     assert server.log.endswith("stopping; accepted requests are answered first\n")
 
 
+def check_time_of_a_body_that_does_not_come(server):
+    started = time.monotonic()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+        connection.sendall(f"POST {PREDICT} HTTP/1.1\r\nhost: localhost\r\n".encode())
+        connection.sendall(b"content-length: 99\r\n\r\n{")
+        answer = http.client.HTTPResponse(connection)
+        answer.begin()
+        assert answer.status == 504 and "No answer within" in json.loads(answer.read())["error"]
+    assert 2 <= time.monotonic() - started < 10
+
+
 @pytest.mark.slow
 def test_a_server_whose_process_cannot_be_replaced_ends_with_a_line(tmp_path):
     save_model(tmp_path / "toy")
     command = ["-m", "keras_transformer", "serve", f"--model={tmp_path / 'toy'}", "--port=0"]
-    server = Server([*command, "--warm-up-tokens=0"], tmp_path / "log")
+    command += ["--warm-up-tokens=0", "--request-timeout=2"]
+    server = Server(command, tmp_path / "log")
     server.wait(lambda: server.is_ready() and len(server.replicas()) == 1)
+    check_time_of_a_body_that_does_not_come(server)
     # In place: a file that replaces this one would not be read.
     with open(tmp_path / "toy" / "saved_model.pb", "ab") as file:
         file.write(b"\0")
