@@ -263,7 +263,9 @@ def check(
     # A bool is an int to Python, but not a number to a reader.
     is_valid = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
     if is_valid and kind is not bool:
-        is_valid = value <= maximum and (value > 0 if minimum is None else value >= minimum)
+        # A float32 of NumPy would be compared with a limit in float32.
+        number = value.item() if hasattr(value, "item") else value
+        is_valid = number <= maximum and (number > 0 if minimum is None else number >= minimum)
     if not is_valid:
         raise InputError(f"`{name}` must be {rule}. Received: {name}={received(value)}.")
 

@@ -17,6 +17,9 @@ class _OfTensor:
 
     def __init__(self, tensor: Any):
         self._tensor = tensor  # It shares the memory of its variable.
+        # As a variable of Keras has them.
+        self.shape = tuple(tensor.shape)
+        self.dtype = keras.backend.standardize_dtype(tensor.dtype)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self._tensor, dtype)

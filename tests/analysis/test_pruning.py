@@ -119,6 +119,7 @@ def test_blocks_over_turns_are_no_layers_of_the_encoder(randomize):
         prune_heads(model, ["encoder.2.0"])
 
 
+@pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
 @pytest.mark.usefixtures("uncollected")
 def test_a_quantized_projection_is_refused(model):
     model.quantize("int8")

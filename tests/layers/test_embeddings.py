@@ -114,3 +114,20 @@ def test_a_model_of_ones_own_is_loaded_from_its_file(tmp_path):
     np.testing.assert_array_equal(float64(loaded(IDS)), expected)
     with pytest.raises(ValueError, match="`inputs` must be ids, which are integers"):
         loaded(IDS + 0.5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_keras_compares_the_file_of_a_model_with_a_model(tmp_path, dtype):
+    def model(vocabulary):
+        ids = keras.Input((None,), dtype="int32")
+        embedding = TokenEmbedding(vocabulary, WIDTH, output_bias=True, dtype=dtype, name="table")
+        return keras.Model(ids, embedding(ids))
+
+    saved = model(VOCABULARY)
+    saved.save(tmp_path / "model.keras")
+    editor = keras.saving.KerasFileEditor(str(tmp_path / "model.keras"))
+    assert editor.compare(saved)["status"] == "success"
+    compared = editor.compare(model(VOCABULARY + 1))
+    assert (compared["status"], compared["error_count"]) == ("error", 2)
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(float64(loaded(IDS)), float64(saved(IDS)))

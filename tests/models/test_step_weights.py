@@ -77,6 +77,7 @@ def made(width, decoder, tie, output_bias, policy, output_policy, quantized):
     return model
 
 
+@pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")  # Keras' own layers
 @pairwise(
     width=tuple(WIDTHS),
     decoder=tuple(DECODERS),

@@ -16,7 +16,7 @@ from keras_transformer.text.languages import (
 _SIDES = ("source", "target", None)
 
 
-@pytest.mark.parametrize("sizes", itertools.product((0, 1, 2), (0, 1), (0, 1)))
+@pytest.mark.parametrize("sizes", [*itertools.product((0, 1, 2), (0, 1), (0, 1))])
 def test_a_direction_takes_out_what_it_put_in(sizes):
     before, after, forced = (
         tuple(f"<{name}{i}>" for i in range(size)) for name, size in zip("baf", sizes, strict=True)

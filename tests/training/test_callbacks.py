@@ -1,3 +1,4 @@
+import contextlib
 import json
 import math
 import types
@@ -118,7 +119,10 @@ def text_scores(run, translations):
 def test_validation_has_the_scores_of_evaluate_with_the_recipes_tokenizer(make_run, tokenizer):
     run = make_run(select_by="chrf", bleu_tokenizer=tokenizer)
     translations = ["一个女人骑着自行车。", "两只狗在雪地里。"]
-    expected = evaluate(translations, ZH, tokenizer)
+    # To 13a each sentence is one word.
+    says_nothing = pytest.warns(UserWarning, match="BLEU says nothing about texts of fewer")
+    with says_nothing if tokenizer == "13a" else contextlib.nullcontext():
+        expected = evaluate(translations, ZH, tokenizer)
     logs = text_scores(run, translations)
     assert set(logs) == {"val_bleu", "val_chrf"}
     for name in ("bleu", "chrf"):

@@ -11,7 +11,7 @@ from markup_engines import EIGHT, copied, translated
 from keras_transformer.steps.markup import protect, restore
 
 
-@pytest.mark.parametrize("order", itertools.product(["no", "n<b>o</b>", "<i>n</i>o"], repeat=3))
+@pytest.mark.parametrize("order", [*itertools.product(["no", "n<b>o</b>", "<i>n</i>o"], repeat=3)])
 def test_equal_words_are_in_the_sources_order_where_attention_tells_nothing(order):
     source = " ".join(order)
     (block,) = protect(source, "html", EIGHT)
@@ -20,7 +20,7 @@ def test_equal_words_are_in_the_sources_order_where_attention_tells_nothing(orde
     assert restore(dataclasses.replace(copy, alignment=even), block).text == source
 
 
-@pytest.mark.parametrize("places", itertools.permutations(range(3)))
+@pytest.mark.parametrize("places", [*itertools.permutations(range(3))])
 def test_of_several_copies_the_one_that_attends_to_a_word_has_its_tags(places):
     """A source has a word once, and its translation three times."""
 
