@@ -3,7 +3,7 @@
 from keras_transformer.data.batching import choose_shapes
 from keras_transformer.data.dataset import LabelledDataset, ParallelDataset
 from keras_transformer.data.encoding import PairChecks, PairReport, encode_pairs
-from keras_transformer.data.pairs import EncodedPairs, iterate_pairs, read_pairs
+from keras_transformer.data.pairs import EncodedPairs, PairTable, iterate_pairs, read_pairs
 from keras_transformer.reading import read_lines
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "LabelledDataset",
     "PairChecks",
     "PairReport",
+    "PairTable",
     "ParallelDataset",
     "choose_shapes",
     "encode_pairs",
