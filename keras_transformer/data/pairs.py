@@ -30,7 +30,11 @@ class PairFile(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class PairTable:
-    """The sentence pairs of a table of two columns, TSV or CSV; see `iterate_rows`.
+    """The sentence pairs of a table of two columns, as spreadsheets save it.
+
+    Columns of a file with the ending `.csv` are separated by commas, semicolons or tabs, columns of
+    other files by tabs. A cell that begins with `"` is read as Python's `csv` reads it. Line breaks
+    in a cell become spaces.
 
     Args:
         path: Path of the file, plain or compressed.
