@@ -15,6 +15,7 @@ def talk(recorder, call, monkeypatch):
         return [Translation(f"reply {len(recorder.asked)}", -1.0) for _ in texts]
 
     monkeypatch.setattr(recorder, "translate", translate)
+    monkeypatch.setattr(recorder, "source_length", lambda text, **options: len(text.split()))
     recorder.turns, recorder.max_source_length = Turns("</s>"), 100
 
     def talk(text, *arguments):

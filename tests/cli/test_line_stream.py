@@ -200,16 +200,17 @@ def test_each_incremental_translation_has_its_prefix_and_its_number(recorder, li
     assert output.getvalue() == "xA\nB\n"
 
 
-def test_each_pair_is_a_json_object_up_to_the_line_at_fault(recorder, tmp_path, capsys):
+def test_each_pair_is_a_json_object_and_one_of_too_many_tokens_has_no_score(
+    recorder, tmp_path, capsys
+):
     paths, output = [tmp_path / "source", tmp_path / "target"], io.StringIO()
     for path, text in zip(paths, ["a b\nc\nd\n", "Ä B\nC\nLONG\n"], strict=True):
         path.write_text(text, encoding="utf-8")
-    with (
-        pytest.raises(InputError, match="source and .*target, line 3: Too long"),
-        progress_bar() as bar,
-    ):
+    with progress_bar() as bar:
         score_lines(recorder, *paths, output, as_scored_json, bar=bar, alignment=True)
-    first, second = map(json.loads, output.getvalue().splitlines())
+    first, second, third = map(json.loads, output.getvalue().splitlines())
     assert (first["source"], first["target"], first["alignment"]) == ("a b", "Ä B", [[0.1235]])
     assert (second["line"], second["target"]) == (2, "C")
-    assert "2 sentences" in capsys.readouterr().err
+    assert (third["line"], third["log_probability"]) == (3, None)
+    told = capsys.readouterr().err
+    assert "3 sentences" in told and "1 of 3 pairs have no score. Line 3: At most 9 tok" in told
