@@ -272,20 +272,23 @@ def _watch(options, export, copy):
     while True:
         time.sleep(_WATCH_SECONDS)
         try:
-            status = _status_of(export.name)
-        except Exception as error:  # Ray raises no narrower class.
-            raise InputError(
-                f"{options.model} is no longer served: Ray has ended: {error}"
-            ) from None
-        has_failed = status.status_trigger == "REPLICA_STARTUP_FAILED"
-        if status.replica_states.get("RUNNING") or not has_failed:
+            problem = _problem_of(_status_of(export.name))
+        except Exception as error:  # Ray raises no narrower class; its controller may come back.
+            problem = f"Ray has ended: {_cause_in('', str(error))}"
+        if problem is None:
             failed_since = None
             continue
         failed_since = failed_since or time.monotonic()
         if time.monotonic() - failed_since >= _GIVE_UP_SECONDS:
-            cause = _cause_in(status.message, status.message)
-            cause = cause.replace(str(copy.folder), str(export.folder))
-            raise InputError(f"{options.model} is no longer served, no replica starts: {cause}")
+            problem = problem.replace(str(copy.folder), str(export.folder))
+            raise InputError(f"{options.model} is no longer served: {problem}")
+
+
+def _problem_of(status):
+    """Returns why no replica runs, None while one runs or is being started."""
+    if status.replica_states.get("RUNNING") or status.status_trigger != "REPLICA_STARTUP_FAILED":
+        return None
+    return f"no replica starts: {_cause_in(status.message, status.message)}"
 
 
 def _cause_in(status, message):

@@ -520,7 +520,7 @@ def test_a_server_whose_process_cannot_be_replaced_ends_with_a_line(tmp_path):
     os.kill(*server.replicas(), signal.SIGKILL)
     assert server.process.wait(timeout=120) == 2
     *_, line = server.log.splitlines()
-    assert re.search(r"toy is no longer served, no replica starts: .*toy.* damaged\.", line), line
+    assert re.search(r"toy is no longer served: no replica starts: .*toy.* damaged\.", line), line
 
 
 def test_a_taken_port_is_one_line(server, toy):

@@ -127,6 +127,7 @@ def watched(monkeypatch, export, statuses):
 
 
 RUNNING = ({"RUNNING": 1}, "UNSPECIFIED")
+ENDED = ("ended", "")
 FAILED, STARTING = ({"STARTING": 1}, "REPLICA_STARTUP_FAILED"), ({"STARTING": 1}, "UNSPECIFIED")
 
 
@@ -141,10 +142,11 @@ FAILED, STARTING = ({"STARTING": 1}, "REPLICA_STARTUP_FAILED"), ({"STARTING": 1}
         ([FAILED] * 4 + [RUNNING] + [FAILED] * 4, "KeyboardInterrupt ", 50),
         (
             [RUNNING] + [FAILED] * 9,
-            "InputError toy is no longer served, no replica starts: /models/toy: damaged",
+            "InputError toy is no longer served: no replica starts: /models/toy: damaged",
             30,
         ),
-        ([RUNNING, ("ended", "")], "InputError toy is no longer served: Ray has ended: gone", 10),
+        ([RUNNING, *[ENDED] * 9], "InputError toy is no longer served: Ray has ended: gone", 30),
+        ([ENDED, ENDED, ENDED, RUNNING], "KeyboardInterrupt ", 25),
     ],
 )
 def test_a_server_ends_with_a_line_when_no_replica_can_be_started(
