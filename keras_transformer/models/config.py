@@ -227,6 +227,7 @@ class BlockConfig(ModelConfig):
         activation: str
         normalize_first: bool
         layer_norm_epsilon: float
+        relative_values: bool
 
     def check(self) -> None:
         check_activation(self.activation)
@@ -246,6 +247,11 @@ class BlockConfig(ModelConfig):
             raise ValueError(
                 "Rotary positions need heads of an even width. "
                 f"Received: model_dim={self.model_dim}, num_heads={self.num_heads}."
+            )
+        if self.relative_values and self.positions != "relative":
+            raise ValueError(
+                "`relative_values` needs relative positions. "
+                f"Received: positions={self.positions!r}."
             )
         for kind, layers in _LAYERS.items():
             heads = getattr(self, f"{kind}_heads")
