@@ -59,7 +59,7 @@ def test_constrained_log_probabilities_are_the_models_own(two_sided_engine, tran
         assert len(set(bigrams)) == len(bigrams) or "no_repeat_ngram_size" not in options
 
 
-LIMITS = [{"min_length": 24}, {"min_length": 40}]
+LIMITS = [{"min_length": 16}, {"min_length": 17}]
 LIMITS += [{"max_length_ratio": 0.2, "length_normalization": "marian"}]
 
 
