@@ -136,16 +136,22 @@ class SharedInterpreter:
     """
 
     def __init__(self, content: bytes, path: Path, threads: int):
-        self._interpreter = _load_interpreter(content, path, threads)
+        self._interpreter, self._path = _load_interpreter(content, path, threads), path
         self._lock = threading.Lock()
 
     def run(self, signature: str | None = None, **inputs: np.ndarray) -> dict[str, np.ndarray]:
         """Runs a signature, and returns copies of its outputs by name.
 
-        `signature` may be None if the file has only one.
+        `signature` may be None if the file has only one. Raises `InputError` if LiteRT cannot
+        compute it, as in a damaged file.
         """
         with self._lock:
-            return self._interpreter.get_signature_runner(signature)(**inputs)
+            try:
+                return self._interpreter.get_signature_runner(signature)(**inputs)
+            except RuntimeError as error:  # Parts of a file are not checked while it is loaded.
+                reason = f"{first_line(error):.300}"
+                rule = f"{self._path}: LiteRT cannot compute it"
+                raise InputError(f"{rule}. Received: {reason}") from error
 
 
 def _load_interpreter(content, path, threads):

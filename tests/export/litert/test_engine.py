@@ -1,10 +1,15 @@
 """The engine of a LiteRT file: which interpreter computes which texts."""
 
 import collections
+import pathlib
 import threading
+from unittest import mock
 
+import numpy as np
 import pytest
 
+from keras_transformer.errors import InputError
+from keras_transformer.export import session
 from keras_transformer.export.litert.engine import LiteRTEngine
 from keras_transformer.export.session import SharedInterpreter
 
@@ -46,3 +51,18 @@ def test_each_batch_at_once_has_an_interpreter_of_its_own(litert_report, texts, 
         assert [translation.text for translation in received] == alone[:count]
         assert len(calls) == interpreters, (threads, count)
         assert sum(calls.values()) >= max(interpreters, count / engine.batch_size)
+
+
+def test_a_part_that_litert_cannot_compute_is_one_line(monkeypatch):
+    """It checks a file while it is loaded, but a search only when it runs."""
+
+    def runner(**inputs):
+        raise RuntimeError("Invalid tensor index 1198.\nNode number 1 (WHILE) failed to prepare.")
+
+    broken = mock.Mock(**{"get_signature_runner.return_value": runner})
+    monkeypatch.setattr(session, "_load_interpreter", lambda *_: broken)
+    interpreter = session.SharedInterpreter(b"", pathlib.Path("a/model.tflite"), 1)
+    with pytest.raises(InputError) as caught:
+        interpreter.run("greedy_13", source_ids=np.zeros((1, 13)))
+    reason = "LiteRT cannot compute it. Received: Invalid tensor index 1198."
+    assert str(caught.value) == f"a/model.tflite: {reason}"
