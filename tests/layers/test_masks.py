@@ -40,7 +40,7 @@ def test_the_softmax_over_one_key_is_one_or_zero_without_a_warning(recwarn):
     assert not [warning for warning in recwarn if "softmax" in str(warning.message)]
 
 
-ADDED = np.array([[0.0, -1e9], [-np.inf, 0.0]], "float32")
+ADDED = np.array([[0.0, -1e4], [-np.inf, 0.0]], "float32")
 TAKES_A_MASK = {
     "key_mask": masks.key_mask,
     "with_heads_axis": masks.with_heads_axis,
@@ -51,7 +51,7 @@ TAKES_A_MASK = {
 
 
 @pytest.mark.parametrize("name", TAKES_A_MASK)
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 def test_a_mask_that_is_added_to_scores_is_refused(name, dtype):
     with pytest.raises(ValueError, match="must be bool, True = may attend. Received: .* of dtype "):
         TAKES_A_MASK[name](ops.cast(ADDED, dtype))
