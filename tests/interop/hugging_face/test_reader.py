@@ -64,7 +64,9 @@ class TestHuggingFace:
         assert decoding.banned_ids == (7 + 2,)
         assert (decoding.beam_size, decoding.min_length, decoding.max_target_length) == (2, 3, 39)
         assert decoding.no_repeat_ngram_size == 4
-        lines = [line for line in capsys.readouterr().err.splitlines() if "lacks these search" in line]
+        lines = [
+            line for line in capsys.readouterr().err.splitlines() if "lacks these search" in line
+        ]
         (line,) = lines
         assert line.endswith("repetition_penalty=1.3, bad_words_ids=[[8, 9]]")
         translator = Translator.load(tmp_path / "run")
