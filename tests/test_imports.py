@@ -84,11 +84,11 @@ def test_a_function_is_called_after_the_import_of_a_module_by_whomever(tmp_path,
         assert importlib.util.find_spec("absent_module") is None
         for _ in range(2):
             with pytest.raises(ImportError, match="to_wait_for_first"):
-                import to_wait_for
+                importlib.import_module("to_wait_for")
         assert calls == []
         (tmp_path / "to_wait_for_first.py").write_text("")
         importlib.invalidate_caches()
-        import to_wait_for
+        to_wait_for = importlib.import_module("to_wait_for")
 
         assert calls == [to_wait_for.value] and sys.meta_path == finders
         after_import("to_wait_for", told)
