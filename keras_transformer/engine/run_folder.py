@@ -31,6 +31,8 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
+import pydantic
+
 from keras_transformer.decoding.search_options import RunSearchOptions, run_search_options
 from keras_transformer.engine.device import DevicePlan
 from keras_transformer.errors import InputError
@@ -87,6 +89,14 @@ class DecodingSection(RunSearchOptions):
         "further limit.",
         ge=2,
     )
+
+    @pydantic.model_validator(mode="after")
+    def _check_lengths(self) -> "DecodingSection":
+        if self.min_length > self.max_target_length:
+            rule = "`decoding.min_length` must be at most `decoding.max_target_length`."
+            values = f"min_length={self.min_length}, max_target_length={self.max_target_length}"
+            raise InputError(f"{rule} Received: {values}.")
+        return self
 
     @property
     def search(self) -> dict[str, Any]:

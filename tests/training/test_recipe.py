@@ -125,6 +125,15 @@ def test_a_recipe_with_text_has_the_origin_of_the_run_that_it_starts_from(tmp_pa
     assert Recipe.load(path, ["training.start_from=nowhere"]).origin == {}
 
 
+def test_a_minimum_length_above_the_maximum_is_refused_before_the_training(tmp_path):
+    values = recipe_values(tmp_path)
+    values["decoding"] = {"min_length": 31, "max_target_length": 31}
+    path = write_recipe(tmp_path / "r.yaml", values)
+    assert Recipe.load(path).decoding.min_length == 31
+    with pytest.raises(InputError, match="min_length` must .* min_length=32, max_target_length=31"):
+        Recipe.load(path, ["decoding.min_length=32"])
+
+
 def test_an_option_of_another_type_is_named_beside_the_options_of_a_run(tmp_path):
     earlier = recipe_values(tmp_path)
     (tmp_path / "run").mkdir()
