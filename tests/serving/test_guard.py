@@ -153,6 +153,8 @@ def test_requests_beyond_the_limit_are_refused_without_the_proxy(monkeypatch):
 
     async def slow(scope, receive, send):
         asked.append(scope["path"])
+        if scope["path"] == "/broken":
+            raise RuntimeError("a bug")
         await release.wait()
         await Proxy(200)(scope, receive, send)
 
@@ -170,6 +172,13 @@ def test_requests_beyond_the_limit_are_refused_without_the_proxy(monkeypatch):
         return sent[0]["status"], dict(sent[0]["headers"]).get(b"retry-after")
 
     async def talk():
+        # Each of them gives its place back.
+        for _ in range(3):
+            with pytest.raises(RuntimeError, match="a bug"):
+                await status_of("POST", "/broken")
+            with pytest.raises(TimeoutError):  # As the client has gone.
+                await asyncio.wait_for(status_of("POST", "/gone"), 0.01)
+        asked.clear()
         held = [asyncio.create_task(status_of("POST", path)) for path in ("/a", "/b")]
         held.append(asyncio.create_task(status_of("GET", "/readyz")))
         for _ in range(3):
@@ -180,7 +189,7 @@ def test_requests_beyond_the_limit_are_refused_without_the_proxy(monkeypatch):
         assert await asyncio.gather(*held) == [(200, None)] * 3
         return await status_of("POST", "/d")
 
-    assert asyncio.run(talk()) == (200, None)
+    assert asyncio.run(asyncio.wait_for(talk(), 10)) == (200, None)
 
 
 def test_ray_is_given_the_wrapper_without_a_limit(monkeypatch):

@@ -13,7 +13,7 @@ import pytest
 
 from keras_transformer.errors import InputError
 from keras_transformer.serving import LocalOptions, ServerOptions, local
-from keras_transformer.serving.server_options import ServedExport
+from keras_transformer.serving.server_options import MAX_REQUESTS, ServedExport
 
 pytest.importorskip("psutil", reason="comes with the extra [serve]")
 pytestmark = pytest.mark.tensorflow
@@ -39,6 +39,26 @@ def test_a_server_for_other_machines_takes_any_host_name(
     with pytest.raises(InputError, match="deployed"):
         options = LocalOptions(host=host, port=0, metrics_port=0)
         local.serve_here(ServerOptions(model="any", allowed_hosts=names), options)
+
+
+HELD = [({}, "256"), ({"replicas": 3, "max_ongoing": 5}, "15")]
+HELD += [({"replicas": "auto", "max_replicas": 2, "max_ongoing": 5}, "10")]
+
+
+@pytest.mark.parametrize(("options", "limit"), HELD)
+def test_rays_proxy_passes_on_as_many_requests_as_all_replicas_hold(
+    monkeypatch, export, options, limit
+):
+    def private_ray(**_):  # Ray's processes inherit the environment of their start.
+        raise InputError(os.environ[MAX_REQUESTS])
+
+    monkeypatch.setenv(MAX_REQUESTS, "1")
+    monkeypatch.setattr(local, "served_export", lambda options: export)
+    monkeypatch.setattr(local, "private_ray", private_ray)
+    with pytest.raises(InputError, match=f"^{limit}$"):
+        local.serve_here(
+            ServerOptions(model="any", **options), LocalOptions(port=0, metrics_port=0)
+        )
 
 
 def test_a_port_that_is_taken_while_ray_starts_is_one_line(monkeypatch, export):

@@ -89,6 +89,7 @@ def test_a_malformed_request_names_its_mistake_in_one_line(body, says):
         ({"inputs": ["a"] * 51}, "at most 50 sentences"),
         ({"inputs": ["ä" * 1001]}, "at most 2000 bytes"),
         ({"inputs": ["<p>a", "<p>a" * 50], "markup": "html"}, "each block of HTML is one.* 51"),
+        ({"inputs": ["<p>a" * 50, "<p>a"], "markup": "html"}, "each block of HTML is one.* 51"),
         ({"inputs": ["a"], "glossary": {str(n): "b" for n in range(1001)}}, "at most 1000 items"),
     ],
 )
@@ -148,6 +149,16 @@ def test_an_answer_of_exactly_the_limit_is_given_and_its_numbers_are_the_shortes
     assert format_predict(rows, signature, False, len(answer)) == answer
     with pytest.raises(Rejection, match="An answer must have"):
         format_predict(rows, signature, False, len(answer) - 1)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "written"),
+    [("string", "", '""'), ("float32", 0.0, "0.0"), ("int32", 0, "0")],
+)
+def test_an_answer_of_the_shortest_values_may_fill_the_limit(dtype, value, written):
+    signature = Signature("align", {}, {"values": Tensor(dtype, (None,))})
+    answer = f'{{"outputs": [[{", ".join([written] * 100)}]]}}'.encode()
+    assert format_predict([{"values": [value] * 100}], signature, False, len(answer)) == answer
 
 
 def test_the_metadata_of_a_signature_has_tensorflow_servings_form():

@@ -332,3 +332,12 @@ def test_characters_that_a_vocabulary_lacks_are_counted_by_text():
     assert {"€", "$", "7", "„"} <= set(signs) and "!" not in signs
     with_bytes = Tokenizer.train_from_texts(["a man and a dog!"] * 9, 270, byte_fallback=True)
     assert with_bytes.lacking_signs() == ""
+
+
+def test_pieces_without_an_id_are_lacking_characters():
+    model = vocabulary.parsed(Tokenizer.train_from_texts(["a man and a dog!"] * 9, 14).model_bytes)
+    model.trainer_spec.control_symbols.append(" ids 12")
+    assert [piece.piece for piece in model.pieces[11:]] == ["m", "n", "a"]
+    tokenizer = Tokenizer(model.SerializeToString())
+    texts = ["n", "mom", "go n n!", "no dog", "a dog"]
+    assert tokenizer.unknown_characters(texts) == {"n": 3}
