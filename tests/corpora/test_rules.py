@@ -144,7 +144,7 @@ def test_an_unknown_name_or_a_missing_package_is_an_error(monkeypatch):
 
 # By the tables of HTML and of Moses' escape-special-chars.perl.
 ESCAPES = [("&amp;&#124;&lt;&gt;&apos;&quot;&#91;&#93;", "&|<>'\"[]"), ("&eacute;&#xe9;", "éé")]
-ESCAPES += [("a&#9;b&#10;c&NewLine;d", "a b c d"), ("&amp;amp;amp;quot;", "&quot;")]
+ESCAPES += [("a&#9;b&#10;c&NewLine;d&#13;e", "a b c d e"), ("&amp;amp;amp;quot;", "&quot;")]
 ESCAPES += [("&nbsp;", "\xa0"), ("&#0;", "\ufffd")]
 ESCAPES += [(text, text) for text in ("AT&T", "R&D;", "&", "&copy", "a && b;", "& amp;", "&zz;")]
 

@@ -37,6 +37,13 @@ def test_terms_are_whole_words_the_longest_first_and_none_in_symbols(text, expec
     assert [match.translation for match in GLOSSARY.matches(text)] == expected
 
 
+def test_the_checksum_does_not_depend_on_the_order_of_terms():
+    rows = [("dog", "Köter"), ("cat", "Katze"), ("dog", "Hund")]
+    digests = [module.Glossary(rows[i:] + rows[:i]).digest for i in range(3)]
+    # In the first, the other translation of "dog" comes first, and so it is the one that is taken.
+    assert digests[0] != digests[1] == digests[2]
+
+
 PARTS = ["a", "a ", "b", "ab", "A", "!", "-", " ", "<", "<a>", ">", "犬", "か", "\u3099", "㍿"]
 PARTS += ["会", "社", "é", "e\u0301", "ﬁ", "f", "i", "\u00ad", "개", "’", "'"]
 

@@ -77,6 +77,7 @@ def test_a_cell_whose_quotes_do_not_end_is_refused_with_its_line(read, text):
 
 SEPARATORS = [("a,b\n", ["a", "b"]), ("a;b\n", ["a", "b"]), ("a\tb\n", ["a", "b"])]
 SEPARATORS += [("Ja, gut;Yes\nJa;Yes\n", ["Ja, gut", "Yes"]), ("a;b,c\n", ["a;b", "c"])]
+SEPARATORS += [("Nun, ja, gut;Now, well, yes\n", ["Nun, ja, gut", "Now, well, yes"])]
 SEPARATORS += [("1,a,b\n2,c,d\n", ["1", "a", "b"]), ('"a,b";c\nd;e\n', ["a,b", "c"])]
 
 
