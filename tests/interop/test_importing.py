@@ -248,6 +248,9 @@ def test_a_model_behind_a_url_becomes_a_run_that_names_it(tmp_path, capsys, toy,
     digest = hashlib.sha256(content).hexdigest()
     lines = capsys.readouterr().err.splitlines()
     assert {f"{url.rpartition('/')[2]}: sha256 {digest}", f"{url}: reading the model"} <= {*lines}
+    nouns = [line.split(": ")[1].split(" lacks ")[0] for line in lines if " lacks these" in line]
+    sides = ["the source vocabulary", "the target vocabulary"]
+    assert nouns == (["the vocabulary"] if toy == "student" else sides)
     files, expected = RunFiles(tmp_path / "run"), import_model(TOYS / toy).model
     origin = {"name": url, "revision": None, "licence": "cc-by-4.0", "files": {"toy": digest}}
     assert files.origin() == {name: value for name, value in origin.items() if value}
