@@ -26,7 +26,7 @@ from keras_transformer.decoding import DecodingOptions
 from keras_transformer.engine import ModelEngine
 from keras_transformer.engine.scheduler import Job, Scheduler
 from keras_transformer.engine.translator import Translator
-from keras_transformer.ids import BOS_ID, PAD_ID
+from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID
 
 
 class Ours:
@@ -44,9 +44,8 @@ class Ours:
         return [{"workers": n} for n in sorted({n for n, _ in grid(threads, batch)})]
 
     def forced(self, source_ids, beam_size, steps, workers=1):
-        # No end is allowed before one token more than there may be. CTranslate2 is forced likewise.
-        lengths = dict(min_length=steps + 1, max_length=steps, max_length_ratio=math.inf)
-        options = DecodingOptions(beam_size, length_penalty=0.0, **lengths)
+        lengths = dict(max_length=steps, max_length_ratio=math.inf)
+        options = DecodingOptions(beam_size, length_penalty=0.0, banned_ids=(EOS_ID,), **lengths)
         scheduler = Scheduler(self._model, (MAX_POSITIONS, steps), frozen=True, workers=workers)
         jobs = [Job(ids) for ids in source_ids]
 

@@ -47,6 +47,8 @@ class Ahead:
     def _run(self, program, future):
         try:
             self._compile(program)
+        except BaseException as error:
+            _logger.debug("the line of %s: %s", program.name, error)
         finally:  # Whatever has failed, the calls that wait go on.
             future.set_result(None)
 

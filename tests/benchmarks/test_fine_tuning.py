@@ -14,6 +14,7 @@ def test_products_have_the_same_price_on_both_sides():
         (price,) = fine_tuning.PRICE.findall(target)
         # 1.234,50 is 1,234.50 in English.
         assert f"EUR {price.replace('.', ' ').replace(',', '.').replace(' ', ',')}" in source
+    pairs = fine_tuning.product_pairs(1000)
     texts = "\n".join(target for _, target in pairs)
     colours = re.findall(
         r"\b(o|a|do|da) (?:espelho|lâmpada|casaco) (vermelh\w|pret\w|nov\w)", texts

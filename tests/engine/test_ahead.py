@@ -43,7 +43,6 @@ def test_a_program_that_does_not_compile_is_left_to_its_call():
     assert len(lines) == 1
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("error", [OSError("no space"), SystemExit(2)])
 @pytest.mark.parametrize("fails", ["compile", "tell"])
 def test_a_wait_ends_whatever_fails(fails, error):

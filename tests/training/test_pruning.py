@@ -86,7 +86,7 @@ def test_the_rate_begins_and_ends_with_zero_and_rises_to_the_last_of_the_trainin
     training = recipe.training
     width, steps = folder.model().config.model_dim, 20 * training.epochs + 1
     growth = min(steps**-0.5, steps * training.warmup_steps**-1.5)
-    last = training.learning_rate_scale * width**-0.5 * growth
+    last = width**-0.5 * growth
     values = [float(rate(step)) for step in (0, 2, 4, 22, 40)]
     np.testing.assert_allclose(values, [0, last / 2, last, last / 2, 0], atol=1e-9)
 
