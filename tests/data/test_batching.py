@@ -36,6 +36,8 @@ DIVISIBLE += [([9] * 5 + [2] * 2, [4 / 3], [9] * 6 + [9]), ([9] * 4 + [2] * 9, [
 DIVISIBLE += [([9] * 4 + [2] * 6, [0.3], [9] * 7 + [9] * 3), ([3, 1] * 2, [0.25], [3] * 4)]
 DIVISIBLE += [([9, 2], [1.0], [9, 2]), ([9, 2], [3], [9, 2]), ([9, 2], [0.0], [9, 2])]
 DIVISIBLE += [([9, 2, 9, 2], [1.0, 0.5], [9, 2, 9, 9]), ([], [0.25], [])]
+# 31 examples give 0.93 at a rate of 0.03, 32 give 0.96, and the other 69 give 2.07.
+DIVISIBLE += [([9] + [2] * 100, [0.03], [9] * 32 + [2] * 69)]
 
 
 @pytest.mark.parametrize("buckets, rates, expected", DIVISIBLE)

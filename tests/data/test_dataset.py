@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.data import EncodedPairs, LabelledDataset, ParallelDataset
+from keras_transformer.data.batching import epoch_rates
 from keras_transformer.errors import InputError
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID
 
@@ -130,6 +131,14 @@ def test_rates_are_a_number_per_corpus(rates):
     message = rf"`rates` must have .* Received: rates={re.escape(str(rates))}, .*'web', 'own'"
     with pytest.raises(InputError, match=message):
         ParallelDataset(pairs, rates=rates)
+
+
+def test_a_corpus_without_pairs_changes_nothing():
+    pairs = random_pairs(9)[0]
+    expected = ParallelDataset(pairs).real_tokens
+    pairs.corpora = {"web": 9, "own": 0}
+    rates = epoch_rates(pairs.corpora, {"web": 1.0, "own": 2.0})
+    assert ParallelDataset(pairs, rates=rates).real_tokens == expected
 
 
 def test_a_tensorflow_dataset_gives_an_epoch_a_pass():
