@@ -605,7 +605,7 @@ class Recipe:
         """Raises `InputError` for options that the kind of model does not have."""
         for part in () if self.with_sources else ("train", "validation"):
             corpora = self.data.corpora(part)
-            if any(corpus.target or corpus.tmx or corpus.header for corpus in corpora):
+            if any(corpus.target or corpus.tmx or corpus.header is not None for corpus in corpora):
                 rule = "A language model learns from one text"
                 raise InputError(f"{rule}: `data.{part}` is {{source: FILE}}.")
         for part in ("train", "validation") if self.gives_labels else ():

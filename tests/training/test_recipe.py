@@ -309,3 +309,11 @@ def test_a_file_that_is_no_recipe_is_refused(tmp_path, content, expected):
         path.write_bytes(content)
     with pytest.raises(InputError, match=expected):
         Recipe.load(path)
+
+
+@pytest.mark.parametrize("side", [{"target": "b"}, {"header": True}, {"header": False}])
+def test_a_language_model_learns_from_one_text(side):
+    files = {"source": "a", **side}
+    values = {"data": {"train": files, "validation": files}, "model": {"kind": "language_model"}}
+    with pytest.raises(InputError, match="^recipe: A language model learns from one text"):
+        Recipe.from_dict(values)
