@@ -37,7 +37,7 @@ from keras_transformer.text.vocabulary import VocabularyOptions
 WARMUP_STEPS = 4000
 """Steps until the paper's learning rate is highest (Vaswani et al. 2017, section 5.3)."""
 # Highest learning rates of a training that starts from a run: docs/howto/fine_tune.md.
-_PEAK, _PEAK_OF_LORA = 1e-4, 1e-3
+_PEAK, _PEAK_OF_LORA = 3e-5, 3e-4
 
 # No file system allows such a name.
 _NO_NULL = {"pattern": r"^[^\x00]*$"}
@@ -355,7 +355,7 @@ class TrainingSection:
         None,
         "Highest learning rate. It grows for warmup_steps, and then falls with the square root of "
         "the step. null: learning_rate_scale · model_dim^-0.5 · warmup_steps^-0.5; with "
-        "`start_from` and without a scale 0.0001, and 0.001 with `lora_rank`.",
+        "`start_from` and without a scale 0.00003, and 0.0003 with `lora_rank`.",
         gt=0,
     )
     learning_rate_scale: float | None = option(

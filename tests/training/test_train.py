@@ -303,7 +303,7 @@ def test_a_run_has_the_origin_of_the_model_that_it_starts_from(
     assert capsys.readouterr().err.count(first_line) == 1
     shutil.rmtree(start)
     training = run.recipe().training
-    assert (training.warmup_steps, training.peak_learning_rate) == (1, 1e-4)  # below 20 steps
+    assert (training.warmup_steps, training.peak_learning_rate) == (1, 3e-5)  # below 20 steps
     values["training"]["epochs"] = 2
     train(Recipe.from_dict(values), tmp_path / "run", resume=True, **options)
     assert run.recipe().training == dataclasses.replace(training, epochs=2)
