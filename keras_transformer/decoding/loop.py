@@ -122,8 +122,9 @@ def _float32_logits(logits, ids):
         expected = f"(batch={ids.shape[0]}, beams={ids.shape[1]}, vocabulary)"
         rule = f"`step` must return logits of the shape {expected}."
         raise ValueError(f"{rule} Received: {tuple(logits.shape)}.")
-    # A model may have lost the static size of an axis.
-    return ops.cast(ops.reshape(logits, (-1, ids.shape[1], logits.shape[-1])), "float32")
+    if ids.shape[1] is not None:  # A model may have lost the static size of the axis.
+        logits = ops.reshape(logits, (-1, ids.shape[1], logits.shape[-1]))
+    return ops.cast(logits, "float32")
 
 
 def advance(

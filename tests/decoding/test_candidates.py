@@ -42,7 +42,7 @@ SEARCHES = {
 class Masked(SearchModel):
     """A model whose logits of other tokens than a sentence's candidates are the lowest."""
 
-    forbidden_ids = (6,)
+    forbidden_ids, has_unknown_id = (6,), True
 
     def __init__(self, model, lists):
         self._model = model
