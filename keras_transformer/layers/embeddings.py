@@ -77,6 +77,7 @@ class TokenEmbedding(keras.layers.Layer):
         self.has_output_bias, self.output_bias = output_bias, None
         self.mask_zero = mask_zero
         self.supports_masking = True
+        self._is_built_by_floats = False
 
     def build(self, input_shape=None):
         self.embeddings = self.add_weight(
@@ -97,9 +98,12 @@ class TokenEmbedding(keras.layers.Layer):
             store[name] = _OfTensor(value.value()) if hasattr(value, "value") else value
 
     def __call__(self, inputs, *args, **kwargs):
-        # Keras builds the model of a file by tracing its call with floats.
-        builds_by_shape = not self.built and not isinstance(inputs, keras.KerasTensor)
-        if not builds_by_shape or values_of(inputs) is not None:
+        # Keras builds the model of a file by tracing its call with floats. The model may call the
+        # layer several times.
+        is_traced = not isinstance(inputs, keras.KerasTensor) and values_of(inputs) is None
+        is_float = is_traced and "float" in keras.backend.standardize_dtype(inputs.dtype)
+        self._is_built_by_floats = is_float and (not self.built or self._is_built_by_floats)
+        if not self._is_built_by_floats:
             check_ids("inputs", inputs, self.vocabulary_size)
         return super().__call__(inputs, *args, **kwargs)
 

@@ -103,7 +103,7 @@ class Own(keras.Model):
         self.dense = keras.layers.Dense(3)
 
     def call(self, ids):
-        return self.dense(self.embedding(ids))
+        return self.dense(self.embedding(ids)) + self.embedding(ids[:, :1])[..., :3]
 
 
 def test_a_model_of_ones_own_is_loaded_from_its_file(tmp_path):
@@ -114,6 +114,9 @@ def test_a_model_of_ones_own_is_loaded_from_its_file(tmp_path):
     np.testing.assert_array_equal(float64(loaded(IDS)), expected)
     with pytest.raises(ValueError, match="`inputs` must be ids, which are integers"):
         loaded(IDS + 0.5)
+    graph = keras.Sequential([loaded.embedding])  # of a layer that has read ids since
+    with pytest.raises(ValueError, match="`inputs` must be ids, which are integers"):
+        graph.predict(IDS + 0.5, verbose=0)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
