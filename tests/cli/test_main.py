@@ -209,6 +209,7 @@ def test_a_command_loads_no_other_command(tmp_path):
 
 INTERRUPTED = """
 import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # A background job ignores it.
 module = sys.argv[1]
 class Finder:
     def find_spec(name, path, target=None):
