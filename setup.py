@@ -84,6 +84,7 @@ TEST = [
     *LITERT,
     *SERVING_API,
     *CLEAN,
+    *PLOTS,
     *IMPORT,
     *ZSTD,
 ]

@@ -9,7 +9,7 @@ from typing import Any
 import sentencepiece
 
 from keras_transformer.engine.engine import Engine
-from keras_transformer.errors import InputError, installation
+from keras_transformer.errors import InputError
 from keras_transformer.export.exporter import write_tokenizers
 from keras_transformer.files import write_whole
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
@@ -160,15 +160,12 @@ def without_needless_rules(model_bytes: bytes) -> bytes:
     characters of its source or its replacement. Both then become the unknown token, and several
     unknown tokens in a row become a single one.
 
-    Takes and returns a serialized SentencePiece model. Raises `InputError` where SentencePiece is
-    too old to list its rules; a newer version comes with the extra `litert`.
+    Takes and returns a serialized SentencePiece model.
     """
     model = parsed(bytes(model_bytes))
     specification = model.normalizer_spec
     if not specification.precompiled_charsmap:
         return model_bytes
-    if not hasattr(sentencepiece.SentencePieceNormalizer, "Decompile"):
-        raise InputError(f"A newer SentencePiece is needed: {installation('litert')}.")
     rules = sentencepiece.SentencePieceNormalizer(model_proto=model_bytes).Decompile()
     schema = sentencepiece_schema()
     kinds = schema.ModelProto.SentencePiece

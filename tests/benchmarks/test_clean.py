@@ -8,7 +8,7 @@ from small_corpus import PAIRS
 
 from benchmarks import clean
 
-for package in ("ftfy", "py3langid", "matplotlib"):
+for package in ("ftfy", "py3langid"):
     pytest.importorskip(package, reason="comes with the extra [clean]")
 
 SPANISH = ["Dos perros juegan en la nieve cerca de la casa.", "Un hombre pinta la pared de blanco."]

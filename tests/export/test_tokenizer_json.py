@@ -14,7 +14,6 @@ from small_corpus import PAIRS
 
 import keras_transformer
 from keras_transformer import Tokenizer
-from keras_transformer.errors import InputError
 from keras_transformer.export import tokenizer_json as module
 from keras_transformer.reading import read_lines
 
@@ -173,12 +172,6 @@ def test_a_tokenizer_without_rules_stays_as_it_is(texts):
         texts, vocabulary_size=53, normalization="identity"
     ).model_bytes
     assert module.without_needless_rules(model_bytes) == model_bytes
-
-
-def test_an_old_sentencepiece_is_named(tokenizer, monkeypatch):
-    monkeypatch.delattr(sentencepiece.SentencePieceNormalizer, "Decompile")
-    with pytest.raises(InputError, match=r"newer SentencePiece.* pip install .*sentencepiece"):
-        module.without_needless_rules(tokenizer.model_bytes)
 
 
 def test_a_rule_is_needed_if_a_known_character_or_nothing_is_on_a_side():
