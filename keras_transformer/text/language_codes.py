@@ -1,7 +1,7 @@
-"""Matches codes of languages as BCP 47 and CLDR do: a code that people type, and a model's codes.
+"""Matches codes of languages: a code that people type, and a model's codes.
 
-Sources: BCP 47 (RFC 5646); Unicode's UTS 35, aliases and likely subtags; ISO 639-3's
-macro-languages.
+`langcodes` knows the standards: BCP 47 (RFC 5646), and Unicode's aliases, usual scripts and
+distances of regions (UTS 35). Babel knows which languages and scripts have a locale of Unicode.
 """
 
 import functools
@@ -9,18 +9,19 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 _MAX_LENGTH = 64  # characters of a code; BCP 47 asks programs for 35
-# Codes of models that no standard has: Northern Sotho of M2M100.
-_CODES_OF_MODELS = {"ns": "nso"}
-# Two codes of one written language, which CLDR's list of aliases lacks.
-_SAME = {"nb": "no"}
+# Codes that langcodes does not understand: Northern Sotho of M2M100, and NLLB's Twi, which
+# langcodes takes for the macro-language.
+_SPELLINGS = {"ns": "nso", "twi": "tw"}
+# Languages that a text does not tell apart, although each has a code: `no` is the macro-language.
+_WRITTEN_ALIKE = {"nb": "no"}
 
 
 class _Tag(NamedTuple):
     """A code in parts.
 
     Attributes:
-        language: Its shortest code, such as `de` of `deu`.
-        main: Language that CLDR takes for the same, such as `zh` of `cmn`; otherwise `language`.
+        member: Language that is named, such as `cmn`, in its shortest code.
+        language: Macro-language if that usually means the member, such as `zh`; otherwise `member`.
         script: Script that is named, or the usual one; "" if that is unknown.
         region: Region that is named, or None.
         usual_region: Region that is named, or the usual one; "" if that is unknown.
@@ -28,13 +29,13 @@ class _Tag(NamedTuple):
         rest: Variants and private subtags.
     """
 
+    member: str
     language: str
-    main: str
     script: str
     region: str | None
     usual_region: str
     names_script: bool
-    rest: tuple[str, ...]
+    rest: frozenset[str]
 
 
 def closest_codes(spelling: str, codes: Iterable[str]) -> tuple[str, ...]:
@@ -62,14 +63,14 @@ def _closest(spelling, codes):
     if typed is None:
         return ()
     tags = _tags(codes)
-    same = [code for code, tag in tags.items() if _rank(typed, tag) is not None]
+    same = {code: tag for code, tag in tags.items() if tag.language == typed.language}
     same = same or _only_member(typed, tags)
-    fitting = [code for code in same if tags[code].script == typed.script]
+    fitting = [code for code, tag in same.items() if _may_be(typed.script, tag.script)]
     if not fitting and not typed.names_script and typed.region is None:
-        scripts = {tags[code].script for code in same}
+        scripts = {tag.script for tag in same.values()}
         # Where Unicode knows several scripts, a code without a script means the usual one.
-        if len(scripts) == 1 and not scripts & _scripts(typed.language):
-            fitting = same
+        if len(scripts) == 1 and not _has_locale(f"{typed.member}_{scripts.pop()}"):
+            fitting = list(same)
     return tuple(sorted(fitting, key=lambda code: _distance(typed, tags[code])))
 
 
@@ -82,14 +83,15 @@ def is_exact(spelling: str, code: str) -> bool:
     tag, other = _tag(spelling), _tag(code)
     if tag is None or other is None:
         return _folded(spelling) == _folded(code)
-    is_same = _rank(tag, other) in (0, 1) and tag.script == other.script
+    is_same = (tag.language, tag.script) == (other.language, other.script)
+    is_same = is_same and (tag.member in _WRITTEN_ALIKE) == (other.member in _WRITTEN_ALIKE)
     return is_same and (tag.region, tag.rest) == (other.region, other.rest)
 
 
-def main_names(code: str) -> tuple[str, ...]:
-    """Returns names of a code's language; two codes for which `is_exact` is true share one."""
+def main_name(code: str) -> str:
+    """Returns a name of a code's language; codes for which `is_exact` is true have the same."""
     tag = _tag(code)
-    return (_folded(code),) if tag is None else (tag.language, tag.main)
+    return _folded(code) if tag is None else tag.language
 
 
 def includes(code: str, other_code: str) -> bool:
@@ -103,8 +105,8 @@ def includes(code: str, other_code: str) -> bool:
     tag, other = _tag(code), _tag(other_code)
     if tag is None or other is None:
         return f"{_folded(other_code)}-".startswith(f"{_folded(code)}-")
-    is_same = _rank(tag, other) is not None and tag.script == other.script
-    return is_same and tag.region in (None, other.usual_region) and {*tag.rest} <= {*other.rest}
+    is_same = (tag.language, tag.script) == (other.language, other.script)
+    return is_same and tag.region in (None, other.usual_region) and tag.rest <= other.rest
 
 
 def related_codes(spelling: str, codes: Iterable[str]) -> list[str]:
@@ -116,17 +118,11 @@ def related_codes(spelling: str, codes: Iterable[str]) -> list[str]:
     >>> related_codes("sr-Latn", ["en", "hr", "sr"]), related_codes("nn", ["en", "no"])
     (['sr'], ['no'])
     """
-    from langcodes.data_dicts import MACROLANGUAGES
-
     if (typed := _tag(spelling)) is None:
         return []
     tags = _tags(tuple(codes))
-    same = [code for code, tag in tags.items() if _rank(typed, tag) is not None]
-    members = [
-        code
-        for code, tag in tags.items()
-        if MACROLANGUAGES.get(tag.language) == typed.language and tag.script == typed.script
-    ]
+    members = [code for code, tag in _members(typed, tags) if _may_be(typed.script, tag.script)]
+    same = [code for code, tag in tags.items() if tag.language == typed.language]
     family = (code for code, tag in tags.items() if _family(tag) == _family(typed))
     return list(dict.fromkeys([*members, *same])) or list(family)
 
@@ -136,14 +132,13 @@ def spellings_of(codes: Iterable[str]) -> dict[str, str]:
 
     The table has Unicode's list of locales and aliases, in lower case with hyphens.
     """
-    from babel.core import get_global
     from babel.localedata import locale_identifiers
-    from langcodes.data_dicts import LANGUAGE_REPLACEMENTS, MACROLANGUAGES
+    from langcodes.data_dicts import LANGUAGE_REPLACEMENTS, LIKELY_SUBTAGS, MACROLANGUAGES
 
     codes = tuple(codes)
     languages = set(map(_family, _tags(codes).values()))
-    known = [*locale_identifiers(), *get_global("likely_subtags"), *get_global("language_aliases")]
-    known += [*LANGUAGE_REPLACEMENTS, *MACROLANGUAGES, *MACROLANGUAGES.values()]
+    known = [*locale_identifiers(), *LIKELY_SUBTAGS, *LANGUAGE_REPLACEMENTS]
+    known += [*MACROLANGUAGES, *MACROLANGUAGES.values()]
     code_of_spelling = {}
     for spelling in dict.fromkeys(map(_folded, known)):
         tag = _tag(spelling)
@@ -166,109 +161,83 @@ def _tag(code):
 
 @functools.lru_cache(maxsize=1 << 14)
 def _parsed(code):
-    from babel.core import get_global
     from langcodes import Language
-    from langcodes.data_dicts import MACROLANGUAGES
+    from langcodes.data_dicts import LIKELY_SUBTAGS, MACROLANGUAGES
 
-    first, *rest = code.split("-")
-    code = "-".join([_CODES_OF_MODELS.get(first, first), *rest])
+    first, *subtags = code.split("-")
+    if subtags and MACROLANGUAGES.get(subtags[0]) == first:  # ar-arz, in the form of 2005
+        first, *subtags = subtags
     try:
-        tag = Language.get(code)
-        language = tag.language
-        if tag.extlangs:  # ar-arz, in the form of 2005
-            (language,) = tag.extlangs
-            if MACROLANGUAGES.get(language) != tag.language:
-                return None
+        tag = Language.get("-".join([_SPELLINGS.get(first, first), *subtags]))
     except ValueError:
         return None
-    if language is None or "-" in language:  # und, x-klingon
+    if tag.language is None or "-" in tag.language or tag.extlangs:  # und, x-klingon
         return None
-    alias = get_global("language_aliases").get(language, language)
-    main = _SAME.get(language, language if "_" in alias else alias)
-    _, script, region = _likely(language, main, tag.script, tag.territory)
-    parts = [*(tag.variants or ()), *([tag.private] if tag.private else ())]
+    standard = tag.prefer_macrolanguage()
+    # langcodes takes an unknown language's usual script and region from English.
+    usual = standard.maximize() if standard.language in LIKELY_SUBTAGS else standard
     return _Tag(
-        language,
-        main,
-        tag.script or script,
+        tag.language,
+        _WRITTEN_ALIKE.get(standard.language, standard.language),
+        usual.script or "",
         tag.territory,
-        tag.territory or region,
+        usual.territory or "",
         tag.script is not None,
-        tuple(parts),
+        frozenset([*(tag.variants or ()), *([tag.private] if tag.private else ())]),
     )
 
 
-def _likely(language, main, script, region):
-    """Returns the usual language, script and region of a code, "" for what is unknown."""
-    from babel.core import get_global
-
-    likely = get_global("likely_subtags")
-    for name in dict.fromkeys([language, main]):
-        for subtags in ((script, region), (script,), (region,), ()):
-            key = "_".join([name, *filter(None, subtags)])
-            if None not in subtags and (usual := likely.get(key, "")).count("_") == 2:
-                return usual.split("_")
-    return "", "", ""
+def _may_be(script, other_script):
+    """Returns whether two scripts are the same, or one of them is unknown."""
+    return script == other_script or not (script and other_script)
 
 
-def _rank(typed, tag):
-    """Returns 0 for one language, 1 or 2 for two codes of it, None for two languages."""
-    if typed.language == tag.language:
-        return 0
-    if typed.language == tag.main or tag.language == typed.main:
-        return 2 if {typed.language, tag.language} & {*_SAME} else 1
-    return None
+def _members(typed, tags):
+    """Returns the codes, with their parts, of the members of a macro-language."""
+    from langcodes.data_dicts import MACROLANGUAGES
+
+    return [
+        (code, tag) for code, tag in tags.items() if MACROLANGUAGES.get(tag.member) == typed.member
+    ]
 
 
 def _only_member(typed, tags):
-    """Returns the codes of a macro-language's member, if there is only one member.
+    """Returns the codes, with their parts, of a macro-language's member, if it has only one.
 
     A member with Unicode's own locale, such as `hr` of `sh`, is a language of its own.
     """
-    from langcodes.data_dicts import MACROLANGUAGES
+    members = dict(_members(typed, tags))
+    languages = {tag.member for tag in members.values()}
+    return members if len(languages) == 1 and not any(map(_has_locale, languages)) else {}
 
-    members = [
-        code for code, tag in tags.items() if MACROLANGUAGES.get(tag.language) == typed.language
-    ]
-    languages = {tags[code].language for code in members}
-    return members if len(languages) == 1 and not languages & _locales().keys() else []
+
+def _has_locale(identifier):
+    from babel.localedata import exists
+
+    return exists(identifier)
 
 
 def _distance(typed, tag):
     """Returns a key that sorts codes of one language and one script by their distance."""
     from langcodes import tag_distance
 
-    regions = [typed.usual_region, tag.usual_region]
-    first, second = ("-".join([typed.main, *filter(None, [region])]) for region in regions)
+    first, second = (
+        "-".join(filter(None, [typed.language, region]))
+        for region in (typed.usual_region, tag.usual_region)
+    )
     return (
-        0 if first == second else tag_distance(first, second),
+        tag_distance(first, second),
         0 if tag.region == typed.region else 1 if tag.region is None else 2,
         tag.names_script != (typed.names_script or typed.region is not None),
-        _rank(typed, tag) or 0,
-        len({*tag.rest} ^ {*typed.rest}),
+        tag.member != typed.member,
+        len(tag.rest ^ typed.rest),
     )
 
 
 def _family(tag):
     from langcodes.data_dicts import MACROLANGUAGES
 
-    return MACROLANGUAGES.get(tag.language, tag.main)
-
-
-def _scripts(language):
-    return _locales().get(language, set())
-
-
-@functools.cache
-def _locales():
-    """Returns the scripts that Unicode's locales of each language name."""
-    from babel.localedata import locale_identifiers
-
-    scripts: dict[str, set[str]] = {}
-    for identifier in locale_identifiers():
-        language, *subtags = identifier.split("_")
-        scripts.setdefault(language, set()).update(part for part in subtags if len(part) == 4)
-    return scripts
+    return MACROLANGUAGES.get(tag.member, tag.language)
 
 
 def _folded(code):

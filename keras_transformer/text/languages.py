@@ -17,7 +17,7 @@ from keras_transformer.reading import read_checked
 from keras_transformer.text.language_codes import (
     closest_codes,
     is_exact,
-    main_names,
+    main_name,
     related_codes,
     spellings_of,
 )
@@ -474,11 +474,9 @@ def languages_of_directions(directions: Iterable[tuple[str, str]]) -> Languages 
     pairs, first = list(directions), dict[str, str]()
     codes_by_name = collections.defaultdict(list)
     for code in dict.fromkeys(itertools.chain(*pairs)):
-        names = main_names(code)
-        near = itertools.chain(*(codes_by_name[name] for name in names))
+        near = codes_by_name[main_name(code)]
         first[code] = next((known for known in near if is_exact(code, known)), code)
-        for name in names:
-            codes_by_name[name].append(first[code])
+        near.append(first[code])
     directions = tuple(dict.fromkeys((first[source], first[target]) for source, target in pairs))
     tokens = {target: language_tag(target.lower()) for _, target in directions}
     if len(tokens) < 2:
