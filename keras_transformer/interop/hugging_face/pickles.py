@@ -3,6 +3,9 @@
 A stack machine knows the opcodes and names that `torch.save` writes for a dict of tensors. Any
 other opcode or name is an error. Only the numbers of a tensor that lies within its storage are
 read, so that memory is bounded by the size of the file.
+
+`pickle.Unpickler` with a table of names would not be enough. Its `BUILD` sets attributes of the
+table's functions, and it hashes keys: a key of many nested tuples ends the process.
 """
 
 import io

@@ -91,6 +91,11 @@ WRONG = {
     "a memo of 4 billion": (b"\x80\x02}r\xff\xff\xff\xff.", "a dict of names to tensors"),
     "nested lists": (NESTED, "a dict of names to tensors"),
     "a key that takes long": (b"\x80\x02})" + b"\x86q\x00h\x00" * 60 + b"Ns.", "."),
+    "a key that is deep": (b"\x80\x02})" + b"\x85" * 200_000 + b"Ns.", "keys that are not names"),
+    "attributes of a function": (
+        b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\nN}X\x0c\x00\x00\x00__defaults__NNN\x87s\x86b.",
+        "changes a function",
+    ),
     "a number": (pickle.dumps({"w": 1}, 2), "'w' with a int"),
     "a truncated pickle": (tensor()[:60], "no newline found"),
     "nothing": (b"", "pickle exhausted before"),
