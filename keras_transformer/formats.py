@@ -97,8 +97,8 @@ _ROWS = (
     Format(
         name="argos",
         noun="package for Argos Translate",
-        options="interop.argos_options:ArgosOptions",
-        exporter="interop.argos:ArgosExporter",
+        options="interop.argos.export_options:ArgosOptions",
+        exporter="interop.argos.export:ArgosExporter",
         next_command="keras-transformer import {folder}/{package} --output RUN",
     ),
 )

@@ -19,6 +19,7 @@ from keras_transformer.engine.run_folder import (
 )
 from keras_transformer.errors import InputError, show
 from keras_transformer.imports import import_keras
+from keras_transformer.interop.argos import reader as argos
 from keras_transformer.interop.ctranslate2 import reader as ctranslate2
 from keras_transformer.interop.fetching import LocalModel, local_model
 from keras_transformer.interop.foreign_model import ForeignModel
@@ -95,9 +96,9 @@ def read_model(folder: Path, sentencepiece: Sequence[str | os.PathLike] = ()) ->
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder.")
     folder = model_folder(folder)
-    if (is_argos := ctranslate2.is_argos(folder)) or ctranslate2.is_model(folder):
-        read = ctranslate2.read_argos if is_argos else ctranslate2.read
-        return read(folder, sentencepiece)
+    for reader in (argos, ctranslate2):
+        if reader.is_model(folder):
+            return reader.read(folder, sentencepiece)
     if sentencepiece:
         rule = "only models of CTranslate2 take SentencePiece files"
         raise InputError(f"{folder}: {rule}. Received: {', '.join(map(str, sentencepiece))}.")
@@ -123,7 +124,7 @@ def model_folder(folder: Path) -> Path:
 
 def _model_folders(folder, levels):
     is_marians = bool(marian.model_files(folder))
-    if is_marians or ctranslate2.is_argos(folder) or (folder / hugging_face.CONFIG).is_file():
+    if is_marians or argos.is_model(folder) or (folder / hugging_face.CONFIG).is_file():
         return [folder]
     folders = []
     for path in sorted(folder.iterdir()) if levels else ():

@@ -1,4 +1,4 @@
-"""CTranslate2's Transformers, as OpenNMT-py, OpenNMT-tf, fairseq and Argos publish them."""
+"""CTranslate2's Transformers, as OpenNMT-py, OpenNMT-tf and fairseq publish them."""
 
 import functools
 import math
@@ -38,7 +38,7 @@ from keras_transformer.options import received
 from keras_transformer.reading import decode_text, read_checked
 from keras_transformer.text.tags import LANGUAGE_TOKEN
 
-MODEL, METADATA = "model.bin", "metadata.json"
+MODEL = "model.bin"
 _LACKING = {1: "gelu with tanh", 4: "gelu with a sigmoid"}
 # Positions that CTranslate2 computes where a file has none.
 _COMPUTED = {"position_layout": "halves", "position_frequencies": "marian", "position_offset": 1}
@@ -57,16 +57,10 @@ _ENDINGS = ("*.spm", "*.model")
 _PADDING = ("<pad>", "<blank>")  # of fairseq and this package, and of OpenNMT
 _LEAST_SHARE = 0.2  # of pieces in a vocabulary: one of both sides has half of each
 _OPTION = "the right files with --sentencepiece"
-# Of CTranslate2 itself. No translation is empty: EOS is never the first token.
-_SEARCH = {"beam_size": 2, "length_penalty": 1.0, "length_normalization": "length"}
-_SEARCH |= {"early_stopping": True, "min_length": 2}
-ARGOS_SEARCH = {**_SEARCH, "beam_size": 4, "length_penalty": 0.2}
-"""Search options of Argos Translate."""
-
-
-def is_argos(folder: Path) -> bool:
-    """Returns whether a folder is an unpacked Argos package."""
-    return (folder / METADATA).is_file() and (folder / "model").is_dir()
+# No translation is empty: EOS is never the first token.
+SEARCH = {"beam_size": 2, "length_penalty": 1.0, "length_normalization": "length"}
+SEARCH |= {"early_stopping": True, "min_length": 2}
+"""Search options of CTranslate2."""
 
 
 def is_model(folder: Path) -> bool:
@@ -92,22 +86,7 @@ def read(folder: Path, sentencepiece: Sequence[str | os.PathLike] = ()) -> Forei
     tensors = _tensors(variables, fields)
     vocabularies = _read_vocabularies(folder, options, tensors, sentencepiece)
     shortlist = read_map(folder, vocabularies)
-    return ForeignModel(fields, tensors, vocabularies, _SEARCH, **shortlist)
-
-
-def read_argos(folder: Path, sentencepiece: Sequence[str | os.PathLike] = ()) -> ForeignModel:
-    """Reads the model of an unpacked Argos package, with the search of Argos Translate."""
-    path = folder / METADATA
-    metadata = read_json(path)
-    for name, neutral in (("type", "translate"), ("target_prefix", "")):
-        if (value := metadata.get(name) or neutral) != neutral:
-            rule = f"only packages with `{name}` {neutral!r} are imported"
-            raise InputError(f"{path}: {rule}. Received: {received(value)}.")
-    names = [metadata.get(f"{side}_name") for side in ("from", "to")]
-    names = [name if isinstance(name, str) else "an unnamed language" for name in names]
-    model = read(folder / "model", sentencepiece)
-    notes = ("an Argos package, {:.80} to {:.80}".format(*names), *model.notes)
-    return model._replace(decoding=ARGOS_SEARCH, notes=notes)
+    return ForeignModel(fields, tensors, vocabularies, SEARCH, **shortlist)
 
 
 class _Variables:

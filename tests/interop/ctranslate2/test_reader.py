@@ -234,14 +234,6 @@ class TestSentencePiece:
             read_model(TOYS.parent / "marian" / "opus", ["x.spm"])
 
 
-@pytest.mark.parametrize("field", ["type", "target_prefix"])
-def test_an_argos_package_of_another_kind_is_one_line(tmp_path, field):
-    (tmp_path / "package" / "model").mkdir(parents=True)
-    (tmp_path / "package" / "metadata.json").write_text(json.dumps({field: "sbd"}))
-    with pytest.raises(InputError, match=f"metadata.json: only packages with `{field}`"):
-        read_model(tmp_path)
-
-
 def test_our_weights_come_back_from_an_export(tmp_path):
     pytest.importorskip("ctranslate2", reason="comes with the extra [ctranslate2]")
     from keras_transformer import Translator

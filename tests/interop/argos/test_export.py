@@ -13,7 +13,7 @@ from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.export import exporter_of
 from keras_transformer.formats import FORMATS
-from keras_transformer.interop.argos_options import ArgosOptions
+from keras_transformer.interop.argos.export_options import ArgosOptions
 from keras_transformer.interop.importing import import_model
 
 pytestmark = pytest.mark.tensorflow

@@ -16,9 +16,9 @@ from keras_transformer.export.exporter import log_step, read_origin, read_templa
 from keras_transformer.export.verification import verify
 from keras_transformer.files import replaced_file, temporary_folder
 from keras_transformer.ids import BOS_ID, PAD_ID, UNK_ID
-from keras_transformer.interop.argos_options import ArgosOptions
+from keras_transformer.interop.argos.export_options import ArgosOptions
+from keras_transformer.interop.argos.reader import METADATA, SEARCH
 from keras_transformer.interop.ctranslate2.export import CTranslate2Exporter
-from keras_transformer.interop.ctranslate2.reader import ARGOS_SEARCH, METADATA
 from keras_transformer.text.languages import language_name
 from keras_transformer.translation import Translation
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # Version of Argos Translate that needs no folder for the sentences; 1.9 needs `stanza`.
 _ARGOS_VERSION = "1.10"
-_PROGRAM = str(Path(__file__).with_name("argos_program.py"))
+_PROGRAM = str(Path(__file__).with_name("program.py"))
 _SPLITTERS = ("minisbd", "stanza", "spacy")
 _MAX_DECODING_LENGTH = 256  # CTranslate2's default, which Argos Translate leaves as it is
 _DOWNLOADED = "Argos Translate downloads a model that splits texts into sentences, once."
@@ -37,13 +37,12 @@ _PACKED = "The package contains a model that splits texts into sentences (`{}`).
 class ArgosExporter(CTranslate2Exporter):
     """The format `argos`: a folder with an `.argosmodel`, for Argos Translate and LibreTranslate.
 
-    Argos Translate has a search of its own, `ARGOS_SEARCH`, which bans no token. The verification
+    Argos Translate has a search of its own, `SEARCH`, which bans no token. The verification
     unpacks the package and translates with CTranslate2 and SentencePiece as Argos Translate does,
     in float32 and without splitting texts, in a process without this package.
     """
 
     packages: tuple[str, ...] = ("ctranslate2", "sentencepiece")
-    template = "argos_readme.md"
     banned_ids = (PAD_ID, BOS_ID, UNK_ID)
 
     def resolve_export_options(
@@ -114,7 +113,7 @@ class ArgosExporter(CTranslate2Exporter):
             "max_input_length": engine.max_source_length,
             "max_decoding_length": longest,
         }
-        trained = {**ARGOS_SEARCH, "max_length": longest, "max_length_ratio": math.inf}
+        trained = {**SEARCH, "max_length": longest, "max_length_ratio": math.inf}
         search = {name: trained.pop(name) for name in ("beam_size", "length_penalty")}
         hidden = (*KERAS, *TENSORFLOW, "keras_transformer")
         with temporary_folder(folder / "unpacked-") as unpacked:
@@ -142,7 +141,7 @@ def _check_splitter(folder):
 
 def _description(metadata, origin):
     """Returns the README of a package, which Argos Translate shows."""
-    text = read_template(__file__, "argos_package.md").substitute(metadata)
+    text = read_template(__file__, "package.md").substitute(metadata)
     return text + (read_origin().substitute(origin=origin) if origin else "")
 
 

@@ -1,0 +1,1 @@
+"""Packages of Argos Translate and LibreTranslate: read and written."""
