@@ -137,6 +137,7 @@ def text(
         shortlist: Whether these also take part with the run's shortlist.
         plot: PNG or SVG file of the rates as bars.
     """
+    from keras_transformer.engine.opening import engine_of_run
     from keras_transformer.training import RunFolder
 
     measure.check_positive(beam_sizes=beam_sizes, rounds=rounds)
@@ -147,7 +148,7 @@ def text(
         raise InputError(f"{source}: expected sentences. Received: only blank lines.")
     length_penalty = folder.recipe().decoding.length_penalty
     measure.use_threads(threads)
-    text_engine, rows = folder.engine(), []
+    text_engine, rows = engine_of_run(folder), []
     by_name = {name: engine(text_engine.model, text_engine) for name, engine in chosen.items()}
     by_name |= {os.path.basename(path): Artifact(path, threads) for path in exports}
     if shortlist and text_engine.shortlist is None:

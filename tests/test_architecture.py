@@ -25,7 +25,7 @@ GROUND = {
     "translation",
 }  # fmt: skip
 OUTCOME = {"losses", "metrics", "schedules"}
-BELOW_ENGINE = GROUND | {"text", "steps", "layers", "decoding", "models", "data"}
+BELOW_ENGINE = GROUND | {"text", "steps", "layers", "decoding", "models", "data", "runs"}
 CORE = BELOW_ENGINE | OUTCOME | {"engine", "training", "export"}
 # What the core does not import: each of these folders may be deleted.
 DOORS = {"analysis", "corpora", "interop", "serving", "web"}
@@ -46,6 +46,7 @@ MAY_IMPORT = {
     **dict.fromkeys(sorted(OUTCOME), GROUND | OUTCOME | {"layers"}),
     "decoding": GROUND | {"layers"},
     "models": GROUND | {"layers"},
+    "runs": GROUND | {"text", "decoding", "models"},
     "engine": BELOW_ENGINE,
     "training": CORE - {"export"},
     "export": CORE - {"training"},
@@ -58,7 +59,9 @@ MAY_IMPORT = {
 # The only files of the model's side that others may import.
 ONLY = {"decoding": {"masks", "kv_cache"}, **dict.fromkeys(sorted(OUTCOME), {"masks"})}
 # Run by Keras alone, on any backend, or without one.
-KERAS_ONLY = {"text", "steps", "layers", "models", "decoding", "analysis", *OUTCOME, *GROUND}
+KERAS_ONLY = {
+    *("text", "steps", "layers", "models", "decoding", "runs", "analysis"), *OUTCOME, *GROUND,
+}  # fmt: skip
 
 
 def part_of(path):

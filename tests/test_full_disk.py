@@ -13,9 +13,10 @@ from keras_transformer.cli import demo
 from keras_transformer.corpora.cleaning import clean_corpora
 from keras_transformer.data import encoding
 from keras_transformer.engine import bulk
-from keras_transformer.engine.run_folder import RunFiles, save_model
 from keras_transformer.errors import writing
 from keras_transformer.files import replaced_file, write_whole
+from keras_transformer.runs.model_file import save_model
+from keras_transformer.runs.run_files import RunFiles
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.shortlist import Shortlist
 from keras_transformer.training.tensorboard import TensorBoard

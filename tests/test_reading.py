@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from keras_transformer import reading
-from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
 from keras_transformer.export.manifest import has_labels, opened_export, read_manifest
 from keras_transformer.files import FORMAT_VERSION
@@ -21,6 +20,7 @@ from keras_transformer.reading import (
     read_arrays,
     read_lines,
 )
+from keras_transformer.runs.run_files import RunFiles
 from keras_transformer.text import Labels
 from keras_transformer.text.languages import Languages
 

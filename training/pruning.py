@@ -35,9 +35,9 @@ from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import missing_package
 from keras_transformer.files import write_output
 from keras_transformer.training import RunFolder, compile_model, evaluate
+from keras_transformer.training.checkpoints import save_without_optimizer
 from keras_transformer.training.corpus import Corpus
 from keras_transformer.training.optimizer import schedule_of
-from keras_transformer.training.run_writer import save_without_optimizer
 
 _ONE_BY_ONE = 200  # sentences that are timed at least
 

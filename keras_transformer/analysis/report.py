@@ -32,11 +32,11 @@ from keras_transformer.analysis.positions import position_vectors, sinusoids
 from keras_transformer.analysis.pruning import heads_off
 from keras_transformer.data import read_pairs
 from keras_transformer.engine.model_engine import ModelEngine
-from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
 from keras_transformer.export.supported import check_transformer
 from keras_transformer.files import OwnedFolder, replaced_file, write_whole
 from keras_transformer.ids import BOS_ID
+from keras_transformer.runs.run_files import RunFiles
 from keras_transformer.text.languages import Direction
 from keras_transformer.translation import Translation
 

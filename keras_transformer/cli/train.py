@@ -75,7 +75,7 @@ def _train(options):
         reason = f"cannot read the recipe: {error.strerror}"
         raise InputError(f"{options.recipe}: {reason}.") from None
     if options.hosts is None and not options.resume:
-        from keras_transformer.engine.run_folder import RESUME, RunFiles
+        from keras_transformer.runs.run_files import RESUME, RunFiles
 
         RunFiles(options.output).owned().check_replaceable(options.overwrite, RESUME)
     import_keras()

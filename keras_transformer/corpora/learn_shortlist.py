@@ -16,7 +16,7 @@ from keras_transformer.ids import EOS_ID, PAD_ID
 from keras_transformer.steps.placeholders import with_placeholders
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.shortlist import Shortlist
-from keras_transformer.training.run_writer import RunFolder
+from keras_transformer.training.run_folder import RunFolder
 
 Progress = Callable[[str, float], None]
 

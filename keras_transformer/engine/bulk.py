@@ -27,6 +27,7 @@ from keras_transformer.files import (
 )
 from keras_transformer.options import check_choice, check_positive, received
 from keras_transformer.reading import digest_of, iterate_lines, one_line, without_compression
+from keras_transformer.runs.names import WITHOUT_EFFECT
 from keras_transformer.steps.glossary import glossary_of
 from keras_transformer.text.per_text import LANGUAGE_OPTIONS
 from keras_transformer.translation import pair_lines
@@ -34,15 +35,6 @@ from keras_transformer.translation import pair_lines
 _JOB = "bulk.json"
 _PARTS = ".parts"
 _REPORT_SECONDS = 10
-# Files of a run folder whose changes do not change translations.
-_NOT_THE_MODEL = {
-    "checkpoints",
-    "tensorboard",
-    "history.csv",
-    "metrics.json",
-    "samples.tsv",
-    "samples.txt",
-}
 MAX_FAILURES = 3
 """Number of times that a chunk is tried where a worker may end."""
 
@@ -408,4 +400,4 @@ def _fingerprint(model):
     # A file `*.tflite` needs the tokenizer and the manifest in its folder.
     root = pathlib.Path(os.path.dirname(model) if os.path.isfile(model) else model)
     names = map(pathlib.Path, glob.glob("**", root_dir=root, recursive=True))  # no hidden ones
-    return digest_of(root, [root / name for name in names if _NOT_THE_MODEL.isdisjoint(name.parts)])
+    return digest_of(root, [root / name for name in names if WITHOUT_EFFECT.isdisjoint(name.parts)])

@@ -1,5 +1,6 @@
 """Opens what `Translator.load` is given: finds the engine for a folder or file."""
 
+import functools
 import os
 import pathlib
 from typing import TYPE_CHECKING, Any
@@ -8,10 +9,12 @@ from keras_transformer.errors import InputError
 from keras_transformer.formats import FORMATS, IMPORTED_NAME
 from keras_transformer.imports import import_keras
 from keras_transformer.options import check_positive
+from keras_transformer.runs.names import RECIPE
 
 if TYPE_CHECKING:
     from keras_transformer.engine.device import DevicePlan
     from keras_transformer.engine.engine import Engine
+    from keras_transformer.runs.run_files import RunFiles
 
 
 def open_engine(
@@ -31,18 +34,38 @@ def open_engine(
     if threads is not None:
         import_keras()
         give_tensorflow(threads)
-    if (path / "recipe.yaml").exists():
-        from keras_transformer.engine.run_folder import RunFiles
+    if (path / RECIPE).exists():
+        from keras_transformer.runs.run_files import RunFiles
 
         import_keras()
         folder = RunFiles(path)
-        engine = folder.engine(plan)
+        engine = engine_of_run(folder, plan)
         return engine, folder.decoding().search if engine.labels is None else {}
     exports = ", ".join(f"a {f.noun} ({f.file})" for f in FORMATS.values() if f.file)
     raise InputError(
-        f"{path}: neither a run folder (recipe.yaml) nor an export: {exports}. Make a run of a "
+        f"{path}: neither a run folder ({RECIPE}) nor an export: {exports}. Make a run of a "
         "model of another program with `keras-transformer import`."
     )
+
+
+def engine_of_run(folder: "RunFiles", plan: "DevicePlan | None" = None) -> Any:
+    """Returns the `ModelEngine` or `ClassifierEngine` of a run: its model, tokenizers and limits.
+
+    Args:
+        folder: Folder of the run.
+        plan: Shapes and rows of its searches; by default those that suit the device.
+
+    Raises:
+        InputError: A file of the run is missing, damaged or invalid.
+    """
+    from keras_transformer.engine.model_engine import engine_of
+
+    tokenizers = functools.cache(folder.tokenizers)
+    options, model = folder.engine_options(tokenizers), folder.model()
+    try:
+        return engine_of(model, *tokenizers(), frozen=True, plan=plan, **options)
+    except InputError as error:
+        raise InputError(f"{folder.path}: {error}") from None
 
 
 def check_exists(path: str | os.PathLike) -> None:

@@ -69,8 +69,9 @@ def export_run(
         InputError: The run or an option is wrong, or a package that the format needs is missing.
         VerificationError: The export's translations differ from the trained model's.
     """
-    from keras_transformer.engine.run_folder import RunFiles
+    from keras_transformer.engine.opening import engine_of_run
     from keras_transformer.export.exporter import log_step
+    from keras_transformer.runs.run_files import RunFiles
 
     check_choice("format", format, tuple(FORMATS))
     folder, exporter = RunFiles.existing(run), exporter_of(format)
@@ -80,7 +81,7 @@ def export_run(
     else:
         texts = [source for source, _ in folder.sample_pairs()]
     log_step(f"reading the run {run}")
-    engine = folder.engine(plan)
+    engine = engine_of_run(folder, plan)
     search = {}  # of a classifier
     if engine.labels is None:
         names = {field.name for field in dataclasses.fields(FORMATS[format].load("options"))}

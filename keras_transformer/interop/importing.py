@@ -11,12 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from keras_transformer.engine.run_folder import (
-    SAMPLE_PAIRS,
-    DecodingSection,
-    RunFiles,
-    save_model,
-)
 from keras_transformer.errors import InputError, show
 from keras_transformer.imports import import_keras
 from keras_transformer.interop.argos import reader as argos
@@ -30,6 +24,9 @@ from keras_transformer.interop.weights import fill
 from keras_transformer.models.config import TransformerConfig
 from keras_transformer.options import option, options_class, parse_options
 from keras_transformer.reading import read_lines
+from keras_transformer.runs.model_file import save_model
+from keras_transformer.runs.run_files import MAX_SAMPLE_PAIRS, RunFiles
+from keras_transformer.runs.sections import DecodingSection
 from keras_transformer.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -192,7 +189,7 @@ def import_run(
     check = functools.partial(run.check_replaceable, overwrite, inputs)
     with run.owned().locked():
         check()
-        sample_texts = None if samples is None else read_lines(samples)[:SAMPLE_PAIRS]
+        sample_texts = None if samples is None else read_lines(samples)[:MAX_SAMPLE_PAIRS]
         with local_model(folder, output, check_config) as local:
             imported, foreign_model = _import(local, sentencepiece)
             origin = local.origin(model_folder(local.folder))

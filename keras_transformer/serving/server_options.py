@@ -205,7 +205,9 @@ def served_export(options: ServerOptions) -> ServedExport:
         }
         named_folder = folder
         number = max(numbers, default=0) if options.version is None else options.version
-        if (folder / "recipe.yaml").is_file():
+        from keras_transformer.runs.names import RECIPE  # Late, as above.
+
+        if (folder / RECIPE).is_file():
             command = f"keras-transformer export --model {options.model} --format saved_model"
             problem = "this is a run, and a server takes an export"
             raise InputError(f"{options.model}: {problem}. Export it first: {command} --output DIR")

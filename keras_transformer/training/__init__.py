@@ -9,6 +9,6 @@ from keras_transformer.training.evaluate import evaluate, perplexity
 from keras_transformer.training.loop import train
 from keras_transformer.training.optimizer import compile_model
 from keras_transformer.training.recipe import Recipe
-from keras_transformer.training.run_writer import RunFolder
+from keras_transformer.training.run_folder import RunFolder
 
 __all__ = ["Recipe", "RunFolder", "compile_model", "evaluate", "perplexity", "train"]

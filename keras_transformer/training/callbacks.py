@@ -1,6 +1,5 @@
 """Callbacks of a run: throughput, BLEU, samples, and checkpoints to resume from."""
 
-import json
 import math
 import time
 
@@ -9,16 +8,11 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.errors import TrainingError, show
-from keras_transformer.files import write_whole
+from keras_transformer.runs.history import averaged_epochs, best_row
+from keras_transformer.runs.step_state import MidEpochState
+from keras_transformer.training.checkpoints import save_checkpoint, save_without_optimizer
 from keras_transformer.training.optimizer import averaged_weights, inner_optimizer
 from keras_transformer.training.run import Run, for_fit
-from keras_transformer.training.run_writer import (
-    MidEpochState,
-    averaged_epochs,
-    best_row,
-    save_checkpoint,
-    save_without_optimizer,
-)
 
 _STEP_CHECKPOINTS = 2  # the last checkpoint, and the previous one in case the last is damaged
 # Several hosts check the time only every so many steps, because they wait for the first host.
@@ -90,9 +84,9 @@ class FiniteLoss(RunCallback):
             report["lines"] = dataset.lines(self._epoch, step)
             lines_before = dataset.lines(self._epoch, step - 1) if step else []
             report["lines_of_the_step_before"] = lines_before
-            file = self.run.folder.bad_batch_file
-            write_whole(file, json.dumps(report, indent=2) + "\n")
-            self._check(logs["loss"], f"step {step + 1}, whose lines are in {file}")
+            self.run.folder.write_bad_batch(report)
+            where = f"step {step + 1}, whose lines are in {self.run.folder.bad_batch_file}"
+            self._check(logs["loss"], where)
 
     def on_epoch_end(self, epoch, logs=None):
         self._check(logs["val_loss"], "validation")
@@ -212,7 +206,7 @@ class SampleTranslations(RunCallback):
             lines += [f"  translation: {translation}"]
         text = "\n".join(lines)
         show("\n" + text)
-        write_whole(self.run.folder.samples_file, self.run.folder.samples() + text + "\n")
+        self.run.folder.add_samples(text)
 
 
 class EpochLine(RunCallback):
@@ -292,7 +286,7 @@ class StepCheckpoints(RunCallback):
         state = MidEpochState(self._epoch, step, seconds, metrics, seeds)
         folder = self.run.folder
         file = folder.step_file(self._epoch, step)
-        write_whole(file.with_suffix(".json"), json.dumps(state._asdict()))
+        state.save(file)
         save_checkpoint(self.model, file)
         folder.remove_step_files(keep=folder.step_files()[-_STEP_CHECKPOINTS:])
 

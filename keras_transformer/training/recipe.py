@@ -11,13 +11,6 @@ from keras_transformer.data.encoding import PairChecks
 from keras_transformer.data.noise import Noise
 from keras_transformer.data.pairs import InlineTags, open_pair_file
 from keras_transformer.decoding.search_options import BleuTokenizer, without_excluded
-from keras_transformer.engine.run_folder import (
-    DecodingSection,
-    RunFiles,
-    parse_yaml,
-    read_sections,
-    section_of,
-)
 from keras_transformer.errors import InputError
 from keras_transformer.models.config import CONFIGURATIONS, ModelConfig, TransformerConfig
 from keras_transformer.options import (
@@ -30,6 +23,8 @@ from keras_transformer.options import (
     received,
 )
 from keras_transformer.reading import expanded_path
+from keras_transformer.runs.run_files import RunFiles
+from keras_transformer.runs.sections import DecodingSection, parse_yaml, read_sections, section_of
 from keras_transformer.text.languages import Languages, language_pair, languages_of_directions
 from keras_transformer.text.tags import check_new_tag
 from keras_transformer.text.vocabulary import VocabularyOptions

@@ -14,28 +14,24 @@ from keras_transformer.data import ParallelDataset
 from keras_transformer.engine import Engine
 from keras_transformer.engine.ahead import Ahead
 from keras_transformer.engine.device import DevicePlan, device_plan
-from keras_transformer.engine.run_folder import RESUME, SAMPLE_PAIRS, load_model
 from keras_transformer.errors import InputError, show
 from keras_transformer.formats import LEARN_SHORTLIST, load
 from keras_transformer.models import model_of
 from keras_transformer.models.initial_values import drawn_by_numpy
 from keras_transformer.options import received
+from keras_transformer.runs.history import averaged_epochs, best_row
+from keras_transformer.runs.model_file import load_model
+from keras_transformer.runs.run_files import MAX_SAMPLE_PAIRS, RESUME
+from keras_transformer.runs.step_state import MidEpochState
 from keras_transformer.text.languages import Languages
+from keras_transformer.training.checkpoints import last_checkpoint, save_without_optimizer
 from keras_transformer.training.corpus import Corpus, Tokenizers, languages_of
 from keras_transformer.training.evaluate import bleu_and_chrf, doubt, tokenizer_of
 from keras_transformer.training.hosts import Host
 from keras_transformer.training.lora import enable_lora, set_merged_weights
 from keras_transformer.training.optimizer import compile_model, keep_zero_start, warmup_advice
 from keras_transformer.training.recipe import Recipe
-from keras_transformer.training.run_writer import (
-    MidEpochState,
-    RunFolder,
-    averaged_epochs,
-    best_row,
-    check_resumable,
-    last_checkpoint,
-    save_without_optimizer,
-)
+from keras_transformer.training.run_folder import RunFolder, check_resumable
 
 _PROMPT_WORDS = 3
 # Options of `training` that are null until the run has them.
@@ -211,7 +207,7 @@ class Run:
         if self.recipe.training.lora_rank is not None and not folder.base_file.exists():
             save_without_optimizer(self.model, folder.base_file)
         if not folder.sample_pairs_file.exists():
-            folder.write_sample_pairs(self.validation[:SAMPLE_PAIRS])
+            folder.write_sample_pairs(self.validation[:MAX_SAMPLE_PAIRS])
         if self.recipe.training.shortlist and not folder.shortlist_file.exists():
             show("making the shortlist")
             shortlist = load(LEARN_SHORTLIST)(self.datasets["train"].pairs, *self.tokenizers)

@@ -26,9 +26,9 @@ from keras_transformer.analysis.report import (
     write_report,
 )
 from keras_transformer.engine import ModelEngine
-from keras_transformer.engine.run_folder import save_model
 from keras_transformer.errors import InputError
 from keras_transformer.ids import BOS_ID
+from keras_transformer.runs.model_file import save_model
 from keras_transformer.text.languages import Languages
 from keras_transformer.training import Recipe, RunFolder
 

@@ -19,10 +19,11 @@ from keras_transformer import (
     Translator,
     export,
 )
-from keras_transformer.engine.run_folder import save_model
+from keras_transformer.engine.opening import engine_of_run
 from keras_transformer.errors import InputError
 from keras_transformer.export import export_ctranslate2
 from keras_transformer.interop import importing
+from keras_transformer.runs.model_file import save_model
 from keras_transformer.text.shortlist import SHORTLIST_FILE, Shortlist
 from keras_transformer.training import Recipe, RunFolder
 
@@ -109,7 +110,7 @@ def test_a_trained_run_is_measured_side_by_side(source, tmp_path, unverified):
     save_model(model, run.model_file)
     if importlib.util.find_spec("ctranslate2"):
         exports.append(tmp_path / "exported")
-        export_ctranslate2(run.engine(), exports[0], beam_size=1, length_penalty=0.0)
+        export_ctranslate2(engine_of_run(run), exports[0], beam_size=1, length_penalty=0.0)
     options = {"beam_sizes": [1], "batch_sizes": [4, 16], "rounds": 2, "call_sizes": [0, 2]}
     with pytest.raises(InputError, match="`shortlist` needs a run with a shortlist"):
         decode.text(run.path, source, shortlist=True)

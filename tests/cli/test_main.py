@@ -12,9 +12,9 @@ from small_corpus import PAIRS, recipe_values, write_corpus, write_recipe
 from keras_transformer import Tokenizer, Transformer, TransformerConfig
 from keras_transformer.cli import train
 from keras_transformer.cli.main import run
-from keras_transformer.engine.run_folder import save_model
 from keras_transformer.errors import TrainingError, VerificationError
 from keras_transformer.imports import LEVEL
+from keras_transformer.runs.model_file import save_model
 from keras_transformer.training import Recipe, RunFolder
 
 pytestmark = pytest.mark.tensorflow

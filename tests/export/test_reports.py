@@ -11,7 +11,7 @@ from fakes import FakeEngine
 from small_corpus import PAIRS, recipe_values
 
 from keras_transformer import Tokenizer, export
-from keras_transformer.engine.run_folder import RunFiles
+from keras_transformer.engine import opening
 from keras_transformer.errors import InputError, VerificationError
 from keras_transformer.export import export_ctranslate2, export_run, exporter_of
 from keras_transformer.export.litert.file import custom_operations
@@ -153,7 +153,7 @@ def test_a_run_is_verified_with_its_samples_and_its_corpus_is_not_read(tmp_path,
     exporter = types.SimpleNamespace(
         export=lambda _, output, texts, *__: verified_with.append(texts)
     )
-    monkeypatch.setattr(RunFiles, "engine", lambda self, plan: FakeEngine(labels=["a"]))
+    monkeypatch.setattr(opening, "engine_of_run", lambda folder, plan: FakeEngine(labels=["a"]))
     monkeypatch.setattr(export, "exporter_of", lambda format: exporter)
     export_run(run.path, tmp_path / "new")
     run.write_sample_pairs(PAIRS[:5])
@@ -176,7 +176,7 @@ def test_an_export_has_the_runs_search_without_what_options_exclude(tmp_path, mo
     exporter = types.SimpleNamespace(
         export=lambda *_, **options: options_of_exports.append(options)
     )
-    monkeypatch.setattr(RunFiles, "engine", lambda self, plan: FakeEngine())
+    monkeypatch.setattr(opening, "engine_of_run", lambda folder, plan: FakeEngine())
     monkeypatch.setattr(export, "exporter_of", lambda format: exporter)
     export_run(run.path, tmp_path / "new", "marian")
     export_run(run.path, tmp_path / "new", "marian", length_normalization="gnmt")

@@ -8,9 +8,9 @@ import pytest
 from model_servers import make_tar, make_zip
 
 from keras_transformer.cli.main import run
-from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
 from keras_transformer.interop.importing import import_model, import_run, model_folder, read_model
+from keras_transformer.runs.run_files import RunFiles
 
 pytestmark = pytest.mark.tensorflow
 

@@ -19,12 +19,12 @@ from model_servers import FileServer, make_tar, make_zip
 from keras_transformer import Translator
 from keras_transformer.cli.main import run
 from keras_transformer.engine import ModelEngine
-from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
 from keras_transformer.files import locked_folder
 from keras_transformer.ids import BOS_ID, EOS_ID
 from keras_transformer.interop.importing import import_model, import_run
 from keras_transformer.reading import file_digests
+from keras_transformer.runs.run_files import RunFiles
 
 pytestmark = pytest.mark.tensorflow
 

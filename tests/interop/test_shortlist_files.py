@@ -8,8 +8,8 @@ import struct
 import numpy as np
 import pytest
 
-from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.interop.importing import import_run, read_model
+from keras_transformer.runs.run_files import RunFiles
 from keras_transformer.text.vocabulary import parsed
 
 DATA = pathlib.Path(__file__).parents[1] / "data"

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import yaml
 
-from keras_transformer.engine.run_folder import parse_yaml
 from keras_transformer.errors import InputError
 from keras_transformer.interop.importing import read_model
 from keras_transformer.interop.marian import reader as marian
 from keras_transformer.interop.settings import read_yaml
+from keras_transformer.runs.sections import parse_yaml
 
 DATA = pathlib.Path(__file__).parents[1] / "data"
 TOYS = DATA / "marian"
@@ -132,7 +132,7 @@ from pathlib import Path
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
 from keras_transformer.errors import InputError
 from keras_transformer.interop.importing import read_model
-from keras_transformer.engine.run_folder import RunFiles
+from keras_transformer.runs.run_files import RunFiles
 try:
     read = RunFiles.origin if sys.argv[2] == "recipe.yaml" else read_model
     read(RunFiles(sys.argv[1]) if sys.argv[2] == "recipe.yaml" else Path(sys.argv[1]))

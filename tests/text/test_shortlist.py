@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
+from keras_transformer.runs.run_files import RunFiles
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.shortlist import Shortlist, compiled_size, union_of
 

@@ -12,12 +12,13 @@ from keras_transformer.data import EncodedPairs, ParallelDataset
 from keras_transformer.errors import TrainingError
 from keras_transformer.files import write_whole
 from keras_transformer.models.config import TransformerConfig
+from keras_transformer.runs.history import averaged_epochs
+from keras_transformer.runs.step_state import MidEpochState
 from keras_transformer.training import RunFolder, callbacks, evaluate
 from keras_transformer.training.hosts import SINGLE_HOST
 from keras_transformer.training.loop import callbacks_of
 from keras_transformer.training.recipe import Recipe
 from keras_transformer.training.run import Run
-from keras_transformer.training.run_writer import MidEpochState, averaged_epochs
 from keras_transformer.translation import Translation
 
 
@@ -47,7 +48,7 @@ class FakeModel:
 def texts_as_models(monkeypatch):
     """A `FakeModel` is saved as its text."""
     save = lambda model, path: write_whole(path, model.content)  # noqa: E731
-    monkeypatch.setattr("keras_transformer.training.run_writer.save_model", save)
+    monkeypatch.setattr("keras_transformer.training.checkpoints.save_model", save)
 
 
 @pytest.fixture

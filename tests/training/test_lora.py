@@ -11,9 +11,9 @@ from small_corpus import recipe_values, write_corpus, write_recipe
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.cli.main import run
-from keras_transformer.engine.run_folder import save_model
 from keras_transformer.errors import InputError
 from keras_transformer.models import model_of
+from keras_transformer.runs.model_file import save_model
 from keras_transformer.training import Recipe, RunFolder, train
 from keras_transformer.training.corpus import Corpus
 from keras_transformer.training.lora import (

@@ -15,8 +15,8 @@ from keras_transformer.analysis import heads_off
 from keras_transformer.analysis.attention import Attention
 from keras_transformer.errors import InputError
 from keras_transformer.training import Recipe, RunFolder
+from keras_transformer.training.checkpoints import save_without_optimizer
 from keras_transformer.training.corpus import Corpus
-from keras_transformer.training.run_writer import save_without_optimizer
 
 pytestmark = pytest.mark.tensorflow
 

@@ -7,8 +7,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from small_corpus import recipe_values, write_recipe
 
-from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
+from keras_transformer.runs.run_files import RunFiles
 from keras_transformer.training import Recipe
 from keras_transformer.training.recipe import TrainingSection
 

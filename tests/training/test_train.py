@@ -12,10 +12,12 @@ from small_corpus import PAIRS, recipe_values, write_corpus
 
 from keras_transformer.analysis.tensorboard import attention_summary
 from keras_transformer.engine.device import DevicePlan
-from keras_transformer.engine.run_folder import RunFiles, load_model
+from keras_transformer.engine.opening import engine_of_run
 from keras_transformer.errors import InputError
 from keras_transformer.files import locked_folder
 from keras_transformer.reading import file_digests
+from keras_transformer.runs.model_file import load_model
+from keras_transformer.runs.run_files import RunFiles
 from keras_transformer.training import Recipe, RunFolder, compile_model, train
 from keras_transformer.training.corpus import Corpus
 from keras_transformer.training.hosts import SINGLE_HOST
@@ -357,7 +359,7 @@ def test_a_conversation_is_answered_in_training_as_by_the_run_in_half_precision(
     folder = train(Recipe.from_dict(values), tmp_path / "run")
     source, target = folder.tokenizers()
     assert (source.vocabulary_size, target.vocabulary_size) == (120, 90)
-    engine = folder.engine()
+    engine = engine_of_run(folder)
     assert engine.model.compute_dtype == "bfloat16"
     (translation,) = engine.translate([PAIRS[0][0]], beam_size=1)
     assert len(translation.ids) > 2 * len(translation.source_tokens) + 10

@@ -15,9 +15,9 @@ from marian_toys import with_short_translations
 from keras_transformer import Translator
 from keras_transformer.analysis.attention import merge_words, words_of
 from keras_transformer.decoding.search import score_targets
-from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.export import export_run, export_web
 from keras_transformer.interop.importing import import_run
+from keras_transformer.runs.run_files import RunFiles
 from keras_transformer.text.languages import Languages
 
 pytestmark = [

@@ -6,10 +6,11 @@ from small_corpus import recipe_values
 
 from keras_transformer import Tokenizer, Translator
 from keras_transformer.cli.main import run
-from keras_transformer.engine.run_folder import save_model
+from keras_transformer.engine.opening import engine_of_run
 from keras_transformer.errors import InputError
 from keras_transformer.export import export_litert, exporter_of
 from keras_transformer.export.litert.export_options import LiteRTOptions
+from keras_transformer.runs.model_file import save_model
 from keras_transformer.training import Recipe, RunFolder
 
 pytestmark = pytest.mark.tensorflow
@@ -105,7 +106,7 @@ def test_the_command_makes_int8_files_that_the_translator_reads(
     assert 0 < compared["mean_score_difference"]
     names = {path.name for path in (tmp_path / "new").glob("*tokenizer.model")}
     assert names == {"source_tokenizer.model", "target_tokenizer.model"}
-    live = folder.engine().translate(texts[:32], beam_size=1)
+    live = engine_of_run(folder).translate(texts[:32], beam_size=1)
     received = Translator.load(tmp_path / "new").translate(texts[:32])
     same = sum(a.text == b.text for a, b in zip(live, received, strict=True))
     assert same > 16

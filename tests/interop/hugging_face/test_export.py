@@ -9,12 +9,12 @@ import sentencepiece
 from device_plans import ONE_GRAPH
 
 from keras_transformer.engine import ModelEngine
-from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
 from keras_transformer.export.options import SearchedOptions
 from keras_transformer.ids import BOS_ID, EOS_ID
 from keras_transformer.interop.hugging_face.export import HuggingFaceExporter
 from keras_transformer.interop.importing import import_model
+from keras_transformer.runs.run_files import RunFiles
 
 pytestmark = pytest.mark.tensorflow
 

@@ -9,10 +9,10 @@ import sentencepiece
 from marian_toys import SOURCES, TOYS, safetensors_numpy
 
 from keras_transformer import Translator
-from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
 from keras_transformer.impossible import BANNED
 from keras_transformer.interop.importing import import_model, import_run, read_model
+from keras_transformer.runs.run_files import RunFiles
 
 pytestmark = pytest.mark.tensorflow
 

@@ -6,12 +6,14 @@ import pytest
 from small_corpus import PAIRS, recipe_values
 
 from keras_transformer import Tokenizer, Transformer, TransformerConfig
-from keras_transformer.engine.run_folder import save_model
+from keras_transformer.engine.opening import engine_of_run
 from keras_transformer.errors import InputError
 from keras_transformer.files import FORMAT_VERSION
+from keras_transformer.runs.model_file import save_model
+from keras_transformer.runs.step_state import MidEpochState
 from keras_transformer.training import Recipe, RunFolder
 from keras_transformer.training.recipe import TrainingSection
-from keras_transformer.training.run_writer import MidEpochState, check_resumable
+from keras_transformer.training.run_folder import check_resumable
 
 TEXTS = [text for pair in PAIRS for text in pair]
 
@@ -36,7 +38,7 @@ def test_a_written_run_is_read_back_wherever_it_was_moved(run):
     shutil.move(run.path, run.path.with_name("elsewhere"))
     moved = RunFolder.existing(run.path.with_name("elsewhere"))
     assert moved.model().config.model_dim == 16
-    assert len(moved.engine().translate(["A dog."], beam_size=1)) == 1
+    assert len(engine_of_run(moved).translate(["A dog."], beam_size=1)) == 1
 
 
 @pytest.mark.parametrize("version", [None, 1, 3, "2"])
@@ -46,7 +48,8 @@ def test_a_run_of_another_version_is_one_line(run, version):
     assert text.startswith(line)
     other = "" if version is None else f"format_version: {version!r}\n"
     run.recipe_file.write_text(text.replace(line, other))
-    for read in (run.engine, run.recipe, run.decoding, lambda: check_resumable(run, recipe)):
+    readers = run.recipe, run.decoding
+    for read in (*readers, lambda: engine_of_run(run), lambda: check_resumable(run, recipe)):
         with pytest.raises(InputError, match="run: another version .* or export it again.$"):
             read()
     if version is None:
@@ -94,7 +97,7 @@ DAMAGES = [
 def test_a_damaged_file_is_one_line_and_runs_no_code(run, name, damage, message):
     damage(run.path / name)
     with pytest.raises(InputError, match=message) as caught:
-        run.engine()
+        engine_of_run(run)
     assert "\n" not in str(caught.value)
 
 
@@ -208,3 +211,18 @@ def test_samples_are_rolled_back_whatever_their_texts_are(run):
 def test_a_metric_that_is_no_number_is_refused(run):
     with pytest.raises(ValueError, match="not JSON compliant"):
         run.write_metrics({"loss": float("nan")})
+
+
+ORIGINS = [({"name": "a/b", "licence": "mit", "files": {"x": "1"}}, "a/b, licence mit")]
+ORIGINS += [({"name": "/home/me/models/opus/", "licence": "mit"}, "opus, licence mit")]
+ORIGINS += [({"name": "/home/me/opus", "licence": None}, "opus, licence not named")]
+ORIGINS += [({"name": "a/b", "revision": "c1"}, "a/b, revision c1, licence not named"), ({}, "")]
+
+
+@pytest.mark.parametrize(("origin", "line"), ORIGINS)
+def test_the_line_of_an_origin_has_no_folder_of_this_machine_and_says_what_is_not_named(
+    tmp_path, origin, line
+):
+    run = RunFolder(tmp_path)
+    run.write_sections({"origin": origin})
+    assert run.described_origin() == line

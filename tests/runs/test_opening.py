@@ -1,4 +1,4 @@
-"""Run folders as readers see them: how often their files are parsed."""
+"""How often the files of a run are parsed when it is opened."""
 
 import collections
 
@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from keras_transformer import Tokenizer, Transformer, TransformerConfig, Translator
-from keras_transformer.engine.run_folder import RunFiles, save_model
+from keras_transformer.runs.model_file import save_model
+from keras_transformer.runs.run_files import RunFiles
 from keras_transformer.text import tokenizer as tokenizers
 from keras_transformer.text.shortlist import Shortlist
 
@@ -48,18 +49,3 @@ def test_opening_a_run_parses_its_recipe_and_each_tokenizer_once(tmp_path, parse
     translator = Translator.load(tmp_path)
     assert translator.engine.shortlist is not None and translator.defaults["beam_size"] == 3
     assert parsed_files == {"load": 1, "parsed": sides}
-
-
-ORIGINS = [({"name": "a/b", "licence": "mit", "files": {"x": "1"}}, "a/b, licence mit")]
-ORIGINS += [({"name": "/home/me/models/opus/", "licence": "mit"}, "opus, licence mit")]
-ORIGINS += [({"name": "/home/me/opus", "licence": None}, "opus, licence not named")]
-ORIGINS += [({"name": "a/b", "revision": "c1"}, "a/b, revision c1, licence not named"), ({}, "")]
-
-
-@pytest.mark.parametrize(("origin", "line"), ORIGINS)
-def test_the_line_of_an_origin_has_no_folder_of_this_machine_and_says_what_is_not_named(
-    tmp_path, origin, line
-):
-    run = RunFiles(tmp_path)
-    run.write_sections({"origin": origin})
-    assert run.described_origin() == line

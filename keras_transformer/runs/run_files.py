@@ -1,126 +1,84 @@
-"""Folder of a run: its files, and how engines, exports and reports read them.
-
-recipe.yaml         the recipe with every default written out, and the version of the files
-tokenizer.model     or source_tokenizer.model and target_tokenizer.model
-labels.json         a classifier's labels, next to source_tokenizer.model
-data.json           SHA-256 checksums of the texts
-model.keras         the best model, or the average of some epochs where that is better
-checkpoints/        the last epochs and steps, with the optimizer's state; models to be averaged
-history.csv         one line per epoch
-samples.tsv         validation pairs that exports are verified with
-samples.txt         sample translations of each epoch
-languages.json      directions of a model of several languages, and their tokens
-shortlist.npy       target tokens that each source token is likely to become, if it was made
-bad_batch.json      the batch whose loss was NaN or infinite, if there was one
-metrics.json        the best epoch, minutes, filter statistics of the data
-tensorboard/        event files
-
-Readers need no other files: `model.keras` holds its configuration, and the recipe's section
-`decoding` the search defaults. Only `training/` reads the rest of the recipe.
-"""
+"""The folder of a run: what engines, exports, reports and trainings read and write there."""
 
 import contextlib
 import copy
-import functools
 import json
-import math
 import os
 import pathlib
 import re
-import zipfile
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
-import pydantic
-
-from keras_transformer.decoding.search_options import RunSearchOptions, run_search_options
-from keras_transformer.engine.device import DevicePlan
 from keras_transformer.errors import InputError
 from keras_transformer.files import (
-    FORMAT_VERSION,
     OwnedFolder,
-    check_space,
     check_version,
-    parts_folder,
+    rename_durably,
     replaced_file,
     write_whole,
 )
-from keras_transformer.options import option, options_class, parse_options, received
-from keras_transformer.reading import (
-    BoundedYaml,
-    check_file,
-    decode_text,
-    escape_field,
-    iterate_lines,
-    readable,
-    unescape_field,
+from keras_transformer.options import parse_options
+from keras_transformer.reading import escape_field, iterate_lines, readable, unescape_field
+from keras_transformer.runs import names
+from keras_transformer.runs.history import (
+    Rows,
+    averaged_epochs,
+    best_row,
+    read_history,
+    write_history,
 )
+from keras_transformer.runs.model_file import load_model
+from keras_transformer.runs.sections import (
+    VERSION,
+    DecodingSection,
+    recipe_text,
+    section_of,
+    sections_of,
+    write_sections,
+)
+from keras_transformer.runs.step_state import epoch_and_step
 from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.text.dialog import Turns, turns_of
 from keras_transformer.text.languages import Languages
-from keras_transformer.text.shortlist import SHORTLIST_FILE, Shortlist
+from keras_transformer.text.shortlist import Shortlist
 
-SAMPLE_PAIRS = 300
+MAX_SAMPLE_PAIRS = 300
 """Maximum number of pairs in `samples.tsv`."""
-# Paths of a run's files. A user may have a `recipe.yaml`, so a tokenizer marks a run.
-_FILES = (
-    r"recipe\.yaml|(source_|target_)?tokenizer\.model|labels\.json|data\.json|model\.keras|history\.csv"
-    r"|languages\.json|samples\.(tsv|txt)|shortlist\.npy|bad_batch\.json|metrics\.json|checkpoints/(epoch|best)-\d+\.(keras|npz)"
-    r"|checkpoints/base\.keras|checkpoints/step-\d+-\d+\.(keras|npz|json)"
-    r"|tensorboard/(train|validation|attention)/events\.out\.tfevents\.[^/]*"
-)
-_MARKER, _VERSION = "*tokenizer.model", "format_version"
-_MAX_RECIPE_BYTES = 1_000_000  # which take seconds to parse
-_MAX_ITEM_BYTES, _FREE_BYTES = 4, 1 << 20
-
-
-@options_class
-class DecodingSection(RunSearchOptions):
-    """Defaults of `translate`, `evaluate` and `export`."""
-
-    max_source_length: int = option(
-        512,
-        "Maximum number of source tokens; longer texts raise an error, are split or truncated.",
-        ge=2,
-    )
-    max_target_length: int = option(
-        256,
-        "Maximum number of tokens of a translation; twice the source's number plus 10 is a "
-        "further limit.",
-        ge=2,
-    )
-
-    @pydantic.model_validator(mode="after")
-    def _check_lengths(self) -> "DecodingSection":
-        if self.min_length > self.max_target_length:
-            rule = "`decoding.min_length` must be at most `decoding.max_target_length`."
-            values = f"min_length={self.min_length}, max_target_length={self.max_target_length}"
-            raise InputError(f"{rule} Received: {values}.")
-        return self
-
-    @property
-    def search(self) -> dict[str, Any]:
-        """Search options of `translate` by their names."""
-        return run_search_options(vars(self))
-
-
 RESUME = "--resume to continue it, "
 """Option of a training that helps where its folder exists, for `check_replaceable`."""
 
 
 class RunFiles:
-    """Paths and files of a run: the files that readers need, and the first files of a run."""
+    """A run folder: paths of its files, and their only reader and writer.
+
+    `training.RunFolder` also reads and writes the recipe as a `Recipe`.
+
+    An epoch counts only when its checkpoint is complete. All other files of the epoch are written
+    before, and may exist without the checkpoint. `roll_back_to` removes what is newer than an
+    epoch, wherever writing was interrupted.
+
+    Args:
+        path: Path of the folder, which need not exist.
+    """
 
     def __init__(self, path: str | os.PathLike):
         self.path = pathlib.Path(path)
-        self.recipe_file = self.path / "recipe.yaml"
-        self.model_file = self.path / "model.keras"
-        self.checkpoints = self.path / "checkpoints"
-        self.sample_pairs_file = self.path / "samples.tsv"
-        self.digests_file = self.path / "data.json"
-        self.metrics_file = self.path / "metrics.json"
-        self.shortlist_file = self.path / SHORTLIST_FILE
-        self.languages_file = self.path / "languages.json"
+        self.recipe_file = self.path / names.RECIPE
+        self.model_file = self.path / names.MODEL
+        self.labels_file = self.path / names.LABELS
+        self.languages_file = self.path / names.LANGUAGES
+        self.shortlist_file = self.path / names.SHORTLIST
+        self.sample_pairs_file = self.path / names.SAMPLE_PAIRS
+        self.metrics_file = self.path / names.METRICS
+        self.digests_file = self.path / names.DIGESTS
+        self.history_file = self.path / names.HISTORY
+        self.samples_file = self.path / names.SAMPLES
+        self.bad_batch_file = self.path / names.BAD_BATCH
+        self.tensorboard = self.path / names.TENSORBOARD
+        self.checkpoints = self.path / names.CHECKPOINTS
+        self.base_file = self.checkpoints / names.BASE
+        self.checkpoint_suffix = ".keras"
         self._parsed: tuple[str | None, dict[str, Any]] = None, {}
 
     @classmethod
@@ -134,7 +92,7 @@ class RunFiles:
         if not folder.path.is_dir():
             raise InputError(f"{path}: no such run folder.")
         if not folder.recipe_file.is_file():
-            raise InputError(f"{path}: not a run folder: it has no recipe.yaml.")
+            raise InputError(f"{path}: not a run folder: it has no {names.RECIPE}.")
         return folder
 
     def tokenizers(self) -> tuple[Tokenizer, Tokenizer | Labels]:
@@ -142,18 +100,14 @@ class RunFiles:
 
         A classifier has `Labels` instead of the target's tokenizer.
         """
-        joint = self.path / "tokenizer.model"
-        if joint.exists() or not (self.path / "source_tokenizer.model").exists():
+        joint = self.path / names.TOKENIZER
+        if joint.exists() or not (self.path / names.SOURCE_TOKENIZER).exists():
             tokenizer = Tokenizer.load(joint)
             return tokenizer, tokenizer
-        source, labels = Tokenizer.load(self.path / "source_tokenizer.model"), self._labels_file
+        source, labels = Tokenizer.load(self.path / names.SOURCE_TOKENIZER), self.labels_file
         if labels.exists():
             return source, Labels.load(labels)
-        return source, Tokenizer.load(self.path / "target_tokenizer.model")
-
-    @property
-    def _labels_file(self):
-        return self.path / "labels.json"
+        return source, Tokenizer.load(self.path / names.TARGET_TOKENIZER)
 
     def shortlist(self, tokenizers: Callable[[], Sequence[Any]] | None = None) -> Shortlist | None:
         """Returns the run's shortlist, or None if it has none.
@@ -278,12 +232,12 @@ class RunFiles:
         Raises:
             InputError: The file is no recipe, or another version of this package made the run.
         """
-        text = _recipe_text(self.recipe_file)
+        text = recipe_text(self.recipe_file)
         # Parsing takes long. The text decides, because a training may replace the file.
         if text != self._parsed[0]:
-            self._parsed = text, _sections_of(text, self.recipe_file)
+            self._parsed = text, sections_of(text, self.recipe_file)
         sections = copy.deepcopy(self._parsed[1])
-        check_version(sections.pop(_VERSION, None), self.path)
+        check_version(sections.pop(VERSION, None), self.path)
         return sections
 
     def _section(self, name):
@@ -305,21 +259,6 @@ class RunFiles:
             "languages": self.languages(),
         }
         return {name: value for name, value in options.items() if value is not None}
-
-    def engine(self, plan: DevicePlan | None = None):
-        """Returns the engine with the run's model, tokenizers and limits.
-
-        Args:
-            plan: Shapes and rows of its searches; by default those that suit the device.
-        """
-        from keras_transformer.engine.model_engine import engine_of
-
-        tokenizers = functools.cache(self.tokenizers)
-        options, model = self.engine_options(tokenizers), self.model()
-        try:
-            return engine_of(model, *tokenizers(), frozen=True, plan=plan, **options)
-        except InputError as error:
-            raise InputError(f"{self.path}: {error}") from None
 
     def sample_pairs(self) -> list[tuple[str, str]]:
         """Returns the pairs of `samples.tsv`; an empty list without this file.
@@ -347,7 +286,7 @@ class RunFiles:
 
     def owned(self) -> OwnedFolder:
         """Returns the folder with the rule which files a run made; other files are preserved."""
-        return OwnedFolder(self.path, _MARKER, _FILES)
+        return OwnedFolder(self.path, names.MARKER, names.OWNED)
 
     @contextlib.contextmanager
     def replaced(self, check: Callable[[], object]) -> Iterator[Self]:
@@ -409,13 +348,11 @@ class RunFiles:
             raise InputError(f"{self.path}: cannot make the folder: {error.strerror}.") from None
         source, target = tokenizers
         if source == target:
-            source.save(self.path / "tokenizer.model")
+            source.save(self.path / names.TOKENIZER)
         else:
-            source.save(self.path / "source_tokenizer.model")
+            source.save(self.path / names.SOURCE_TOKENIZER)
             is_classifier = isinstance(target, Labels)
-            target.save(
-                self._labels_file if is_classifier else self.path / "target_tokenizer.model"
-            )
+            target.save(self.labels_file if is_classifier else self.path / names.TARGET_TOKENIZER)
         write_whole(self.digests_file, json.dumps(digests, indent=2) + "\n")
         if languages is not None:
             languages.save(self.languages_file)
@@ -423,129 +360,123 @@ class RunFiles:
 
     def write_sections(self, sections: Mapping[str, Any]) -> None:
         """Writes `recipe.yaml`."""
-        import yaml
+        write_sections(self.recipe_file, sections)
 
-        values = {_VERSION: FORMAT_VERSION, **sections}
-        text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
-        write_whole(self.recipe_file, text)
+    def checkpoint_file(self, epoch: int) -> pathlib.Path:
+        """Returns the path of the checkpoint after `epoch` epochs."""
+        return self.checkpoints / names.EPOCH.format(epoch=epoch, suffix=self.checkpoint_suffix)
 
+    def checkpoint_epochs(self) -> list[int]:
+        """Returns the epochs that have a checkpoint, in order."""
+        matches = (
+            re.fullmatch(rf"epoch-(\d{{4,}})\{self.checkpoint_suffix}", file.name)
+            for file in self.checkpoints.glob("*")
+        )
+        return sorted(int(match.group(1)) for match in matches if match)
 
-def read_sections(path: str | os.PathLike) -> dict[str, Any]:
-    """Reads a YAML file of sections without checking them; raises `InputError` for other files.
+    def step_file(self, epoch: int, step: int) -> pathlib.Path:
+        """Returns the path of the checkpoint after `epoch` epochs and `step` further steps."""
+        name = names.STEP.format(epoch=epoch, step=step, suffix=self.checkpoint_suffix)
+        return self.checkpoints / name
 
-    It may be the recipe of a run.
-    """
-    sections = _sections_of(_recipe_text(path), path)
-    if _VERSION in sections:
-        check_version(sections.pop(_VERSION), path)
-    return sections
+    def step_files(self) -> list[pathlib.Path]:
+        """Returns the checkpoints within an epoch, in order."""
+        files = self.checkpoints.glob(f"step-*{self.checkpoint_suffix}")
+        return sorted(files, key=epoch_and_step)
 
+    def remove_step_files(self, keep: Iterable[pathlib.Path]) -> None:
+        """Removes all checkpoints within an epoch except `keep`, with the files next to them."""
+        stems = {file.stem for file in keep}
+        for file in self.checkpoints.glob("step-*"):
+            if file.stem not in stems:
+                file.unlink()
 
-def _recipe_text(path):
-    try:
-        with open(path, "rb") as file:
-            content = file.read(_MAX_RECIPE_BYTES + 1)
-    except OSError as error:
-        raise InputError(f"{path}: cannot read the recipe: {error.strerror}.") from None
-    if len(content) > _MAX_RECIPE_BYTES:
-        raise InputError(f"{path}: a recipe must have at most {_MAX_RECIPE_BYTES:,} bytes.")
-    return decode_text(content, path)
+    def remove_partial_files(self) -> None:
+        """Removes the temporary files of a killed process, which no later process overwrites."""
+        owned = self.owned()
+        for path in list(self.path.rglob(".*.partial*")):
+            if owned.is_mine(path.relative_to(self.path).as_posix()):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
+    def candidate_file(self, epoch: int) -> pathlib.Path:
+        """Returns the path of an epoch's model that may become the best or part of an average."""
+        return self.checkpoints / names.CANDIDATE.format(epoch=epoch)
 
-def _sections_of(text, path):
-    values = parse_yaml(text, path)
-    if not isinstance(values, dict):
-        raise InputError(f"{path}: a recipe must have sections such as `data:` and `model:`.")
-    return values
+    def roll_back_to(self, epoch: int, training: Any) -> None:
+        """Rolls the folder back to the state after `epoch` epochs, whose checkpoint is complete.
 
+        The best model so far becomes `model.keras`, and files of later epochs without a checkpoint
+        are removed. A second call changes nothing.
 
-def section_of(sections: dict[str, Any], name: str, where: object) -> dict[str, Any]:
-    """Returns a section of a file's sections, empty if it is missing or null."""
-    section = sections.get(name) or {}
-    if not isinstance(section, dict):
-        rule = f"`{name}` must be a section with keys"
-        raise InputError(f"{where}: {rule}. Received: {received(section)}.")
-    return section
+        Args:
+            epoch: Number of epochs; 0 before the first checkpoint.
+            training: Section `training` of the recipe: its options choose the best model, averaged
+                models and kept checkpoints.
+        """
+        self.bad_batch_file.unlink(missing_ok=True)
+        history = self.history()
+        if len(history) < epoch:
+            rule = f"must have the {epoch} epochs that the checkpoints have"
+            raise InputError(f"{self.history_file}: {rule}. Received: {len(history)}.")
+        rows = history[:epoch]
+        averaged = [self.candidate_file(epoch) for epoch in averaged_epochs(rows, training)]
+        best = self.candidate_file(int(best_row(rows, training.select_by)["epoch"]) if rows else 0)
+        if best.exists() and averaged:
+            with replaced_file(self.model_file) as temporary:
+                shutil.copyfile(best, temporary)
+        elif best.exists():
+            rename_durably(best, self.model_file)
+        for file in self.checkpoints.glob("best-*.keras"):
+            if file not in averaged and not (averaged and file == best):
+                file.unlink()
+        step_files = self.checkpoints.glob(f"step-{epoch:04d}-*{self.checkpoint_suffix}")
+        self.remove_step_files(keep=step_files)
+        if len(history) > epoch:
+            self.write_history(rows)
+        samples = self.samples()
+        for match in re.finditer(r"^epoch (\d+)$", samples, re.MULTILINE):
+            if int(match.group(1)) > epoch:
+                write_whole(self.samples_file, samples[: match.start()])
+                break
+        # Checkpoints of later epochs are damaged, or training would not continue from this epoch.
+        epochs = [number for number in self.checkpoint_epochs() if number <= epoch]
+        for epoch_to_remove in epochs[: -training.keep_checkpoints]:
+            self.checkpoint_file(epoch_to_remove).unlink()
 
+    def digests(self) -> dict[str, dict[str, str]]:
+        """Returns the SHA-256 checksums of the texts that the run started with."""
+        with readable(self.digests_file, "checksums of the texts"):
+            digests = json.loads(self.digests_file.read_bytes())
+            digests = {part: {**sides} for part, sides in digests.items()}
+        return digests
 
-def parse_yaml(text: str, where: object) -> Any:
-    """Parses YAML; `1e-3` is a number and equal keys are an error, as in YAML 1.2."""
-    import yaml
+    def samples(self) -> str:
+        """Returns the text of `samples.txt`, or an empty text without this file."""
+        try:
+            return self.samples_file.read_bytes().decode("utf-8", errors="replace")
+        except FileNotFoundError:
+            return ""
 
-    class Loader(BoundedYaml, yaml.SafeLoader):
-        def compose_mapping_node(self, anchor):
-            node, keys = super().compose_mapping_node(anchor), {}
-            for key, _ in node.value:
-                if isinstance(key, yaml.ScalarNode) and keys.setdefault(key.value, key) is not key:
-                    problem = f"duplicate key {received(key.value)}"
-                    raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
-            return node
+    def add_samples(self, text: str) -> None:
+        """Appends the sample translations of an epoch to `samples.txt`."""
+        write_whole(self.samples_file, self.samples() + text + "\n")
 
-    number = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
-    Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+.0123456789"))
-    try:
-        return yaml.load(text, Loader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "cannot be read"
-        raise InputError(f"{where}{line}: not valid YAML: {problem:.200}.") from None
-    except (AttributeError, LookupError):  # !!bool maybe
-        raise InputError(f"{where}: not valid YAML: a value does not fit its tag.") from None
-    except (ValueError, RecursionError) as error:  # 2026-99-99, or 5,000 brackets
-        raise InputError(f"{where}: not valid YAML: {error!s:.200}.") from None
+    def write_bad_batch(self, report: Mapping[str, Any]) -> None:
+        """Writes `bad_batch.json`."""
+        write_whole(self.bad_batch_file, json.dumps(report, indent=2) + "\n")
 
+    def write_history(self, rows: Rows) -> None:
+        """Writes `history.csv`: dicts of numbers, in the order of the epochs."""
+        write_history(self.history_file, rows)
 
-def load_model(path: str | os.PathLike, compile: bool):
-    """Loads a model from a `.keras` file, without running any code that the file may hold.
+    def history(self) -> Rows:
+        """Returns the lines of `history.csv` as dicts of numbers, in the order of the epochs.
 
-    Raises:
-        InputError: The file is missing, damaged, or holds something else.
-    """
-    path = pathlib.Path(path)
-    if not path.is_file():
-        raise InputError(f"{path}: no such model file.")
-    check_file(path)  # Before Keras, which takes seconds.
-    import keras
+        Raises:
+            InputError: The file is damaged.
+        """
+        return read_history(self.history_file)
 
-    from keras_transformer.models import KINDS
-
-    with readable(path, "a Keras model"):
-        if compile or keras.backend.backend() != "jax":
-            model = keras.saving.load_model(path, compile=compile, safe_mode=True)
-        else:
-            model = _load_without_drawing(path)
-    if not isinstance(model, tuple(KINDS.values())):
-        names = ", ".join(kind.__name__ for kind in KINDS.values())
-        raise InputError(f"{path}: expected one of {names}. Received: {type(model).__name__}.")
-    return model
-
-
-def _load_without_drawing(path):
-    """Loads a model without the initial weights that Keras would draw and then replace."""
-    import keras
-
-    from keras_transformer.models.initial_values import without_drawing
-
-    with zipfile.ZipFile(path) as archive:
-        config = json.loads(archive.read("config.json"))
-    config.pop("compile_config", None)
-    model = without_drawing(lambda: keras.saving.deserialize_keras_object(config, safe_mode=True))
-    model.load_weights(path)
-    return model
-
-
-def save_model(model, path: str | os.PathLike) -> None:
-    """Saves a model under a temporary name, then renames it: `path` is never half a file.
-
-    Keras would build the file in memory. It writes the file's parts to a folder instead.
-    """
-    variables = [*model.variables, *getattr(getattr(model, "optimizer", None), "variables", ())]
-    size = sum(math.prod(variable.shape) for variable in variables) * _MAX_ITEM_BYTES
-    with replaced_file(path) as temporary, parts_folder(temporary) as folder:
-        # For the parts and the file: HDF5 crashes on a full disk.
-        check_space(temporary, 2 * (size + _FREE_BYTES))
-        model.save(folder, zipped=False)
-        with zipfile.ZipFile(temporary, "w") as archive:
-            for part in filter(pathlib.Path.is_file, sorted(folder.rglob("*"))):
-                archive.write(part, part.relative_to(folder))
+    def write_metrics(self, metrics: dict) -> None:
+        """Writes `metrics.json`."""
+        write_whole(self.metrics_file, json.dumps(metrics, indent=2, allow_nan=False) + "\n")

@@ -6,10 +6,10 @@ import os
 
 import pytest
 
-from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import InputError
+from keras_transformer.runs.run_files import RunFiles
 from keras_transformer.text.shortlist import Shortlist
-from keras_transformer.training.run_writer import RunFolder
+from keras_transformer.training.run_folder import RunFolder
 
 
 def test_a_recipe_is_read_as_it_is_now_however_often_it_was_replaced(tmp_path):

@@ -1,0 +1,67 @@
+"""Checkpoints of a training: models with their optimizers, or LoRA's small matrices."""
+
+import os
+import pathlib
+from collections.abc import Callable
+
+import keras
+
+from keras_transformer.errors import InputError, show
+from keras_transformer.models.initial_values import without_drawing
+from keras_transformer.runs.model_file import load_model, save_model
+from keras_transformer.runs.run_files import RunFiles
+from keras_transformer.runs.step_state import MidEpochState, epoch_and_step
+from keras_transformer.training.lora import load_adapter, merged_weights, save_adapter
+
+
+def save_checkpoint(model: keras.Model, path: pathlib.Path) -> None:
+    """Saves a model with its optimizer's state; with LoRA (`.npz`) only the small matrices."""
+    if path.suffix == ".npz":
+        save_adapter(model, path)
+    else:
+        save_model(model, path)
+
+
+def save_without_optimizer(model: keras.Model, path: str | os.PathLike) -> None:
+    """Saves a model without the optimizer's state, which is three times as large as the weights.
+
+    LoRA's matrices are merged into the weights.
+    """
+    copy = without_drawing(lambda: type(model).from_config(model.get_config()))
+    copy.set_weights(merged_weights(model))
+    save_model(copy, path)
+
+
+def last_checkpoint(
+    folder: RunFiles, make_model: Callable[[], keras.Model]
+) -> tuple[keras.Model, MidEpochState] | None:
+    """Reads the newest undamaged checkpoint, and writes a line to stderr for each damaged one.
+
+    Args:
+        folder: Folder of the run.
+        make_model: Function that makes the compiled model of LoRA's matrices.
+
+    Returns:
+        The compiled model and its state, or None before the first checkpoint.
+
+    Raises:
+        InputError: All checkpoints are damaged.
+    """
+    epochs = {folder.checkpoint_file(epoch): epoch for epoch in folder.checkpoint_epochs()}
+    # A step of an epoch comes after the checkpoint of the previous epoch.
+    files = sorted([*epochs, *folder.step_files()], key=epoch_and_step, reverse=True)
+    for file in files:
+        try:
+            is_whole = file in epochs
+            state = MidEpochState(epochs[file]) if is_whole else MidEpochState.load(file)
+            if file.suffix == ".npz":
+                model = make_model()
+                load_adapter(model, file)
+            else:
+                model = load_model(file, compile=True)
+            return model, state
+        except InputError as error:
+            show(f"{error} Trying the previous checkpoint.")
+    if files:
+        raise InputError(f"{folder.checkpoints}: there is no whole checkpoint to resume from.")
+    return None

@@ -1,0 +1,99 @@
+"""Runs rolled back to an epoch, and their best epochs, over drawn histories."""
+
+import numpy as np
+import pytest
+from pairwise import pairwise
+
+from keras_transformer.runs.history import averaged_epochs, best_row
+from keras_transformer.runs.run_files import RunFiles
+from keras_transformer.training.recipe import TrainingSection
+
+_COLUMNS = {"loss": "val_loss", "accuracy": "val_token_accuracy", "bleu": "val_bleu"}
+
+
+def _rows(rng, count):
+    """Lines of a history; many epochs have equal values."""
+    return [
+        {"epoch": epoch, **{column: float(rng.integers(1, 4)) / 2 for column in _COLUMNS.values()}}
+        for epoch in range(1, count + 1)
+    ]
+
+
+def _best_epochs(rows, select_by):
+    """Epochs, the best first: of equal values the one of lower loss, then the first."""
+    sign = 1 if select_by == "loss" else -1
+    keys = {
+        row["epoch"]: (sign * row[_COLUMNS[select_by]], row["val_loss"], row["epoch"])
+        for row in rows
+    }
+    return sorted(keys, key=keys.get)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pairwise(
+    select_by=list(_COLUMNS),
+    average=[None, 2, 3, 9],
+    of=["last", "best"],
+    kept=[1, 2, 9],
+    epoch=[0, 2, 5, 6],
+)
+def test_a_folder_rolled_back_is_as_after_that_epoch(
+    seed, select_by, average, of, kept, epoch, tmp_path
+):
+    rng = np.random.default_rng(seed)
+    training = TrainingSection(
+        select_by=select_by, average_epochs=average, average_of=of, keep_checkpoints=kept
+    )
+    folder, rows = RunFiles(tmp_path), _rows(rng, 6)
+    folder.checkpoints.mkdir()
+    folder.write_history(rows)
+    blocks = ["before\n", *(f"epoch {n}\nA sentence of epoch {n} {n}\n" for n in range(1, 7))]
+    folder.samples_file.write_text("".join(blocks), encoding="utf-8")
+    folder.bad_batch_file.write_text("{}")
+    folder.model_file.write_text("earlier")
+    for number in range(1, 7):
+        folder.candidate_file(number).write_text(f"model {number}")
+        folder.checkpoint_file(number).write_text("checkpoint")
+        for file in (folder.step_file(number, 7), folder.step_file(number, 12)):
+            file.write_text("step")
+            file.with_suffix(".json").write_text("{}")
+    for _ in range(2):  # The second call changes nothing.
+        folder.roll_back_to(epoch, training)
+        assert folder.history() == rows[:epoch]
+        assert folder.samples() == "".join(blocks[: epoch + 1])
+        assert not folder.bad_batch_file.exists()
+        best = _best_epochs(rows[:epoch], select_by)
+        assert folder.model_file.read_text() == (f"model {best[0]}" if best else "earlier")
+        averaged = (
+            []
+            if average is None
+            else best[:average]
+            if of == "best"
+            else list(range(1, epoch + 1))[-average:]
+        )
+        candidates = {*averaged, *best[:1]} if averaged else set()
+        assert {file.name for file in folder.checkpoints.glob("best-*")} == {
+            folder.candidate_file(n).name for n in candidates
+        }
+        assert folder.checkpoint_epochs() == [
+            *range(max(1, epoch - kept + 1), epoch + 1),
+            *range(epoch + 1, 7),
+        ]
+        steps = [folder.step_file(epoch, step) for step in (7, 12)] if epoch else []
+        assert folder.step_files() == steps
+        assert sorted(folder.checkpoints.glob("step-*.json")) == [
+            file.with_suffix(".json") for file in steps
+        ]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_best_epochs_of_drawn_histories_are_those_of_a_sort(seed):
+    rows = _rows(np.random.default_rng(seed), 12)
+    for select_by in _COLUMNS:
+        best = _best_epochs(rows, select_by)
+        assert best_row(rows, select_by)["epoch"] == best[0]
+        for count in range(2, 13):
+            options = {"select_by": select_by, "average_epochs": count}
+            assert averaged_epochs(rows, TrainingSection(**options, average_of="best")) == sorted(
+                best[:count]
+            )
