@@ -15,7 +15,7 @@ import keras
 import pytest
 from device_plans import one_graph
 
-from keras_transformer.corpora.dates import date_corpus
+from keras_transformer.cli.dates import date_corpus
 from keras_transformer.models import config
 
 pytestmark = pytest.mark.tensorflow

@@ -20,7 +20,7 @@ import sys
 import numpy as np
 from IPython import get_ipython
 
-from keras_transformer.corpora.dates import FIRST_DAY, write_date
+from keras_transformer.cli.dates import FIRST_DAY, write_date
 
 FOLDER = pathlib.Path(__file__).parents[1] / "_work"
 RECIPE = """\

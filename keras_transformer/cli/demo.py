@@ -4,7 +4,7 @@ import os
 import pathlib
 import time
 
-from keras_transformer.corpora.dates import LOCALES, date_corpus
+from keras_transformer.cli.dates import LOCALES, date_corpus
 from keras_transformer.engine.translator import Translator
 from keras_transformer.errors import say, writing
 from keras_transformer.export import export_run

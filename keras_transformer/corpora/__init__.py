@@ -1,1 +1,1 @@
-"""Corpora before training: cleaning, rules, translation memories, terms, the demo's dates."""
+"""Corpora before training: cleaning, rules, translation memories, terms."""

@@ -7,8 +7,7 @@ import re
 import pytest
 
 from keras_transformer import Translator
-from keras_transformer.cli import demo
-from keras_transformer.corpora import dates
+from keras_transformer.cli import dates, demo
 from keras_transformer.errors import InputError
 
 pytestmark = pytest.mark.tensorflow

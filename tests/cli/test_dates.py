@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from keras_transformer.corpora.dates import LOCALES, date_corpus, date_patterns, write_date
+from keras_transformer.cli.dates import LOCALES, date_corpus, date_patterns, write_date
 from keras_transformer.errors import InputError
 
 NUMBER = re.compile(r"[0-9]+")
