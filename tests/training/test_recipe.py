@@ -23,7 +23,7 @@ def test_the_shipped_recipes_are_recipes(name):
 
 
 def test_the_reference_is_what_the_declarations_say_and_a_recipe(load_program, tmp_path):
-    assert load_program("training/reference.py").reference() == REFERENCE
+    assert load_program("docs/_ext/reference.py").recipe_reference() == REFERENCE
     written, values = yaml.safe_load(REFERENCE), recipe_values(tmp_path)
     defaults = Recipe.from_dict(values).to_dict()
     for section in ("data", "text", "training", "decoding"):
