@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "options": {"errors"},
     "text": GROUND,
     "steps": GROUND | {"text"},
-    "data": GROUND | {"text", "steps"},
+    "data": GROUND | {"text"},
     "layers": GROUND,
     **dict.fromkeys(sorted(OUTCOME), GROUND | OUTCOME | {"layers"}),
     "decoding": GROUND | {"layers"},

@@ -15,8 +15,8 @@ import regex
 
 from keras_transformer.corpora.xml_text import FORBIDDEN
 from keras_transformer.reading import one_line
-from keras_transformer.steps.markup.elements import SEPARATORS, find_tags
-from keras_transformer.steps.placeholders import ITEM, TAG
+from keras_transformer.text.elements import SEPARATORS, find_tags
+from keras_transformer.text.patterns import ITEM, MARKUP_TAG
 
 Kind = Literal["begin", "end", "single"]
 
@@ -32,7 +32,7 @@ _NUMBERS, _PAIR_NUMBERS = ("i", "x", "id", "mid"), ("i", "rid", "startref", "x",
 _EQUIVALENTS = ("equiv-text", "equiv")  # attributes with the code of an element without content
 
 _ELEMENT_SIZE = 100  # characters that need as much memory as an element
-_TAGS = re.compile(rf"\s*+(?:{TAG}\s*+)++")
+_TAGS = re.compile(rf"\s*+(?:{MARKUP_TAG}\s*+)++")
 _END_TAGS = re.compile(r"\s*+(?:</[^<>]*+>\s*+)++")
 _TAG_NAME = re.compile(r"</?([^\s/>]+)")
 _SIGNS = r"(?:[^\w<>\\{}%$&]|%%)*+"  # next to fields, as in `({0}, {1})`

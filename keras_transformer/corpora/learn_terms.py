@@ -9,7 +9,7 @@ import regex
 
 from keras_transformer.corpora.model_1 import Sentences, Translations, model_1
 from keras_transformer.options import check
-from keras_transformer.steps.folding import fold
+from keras_transformer.text.folding import fold
 
 _WORD = regex.compile(r"[\p{L}\p{M}]+(?:-[\p{L}\p{M}]+)*")
 MIN_PAIRS, MIN_PROBABILITY = 2, 0.5

@@ -11,9 +11,9 @@ import regex
 
 from keras_transformer.errors import require
 from keras_transformer.options import check_choice, option, options_class
-from keras_transformer.steps.placeholders import ADDRESS
 from keras_transformer.text.identification import language_identifier
 from keras_transformer.text.language_codes import closest_codes
+from keras_transformer.text.patterns import ADDRESS
 
 Script = Literal[
     "Arabic", "Armenian", "Bengali", "Cyrillic", "Devanagari", "Ethiopic", "Georgian", "Greek",

@@ -10,7 +10,7 @@ import regex
 from keras_transformer.data.pairs import EncodedPairs
 from keras_transformer.ids import EOS_ID, UNK_ID
 from keras_transformer.options import option, options_class
-from keras_transformer.steps.placeholders import ITEM
+from keras_transformer.text.patterns import ITEM
 from keras_transformer.text.tags import TAG
 
 _SAMPLE = 500  # pairs that show how much longer noise makes a text

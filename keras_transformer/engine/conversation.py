@@ -6,7 +6,7 @@ from typing import Any
 
 from keras_transformer.errors import InputError
 from keras_transformer.options import INT32, check
-from keras_transformer.steps.splitting import largest_count
+from keras_transformer.text.sentences import largest_count
 
 
 class Conversation:

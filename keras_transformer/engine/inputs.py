@@ -12,10 +12,10 @@ import numpy as np
 from keras_transformer.errors import InputError, TooLongError
 from keras_transformer.ids import EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.options import received
-from keras_transformer.steps.splitting import split_text
 from keras_transformer.steps.tag import tagged
 from keras_transformer.text.languages import Direction
 from keras_transformer.text.per_text import checked_phrases, checked_texts
+from keras_transformer.text.sentences import split_text
 
 LongInput = Literal["refuse", "split", "truncate"]
 LONG_INPUT = get_args(LongInput)  # treatments of a text of too many tokens

@@ -11,8 +11,8 @@ from keras_transformer.errors import InputError
 from keras_transformer.export.signature import SIGNATURES, TEXT, Signature, Tensor
 from keras_transformer.serving.protocol import DEFAULT, Rejection, shortest_decimal
 from keras_transformer.serving.server_options import ServerOptions
-from keras_transformer.steps.splitting import split_text
 from keras_transformer.text.per_text import LANGUAGE_OPTIONS
+from keras_transformer.text.sentences import split_text
 
 # `tf.errors.InvalidArgumentError.error_code`.
 _INVALID_ARGUMENT = 3

@@ -21,7 +21,7 @@ from typing_extensions import TypedDict
 from keras_transformer.errors import did_you_mean
 from keras_transformer.export.signature import Signature
 from keras_transformer.options import Int32
-from keras_transformer.steps.markup import count_blocks
+from keras_transformer.text.elements import count_blocks
 
 DEFAULT = "serving_default"
 FORM = "application/x-www-form-urlencoded"

@@ -14,9 +14,9 @@ import regex
 
 from keras_transformer.errors import InputError
 from keras_transformer.options import check_choice, received
-from keras_transformer.steps.folding import fold, fold_case
-from keras_transformer.steps.splitting import UNIT, is_word_end, is_word_start
 from keras_transformer.steps.step import TextEngine, TextStep, check_writes_text
+from keras_transformer.text.folding import fold, fold_case
+from keras_transformer.text.patterns import UNIT, is_word_end, is_word_start
 from keras_transformer.text.symbols import TERM_SYMBOLS
 from keras_transformer.text.tables import are_column_names, iterate_rows
 from keras_transformer.text.tags import TAG

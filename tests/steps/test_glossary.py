@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from keras_transformer.errors import InputError
 from keras_transformer.steps import glossary as module
-from keras_transformer.steps.folding import fold
-from keras_transformer.steps.splitting import is_word_end, is_word_start
 from keras_transformer.text import Tokenizer
+from keras_transformer.text.folding import fold
+from keras_transformer.text.patterns import is_word_end, is_word_start
 
 
 def without_annotations(text):

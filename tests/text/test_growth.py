@@ -23,14 +23,15 @@ from keras_transformer.corpora.inline_codes import Segment
 from keras_transformer.corpora.xml_text import xml_blocks
 from keras_transformer.data import noise
 from keras_transformer.serving import local
-from keras_transformer.steps import folding, glossary, splitting
+from keras_transformer.steps import glossary
 from keras_transformer.steps import tag as tags
-from keras_transformer.steps.markup import count_blocks, protect, restore
-from keras_transformer.steps.markup.elements import find_tags
+from keras_transformer.steps.markup import protect, restore
 from keras_transformer.steps.markup.token_positions import positions_before, token_spans
-from keras_transformer.steps.placeholders import ITEM_OR_NUMBER, with_placeholders
-from keras_transformer.text import dialog, languages, tables
+from keras_transformer.steps.placeholders import with_placeholders
+from keras_transformer.text import dialog, folding, languages, sentences, tables
+from keras_transformer.text.elements import count_blocks, find_tags
 from keras_transformer.text.labels import Labels
+from keras_transformer.text.patterns import ITEM_OR_NUMBER
 from keras_transformer.text.symbols import Placeholders, symbol
 from keras_transformer.translation import pair_lines
 
@@ -45,7 +46,7 @@ def restored(text, markup="html", is_aligned=True):
     """Restores a translation in parts, which is a copy of the source."""
     for block in protect(text, markup, PLACEHOLDERS):
         parts = []
-        for part in splitting.split_text(block.text, lambda part: len(part) <= PART):
+        for part in sentences.split_text(block.text, lambda part: len(part) <= PART):
             tokens = tuple(_TOKEN.findall(part))
             sides = {"tokens": tokens, "source_tokens": tokens} if is_aligned else {}
             alignment = np.eye(len(tokens)) if is_aligned else None
@@ -76,7 +77,7 @@ def of_pair(function):
 TEXT_FUNCTIONS = {
     "fold": folding.fold,
     "fold_case": folding.fold_case,
-    "split_text": lambda text: splitting.split_text(text, lambda part: len(part) <= 40),
+    "split_text": lambda text: sentences.split_text(text, lambda part: len(part) <= 40),
     "matches": TERMS.matches,
     "matches of a pair": lambda text: TERMS.matches(text, "b x Hund"),
     "matches of a long target": lambda text: TERMS.matches("a dog ﬁ x", text),

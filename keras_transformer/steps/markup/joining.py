@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import regex
 
-from keras_transformer.steps.markup.elements import SEPARATORS
 from keras_transformer.steps.markup.protecting import Protected
-from keras_transformer.steps.splitting import LETTER
+from keras_transformer.text.elements import SEPARATORS
+from keras_transformer.text.patterns import LETTER
 
 _LETTER = regex.compile(LETTER, regex.V1)
 _WITHOUT_SPACE = regex.compile(rf"{LETTER}|[\p{{Pe}}.,]", regex.V1)

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import regex
 
-from keras_transformer.steps.markup.elements import SEPARATORS, Tag, find_tags
-from keras_transformer.steps.placeholders import ITEM, ITEM_OR_NUMBER
 from keras_transformer.steps.step import Markup
+from keras_transformer.text.elements import SEPARATORS, MarkupTag, find_tags
+from keras_transformer.text.patterns import ITEM, ITEM_OR_NUMBER
 from keras_transformer.text.symbols import Placeholders, symbol
 
 SYMBOL = regex.compile(r"<ph_\d+>")
@@ -105,18 +105,6 @@ def protect(source: str, markup: Markup, placeholders: Placeholders) -> list[Pro
     return [writer.close()]
 
 
-def count_blocks(source: str) -> int:
-    """Returns the greatest number of texts that `protect` makes of a source in HTML, fast."""
-    count, has_text, position = 0, False, 0
-    for tag in find_tags(source):
-        has_text |= bool(source[position : tag.start].strip())
-        position = tag.stop
-        if tag.is_block:
-            count, has_text = count + has_text, False
-        has_text |= tag.kind == "copy"
-    return max(count + (has_text or bool(source[position:].strip())), 1)
-
-
 def divide(protected: Protected, offsets: Sequence[int]) -> list[Protected]:
     """Returns the parts of a text that end at ascending offsets, as separate texts.
 
@@ -155,7 +143,7 @@ def divide(protected: Protected, offsets: Sequence[int]) -> list[Protected]:
 def _protect_blocks(source, tags, placeholders):
     blocks, position = [], 0  # All before the position is written.
     start, inline_tags = 0, []
-    for tag in (*tags, Tag(len(source), len(source), "single", is_block=True)):
+    for tag in (*tags, MarkupTag(len(source), len(source), "single", is_block=True)):
         if not tag.is_block:
             inline_tags.append(tag)
             continue
@@ -202,7 +190,7 @@ class _Writer:
         self._spans: list[Span] = []  # of the innermost open element
         self._open: list[tuple[Span, int, list[Span]]] = []
 
-    def block(self, source: str, start: int, stop: int, tags: list[Tag]) -> None:
+    def block(self, source: str, start: int, stop: int, tags: list[MarkupTag]) -> None:
         """Adds `source[start:stop]` with its tags."""
         for tag in tags:
             self.passage(source[start : tag.start])

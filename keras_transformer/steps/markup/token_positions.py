@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from keras_transformer.steps.folding import fold
+from keras_transformer.text.folding import fold
 from keras_transformer.text.vocabulary import SPACE
 
 _BYTE = re.compile("<0x([0-9A-F]{2})>")

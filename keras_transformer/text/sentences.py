@@ -8,13 +8,13 @@ from collections.abc import Callable
 import regex
 
 from keras_transformer.errors import InputError
+from keras_transformer.text.patterns import GRAPHEME
 from keras_transformer.text.symbols import TERM_SYMBOLS
 
 _BEGIN, _, _END = TERM_SYMBOLS
 # Without another `_BEGIN`, so that a long row of them takes no time.
 _ANNOTATION = rf"{_BEGIN}(?:(?!{_BEGIN}).)*?{_END}"
 _CLOSING = r"\"'\p{Pe}\p{Pf}"
-
 
 _SENTENCE_END = regex.compile(
     # The look-behind: a long run of dots is tried once, not at each dot. German closes a quotation
@@ -33,9 +33,6 @@ _ANNOTATION_OR_END = regex.compile(
     rf"(?P<annotation>{_ANNOTATION})|{_SENTENCE_END.pattern}", regex.DOTALL
 )
 _WORD = re.compile(rf"(?:{_ANNOTATION}|\S)+", re.DOTALL)
-# In a row of flags, `\X` counts all flags before each of them.
-GRAPHEME = r"\p{Regional_Indicator}{1,2}+[\p{GCB=Extend}\p{GCB=ZWJ}\p{GCB=SpacingMark}]*+|\X"
-"""A grapheme: what readers see as one character, such as a letter with its marks."""
 _GRAPHEME = regex.compile(GRAPHEME)
 
 
@@ -127,28 +124,3 @@ def largest_count(fits: Callable[[int], bool], limit: int) -> int:
         count = min(2 * count, limit)
     counts = range(count + 1, min(2 * count, limit))
     return count + bisect.bisect_left(counts, True, key=lambda count: not fits(count))
-
-
-UNSPACED = (
-    r"[\p{scx=Han}\p{scx=Hiragana}\p{scx=Katakana}\p{scx=Hangul}\p{scx=Thai}\p{scx=Lao}"
-    r"\p{scx=Khmer}\p{scx=Myanmar}\p{scx=Tibetan}]"
-)
-"""A character of a script without spaces between words, or, as Korean, before endings."""
-LETTER = rf"[\w--{UNSPACED}]"
-"""A letter, a mark or a digit of a script that has spaces between words."""
-# For Python \x1c to \x1f are spaces too.
-UNIT = rf"{LETTER}++|[^\s\x1c-\x1f]\p{{M}}*+"
-"""A word; or a character of a script without spaces between words; or a sign."""
-
-_WITHIN_START = regex.compile(rf"(?<={LETTER})(?!{UNSPACED})|(?=\p{{M}})", regex.V1)
-_WITHIN_STOP = regex.compile(rf"(?<!{UNSPACED})(?={LETTER})|(?=\p{{M}})", regex.V1)
-
-
-def is_word_start(text: str, position: int) -> bool:
-    """Returns True if a part of a text that starts at a position does not start within a word."""
-    return _WITHIN_START.match(text, position) is None
-
-
-def is_word_end(text: str, position: int) -> bool:
-    """Returns True if a part of a text that ends at a position does not end within a word."""
-    return _WITHIN_STOP.match(text, position) is None

@@ -7,9 +7,9 @@ import pytest
 import regex
 
 from keras_transformer import Translation
-from keras_transformer.steps.markup import elements as tags
 from keras_transformer.steps.markup import protect, restore
-from keras_transformer.steps.placeholders import TAG
+from keras_transformer.text import elements
+from keras_transformer.text.patterns import MARKUP_TAG
 from keras_transformer.text.symbols import Placeholders
 
 MALFORMED = [
@@ -38,8 +38,8 @@ class Counted(str):
 class CountedTag:
     """The pattern of tags, which counts the characters that it reads."""
 
-    partial = regex.compile(TAG)
-    pattern = tags._TAG
+    partial = regex.compile(MARKUP_TAG)
+    pattern = elements._MARKUP_TAG
 
     def match(self, source, start):
         match = self.pattern.match(source, start)
@@ -88,7 +88,7 @@ def steps_of(source):
 
 @pytest.mark.parametrize("malformed", MALFORMED)
 def test_a_text_twice_as_long_takes_twice_the_steps(malformed, monkeypatch):
-    monkeypatch.setattr(tags, "_TAG", CountedTag())
+    monkeypatch.setattr(elements, "_MARKUP_TAG", CountedTag())
     once, twice = (steps_of("a " + malformed * (count // len(malformed))) for count in (4000, 8000))
     assert twice < 2.2 * once + 100
 

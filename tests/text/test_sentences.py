@@ -3,13 +3,12 @@
 import itertools
 
 import pytest
-import regex
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from page_in_languages import PAGE
 
 from keras_transformer.errors import InputError
-from keras_transformer.steps.splitting import UNIT, split_text
+from keras_transformer.text.sentences import split_text
 
 # What ends sentences, what closes them, every kind of space, and words around them.
 MARKS = list("aé漢3.!?…。！？\"'”»“)」（ \t\n\r\u00a0\u2028\u3000\x1c")
@@ -170,17 +169,3 @@ def test_long_rows_of_marks_are_no_trap(text):
 def test_a_line_ends_a_sentence_without_a_mark(end):
     expected = ["one two", "three four"]
     assert split_text(end.join(expected), expected.__contains__) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "units"),
-    [
-        ("don't go", ["don", "'", "t", "go"]),
-        ("e\u0301te\u0301 3a", ["e\u0301te\u0301", "3a"]),
-        ("ที่นี่", ["ที่", "นี่"]),
-        ("か\u3099き a犬", ["か\u3099", "き", "a", "犬"]),
-        ("-\u0338 \x1c.", ["-\u0338", "."]),
-    ],
-)
-def test_a_unit_is_a_word_or_a_character_with_its_marks(text, units):
-    assert regex.findall(UNIT, text, regex.V1) == units

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Literal
 
-from keras_transformer.steps.placeholders import TAG
+from keras_transformer.text.patterns import MARKUP_TAG
 
 # HTML's elements that begin on a new line, or in a box of their own, and so separate texts.
 # https://html.spec.whatwg.org/multipage/rendering.html
@@ -24,7 +24,7 @@ SEPARATORS = frozenset("audio br canvas embed iframe img input meter object prog
 
 _EMPTY = frozenset("area base br col embed hr img input link meta param source track wbr".split())
 _RAW = {name: re.compile(rf"</{name}\s*+>", re.IGNORECASE) for name in ("script", "style")}
-_TAG = re.compile(TAG)
+_MARKUP_TAG = re.compile(MARKUP_TAG)
 _NAME = re.compile(r"</?([^\s/>]*)")
 _ATTRIBUTE = re.compile(
     r"""[\s"'/]([^\s"'<>/=]+)\s*+=\s*+(?:"([^"]*)"|'([^']*)'|([^\s"'<>][^\s<>]*))"""
@@ -36,7 +36,7 @@ Kind = Literal["begin", "end", "single", "copy"]
 
 
 @dataclasses.dataclass(eq=False, slots=True)
-class Tag:
+class MarkupTag:
     """A tag, a comment, or an element that is copied as it is: `source[start:stop]`.
 
     Attributes:
@@ -51,11 +51,11 @@ class Tag:
     stop: int
     kind: Kind
     name: str = ""
-    partner: "Tag | None" = None
+    partner: "MarkupTag | None" = None
     is_block: bool = False
 
 
-def find_tags(source: str) -> list[Tag]:
+def find_tags(source: str) -> list[MarkupTag]:
     """Returns the tags of a source in order, with white space that counts as blocks."""
     if "<" not in source:
         return []
@@ -64,13 +64,25 @@ def find_tags(source: str) -> list[Tag]:
     return list(_with_layout(source, _with_copies(source, tags, stops)))
 
 
+def count_blocks(source: str) -> int:
+    """Returns the greatest number of separate texts in a source in HTML, fast."""
+    count, has_text, position = 0, False, 0
+    for tag in find_tags(source):
+        has_text |= bool(source[position : tag.start].strip())
+        position = tag.stop
+        if tag.is_block:
+            count, has_text = count + has_text, False
+        has_text |= tag.kind == "copy"
+    return max(count + (has_text or bool(source[position:].strip())), 1)
+
+
 class _Scanner:
     """Finds tags in one pass: an end that is missing once is missing in the rest of the text."""
 
     def __init__(self, source):
         self._source, self._missing = source, set()
 
-    def tags(self) -> Iterator[Tag]:
+    def tags(self) -> Iterator[MarkupTag]:
         start, source = self._source.find("<"), self._source
         while start >= 0:
             tag = self._tag(start)
@@ -92,8 +104,8 @@ class _Scanner:
             else:  # <!DOCTYPE html>, and <![if !IE]> of old pages
                 is_declaration = beginning[2:3] == "[" or beginning[2:3].isalpha()
                 stop = self._end(">", start + 2) if is_declaration else None
-            return None if stop is None else Tag(start, stop, "single")
-        if (match := _TAG.match(source, start)) is None:
+            return None if stop is None else MarkupTag(start, stop, "single")
+        if (match := _MARKUP_TAG.match(source, start)) is None:
             return None
         (name,), stop = _NAME.match(match[0].lower()).groups(), match.end()
         kind: Kind = "end" if beginning[1] == "/" else "begin"
@@ -101,7 +113,7 @@ class _Scanner:
             kind = "single"
             if name in _RAW:
                 stop = self._raw_end(name, stop) or stop
-        return Tag(start, stop, kind, name, is_block=name in _BLOCKS)
+        return MarkupTag(start, stop, kind, name, is_block=name in _BLOCKS)
 
     def _end(self, end, position):
         if end in self._missing:
@@ -122,9 +134,9 @@ class _Scanner:
 
 def _pair(tags):
     """Pairs tags; returns the end tags of other elements that end elements without a tag."""
-    open_tags: list[Tag] = []
+    open_tags: list[MarkupTag] = []
     open_names: collections.Counter[str] = collections.Counter()
-    stops: dict[Tag, Tag] = {}
+    stops: dict[MarkupTag, MarkupTag] = {}
     for tag in tags:
         if tag.kind == "begin":
             open_tags.append(tag)
@@ -140,7 +152,7 @@ def _pair(tags):
 
 def _with_copies(source, tags, stops):
     """Yields tags; an element with `translate="no"` or the class `notranslate` as one tag."""
-    copy: Tag | None = None
+    copy: MarkupTag | None = None
     for tag in tags:
         if copy is not None:
             if tag is copy.partner:
@@ -183,7 +195,7 @@ def _with_layout(source, tags):
     for tag in tags:
         if depth:
             for match in _LAYOUT.finditer(source, position, tag.start):
-                yield Tag(match.start(), match.end(), "single", is_block=True)
+                yield MarkupTag(match.start(), match.end(), "single", is_block=True)
         yield tag
         position = tag.stop
         if tag.name in _VERBATIM:
@@ -191,4 +203,4 @@ def _with_layout(source, tags):
             depth = max(depth, 0)
     if depth:
         for match in _LAYOUT.finditer(source, position):
-            yield Tag(match.start(), match.end(), "single", is_block=True)
+            yield MarkupTag(match.start(), match.end(), "single", is_block=True)

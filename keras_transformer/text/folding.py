@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import regex
 
-from keras_transformer.steps.splitting import GRAPHEME
+from keras_transformer.text.patterns import GRAPHEME
 
 # Two joiners change the shapes of Persian and Indic letters, so readers see them.
 _IGNORED = r"[\p{Default_Ignorable_Code_Point}--[\u200c\u200d]]"
