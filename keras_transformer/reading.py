@@ -1,4 +1,4 @@
-"""Reads files strictly: lines of texts, plain or compressed, YAML, and files of models.
+"""Reads files strictly: lines of texts, plain or compressed, YAML, JSON, and files of models.
 
 A wrong byte in a text raises an error with a line number, and so does a truncated compressed file.
 """
@@ -9,6 +9,7 @@ import gzip
 import hashlib
 import io
 import itertools
+import json
 import math
 import os
 import re
@@ -315,6 +316,32 @@ def read_checked(path: str | os.PathLike) -> bytes:
     """Returns the content of a file of a model; raises the errors of `check_file`."""
     check_file(path)
     return Path(path).read_bytes()
+
+
+def read_json(path: str | os.PathLike, kind: type = dict, noun: str = "") -> Any:
+    """Reads a JSON file that belongs to a model.
+
+    Args:
+        path: Path of the file.
+        kind: `list`, or `dict` for an object, or `tuple` for the pairs of an object.
+        noun: Content that the file should have; by default "a JSON object" or "a JSON list".
+
+    Raises:
+        InputError: The file is missing, not UTF-8, not JSON, or has another kind of content.
+    """
+    from keras_transformer.options import received  # Late: it imports Pydantic, which takes a while.
+
+    noun = noun or f"a JSON {'list' if kind is list else 'object'}"
+    rule = f"{os.fspath(path)}: expected {noun}"
+    text = decode_text(read_checked(path), path)
+    try:
+        value = json.loads(text, object_pairs_hook=tuple if kind is tuple else None)
+    # A list in a list may be too deep.
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{rule}. Received: {error}.") from None
+    if not isinstance(value, kind):
+        raise InputError(f"{rule}. Received: {received(value)}.")
+    return value
 
 
 def read_arrays(path: str | os.PathLike) -> dict[str, Any]:

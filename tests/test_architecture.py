@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "impossible": set(),
     "formats": set(),
     "files": {"errors"},
-    "reading": {"errors"},
+    "reading": {"errors", "options"},
     "translation": {"reading"},
     "options": {"errors"},
     "text": GROUND,

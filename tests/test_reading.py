@@ -18,6 +18,7 @@ from keras_transformer.reading import (
     digest_of,
     iterate_lines,
     read_arrays,
+    read_json,
     read_lines,
 )
 from keras_transformer.runs.run_files import RunFiles
@@ -219,6 +220,34 @@ def test_a_manifest_without_a_checksum_is_a_damaged_export(tmp_path):
     with pytest.raises(InputError, match="damaged. Received: a is not the file that was exported"):
         with opened_export(tmp_path, ["litert"], {}, "an export"):
             pass
+
+
+def test_json_is_an_object_its_pairs_or_a_list(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text('{"ä": 1, "b": [2], "ä": 3}')
+    assert read_json(path) == {"ä": 3, "b": [2]}
+    assert read_json(path, tuple) == (("ä", 1), ("b", [2]), ("ä", 3))
+    path.write_text("[1, {}]")
+    assert read_json(path, list) == [1, {}]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "no such file"),
+        (b"", "expected the names of a model. Received: "),
+        (b"[1]", r"expected the names of a model. Received: \[1\]"),
+        (b'{"a": "\xff"}', "line 1: expected UTF-8 text"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "Git LFS pointer"),
+    ],
+)
+def test_another_content_of_a_json_file_is_one_line(tmp_path, content, message):
+    path = tmp_path / "a.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match=f"^{path}.*{message}") as caught:
+        read_json(path, noun="the names of a model")
+    assert "\n" not in str(caught.value)
 
 
 def test_json_of_any_depth_is_one_line(tmp_path):

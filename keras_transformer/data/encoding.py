@@ -26,6 +26,7 @@ from keras_transformer.errors import InputError, writing
 from keras_transformer.files import OwnedFolder, final_name, write_whole
 from keras_transformer.ids import UNK_ID
 from keras_transformer.options import option, options_class
+from keras_transformer.reading import read_json
 
 # Reasons to drop a pair, in the order of the checks.
 _REASONS = (
@@ -268,7 +269,7 @@ def _save(path, array):
 
 def _load(folder):
     try:
-        report = _read_report(json.loads((folder / _REPORT).read_text(encoding="utf-8")))
+        report = _read_report(read_json(folder / _REPORT))
         sides = []
         for side in ("source", "target"):
             offsets = _mapped(folder / f"{side}_offsets.npy")

@@ -26,7 +26,13 @@ from keras_transformer.files import (
     write_whole,
 )
 from keras_transformer.options import check_choice, check_positive, received
-from keras_transformer.reading import digest_of, iterate_lines, one_line, without_compression
+from keras_transformer.reading import (
+    digest_of,
+    iterate_lines,
+    one_line,
+    read_json,
+    without_compression,
+)
 from keras_transformer.runs.names import WITHOUT_EFFECT
 from keras_transformer.steps.glossary import glossary_of
 from keras_transformer.text.per_text import LANGUAGE_OPTIONS
@@ -342,10 +348,9 @@ def _write_job(folder, job):
 
 def _read_job(path):
     """Returns the job of a folder, None if its file is damaged."""
-    try:
-        return json.loads(path.read_bytes())
-    except (ValueError, RecursionError):
-        return None
+    with contextlib.suppress(InputError):
+        return read_json(path)
+    return None
 
 
 def _content_of(job):

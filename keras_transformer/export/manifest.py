@@ -6,7 +6,6 @@ another export later, or a relative path may lead elsewhere.
 
 import contextlib
 import hashlib
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 
 from keras_transformer.errors import InputError
 from keras_transformer.files import MANIFEST, check_version
-from keras_transformer.reading import check_file, file_digests
+from keras_transformer.reading import check_file, file_digests, read_json
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.languages import (
     Languages,
@@ -113,15 +112,11 @@ def read_manifest(
     rule = f"{os.fspath(folder)}: expected {noun} that this package exported."
     if not Path(folder).exists():
         raise InputError(f"{rule} Received: no such folder.")
-    try:
-        manifest = json.loads((Path(folder) / MANIFEST).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{rule} Received: a folder without {MANIFEST}.") from None
-    except (OSError, ValueError, RecursionError):
-        check_file(Path(folder) / MANIFEST)
-        raise InputError(f"{rule} Received: a {MANIFEST} that cannot be read.") from None
+    if not os.path.exists(Path(folder) / MANIFEST):
+        raise InputError(f"{rule} Received: a folder without {MANIFEST}.")
+    manifest = read_json(Path(folder) / MANIFEST)
     names = [f"keras_transformer.{format}" for format in formats]
-    if not isinstance(manifest, dict) or manifest.get("format") not in names:
+    if manifest.get("format") not in names:
         raise InputError(f'{rule} Received: a {MANIFEST} whose "format" is another.')
     check_version(manifest.get("format_version"), folder)
     for name, kind in {"files": dict, **fields}.items():
@@ -158,7 +153,6 @@ def _check_digests(folder, manifest, names, digests):
 
 def has_labels(folder: Path) -> bool:
     """Returns whether a folder's `export.json` describes a classifier."""
-    try:
-        return "labels" in json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError, TypeError, RecursionError):
-        return False
+    with contextlib.suppress(InputError):
+        return "labels" in read_json(folder / MANIFEST)
+    return False

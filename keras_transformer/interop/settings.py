@@ -1,7 +1,6 @@
-"""Reads the YAML and JSON files of other programs, and the numbers in them."""
+"""Reads the YAML files of other programs, and the numbers in their YAML and JSON."""
 
 import contextlib
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -11,7 +10,7 @@ from typing import Any
 from keras_transformer.errors import InputError
 from keras_transformer.interop.fetching.archives import is_of_macos
 from keras_transformer.options import INT32, received
-from keras_transformer.reading import BoundedYaml, decode_text, read_checked
+from keras_transformer.reading import BoundedYaml
 
 # Characters that yaml-cpp writes without escapes. YAML 1.1 refuses them or ends a line at them.
 _RAW = "\x7f\x85\u2028\u2029\ufffe\uffff"
@@ -71,19 +70,6 @@ def yaml_loader(text: str, where: str | os.PathLike) -> Iterator[Any]:
         line_name = f", line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "cannot be read"
         raise InputError(f"{where}{line_name}: not valid YAML: {problem:.200}.") from None
-
-
-def read_json(path: Path, kind: type = dict) -> Any:
-    """Reads a JSON object as a `kind`, a dict or a tuple of pairs; or a JSON list as a list."""
-    rule = f"{path}: expected a JSON {'list' if kind is list else 'object'}"
-    text = decode_text(read_checked(path), path)
-    try:
-        value = json.loads(text, object_pairs_hook=dict if kind is list else kind)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{rule}. Received: {error}.") from None
-    if not isinstance(value, kind):
-        raise InputError(f"{rule}. Received: {received(value)}.")
-    return value
 
 
 def dropout_rate(options: Mapping[str, Any], name: str, where: Any) -> float:

@@ -17,9 +17,9 @@ import numpy as np
 from keras_transformer.errors import InputError
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.impossible import BANNED
-from keras_transformer.interop.settings import read_json, yaml_loader
+from keras_transformer.interop.settings import yaml_loader
 from keras_transformer.options import received
-from keras_transformer.reading import decode_text, read_checked
+from keras_transformer.reading import decode_text, read_checked, read_json
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.tags import language_in_tag
 from keras_transformer.text.vocabulary import OF_FIRST_IDS, SPACE, parsed

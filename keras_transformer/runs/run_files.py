@@ -19,7 +19,13 @@ from keras_transformer.files import (
     write_whole,
 )
 from keras_transformer.options import parse_options
-from keras_transformer.reading import escape_field, iterate_lines, readable, unescape_field
+from keras_transformer.reading import (
+    escape_field,
+    iterate_lines,
+    read_json,
+    readable,
+    unescape_field,
+)
 from keras_transformer.runs import names
 from keras_transformer.runs.history import (
     Rows,
@@ -178,11 +184,9 @@ class RunFiles:
 
     def metrics(self) -> dict[str, Any]:
         """Returns the content of `metrics.json`, or an empty dict without this file."""
-        metrics: dict[str, Any] = {}
-        if self.metrics_file.exists():
-            with readable(self.metrics_file, "the metrics of a training"):
-                metrics = {**json.loads(self.metrics_file.read_bytes())}
-        return metrics
+        if not self.metrics_file.exists():
+            return {}
+        return read_json(self.metrics_file, noun="the metrics of a training")
 
     def training_summary(self) -> dict[str, Any]:
         """Returns what a model card says: training texts, and BLEU if training measured it.

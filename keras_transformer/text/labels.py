@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from keras_transformer.errors import InputError
 from keras_transformer.files import write_output
 from keras_transformer.options import received
-from keras_transformer.reading import read_checked
+from keras_transformer.reading import read_json
 
 
 class Labels:
@@ -38,12 +38,8 @@ class Labels:
         Args:
             path: Path of a JSON list of strings.
         """
-        content = read_checked(path)
-        try:
-            names = json.loads(content)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{path}: expected a list of labels. Received: {error}.") from None
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        names = read_json(path, list, noun="a list of labels")
+        if not all(isinstance(name, str) for name in names):
             raise InputError(f"{path}: expected a list of labels. Received: {received(names)}.")
         return cls(names)
 

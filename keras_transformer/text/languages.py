@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 from keras_transformer.errors import InputError, did_you_mean
 from keras_transformer.files import write_output
 from keras_transformer.options import STRICT, parse_options, received
-from keras_transformer.reading import read_checked
+from keras_transformer.reading import read_json
 from keras_transformer.text.language_codes import (
     closest_codes,
     is_exact,
@@ -221,10 +221,7 @@ class Languages:
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Languages":
         """Reads the file of `save`; raises `InputError` if it is missing or invalid."""
-        try:
-            values = json.loads(read_checked(path))
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{path}: expected the languages of a model. {error}.") from None
+        values = read_json(path, noun="the languages of a model")
         return cls.from_dict(values, f"{path}: ")
 
     def save(self, path: str | os.PathLike) -> None:

@@ -24,7 +24,7 @@ from keras_transformer.export.litert.file import convert, join, traced
 from keras_transformer.export.readme_languages import example_of
 from keras_transformer.export.tokenizer_json import write_all_tokenizers
 from keras_transformer.files import write_whole
-from keras_transformer.reading import file_digests
+from keras_transformer.reading import file_digests, read_json
 from keras_transformer.text.shortlist import SHORTLIST_FILE
 from keras_transformer.web.export_options import WebOptions
 
@@ -145,8 +145,8 @@ def find_packages(npm: str | os.PathLike | None = None) -> tuple[Path, dict[str,
     versions = {}
     for name, series in PACKAGES.items():
         try:
-            version = json.loads((folder / name / "package.json").read_text("utf-8"))["version"]
-        except (OSError, ValueError, KeyError):
+            version = read_json(folder / name / "package.json")["version"]
+        except (InputError, KeyError):
             raise InputError(f"{rule} Received: no {name} in {folder}.") from None
         if not str(version).startswith(f"{series}."):
             raise InputError(f"{rule} Received: {name} {version} in {folder}.")

@@ -441,8 +441,8 @@ OTHER = "is not the file that was exported"
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 5\n"
 DAMAGES = [
     ("saved_model", lambda folder: (folder / "export.json").unlink(), "without export.json"),
-    ("saved_model", lambda folder: cut(folder / "export.json"), "cannot be read"),
-    ("saved_model", lambda folder: (folder / "export.json").write_text("[]"), "format. is another"),
+    ("saved_model", lambda folder: cut(folder / "export.json"), "a JSON object"),
+    ("saved_model", lambda folder: (folder / "export.json").write_text("[]"), "a JSON object"),
     ("saved_model", lambda folder: change_manifest(folder, beam_size="4"), '"beam_size" or with'),
     ("saved_model", lambda folder: cut(folder / "saved_model.pb"), f"saved_model.pb {OTHER}"),
     ("saved_model", lambda folder: change_middle(next(folder.glob("variables/*.data*"))), OTHER),

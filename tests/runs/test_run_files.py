@@ -127,8 +127,9 @@ CONTENTS += [(HISTORY, b"", rolled_back, "the 2 epochs .* Received: 0")]
 for content in (b"", b"{", b"[1]", b"5", b"null", b'{"train": 5}', b"\xff"):
     CONTENTS += [("data.json", content, RunFolder.digests, "cannot be read as checksums of the")]
 for content in (b"", b"{", b"[1]", b"5", b"null", b"\xff"):
-    CONTENTS += [("metrics.json", content, RunFolder.metrics, "cannot be read as the metrics")]
-for content in (b'{"average": 5}', b'{"best_validation_bleu": "x"}', b"{", b"[]"):
+    for read in (RunFolder.metrics, RunFolder.training_summary):
+        CONTENTS += [("metrics.json", content, read, "metrics.json.*: expected ")]
+for content in (b'{"average": 5}', b'{"best_validation_bleu": "x"}'):
     CONTENTS += [
         ("metrics.json", content, RunFolder.training_summary, "cannot be read as the metr")
     ]

@@ -7,8 +7,8 @@ from pathlib import Path
 from keras_transformer.errors import InputError
 from keras_transformer.interop.ctranslate2 import reader as ctranslate2
 from keras_transformer.interop.foreign_model import ForeignModel
-from keras_transformer.interop.settings import read_json
 from keras_transformer.options import received
+from keras_transformer.reading import read_json
 
 METADATA = "metadata.json"
 SEARCH = {**ctranslate2.SEARCH, "beam_size": 4, "length_penalty": 0.2}

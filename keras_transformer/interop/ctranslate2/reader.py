@@ -26,7 +26,7 @@ from keras_transformer.interop.foreign_model import (
     check_heads,
 )
 from keras_transformer.interop.positions import NAMES, position_fields, sinusoids
-from keras_transformer.interop.settings import files_like, number, read_json
+from keras_transformer.interop.settings import files_like, number
 from keras_transformer.interop.shortlist_files import read_map
 from keras_transformer.interop.vocabulary import (
     Vocabulary,
@@ -35,7 +35,7 @@ from keras_transformer.interop.vocabulary import (
     read_sentencepiece,
 )
 from keras_transformer.options import received
-from keras_transformer.reading import decode_text, read_checked
+from keras_transformer.reading import decode_text, read_checked, read_json
 from keras_transformer.text.tags import LANGUAGE_TOKEN
 
 MODEL = "model.bin"

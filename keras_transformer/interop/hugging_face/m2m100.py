@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from keras_transformer.errors import InputError
-from keras_transformer.interop.settings import read_json
 from keras_transformer.interop.vocabulary import (
     Vocabulary,
     check_rows,
@@ -19,6 +18,7 @@ from keras_transformer.interop.vocabulary import (
     vocabulary_from_ids,
 )
 from keras_transformer.options import received
+from keras_transformer.reading import read_json
 from keras_transformer.text.languages import Languages, codes_of
 from keras_transformer.text.tags import LANGUAGE_TOKEN
 

@@ -12,9 +12,10 @@ from keras_transformer.interop import positions
 from keras_transformer.interop.foreign_model import ForeignModel, Tensors, check_heads
 from keras_transformer.interop.hugging_face import m2m100, names
 from keras_transformer.interop.hugging_face.shards import read_tensors
-from keras_transformer.interop.settings import dropout_rate, number, read_json
+from keras_transformer.interop.settings import dropout_rate, number
 from keras_transformer.interop.vocabulary import Vocabulary, vocabulary_from_names
 from keras_transformer.options import received
+from keras_transformer.reading import read_json
 
 CONFIG = "config.json"
 _CONSTRAINTS = ("min_length", "no_repeat_ngram_size", "banned_ids")

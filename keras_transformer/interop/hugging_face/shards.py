@@ -8,9 +8,8 @@ import ml_dtypes as ml_dtypes  # Names the types of its numbers to NumPy, for sa
 from keras_transformer.errors import InputError, require
 from keras_transformer.interop.foreign_model import FileArray
 from keras_transformer.interop.hugging_face.pickles import read_state
-from keras_transformer.interop.settings import read_json
 from keras_transformer.options import received
-from keras_transformer.reading import MAX_NAME_BYTES, check_file, readable
+from keras_transformer.reading import MAX_NAME_BYTES, check_file, read_json, readable
 
 _INDEX = ".index.json"
 # The first that a folder has, in transformers' order.
