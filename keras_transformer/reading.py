@@ -329,7 +329,7 @@ def read_json(path: str | os.PathLike, kind: type = dict, noun: str = "") -> Any
     Raises:
         InputError: The file is missing, not UTF-8, not JSON, or has another kind of content.
     """
-    from keras_transformer.options import received  # Late: it imports Pydantic, which takes a while.
+    from keras_transformer.options import received  # Late: it imports Pydantic.
 
     noun = noun or f"a JSON {'list' if kind is list else 'object'}"
     rule = f"{os.fspath(path)}: expected {noun}"
