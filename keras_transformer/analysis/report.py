@@ -53,7 +53,7 @@ class Inspection:
         source: A sentence.
         target: Its translation; by default the engine translates.
         source_language: As in `Engine.translate`, like `target_language`.
-        **search: Options of `Engine.translate`.
+        **search_options: Options of `Engine.translate`.
 
     Attributes:
         translation: `Translation` with its tokens, computed at first use.
@@ -73,7 +73,7 @@ class Inspection:
         target: str | None = None,
         source_language: str | None = None,
         target_language: str | None = None,
-        **search: Any,
+        **search_options: Any,
     ):
         self.engine = engine
         self.source = source
@@ -86,7 +86,7 @@ class Inspection:
         }
         (self.direction,) = engine.directions_of([source], **self._named)
         self._source_ids = self.direction.source(ids)
-        self._target, self._search = target, search
+        self._target, self._search_options = target, search_options
 
     @functools.cached_property
     def translation(self) -> Translation:
@@ -95,7 +95,7 @@ class Inspection:
         return self.engine.score([self.source], [self._target], **self._named)[0]
 
     def _translated(self):
-        return self.engine.translate([self.source], **self._named, **self._search)[0]
+        return self.engine.translate([self.source], **self._named, **self._search_options)[0]
 
     @functools.cached_property
     def attention(self) -> Attention:
@@ -303,7 +303,9 @@ def inspect_run(
     if sides := tuple(map(list, pairs)):
         inputs["pairs"] = sides
     decoding, model = folder.decoding(), folder.model()
-    search = {**decoding.search, **({} if beam_size is None else {"beam_size": beam_size})}
+    search_options = decoding.search_options
+    if beam_size is not None:
+        search_options["beam_size"] = beam_size
     check_transformer(model.config, "`inspect`")
     with OwnedFolder(output, "report.json").staged(overwrite) as staging:
         tokenizers = folder.tokenizers()
@@ -312,7 +314,7 @@ def inspect_run(
         with heads_off(engine.model, without_heads):
             pass  # Missing heads raise an error before anything is compiled.
         named = {"source_language": source_language, "target_language": target_language}
-        inspection = Inspection(engine, source, target, **named, **search)
+        inspection = Inspection(engine, source, target, **named, **search_options)
         report = write_report(staging, inspection, folder.longest_trained(), **inputs)
         if corpus is not None and "roles" not in report:
             limits = f"{engine.max_source_length} and {engine.max_target_length} tokens"

@@ -40,7 +40,7 @@ def open_engine(
         import_keras()
         folder = RunFiles(path)
         engine = engine_of_run(folder, plan)
-        return engine, folder.decoding().search if engine.labels is None else {}
+        return engine, folder.decoding().search_options if engine.labels is None else {}
     exports = ", ".join(f"a {f.noun} ({f.file})" for f in FORMATS.values() if f.file)
     raise InputError(
         f"{path}: neither a run folder ({RECIPE}) nor an export: {exports}. Make a run of a "

@@ -82,18 +82,19 @@ def export_run(
         texts = [source for source, _ in folder.sample_pairs()]
     log_step(f"reading the run {run}")
     engine = engine_of_run(folder, plan)
-    search = {}  # of a classifier
+    search_options = {}  # of a classifier
     if engine.labels is None:
         names = {field.name for field in dataclasses.fields(FORMATS[format].load("options"))}
-        defaults = without_excluded(decoding.search, options)
-        search = {name: value for name, value in defaults.items() if name in names}
+        defaults = without_excluded(decoding.search_options, options)
+        search_options = {name: value for name, value in defaults.items() if name in names}
         # A SavedModel would take twice as long to export.
         is_default = "shortlist" in names and format != "saved_model"
         if is_default and engine.shortlist is not None and folder.origin():
-            search["shortlist"] = True
+            search_options["shortlist"] = True
         # Marian has a stop rule of its own.
         if lacking := defaults.keys() - names - {"early_stopping"}:
             values = ", ".join(f"{name}={defaults[name]!r}" for name in sorted(lacking))
             show(f"The export searches without options of the run, so texts may differ: {values}")
     about = folder.described_origin(), folder.training_summary()
-    return exporter.export(engine, output, texts, overwrite, *about, **{**search, **options})
+    options = {**search_options, **options}
+    return exporter.export(engine, output, texts, overwrite, *about, **options)

@@ -25,15 +25,15 @@ class KeyValue(NamedTuple):
         cls,
         batch: int | keras.KerasTensor,
         heads: int,
-        capacity: int,
+        num_entries: int,
         key_dim: int,
         value_dim: int,
         dtype: str,
     ) -> "KeyValue":
-        """Makes zeros at `capacity` positions."""
+        """Makes zeros at `num_entries` positions."""
         return cls(
-            ops.zeros((batch, heads, key_dim, capacity), dtype),
-            ops.zeros((batch, heads, capacity, value_dim), dtype),
+            ops.zeros((batch, heads, key_dim, num_entries), dtype),
+            ops.zeros((batch, heads, num_entries, value_dim), dtype),
         )
 
     def write(self, entries: "KeyValue", position: int | keras.KerasTensor) -> "KeyValue":
@@ -47,12 +47,12 @@ class KeyValue(NamedTuple):
             ops.slice_update(self.value, (0, 0, position, 0), entries.value),
         )
 
-    def extended(self, capacity: int) -> "KeyValue":
-        """Returns a copy with `capacity` positions; those after the old ones are zero."""
-        num_positions = capacity - ops.shape(self.value)[2]
+    def extended(self, num_entries: int) -> "KeyValue":
+        """Returns a copy with `num_entries` positions; those after the old ones are zero."""
+        num_new = num_entries - ops.shape(self.value)[2]
         return KeyValue(
-            ops.pad(self.key, ((0, 0), (0, 0), (0, 0), (0, num_positions))),
-            ops.pad(self.value, ((0, 0), (0, 0), (0, num_positions), (0, 0))),
+            ops.pad(self.key, ((0, 0), (0, 0), (0, 0), (0, num_new))),
+            ops.pad(self.value, ((0, 0), (0, 0), (0, num_new), (0, 0))),
         )
 
     def reorder(self, parents: keras.KerasTensor) -> "KeyValue":
@@ -96,11 +96,11 @@ class DecodingCache(NamedTuple):
 
     Attributes:
         layers: For each decoder block the state of its mixer, such as a `KeyValue` with
-            `max_length · beams` positions. A state has `extended(capacity)` and
+            `capacity · beams` positions. A state has `extended(num_entries)` and
             `reorder(parents)`.
         cross_key_values: For each decoder block a `KeyValue` over the source.
         cross_mask: Bool `(batch, 1, 1, source)`.
-        lineage: Bool `(batch, beams, max_length · beams)`, True = the beam's own past.
+        lineage: Bool `(batch, beams, capacity · beams)`, True = the beam's own past.
         position: Integer scalar, the number of steps taken.
     """
 
@@ -128,13 +128,13 @@ class DecodingCache(NamedTuple):
         )
         return Past(slot, ops.expand_dims(lineage, 1), positions), lineage
 
-    def extended(self, max_length: int) -> "DecodingCache":
-        """Returns a copy with capacity for `max_length` steps."""
-        capacity = max_length * self.num_beams
-        num_positions = capacity - ops.shape(self.lineage)[2]
+    def extended(self, capacity: int) -> "DecodingCache":
+        """Returns a copy with capacity for `capacity` steps."""
+        num_entries = capacity * self.num_beams
+        num_new = num_entries - ops.shape(self.lineage)[2]
         return self._replace(
-            layers=tuple(layer.extended(capacity) for layer in self.layers),
-            lineage=ops.pad(self.lineage, ((0, 0), (0, 0), (0, num_positions))),
+            layers=tuple(layer.extended(num_entries) for layer in self.layers),
+            lineage=ops.pad(self.lineage, ((0, 0), (0, 0), (0, num_new))),
         )
 
     def reorder(self, parents: keras.KerasTensor) -> "DecodingCache":

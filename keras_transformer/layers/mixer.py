@@ -71,8 +71,9 @@ class Mixer(LayerOfProjections):
     ) -> Any:
         """Makes the state before the first step: a NamedTuple of tensors.
 
-        Their shapes are `(batch, beams, …)`, and the state has `extended(capacity)` and
-        `reorder(parents)`; see `layers.kv_cache.of_parents`. `capacity` is a number of steps.
+        Their shapes are `(batch, beams, …)`, and the state has `extended(num_entries)` and
+        `reorder(parents)`; see `layers.kv_cache.of_parents`. `capacity` is a number of steps,
+        and each step has an entry per hypothesis.
         """
         raise NotImplementedError
 

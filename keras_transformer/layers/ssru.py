@@ -25,7 +25,7 @@ class SSRUState(NamedTuple):
 
     cell: keras.KerasTensor
 
-    def extended(self, capacity: int) -> "SSRUState":
+    def extended(self, num_entries: int) -> "SSRUState":
         """Returns itself: a state has no length."""
         return self
 

@@ -43,7 +43,7 @@ class DecodingSection(RunSearchOptions):
         return self
 
     @property
-    def search(self) -> dict[str, Any]:
+    def search_options(self) -> dict[str, Any]:
         """Search options of `translate` by their names."""
         return run_search_options(vars(self))
 

@@ -9,7 +9,7 @@ from keras_transformer.options import check_choice
 from keras_transformer.steps.step import TextEngine, TextStep
 from keras_transformer.text.tags import TAG, split_tag
 
-_TAG = re.compile(f"(?:{TAG.pattern}) ")
+_TAG_BEFORE_TEXT = re.compile(f"(?:{TAG.pattern}) ")
 
 
 def tagged(text: str, token: str | None) -> str:
@@ -20,7 +20,7 @@ def tagged(text: str, token: str | None) -> str:
 def without_tags(text_read: str, text: str) -> str:
     """Removes the tags that steps put in front of a text."""
     position = 0
-    while (match := _TAG.match(text_read, position)) and not text.startswith(match[0]):
+    while (match := _TAG_BEFORE_TEXT.match(text_read, position)) and not text.startswith(match[0]):
         position = match.end()
     return text_read[position:]
 

@@ -180,9 +180,10 @@ def _model(engine, options):
     from keras_transformer.export.litert.alignment import LiteRTAlignment
 
     longest, length = engine.max_target_length, options["source_lengths"][-1]
-    search = search_options(engine, options)
+    decoding_options = search_options(engine, options)
     # Maximum number of tokens of a translation.
-    steps = min(int(search.max_length_ratio * length) + search.length_margin, longest)
+    steps = int(decoding_options.max_length_ratio * length) + decoding_options.length_margin
+    steps = min(steps, longest)
     steps += engine.has_target_prefix  # A forced token has a position, too.
     align = LiteRTAlignment(engine.model, max(length, steps))
 

@@ -27,7 +27,7 @@ SOURCE_LENGTHS = (16, 32, 64, 128)
 # LiteRT packs all weights again for each signature that runs: of more, only the longest length.
 _MANY_PARAMETERS = 200_000_000
 
-_LIST_PROGRAM = "readme_list.py.txt"
+_LIST_SCRIPT = "readme_list.py.txt"
 _LIST_FIELDS = {
     "list_inputs": ", candidates=candidates, candidate_bias=bias",
     "list_arguments": ", `candidates` `[c]`, `candidate_bias` `[b, c]`",
@@ -86,7 +86,7 @@ class LiteRTExporter(Exporter):
             "lengths": ", ".join(map(str, manifest["source_lengths"])),
             "length": manifest["source_lengths"][-1],
             "all_searches": " and ".join(f"`{name}`" for name in manifest["searches"]),
-            "list_program": read_template(__file__, _LIST_PROGRAM).template
+            "list_script": read_template(__file__, _LIST_SCRIPT).template
             if manifest["shortlist"]
             else "",
             **(_LIST_FIELDS if manifest["shortlist"] else dict.fromkeys(_LIST_FIELDS, "")),
@@ -119,13 +119,13 @@ def resolve_search_options(
     if lengths[-1] > longest:
         rule = f"`source_lengths` must be integers from 2 to {longest}."
         raise InputError(f"{rule} Received: source_lengths={lengths}.")
-    search = exported_search_options(vars(options))
+    search_options = exported_search_options(vars(options))
     n_best = options.beam_size if n_best is None else n_best
-    DecodingOptions(**search, n_best=n_best)  # Checks them.
+    DecodingOptions(**search_options, n_best=n_best)  # Checks them.
     return {
         "quantize": options.quantize,
         "searches": ["greedy", "beam"] if options.beam_size > 1 else ["greedy"],
-        **search,
+        **search_options,
         "n_best": n_best,
         "source_lengths": lengths,
     }

@@ -68,16 +68,16 @@ class SavedModelExporter(Exporter):
     def write(self, engine: TrainedEngine, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
         from keras_transformer.export.saved_model.signatures import LabelSignatures, Signatures
 
-        search = {name: value for name, value in options.items() if name != "signatures"}
+        search_options = {name: value for name, value in options.items() if name != "signatures"}
         signatures: Signatures | LabelSignatures
         if isinstance(engine, ModelEngine):
-            signatures = Signatures(engine, search)
+            signatures = Signatures(engine, search_options)
         else:
             signatures = LabelSignatures(engine)
         shapes = signatures.shapes
         signature_fields = _save(engine, folder, signatures, options["signatures"])
         chunk_fields = {"n_best": 1, "largest_chunk": shapes.largest, "shapes": shapes._asdict()}
-        return {**search, **chunk_fields, **signature_fields}
+        return {**search_options, **chunk_fields, **signature_fields}
 
     def verify(
         self, engine: TrainedEngine, folder: Path, manifest: dict, texts: Sequence[str] | None

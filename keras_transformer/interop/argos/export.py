@@ -114,7 +114,7 @@ class ArgosExporter(CTranslate2Exporter):
             "max_decoding_length": longest,
         }
         trained = {**SEARCH, "max_length": longest, "max_length_ratio": math.inf}
-        search = {name: trained.pop(name) for name in ("beam_size", "length_penalty")}
+        search_options = {name: trained.pop(name) for name in ("beam_size", "length_penalty")}
         hidden = (*KERAS, *TENSORFLOW, "keras_transformer")
         with temporary_folder(folder / "unpacked-") as unpacked:
             with zipfile.ZipFile(folder / manifest["package"]) as archive:
@@ -124,7 +124,13 @@ class ArgosExporter(CTranslate2Exporter):
             with ChildProcess(function, hidden, package=package, limits=limits) as child:
                 tolerance = self.tolerances[manifest["quantize"]]
                 return verify(
-                    child, engine, texts, tolerance, _translations, only_trained=trained, **search
+                    child,
+                    engine,
+                    texts,
+                    tolerance,
+                    _translations,
+                    only_trained=trained,
+                    **search_options,
                 )
 
     def readme_fields(self, manifest: dict) -> dict[str, str]:

@@ -14,12 +14,12 @@ def open_package(package, limits):
     translator = ctranslate2.Translator(f"{package}/model")
 
     def translate(texts, beam_size, length_penalty, **_):
-        search = {"beam_size": beam_size, "length_penalty": length_penalty}
+        search_options = {"beam_size": beam_size, "length_penalty": length_penalty}
         results = translator.translate_batch(
             processor.encode(texts, out_type=str),
             replace_unknowns=True,
             return_scores=True,
-            **search,
+            **search_options,
             **limits,
         )
         return [(processor.decode(result.hypotheses[0]), result.scores[0]) for result in results]

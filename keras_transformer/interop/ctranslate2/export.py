@@ -71,8 +71,8 @@ class CTranslate2Exporter(Exporter):
         if engine.languages is not None and engine.languages.source_suffix is not None:
             rule = "CTranslate2 ends a source with the end token, not with a language"
             raise InputError(f"{rule}. Received: source_suffix={engine.languages.source_suffix!r}.")
-        search = DecodingOptions(**exported_search_options(vars(options)))
-        if search.ranking_class is MarianRanking and search.beam_size > 1:
+        decoding_options = DecodingOptions(**exported_search_options(vars(options)))
+        if decoding_options.ranking_class is MarianRanking and decoding_options.beam_size > 1:
             show(
                 "CTranslate2's beam does not shrink as Marian's does: texts may differ where two "
                 "are nearly as probable."

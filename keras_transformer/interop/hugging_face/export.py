@@ -124,10 +124,10 @@ def _with_names(word, codes):
 
 def _show_other_search(values):
     """Names what transformers' search lacks."""
-    search = DecodingOptions(**exported_search_options(values))
+    decoding_options = DecodingOptions(**exported_search_options(values))
     lacking = {}
-    if search.beam_size > 1 and search.length_normalization != "length":
-        lacking["length_normalization"] = search.length_normalization
+    if decoding_options.beam_size > 1 and decoding_options.length_normalization != "length":
+        lacking["length_normalization"] = decoding_options.length_normalization
     for name in ("word_penalty", "max_length_ratio"):
         if values.get(name):
             lacking[name] = values[name]
@@ -292,12 +292,12 @@ class _Layout:
         return files
 
     def _search(self, options, banned):
-        search = DecodingOptions(**exported_search_options(options))
+        decoding_options = DecodingOptions(**exported_search_options(options))
         return {
-            "num_beams": search.beam_size,
+            "num_beams": decoding_options.beam_size,
             "max_length": self._engine.max_target_length + 1,  # with the start
-            "length_penalty": search.length_penalty,
-            "early_stopping": search.stops_early,
+            "length_penalty": decoding_options.length_penalty,
+            "early_stopping": decoding_options.stops_early,
             "bad_words_ids": [[id] for id in sorted(set(banned))],
         }
 

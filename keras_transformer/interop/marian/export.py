@@ -68,15 +68,15 @@ class MarianExporter(ForeignExporter):
         with replaced_file(folder / "model.npz") as path:
             np.savez(path, **tensors_of(engine.model))
         vocabularies, command = _write_vocabularies(engine, folder)
-        search = DecodingOptions(**exported_search_options(options))
+        decoding_options = DecodingOptions(**exported_search_options(options))
         decoder = {
             "relative-paths": True,
             "models": ["model.npz"],
             "vocabs": vocabularies,
-            "beam-size": search.beam_size,
-            "normalize": search.length_penalty,
-            "word-penalty": search.word_penalty,
-            "max-length-factor": search.max_length_ratio,
+            "beam-size": decoding_options.beam_size,
+            "normalize": decoding_options.length_penalty,
+            "word-penalty": decoding_options.word_penalty,
+            "max-length-factor": decoding_options.max_length_ratio,
         }
         _write_yaml(folder / "decoder.yml", decoder)
         return {**options, "command": command}
