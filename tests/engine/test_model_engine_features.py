@@ -427,7 +427,8 @@ def test_a_long_text_is_split_and_has_its_prefix_once_and_alternatives_and_an_al
 @pytest.mark.slow
 def test_a_long_sentence_is_split_between_words(engine):
     options = dict(phrases=[["7"], []], long_input="split")
-    short, split = engine.translate(["5", " ".join(["5"] * 19)], **options)
+    with pytest.warns(UserWarning, match="1 of 2 texts are longer than 16 tokens and were split"):
+        short, split = engine.translate(["5", " ".join(["5"] * 19)], **options)
     assert "7" in short.text and len(split.parts) > 1 and all(part.text for part in split.parts)
     with pytest.raises(InputError, match="`long_input` must be one of.*long_input='cut'"):
         engine.translate(["5"], long_input="cut")
