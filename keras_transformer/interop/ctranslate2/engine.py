@@ -5,6 +5,7 @@ import dataclasses
 import math
 import os
 import types
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -136,31 +137,43 @@ class CTranslate2Engine(Engine):
         return [results[index] for index in range(len(jobs))]
 
     def _search(self, jobs, request):
-        """Searches, and scores again the hypotheses whose sums are not the model's."""
-        results, options = self._results(jobs, request), request.options
-        ids, log_probabilities, indices = [], [], []  # of each hypothesis, and of its job
-        for index, (job, result) in enumerate(zip(jobs, results, strict=True)):
-            for tokens, total in zip(result.hypotheses, result.scores, strict=True):
-                own_tokens = job.direction.of_target(tokens)
-                ids.append(tuple(self._target_ids[token] for token in own_tokens))
-                log_probabilities.append((total,))  # The sum is enough without a prefix.
-                indices.append(index)
-        # Decided for each sentence, so that other sentences in a call change no result.
-        is_scored_again = [self._is_scored_again(job, options) for job in jobs]
-        rows = [row for row, index in enumerate(indices) if is_scored_again[index]]
-        pairs = [
-            (jobs[indices[row]].source, jobs[indices[row]].direction.target(ids[row]))
-            for row in rows
+        """Searches, and scores again the candidates whose sums are not the model's."""
+        options = request.options
+        candidates_of_jobs = [
+            [
+                self._candidate(job, tokens, total)
+                for tokens, total in zip(result.hypotheses, result.scores, strict=True)
+            ]
+            for job, result in zip(jobs, self._results(jobs, request), strict=True)
         ]
-        force = self._force_among_candidates if options.shortlist else self.force
-        for row, scored in zip(rows, force(pairs, request) if pairs else (), strict=True):
-            direction = jobs[indices[row]].direction
-            log_probabilities[row] = direction.of_target(scored.token_log_probabilities)
-        hypotheses_of_jobs = [[] for _ in jobs]
-        for row, index in enumerate(indices):
-            hypothesis = _hypothesis(ids[row], log_probabilities[row], jobs[index], options)
-            hypotheses_of_jobs[index].append(hypothesis)
-        return [_ranked(hypotheses, options) for hypotheses in hypotheses_of_jobs]
+        # Decided for each sentence, so that other sentences in a call change no result.
+        in_doubt = [
+            candidate
+            for job, candidates in zip(jobs, candidates_of_jobs, strict=True)
+            if self._has_other_sums(job, options)
+            for candidate in candidates
+        ]
+        if in_doubt:
+            self._score_again(in_doubt, request)
+        return [
+            _ranked([_hypothesis(candidate, options) for candidate in candidates], options)
+            for candidates in candidates_of_jobs
+        ]
+
+    def _candidate(self, job, tokens, total):
+        ids = tuple(self._target_ids[token] for token in job.direction.of_target(tokens))
+        return _Candidate(job, ids, (total,))
+
+    def _score_again(self, candidates, request):
+        """Sets the log-probabilities of candidates to those that the model gives their tokens."""
+        pairs = [
+            (candidate.job.source, candidate.job.direction.target(candidate.ids))
+            for candidate in candidates
+        ]
+        force = self._force_among_candidates if request.options.shortlist else self.force
+        for candidate, scored in zip(candidates, force(pairs, request), strict=True):
+            direction = candidate.job.direction
+            candidate.log_probabilities = direction.of_target(scored.token_log_probabilities)
 
     def force(self, pairs, request):
         sides = zip(*pairs, strict=True)
@@ -217,50 +230,49 @@ class CTranslate2Engine(Engine):
         )
 
     def _results(self, jobs, request):
-        """Returns CTranslate2's result for each source."""
-        search_options = request.options
-        longest = search_options.resolve_max_length(self.max_target_length)
-        limits = [_length_limit(job, search_options, longest) for job in jobs]
-        pieces = [self._pieces(0, job.source) for job in jobs]
-        forced = [[self._tokens[1][id] for id in job.start] for job in jobs]
-        top_ks = [self._top_k(job, search_options) for job in jobs]
-        options = self._translator_options(search_options)
-        batches = _batches(request)
-        if search_options.shortlist and request.batch_size is None:
-            batches = {"max_batch_size": 1}
-        shortest = [_least_length(job, search_options) for job in jobs]
+        """Returns CTranslate2's result for each source.
 
-        def search(indices, limit, top_k, shortest):
-            return self._translator.translate_batch(
-                [pieces[index] for index in indices],
-                [forced[index] for index in indices] if any(forced) else None,
-                min_decoding_length=min(shortest, limit),
+        CTranslate2 has one length limit per call. The first pass has the largest limit for all
+        sources. Few translations exceed the limit of their own source: the second pass searches
+        them again, with their limits.
+        """
+        longest = request.options.resolve_max_length(self.max_target_length)
+        limits = [_length_limit(job, request.options, longest) for job in jobs]
+        first_limits = {index: max(limits) for index, limit in enumerate(limits) if limit}
+        results = self._results_within(first_limits, jobs, request)
+        own_limits = {
+            index: limits[index]
+            for index, result in results.items()
+            if max(map(len, result.hypotheses)) > limits[index]
+        }
+        results |= self._results_within(own_limits, jobs, request)
+        return [results.get(index, _EMPTY) for index in range(len(jobs))]
+
+    def _results_within(self, limits, jobs, request):
+        """Returns CTranslate2's results of some jobs; `limits` has their length limits by index."""
+        options, batches = request.options, _batches(request)
+        if options.shortlist and request.batch_size is None:
+            batches = {"max_batch_size": 1}
+        has_prefixes = any(job.start for job in jobs)
+        indices_of_calls = collections.defaultdict(list)
+        for index, limit in limits.items():
+            least_length = min(_least_length(jobs[index], options), limit)
+            indices_of_calls[limit, least_length, self._top_k(jobs[index], options)].append(index)
+        handles = {}
+        for (limit, least_length, top_k), indices in indices_of_calls.items():
+            starts = [[self._tokens[1][id] for id in jobs[index].start] for index in indices]
+            handles_of_call = self._translator.translate_batch(
+                [self._pieces(0, jobs[index].source) for index in indices],
+                starts if has_prefixes else None,
+                min_decoding_length=least_length,
                 max_decoding_length=limit,
                 sampling_topk=top_k,
-                asynchronous=True,
+                asynchronous=True,  # All calls together keep all threads busy.
                 **batches,
-                **options,
+                **self._translator_options(options),
             )
-
-        # CTranslate2 has one limit per call. Few translations exceed the limit of their own source.
-        # They are searched again with their limits, in parallel to keep all threads busy.
-        results: list[Any] = [_EMPTY] * len(jobs)
-        indices_by_limits = collections.defaultdict(list)
-        for index, limit in enumerate(limits):
-            if limit:
-                indices_by_limits[max(limits), top_ks[index], shortest[index]].append(index)
-        for _ in range(2):
-            searches = [
-                (indices, search(indices, *key)) for key, indices in indices_by_limits.items()
-            ]
-            indices_by_limits = collections.defaultdict(list)
-            for indices, handles in searches:
-                for index, handle in zip(indices, handles, strict=True):
-                    results[index] = handle.result()
-                    if max(map(len, results[index].hypotheses)) > limits[index]:
-                        key = limits[index], top_ks[index], shortest[index]
-                        indices_by_limits[key].append(index)
-        return results
+            handles |= zip(indices, handles_of_call, strict=True)
+        return {index: handle.result() for index, handle in handles.items()}
 
     def _translator_options(self, decoding_options):
         suppressed_ids = (PAD_ID, BOS_ID, *decoding_options.banned_ids)
@@ -289,7 +301,7 @@ class CTranslate2Engine(Engine):
         tokens = self.shortlist.candidates_of(job.source) if options.shortlist else self._tokens[1]
         return min(options.top_k, len(tokens))
 
-    def _is_scored_again(self, job, options):
+    def _has_other_sums(self, job, options):
         """Returns whether CTranslate2's sums are not the model's log-probabilities."""
         return (
             options.sampling
@@ -303,16 +315,33 @@ class CTranslate2Engine(Engine):
         return [self._tokens[side][id] for id in ids if id != EOS_ID]
 
 
-def _hypothesis(ids, log_probabilities, job, options):
-    """Makes a hypothesis from the log-probabilities of its tokens, or from their sum."""
-    following, length = sum(log_probabilities[len(job.prefix) :]), len(ids) - len(job.prefix)
+@dataclasses.dataclass
+class _Candidate:
+    """A hypothesis of CTranslate2.
+
+    Attributes:
+        job: The job with its source.
+        ids: Its token ids, without those of the direction.
+        log_probabilities: Log-probabilities of its tokens; only their sum if it is enough.
+    """
+
+    job: Any
+    ids: tuple[int, ...]
+    log_probabilities: Sequence[float]
+
+
+def _hypothesis(candidate, options):
+    """Makes a translation without its text from a candidate."""
+    ids, log_probabilities = candidate.ids, candidate.log_probabilities
+    prefix = candidate.job.prefix
+    following, length = sum(log_probabilities[len(prefix) :]), len(ids) - len(prefix)
     return Translation(
         "",
         options.ranking.score(following, length),
         sum(log_probabilities),
         ids=ids,
-        continuation_log_probability=following if job.prefix else None,
-        continuation_length=length if job.prefix else None,
+        continuation_log_probability=following if prefix else None,
+        continuation_length=length if prefix else None,
     )
 
 

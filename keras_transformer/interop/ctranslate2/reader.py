@@ -156,44 +156,51 @@ def _read_options(folder, variables):
         if not isinstance(options[name], str):
             rule = f"`{name}` must be a text"
             raise InputError(f"{path}: {rule}. Received: {received(options[name])}.")
+    if variables.take_equal("start_from_zero_embedding", 0):
+        # Only Marian's models have it. Their tokenizers end each source with EOS.
+        options |= {"decoder_start_token": None, "add_source_eos": True}
     return options
 
 
 def _fields(variables, options):
     """Returns fields of the configuration; takes the attributes from the variables."""
-    for name in _IGNORED.split():
-        for scope in ("", "encoder/", "decoder/"):
-            variables.take(scope + name)
-    for name in _ZERO.split():
-        if value := variables.take_equal(name, 0):
-            variables.refuse(name, value)
-    activation = variables.take_equal("activation", 0)
-    if activation not in ACTIVATIONS:
-        reason = f", {_LACKING.get(activation, 'an unknown one')}"
-        variables.refuse("activation", activation, reason)
-    counts = {side: _count_layers(variables, side) for side in SIDES}
+    _take_neutral(variables)
     inner = [variables.get(f"{side}/layer_0/ffn/linear_0/weight").shape[0] for side in SIDES]
-    # Marian's models end each source with EOS, which only their tokenizers write.
-    starts_with_zeros = bool(variables.take_equal("start_from_zero_embedding", 0))
-    if starts_with_zeros:
-        options["decoder_start_token"] = None
     heads = {"num_heads": variables.take_equal("num_heads", 8)}
     fields = {
         "model_dim": variables.get("decoder/projection/weight").shape[-1],
         "num_heads": number(heads, "num_heads", variables.path),
         "intermediate_dim": max(inner),
-        "num_encoder_layers": counts["encoder"],
-        "num_decoder_layers": counts["decoder"],
-        "activation": ACTIVATIONS[activation],
+        "num_encoder_layers": _count_layers(variables, "encoder"),
+        "num_decoder_layers": _count_layers(variables, "decoder"),
+        "activation": _activation(variables),
         "normalize_first": bool(variables.take_equal("pre_norm", 1)),
         "layer_norm_epsilon": options["epsilon"],
-        "source_eos": starts_with_zeros or options["add_source_eos"] is True,
+        "source_eos": options["add_source_eos"] is True,
     }
     check_heads(fields["model_dim"], fields["num_heads"], variables.path)
     for name in [name for name in variables.arrays if name.endswith("/head_dim")]:
         if (head_dim := variables.take(name)) * fields["num_heads"] != fields["model_dim"]:
             variables.refuse(name, head_dim)
     return fields
+
+
+def _take_neutral(variables):
+    """Takes the attributes that change nothing; raises `InputError` for values that would."""
+    for name in _IGNORED.split():
+        for scope in ("", "encoder/", "decoder/"):
+            variables.take(scope + name)
+    for name in _ZERO.split():
+        if value := variables.take_equal(name, 0):
+            variables.refuse(name, value)
+
+
+def _activation(variables):
+    value = variables.take_equal("activation", 0)
+    if value not in ACTIVATIONS:
+        reason = f", {_LACKING.get(value, 'an unknown one')}"
+        variables.refuse("activation", value, reason)
+    return ACTIVATIONS[value]
 
 
 def _count_layers(variables, side):
