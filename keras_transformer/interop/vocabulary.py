@@ -234,34 +234,13 @@ def tokenizer_of(vocabulary: Vocabulary, is_target: bool) -> Tokenizer:
         is_target: Whether the ids become text. Then pieces of the other side keep their text.
     """
     model = vocabulary.model
-    model_pieces = {piece.piece: piece for piece in model.pieces}
     new_model = type(model)()
     new_model.CopyFrom(model)
     del new_model.pieces[:]
-    kinds = type(model.pieces[0])
-    for id, name in _SPECIAL.items():
-        kind = kinds.UNKNOWN if id == UNK_ID else kinds.CONTROL
-        new_model.pieces.add(piece=name, score=0.0, type=kind)
-    piece_names = set(_SPECIAL.values())
-    # BPE merges to any piece, whatever its score.
-    keeps_text = is_target and model.trainer_spec.model_type != model.trainer_spec.BPE
-    ids = vocabulary.rows[len(_SPECIAL) :]
-    first_within_words = len(ids) - len(vocabulary.added)
-    for index, id in enumerate(ids):
-        name = vocabulary.names[id]
-        piece = _piece(name, model_pieces, keeps_text, kinds)
-        if name in vocabulary.added:
-            space = SPACE if index < first_within_words else ""
-            text = space + name.replace(" ", SPACE)
-            piece = {"piece": text, "score": 0.0, "type": kinds.USER_DEFINED}
-        if piece["piece"] in piece_names:
-            piece |= {"piece": f"<{id}:{name}>", "type": kinds.CONTROL}
-        piece_names.add(piece["piece"])
+    for piece in _pieces_of_ids(vocabulary, is_target):
         new_model.pieces.add(**piece)
     count = len(new_model.pieces)
-    segmented = (kinds.NORMAL, kinds.USER_DEFINED, kinds.BYTE)
-    unlisted = [piece for piece in model.pieces if piece.piece not in piece_names]
-    new_model.pieces.extend(piece for piece in unlisted if piece.type in segmented)
+    new_model.pieces.extend(_pieces_without_ids(model, new_model.pieces))
     spec = new_model.trainer_spec
     spec.pad_id, spec.bos_id, spec.eos_id, spec.unk_id = PAD_ID, BOS_ID, EOS_ID, UNK_ID
     spec.pad_piece, spec.bos_piece, spec.eos_piece, spec.unk_piece = _SPECIAL.values()
@@ -272,15 +251,57 @@ def tokenizer_of(vocabulary: Vocabulary, is_target: bool) -> Tokenizer:
     return Tokenizer(new_model.SerializeToString())
 
 
-def _piece(name, model_pieces: Mapping[str, Any], keeps_text, kinds):
+def _pieces_of_ids(vocabulary, is_target):
+    """Yields the fields of the piece of each of this package's ids."""
+    model = vocabulary.model
+    types = type(model.pieces[0])
+    for id, name in _SPECIAL.items():
+        kind = types.UNKNOWN if id == UNK_ID else types.CONTROL
+        yield {"piece": name, "score": 0.0, "type": kind}
+    model_pieces = {piece.piece: piece for piece in model.pieces}
+    # BPE merges to any piece, whatever its score.
+    keeps_text = is_target and model.trainer_spec.model_type != model.trainer_spec.BPE
+    word_ids = vocabulary.rows[len(_SPECIAL) :]
+    first_within_words = len(word_ids) - len(vocabulary.added)
+    texts = set(_SPECIAL.values())
+    for index, id in enumerate(word_ids):
+        name = vocabulary.names[id]
+        if name in vocabulary.added:
+            piece = _added_piece(name, index >= first_within_words, types)
+        else:
+            piece = _piece(name, model_pieces, keeps_text, types)
+        if piece["piece"] in texts:  # No two pieces may be equal. This one is in no segmentation.
+            piece |= {"piece": f"<{id}:{name}>", "type": types.CONTROL}
+        texts.add(piece["piece"])
+        yield piece
+
+
+def _added_piece(name, is_within_word, types):
+    """Returns the fields of an added token's piece, at the start of a word or within a word."""
+    text = ("" if is_within_word else SPACE) + name.replace(" ", SPACE)
+    return {"piece": text, "score": 0.0, "type": types.USER_DEFINED}
+
+
+def _piece(name, model_pieces: Mapping[str, Any], keeps_text, types):
     """Returns the fields of a name's piece."""
     if language_in_tag(name) and name[0] != SPACE:  # Marian looks up the whole tag.
-        return {"piece": SPACE + name, "score": 0.0, "type": kinds.USER_DEFINED}
+        return {"piece": SPACE + name, "score": 0.0, "type": types.USER_DEFINED}
     if model_piece := model_pieces.get(name):
-        kind = kinds.CONTROL if model_piece.type == kinds.UNUSED else model_piece.type
+        kind = types.CONTROL if model_piece.type == types.UNUSED else model_piece.type
         return {"piece": name, "score": model_piece.score, "type": kind}
-    kind = kinds.NORMAL if keeps_text else kinds.CONTROL
-    return {"piece": name, "score": _NEVER if keeps_text else 0.0, "type": kind}
+    if keeps_text:
+        return {"piece": name, "score": _NEVER, "type": types.NORMAL}
+    return {"piece": name, "score": 0.0, "type": types.CONTROL}
+
+
+def _pieces_without_ids(model, pieces):
+    """Returns a model's pieces that take part in its segmentation and are not among some pieces."""
+    types = type(model.pieces[0])
+    segmenting = (types.NORMAL, types.USER_DEFINED, types.BYTE)
+    texts = {piece.piece for piece in pieces}
+    return [
+        piece for piece in model.pieces if piece.type in segmenting and piece.piece not in texts
+    ]
 
 
 def read_sentencepiece(path: str | os.PathLike) -> Any:
