@@ -46,6 +46,7 @@ _CLASSES = {
 }
 # Matrices that read the residual stream; the others write it. Biases that are not added to it.
 _READERS, _INNER_BIASES = ("Wq", "Wk", "Wv", "W1"), ("bq", "bk", "bv", "b1")
+_END, _UNKNOWN = 0, 1  # ids in the folder, as Marian has them
 _LISTED = 6  # languages in the title of a model card
 
 
@@ -233,49 +234,9 @@ class _Layout:
 
     def json_files(self, options: dict[str, Any]) -> dict[str, Any]:
         """Returns the content of the JSON files by name."""
-        config = self._config
-        padding = self._ids["target"].index(PAD_ID)
-        start = padding if self._starts_with_padding else self._ids["target"].index(BOS_ID)
-        ids = {"pad_token_id": padding, "eos_token_id": 0, "forced_eos_token_id": 0}
-        ids["decoder_start_token_id"] = start
-        sizes = {
-            f"{side}_{name}": value
-            for side, layers in (
-                ("encoder", config.num_encoder_layers),
-                ("decoder", config.num_decoder_layers),
-            )
-            for name, value in (
-                ("layers", layers),
-                ("attention_heads", config.num_heads),
-                ("ffn_dim", config.intermediate_dim),
-            )
-        }
-        kind, class_name = _CLASSES[config.normalize_first]
         files = {
-            "config.json": {
-                "architectures": [class_name],
-                "model_type": kind,
-                "is_encoder_decoder": True,
-                "vocab_size": len(self._ids["source"]),
-                "decoder_vocab_size": len(self._ids["target"]),
-                "d_model": config.model_dim,
-                **sizes,
-                "activation_function": _ACTIVATIONS[config.activation],
-                "scale_embedding": True,
-                "share_encoder_decoder_embeddings": config.tie_embeddings == "all",
-                "tie_word_embeddings": config.tie_embeddings != "none",
-                # Converters read these fields of the models on the hub.
-                "normalize_before": config.normalize_first,
-                "add_final_layer_norm": config.normalize_first,
-                "normalize_embedding": False,
-                "static_position_embeddings": True,
-                "max_position_embeddings": self._max_positions,
-                "dropout": config.dropout,
-                "bos_token_id": 0,
-                **ids,
-                "dtype": "float32",
-            },
-            "generation_config.json": {**ids, **self._search(options, [1, start, padding])},
+            "config.json": self._config_fields(),
+            "generation_config.json": self._special_ids() | self._search_fields(options),
             "tokenizer_config.json": {
                 "tokenizer_class": "MarianTokenizer",
                 "separate_vocabs": not self._is_joint,
@@ -284,22 +245,69 @@ class _Layout:
                 "unk_token": "<unk>",
                 "pad_token": "<pad>",
             },
+            "vocab.json": self._ids_of_names("source"),
         }
-        for side, name in (("source", "vocab.json"), ("target", "target_vocab.json")):
-            if side == "source" or not self._is_joint:
-                pieces = self._names[side]
-                files[name] = {pieces[id]: index for index, id in enumerate(self._ids[side])}
+        if not self._is_joint:
+            files["target_vocab.json"] = self._ids_of_names("target")
         return files
 
-    def _search(self, options, banned):
+    def _config_fields(self):
+        config = self._config
+        kind, class_name = _CLASSES[config.normalize_first]
+        return {
+            "architectures": [class_name],
+            "model_type": kind,
+            "is_encoder_decoder": True,
+            "vocab_size": len(self._ids["source"]),
+            "decoder_vocab_size": len(self._ids["target"]),
+            "d_model": config.model_dim,
+            "encoder_layers": config.num_encoder_layers,
+            "encoder_attention_heads": config.num_heads,
+            "encoder_ffn_dim": config.intermediate_dim,
+            "decoder_layers": config.num_decoder_layers,
+            "decoder_attention_heads": config.num_heads,
+            "decoder_ffn_dim": config.intermediate_dim,
+            "activation_function": _ACTIVATIONS[config.activation],
+            "scale_embedding": True,
+            "share_encoder_decoder_embeddings": config.tie_embeddings == "all",
+            "tie_word_embeddings": config.tie_embeddings != "none",
+            # Converters read these fields of the models on the hub.
+            "normalize_before": config.normalize_first,
+            "add_final_layer_norm": config.normalize_first,
+            "normalize_embedding": False,
+            "static_position_embeddings": True,
+            "max_position_embeddings": self._max_positions,
+            "dropout": config.dropout,
+            "bos_token_id": _END,
+            **self._special_ids(),
+            "dtype": "float32",
+        }
+
+    def _special_ids(self):
+        ids = self._ids["target"]
+        return {
+            "pad_token_id": ids.index(PAD_ID),
+            "eos_token_id": _END,
+            "forced_eos_token_id": _END,
+            "decoder_start_token_id": ids.index(PAD_ID if self._starts_with_padding else BOS_ID),
+        }
+
+    def _search_fields(self, options):
         decoding_options = DecodingOptions(**exported_search_options(options))
+        ids = self._special_ids()
+        banned_ids = {_UNKNOWN, ids["decoder_start_token_id"], ids["pad_token_id"]}
         return {
             "num_beams": decoding_options.beam_size,
             "max_length": self._engine.max_target_length + 1,  # with the start
             "length_penalty": decoding_options.length_penalty,
             "early_stopping": decoding_options.stops_early,
-            "bad_words_ids": [[id] for id in sorted(set(banned))],
+            "bad_words_ids": [[id] for id in sorted(banned_ids)],
         }
+
+    def _ids_of_names(self, side):
+        """Returns the content of a vocabulary: the folder's ids by their names."""
+        names = self._names[side]
+        return {names[id]: index for index, id in enumerate(self._ids[side])}
 
 
 def _with_text(model_bytes):
