@@ -74,34 +74,46 @@ def model_1(
         progress: Function that is called with each finished share of the work.
     """
     links = _Links(sources, targets)
-    # At first all links of a target token have one probability.
+    tables: list[_Table | None] = [None] * len(links.blocks)  # At first all probabilities are 1.
     totals = np.repeat(sources.lengths, targets.lengths).astype("float64")
-    tables: list[tuple[np.ndarray, np.ndarray]] = []  # kinds of a block and their probabilities
     for iteration in range(_ITERATIONS):
         is_last = iteration == _ITERATIONS - 1
         new_totals = np.zeros(0 if is_last else len(totals))
         for number, (start, stop) in enumerate(links.blocks):
-            block = links.between(start, stop)
-            if iteration:
-                weights = np.zeros(block.size, "float32")
-                weights[tables[number][0]] = tables[number][1]
-            else:
-                weights = np.ones(block.size, "float32")
-                tables.append((np.zeros(0), np.zeros(0)))
-            # A total is 0 where all probabilities were too small.
-            shares = weights[block.kinds] / np.maximum(totals[block.positions], 1e-30)
-            expected = np.bincount(block.kinds, shares, block.size)
-            probabilities = expected / np.maximum(block.sums(expected), 1e-30)
+            block, table = links.between(start, stop), tables[number]
+            weights = np.ones(block.size, "float32") if table is None else table.array(block.size)
+            probabilities = block.reestimated(weights, totals)
             if is_last:
                 yield block.translations(probabilities)
             else:
-                likely = np.flatnonzero(probabilities > _LEAST).astype("int32")
-                tables[number] = likely, probabilities[likely].astype("float32")
-                weights[:] = 0
-                weights[likely] = tables[number][1]
-                np.add.at(new_totals, block.positions, weights[block.kinds].astype("float64"))
+                tables[number] = new_table = _Table.of(probabilities)
+                block.add_to_totals(new_totals, new_table.array(block.size))
             progress(len(block.kinds) / max(links.count, 1) / _ITERATIONS)
         totals = new_totals
+
+
+class _Table(NamedTuple):
+    """Probabilities of a block's kinds of links between two iterations, without small ones.
+
+    Attributes:
+        kinds: Kinds with a probability above `_LEAST`.
+        probabilities: Their probabilities.
+    """
+
+    kinds: np.ndarray
+    probabilities: np.ndarray
+
+    @classmethod
+    def of(cls, probabilities: np.ndarray) -> "_Table":
+        """Makes the table of the probabilities of all kinds."""
+        kinds = np.flatnonzero(probabilities > _LEAST).astype("int32")
+        return cls(kinds, probabilities[kinds].astype("float32"))
+
+    def array(self, size: int) -> np.ndarray:
+        """Returns the probabilities of all kinds, float32 `(size,)`."""
+        probabilities = np.zeros(size, "float32")
+        probabilities[self.kinds] = self.probabilities
+        return probabilities
 
 
 class _Links:
@@ -171,7 +183,23 @@ class _Block(NamedTuple):
     keys: np.ndarray | None
     size: int
 
-    def sums(self, values: np.ndarray) -> np.ndarray:
+    def reestimated(self, probabilities: np.ndarray, totals: np.ndarray) -> np.ndarray:
+        """Returns new probabilities of the kinds, float64.
+
+        Args:
+            probabilities: Earlier probabilities of the kinds.
+            totals: Sum of the probabilities of each target token's links, by its position.
+        """
+        # A total is 0 where all probabilities were too small.
+        shares = probabilities[self.kinds] / np.maximum(totals[self.positions], 1e-30)
+        expected_counts = np.bincount(self.kinds, shares, self.size)
+        return expected_counts / np.maximum(self._sums(expected_counts), 1e-30)
+
+    def add_to_totals(self, totals: np.ndarray, probabilities: np.ndarray) -> None:
+        """Adds the probability of each link to the total of its target token."""
+        np.add.at(totals, self.positions, probabilities[self.kinds].astype("float64"))
+
+    def _sums(self, values):
         """Returns for each kind the sum of the values of its source token."""
         if self.keys is None:
             return np.repeat(values.reshape(-1, self.num_targets).sum(1), self.num_targets)
