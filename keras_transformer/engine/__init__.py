@@ -10,6 +10,7 @@ from keras_transformer.imports import lazy_names
 if TYPE_CHECKING:
     from keras_transformer.engine.classifier_engine import ClassifierEngine as ClassifierEngine
     from keras_transformer.engine.engine import Engine as Engine
+    from keras_transformer.engine.ids_engine import IdsEngine as IdsEngine
     from keras_transformer.engine.label_engine import LabelEngine as LabelEngine
     from keras_transformer.engine.model_engine import ModelEngine as ModelEngine
     from keras_transformer.engine.model_engine import engine_of as engine_of
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "ClassifierEngine": "classifier_engine",
     "Engine": "engine",
+    "IdsEngine": "ids_engine",
     "LabelEngine": "label_engine",
     "ModelEngine": "model_engine",
     "Translator": "translator",

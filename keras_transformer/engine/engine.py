@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import unicodedata
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +16,8 @@ from keras_transformer.decoding.search_options import (
 from keras_transformer.engine import inputs
 from keras_transformer.engine.device import CPU
 from keras_transformer.engine.inputs import LONG_INPUT, Job, LongInput
-from keras_transformer.errors import InputError, did_you_mean
+from keras_transformer.engine.request import OptionRules, Request
+from keras_transformer.errors import InputError
 from keras_transformer.impossible import NEG_INF
 from keras_transformer.options import check, check_choice, check_positive, received
 from keras_transformer.steps.tag import tagged
@@ -40,44 +41,22 @@ NO_LIMIT = 2**31 - 1
 """Maximum number of tokens of an engine without a limit."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Request:
-    """Checked options of a call, with the defaults of the engine.
-
-    Attributes:
-        options: Options of the search.
-        batch_size: Maximum number of sentences per batch; None for the engine's choice.
-        alignment: Whether each translation gets its alignment.
-        long_input: Treatment of a text of too many tokens.
-        threads: Number of threads, for an engine that takes it per call.
-        signature: Name of the search in an export that has several.
-    """
-
-    options: DecodingOptions
-    batch_size: int | None = None
-    alignment: bool = False
-    long_input: str = "refuse"
-    threads: int | None = None
-    signature: str = ""
-
-
 class Engine:
     """Base class of the trained model's engine and of every export's.
 
-    An engine of a runtime gives `search`, `capabilities` and limits. With them this class
-    translates: it checks options, tokenizes, splits long texts, joins their parts and adds
-    alignments. `force` (teacher forcing), `align` and `stream_ids` are for the capabilities
-    `score`, `align` and `stream`.
+    An engine of a runtime gives `search`, `capabilities` and limits. With them this class checks
+    options, translates and joins the parts of a text. `force` (teacher forcing) is for the
+    capability `score`.
+
+    The artifact of a direct subclass has its own tokenizer: `search` and `force` get UTF-8, and
+    return complete translations. An `IdsEngine` gets ids.
 
     Attributes:
         noun: Name of the engine in error messages.
         capabilities: Set of what the engine can do. Other calls raise an `InputError` that names
             the set.
-        takes_strings: Whether the engine's artifact has its own tokenizer: `search` and `force` get
-            UTF-8 instead of ids, and return complete translations.
-        free_options: Names of options that `translate` takes besides `alignment`, `batch_size` and
-            `long_input`. Other options have the values of `fixed_options`. None: all are free.
-        score_options: Names of options that `score` takes, likewise.
+        option_rules: Options that `translate` and `score` take. Other options have the values of
+            `fixed_options`.
         defaults: Options that differ from the defaults of `DecodingOptions`.
         batch_size: Default of `batch_size`.
         shortlist: `Shortlist` of the option `shortlist`, None without one.
@@ -95,9 +74,7 @@ class Engine:
 
     noun = "this export"
     capabilities: frozenset[Capability] = frozenset({"translate"})
-    takes_strings = False
-    free_options: Collection[str] | None = None
-    score_options: Collection[str] = ()
+    option_rules = OptionRules()
     batch_size: int | None = None
     shortlist: Shortlist | None = None
     labels: list[str] | None = None
@@ -140,30 +117,16 @@ class Engine:
     def search(self, jobs: Sequence[Job], request: Request) -> list[list[Translation]]:
         """Returns the hypotheses of each sentence: the best first, or samples in order.
 
-        An engine that reads ids returns them with scores and log-probabilities, and without texts
-        and tokens. Where fewer hypotheses than `n_best` exist, further ones have the score `-inf`.
+        Where fewer hypotheses than `n_best` exist, further ones have the score `-inf`.
         """
         raise NotImplementedError(f"{type(self).__name__} has no `search`.")
 
     def force(self, pairs: Sequence[tuple[Any, ...]], request: Request) -> list[Translation]:
-        """Scores pairs of source and target by teacher forcing; see `search` for ids and texts.
+        """Scores pairs of a source and a target by teacher forcing.
 
-        Texts also have their `Direction`.
-
-        An engine that reads ids returns the log-probabilities of the target's tokens, and the
-        alignment if `request` has it.
+        Texts have a third member, their `Direction`; ids have its tokens.
         """
         raise NotImplementedError(f"{type(self).__name__} has no `force`.")
-
-    def align(
-        self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], request: Request
-    ) -> list[np.ndarray]:
-        """Returns the alignment `(target, source)` of each pair of source ids and target ids."""
-        raise NotImplementedError(f"{type(self).__name__} has no `align`.")
-
-    def stream_ids(self, job: Job, request: Request) -> Iterator[list[int]]:
-        """Yields the ids of one translation so far, after each token."""
-        raise NotImplementedError(f"{type(self).__name__} has no `stream_ids`.")
 
     def warmup(self, *arguments: Any, **options: Any) -> int:
         """Compiles ahead what `translate` will need; see `ModelEngine.warmup`."""
@@ -179,10 +142,7 @@ class Engine:
         check("alignment", values.get("alignment", False), "True or False", bool)
         if values.get("alignment") and "align" not in self.capabilities:
             raise self.lacks("align", "alignment")
-        if self.free_options is not None:
-            call_options = {"alignment", "batch_size", *LANGUAGE_OPTIONS}
-            call_options |= {"long_input"} if len(self.long_inputs) > 1 else set()
-            self.check_fixed(values, call_options.union(self.free_options))
+        self.check_fixed(values)
         alignment = values.pop("alignment", False)
         batch_size = values.pop("batch_size", self.batch_size)
         long_input = values.pop("long_input", self.long_inputs[0])
@@ -266,8 +226,7 @@ class Engine:
         for index, indices in enumerate(parts):
             for part in indices:
                 _check_scores(translations[part], index)
-        if request.alignment and not self.takes_strings:
-            translations = self._aligned(translations, jobs, request)
+        translations = self._aligned(translations, jobs, request)
         return [
             Translation.joined([translations[index] for index in indices], request.options.sampling)
             for indices in parts
@@ -304,7 +263,7 @@ class Engine:
         if "score" not in self.capabilities:
             raise self.lacks("score")
         options |= {"length_penalty": length_penalty, "alignment": alignment}
-        self.check_fixed(options, self.score_options)
+        self.check_fixed(options, "score")
         request = self.request(batch_size=batch_size, **options)
         sources = checked_list("sources", sources)
         targets = checked_list("targets", targets)
@@ -312,38 +271,20 @@ class Engine:
             received = f"{len(sources)} sources and {len(targets)} targets"
             raise InputError(f"There must be a target for each source. Received: {received}.")
         directions = self.directions_of(sources, source_language, target_language)
-        if self.takes_strings:
-            sources = self._tagged(sources, directions)
-            encoded_sides = inputs.encoded("sources", sources), inputs.encoded("targets", targets)
-            texts = list(zip(*encoded_sides, directions, strict=True))
-            forced = self.force(texts, request) if texts else []
-            for index, row in enumerate(forced):
-                _check_scores(row, index)
-            return [
-                dataclasses.replace(row, text=text)
-                for row, text in zip(forced, targets, strict=True)
-            ]
-        source_ids, _ = inputs.ids_and_texts(
-            "sources",
-            self._last_turns(sources),
-            self.source_tokenizer,
-            self._max_text_lengths(directions),
-        )
-        target_ids, targets = inputs.ids_and_texts(
-            "targets", targets, self.target_tokenizer, self.max_target_length
-        )
-        pairs = [
-            (direction.source(source), direction.target(target))
-            for source, target, direction in zip(source_ids, target_ids, directions, strict=True)
-        ]
-        forced = self.force(pairs, request) if pairs else []
-        translations = [
-            self._scored(*row, request.options)
-            for row in zip(forced, targets, source_ids, target_ids, directions, strict=True)
-        ]
+        translations = self._forced(sources, targets, directions, request)
         for index, translation in enumerate(translations):
             _check_scores(translation, index)
         return translations
+
+    def _forced(self, sources, targets, directions, request):
+        """Returns the translation of each target, with its probabilities."""
+        sources = self._tagged(sources, directions)
+        sides = inputs.encoded("sources", sources), inputs.encoded("targets", targets)
+        texts = list(zip(*sides, directions, strict=True))
+        forced = self.force(texts, request) if texts else []
+        return [
+            dataclasses.replace(row, text=text) for row, text in zip(forced, targets, strict=True)
+        ]
 
     def stream(
         self,
@@ -377,20 +318,9 @@ class Engine:
         jobs, _ = self._jobs(texts, request, directions, [target_prefix])
         return self._stream(jobs, request)
 
-    def _stream(self, jobs, request):
-        earlier_parts = last = ""
-        for job in jobs:
-            for ids in self.stream_ids(job, request):
-                new_text = earlier_parts + self.target_tokenizer.detokenize([ids])[0]
-                # Characters of several bytes are withheld until they are complete.
-                text = new_text.rstrip("\ufffd")
-                if text != last:
-                    yield text
-                    last = text
-            if new_text != last:
-                yield new_text
-                last = new_text
-            earlier_parts = f"{last} " if last else ""
+    def _stream(self, jobs: Sequence[Job], request: Request) -> Iterator[str]:
+        """Yields the text so far of the jobs of one text, for the capability `stream`."""
+        raise NotImplementedError(f"{type(self).__name__} has no `_stream`.")
 
     @property
     def text_features(self) -> TextFeatures:
@@ -480,10 +410,7 @@ class Engine:
     def _direction(self, source_language, target_language):
         assert self.languages is not None
         codes = self.languages.direction(source_language, target_language)
-        if self.takes_strings:
-            return Direction(codes=codes)
-        direction = self.languages.tokens_of(*codes)
-        return direction.to_ids(self.source_tokenizer.id_of, self.target_tokenizer.id_of)
+        return Direction(codes=codes)
 
     def _tagged(self, texts, directions):
         """Returns texts with their tags, for a graph whose only input is the text."""
@@ -513,65 +440,13 @@ class Engine:
         ]
         return max(sizes) + 2 + added
 
-    def _max_text_lengths(self, directions):
-        """Returns each text's maximum number of tokens without those of its own languages."""
-        return [self.max_source_length - direction.num_added for direction in directions]
-
     def _jobs(self, texts, request, directions, prefixes=None, phrases=None):
         """Returns the jobs of the parts of all texts, and the indices of each text's parts."""
-        if self.takes_strings:
-            sources: list = inputs.encoded("texts", self._tagged(texts, directions))
-            parts = [[index] for index in range(len(texts))]
-        else:
-            limits = self._max_text_lengths(directions)
-            if not self.reads_sources:  # The limit of a language model's text includes its source.
-                limits = [min(limit, request.options.resolve_max_length(limit)) for limit in limits]
-            sources, parts = inputs.source_ids(
-                self._last_turns(texts),
-                self.source_tokenizer,
-                limits,
-                request.long_input,
-                self.turn_id,
-                self.long_inputs,
-                stacklevel=4,
-            )
+        sources = inputs.encoded("texts", self._tagged(texts, directions))
         seeds = one_for_each("seed", request.options.seed, len(texts))
-        prefixes = self._prefix_ids(prefixes, len(texts), request)
-        phrases = inputs.phrase_ids(phrases, len(texts), self.target_tokenizer)
-        jobs = []
-        for index, indices in enumerate(parts):
-            if phrases[index] and len(indices) > 1:
-                rule = "`phrases` are for texts that are not split."
-                raise InputError(f"{rule} Received: a text of {len(indices)} parts.", index)
-            for part in indices:
-                prefix = prefixes[index] if part == indices[0] else ()
-                direction, source = directions[index], sources[part]
-                if not self.takes_strings:
-                    source = direction.source(source)
-                jobs.append(Job(source, seeds[index], prefix, phrases[index], direction))
-        return jobs, parts
-
-    def _prefix_ids(
-        self, prefixes: Sequence[str] | None, count: int, request: Request
-    ) -> list[Sequence[int]]:
-        """Returns the ids that each of `count` translations begins with."""
-        if prefixes is None:
-            return [()] * count
-        prefixes = checked_list("target_prefixes", prefixes)
-        if not self.reads_sources and any(prefixes):
-            raise InputError(
-                "A language model's texts begin with what they continue: `target_prefixes` is not "
-                f"for them. Received: {prefixes!r:.60}."
-            )
-        limit = request.options.resolve_max_length(self.max_target_length)
-        return inputs.prefix_ids(prefixes, count, self.target_tokenizer, limit)
-
-    def _last_turns(self, texts):
-        """Returns the sources with as many turns as the model was trained on; ids unchanged."""
-        turns = self.turns
-        if turns is None or turns.max_turns is None:
-            return texts
-        return [turns.join(turns.split(text)) if isinstance(text, str) else text for text in texts]
+        rows = zip(sources, seeds, directions, strict=True)
+        jobs = [Job(source, seed, direction=direction) for source, seed, direction in rows]
+        return jobs, [[index] for index in range(len(texts))]
 
     def _translation(self, hypotheses, job):
         """Returns the best hypothesis of a sentence, with the other ones as its alternatives."""
@@ -580,56 +455,16 @@ class Engine:
             for index, hypothesis in enumerate(hypotheses)
             if index == 0 or not hypothesis.score <= NEG_INF / 2  # NaN stays, to be refused.
         ]
-        if not self.takes_strings:
-            texts = self.target_tokenizer.detokenize([list(row.ids) for row in hypotheses])
-            source_ids = job.direction.of_source(job.source)
-            source_tokens = tuple(self.source_tokenizer.pieces_of(source_ids))
-            hypotheses = [
-                self._with_text(hypothesis, text, source_tokens)
-                for hypothesis, text in zip(hypotheses, texts, strict=True)
-            ]
-        best, *alternatives = hypotheses
+        best, *alternatives = self._with_texts(hypotheses, job)
         return dataclasses.replace(best, alternatives=tuple(alternatives))
 
-    def _with_text(self, translation, text, source_tokens):
-        tokens = tuple(self.target_tokenizer.pieces_of(translation.ids))
-        return dataclasses.replace(
-            translation, text=text, tokens=tokens, source_tokens=source_tokens
-        )
+    def _with_texts(self, hypotheses, job):
+        """Returns hypotheses with their texts, which `search` has given them here."""
+        return hypotheses
 
     def _aligned(self, translations, jobs, request):
-        """Adds alignments to translations, in one more pass that forces them."""
-        rows = [
-            (job, hypothesis.ids)
-            for job, best in zip(jobs, translations, strict=True)
-            for hypothesis in (best, *best.alternatives)
-        ]
-        pairs = [(job.source, job.direction.target(ids)) for job, ids in rows]
-        alignments = zip(self.align(pairs, request) if pairs else (), rows, strict=True)
-
-        def aligned(translation):
-            alignment, (job, _) = next(alignments)
-            return dataclasses.replace(translation, alignment=job.direction.of_alignment(alignment))
-
-        # In the order of `pairs`: each best hypothesis before its alternatives.
-        return [
-            dataclasses.replace(aligned(best), alternatives=tuple(map(aligned, best.alternatives)))
-            for best in translations
-        ]
-
-    def _scored(self, forced, text, source, target, direction, search_options):
-        """Returns the translation of a target that was forced."""
-        by_token = direction.of_target(forced.token_log_probabilities)
-        total = sum_of(by_token)
-        forced = dataclasses.replace(
-            forced,
-            ids=tuple(target),
-            log_probability=total,
-            token_log_probabilities=by_token,
-            score=search_options.ranking.score(total, len(target)),
-            alignment=direction.of_alignment(forced.alignment),
-        )
-        return self._with_text(forced, text, tuple(self.source_tokenizer.pieces_of(source)))
+        """Returns translations with the alignments of a request, which `search` has added here."""
+        return translations
 
     @property
     def fixed_options(self) -> dict[str, Any]:
@@ -640,24 +475,19 @@ class Engine:
             "phrases": None,
         }
         call_options["long_input"] = self.long_inputs[0]
-        return {**vars(DecodingOptions()), **call_options, **self.defaults}
+        return {
+            **vars(DecodingOptions()),
+            **call_options,
+            **self.defaults,
+            **self.option_rules.fixed,
+        }
 
-    def check_fixed(self, options: Mapping[str, Any], free_names: Collection[str] = ()) -> None:
-        """Raises `InputError` for an option not in `free_names`, except at its fixed value."""
-        fixed_options = self.fixed_options
-        for name, value in options.items():
-            if name in free_names:
-                continue
-            if name not in fixed_options:
-                nearest = did_you_mean(name, fixed_options)
-                raise InputError(f"There is no option `{name}`.{nearest}")
-            # `!=` would compare the elements of an array.
-            if value is not None and not np.array_equal(value, fixed_options[name]):
-                advice = "; a run folder takes other values" if self.labels is None else ""
-                raise InputError(
-                    f"`{name}` is fixed at {fixed_options[name]!r} in {self.noun}{advice}. "
-                    f"Received: {name}={received(value)}."
-                )
+    def check_fixed(
+        self, options: Mapping[str, Any], call: Literal["translate", "score"] = "translate"
+    ) -> None:
+        """Raises `InputError` for an option that a call does not take; see `OptionRules`."""
+        advice = "; a run folder takes other values" if self.labels is None else ""
+        self.option_rules.check(call, options, self.fixed_options, self.noun, advice)
 
     def lacks(self, capability: Capability, option: str | None = None) -> InputError:
         """Returns the error for a missing capability, which the user asked for with `option`."""

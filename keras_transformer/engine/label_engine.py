@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from keras_transformer.decoding.search_options import DecodingOptions
-from keras_transformer.engine.engine import Engine, Request
+from keras_transformer.engine.engine import Engine
+from keras_transformer.engine.request import OptionRules, Request
 from keras_transformer.errors import InputError
 from keras_transformer.options import check_choice, check_positive
 from keras_transformer.translation import Translation
@@ -23,15 +24,12 @@ class LabelEngine(Engine, abc.ABC):
 
     noun = "a classifier"
     capabilities = frozenset({"translate", "label"})
-    takes_strings = True
+    option_rules = OptionRules(
+        translate=("n_best", "batch_size", "long_input"), fixed={"beam_size": 1}
+    )
     batch_size = 32
     labels: list[str]
     long_inputs: tuple[str, ...] = ("refuse", "truncate")
-
-    @property
-    def fixed_options(self) -> dict[str, Any]:
-        """Values of search options, which have no effect."""
-        return {**super().fixed_options, "beam_size": 1}
 
     @abc.abstractmethod
     def probabilities(

@@ -14,8 +14,10 @@ from keras_transformer.decoding.search_options import RANKING_OPTIONS, DecodingO
 from keras_transformer.engine import inputs
 from keras_transformer.engine.ahead import Program
 from keras_transformer.engine.device import DevicePlan, device_plan, search_bytes
-from keras_transformer.engine.engine import Engine, sum_of
+from keras_transformer.engine.engine import sum_of
+from keras_transformer.engine.ids_engine import IdsEngine
 from keras_transformer.engine.inputs import Job, bucket, length_buckets
+from keras_transformer.engine.request import OptionRules
 from keras_transformer.engine.scheduler import MAX_PROGRAMS, Scheduler
 from keras_transformer.errors import InputError
 from keras_transformer.ids import EOS_ID, UNK_ID
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 _SCORED_ROWS = 32  # of pairs: each has its logits at all positions
 
 
-class ModelEngine(Engine):
+class ModelEngine(IdsEngine):
     """Translates with a `Transformer` and its tokenizers.
 
     Args:
@@ -57,7 +59,7 @@ class ModelEngine(Engine):
     capabilities = frozenset(
         {"translate", "score", "stream", "sample", "align", "warmup", "phrases"}
     )
-    score_options = (*RANKING_OPTIONS, "alignment")
+    option_rules = OptionRules(score=(*RANKING_OPTIONS, "alignment"))
 
     def __init__(
         self,

@@ -5,14 +5,17 @@ import pytest
 
 from keras_transformer.engine import Engine, LabelEngine
 from keras_transformer.engine.inputs import encoded
+from keras_transformer.engine.request import OptionRules
 from keras_transformer.errors import InputError
 
 
 class Export(Engine):
     manifest = {"beam_size": 3, "max_length_ratio": None}  # as it is read from a file
 
+    option_rules = OptionRules(translate=["top_k"])
+
     def translate(self, texts, **options):
-        self.check_fixed(options, ["top_k"])
+        self.check_fixed(options)
         return []
 
 

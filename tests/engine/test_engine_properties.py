@@ -10,7 +10,8 @@ from pairwise import pairwise
 
 from keras_transformer import Translation, Translator
 from keras_transformer.decoding import DecodingOptions
-from keras_transformer.engine import Engine
+from keras_transformer.engine import IdsEngine
+from keras_transformer.engine.request import OptionRules
 from keras_transformer.errors import InputError
 from keras_transformer.ids import EOS_ID
 from keras_transformer.text.dialog import Turns
@@ -59,11 +60,11 @@ class _Words:
         return (tag, rest) if tag in self.tag_tokens.values() else ("", text)
 
 
-class _Echo(Engine):
+class _Echo(IdsEngine):
     """Translates each word to itself; hypothesis n ends in the word 900 + n."""
 
     capabilities = frozenset({"translate", "score", "sample", "align", "phrases"})
-    score_options = ("alignment",)
+    option_rules = OptionRules(score=("alignment",))
     max_source_length = 8
 
     def __init__(self, **attributes):

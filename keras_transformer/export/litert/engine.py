@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from keras_transformer.engine.engine import Engine, Request
+from keras_transformer.engine.ids_engine import IdsEngine
 from keras_transformer.engine.inputs import bucket, in_batches, pad
+from keras_transformer.engine.request import CALL_OPTIONS, OptionRules, Request
 from keras_transformer.errors import InputError
 from keras_transformer.export.manifest import (
     read_files,
@@ -47,7 +48,7 @@ def open_export(path: Path, threads: int | None) -> "LiteRTEngine":
     return LiteRTEngine(path, threads or 2)
 
 
-class LiteRTEngine(Engine):
+class LiteRTEngine(IdsEngine):
     """Translates with a file that `export_litert` wrote, without TensorFlow and model code.
 
     Several threads may call it at once: they share the interpreters, batch by batch.
@@ -63,7 +64,7 @@ class LiteRTEngine(Engine):
     """
 
     noun = "a LiteRT export"
-    free_options = ("beam_size", "n_best")
+    option_rules = OptionRules(translate=(*CALL_OPTIONS, "beam_size", "n_best"))
     batch_size = 8  # Small batches stay in a core's cache.
 
     def __init__(self, path: str | os.PathLike, threads: int = 2):

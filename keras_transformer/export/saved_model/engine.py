@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from keras_transformer.decoding.search_options import FILTERS
-from keras_transformer.engine.engine import Engine, Request
+from keras_transformer.engine.engine import Engine
 from keras_transformer.engine.inputs import encoded, in_batches
 from keras_transformer.engine.label_engine import LabelEngine
 from keras_transformer.engine.opening import give_tensorflow
+from keras_transformer.engine.request import CALL_OPTIONS, OptionRules, Request
 from keras_transformer.errors import InputError
 from keras_transformer.export.manifest import has_labels, opened_export, read_languages
 from keras_transformer.export.session import load_saved_model
@@ -54,8 +55,9 @@ class SavedModelEngine(Engine):
 
     noun = "a SavedModel"
     long_inputs = ("truncate",)  # The graph truncates longer texts.
-    takes_strings = True
-    free_options = ("n_best", "sampling", *SAMPLING_INPUTS)
+    option_rules = OptionRules(
+        translate=({*CALL_OPTIONS} - {"long_input"}) | {"n_best", "sampling", *SAMPLING_INPUTS}
+    )
     batch_size = 32
 
     def __init__(self, folder: str | os.PathLike):

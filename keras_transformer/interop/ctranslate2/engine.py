@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from keras_transformer.decoding.search_options import StoppingSearchOptions
-from keras_transformer.engine.engine import Engine
+from keras_transformer.engine.ids_engine import IdsEngine
+from keras_transformer.engine.request import CALL_OPTIONS, OptionRules
 from keras_transformer.errors import InputError, first_line, require
 from keras_transformer.export.manifest import (
     load_tokenizers,
@@ -53,7 +54,7 @@ def open_export(path: Path, threads: int | None) -> "CTranslate2Engine":
     return CTranslate2Engine(path, threads)
 
 
-class CTranslate2Engine(Engine):
+class CTranslate2Engine(IdsEngine):
     """Translates with a folder that `export_ctranslate2` wrote; the fastest engine on a CPU.
 
     CTranslate2 searches without a length penalty and returns all hypotheses of the beam. This class
@@ -81,20 +82,23 @@ class CTranslate2Engine(Engine):
 
     noun = "a CTranslate2 export"
     capabilities = frozenset({"translate", "score", "sample", "align"})
-    score_options = ("length_penalty",)
-    free_options = (
-        *StoppingSearchOptions.__dataclass_fields__,
-        "n_best",
-        "target_prefixes",
-        "sampling",
-        "temperature",
-        "top_k",
-        "top_p",
-        "min_length",
-        "max_length",
-        "banned_ids",
-        "allow_unknown",
-        "no_repeat_ngram_size",
+    option_rules = OptionRules(
+        translate=(
+            *CALL_OPTIONS,
+            *StoppingSearchOptions.__dataclass_fields__,
+            "n_best",
+            "target_prefixes",
+            "sampling",
+            "temperature",
+            "top_k",
+            "top_p",
+            "min_length",
+            "max_length",
+            "banned_ids",
+            "allow_unknown",
+            "no_repeat_ngram_size",
+        ),
+        score=("length_penalty",),
     )
 
     def __init__(
@@ -109,7 +113,8 @@ class CTranslate2Engine(Engine):
             sides = load_tokenizers(folder, self.manifest)
             self.shortlist = read_shortlist(folder, self.manifest)
             if self.shortlist is not None:
-                self.free_options = (*self.free_options, "shortlist")
+                taken = (*(self.option_rules.translate or ()), "shortlist")
+                self.option_rules = dataclasses.replace(self.option_rules, translate=taken)
             self._translator = _load(folder, threads or os.cpu_count() or 1, compute_type)
         self.max_source_length = self.manifest["max_source_length"]
         self.max_target_length = self.manifest["max_target_length"]
