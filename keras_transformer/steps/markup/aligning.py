@@ -6,7 +6,7 @@ A position is the number of characters before it, without spaces.
 import bisect
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -153,7 +153,13 @@ class Alignment:
     def _with_copied_words(self, spans):
         """Returns the words; where a word with tags inside was copied, its parts are words."""
         cuts_by_source_word = self._source_words_with_tags(spans)
-        copies, notes = self._copies(cuts_by_source_word), {}
+        copies = copied_words(
+            [match[0] for match in self.source_words],
+            [word.text for word in self.words],
+            self._attention_to_word,
+            cuts_by_source_word,
+        )
+        words_by_number: dict[str, list[int]] = {}
         starts = {int(self.before[span.start]) for span in spans}
         parts: dict[int, list[Word]] = {}
         for source_word, cuts in cuts_by_source_word.items():
@@ -164,8 +170,9 @@ class Alignment:
             elif len(cuts) == 1 and positions[1] in starts:
                 # A word with the number of a footnote: only the number is copied.
                 size = positions[2] - positions[1]
-                notes = notes or self._words_by_number()
-                word = self._best_copy(source_word, notes.get(text[-size:], ()), parts)
+                words_by_number = words_by_number or self._words_by_number()
+                candidates = words_by_number.get(text[-size:], ())
+                word = self._best_copy(source_word, candidates, parts)
                 if word is None:
                     continue
                 if len(self.words[word].text) == size:
@@ -209,33 +216,47 @@ class Alignment:
         words = [word for word in words if word not in parts and attention[word] > 0]
         return max(words, key=lambda word: attention[word], default=None)
 
-    def _copies(self, source_words):
-        """Returns the words that are copies of source words, by source word.
 
-        Of several equal words, a copy belongs to the word that it attends to.
-        """
-        source_texts = [match[0] for match in self.source_words]
-        source_words_of_text = _indices_by_text(text.casefold() for text in source_texts)
-        words_of_text = _indices_by_text(word.text.casefold() for word in self.words)
-        copies = {}
-        for text in {source_texts[index].casefold() for index in source_words}:
-            equal_words = source_words_of_text[text]
-            length = len(source_texts[equal_words[0]])
-            words = [
-                word for word in words_of_text.get(text, ()) if len(self.words[word].text) == length
-            ]
-            if not words:
-                continue
-            attention = np.array([self._attention_to_word(index)[words] for index in equal_words])
-            # Where attention tells nothing, the order is that of the source.
-            orders = (np.linspace(0, 1, count) for count in attention.shape)
-            attention -= TINY * np.abs(np.subtract.outer(*orders))
-            owners = np.argmax(attention, axis=0)  # --> [words]
-            for index, source_word in enumerate(equal_words):
-                owned = np.flatnonzero(owners == index)
-                if source_word in source_words and len(owned):
-                    copies[source_word] = words[owned[np.argmax(attention[index, owned])]]
-        return copies
+def copied_words(
+    source: Sequence[str],
+    target: Sequence[str],
+    attention: Callable[[int], np.ndarray],
+    wanted: Collection[int],
+) -> dict[int, int]:
+    """Returns the target words that are copies of source words, in any case.
+
+    Of several equal target words, a copy belongs to the source word that it attends to most. Where
+    attention tells nothing, the order is that of the source.
+
+    Args:
+        source: Words of the source.
+        target: Words of the translation.
+        attention: Returns the attention of each target word to a source word, float `(target,)`.
+        wanted: Indices of the source words whose copies are wanted.
+
+    Returns:
+        Index of the copy by the index of the source word, without words that have none.
+    """
+    equal_in_source = _indices_by_text(word.casefold() for word in source)
+    equal_in_target = _indices_by_text(word.casefold() for word in target)
+    copies = {}
+    for text in {source[index].casefold() for index in wanted}:
+        originals = equal_in_source[text]
+        length = len(source[originals[0]])
+        candidates = [
+            index for index in equal_in_target.get(text, ()) if len(target[index]) == length
+        ]
+        if not candidates:
+            continue
+        weights = np.array([attention(index)[candidates] for index in originals])
+        orders = (np.linspace(0, 1, count) for count in weights.shape)
+        weights -= TINY * np.abs(np.subtract.outer(*orders))
+        owners = np.argmax(weights, axis=0)  # --> [candidates]
+        for row, original in enumerate(originals):
+            owned = np.flatnonzero(owners == row)
+            if original in wanted and len(owned):
+                copies[original] = candidates[owned[np.argmax(weights[row, owned])]]
+    return copies
 
 
 def _attention(translation, text, text_read):

@@ -1,5 +1,6 @@
 """Joins the words, tags and items of a translation with the spaces between them."""
 
+import dataclasses
 import itertools
 import re
 from collections.abc import Sequence
@@ -37,6 +38,38 @@ class Placed(NamedTuple):
     word: Word | None = None
     is_begin: bool = False  # of an element with words
     is_end: bool = False
+
+
+@dataclasses.dataclass(slots=True)
+class Slot:
+    """The place between two neighbours of the result, where a space may be.
+
+    Attributes:
+        before: The first neighbour, None at the beginning.
+        after: The second neighbour, None at the end.
+        in_source: Whether they have a space between them in the source; None if they were not
+            neighbours there.
+        text_before: Text of the word or item before `after`.
+        has_space: Whether a space is there; None as long as no rule says it.
+    """
+
+    before: Placed | None
+    after: Placed | None
+    in_source: bool | None
+    text_before: str
+    has_space: bool | None = None
+
+    @property
+    def is_inner(self) -> bool:
+        """Whether it is neither at the beginning nor at the end of the text."""
+        return self.before is not None and self.after is not None
+
+    @property
+    def takes_space(self) -> bool:
+        """Whether a space may be added: not at an end of the text or inside an element's border."""
+        if self.before is None or self.after is None:
+            return False
+        return not (self.before.is_begin or self.after.is_end)
 
 
 def _is_atom(placed):
@@ -79,102 +112,83 @@ class Joiner:
     def joined(self, all_placed: Sequence[Placed]) -> str:
         """Returns the result."""
         out: list[str] = []
-        left, gap = None, []  # the last word, and what follows it
+        left: Placed | None = None  # the last word
+        gap: list[Placed | None] = []  # what follows it
         for placed in (*all_placed, None):
-            is_plain = not gap and (left is None or _is_plain_word(left))
-            if (
-                placed is not None
-                and placed.word is not None
-                and is_plain
-                and _is_plain_word(placed)
-            ):
-                out += [" "] * (placed.word.has_space and bool(out)) + [placed.text]
+            word = None if placed is None else placed.word
+            is_between_words = not gap and (left is None or _is_plain_word(left))
+            if word is not None and is_between_words and _is_plain_word(placed):
+                _append(out, placed, word.has_space)
                 left = placed
                 continue
             gap.append(placed)
-            if placed is None or placed.word is not None:
-                for space, following in zip(self._spaces(left, gap), gap, strict=True):
-                    if following is not None:
-                        out += [" "] * (space and bool(out)) + [following.text]
+            if placed is None or word is not None:
+                for slot in self._decided_slots(left, gap):
+                    if slot.after is not None:
+                        _append(out, slot.after, slot.has_space)
                 left, gap = placed, []
         return "".join(out)
 
-    def _spaces(self, left, gap):
-        """Returns whether a space precedes each tag and item after a word, and the next word.
+    def _decided_slots(self, left, gap):
+        """Returns the slots between a word and the next word; later rules see earlier decisions.
 
         Args:
             left: The word, None at the beginning.
             gap: What is placed after it, up to the next word, or None at the end.
         """
-        right = gap[-1]
-        pairs = list(itertools.pairwise((left, *gap)))
-        in_source = [self._space_in_source(*pair) for pair in pairs]
-        next_text = right.text if right is not None else ""
-        text_before = self._texts_before(left, gap)
-        spaces = [
-            self._space_between(*pair, known, text, next_text)
-            for pair, known, text in zip(pairs, in_source, text_before, strict=True)
-        ]
-        _move_out_of_elements(spaces, pairs)
-        # An item or an empty element has its own space before it and after it, as a word has.
-        are_atoms = list(map(_is_added_atom, gap))
-        atoms = np.flatnonzero(are_atoms).tolist()
-        for first, last in itertools.pairwise([-1, *atoms, len(gap) - 1]):
-            is_missing = first >= 0 and self._space_after(gap[first], next_text)
-            is_missing |= are_atoms[last] and self._space_before(gap[last], text_before[last])
-            if is_missing and None in in_source[first + 1 : last + 1]:
-                self._add_space(spaces, gap, left, range(first + 1, last + 1))
-        is_wanted = self._is_space_wanted(left, right, in_source)
-        if is_wanted and not any(map(self._is_separator, gap)):
-            self._add_space(spaces, gap, left, range(len(gap)))
-        return [bool(space) for space in spaces]
+        slots = self._slots(left, gap)
+        self._space_atoms_from_neighbours(slots)
+        _move_spaces_out_of_elements(slots)
+        self._space_atoms_from_words(slots)
+        self._space_words_from_words(slots)
+        return slots
 
-    def _texts_before(self, left, gap):
-        """Returns for each part of a gap the text of the word or item before it."""
-        texts = [left.text if left is not None else ""]
-        for placed in gap[:-1]:
-            texts.append(placed.text if _is_item(placed, self._source_parts) else texts[-1])
-        return texts
+    def _slots(self, left, gap):
+        """Returns the undecided slots between a word and the next word."""
+        slots, text = [], "" if left is None else left.text
+        for before, after in itertools.pairwise((left, *gap)):
+            if _is_item(before, self._source_parts):
+                text = before.text
+            slots.append(Slot(before, after, self._space_in_source(before, after), text))
+        return slots
 
-    def _space_between(self, before, after, known, text, next_text):
-        """Returns whether a space is between two neighbours, None if nothing says it.
+    def _space_atoms_from_neighbours(self, slots):
+        """Rule 1: a slot next to an item or an empty element is as in the source."""
+        next_text = _text_after(slots)
+        for slot in slots:
+            if _is_atom(slot.before) or _is_atom(slot.after):
+                slot.has_space = slot.in_source
+            if slot.has_space is None and _is_added_atom(slot.before):
+                slot.has_space = self._space_after(slot.before, next_text)
+            if slot.in_source is None and _is_added_atom(slot.after):
+                has_space_before = self._space_before(slot.after, slot.text_before)
+                slot.has_space = bool(slot.has_space) or has_space_before
 
-        Args:
-            before: The first neighbour, None at the beginning.
-            after: The second neighbour, None at the end.
-            known: Whether they have a space between them in the source, or None.
-            text: Text of the word or item before `after`.
-            next_text: Text of the word after the gap.
+    def _space_atoms_from_words(self, slots):
+        """Rule 3: an item or an empty element has its own space before and after it, as a word has.
+
+        The space may be at any slot up to the next item, empty element or word.
         """
-        space = known if _is_atom(before) or _is_atom(after) else None
-        if space is None and _is_added_atom(before):
-            space = self._space_after(before, next_text)
-        if known is None and _is_added_atom(after):
-            space = bool(space) or self._space_before(after, text)
-        return space
+        next_text = _text_after(slots)
+        for run in _split_at_atoms(slots):
+            before, after = run[0].before, run[-1].after
+            is_missing = (_is_added_atom(before) and self._space_after(before, next_text)) or (
+                _is_added_atom(after) and self._space_before(after, run[-1].text_before)
+            )
+            if is_missing and any(slot.in_source is None for slot in run):
+                _add_space(run)
 
-    def _is_space_wanted(self, left, right, in_source):
-        """Returns whether a space is somewhere between two words."""
-        if None not in in_source:  # All of it is as it was.
-            return any(in_source)
-        is_wanted = left is not None and right is not None and right.word.has_space
-        return is_wanted and not self._touch(left, right)
-
-    @staticmethod
-    def _add_space(spaces, gap, left, positions):
-        """Adds a space before one of some parts of a gap, unless there is one."""
-        if any(spaces[position] for position in positions):
-            return
-        positions = [
-            position
-            for position in positions
-            if gap[position] is not None
-            and not gap[position].is_end
-            and (not gap[position - 1].is_begin if position else left is not None)
-        ]
-        undecided_positions = [position for position in positions if spaces[position] is None]
-        if positions:
-            spaces[(undecided_positions or positions)[0]] = True
+    def _space_words_from_words(self, slots):
+        """Rule 4: two words have a space between them where the source or the model has one."""
+        left, right = slots[0].before, slots[-1].after
+        if all(slot.in_source is not None for slot in slots):  # All of it is as it was.
+            is_wanted = any(slot.in_source for slot in slots)
+        elif left is None or right is None:
+            is_wanted = False
+        else:
+            is_wanted = right.word.has_space and not self._touch(left, right)
+        if is_wanted and not any(self._is_separator(slot.after) for slot in slots):
+            _add_space(slots)
 
     def _space_in_source(self, before, after):
         """Returns whether two parts had a space between them, None if there was something else."""
@@ -242,25 +256,59 @@ class Joiner:
         return bool(_WITHOUT_SPACE.match(text)) or bool(following.strip())
 
 
-def _move_out_of_elements(spaces, pairs):
-    """Moves a space at the beginning of an element before it, and a space at its end behind it.
+def _append(out, placed, has_space):
+    """Adds a word, a tag or an item, after a space if it has one and is not the first."""
+    if has_space and out:
+        out.append(" ")
+    out.append(placed.text)
 
-    Args:
-        spaces: Whether a space is between the parts of each pair; changed.
-        pairs: Pairs of neighbours, None at both ends of the text.
+
+def _text_after(slots):
+    """Returns the text of the word after slots, "" at the end."""
+    word = slots[-1].after
+    return "" if word is None else word.text
+
+
+def _split_at_atoms(slots):
+    """Returns slots in runs, which end before items and elements that the model has not written."""
+    runs: list[list[Slot]] = [[]]
+    for slot in slots:
+        runs[-1].append(slot)
+        if _is_added_atom(slot.after):
+            runs.append([])
+    return runs
+
+
+def _add_space(slots):
+    """Adds a space at one of some slots, unless there is one: outside of elements, undecided first.
+
+    Nothing is added if all slots are at the ends of the text or inside borders of elements.
+    """
+    if any(slot.has_space for slot in slots):
+        return
+    allowed = [slot for slot in slots if slot.takes_space]
+    undecided = [slot for slot in allowed if slot.has_space is None]
+    if allowed:
+        (undecided or allowed)[0].has_space = True
+
+
+def _move_spaces_out_of_elements(slots):
+    """Rule 2: a space at the beginning of an element moves before it, and one at its end behind it.
+
+    The ends of the text have no space.
     """
     is_owed = False  # a space before an end, which follows the element instead
-    for index, (before, after) in enumerate(pairs):
-        if before is None or after is None:
-            spaces[index] = False
-        elif before.is_begin:
-            if spaces[index]:
+    for index, slot in enumerate(slots):
+        if not slot.is_inner:
+            slot.has_space = False
+        elif slot.before.is_begin:
+            if slot.has_space:
                 first = index - 1
-                while first > 0 and pairs[first][0].is_begin:
+                while first > 0 and slots[first].before.is_begin:
                     first -= 1
-                spaces[first] = pairs[first][0] is not None
-            spaces[index] = False
-        elif after.is_end:
-            is_owed, spaces[index] = is_owed or bool(spaces[index]), False
+                slots[first].has_space = slots[first].before is not None
+            slot.has_space = False
+        elif slot.after.is_end:
+            is_owed, slot.has_space = is_owed or bool(slot.has_space), False
         elif is_owed:
-            is_owed, spaces[index] = False, True
+            is_owed, slot.has_space = False, True

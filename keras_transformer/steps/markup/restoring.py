@@ -137,7 +137,7 @@ class _TargetSpans:
             and self._before[span.stop] > self._before[span.start]
         }
         if elements and begin < end:
-            ranges |= self._ranges(elements, begin, end)
+            ranges |= _ElementRanges(self._alignment, elements, begin, end).chosen()
         ranges |= self._points(spans, ranges, begin, end)
         order = sorted(ranges, key=lambda index: (ranges[index], index))
         return [_TargetSpan(spans[index], *ranges[index], depth) for index in order]
@@ -173,7 +173,9 @@ class _TargetSpans:
             position = self._before[span.start]
             word = self._alignment.words_at_cuts.get(position, -1)
             if not lower <= word <= upper or is_inside[word - lower]:
-                gains = np.where(is_inside, -np.inf, self._gains_before(position, lower, upper))
+                gains = np.where(
+                    is_inside, -np.inf, _gains_before(self._alignment, position, lower, upper)
+                )
                 word = lower + int(np.argmax(gains))
             points[index] = (word, word)
         return points
@@ -188,73 +190,124 @@ class _TargetSpans:
         last = np.searchsorted(counts, counts[upper] - min_words_after, "right") - 1
         first = min(max(first, lower), upper)
         last = max(min(last, upper), first)
-        gains = self._gains_before(self._before[offset], lower, upper)
+        gains = _gains_before(self._alignment, self._before[offset], lower, upper)
         return first + int(np.argmax(gains[first - lower : last - lower + 1]))
 
-    def _gains_before(self, position, lower, upper):
-        """Returns for each boundary between words how well it agrees with a source position.
+
+def _gains_before(alignment, position, lower, upper):
+    """Returns for each boundary between words how well it agrees with a source position.
+
+    Returns:
+        Float `(upper - lower + 1,)`: words before the boundary should attend to words before
+        the position, and later words to later words.
+    """
+    if not alignment.before[-1]:  # The source has no words.
+        return np.arange(upper - lower + 1.0)
+    gains = alignment.attention_before(position, position)[lower:upper] - 0.5
+    return np.concatenate([[0.0], np.cumsum(gains)])
+
+
+class _ElementRanges:
+    """Chooses the words of sibling elements, so that each word belongs to at most one of them.
+
+    Args:
+        alignment: The words of the translation, and what they attend to.
+        elements: Elements with words, by the keys of the result.
+        lower: The first word that they may enclose.
+        upper: The end of these words.
+    """
+
+    def __init__(self, alignment: Alignment, elements: dict[int, Span], lower: int, upper: int):
+        self._alignment, self._elements = alignment, elements
+        self._lower, self._upper = lower, upper
+        self._counts = alignment.num_words_before[lower : upper + 1]
+        self._is_free = np.ones(upper - lower, bool)
+        self._ranges: dict[int, tuple[int, int]] = {}
+        # Number of words that elements without a range need: an element with words never loses all.
+        self._needed = sum(span.min_words for span in elements.values())
+        self._has_enough = self._needed <= self._counts[-1] - self._counts[0]
+
+    def chosen(self) -> dict[int, tuple[int, int]]:
+        """Returns the ranges of elements by their keys; an element without need may have none."""
+        if self._add_confident_ranges() and self._add_forced_ranges():
+            return self._ranges
+        return self._ranges_in_order()
+
+    def _add_confident_ranges(self):
+        """Gives elements the words that attend more to words in them than to other words.
 
         Returns:
-            Float `(upper - lower + 1,)`: words before the boundary should attend to words before
-            the position, and later words to later words.
+            False if an element that needs words cannot have them.
         """
-        if not self._before[-1]:  # The source has no words.
-            return np.arange(upper - lower + 1.0)
-        gains = self._alignment.attention_before(position, position)[lower:upper] - 0.5
-        return np.concatenate([[0.0], np.cumsum(gains)])
+        for index, span in self._elements.items():
+            gains = self._among_free(self._gains(span))
+            start, stop, total = _best_range(gains)
+            if total <= TINY:
+                continue
+            count = self._counts[stop] - self._counts[start]
+            max_words = self._max_words(span) if self._has_enough else count
+            if count < span.min_words:
+                start, stop = _best_window(gains, self._counts, span.min_words)
+            elif count > max_words:
+                begin, end = _best_window(
+                    gains[start:stop], self._counts[start : stop + 1], max_words
+                )
+                start, stop = start + begin, start + end
+            if not self._take(index, start, stop):
+                return False
+        return True
 
-    def _ranges(self, elements, lower, upper):
-        """Returns the ranges of elements with words, by their keys in `elements`.
+    def _add_forced_ranges(self):
+        """Gives the nearest words to elements that need words and have none.
 
-        An element gets the words that attend more to words in it than to others. Without such words
-        it gets the nearest ones, because an element with words never loses all.
+        Returns:
+            False if an element cannot have them.
         """
-        ranges: dict[int, tuple[int, int]] = {}
-        is_free = np.ones(upper - lower, bool)
-        counts = self._num_words_before[lower : upper + 1]
-        missing = sum(span.min_words for span in elements.values())
-        has_enough = missing <= counts[-1] - counts[0]
-        for must in (False, True):
-            for index, span in elements.items():
-                size = span.min_words
-                if index in ranges or (must and not size):
-                    continue
-                gains = self._alignment.attention_inside(span)[lower:upper] - 0.5
-                if must:  # The nearest of equal words, and rather a word than a sign.
-                    near = np.argmax(self._gains_before(self._before[span.start], lower, upper))
-                    gains -= TINY * np.abs(np.arange(len(gains)) + 0.5 - near)
-                    gains -= _SIGN_PENALTY * self._alignment.is_sign[lower:upper]
-                gains[~is_free] = -_TAKEN
-                start, stop, total = _best_range(gains)
-                if total <= TINY and not must:
-                    continue
-                count = counts[stop] - counts[start]
-                free_words = np.diff(counts)[is_free].sum()
-                max_words = free_words - (missing - size) if has_enough else count
-                if must or count < size:
-                    start, stop = _best_window(gains, counts, size)
-                elif count > max_words:
-                    begin, end = _best_window(
-                        gains[start:stop], counts[start : stop + 1], max_words
-                    )
-                    start, stop = start + begin, start + end
-                if start < stop and is_free[start:stop].all():
-                    is_free[start:stop] = False
-                    ranges[index] = (lower + start, lower + stop)
-                    missing -= size
-                elif has_enough and size:
-                    return self._ranges_in_order(elements, lower)
-        return ranges
+        for index, span in self._elements.items():
+            if index in self._ranges or not span.min_words:
+                continue
+            position = self._alignment.before[span.start]
+            boundaries = _gains_before(self._alignment, position, self._lower, self._upper)
+            gains = self._gains(span)
+            # The nearest of equal words, and rather a word than a sign.
+            gains -= TINY * np.abs(np.arange(len(gains)) + 0.5 - np.argmax(boundaries))
+            gains -= _SIGN_PENALTY * self._alignment.is_sign[self._lower : self._upper]
+            window = _best_window(self._among_free(gains), self._counts, span.min_words)
+            if not self._take(index, *window):
+                return False
+        return True
 
-    def _ranges_in_order(self, elements, lower):
+    def _ranges_in_order(self):
         """Returns the smallest ranges of elements, one after the other."""
-        ranges, counts = {}, self._num_words_before
-        for index, span in elements.items():
+        ranges, counts, lower = {}, self._alignment.num_words_before, self._lower
+        for index, span in self._elements.items():
             if span.min_words:
                 upper = int(np.searchsorted(counts, counts[lower] + span.min_words))
                 ranges[index] = (lower, upper)
                 lower = upper
         return ranges
+
+    def _gains(self, span):
+        """Returns how much more each word attends to an element than to the rest."""
+        return self._alignment.attention_inside(span)[self._lower : self._upper] - 0.5
+
+    def _among_free(self, gains):
+        return np.where(self._is_free, gains, -_TAKEN)
+
+    def _max_words(self, span):
+        """Returns the number of words that an element may take and leave others what they need."""
+        free_words = np.diff(self._counts)[self._is_free].sum()
+        return free_words - (self._needed - span.min_words)
+
+    def _take(self, index, start, stop):
+        """Gives free words to an element; returns False if it needs words and these are not."""
+        min_words = self._elements[index].min_words
+        if start < stop and self._is_free[start:stop].all():
+            self._is_free[start:stop] = False
+            self._ranges[index] = (self._lower + start, self._lower + stop)
+            self._needed -= min_words
+            return True
+        return not (self._has_enough and min_words)
 
 
 def _best_range(gains):

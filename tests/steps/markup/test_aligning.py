@@ -9,6 +9,7 @@ import pytest
 from markup_engines import EIGHT, copied, translated
 
 from keras_transformer.steps.markup import protect, restore
+from keras_transformer.steps.markup.aligning import copied_words
 
 
 @pytest.mark.parametrize("order", [*itertools.product(["no", "n<b>o</b>", "<i>n</i>o"], repeat=3)])
@@ -58,3 +59,13 @@ def test_a_placeholder_that_the_model_has_invented_is_left_out(name):
         return [*((word, place) for place, word in enumerate(words)), (name, 0)]
 
     assert translated("a {x} <b>b</b>", say) == "a {x} <b>b</b>"
+
+
+def test_a_copy_has_the_length_of_its_word_and_attends_to_it():
+    # Both words `no` have a copy: the first copy attends to the second word.
+    attention = {0: [0.1, 0.9, 0.0, 0.0], 1: [0.0, 0.0, 1.0, 0.0], 2: [0.9, 0.1, 0.0, 0.0]}
+    source, target = ["no", "yes", "no", "ß"], ["No", "no", "ja", "ss"]
+    attention[3] = [0.0, 0.0, 0.0, 1.0]
+    copies = copied_words(source, target, lambda index: np.array(attention[index]), range(4))
+    assert copies == {0: 1, 2: 0}
+    assert copied_words(source, target, lambda index: np.array(attention[index]), {2}) == {2: 0}
