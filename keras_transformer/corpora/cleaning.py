@@ -251,29 +251,56 @@ def _drop_repeated(hashes, reasons):
 
 def _write(corpora, names, reasons, options, staging, progress):
     """Writes the kept pairs; returns the report."""
-    start, rows = 0, []
+    rows: list[dict] = []
     examples: dict[str, list] = {}
+    first = 0
     for corpus, files in zip(corpora, names, strict=True):
-        counts, corpus_start, num_undone = np.zeros(len(_CODES), np.int64), start, 0
-        with contextlib.ExitStack() as stack:
-            outputs = _opened([staging / name for name in files], stack)
-            for chunk in _chunks([corpus], options):
-                chunk_reasons = np.asarray(reasons[start : start + len(chunk)])
-                counts += np.bincount(chunk_reasons, minlength=len(_CODES))
-                _add_examples(examples, chunk, chunk_reasons, files[0], start - corpus_start + 1)
-                kept_pairs = [chunk[index] for index in np.flatnonzero(chunk_reasons == 0)]
-                num_undone += sum(pair.is_undone for pair in kept_pairs)
-                for output, lines in zip(outputs, _columns(kept_pairs, len(files)), strict=True):
-                    with writing(output.name):
-                        output.write("".join(line + "\n" for line in lines).encode())
-                start += len(chunk)
-                progress("writing", _size(chunk))
-        dropped = {
-            name: int(count) for name, count in zip(_REASONS, counts[1:], strict=True) if count
-        }
-        row = {"files": files, "pairs": start - corpus_start, "kept": int(counts[0])}
-        rows.append({**row, "undone": num_undone, "dropped": dropped})
+        row = _write_corpus(corpus, files, reasons[first:], options, staging, examples, progress)
+        first += row["pairs"]
+        rows.append(row)
     return {"corpora": rows, "examples": examples}
+
+
+def _write_corpus(corpus, files, reasons, options, staging, examples, progress):
+    """Writes the kept pairs of a corpus, and adds to the examples of dropped pairs.
+
+    Args:
+        corpus: Files of a corpus.
+        files: Names of the files to write: a table, or a file per side.
+        reasons: Codes of reasons; the first is that of the corpus' first pair.
+        options: `CleaningOptions`.
+        staging: Folder of the files to write.
+        examples: Dropped pairs by their reason; changed.
+        progress: Called with the step and the number of bytes.
+
+    Returns:
+        The row of the corpus in the report.
+    """
+    counts = np.zeros(len(_CODES), np.int64)  # of each code
+    num_pairs = num_undone = 0
+    with contextlib.ExitStack() as stack:
+        outputs = _opened([staging / name for name in files], stack)
+        for chunk in _chunks([corpus], options):
+            codes = np.asarray(reasons[num_pairs : num_pairs + len(chunk)])
+            kept_pairs = [chunk[index] for index in np.flatnonzero(codes == 0)]
+            for output, lines in zip(outputs, _columns(kept_pairs, len(files)), strict=True):
+                with writing(output.name):
+                    output.write("".join(line + "\n" for line in lines).encode())
+            _add_examples(examples, chunk, codes, files[0], first_line=num_pairs + 1)
+            counts += np.bincount(codes, minlength=len(_CODES))
+            num_undone += sum(pair.is_undone for pair in kept_pairs)
+            num_pairs += len(chunk)
+            progress("writing", _size(chunk))
+    num_kept, *nums_dropped = counts.tolist()
+    return {
+        "files": files,
+        "pairs": num_pairs,
+        "kept": num_kept,
+        "undone": num_undone,
+        "dropped": {
+            reason: count for reason, count in zip(_REASONS, nums_dropped, strict=True) if count
+        },
+    }
 
 
 def _add_examples(examples, pairs, reasons, file, first_line):
