@@ -154,7 +154,7 @@ def _train(folder, run, plan, small):
 
 
 def _evaluate(folder, run, plan, small):
-    from keras_transformer.analysis.evaluation import evaluate_model
+    from keras_transformer.engine.evaluation import evaluate_model
 
     evaluate_model(run, folder / "test.en", folder / "test.de", plan=plan)
 

@@ -25,7 +25,7 @@ GROUND = {
     "translation",
 }  # fmt: skip
 OUTCOME = {"losses", "metrics", "schedules"}
-BELOW_ENGINE = GROUND | {"text", "steps", "layers", "decoding", "models", "data", "runs"}
+BELOW_ENGINE = GROUND | {"text", "scores", "steps", "layers", "decoding", "models", "data", "runs"}
 CORE = BELOW_ENGINE | OUTCOME | {"engine", "training", "export"}
 # What the core does not import: each of these folders may be deleted.
 DOORS = {"analysis", "corpora", "interop", "serving", "web"}
@@ -40,6 +40,7 @@ MAY_IMPORT = {
     "translation": {"reading"},
     "options": {"errors"},
     "text": GROUND,
+    "scores": GROUND | {"text"},
     "steps": GROUND | {"text"},
     "data": GROUND | {"text"},
     "layers": GROUND,
@@ -60,7 +61,8 @@ MAY_IMPORT = {
 ONLY = {"decoding": {"masks", "kv_cache"}, **dict.fromkeys(sorted(OUTCOME), {"masks"})}
 # Run by Keras alone, on any backend, or without one.
 KERAS_ONLY = {
-    *("text", "steps", "layers", "models", "decoding", "runs", "analysis"), *OUTCOME, *GROUND,
+    *("text", "scores", "steps", "layers", "models", "decoding", "runs", "analysis"),
+    *OUTCOME, *GROUND,
 }  # fmt: skip
 
 

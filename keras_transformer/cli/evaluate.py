@@ -57,7 +57,7 @@ def _add_evaluate_options(command):
     add_model(command)
     from typing import get_args
 
-    from keras_transformer.decoding.search_options import BleuTokenizer
+    from keras_transformer.scores import BleuTokenizer
 
     tokenize = "sacreBLEU's tokenizer of BLEU; none: spaces, for tokenized text; the default "
     tokenize += "depends on the script of the references: zh for Chinese, char for other scripts "
@@ -157,7 +157,7 @@ def score_lines(
 
 def _evaluate(options):
     begin_with_model(options.model)
-    from keras_transformer.analysis.evaluation import evaluate_model
+    from keras_transformer.engine.evaluation import evaluate_model
     from keras_transformer.errors import NotSavedError
 
     try:

@@ -18,9 +18,6 @@ from keras_transformer.options import (
     options_class,
 )
 
-# sacreBLEU's tokenizers that need no download; `none` splits text only at spaces.
-BleuTokenizer = Literal["13a", "intl", "zh", "char", "none", "ja-mecab", "ko-mecab"]
-
 
 class Filter(NamedTuple):
     """A filter of sampling: an input of compiled functions, with a value for each sentence.

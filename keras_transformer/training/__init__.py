@@ -5,7 +5,7 @@ from keras_transformer.imports import import_keras
 
 import_keras()
 
-from keras_transformer.training.evaluate import evaluate, perplexity
+from keras_transformer.scores import evaluate, perplexity
 from keras_transformer.training.loop import train
 from keras_transformer.training.optimizer import compile_model
 from keras_transformer.training.recipe import Recipe

@@ -10,8 +10,8 @@ from keras_transformer.engine.device import DevicePlan
 from keras_transformer.errors import is_terminal, show
 from keras_transformer.formats import CHECK_PLOTS, load
 from keras_transformer.runs.step_state import MidEpochState
+from keras_transformer.scores import check_tokenizer
 from keras_transformer.training import callbacks as run_callbacks
-from keras_transformer.training.evaluate import check_tokenizer
 from keras_transformer.training.hosts import SINGLE_HOST, Host
 from keras_transformer.training.recipe import Recipe
 from keras_transformer.training.run import Run, for_fit

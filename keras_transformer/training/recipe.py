@@ -10,7 +10,7 @@ import pydantic
 from keras_transformer.data.encoding import PairChecks
 from keras_transformer.data.noise import Noise
 from keras_transformer.data.pairs import InlineTags, open_pair_file
-from keras_transformer.decoding.search_options import BleuTokenizer, without_excluded
+from keras_transformer.decoding.search_options import without_excluded
 from keras_transformer.errors import InputError
 from keras_transformer.models.config import CONFIGURATIONS, ModelConfig, TransformerConfig
 from keras_transformer.options import (
@@ -25,6 +25,7 @@ from keras_transformer.options import (
 from keras_transformer.reading import expanded_path
 from keras_transformer.runs.run_files import RunFiles
 from keras_transformer.runs.sections import DecodingSection, parse_yaml, read_sections, section_of
+from keras_transformer.scores import BleuTokenizer
 from keras_transformer.text.languages import Languages, language_pair, languages_of_directions
 from keras_transformer.text.tags import check_new_tag
 from keras_transformer.text.vocabulary import VocabularyOptions

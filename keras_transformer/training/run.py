@@ -23,10 +23,10 @@ from keras_transformer.runs.history import averaged_epochs, best_row
 from keras_transformer.runs.model_file import load_model
 from keras_transformer.runs.run_files import MAX_SAMPLE_PAIRS, RESUME
 from keras_transformer.runs.step_state import MidEpochState
+from keras_transformer.scores import bleu_and_chrf, doubt, tokenizer_of
 from keras_transformer.text.languages import Languages
 from keras_transformer.training.checkpoints import last_checkpoint, save_without_optimizer
 from keras_transformer.training.corpus import Corpus, Tokenizers, languages_of
-from keras_transformer.training.evaluate import bleu_and_chrf, doubt, tokenizer_of
 from keras_transformer.training.hosts import Host
 from keras_transformer.training.lora import enable_lora, set_merged_weights
 from keras_transformer.training.optimizer import compile_model, keep_zero_start, warmup_advice

@@ -4,7 +4,7 @@ from copy import copy as copy_object
 import pytest
 
 from keras_transformer import Translator
-from keras_transformer.analysis.evaluation import evaluate_model
+from keras_transformer.engine.evaluation import evaluate_model
 from keras_transformer.errors import InputError
 from keras_transformer.translation import Translation
 

@@ -1,6 +1,5 @@
-"""Evaluates a model on a file: BLEU and chrF, accuracy of labels, perplexity."""
+"""Evaluates a model on a file: translates, labels or scores the file's texts."""
 
-import collections
 import contextlib
 import dataclasses
 import itertools
@@ -10,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from keras_transformer.data import iterate_pairs, read_lines, read_pairs
-from keras_transformer.decoding.search_options import BleuTokenizer
 from keras_transformer.engine.device import DevicePlan
 from keras_transformer.engine.engine import long_input_of_commands
 from keras_transformer.engine.inputs import ids_and_texts
@@ -19,9 +17,15 @@ from keras_transformer.engine.translator import Translator
 from keras_transformer.errors import InputError, NotSavedError
 from keras_transformer.files import check_writable, is_replaced, locked_folder, write_output
 from keras_transformer.reading import one_line
+from keras_transformer.scores import (
+    BleuTokenizer,
+    check_tokenizer,
+    evaluate,
+    evaluate_labels,
+    perplexity,
+)
 from keras_transformer.text import Labels
 from keras_transformer.text.per_text import LANGUAGE_OPTIONS
-from keras_transformer.training.evaluate import check_tokenizer, evaluate, perplexity
 from keras_transformer.translation import Translation
 
 FilePath = str | os.PathLike
@@ -171,50 +175,6 @@ def labelled_texts(
     for number, name in enumerate(names, start=1):
         labels.check(name, f"{target or source}, line {number}")
     return list(texts), list(names)
-
-
-def evaluate_labels(predicted_labels: list[str], references: list[str]) -> dict:
-    """Scores a classifier: accuracy, and precision, recall and F1 of each label.
-
-    Args:
-        predicted_labels: The classifier's labels. "", for a blank text, counts as wrong, and is not
-            reported as a label.
-        references: The correct labels of the same texts.
-
-    Returns:
-        A dict fit for JSON, with shares in [0, 1]: the number of `texts`, `accuracy`, `macro_f1`
-        (the mean F1 of the labels), and `labels`. Each of the `labels` has its `precision`,
-        `recall`, `f1` and number of `texts`.
-
-    Raises:
-        InputError: The counts differ or are zero.
-    """
-    if len(predicted_labels) != len(references) or not references:
-        received = f"{len(predicted_labels)} predicted, {len(references)} references"
-        raise InputError(f"Evaluation needs as many labels as texts. Received: {received}.")
-    label_counts, prediction_counts = (
-        collections.Counter(references),
-        collections.Counter(predicted_labels),
-    )
-    pairs = zip(references, predicted_labels, strict=True)
-    hits = collections.Counter(
-        label for label, predicted_label in pairs if label == predicted_label
-    )
-    labels = {
-        label: {
-            "precision": round(hits[label] / max(prediction_counts[label], 1), 4),
-            "recall": round(hits[label] / max(label_counts[label], 1), 4),
-            "f1": round(2 * hits[label] / (label_counts[label] + prediction_counts[label]), 4),
-            "texts": label_counts[label],
-        }
-        for label in sorted(label_counts.keys() | prediction_counts.keys() - {""})
-    }
-    return {
-        "texts": len(references),
-        "accuracy": round(hits.total() / len(references), 4),
-        "macro_f1": round(sum(label["f1"] for label in labels.values()) / len(labels), 4),
-        "labels": labels,
-    }
 
 
 def score_in_windows(

@@ -1,17 +1,20 @@
-"""Scores texts: BLEU and chrF by sacreBLEU, and perplexity."""
+"""Scores of texts: BLEU and chrF by sacreBLEU, perplexity, and the accuracy of labels."""
 
+import collections
 import math
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
-from keras_transformer.decoding.search_options import BleuTokenizer
 from keras_transformer.errors import InputError
 from keras_transformer.ids import UNK_ID
 from keras_transformer.options import check_choice
 from keras_transformer.text import Tokenizer
 from keras_transformer.translation import Translation
+
+# sacreBLEU's tokenizers that need no download; `none` splits text only at spaces.
+BleuTokenizer = Literal["13a", "intl", "zh", "char", "none", "ja-mecab", "ko-mecab"]
 
 
 def evaluate(
@@ -90,6 +93,50 @@ def perplexity(scored: Sequence[Translation], tokenizer: Tokenizer | None = None
         unknown = sum(UNK_ID in ids for ids in tokenizer.tokenize(words))
         report["unknown_word_share"] = round(unknown / max(len(words), 1), 4)
     return report
+
+
+def evaluate_labels(predicted_labels: list[str], references: list[str]) -> dict:
+    """Scores a classifier: accuracy, and precision, recall and F1 of each label.
+
+    Args:
+        predicted_labels: The classifier's labels. "", for a blank text, counts as wrong, and is not
+            reported as a label.
+        references: The correct labels of the same texts.
+
+    Returns:
+        A dict fit for JSON, with shares in [0, 1]: the number of `texts`, `accuracy`, `macro_f1`
+        (the mean F1 of the labels), and `labels`. Each of the `labels` has its `precision`,
+        `recall`, `f1` and number of `texts`.
+
+    Raises:
+        InputError: The counts differ or are zero.
+    """
+    if len(predicted_labels) != len(references) or not references:
+        received = f"{len(predicted_labels)} predicted, {len(references)} references"
+        raise InputError(f"Evaluation needs as many labels as texts. Received: {received}.")
+    label_counts, prediction_counts = (
+        collections.Counter(references),
+        collections.Counter(predicted_labels),
+    )
+    pairs = zip(references, predicted_labels, strict=True)
+    hits = collections.Counter(
+        label for label, predicted_label in pairs if label == predicted_label
+    )
+    labels = {
+        label: {
+            "precision": round(hits[label] / max(prediction_counts[label], 1), 4),
+            "recall": round(hits[label] / max(label_counts[label], 1), 4),
+            "f1": round(2 * hits[label] / (label_counts[label] + prediction_counts[label]), 4),
+            "texts": label_counts[label],
+        }
+        for label in sorted(label_counts.keys() | prediction_counts.keys() - {""})
+    }
+    return {
+        "texts": len(references),
+        "accuracy": round(hits.total() / len(references), 4),
+        "macro_f1": round(sum(label["f1"] for label in labels.values()) / len(labels), 4),
+        "labels": labels,
+    }
 
 
 _HAN = re.compile("[々〇\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")

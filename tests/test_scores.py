@@ -6,9 +6,10 @@ import warnings
 
 import pytest
 
-from keras_transformer.analysis.evaluation import evaluate_model
+from keras_transformer.engine.evaluation import evaluate_model
 from keras_transformer.errors import InputError
-from keras_transformer.training import Recipe, evaluate, train
+from keras_transformer.scores import evaluate, evaluate_labels
+from keras_transformer.training import Recipe, train
 
 
 def test_bleu_is_the_geometric_mean_of_the_four_precisions():
@@ -83,3 +84,16 @@ def test_a_bleu_of_zero_beside_a_fair_chrf_is_doubted():
 def test_counts_that_do_not_fit_are_refused(hypotheses, references):
     with pytest.raises(InputError, match="as many translations as references"):
         evaluate(hypotheses, references)
+
+
+def test_labels_are_counted_as_done_by_hand_and_a_blank_text_is_wrong_and_no_class_of_its_own():
+    scores = evaluate_labels([*"aabbbc", ""], list("aabaaba"))
+    assert (scores["texts"], scores["accuracy"]) == (7, 0.4286)
+    assert scores["labels"] == {
+        "a": {"precision": 1.0, "recall": 0.4, "f1": 0.5714, "texts": 5},
+        "b": {"precision": 0.3333, "recall": 0.5, "f1": 0.4, "texts": 2},
+        "c": {"precision": 0.0, "recall": 0.0, "f1": 0.0, "texts": 0},
+    }
+    assert scores["macro_f1"] == 0.3238
+    with pytest.raises(InputError, match="as many labels as texts. Received: 0 predicted"):
+        evaluate_labels([], [])

@@ -9,29 +9,15 @@ import pytest
 from small_corpus import PAIRS, write_corpus
 
 from keras_transformer import Tokenizer, Translation, Translator
-from keras_transformer.analysis import evaluation
-from keras_transformer.analysis.evaluation import evaluate_labels, evaluate_model
 from keras_transformer.data import read_lines
-from keras_transformer.engine import Engine, ModelEngine
+from keras_transformer.engine import Engine, ModelEngine, evaluation
+from keras_transformer.engine.evaluation import evaluate_model
 from keras_transformer.engine.inputs import ids_and_texts
 from keras_transformer.errors import InputError
 from keras_transformer.files import locked_folder
 from keras_transformer.ids import BOS_ID
 from keras_transformer.models import LanguageModel
 from keras_transformer.models.config import LanguageModelConfig
-
-
-def test_labels_are_counted_as_done_by_hand_and_a_blank_text_is_wrong_and_no_class_of_its_own():
-    scores = evaluate_labels([*"aabbbc", ""], list("aabaaba"))
-    assert (scores["texts"], scores["accuracy"]) == (7, 0.4286)
-    assert scores["labels"] == {
-        "a": {"precision": 1.0, "recall": 0.4, "f1": 0.5714, "texts": 5},
-        "b": {"precision": 0.3333, "recall": 0.5, "f1": 0.4, "texts": 2},
-        "c": {"precision": 0.0, "recall": 0.0, "f1": 0.0, "texts": 0},
-    }
-    assert scores["macro_f1"] == 0.3238
-    with pytest.raises(InputError, match="as many labels as texts. Received: 0 predicted"):
-        evaluate_labels([], [])
 
 
 @pytest.fixture
