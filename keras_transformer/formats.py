@@ -5,6 +5,7 @@ new format is a folder with an `Exporter`, its options and perhaps an engine, an
 """
 
 import importlib
+import importlib.util
 import pathlib
 import re
 from typing import Any, NamedTuple
@@ -14,6 +15,14 @@ def load(name: str) -> Any:
     """Imports what a row names as `MODULE:NAME`, a module of this package."""
     module, _, attribute = name.partition(":")
     return getattr(importlib.import_module(f"{__package__}.{module}"), attribute)
+
+
+def _is_present(module):
+    """Returns whether a module of this package is there; imports only the packages around it."""
+    try:
+        return importlib.util.find_spec(f"{__package__}.{module}") is not None
+    except ModuleNotFoundError:  # The folder around it is not there.
+        return False
 
 
 class Format(NamedTuple):
@@ -29,6 +38,7 @@ class Format(NamedTuple):
         file: Pattern of the names of the file by which its folder is recognized, for the engine.
         next_command: What comes after the export. `{folder}` is the export, `{package}` a file in
             it; None for the `command` in the manifest, if it has one.
+        made_of: Module of another format that its export contains, None without one.
     """
 
     name: str
@@ -38,6 +48,13 @@ class Format(NamedTuple):
     engine: str | None = None
     file: str | None = None
     next_command: str | None = "keras-transformer translate --model {folder} < in.txt"
+    made_of: str | None = None
+
+    @property
+    def is_present(self) -> bool:
+        """Whether the folders of the format are there; a door's folder may be deleted."""
+        modules = [self.exporter.partition(":")[0], self.made_of]
+        return all(module is None or _is_present(module) for module in modules)
 
     def load(self, field: str) -> Any:
         """Imports what `options`, `exporter` or `engine` names."""
@@ -100,6 +117,7 @@ _ROWS = (
         options="interop.argos.export_options:ArgosOptions",
         exporter="interop.argos.export:ArgosExporter",
         next_command="keras-transformer import {folder}/{package} --output RUN",
+        made_of="interop.ctranslate2.export",
     ),
 )
 FORMATS = {row.name: row for row in _ROWS}

@@ -1,4 +1,8 @@
-"""The core knows no door: each folder around it may be deleted."""
+"""The core knows no door: each folder around it may be deleted, and what is left still runs.
+
+Without a door's folder, all commands outside the door show their help and run, `--format` offers
+the formats that are there, and models of the other programs are imported.
+"""
 
 import json
 import os
@@ -20,6 +24,28 @@ FOLDERS = sorted(DOORS) + sorted(
 CORE_MODULES = sorted(
     name for name in MODULES if name.split(".")[1:2] and name.split(".")[1] in CORE
 )
+# What a user loses with a folder: commands, export formats, and programs whose models are read.
+COMMANDS = ["demo", "train", "import", "translate", "chat", "score", "evaluate", "inspect"]
+COMMANDS += ["export", "serve", "clean", "synthesize", "glossary", "shortlist"]
+COMMANDS_OF = {
+    "analysis": ["inspect"],
+    "corpora": ["clean", "glossary", "shortlist"],
+    "interop": ["import"],
+    "serving": ["serve", "translate", "synthesize"],  # Files over Ray are part of the server.
+}
+FORMAT_NAMES = ["saved_model", "litert", "web", "ctranslate2", "marian", "hugging_face", "argos"]
+FORMATS_OF = {
+    "web": ["web"],
+    "interop": ["ctranslate2", "marian", "hugging_face", "argos"],
+    "interop/argos": ["argos"],
+    "interop/ctranslate2": ["ctranslate2", "argos"],
+    "interop/hugging_face": ["hugging_face"],
+    "interop/marian": ["marian"],
+}
+MODELS = {
+    "interop/marian": str(TESTS / "data" / "marian" / "opus"),
+    "interop/ctranslate2": str(TESTS / "data" / "ctranslate2" / "old_v5_txt"),
+}
 # Tests of each part of the core, of which most import it all; names of files and of tests.
 QUICK = """
 layers/test_masks.py
@@ -47,20 +73,69 @@ sys.meta_path[:] = [finder for finder in finders if "__editable__" not in finder
 def test(tree):
     import pytest
     from keras_transformer.cli.main import run
-    os.chdir(tree)
     with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()) as told:
         run(["export", "--help"])
     assert "--signatures" in told.getvalue()
     assert pytest.main(["-q", "-p", "no:cacheprovider", *(f"tests/{name}" for name in quick)]) == 0
 
-trees, modules, quick = map(json.loads, sys.argv[1:])
+# The exit code and the stdout of a command.
+def output_of(*arguments):
+    from keras_transformer.cli.main import run
+    with contextlib.redirect_stdout(io.StringIO()) as told:
+        try:
+            code = run(arguments)
+        except SystemExit as ended:
+            code = ended.code
+    return code, " ".join(told.getvalue().split())
+
+# Every command outside of a door shows its help, with the formats that are there.
+def check_commands(folder):
+    for command in set(commands) - set(commands_of.get(folder, ())):
+        code, help = output_of(command, "--help")
+        assert code == 0 and f"usage: keras-transformer {command}" in help, command
+    present = [name for name in formats if name not in formats_of.get(folder, ())]
+    assert f"one of {', '.join(present)} --" in output_of("export", "--help")[1]
+
+# `evaluate` scores the pairs of a table; the engine copies.
+def check_evaluation(tree):
+    from keras_transformer import Translation, Translator
+    from keras_transformer.engine import Engine
+
+    class Copy(Engine):
+        def translate(self, texts, **options):
+            return [Translation(text, 0.0) for text in texts]
+
+    Translator.load = lambda path, **options: Translator(Copy())
+    with open("pairs.tsv", "w") as file:
+        file.write("two dogs play here\\ttwo dogs play here\\n")
+    code, scores = output_of("evaluate", "--model", tree, "--source", "pairs.tsv")
+    assert code == 0 and json.loads(scores)["bleu"] == 100.0
+
+# Models of the other programs are read, and a folder becomes a run without downloads.
+def check_import(folder, tree):
+    from pathlib import Path
+    from keras_transformer.interop.importing import read_model
+    for program in models.keys() - {folder}:
+        assert read_model(Path(models[program])).tensors
+    if folder == "interop/fetching":
+        run = f"{tree}/run"
+        assert output_of("import", models["interop/marian"], "--output", run) == (0, run)
+
+trees, modules, quick, *tables = map(json.loads, sys.argv[1:])
+commands, commands_of, formats, formats_of, models = tables
 statuses = {}
 for folder, tree in trees.items():
     if not (child := os.fork()):
         sys.path.insert(0, tree)
         try:
+            os.chdir(tree)
             if folder == "tested":
                 test(tree)
+            else:
+                check_commands(folder)
+                check_evaluation(tree)
+            if folder.startswith("interop/"):
+                check_import(folder, tree)
             for name in modules:
                 importlib.import_module(name)
             assert sys.modules[name].__file__.startswith(tree)
@@ -97,6 +172,7 @@ def statuses(tmp_path_factory):
     arguments = (
         json.dumps({name: str(tree) for name, tree in trees.items()}),
         *map(json.dumps, (CORE_MODULES, QUICK)),
+        *map(json.dumps, (COMMANDS, COMMANDS_OF, FORMAT_NAMES, FORMATS_OF, MODELS)),
     )
     command = [sys.executable, "-c", PROGRAM, *arguments]
     done = subprocess.run(command, env=environment, cwd=base, capture_output=True, text=True)
@@ -107,7 +183,7 @@ def statuses(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_the_core_is_imported_without_the_folder(statuses, folder):
+def test_what_is_left_runs_without_the_folder(statuses, folder):
     assert statuses[0][folder] == 0, statuses[1]
 
 

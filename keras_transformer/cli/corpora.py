@@ -110,7 +110,7 @@ def paired(
 
     The options are those of tables and of translation memories; see `pair_file`.
     """
-    from keras_transformer.corpora.translation_memory import is_memory, pair_file
+    from keras_transformer.data.pairs import is_memory, pair_file
     from keras_transformer.text.tables import is_table
 
     corpora: list[tuple[str | PairFile, str | None]] = []

@@ -9,9 +9,9 @@ from keras_transformer.engine.translator import Translator
 from keras_transformer.errors import say, writing
 from keras_transformer.export import export_run
 from keras_transformer.files import OwnedFolder
+from keras_transformer.formats import FORMATS
 from keras_transformer.training import Recipe, RunFolder
 from keras_transformer.training.loop import train
-from keras_transformer.web.export import npm_command
 
 # The smallest model that learns the task. Compiling a shape takes half as long as an epoch.
 _RECIPE = {
@@ -101,15 +101,22 @@ def _run_demo(folder, overwrite):
             ", ".join(str(folder / name) for name in ("data", "run", "export")),
         ),
     ]
+    if FORMATS["web"].is_present:
+        rows += _browser_rows(folder)
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+
+def _browser_rows(folder):
+    from keras_transformer.web.export import npm_command
+
     page = f"{folder}-page"
-    rows += [
+    return [
         ("in a browser", npm_command()),
         ("", f"keras-transformer export --model {folder / 'run'} --format web --output {page}"),
         ("", f"python -m http.server --bind 127.0.0.1 --directory {page} 8000"),
         ("", "http://localhost:8000"),
     ]
-    width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
 
 
 def _equal_texts(verification):

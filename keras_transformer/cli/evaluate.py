@@ -170,7 +170,7 @@ def _evaluate(options):
 
 def _with_pair_file(values):
     """Replaces the path of a table or a translation memory and its options by the file."""
-    from keras_transformer.corpora.translation_memory import pair_file
+    from keras_transformer.data.pairs import pair_file
 
     own = {name: values.pop(name) for name in PAIR_FILE_NAMES if name in values}
     if own or "source" in values:

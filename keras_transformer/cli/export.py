@@ -1,6 +1,5 @@
 """The command `keras-transformer export`."""
 
-import contextlib
 import dataclasses
 import json
 
@@ -23,10 +22,9 @@ def _add_options(command):
     from keras_transformer.formats import FORMATS
 
     add_model(command, "a run folder")
-    names = ", ".join(FORMATS)
-    command.add_argument(
-        "--format", required=True, choices=list(FORMATS), metavar="FORMAT", help=f"one of {names}"
-    )
+    present = [name for name, row in FORMATS.items() if row.is_present]
+    help = f"one of {', '.join(present)}"
+    command.add_argument("--format", required=True, choices=present, metavar="FORMAT", help=help)
     command.add_argument("--output", required=True, metavar="DIR", help="the folder to make")
     command.add_argument("--overwrite", action="store_true", help="replace an earlier export")
     command.add_argument(
@@ -34,10 +32,9 @@ def _add_options(command):
     )
     add_options(command, ("verify_with", str, "FILE", _VERIFY))
     formats: dict[str, list[str]] = {}
-    for format, row in FORMATS.items():
-        with contextlib.suppress(ModuleNotFoundError):  # A door's folder may be deleted.
-            for field in dataclasses.fields(row.load("options")):
-                formats.setdefault(field.name, []).append(format)
+    for format in present:
+        for field in dataclasses.fields(FORMATS[format].load("options")):
+            formats.setdefault(field.name, []).append(format)
     groups: dict[tuple[str, ...], list[str]] = {}
     for name, formats_of_group in formats.items():
         groups.setdefault(tuple(formats_of_group), []).append(name)
@@ -45,7 +42,7 @@ def _add_options(command):
     defaults = {**dict.fromkeys(RUN_DEFAULTS, "the run's"), "signatures": "all of them"}
     for formats_of_group, names in groups.items():
         title = ", ".join(formats_of_group)
-        if len(formats_of_group) == len(FORMATS):
+        if len(formats_of_group) == len(present):
             title = "all formats"
         group = command.add_argument_group(title)
         options_class = FORMATS[formats_of_group[0]].load("options")

@@ -1,6 +1,7 @@
 """The commands that make a run: `keras-transformer demo`, `train` and `import`."""
 
 import argparse
+import os
 
 from keras_transformer.cli.arguments import add_options, option_values, sigterm_as_exit
 from keras_transformer.errors import InputError
@@ -103,12 +104,15 @@ def _train(options):
 
 
 def _import(options):
-    from keras_transformer.interop.fetching import check_name, list_models
-
     if options.list:
+        from keras_transformer.interop.fetching import list_models
+
         print(*list_models(options.folder), sep="\n")
         return
-    check_name(options.folder)  # NumPy takes a while.
+    if not os.path.isdir(options.folder):
+        from keras_transformer.interop.fetching import check_name
+
+        check_name(options.folder)  # NumPy takes a while.
     from keras_transformer.interop.importing import import_run
 
     print(import_run(**option_values(options, "list")))

@@ -15,13 +15,12 @@ from xml.parsers import expat
 
 from keras_transformer.corpora.inline_codes import Segment
 from keras_transformer.corpora.xml_text import FORBIDDEN, xml_blocks
-from keras_transformer.data.pairs import InlineTags, PairFile, PairTable
+from keras_transformer.data.pairs import InlineTags
 from keras_transformer.errors import InputError
 from keras_transformer.options import received
-from keras_transformer.reading import open_decompressed, without_compression
+from keras_transformer.reading import open_decompressed
 from keras_transformer.text.language_codes import includes
 from keras_transformer.text.languages import language_pair
-from keras_transformer.text.tables import is_table
 
 # So that a broken file cannot fill the memory.
 _MAX_SEGMENT, _MAX_UNIT = 1 << 20, 1 << 24  # characters
@@ -119,37 +118,6 @@ class TranslationMemory:
             raise InputError(f"{rule}. Received: {units}.")
         if skipped:
             warnings.warn(f"{self}: skipped {reason}.", stacklevel=2)  # once for all units
-
-
-def is_memory(path: str) -> bool:
-    """Returns whether a path names a translation memory, plain or compressed."""
-    return without_compression(path).endswith(".tmx")
-
-
-def pair_file(
-    path: str,
-    header: bool | None = None,
-    languages: str | None = None,
-    inline_tags: InlineTags | None = None,
-) -> str | PairFile:
-    """Returns the translation memory at a path that ends in .tmx, and any other path as it is.
-
-    With a `header`, returns the table at the path.
-
-    Raises:
-        InputError: A memory lacks `languages`, or another file has options of a memory, or a file
-            that is not a table has a `header`.
-    """
-    if header is not None and not is_table(path):
-        raise InputError(f"`header` belongs to a table, *.tsv or *.csv. Received: {path}.")
-    if is_memory(path):
-        if languages is None:
-            raise InputError(f"{path}: a translation memory needs `languages`, such as en-de.")
-        return TranslationMemory(path, languages, inline_tags or "drop")
-    if languages is not None or inline_tags is not None:
-        rule = "`languages` and `inline_tags` belong to a translation memory, *.tmx"
-        raise InputError(f"{rule}. Received: {path}.")
-    return path if header is None else PairTable(path, header)
 
 
 def _normalized(code):

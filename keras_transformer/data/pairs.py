@@ -12,8 +12,8 @@ import numpy as np
 from keras_transformer.errors import InputError
 from keras_transformer.formats import PAIR_FILES, load
 from keras_transformer.ids import EOS_ID, PAD_ID
-from keras_transformer.reading import iterate_lines
-from keras_transformer.text.tables import iterate_rows
+from keras_transformer.reading import iterate_lines, without_compression
+from keras_transformer.text.tables import is_table, iterate_rows
 
 InlineTags = Literal["drop", "keep"]
 """Treatment of formatting inside the sentences of a file of pairs."""
@@ -68,6 +68,37 @@ def open_pair_file(
 ) -> PairFile:
     """Opens a file of the kind `key` of `formats.PAIR_FILES`; raises the errors of its class."""
     return load(PAIR_FILES[key])(path, languages, inline_tags)
+
+
+def is_memory(path: str) -> bool:
+    """Returns whether a path names a translation memory, plain or compressed."""
+    return without_compression(path).endswith(".tmx")
+
+
+def pair_file(
+    path: str,
+    header: bool | None = None,
+    languages: str | None = None,
+    inline_tags: InlineTags | None = None,
+) -> str | PairFile:
+    """Returns the translation memory at a path that ends in .tmx, and any other path as it is.
+
+    With a `header`, returns the table at the path.
+
+    Raises:
+        InputError: A memory lacks `languages`, or another file has options of a memory, or a file
+            that is not a table has a `header`.
+    """
+    if header is not None and not is_table(path):
+        raise InputError(f"`header` belongs to a table, *.tsv or *.csv. Received: {path}.")
+    if is_memory(path):
+        if languages is None:
+            raise InputError(f"{path}: a translation memory needs `languages`, such as en-de.")
+        return open_pair_file("tmx", path, languages, inline_tags or "drop")
+    if languages is not None or inline_tags is not None:
+        rule = "`languages` and `inline_tags` belong to a translation memory, *.tmx"
+        raise InputError(f"{rule}. Received: {path}.")
+    return path if header is None else PairTable(path, header)
 
 
 def iterate_pairs(

@@ -6,6 +6,7 @@ A folder is read without Keras, which takes seconds, so that errors come first.
 import contextlib
 import dataclasses
 import functools
+import importlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,12 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keras_transformer.errors import InputError, show
 from keras_transformer.imports import import_keras
-from keras_transformer.interop.argos import reader as argos
-from keras_transformer.interop.ctranslate2 import reader as ctranslate2
-from keras_transformer.interop.fetching import LocalModel, local_model
 from keras_transformer.interop.foreign_model import ForeignModel
-from keras_transformer.interop.hugging_face import reader as hugging_face
-from keras_transformer.interop.marian import reader as marian
+from keras_transformer.interop.local_model import LocalModel
 from keras_transformer.interop.vocabulary import tokenizer_of
 from keras_transformer.interop.weights import fill
 from keras_transformer.models.config import TransformerConfig
@@ -35,6 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["ImportedModel", "import_model", "import_run"]
 
 _LEVELS, _SHOWN_FOLDERS = 2, 8  # below a folder, where its model is looked for
+# Folders of programs, in the order in which they recognize a model's folder. Each may be deleted.
+_PROGRAMS = ("argos", "ctranslate2", "hugging_face", "marian")
 
 
 @options_class
@@ -78,13 +77,36 @@ def import_model(
     Raises:
         InputError: There is no such model, or it is a model that a `Transformer` cannot be.
     """
-    with local_model(folder, None, check_config) as local:
+    with _local_model(folder, None) as local:
         return _import(local, sentencepiece)[0]
+
+
+@functools.cache
+def _readers() -> dict[str, Any]:
+    """Returns the modules that read models, by the programs whose folders are there."""
+    readers = {}
+    for program in _PROGRAMS:
+        try:
+            readers[program] = importlib.import_module(f"{__package__}.{program}.reader")
+        except ModuleNotFoundError as error:
+            if not str(error.name).startswith(__package__):
+                raise
+    return readers
+
+
+def _local_model(name, output):
+    """Gives the folder of a model as `fetching.local_model` does, which a folder does not need."""
+    if os.path.isdir(name):
+        return contextlib.nullcontext(LocalModel(Path(name), os.fspath(name)))
+    from keras_transformer.interop.fetching import local_model
+
+    return local_model(name, output, check_config)
 
 
 def check_config(folder: Path) -> None:
     """Raises `InputError` if a configuration in a folder is of a model that is not imported."""
-    if (folder / hugging_face.CONFIG).is_file():
+    hugging_face = _readers().get("hugging_face")
+    if hugging_face is not None and hugging_face.is_model(folder):
         hugging_face.check_config(folder / hugging_face.CONFIG)
 
 
@@ -93,14 +115,16 @@ def read_model(folder: Path, sentencepiece: Sequence[str | os.PathLike] = ()) ->
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder.")
     folder = model_folder(folder)
-    for reader in (argos, ctranslate2):
-        if reader.is_model(folder):
-            return reader.read(folder, sentencepiece)
+    readers = _readers()
+    program = next((name for name in readers if readers[name].is_model(folder)), "marian")
+    if program in ("argos", "ctranslate2"):
+        return readers[program].read(folder, sentencepiece)
     if sentencepiece:
         rule = "only models of CTranslate2 take SentencePiece files"
         raise InputError(f"{folder}: {rule}. Received: {', '.join(map(str, sentencepiece))}.")
-    reader = hugging_face if (folder / hugging_face.CONFIG).is_file() else marian
-    return reader.read(folder)
+    if program not in readers:
+        raise InputError(f"{folder}: no model of these programs: {', '.join(readers)}.")
+    return readers[program].read(folder)
 
 
 def model_folder(folder: Path) -> Path:
@@ -120,8 +144,7 @@ def model_folder(folder: Path) -> Path:
 
 
 def _model_folders(folder, levels):
-    is_marians = bool(marian.model_files(folder))
-    if is_marians or argos.is_model(folder) or (folder / hugging_face.CONFIG).is_file():
+    if any(reader.is_model(folder) for reader in _readers().values()):
         return [folder]
     folders = []
     for path in sorted(folder.iterdir()) if levels else ():
@@ -190,7 +213,7 @@ def import_run(
     with run.owned().locked():
         check()
         sample_texts = None if samples is None else read_lines(samples)[:MAX_SAMPLE_PAIRS]
-        with local_model(folder, output, check_config) as local:
+        with _local_model(folder, output) as local:
             imported, foreign_model = _import(local, sentencepiece)
             origin = local.origin(model_folder(local.folder))
             origin = parse_options(OriginSection, origin, f"{folder}: ")

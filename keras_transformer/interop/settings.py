@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from keras_transformer.errors import InputError
-from keras_transformer.interop.fetching.archives import is_of_macos
 from keras_transformer.options import INT32, received
 from keras_transformer.reading import BoundedYaml
 
@@ -22,6 +21,11 @@ def files_like(folder: Path, *patterns: str) -> list[Path]:
     """Returns the files of a folder by patterns, each sorted, without the files of macOS."""
     paths = (path for pattern in patterns for path in sorted(folder.glob(pattern)))
     return [path for path in paths if not is_of_macos(path.name)]
+
+
+def is_of_macos(name: str) -> bool:
+    """Returns whether macOS adds files of this name to folders and archives."""
+    return name in ("__MACOSX", ".DS_Store") or name.startswith("._")
 
 
 def read_yaml(text: str, where: str | os.PathLike) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, Any
 
 from keras_transformer.errors import InputError, first_line, writing
+from keras_transformer.interop.settings import is_of_macos
 from keras_transformer.options import received
 from keras_transformer.reading import MAX_NAME_BYTES, max_unpacked_bytes, too_large
 
@@ -82,11 +83,6 @@ def unpack(archive: Path, folder: Path) -> Path:
     while len(entries := list(folder.iterdir())) == 1 and entries[0].is_dir():
         (folder,) = entries
     return folder
-
-
-def is_of_macos(name: str) -> bool:
-    """Returns whether macOS adds files of this name to folders and archives."""
-    return name in ("__MACOSX", ".DS_Store") or name.startswith("._")
 
 
 @contextlib.contextmanager

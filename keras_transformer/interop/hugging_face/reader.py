@@ -42,6 +42,11 @@ _NEUTRAL: dict[str, Any] = {
 }
 
 
+def is_model(folder: Path) -> bool:
+    """Returns whether a folder has a configuration of Hugging Face."""
+    return (folder / CONFIG).is_file()
+
+
 def read(folder: Path) -> ForeignModel:
     """Reads the model of a folder."""
     path = folder / CONFIG

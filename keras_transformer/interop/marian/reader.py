@@ -60,6 +60,11 @@ _DEFAULTS = {
 }
 
 
+def is_model(folder: Path) -> bool:
+    """Returns whether a folder has files that may be models of Marian."""
+    return bool(model_files(folder))
+
+
 def read(folder: Path) -> ForeignModel:
     """Reads the model of a folder."""
     path = model_file(folder)
