@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import contextlib
+import functools
 import gc
 import importlib.resources
 import json
@@ -60,6 +61,24 @@ _SECONDS = [0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 2, 3, 5, 10, 30, 60]
 _SIZES = [1.0, 2, 4, 8, 16, 32, 64, 128, 256]
 
 
+class _Metrics:
+    """Metrics of a replica.
+
+    Attributes:
+        sizes: Number of sentences of each batch, by its signature.
+        seconds: Duration of each batch, by its signature.
+        waiting: Number of sentences that wait for a batch.
+        version: Version of the model.
+    """
+
+    def __init__(self):
+        tags: dict[str, Any] = {"tag_keys": ("signature",)}
+        self.sizes = metrics.Histogram(f"{_METRIC}batch_sentences", boundaries=_SIZES, **tags)
+        self.seconds = metrics.Histogram(f"{_METRIC}batch_seconds", boundaries=_SECONDS, **tags)
+        self.waiting = metrics.Gauge(f"{_METRIC}waiting_sentences")
+        self.version = metrics.Gauge(f"{_METRIC}model_version")
+
+
 class _Api:
     """Replica of a model; `Server` is its deployment in Ray.
 
@@ -86,50 +105,30 @@ class _Api:
 
         enable_compilation_cache()
         self._number, self._name, self._options = export.number, export.name, options
-
-        def tell(text):
-            if progress_file is not None:
-                # The file no longer exists when a later replica replaces a dead one.
-                with contextlib.suppress(OSError), open(progress_file, "a") as file:
-                    file.write(f"{text}\n")
-
-        tell("reading the model")
-        self._model = Model(export.path, options.threads, options.markup)
-        # After loading, to detect files that change while they are loaded.
-        if digest_of(export.folder, files_of(export.folder)) != digest:
-            raise InputError(f"{export.path}: the files have changed since they were deployed.")
-        self._model.warm_up(options, tell)
-        allowed_names = {
-            host.strip().lower() for host in (options.allowed_hosts or "").split(",")
-        } - {""}
-        self.hosts = None if "*" in allowed_names else {"localhost", *allowed_names}
-        page = importlib.resources.files(__package__).joinpath("page.html").read_text("utf-8")
-        # JSON has `<` only in strings, where `\u003c` means the same.
-        self._page = page.replace('"MODEL_NAME"', json.dumps(export.name).replace("<", "\\u003c"))
+        tell = functools.partial(_append_line, progress_file)
+        self._model = _load_model(export, digest, options, tell)
+        self.hosts = _own_hosts(options.allowed_hosts)
+        self._page = _page_of(export.name)
         limits = options.max_sentences, options.max_text_bytes
         self._parser = Parser(self._model.signatures, *limits, self._model.default_options)
         self._libretranslate = LibreTranslate(self._model, options)
         self._pool = concurrent.futures.ThreadPoolExecutor(options.threads)
-        self._hung: Rejection | None = None
-        self._held = 0  # requests for translations
         # A SavedModel would divide a larger batch into chunks.
         largest = self._model.engine.manifest.get("largest_chunk", options.max_batch_size)
         largest = min(largest, options.max_batch_size)
         wait_seconds = options.batch_wait_ms / 1000
         self._batcher = Batcher(self._run, options.threads, largest, wait_seconds)
-        tags: dict[str, Any] = {"tag_keys": ("signature",)}
-        self._sizes = metrics.Histogram(f"{_METRIC}batch_sentences", boundaries=_SIZES, **tags)
-        self._seconds = metrics.Histogram(f"{_METRIC}batch_seconds", boundaries=_SECONDS, **tags)
-        self._waiting = metrics.Gauge(f"{_METRIC}waiting_sentences")
-        self._version = metrics.Gauge(f"{_METRIC}model_version")
+        self._hung: Rejection | None = None
+        self._held = 0  # requests for translations
+        self._metrics = _Metrics()
         # A MiB of lists in JSON starts the garbage collector, which must not scan the model.
         gc.freeze()
 
     def check_health(self) -> None:
         """Raises if a batch has hung, so that Ray Serve starts another replica."""
         # Each second, because Ray forgets a value that is not told again.
-        self._version.set(self._number)
-        self._waiting.set(self._batcher.waiting)
+        self._metrics.version.set(self._number)
+        self._metrics.waiting.set(self._batcher.waiting)
         if self._hung is not None:
             raise RuntimeError(str(self._hung))
 
@@ -145,8 +144,8 @@ class _Api:
             self._hung = Rejection(503, f"{message}: its process is replaced; send this again")
             self._batcher.reject_all(self._hung)
             raise Rejection(504, message)
-        self._sizes.observe(len(rows), {"signature": name})
-        self._seconds.observe(time.monotonic() - started, {"signature": name})
+        self._metrics.sizes.observe(len(rows), {"signature": name})
+        self._metrics.seconds.observe(time.monotonic() - started, {"signature": name})
         return task.result()
 
     def _check_version(self, request):
@@ -275,6 +274,38 @@ class _Api:
     async def disabled(self, request: Request) -> Response:
         """Refuses a service that LibreTranslate's protocol lets a server switch off."""
         raise Rejection(403, f"{request.url.path} is disabled on this server")
+
+
+def _append_line(path, text):
+    """Appends a line to the file of a replica's progress, if there is one."""
+    if path is not None:
+        # The file no longer exists when a later replica replaces a dead one.
+        with contextlib.suppress(OSError), open(path, "a") as file:
+            file.write(f"{text}\n")
+
+
+def _load_model(export, digest, options, tell):
+    """Loads and warms up a model; raises `InputError` if its files have changed."""
+    tell("reading the model")
+    model = Model(export.path, options.threads, options.markup)
+    # After loading, to detect files that change while they are loaded.
+    if digest_of(export.folder, files_of(export.folder)) != digest:
+        raise InputError(f"{export.path}: the files have changed since they were deployed.")
+    model.warm_up(options, tell)
+    return model
+
+
+def _own_hosts(allowed_hosts):
+    """Returns the names of hosts that requests may have; None for any name."""
+    names = {name.strip().lower() for name in (allowed_hosts or "").split(",")} - {""}
+    return None if "*" in names else {"localhost", *names}
+
+
+def _page_of(model_name):
+    """Returns the page of a model."""
+    page = importlib.resources.files(__package__).joinpath("page.html").read_text("utf-8")
+    # JSON has `<` only in strings, where `\u003c` means the same.
+    return page.replace('"MODEL_NAME"', json.dumps(model_name).replace("<", "\\u003c"))
 
 
 async def _call(is_slow, function, *arguments):

@@ -202,55 +202,54 @@ class LibreTranslate:
         """
         directions = self._directions
         texts = self._texts(_required(fields, "q"))
-        source, target = (
-            self._code(_required(fields, name), name) for name in ("source", "target")
+        source, target, detected = self._direction(fields, texts, directions)
+        is_copied = source == target
+        wants_html = _wants_html(fields)
+        alternatives = _number_of_alternatives(fields.get("alternatives", 0))
+        signature, options = self._search(wants_html, alternatives)
+        is_html = options.get("markup") == "html"
+        parts, sentences = self._parts(texts, is_html, is_copied)
+        # Languages are inputs of each sentence if the signature takes them, else options of all.
+        languages = {} if is_copied else self._named_languages(*directions[source, target])
+        names_of_inputs = self._model.signatures[signature].inputs
+        inputs = {name: languages.pop(name) for name in names_of_inputs if name in languages}
+        rows = [{"text": sentence, **inputs} for sentence in sentences]
+        return Request(
+            prediction=Predict(signature, rows, False, tuple({**options, **languages}.items())),
+            texts=parts,
+            is_list=isinstance(fields["q"], list),
+            alternatives=alternatives,
+            detected=detected,
+            has_entities=is_html and not wants_html and not is_copied,
         )
+
+    def _direction(self, fields, texts, directions):
+        """Returns the source, the target, and the detection if the source is to be detected.
+
+        Languages that are no direction become those of the nearest direction.
+        """
+        source = self._code(_required(fields, "source"), "source")
+        target = self._code(_required(fields, "target"), "target")
+        sources = [source_of_target for source_of_target, code in directions if code == target]
         detected = None
-        sources = [known_source for known_source, code in directions if code == target]
         if source == "auto" and sources:
             detected = self._detected(texts, sources)
             source = detected["language"] if detected["language"] in sources else sources[0]
-        if source != target and source not in sources:
-            source, target = self._nearest_direction(fields) or (source, target)
-        if source != target and (source, target) not in directions:
-            name, name_of_target = map(_full_name, (source, target))
-            rule = f"{name_of_target} is not available as a target language from {name}"
-            raise Rejection(400, rule)
-        format = fields.get("format") or "text"
-        if format not in ("text", "html"):
-            raise Rejection(400, f"{shown(format)} format is not supported")
-        count = _number_of_alternatives(fields.get("alternatives", 0))
-        signature, options = self._search(format == "html", count)
-        is_html, is_copied = options.get("markup") == "html", source == target
-        parts, rows = self._parts(texts, is_html, is_copied)
-        named = {} if is_copied else self._named_languages(source, target)
-        inputs = {name: named.pop(name) for name in self._inputs_of(signature) if name in named}
-        options = {**options, **named}
-        return Request(
-            Predict(
-                signature,
-                [{"text": row, **inputs} for row in rows],
-                False,
-                tuple(options.items()),
-            ),
-            parts,
-            isinstance(fields["q"], list),
-            count,
-            detected,
-            is_html and format == "text" and not is_copied,
-        )
-
-    def _inputs_of(self, signature):
-        return self._model.signatures[signature].inputs
+        if source == target or source in sources:
+            return source, target, detected
+        if nearest := self._nearest_direction(fields):
+            return *nearest, detected
+        name, name_of_target = map(_full_name, (source, target))
+        rule = f"{name_of_target} is not available as a target language from {name}"
+        raise Rejection(400, rule)
 
     def _named_languages(self, source, target):
         """Returns the options of `translate` for a direction of a model of several languages."""
         languages = self._model.engine.languages
         if languages is None or not languages.tokens:
             return {}
-        codes = self._directions[source, target]
-        options = dict(zip(LANGUAGE_OPTIONS, codes, strict=True))
-        return options if languages.inputs else {"target_language": options["target_language"]}
+        options = dict(zip(LANGUAGE_OPTIONS, (source, target), strict=True))
+        return options if languages.inputs else {"target_language": target}
 
     def _texts(self, value):
         """Returns the texts of a parameter `q`, within the limits."""
@@ -395,6 +394,13 @@ def _required(fields, name):
 def _too_large(count, unit, limit):
     rule = f"Invalid request: request ({count} {unit}) exceeds text limit ({limit})"
     return Rejection(400, rule)
+
+
+def _wants_html(fields):
+    format = fields.get("format") or "text"
+    if format not in ("text", "html"):
+        raise Rejection(400, f"{shown(format)} format is not supported")
+    return format == "html"
 
 
 def _number_of_alternatives(value):
