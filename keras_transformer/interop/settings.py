@@ -46,19 +46,15 @@ def yaml_loader(text: str, where: str | os.PathLike) -> Iterator[Any]:
     """Yields a loader of the YAML that Marian's library writes; errors name the line.
 
     The library writes some characters without escapes, although YAML 1.1 refuses them or ends a
-    line at them. The loader replaces them by unused characters while it reads.
+    line at them. So the loader reads a text with unused characters in their places, and puts the
+    characters into the names and values that it gives.
     """
     import yaml
 
-    if unreadable := _UNREADABLE.search(text):
-        before, _, line_start = text[: unreadable.start()].rpartition("\n")
-        line = before.count("\n") + 1 + ("\n" in text[: unreadable.start()])
-        character = f"U+{ord(unreadable[0]):04X} at column {len(line_start) + 1}"
-        rule = "a control character must be an escape in quotes"
-        raise InputError(f"{where}, line {line}: {rule}. Received: {character}.")
+    _check_control_characters(text, where)
     unused = (code for code in range(0xF0000, 0x110000) if chr(code) not in text)
-    stand_ins = dict(zip(map(ord, _RAW), unused, strict=False))
-    originals = {stand_in: code for code, stand_in in stand_ins.items()}
+    replacements = dict(zip(map(ord, _RAW), unused, strict=False))
+    originals = {replacement: code for code, replacement in replacements.items()}
     base: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 
     class Loader(
@@ -68,12 +64,21 @@ def yaml_loader(text: str, where: str | os.PathLike) -> Iterator[Any]:
             return super().construct_scalar(node).translate(originals)
 
     try:
-        yield Loader(text.translate(stand_ins))
+        yield Loader(text.translate(replacements))
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line_name = f", line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "cannot be read"
         raise InputError(f"{where}{line_name}: not valid YAML: {problem:.200}.") from None
+
+
+def _check_control_characters(text, where):
+    """Raises `InputError` for a character that no YAML has without an escape."""
+    if unreadable := _UNREADABLE.search(text):
+        lines_before = text[: unreadable.start()].split("\n")
+        place = f"U+{ord(unreadable[0]):04X} at column {len(lines_before[-1]) + 1}"
+        rule = "a control character must be an escape in quotes"
+        raise InputError(f"{where}, line {len(lines_before)}: {rule}. Received: {place}.")
 
 
 def dropout_rate(options: Mapping[str, Any], name: str, where: Any) -> float:
