@@ -1,8 +1,8 @@
 """XLA's persistent compilation cache: later commands read the functions that a command compiled.
 
 Only commands switch it on, never an import. The folder holds machine code, so it is private to its
-user, and has a subfolder for each set of versions and processor. This module deletes only compiled
-functions in subfolders with its names.
+user, and has a subfolder for each set of versions and processor. Only files in these subfolders are
+deleted.
 """
 
 import contextlib
@@ -23,8 +23,6 @@ LIMIT_BYTES = 512 * 2**20
 """Maximum size of the folder; also the minimum free space of the disk."""
 
 _FOLDER = re.compile(r"keras_transformer-[0-9a-f]{32}")
-# Files that TensorFlow and JAX write, as paths in such a folder.
-_PROGRAM = re.compile(r"[^/]+\.(pb|tmp)|jax/.+")
 # Folders in which pip keeps the names and versions of what computes: of TensorFlow there are also
 # tensorflow_cpu, tensorflow_intel, tf_nightly, …
 _DISTRIBUTION = re.compile(
@@ -57,7 +55,7 @@ def enable_compilation_cache() -> None:
         folder = root / _key()
         for private_folder in (root, folder):
             _make_private(private_folder)
-        _tidy(root)
+        _limit_size(root)
     except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home folder.
         reason = str(error)
         if isinstance(error, OSError) and error.errno:
@@ -139,23 +137,21 @@ def _make_private(folder):
         raise OSError(f"{folder} must be private: {problem}.")
 
 
-def _tidy(root):
-    """Deletes the programs of folders with a damaged one, and the oldest ones beyond the limit."""
-    entries = []
+def _limit_size(root):
+    """Deletes the programs that were used longest ago beyond the limit, and empty programs."""
+    programs = []
     for folder in filter(lambda path: _FOLDER.fullmatch(path.name), root.iterdir()):
         for path in () if folder.is_symlink() else folder.rglob("*"):
-            if not _PROGRAM.fullmatch(path.relative_to(folder).as_posix()):
-                continue
-            with contextlib.suppress(FileNotFoundError):  # Another command may tidy now.
+            with contextlib.suppress(FileNotFoundError):  # Another command may delete now.
                 if stat.S_ISREG((status := path.lstat()).st_mode):
                     last_use = max(status.st_atime, status.st_mtime)
-                    entries.append((last_use, status.st_size, path))
-    # XLA renames complete files, so only a crash of the machine leaves an empty program, which
-    # would end a run.
-    damaged = {path.parent for _, size, path in entries if not size and path.suffix == ".pb"}
-    size = sum(bytes_of_file for _, bytes_of_file, _ in entries)
-    for _, bytes_of_file, path in sorted(entries):
-        if size > LIMIT_BYTES or path.parent in damaged:
+                    programs.append((last_use, status.st_size, path))
+    size = sum(bytes_of_file for _, bytes_of_file, _ in programs)
+    for _, bytes_of_file, path in sorted(programs):
+        # XLA renames complete files, so only a crash of the machine leaves an empty program, which
+        # would end a run.
+        is_empty = not bytes_of_file and path.suffix == ".pb"
+        if size > LIMIT_BYTES or is_empty:
             path.unlink(missing_ok=True)
             size -= bytes_of_file
     if (free := shutil.disk_usage(root).free) < LIMIT_BYTES:
