@@ -10,8 +10,7 @@ from keras_transformer.errors import say, writing
 from keras_transformer.export import export_run
 from keras_transformer.files import OwnedFolder
 from keras_transformer.formats import FORMATS
-from keras_transformer.training import Recipe, RunFolder
-from keras_transformer.training.loop import train
+from keras_transformer.runs.run_files import RunFiles
 
 # The smallest model that learns the task. Compiling a shape takes half as long as an epoch.
 _RECIPE = {
@@ -61,11 +60,17 @@ def run_demo(output: str | os.PathLike, overwrite: bool = False) -> str:
     Raises:
         InputError: The folder exists, or another process writes to it.
     """
-    with _owned(pathlib.Path(output)).locked():
-        return _run_demo(pathlib.Path(output), overwrite)
+    folder = pathlib.Path(output)
+    owned = _owned(folder)
+    with owned.locked():
+        owned.check_replaceable(overwrite)
+        return _run_demo(folder, overwrite)
 
 
 def _run_demo(folder, overwrite):
+    # Late: it imports Keras, which takes seconds.
+    from keras_transformer.training import Recipe, train
+
     sources, targets = _prepare(folder, overwrite)
     files = {part: {side: f"{part}.{side}" for side in _SIDES} for part in _PARTS[1:]}
     values = {"data": {"folder": str(folder / "data"), **files}, **_RECIPE}
@@ -133,7 +138,7 @@ def _prepare(folder, overwrite):
 
 def _owned(folder):
     """Returns the folder as that of a demo, marked by the file that `_write_data` writes first."""
-    run, export = RunFolder(folder / "run").owned().files(), OwnedFolder(folder / "export").files()
+    run, export = RunFiles(folder / "run").owned().files(), OwnedFolder(folder / "export").files()
     data = rf"data/({'|'.join(_PARTS)})\.({'|'.join(_SIDES)})"
     # Only `run` or `export` is the place of a lock or a temporary folder.
     files = f"{data}|run|run/({run})|export|export/({export})"

@@ -63,7 +63,6 @@ def _add_import_options(command):
 
 
 def _demo(options):
-    import_keras()
     from keras_transformer.cli.demo import run_demo
 
     print(run_demo(options.output, overwrite=options.overwrite))

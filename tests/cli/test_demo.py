@@ -3,6 +3,8 @@ import itertools
 import os
 import pathlib
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -59,6 +61,23 @@ def test_the_data_of_the_demo_is_held_out(small, tmp_path):
     assert [len(dates) for dates in parts.values()] == [400, 20, 20]
     for one, other in itertools.combinations(parts.values(), 2):
         assert not set(one) & set(other)
+
+
+REFUSED = """
+import sys
+from keras_transformer.cli.main import main
+try:
+    main(["demo", "--output", sys.argv[1]])
+finally:
+    print(sorted({"keras", "tensorflow", "jax"} & set(sys.modules)))
+"""
+
+
+def test_an_earlier_demo_is_refused_before_keras_is_imported(tmp_path):
+    make_demo(tmp_path)
+    command = [sys.executable, "-c", REFUSED, tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert "exists already" in done.stderr and done.stdout == "[]\n"
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
