@@ -76,8 +76,18 @@ class ModelEngine(IdsEngine):
         languages: Languages | None = None,
         plan: DevicePlan | None = None,
     ):
-        self._options = {
-            name: value for name, value in locals().items() if name not in ("self", "model")
+        self._options: dict[str, Any] = {
+            "source_tokenizer": source_tokenizer,
+            "target_tokenizer": target_tokenizer,
+            "max_source_length": max_source_length,
+            "max_target_length": max_target_length,
+            "frozen": frozen,
+            "workers": workers,
+            "turns": turns,
+            "with_xla": with_xla,
+            "shortlist": shortlist,
+            "languages": languages,
+            "plan": plan,
         }
         self.plan = plan or device_plan()
         self.turns, self.shortlist = turns, shortlist
