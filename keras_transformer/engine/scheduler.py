@@ -3,7 +3,8 @@
 import functools
 import itertools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -40,6 +41,50 @@ _MAX_GRAPHS = 8
 FEWEST_ROWS = 8  # of a batch that shrinks
 _PREFIX_MULTIPLE = 16
 _FEWEST_PHRASES, _SHORTEST_PHRASE = 4, 8  # smallest capacity of arrays of phrases
+
+
+class SearchCall(NamedTuple):
+    """Call of a method of `Search`: what its compiled function depends on, besides shapes.
+
+    Attributes:
+        method: Method of `Search`.
+        capacity: The method's argument of this name; None for a method without it.
+        num_candidates: Number of the batch's candidates, which a traced function does not know;
+            None without a shortlist.
+        one_row: Whether a step reads one hypothesis, for which weights have another layout.
+    """
+
+    method: Callable
+    capacity: int | None
+    num_candidates: int | None
+    one_row: bool
+
+    @classmethod
+    def of(
+        cls,
+        arguments: SearchArguments,
+        options: DecodingOptions,
+        method: Callable,
+        capacity: int | None = None,
+    ) -> "SearchCall":
+        """Returns the call of a method for a batch."""
+        candidates = arguments.candidates
+        num_candidates = None if candidates is None else len(candidates.ids)
+        one_row = len(arguments.source_ids) == options.beams == 1
+        return cls(method, capacity, num_candidates, one_row)
+
+    def search_arguments(self, arguments: SearchArguments) -> SearchArguments:
+        """Returns the arguments of a traced function, with the number of candidates."""
+        candidates, count = arguments.candidates, self.num_candidates
+        if candidates is None or count is None:
+            return arguments
+        return arguments._replace(candidates=candidates.of_size(count))
+
+    def run(self, search: Search, method_arguments: tuple):
+        """Calls the method."""
+        if self.capacity is None:
+            return self.method(search, *method_arguments)
+        return self.method(search, *method_arguments, capacity=self.capacity)
 
 
 class Scheduler:
@@ -127,11 +172,12 @@ class Scheduler:
             arguments, capacity = self.batch(
                 batch_jobs, options, rows, longest_prefix, least_candidates, buckets
             )
-            call = functools.partial(compiled, **self._static(arguments, rows, options))
             if shrinks:
+                call = functools.partial(_call, compiled, options)
                 sizes = min(self._first_capacity, capacity), capacity
                 return _search_shrinking(call, arguments, *sizes, len(indices))
-            return _by_sentence(call(arguments, method=Search.run, capacity=capacity), len(indices))
+            hypotheses = _call(compiled, options, arguments, method=Search.run, capacity=capacity)
+            return _by_sentence(hypotheses, len(indices))
 
         return in_batches(lengths, batch_size, [run] * self._workers)
 
@@ -159,16 +205,11 @@ class Scheduler:
             arguments, capacity = self.batch(
                 batch_jobs, options, rows, longest_prefix, least_candidates, buckets
             )
-            ahead = functools.partial(compiled.ahead, **self._static(arguments, rows, options))
-            compile = ahead(arguments, method=Search.run, capacity=capacity)
+            call = SearchCall.of(arguments, options, Search.run, capacity)
+            compile = compiled.ahead(arguments, (), call=call)
             if compile is not None:
                 name = f"a search of {rows} sentences of up to {columns} tokens"
                 yield Program(name, compile)
-
-    @staticmethod
-    def _static(arguments, rows, options):
-        one_row = rows == 1 and options.beams == 1
-        return {"num_candidates": _num_candidates(arguments), "one_row": one_row}
 
     def _few_buckets(self, lengths, batch_size):
         """Returns the lengths that sources are padded to, as few as suit the device."""
@@ -187,8 +228,7 @@ class Scheduler:
     def stream(self, job: Job, options: DecodingOptions) -> Iterator[Hypotheses]:
         """Yields the `Hypotheses` of one job so far, `(1, …)`, after each token."""
         arguments, capacity = self.batch([job], options, 1, len(job.prefix))
-        sizes = {"num_candidates": _num_candidates(arguments), "one_row": options.beams == 1}
-        run = functools.partial(self.compiled(options), arguments, **sizes)
+        run = functools.partial(_call, self.compiled(options), options, arguments)
         state = run(method=Search.begin, capacity=capacity)
         for tokens in range(1, capacity + 1):
             state, hypotheses = run(state, np.array(tokens, "int32"), method=Search.proceed)
@@ -283,20 +323,19 @@ class Scheduler:
         )
 
     def compiled(self, options: DecodingOptions) -> Compiled:
-        """Returns the methods of `Search` with these options, compiled by shape and capacity."""
+        """Returns the methods of `Search` with these options, compiled by shape and `SearchCall`.
 
-        def function(arguments, *method_arguments, method, one_row, num_candidates, **static):
-            *method_arguments, weights = method_arguments
-            if num_candidates is not None:
-                candidates = arguments.candidates.of_size(num_candidates)
-                arguments = arguments._replace(candidates=candidates)
-            first = self._first_capacity
+        The function takes the arguments of a search, and a tuple of the method's own arguments.
+        """
+
+        def function(arguments, method_arguments, weights, *, call: SearchCall):
+            arguments, first = call.search_arguments(arguments), self._first_capacity
             search = Search(self._model, options, arguments, weights, first_capacity=first)
-            return method(search, *method_arguments, **static)
+            return call.run(search, method_arguments)
 
-        def outer_arguments(method, one_row, **_):
-            needs_weights = self._frozen and method is not Search.begin
-            return (self._weights_of(one_row) if needs_weights else None,)
+        def outer_arguments(call: SearchCall):
+            needs_weights = self._frozen and call.method is not Search.begin
+            return (self._weights_of(call.one_row) if needs_weights else None,)
 
         return self._compiled_for(options.program_key, function, outer_arguments)
 
@@ -330,6 +369,12 @@ class Scheduler:
             prepare = Compiled(self._model, lambda: self._model.step_weights(one_row, cached=True))
             self._weights[one_row] = prepare()
         return self._weights[one_row]
+
+
+def _call(compiled, options, arguments, *method_arguments, method, capacity=None):
+    """Calls a method of `Search` for a batch."""
+    call = SearchCall.of(arguments, options, method, capacity)
+    return compiled(arguments, method_arguments, call=call)
 
 
 def _search_shrinking(call, arguments, first_capacity, capacity, count):
@@ -378,10 +423,6 @@ def _by_sentence(hypotheses, count):
     """Returns the `Hypotheses` of each of the first `count` sentences, as arrays of NumPy."""
     arrays = [np.asarray(array) for array in hypotheses]
     return [Hypotheses(*(array[row] for array in arrays)) for row in range(count)]
-
-
-def _num_candidates(arguments):
-    return None if arguments.candidates is None else len(arguments.candidates.ids)
 
 
 def _pad_phrases(phrases, rows):
