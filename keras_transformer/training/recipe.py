@@ -12,6 +12,7 @@ from keras_transformer.data.noise import Noise
 from keras_transformer.data.pairs import InlineTags, open_pair_file
 from keras_transformer.decoding.search_options import without_excluded
 from keras_transformer.errors import InputError
+from keras_transformer.ids import UNK_ID
 from keras_transformer.models.config import CONFIGURATIONS, ModelConfig, TransformerConfig
 from keras_transformer.options import (
     check_choice,
@@ -471,7 +472,7 @@ class TrainingSection:
 
 
 _PARTS = "train", "validation"
-# Options that some kinds of model do not have, and the reasons.
+# Options, or values of options, that some kinds of model do not have, and the reasons.
 _NEEDS_TWO_TEXTS = "needs a source and a target, but a language model has only one text."
 _NOT_OF_A_KIND = {
     "recurrent": {
@@ -541,7 +542,8 @@ class Recipe:
             # Training reports a run that is missing.
             values = _with_origin(values, where, must_exist=False)
         recipe = parse_options(cls, values, f"{where}: ")
-        turn_id = None if recipe.text.turn_separator is None else 4
+        # The configuration is only checked here, so any id does.
+        turn_id = None if recipe.text.turn_separator is None else UNK_ID + 1
         config = recipe.model_config(*recipe.text.sizes, turn_id, where)
         if config.position_limit is None:
             return recipe
@@ -597,18 +599,26 @@ class Recipe:
         return self
 
     @pydantic.model_validator(mode="after")
-    def _check_kind(self) -> "Recipe":
-        """Raises `InputError` for options that the kind of model does not have."""
-        for part in () if self.with_sources else ("train", "validation"):
+    def _check_corpora(self) -> "Recipe":
+        """Raises `InputError` for files that the kind of model does not learn from."""
+        for part in _PARTS:
             corpora = self.data.corpora(part)
-            if any(corpus.target or corpus.tmx or corpus.header is not None for corpus in corpora):
+            has_tmx = any(corpus.tmx for corpus in corpora)
+            has_pairs = has_tmx or any(
+                corpus.target or corpus.header is not None for corpus in corpora
+            )
+            if has_pairs and not self.with_sources:
                 rule = "A language model learns from one text"
                 raise InputError(f"{rule}: `data.{part}` is {{source: FILE}}.")
-        for part in ("train", "validation") if self.gives_labels else ():
-            if any(corpus.tmx for corpus in self.data.corpora(part)):
+            if has_tmx and self.gives_labels:
                 raise InputError(f"A classifier learns from labels: `data.{part}` has no `tmx`.")
-        changes = self.data.noise.shares or self.data.glossary
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _check_sources(self) -> "Recipe":
+        """Raises `InputError` for options of sources of one sequence, if a model has others."""
         has_turns = self.text.turn_separator is not None
+        changes = self.data.noise.shares or self.data.glossary
         if changes and (has_turns or not self.with_sources):
             rule = "`data.noise` and `data.glossary` change sources of one sequence"
             raise InputError(f"{rule}: no turns, no language model.")
@@ -623,21 +633,24 @@ class Recipe:
             raise InputError("`languages` need a model that translates.")
         for tag in self.data.tags if self.training.start_from is None else ():
             check_new_tag(tag)
-        is_set = {
-            "data.glossary": self.data.glossary is not None,
-            "text.joint: false": not self.text.joint,
-            "text.turn_separator": has_turns,
-            "text.placeholders": self.text.placeholders > 0,
-            "training.attention_images": self.training.attention_images is not None,
-            "data.bleu_tokenizer": self.data.bleu_tokenizer is not None,
-            "training.select_by: bleu": self.training.select_by == "bleu",
-            "training.select_by: chrf": self.training.select_by == "chrf",
-            "training.shortlist": self.training.shortlist,
-        }
-        for name, reason in _NOT_OF_A_KIND.get(self.kind, {}).items():
-            if is_set[name]:
-                raise InputError(f"`{name}` {reason}")
         return self
+
+    @pydantic.model_validator(mode="after")
+    def _check_kind(self) -> "Recipe":
+        """Raises `InputError` for options that the kind of model does not have."""
+        for option_or_value, reason in _NOT_OF_A_KIND.get(self.kind, {}).items():
+            if self._has(option_or_value):
+                raise InputError(f"`{option_or_value}` {reason}")
+        return self
+
+    def _has(self, option_or_value):
+        """Returns whether the recipe sets `section.option`, or has `section.option: value`."""
+        path, _, value = option_or_value.partition(": ")
+        section, name = path.split(".")
+        received_value = getattr(getattr(self, section), name)
+        if value:
+            return str(received_value).lower() == value
+        return received_value not in (None, 0)  # 0 and false are as good as null.
 
     @pydantic.model_validator(mode="after")
     def _check_sections(self) -> "Recipe":
