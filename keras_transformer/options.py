@@ -129,6 +129,16 @@ def as_input_error(options: type, where: str = "") -> Iterator[None]:
         raise error_class(where + _message(options, first, is_file=bool(where))) from None
 
 
+class CheckedOptions(pydantic.BaseModel):
+    """Base class of options that are given by name; a wrong value raises `InputError`."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
+
+    def __init__(self, **values: Any):
+        with as_input_error(type(self)):
+            super().__init__(**values)
+
+
 def parse_options(options: type, values: Any, where: str) -> Any:
     """Makes an options class of values from a file; errors begin with `where`."""
     with as_input_error(options, where):

@@ -281,3 +281,50 @@ def engines_of(request, folder_of):
         return loaded[format]
 
     return engines_of
+
+
+@pytest.fixture(scope="session")
+def light(tmp_path_factory):
+    """An export that is loaded in a second: CTranslate2, random weights."""
+    pytest.importorskip("ctranslate2", reason="comes with the extra [ctranslate2]")
+    import numpy as np
+    from decoding_oracles import ban_padding_and_bos, varied_transformer
+    from live_server import WORDS
+    from naive_search import BOS
+
+    from keras_transformer import Tokenizer
+    from keras_transformer.engine import ModelEngine
+    from keras_transformer.export import export_ctranslate2
+    from keras_transformer.interop.ctranslate2.export import CTranslate2Exporter
+
+    model = varied_transformer("post_norm")
+    ban_padding_and_bos(model)
+    # Its logits have moved: they are centred again, by the axis that bans.
+    ids = np.random.default_rng(7).integers(3, 17, size=(2, 23, 19)).astype("int32")
+    ids[1, :, 0] = BOS
+    logits, table = np.asarray(model((*ids,))), np.array(model.target_embedding.embeddings)
+    offsets = -logits.mean(axis=(0, 1)) / 30
+    table[:, 0] += np.where(table[:, 0] == 0, offsets, 0)
+    model.target_embedding.embeddings.assign(table)
+    texts = [f"{one} {two}." for one in WORDS for two in WORDS]
+    tokenizer = Tokenizer.train_from_texts(texts, model.config.vocabulary_size)
+    engine = ModelEngine(model, tokenizer, max_source_length=31, max_target_length=17)
+    folder = tmp_path_factory.mktemp("models") / "light"
+    options = {"beam_size": 2, "length_penalty": 1.0}  # Without one a blank text would be best.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CTranslate2Exporter, "verify", lambda *_: {})  # as in tests/export
+        export_ctranslate2(engine, folder, **options)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def left_behind():
+    """Processes of a Ray whose driver was killed, to be gone at the end of all tests.
+
+    Ray's agents try for a minute to report the end of their raylet.
+    """
+    from live_server import wait_for
+
+    processes = []
+    yield processes
+    wait_for(lambda: not any(process.is_running() for process in processes), 120)

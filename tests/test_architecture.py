@@ -29,6 +29,8 @@ BELOW_ENGINE = GROUND | {"text", "scores", "steps", "layers", "decoding", "model
 CORE = BELOW_ENGINE | OUTCOME | {"engine", "training", "export"}
 # What the core does not import: each of these folders may be deleted.
 DOORS = {"analysis", "corpora", "interop", "serving", "web"}
+# Made of the core, for commands and programs that use it.
+AROUND = {"bulk", "conversation"}
 MAY_IMPORT = {
     "errors": set(),
     "imports": set(),
@@ -51,10 +53,11 @@ MAY_IMPORT = {
     "engine": BELOW_ENGINE,
     "training": CORE - {"export"},
     "export": CORE - {"training"},
-    **dict.fromkeys(sorted(DOORS), CORE),
+    "ray_here": {"errors", "files"},
+    **dict.fromkeys(sorted(DOORS | AROUND), CORE | {"ray_here"}),
     # Public names.
     **dict.fromkeys(("importing", "fetching"), {"interop"}),
-    "cli": CORE | DOORS,
+    "cli": CORE | DOORS | AROUND,
     "__main__": {"cli"},
 }
 # The only files of the model's side that others may import.
@@ -351,7 +354,7 @@ def without_posix():
     del os.geteuid, os.killpg
     import numpy as np
     import keras_transformer as kt
-    from keras_transformer.serving import bulk
+    from keras_transformer.bulk import corpus
     from keras_transformer import data, decoding, export, layers, losses, models
     from keras_transformer.engine.compilation_cache import enable_compilation_cache
     from keras_transformer.interop.ctranslate2.engine import CTranslate2Engine

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from small_corpus import PAIRS, write_corpus
 
+from keras_transformer.bulk import corpus as bulk
 from keras_transformer.cli import demo
 from keras_transformer.corpora.cleaning import clean_corpora
 from keras_transformer.data import encoding
-from keras_transformer.engine import bulk
 from keras_transformer.errors import writing
 from keras_transformer.files import replaced_file, write_whole
 from keras_transformer.runs.model_file import save_model

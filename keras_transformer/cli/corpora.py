@@ -145,7 +145,7 @@ _BULK = (
 
 
 def _add_synthesize_options(command):
-    from keras_transformer.serving.server_options import BulkOptions
+    from keras_transformer.bulk.options import BulkOptions
 
     add_model(command)
     back = "back-translation: the text becomes the targets, the translations become the sources"
@@ -158,10 +158,10 @@ def _add_synthesize_options(command):
 
 
 def _synthesize(options):
+    from keras_transformer.bulk.corpus import translate_corpus
     from keras_transformer.cli.formats import as_pairs, as_pairs_back
     from keras_transformer.cli.lines import translate_lines
     from keras_transformer.engine.engine import long_input_of_commands
-    from keras_transformer.serving.bulk import translate_corpus
 
     with_ray = getattr(options, "engine", "here") == "ray"
     records = "back" if "back" in options else "pairs"

@@ -10,9 +10,9 @@ from typing import Any, BinaryIO, TextIO
 
 from tqdm import tqdm
 
+from keras_transformer.bulk.lines import Line, translated_lines
 from keras_transformer.cli.progress import advance
 from keras_transformer.engine.device import CPU
-from keras_transformer.engine.lines import Line, translated_lines
 from keras_transformer.engine.translator import Translator
 from keras_transformer.errors import InputError, say
 from keras_transformer.reading import decode_line
@@ -182,7 +182,7 @@ def write_results(
     """Writes what a function makes of each chunk of lines, up to the line at fault.
 
     Args:
-        function: See `engine.lines.translated_lines`.
+        function: See `bulk.lines.translated_lines`.
         chunks: Lists of lines.
         format: Makes text of a line and its result.
         output: Text stream.

@@ -33,7 +33,7 @@ _BACK_TO_AN_EMPTY_LINE = "\r\x1b[K"
 
 
 def _add_translate_options(command):
-    from keras_transformer.serving.server_options import BulkOptions
+    from keras_transformer.bulk.options import BulkOptions
 
     group = command.add_argument_group("input and output")
     add_model(group)
@@ -69,7 +69,7 @@ def _add_chat_options(command):
 
 
 def _translate_files(options):
-    from keras_transformer.serving.bulk import translate_corpus
+    from keras_transformer.bulk.corpus import translate_corpus
 
     _refuse(
         options,
@@ -173,7 +173,7 @@ def _refuse(options, names, rule):
 
 def _chat(options):
     from keras_transformer.cli.lines import read_chunks
-    from keras_transformer.engine.conversation import Conversation
+    from keras_transformer.conversation import Conversation
     from keras_transformer.errors import is_terminal
 
     source = binary_stdin()

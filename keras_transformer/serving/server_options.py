@@ -1,14 +1,14 @@
-"""Options of the server, of the translation of files, and of their commands."""
+"""Options of the server and of its command."""
 
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import pydantic
 
 from keras_transformer.errors import InputError
 from keras_transformer.files import MANIFEST
-from keras_transformer.options import as_input_error, option
+from keras_transformer.options import CheckedOptions, option
 from keras_transformer.reading import expanded_path
 
 MAX_REQUESTS = "KERAS_TRANSFORMER_MAX_REQUESTS"
@@ -37,39 +37,7 @@ def _seconds(default, meaning):
     return _number(default, meaning, 0.001)
 
 
-class _Options(pydantic.BaseModel):
-    model_config = pydantic.ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
-
-    def __init__(self, **values: Any):
-        with as_input_error(type(self)):
-            super().__init__(**values)
-
-
-class BulkOptions(_Options):
-    """Options of a translation of files.
-
-    Raises:
-        InputError: A value is out of range.
-    """
-
-    chunk_lines: int = _count(500, "number of lines that are translated at a time")
-    threads: int | None = option(
-        None,
-        "number of threads, per worker with Ray; by default 1 with Ray, else the engine's default",
-        ge=1,
-    )
-    workers: int | None = option(
-        None,
-        "number of Ray's processes; by default the number of this machine's cores divided by "
-        "`threads`",
-        ge=1,
-    )
-    ray_address: str | None = option(
-        None, "address of a Ray cluster; by default Ray is started on this machine"
-    )
-
-
-class ServerOptions(_Options):
+class ServerOptions(CheckedOptions):
     """Options of a server.
 
     Raises:
@@ -153,7 +121,7 @@ class ServerOptions(_Options):
     )
 
 
-class LocalOptions(_Options):
+class LocalOptions(CheckedOptions):
     """Options of `keras-transformer serve` in addition to the application's.
 
     Raises:

@@ -6,13 +6,14 @@ import re
 
 import pytest
 
+from keras_transformer.bulk.options import BulkOptions
 from keras_transformer.cli.arguments import add_decoding, option_values
 from keras_transformer.cli.main import _COMMANDS
 from keras_transformer.corpora.cleaning import CleanOptions
 from keras_transformer.decoding import DecodingOptions
 from keras_transformer.formats import FORMATS
 from keras_transformer.options import options_of
-from keras_transformer.serving.server_options import BulkOptions, LocalOptions, ServerOptions
+from keras_transformer.serving.server_options import LocalOptions, ServerOptions
 
 EVERY = {"beam_size": (["6"], 6), "length_penalty": (["0.9"], 0.9), "early_stopping": ([], True)}
 EVERY |= {"sampling": ([], True), "temperature": (["0.8"], 0.8), "top_k": (["40"], 40)}

@@ -7,7 +7,7 @@ import pytest
 from fakes import FakeEngine, FakeTokenizer
 
 from keras_transformer import Translation, Translator
-from keras_transformer.engine.conversation import Conversation
+from keras_transformer.conversation import Conversation
 from keras_transformer.errors import InputError
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.dialog import Turns

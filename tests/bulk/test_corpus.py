@@ -18,10 +18,10 @@ from fakes import FakeEngine
 from live_server import WORDS, processes_below, wait_for
 
 from keras_transformer import Translation, Translator
-from keras_transformer.engine import bulk as core
+from keras_transformer.bulk import corpus
+from keras_transformer.bulk.chunks import Worker, fingerprint
 from keras_transformer.errors import InputError
 from keras_transformer.files import locked_folder
-from keras_transformer.serving import bulk
 from keras_transformer.steps.glossary import Glossary, glossary_of
 from keras_transformer.text.languages import Languages
 
@@ -42,15 +42,15 @@ def test_a_job_is_another_one_when_a_file_that_decides_the_answer_changes(tmp_pa
     for name in f"{DECIDING} {LOGS}".split():
         write(model, name, "before")
     (tmp_path / "link").symlink_to(model)
-    fingerprints = [core._fingerprint(str(model))]
+    fingerprints = [fingerprint(str(model))]
     for name in LOGS.split():
         write(model, name, "after")
-        assert core._fingerprint(str(tmp_path / "link")) == fingerprints[0]
+        assert fingerprint(str(tmp_path / "link")) == fingerprints[0]
     for name in DECIDING.split():
         write(model, name, "after")
-        fingerprints.append(core._fingerprint(str(model)))
+        fingerprints.append(fingerprint(str(model)))
     assert len(set(fingerprints)) == len(fingerprints)
-    assert core._fingerprint(str(model / "saved_model.pb")) == fingerprints[-1]
+    assert fingerprint(str(model / "saved_model.pb")) == fingerprints[-1]
 
 
 @pytest.mark.slow
@@ -81,7 +81,7 @@ def test_a_killed_worker_and_a_killed_command_lose_nothing(light, left_behind, t
     wait(parts)
     # A second command may not translate into the folder.
     with pytest.raises(InputError, match=f"out: process {first.pid} writes to this folder"):
-        bulk.translate_corpus(light, inputs, output, chunk_lines=99)
+        corpus.translate_corpus(light, inputs, output, chunk_lines=99)
     os.kill(processes_below(first.pid, "ray::MapWorker")[0], signal.SIGKILL)
     done = parts()
     # Its chunk is done again by another worker, then the command itself is killed.
@@ -90,18 +90,18 @@ def test_a_killed_worker_and_a_killed_command_lose_nothing(light, left_behind, t
     first.kill()
     first.wait(timeout=600)
     assert len(left_behind) > 3 and not (output / "a.txt").exists()
-    second = bulk.translate_corpus(light, inputs, output, chunk_lines=99, with_ray=False)
+    second = corpus.translate_corpus(light, inputs, output, chunk_lines=99, with_ray=False)
     lines = sum(map(len, texts.values()))
     assert 0 < second["lines_translated"] <= lines - 99 * (done + 3)
     whole = tmp_path / "whole"
-    bulk.translate_corpus(light, inputs, whole, chunk_lines=99, with_ray=False)
+    corpus.translate_corpus(light, inputs, whole, chunk_lines=99, with_ray=False)
     for name in texts:
         assert (output / name).read_text() == (whole / name).read_text()
         pairs = zip(texts[name], (output / name).read_text().splitlines(), strict=True)
         assert not any(translation for text, translation in pairs if not text)
     assert len(set((output / "a.txt").read_text().splitlines())) > 9
     # A further run finds that all is there, and starts nothing.
-    again = bulk.translate_corpus(light, inputs, output, chunk_lines=99)
+    again = corpus.translate_corpus(light, inputs, output, chunk_lines=99)
     assert again["lines_translated"] == 0
 
 
@@ -129,7 +129,7 @@ def test_a_worker_says_which_lines_were_cut_and_which_text_is_at_fault(model_tha
         return [Translation(text.upper(), 0.0) for text in texts]
 
     model = str(model_that(translate))
-    worker, later_worker = (core.Worker(model, core._fingerprint(model), 1, {}) for _ in range(2))
+    worker, later_worker = (Worker(model, fingerprint(model), 1, {}) for _ in range(2))
     row = {"name": "a", "first": 1, "path": "a", "lines": ["x", "y"], "error": ""}
     done = worker(dict(row))
     assert done["lines"] == ["X", "Y"] and done["messages"] == ["a, lines 1 to 2: 1 text was cut."]
@@ -148,7 +148,7 @@ def test_a_job_says_once_which_languages_it_takes(tmp_path, model_that, capsys):
     model = model_that(translate, Languages(directions=(("en", "pt"),)))
     write(tmp_path, "text", "a\nb\nc\n")
     options = {"chunk_lines": 1, "with_ray": False, "target_language": "pt-BR"}
-    bulk.translate_corpus(model, [tmp_path / "text"], tmp_path / "out", **options)
+    corpus.translate_corpus(model, [tmp_path / "text"], tmp_path / "out", **options)
     said = "keras-transformer: The model has no pt-BR; its nearest language is pt.\n"
     assert capsys.readouterr().err == said
 
@@ -164,7 +164,7 @@ def test_a_job_reads_its_glossary_once(tmp_path, model_that):
     write(tmp_path, "terms.tsv", "dog\tHund\n")
     write(tmp_path, "text", "a dog\nthe dog\nno dog\n")
     options = {"glossary": tmp_path / "terms.tsv", "with_ray": False, "chunk_lines": 1}
-    bulk.translate_corpus(model_that(translate), [tmp_path / "text"], tmp_path / "out", **options)
+    corpus.translate_corpus(model_that(translate), [tmp_path / "text"], tmp_path / "out", **options)
     assert translations == ["Hund"] * 3
 
 
@@ -182,31 +182,31 @@ def test_a_wrong_option_leaves_no_folder_behind(light, tmp_path, options, says):
     source, output = tmp_path / "in.txt", tmp_path / "new" / "out"
     source.write_bytes(b"a man\n" if options else b"\xff\n")
     with pytest.raises(InputError) as caught:
-        bulk.translate_corpus(light, [source], output, with_ray=False, **options)
+        corpus.translate_corpus(light, [source], output, with_ray=False, **options)
     assert str(caught.value).removeprefix(f"{tmp_path}/").startswith(says)
     assert list(tmp_path.iterdir()) == [source]
     source.write_text("a man\n")
     records = options.get("records", "text")
-    report = bulk.translate_corpus(light, [source], output, records, with_ray=False)
+    report = corpus.translate_corpus(light, [source], output, records, with_ray=False)
     assert report["lines_translated"] == 1
 
 
 def test_parts_become_a_file_in_order_and_a_damaged_one_is_none(tmp_path):
     for first, texts in (1, "A\nB\n"), (11, "D\n"), (3, "C\n"):
         write(tmp_path, f".parts/in.txt/{first}.txt", texts)
-    assert sorted(zip(*core._parts(tmp_path, "in.txt"), strict=True)) == [(1, 2), (3, 1), (11, 1)]
-    core._join(tmp_path, "in.txt")
+    assert sorted(zip(*corpus._parts(tmp_path, "in.txt"), strict=True)) == [(1, 2), (3, 1), (11, 1)]
+    corpus._join(tmp_path, "in.txt")
     assert (tmp_path / "in.txt").read_text() == "A\nB\nC\nD\n"
     for damaged in (b"", b"A\nB", b"\0\0\0\0"):
         (tmp_path / ".parts" / "in.txt" / "1.txt").write_bytes(damaged)
-        assert sorted(core._parts(tmp_path, "in.txt")[0]) == [3, 11]
+        assert sorted(corpus._parts(tmp_path, "in.txt")[0]) == [3, 11]
 
 
 @pytest.mark.parametrize("name", ["bulk.json", "bulk.json.gz", ".parts", ".b.partial.txt", ".gz"])
 def test_an_input_named_as_the_folders_own_files_is_refused(tmp_path, name):
     (tmp_path / name).write_text("a\n")
     with pytest.raises(InputError, match="must not be bulk.json nor begin with a point"):
-        bulk.translate_corpus(tmp_path, [tmp_path / name], tmp_path / "out")
+        corpus.translate_corpus(tmp_path, [tmp_path / name], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -216,7 +216,7 @@ def start(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write(tmp_path, "model/export.json", "{}")
     write(tmp_path, "in.txt", "a\nb\nc\n")
-    return functools.partial(bulk.translate_corpus, "model")
+    return functools.partial(corpus.translate_corpus, "model")
 
 
 def test_a_second_command_does_not_write_to_the_folder(start, tmp_path):
@@ -269,7 +269,7 @@ def test_an_option_that_no_later_call_could_compare_is_refused(start, tmp_path):
 def test_names_of_many_files_take_time_in_proportion_to_their_number():
     paths = [f"folder/{number}.txt.gz" for number in range(20_000)]
     started = time.process_time()
-    assert core._names(paths, ".tsv")[-1] == "19999.txt.tsv"
+    assert corpus._names(paths, ".tsv")[-1] == "19999.txt.tsv"
     assert time.process_time() - started < 2  # Comparing all pairs takes 10 seconds.
 
 
