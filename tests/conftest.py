@@ -370,7 +370,7 @@ def pytest_runtest_teardown():
 
 @pytest.fixture(scope="session")
 def load_program():
-    """`load_program("training/pruning.py")`: a file that no package holds, as a module."""
+    """`load_program("training/fit.py")`: a file that no package holds, as a module."""
 
     def load_program(path):
         script = pathlib.Path(__file__).parents[1] / path
