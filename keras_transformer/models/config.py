@@ -2,7 +2,7 @@
 
 import dataclasses
 from dataclasses import KW_ONLY
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pydantic
 
@@ -37,21 +37,8 @@ PRESETS = {
 }
 
 
-class _FieldsOfSomeKinds:
-    """Fields of some kinds, and what they are in the other kinds; no dataclass, as those differ."""
-
-    target_vocabulary_size: int | None = None
-    num_decoder_layers: int = 0
-    encoder_heads: tuple[int, ...] | None = None
-    decoder_heads: tuple[int, ...] | None = None
-    cross_heads: tuple[int, ...] | None = None
-    output_bias: bool = False
-    turn_id: int | None = None
-    source_eos: bool = True
-
-
 @options_base
-class ModelConfig(_FieldsOfSomeKinds):
+class ModelConfig:
     """Sizes, rates and switches of a model.
 
     Attributes:
@@ -77,7 +64,7 @@ class ModelConfig(_FieldsOfSomeKinds):
     @property
     def output_vocabulary_size(self) -> int:
         """Number of target ids, whether the vocabulary is shared or not."""
-        return self.target_vocabulary_size or self.vocabulary_size
+        return getattr(self, "target_vocabulary_size", None) or self.vocabulary_size
 
     @property
     def position_limit(self) -> int | None:
@@ -98,113 +85,58 @@ class ModelConfig(_FieldsOfSomeKinds):
         return cls(**fields)
 
 
-def _about(meaning, **limits):
-    return option(..., meaning, **limits)
+# Fields of several kinds, which have defaults of their own.
+def _model_dim(default):
+    return option(default, "Width of the residual stream (d_model in the paper).", ge=1)
 
 
-def _choice(meaning):
-    return option(..., meaning, strict=None)
+def _num_heads(default):
+    return option(default, "Attention heads; must divide model_dim.", ge=1)
 
 
-# Options of several kinds, with meaning and range; each kind has defaults of its own.
-_ModelDim = Annotated[int, _about("Width of the residual stream (d_model in the paper).", ge=1)]
-_NumHeads = Annotated[int, _about("Attention heads; must divide model_dim.", ge=1)]
-_IntermediateDim = Annotated[
-    int, _about("Inner width of the feed-forward sublayer (d_ff in the paper).", ge=1)
-]
-_EncoderLayers = Annotated[int, _about("Blocks of the encoder.", ge=1)]
-_DecoderLayers = Annotated[int, _about("Blocks of the decoder.", ge=1)]
-_TieEmbeddings = Annotated[
-    Literal["all", "decoder", "none"],
-    _choice(
-        "Share one matrix: all, of source embedding, target embedding and output projection; "
-        "decoder, of the last two; none."
-    ),
-]
-_TargetVocabularySize = Annotated[
-    int | None, _about("Ids of the target side, where it has a vocabulary of its own.", ge=1)
-]
-_Dropout = Annotated[
-    float, _about("Rate on each sublayer's output and on the embedded input.", ge=0, lt=1)
-]
-_AttentionDropout = Annotated[float, _about("Rate on the attention weights.", ge=0, lt=1)]
-_FeedForwardDropout = Annotated[
-    float, _about("Rate on the feed-forward sublayer's inner units.", ge=0, lt=1)
-]
-_NormalizeFirst = Annotated[
-    bool,
-    _about(
+def _intermediate_dim(default):
+    return option(default, "Inner width of the feed-forward sublayer (d_ff in the paper).", ge=1)
+
+
+def _num_encoder_layers(default):
+    return option(default, "Blocks of the encoder.", ge=1)
+
+
+def _normalize_first(default):
+    return option(
+        default,
         "Normalize before each sublayer (pre-norm, with one more normalization after the last "
-        "block) instead of after it."
-    ),
-]
-_Epsilon = Annotated[float, _about("Added to the variance in each normalization.", gt=0)]
-_Activation = Annotated[str, _about("Feed-forward activation, any name that Keras knows.")]
-_Positions = Annotated[
-    Literal["sinusoidal", "learned", "rotary", "relative", "none"],
-    _choice(
-        "sinusoidal, learned: vectors at the embedded tokens; rotary, relative: positions inside "
-        "self-attention; none."
-    ),
-]
-_CombinePositions = Annotated[
-    Literal["add", "concatenate"],
-    _choice(
-        "add: add sinusoidal or learned positions to the embedded tokens; concatenate: join both "
-        "vectors and project them."
-    ),
-]
-_PositionLayout = Annotated[
-    Literal["interleaved", "halves"],
-    _choice(
-        "Sinusoidal positions: interleaved, a sine before its cosine, as in the paper; halves, all "
-        "sines before all cosines, as in Marian."
-    ),
-]
-_PositionFrequencies = Annotated[
-    Literal["paper", "marian"],
-    _about(
-        "Sinusoidal positions: frequency i of a width d is 10000^(-2i/d), or Marian's "
-        "10000^(-i/(d/2 - 1)).",
-        strict=None,
-    ),
-]
-_PositionOffset = Annotated[
-    int,
-    _about(
-        "Sinusoidal positions: number added to each position. fairseq's models, such as M2M100, "
-        "have 2.",
-        ge=0,
-    ),
-]
-_MaxLength = Annotated[int, _about("Positions of a learned embedding, in tokens.", ge=1)]
-_MaxDistance = Annotated[
-    int, _about("Farthest distance that relative positions tell apart, in tokens.", ge=1)
-]
-_RelativeValues = Annotated[
-    bool, _about("Relative positions also add a trained vector of each distance to the values.")
-]
-_NumKvHeads = Annotated[
-    int | None, _about("Heads of keys and values in every attention; null: num_heads.", ge=1)
-]
-_SlidingWindow = Annotated[
-    int | None, _about("Self-attention sees the tokens within sliding_window - 1; null: all.", ge=1)
-]
-_OutputBias = Annotated[bool, _about("Add a trained bias to the logits.")]
+        "block) instead of after it.",
+    )
+
+
 _Heads = tuple[Annotated[int, pydantic.Field(strict=True, ge=1)], ...] | None
-_WHERE_PRUNED = "where some were pruned; null: num_heads in each."
-_EncoderHeads = Annotated[
-    _Heads, _about(f"Heads of each block's attention in the encoder {_WHERE_PRUNED}", strict=False)
-]
-_DecoderHeads = Annotated[
-    _Heads,
-    _about(
-        f"Heads of each block's attention in the decoder to itself {_WHERE_PRUNED}", strict=False
-    ),
-]
-_CrossHeads = Annotated[
-    _Heads, _about(f"Heads of each block's attention to the source {_WHERE_PRUNED}", strict=False)
-]
+
+
+def _heads(attention):
+    meaning = f"Heads of each block's attention {attention} where some were pruned"
+    return option(None, f"{meaning}; null: num_heads in each.", strict=False)
+
+
+def _output_bias():
+    return option(False, "Add a trained bias to the logits.")
+
+
+_TieEmbeddings = Literal["all", "decoder", "none"]
+
+
+def _tie_embeddings():
+    return option(
+        "all",
+        "Share one matrix: all, of source embedding, target embedding and output projection; "
+        "decoder, of the last two; none.",
+        strict=None,
+    )
+
+
+def _target_vocabulary_size():
+    return option(None, "Ids of the target side, where it has a vocabulary of its own.", ge=1)
+
 
 # Fields with the number of blocks of each kind of attention.
 _LAYERS = {
@@ -214,20 +146,91 @@ _LAYERS = {
 }
 
 
-class BlockConfig(ModelConfig):
-    """Rules and derived values of the kinds that are made of a Transformer's blocks."""
+@options_base
+class BlockSizes(ModelConfig):
+    """Sizes of a Transformer's blocks."""
 
-    if TYPE_CHECKING:  # Fields of the kinds, in whose order pydantic would take these.
-        model_dim: int
-        num_heads: int
-        positions: str
-        combine_positions: str
-        max_length: int
-        num_kv_heads: int | None
-        activation: str
-        normalize_first: bool
-        layer_norm_epsilon: float
-        relative_values: bool
+    model_dim: int = _model_dim(512)
+    num_heads: int = _num_heads(8)
+    intermediate_dim: int = _intermediate_dim(2048)
+
+
+@options_base
+class EncoderSizes(BlockSizes):
+    """Sizes of a kind with an encoder."""
+
+    num_encoder_layers: int = _num_encoder_layers(6)
+
+
+@options_base
+class DecoderSizes(BlockSizes):
+    """Sizes of a kind with a decoder."""
+
+    num_decoder_layers: int = option(6, "Blocks of the decoder.", ge=1)
+
+
+@options_base
+class BlockConfig(BlockSizes):
+    """Fields, rules and derived values of the kinds that are made of a Transformer's blocks.
+
+    A kind inherits the sizes of its sides, too, so that sizes are its first fields. It declares a
+    field again where it has another default.
+    """
+
+    _: KW_ONLY
+    dropout: float = option(
+        0.1, "Rate on each sublayer's output and on the embedded input.", ge=0, lt=1
+    )
+    attention_dropout: float = option(0.0, "Rate on the attention weights.", ge=0, lt=1)
+    feed_forward_dropout: float = option(
+        0.0, "Rate on the feed-forward sublayer's inner units.", ge=0, lt=1
+    )
+    normalize_first: bool = _normalize_first(False)
+    layer_norm_epsilon: float = option(1e-5, "Added to the variance in each normalization.", gt=0)
+    activation: str = option("relu", "Feed-forward activation, any name that Keras knows.")
+    positions: Literal["sinusoidal", "learned", "rotary", "relative", "none"] = option(
+        "sinusoidal",
+        "sinusoidal, learned: vectors at the embedded tokens; rotary, relative: positions inside "
+        "self-attention; none.",
+        strict=None,
+    )
+    combine_positions: Literal["add", "concatenate"] = option(
+        "add",
+        "add: add sinusoidal or learned positions to the embedded tokens; concatenate: join both "
+        "vectors and project them.",
+        strict=None,
+    )
+    position_layout: Literal["interleaved", "halves"] = option(
+        "interleaved",
+        "Sinusoidal positions: interleaved, a sine before its cosine, as in the paper; halves, all "
+        "sines before all cosines, as in Marian.",
+        strict=None,
+    )
+    position_frequencies: Literal["paper", "marian"] = option(
+        "paper",
+        "Sinusoidal positions: frequency i of a width d is 10000^(-2i/d), or Marian's "
+        "10000^(-i/(d/2 - 1)).",
+        strict=None,
+    )
+    position_offset: int = option(
+        0,
+        "Sinusoidal positions: number added to each position. fairseq's models, such as M2M100, "
+        "have 2.",
+        ge=0,
+    )
+    max_length: int = option(1024, "Positions of a learned embedding, in tokens.", ge=1)
+    max_distance: int = option(
+        16, "Farthest distance that relative positions tell apart, in tokens.", ge=1
+    )
+    relative_values: bool = option(
+        False, "Relative positions also add a trained vector of each distance to the values."
+    )
+    num_kv_heads: int | None = option(
+        None, "Heads of keys and values in every attention; null: num_heads.", ge=1
+    )
+    sliding_window: int | None = option(
+        None, "Self-attention sees the tokens within sliding_window - 1; null: all.", ge=1
+    )
 
     def check(self) -> None:
         check_activation(self.activation)
@@ -254,7 +257,7 @@ class BlockConfig(ModelConfig):
                 f"Received: positions={self.positions!r}."
             )
         for kind, layers in _LAYERS.items():
-            heads = getattr(self, f"{kind}_heads")
+            heads = getattr(self, f"{kind}_heads", None)
             if heads is not None:
                 self._check_heads(f"{kind}_heads", heads, getattr(self, layers))
 
@@ -302,7 +305,7 @@ def _check_vocabularies(config):
 
 
 @options_class
-class TransformerConfig(BlockConfig):
+class TransformerConfig(BlockConfig, DecoderSizes, EncoderSizes):
     """Sizes and switches of an encoder-decoder Transformer.
 
     Raises:
@@ -314,34 +317,13 @@ class TransformerConfig(BlockConfig):
     64
     """
 
-    model_dim: _ModelDim = 512
-    num_heads: _NumHeads = 8
-    intermediate_dim: _IntermediateDim = 2048
-    num_encoder_layers: _EncoderLayers = 6
-    num_decoder_layers: _DecoderLayers = 6
     _: KW_ONLY
-    tie_embeddings: _TieEmbeddings = "all"
-    target_vocabulary_size: _TargetVocabularySize = None
-    dropout: _Dropout = 0.1
-    attention_dropout: _AttentionDropout = 0.0
-    feed_forward_dropout: _FeedForwardDropout = 0.0
-    normalize_first: _NormalizeFirst = False
-    layer_norm_epsilon: _Epsilon = 1e-5
-    activation: _Activation = "relu"
-    positions: _Positions = "sinusoidal"
-    combine_positions: _CombinePositions = "add"
-    position_layout: _PositionLayout = "interleaved"
-    position_frequencies: _PositionFrequencies = "paper"
-    position_offset: _PositionOffset = 0
-    max_length: _MaxLength = 1024
-    max_distance: _MaxDistance = 16
-    relative_values: _RelativeValues = False
-    num_kv_heads: _NumKvHeads = None
-    sliding_window: _SlidingWindow = None
-    encoder_heads: _EncoderHeads = None
-    decoder_heads: _DecoderHeads = None
-    cross_heads: _CrossHeads = None
-    output_bias: _OutputBias = False
+    tie_embeddings: _TieEmbeddings = _tie_embeddings()
+    target_vocabulary_size: int | None = _target_vocabulary_size()
+    encoder_heads: _Heads = _heads("in the encoder")
+    decoder_heads: _Heads = _heads("in the decoder to itself")
+    cross_heads: _Heads = _heads("to the source")
+    output_bias: bool = _output_bias()
     turn_layers: int = option(
         0,
         "Blocks over the turns of a source that is a conversation. A token attends only within "
@@ -395,17 +377,17 @@ class TransformerConfig(BlockConfig):
 
 
 @options_class
-class ClassifierConfig(BlockConfig):
+class ClassifierConfig(BlockConfig, EncoderSizes):
     """Sizes and switches of an encoder with a pooled output, which labels a text.
 
     Raises:
         ValueError: A field is out of range or two fields contradict each other.
     """
 
-    model_dim: _ModelDim = 128
-    num_heads: _NumHeads = 4
-    intermediate_dim: _IntermediateDim = 256
-    num_encoder_layers: _EncoderLayers = 1
+    model_dim: int = _model_dim(128)
+    num_heads: int = _num_heads(4)
+    intermediate_dim: int = _intermediate_dim(256)
+    num_encoder_layers: int = _num_encoder_layers(1)
     _: KW_ONLY
     target_vocabulary_size: int = option(2, "Number of labels.", ge=1)
     dropout: float = option(
@@ -414,22 +396,8 @@ class ClassifierConfig(BlockConfig):
         ge=0,
         lt=1,
     )
-    attention_dropout: _AttentionDropout = 0.0
-    feed_forward_dropout: _FeedForwardDropout = 0.0
-    normalize_first: _NormalizeFirst = True
-    layer_norm_epsilon: _Epsilon = 1e-5
-    activation: _Activation = "relu"
-    positions: _Positions = "sinusoidal"
-    combine_positions: _CombinePositions = "add"
-    position_layout: _PositionLayout = "interleaved"
-    position_frequencies: _PositionFrequencies = "paper"
-    position_offset: _PositionOffset = 0
-    max_length: _MaxLength = 1024
-    max_distance: _MaxDistance = 16
-    relative_values: _RelativeValues = False
-    num_kv_heads: _NumKvHeads = None
-    sliding_window: _SlidingWindow = None
-    encoder_heads: _EncoderHeads = None
+    normalize_first: bool = _normalize_first(True)
+    encoder_heads: _Heads = _heads("in the encoder")
     pooling: Literal["mean", "max", "attention"] = option(
         "mean",
         "How the vectors of a text's tokens become one: their mean, their maximum in each "
@@ -443,46 +411,30 @@ class ClassifierConfig(BlockConfig):
     kind: ClassVar[str] = "classifier"
     ignore_id: ClassVar[int] = NO_LABEL
     writes_text: ClassVar[bool] = False
+    num_decoder_layers: ClassVar[int] = 0
+    turn_id: ClassVar[None] = None
+    source_eos: ClassVar[bool] = True
 
 
 @options_class
-class LanguageModelConfig(BlockConfig):
+class LanguageModelConfig(BlockConfig, DecoderSizes):
     """Sizes and switches of a decoder without attention to a source.
 
     Raises:
         ValueError: A field is out of range or two fields contradict each other.
     """
 
-    model_dim: _ModelDim = 512
-    num_heads: _NumHeads = 8
-    intermediate_dim: _IntermediateDim = 2048
-    num_decoder_layers: _DecoderLayers = 6
     _: KW_ONLY
     tie_embeddings: Literal["all", "none"] = option(
         "all", "all: the embedding is also the output projection; or none.", strict=None
     )
-    dropout: _Dropout = 0.1
-    attention_dropout: _AttentionDropout = 0.0
-    feed_forward_dropout: _FeedForwardDropout = 0.0
-    normalize_first: _NormalizeFirst = False
-    layer_norm_epsilon: _Epsilon = 1e-5
-    activation: _Activation = "relu"
-    positions: _Positions = "sinusoidal"
-    combine_positions: _CombinePositions = "add"
-    position_layout: _PositionLayout = "interleaved"
-    position_frequencies: _PositionFrequencies = "paper"
-    position_offset: _PositionOffset = 0
-    max_length: _MaxLength = 1024
-    max_distance: _MaxDistance = 16
-    relative_values: _RelativeValues = False
-    num_kv_heads: _NumKvHeads = None
-    sliding_window: _SlidingWindow = None
-    decoder_heads: _DecoderHeads = None
-    output_bias: _OutputBias = False
+    decoder_heads: _Heads = _heads("in the decoder to itself")
+    output_bias: bool = _output_bias()
 
     kind: ClassVar[str] = "language_model"
     reads_sources: ClassVar[bool] = False
     decoder: ClassVar[str] = "attention"
+    turn_id: ClassVar[None] = None
 
 
 _SCORE_OF = {"bahdanau": "additive", "luong": "general"}
@@ -527,10 +479,13 @@ class RecurrentConfig(ModelConfig):
         lt=1,
     )
     _: KW_ONLY
-    tie_embeddings: _TieEmbeddings = "all"
-    target_vocabulary_size: _TargetVocabularySize = None
+    tie_embeddings: _TieEmbeddings = _tie_embeddings()
+    target_vocabulary_size: int | None = _target_vocabulary_size()
 
     kind: ClassVar[str] = "recurrent"
+    output_bias: ClassVar[bool] = False
+    turn_id: ClassVar[None] = None
+    source_eos: ClassVar[bool] = True
 
     def check(self) -> None:
         _check_vocabularies(self)
