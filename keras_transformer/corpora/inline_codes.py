@@ -56,8 +56,7 @@ class _Code:
         number: Number of the code.
         pair: Number that both ends of a pair have.
         is_break: Whether its element says that it separates words.
-        pieces: Its text in parts.
-        depth: Number of elements inside it that are open.
+        content: Its text.
         partner: The other end of a pair, None without one.
     """
 
@@ -65,13 +64,8 @@ class _Code:
     number: str = ""
     pair: str = ""
     is_break: bool = False
-    pieces: list[str] = dataclasses.field(default_factory=list)
-    depth: int = 0
+    content: str = ""
     partner: "_Code | None" = None
-
-    @property
-    def content(self):
-        return "".join(self.pieces)
 
     def as_text(self):
         """Returns the text that a code stands for: a field, a character or a space; or ""."""
@@ -124,8 +118,17 @@ def _paired_tags(begin, end):
     return begin.strip(), end.strip()
 
 
+@dataclasses.dataclass(eq=False, slots=True)
+class _Element:
+    """An element of a segment, with the texts and elements in it."""
+
+    name: str
+    attributes: Mapping[str, str]
+    children: "list[str | _Element]" = dataclasses.field(default_factory=list)
+
+
 class Segment:
-    """The content of a segment while it is read.
+    """The content of a segment, a tree that grows while it is read.
 
     Args:
         keeps_tags: Whether codes become tags; otherwise they are removed. A code that is a field,
@@ -139,9 +142,8 @@ class Segment:
     def __init__(self, keeps_tags: bool):
         self._keeps_tags = keeps_tags
         self.size = 0
-        self._items: list[str | _Code] = []
-        self._code: _Code | None = None  # that is open
-        self._elements: list[_Code] = []  # around text, that are open
+        self._children: list[str | _Element] = []
+        self._open: list[_Element] = []
 
     def start(self, name: str, attributes: Mapping[str, str]) -> None:
         """Begins an element.
@@ -151,61 +153,110 @@ class Segment:
             attributes: Its attributes; names are in lower case, without prefixes.
         """
         self.size += _ELEMENT_SIZE + sum(map(len, attributes.values()))
-        if self._code is not None:
-            self._code.depth += 1
-            return
-        number, pair, equivalent = (
-            next((attributes[name] for name in names if name in attributes), "")
-            for names in (_NUMBERS, _PAIR_NUMBERS, _EQUIVALENTS)
-        )
-        kind = attributes.get("type", attributes.get("ctype", "")).lower().removeprefix("x-")
-        code = _Code(_KINDS.get(name, "begin"), number, pair, kind in _BREAK_TYPES)
-        self._items.append(code)
-        if name in _KINDS:
-            self._code = code
-            code.pieces += [equivalent] if equivalent else []
-            return
-        code.partner = _Code("end", number, partner=code)
-        if name not in _GROUPS:  # a tag of another format, as it is
-            values = (f' {key}="{html.escape(value)}"' for key, value in attributes.items())
-            code.pieces, code.partner.pieces = [f"<{name}{''.join(values)}>"], [f"</{name}>"]
-        self._elements.append(code)
+        element = _Element(name, attributes)
+        self._innermost().append(element)
+        self._open.append(element)
 
     def end(self) -> None:
         """Ends the innermost element."""
-        if self._code is None:
-            begin = self._elements.pop()
-            if begin.pieces and self._items[-1] is begin:
-                begin.kind, begin.partner = "single", None
-                begin.pieces = [f"{begin.content[:-1]}/>"]
-            elif begin.partner is not None:
-                self._items.append(begin.partner)
-        elif self._code.depth:
-            self._code.depth -= 1
-        else:
-            self._code = None
+        self._open.pop()
 
     def add(self, text: str) -> None:
         """Adds text."""
         self.size += len(text)
-        (self._items if self._code is None else self._code.pieces).append(text)
+        self._innermost().append(text)
+
+    def _innermost(self):
+        return self._open[-1].children if self._open else self._children
 
     @property
     def text(self) -> str:
         """The text in one line; it contains `FORBIDDEN` for characters that XML forbids."""
-        if self._keeps_tags:
-            _pair(self._items)
-        writer = _Writer()
-        for item in self._items:
-            text = item if isinstance(item, str) else item.as_text()
-            if isinstance(item, str) or text.strip():
-                writer.add(html.escape(text, quote=False) if self._keeps_tags else text)
-            elif self._keeps_tags and not text:
-                writer.add(item.as_markup())
-            else:
-                writer.leave_out(" " if text or item.is_separator() else "")
-        text = "".join(writer.parts)
-        return one_line(_SPACES.sub(_without_breaks, text)).strip()
+        items = _items(self._children)
+        return _with_tags(items) if self._keeps_tags else _without_tags(items)
+
+
+def _items(nodes):
+    """Returns the texts and the codes of a tree in order; both ends of an element are partners."""
+    items: list[str | _Code] = []
+    nodes_left: list[str | _Element | _Code] = list(reversed(nodes))
+    while nodes_left:
+        node = nodes_left.pop()
+        if not isinstance(node, _Element):
+            items.append(node)
+        elif node.name in _KINDS:
+            equivalent = _first_of(node.attributes, _EQUIVALENTS)
+            items.append(_code(node, _KINDS[node.name], equivalent + _text_inside(node)))
+        elif node.name not in _GROUPS and not node.children:
+            items.append(_code(node, "single", f"{_tag(node)[:-1]}/>"))
+        else:
+            # A tag of another format stays as it is.
+            is_group = node.name in _GROUPS
+            begin = _code(node, "begin", "" if is_group else _tag(node))
+            end = _Code("end", begin.number, content="" if is_group else f"</{node.name}>")
+            begin.partner, end.partner = end, begin
+            items.append(begin)
+            nodes_left.append(end)
+            nodes_left += reversed(node.children)
+    return items
+
+
+def _code(element, kind, content):
+    """Makes the code of an element, with the numbers of its attributes."""
+    number, pair = (_first_of(element.attributes, names) for names in (_NUMBERS, _PAIR_NUMBERS))
+    type_name = element.attributes.get("type", element.attributes.get("ctype", ""))
+    is_break = type_name.lower().removeprefix("x-") in _BREAK_TYPES
+    return _Code(kind, number, pair, is_break, content)
+
+
+def _first_of(attributes, names):
+    return next((attributes[name] for name in names if name in attributes), "")
+
+
+def _tag(element):
+    values = (f' {key}="{html.escape(value)}"' for key, value in element.attributes.items())
+    return f"<{element.name}{''.join(values)}>"
+
+
+def _text_inside(element):
+    """Returns the text in an element and in the elements inside it."""
+    texts: list[str] = []
+    nodes_left: list[str | _Element] = [element]
+    while nodes_left:
+        node = nodes_left.pop()
+        if isinstance(node, str):
+            texts.append(node)
+        else:
+            nodes_left += reversed(node.children)
+    return "".join(texts)
+
+
+def _without_tags(items):
+    """Returns the text of items without the codes that are not text."""
+    writer = _Writer()
+    for item in items:
+        if isinstance(item, str):
+            writer.add(item)
+        elif (text := item.as_text()).strip():
+            writer.add(text)
+        else:
+            writer.leave_out(" " if text or item.is_separator() else "")
+    return writer.line()
+
+
+def _with_tags(items):
+    """Returns the text of items as HTML, in which codes are tags."""
+    _pair(items)
+    writer = _Writer()
+    for item in items:
+        text = item if isinstance(item, str) else item.as_text()
+        if isinstance(item, str) or text.strip():
+            writer.add(html.escape(text, quote=False))
+        elif text:
+            writer.leave_out(" ")
+        else:
+            writer.add(item.as_markup())
+    return writer.line()
 
 
 def _without_breaks(match):
@@ -226,6 +277,10 @@ class _Writer:
         if text:
             self.parts.append(text)
             self._ends_with_space, self._is_after_gap = text[-1].isspace(), False
+
+    def line(self) -> str:
+        """Returns all of it in one line."""
+        return one_line(_SPACES.sub(_without_breaks, "".join(self.parts))).strip()
 
     def leave_out(self, space: str) -> None:
         """Leaves out a code that stands for a space, or for nothing."""
