@@ -49,8 +49,7 @@ IMPORT = [
 ]
 # Rules for corpora.
 CLEAN = ["ftfy>=6.2.0", "py3langid>=0.4.0"]
-# TensorFlow Serving's messages and gRPC stubs: warm-up requests of SavedModels, and
-# export/tf_serving/grpc_client.py.
+# TensorFlow Serving's messages and gRPC stubs, for the programs of export/tf_serving.
 SERVING_API = ["tensorflow-serving-api>=2.20.0", "grpcio>=1.68.0"]
 DOCS = [
     "sphinx>=9.0.4,<9.1",

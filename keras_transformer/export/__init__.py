@@ -87,9 +87,7 @@ def export_run(
         names = {field.name for field in dataclasses.fields(FORMATS[format].load("options"))}
         defaults = without_excluded(decoding.search_options, options)
         search_options = {name: value for name, value in defaults.items() if name in names}
-        # A SavedModel would take twice as long to export.
-        is_default = "shortlist" in names and format != "saved_model"
-        if is_default and engine.shortlist is not None and folder.origin():
+        if "shortlist" in names and engine.shortlist is not None and folder.origin():
             search_options["shortlist"] = True
         # Marian has a stop rule of its own.
         if lacking := defaults.keys() - names - {"early_stopping"}:

@@ -53,7 +53,7 @@ class WithShortlist(FormatOptions):
     shortlist: bool = option(
         False,
         "Search among the candidates of the run's shortlist; true by default for an imported model "
-        "that has one, except in a SavedModel.",
+        "that has one.",
     )
 
 

@@ -118,7 +118,7 @@ EXPORT_OPTIONS = {
 }
 SEARCHED = {"languages", "beam_size", "early_stopping"}
 TAKES = {
-    "saved_model": {*SEARCHED, "shortlist", "signatures"},
+    "saved_model": {*SEARCHED, "signatures"},
     "litert": {*SEARCHED, "shortlist", "quantize", "source_lengths", "n_best"},
     "web": {*SEARCHED, "shortlist", "quantize", "source_lengths"},
     "ctranslate2": {*SEARCHED, "shortlist", "quantize"},

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import io
+import json
 import pathlib
 import re
 import runpy
@@ -78,6 +79,7 @@ def test_the_grpc_client_translates_lines_and_tells_the_servers_error(broken, mo
 
 
 NEEDED = [("tf_serving/grpc_client.py", "grpc", "grpcio tensorflow-serving-api")]
+NEEDED += [("tf_serving/warmup.py", "tensorflow_serving", "tensorflow-serving-api")]
 NEEDED += [("litert/translate.py", "ai_edge_litert", "ai-edge-litert sentencepiece")]
 
 
@@ -91,6 +93,62 @@ def test_a_program_says_which_packages_to_install(monkeypatch, program, package,
         runpy.run_path(str(path), run_name="__main__")
     assert re.fullmatch(f"{path.stem}: [^\n]+: pip install {re.escape(command)}", ended.value.code)
     assert package in ended.value.code
+
+
+@pytest.fixture
+def requests(report, engine, texts, tmp_path):
+    """Each request that the program writes for `report`, and what it lists of the request."""
+    reason = "comes with the extra [serving-api]"
+    messages = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2", reason=reason)
+    (tmp_path / "export.json").write_bytes((report.folder / "export.json").read_bytes())
+    write_requests = runpy.run_path(str(FOLDER / "warmup.py"))["write_requests"]
+    listed = write_requests(tmp_path, engine.source_tokenizer, texts)
+    path = tmp_path / "assets.extra" / "tf_serving_warmup_requests"
+    records = [
+        messages.PredictionLog.FromString(row.numpy()) for row in tf.data.TFRecordDataset(path)
+    ]
+    assert {record.WhichOneof("log_type") for record in records} == {"predict_log"}
+    return list(zip([record.predict_log.request for record in records], listed, strict=True))
+
+
+@pytest.mark.slow
+def test_the_warmup_requests_are_answered_in_every_signature_and_shape(
+    requests, report, signatures
+):
+    rows = []
+    for request, (name, count, _) in requests:
+        assert request.model_spec.signature_name == name
+        inputs = {key: tf.constant(tf.make_ndarray(t)) for key, t in request.inputs.items()}
+        outputs = signatures[name](**inputs)
+        assert {len(tensor) for tensor in (*inputs.values(), *outputs.values())} == {count}
+        rows += [count] if name == "serving_default" else []
+    assert {name for _, (name, *_) in requests} == set(report.manifest["signatures"])
+    assert rows == report.manifest["shapes"]["rows"]
+
+
+def test_the_texts_of_warmup_requests_need_the_listed_lengths(requests, engine):
+    for request, (name, _, length) in requests:
+        if name == "serving_default":
+            text = tf.make_ndarray(request.inputs["text"])[0].decode()
+            assert 0 < len(engine.source_tokenizer.tokenize(text)) < length
+
+
+def test_warmup_requests_name_a_language_where_a_signature_takes_it(tmp_path, tokenizer):
+    reason = "comes with the extra [serving-api]"
+    messages = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2", reason=reason)
+    names = ("text", "source_language")
+    inputs = {name: {"dtype": "string", "shape": [None]} for name in names}
+    manifest = {"shapes": {"rows": [1, 2], "source_lengths": [16, 32, 48, 64, 70]}}
+    manifest["signatures"] = {"serving_default": {"inputs": inputs}}
+    manifest["language_tokens"] = {"tokens": {"de": ">>de<<", "fr": ">>fr<<"}}
+    (tmp_path / "export.json").write_text(json.dumps(manifest))
+    write_requests = runpy.run_path(str(FOLDER / "warmup.py"))["write_requests"]
+    shapes = [(rows, length) for length in (16, 32, 48) for rows in (1, 2)]
+    expected = [("serving_default", *shape) for shape in shapes]
+    assert write_requests(tmp_path, tokenizer, ["a man runs in the park."] * 50) == expected
+    (record, *_) = tf.data.TFRecordDataset(tmp_path / "assets.extra" / "tf_serving_warmup_requests")
+    request = messages.PredictionLog.FromString(record.numpy()).predict_log.request
+    assert tf.make_ndarray(request.inputs["source_language"]).tolist() == [b"de"]
 
 
 def test_the_settings_fit_the_export(report):

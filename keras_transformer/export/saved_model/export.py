@@ -138,8 +138,6 @@ def _save(engine, folder, signatures, names):
     """Writes a SavedModel of some signatures; returns the manifest's fields about it."""
     import tensorflow as tf
 
-    from keras_transformer.export.saved_model.warmup import write_warmup
-
     log_step(f"tracing and saving the signatures {', '.join(names)}")
     with _without_grappler():
         module = tf.Module()
@@ -149,8 +147,7 @@ def _save(engine, folder, signatures, names):
             tf.saved_model.save(module, os.fspath(folder), functions)
         if "serving_ids" in functions:
             _save_ids(engine, folder, module, functions["serving_ids"])
-    warmup = write_warmup(folder, engine, names, signatures.shapes.rows)
-    return {**_operations(folder, functions, signatures.table), "warmup": warmup}
+    return _operations(folder, functions, signatures.table)
 
 
 @contextlib.contextmanager

@@ -3,13 +3,13 @@
 import pydantic
 
 from keras_transformer.decoding.search_options import StoppingSearchOptions
-from keras_transformer.export.options import WithShortlist
+from keras_transformer.export.options import FormatOptions
 from keras_transformer.export.signature import SIGNATURES
 from keras_transformer.options import option, options_class
 
 
 @options_class
-class SavedModelOptions(WithShortlist, StoppingSearchOptions):
+class SavedModelOptions(FormatOptions, StoppingSearchOptions):
     """Options of `saved_model`; the search is fixed in the export."""
 
     signatures: tuple[str, ...] = option(

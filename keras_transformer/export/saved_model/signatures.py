@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_transformer.decoding.candidates import Candidates
 from keras_transformer.decoding.search import score_targets, search
 from keras_transformer.decoding.search_options import (
     FILTERS,
@@ -46,16 +44,15 @@ if TYPE_CHECKING:
     from keras_transformer.engine.classifier_engine import ClassifierEngine
     from keras_transformer.engine.model_engine import ModelEngine
 
-TRACED_SIZES = (2048, 8192)
-"""Numbers of candidates that a search is traced for, in addition to the vocabulary's size."""
-
 
 class CompiledSearches:
     """Functions that XLA compiles in an export, each traced once, at its first use, for all shapes.
 
-    Searches take ids, int32 `(rows, source)`. They return a dict: ids, int32 `(rows, hypotheses,
-    target)`, scores and log-probabilities, float32 `(rows, hypotheses)`. A language model's
-    searches also return log-probabilities and lengths of the continuations.
+    Searches take ids, int32 `(rows, source)`, and a dict of inputs, which have a value for each
+    row: `forced_ids` of a model of several languages, and for `sample` also `SAMPLING_INPUTS`. They
+    return a dict: ids, int32 `(rows, hypotheses, target)`, scores and log-probabilities, float32
+    `(rows, hypotheses)`. A language model's searches also return log-probabilities and lengths of
+    the continuations.
     """
 
     def __init__(self, engine, search):
@@ -68,23 +65,15 @@ class CompiledSearches:
             "max_length": engine.max_target_length,
         }
         self._reads_sources = engine.reads_sources
-        # Inputs in addition to the source, which a model of several languages has.
         self._inputs = {"forced_ids": spec("int32", 1)} if engine.has_target_prefix else {}
-        self._shortlist = GraphShortlist(engine) if search.get("shortlist") else None
 
-    def _with_inputs(self, **options):
-        """Returns the compiled search from source ids, and maybe a dict of further inputs."""
+    def _beam_search(self, beam_size):
+        """Returns the compiled beam search that gives all hypotheses."""
 
-        def search(ids, *inputs, **listed):
-            tensors = {name: tensor for named in inputs for name, tensor in named.items()}
-            return self._search(ids, **options, **tensors, **listed)
+        def search(ids, inputs):
+            return self._search(ids, beam_size=beam_size, n_best=beam_size, **inputs)
 
-        return self._with_xla(search, spec("int32", 2), *filter(None, [self._inputs]))
-
-    def _with_xla(self, function, *specs):
-        if self._shortlist is None:
-            return with_xla(function, *specs)
-        return self._shortlist.compiled(function, *specs)
+        return with_xla(search, spec("int32", 2), self._inputs)
 
     def _search(self, source_ids, **options):
         if not self._reads_sources:
@@ -111,25 +100,23 @@ class CompiledSearches:
         """Beam search; returns all hypotheses."""
         if self._beam_size == 1:
             return self.greedy
-        return self._with_inputs(beam_size=self._beam_size, n_best=self._beam_size)
+        return self._beam_search(self._beam_size)
 
     @functools.cached_property
     def greedy(self):
         """Greedy search."""
-        return self._with_inputs(beam_size=1)
+        return self._beam_search(1)
 
     @functools.cached_property
     def sample(self):
-        """Sampling; also takes a dict of `SAMPLING_INPUTS`, with a value for each sentence."""
+        """Sampling."""
 
-        def sample(ids, inputs, **listed):
-            filters = {name: inputs[name] for name in (*FILTERS, *self._inputs)} | listed
-            return self._search(ids, sampling=True, seeds=inputs["seed"], **filters)
+        def sample(ids, inputs):
+            options = {name: inputs[name] for name in (*FILTERS, *self._inputs)}
+            return self._search(ids, sampling=True, seeds=inputs["seed"], **options)
 
-        inputs = {
-            name: spec(tensor.dtype, 1) for name, tensor in SAMPLING_INPUTS.items()
-        } | self._inputs
-        return self._with_xla(sample, spec("int32", 2), inputs)
+        inputs = {name: spec(tensor.dtype, 1) for name, tensor in SAMPLING_INPUTS.items()}
+        return with_xla(sample, spec("int32", 2), inputs | self._inputs)
 
     @functools.cached_property
     def score(self):
@@ -167,66 +154,6 @@ class CompiledSearches:
             return ops.where(is_token, alignment, 0.0)
 
         return with_xla(align, spec("int32", 2), spec("int32", 2))
-
-
-class GraphShortlist:
-    """Candidates of the sentences of a chunk, by operations outside XLA's functions.
-
-    A search is traced for a few numbers of candidates, because its shapes are static.
-    """
-
-    def __init__(self, engine):
-        self._shortlist, source = engine.shortlist, engine.source_tokenizer
-        self._num_sources = source.vocabulary_size
-        self._num_targets = engine.target_tokenizer.vocabulary_size
-        sizes = (*TRACED_SIZES, self._num_targets)
-        self._sizes = sorted({min(size, self._num_targets) for size in sizes})
-        # A function, so that the graph holds the lists once.
-        self._mask_of = tf.function(self._mask, [spec("int32", 2)], autograph=False)
-
-    def compiled(self, search, *specs):
-        """Returns `search`, which takes source ids first, with its argument `candidates`."""
-
-        def among(ids, mask, *arguments):
-            return search(*arguments, candidates=Candidates(ids, mask))
-
-        def padded(size, ids, mask, *arguments):
-            padding = [[0, size - tf.size(ids)]]
-            ids, mask = tf.pad(ids, padding), tf.pad(mask, [[0, 0], *padding])
-            arrays = tf.ensure_shape(ids, [size]), tf.ensure_shape(mask, [None, size])
-            return functions[size](*arrays, *arguments)
-
-        def call(source_ids, *arguments):
-            mask = self._mask_of(source_ids)
-            ids = tf.where(tf.reduce_any(mask, axis=0))[:, 0]  # --> [candidates]
-            mask, ids = tf.gather(mask, ids, axis=1), tf.cast(ids, tf.int32)
-            index = tf.reduce_sum(tf.cast(tf.size(ids) > self._sizes, tf.int32))
-            arguments = (ids, mask, source_ids, *arguments)
-            return tf.switch_case(
-                index, [functools.partial(padded, size, *arguments) for size in self._sizes]
-            )
-
-        functions = {}
-        for size in self._sizes:
-            ids_and_mask = tf.TensorSpec((size,), "int32"), tf.TensorSpec((None, size), "bool")
-            functions[size] = with_xla(among, *ids_and_mask, *specs)
-        return tf.function(call, specs, autograph=False)
-
-    def _mask(self, source_ids):
-        """Returns the candidates of each sentence, bool `(rows, target vocabulary)`."""
-        rows = self._shortlist.candidates
-        lengths = [len(ids) for ids in rows] + [0] * (self._num_sources - len(rows))
-        lists = tf.RaggedTensor.from_row_lengths(np.concatenate(rows), lengths)
-        is_frequent = np.isin(np.arange(self._num_targets), self._shortlist.frequent)
-        count, columns = tf.unstack(tf.shape(source_ids))
-        ids = tf.reshape(source_ids, [-1])
-        candidates = tf.gather(lists, tf.boolean_mask(ids, ids != PAD_ID))
-        sentences = tf.boolean_mask(tf.range(tf.size(ids)) // columns, ids != PAD_ID)
-        sentences = tf.gather(sentences, candidates.value_rowids())
-        indices = tf.stack([sentences, candidates.values], axis=1)
-        mask = tf.broadcast_to(tf.constant(is_frequent), [count, self._num_targets])
-        is_candidate = tf.fill([tf.size(sentences)], True)
-        return tf.tensor_scatter_nd_update(mask, indices, is_candidate)
 
 
 def without_end(ids):
@@ -396,13 +323,12 @@ class Signatures:
         source_ids = _trimmed(tf.where(is_present[:, None], dense_ids, PAD_ID))
         longest = tf.shape(source_ids)[1] + self._languages.num_added
 
-        def search(padded_ids, *inputs):
-            outputs, forced = self._compiled.beam(padded_ids, *inputs), 0
-            target_ids = outputs["ids"][:, 0]
-            for named_inputs in inputs:
-                forced_ids = tf.expand_dims(named_inputs["forced_ids"], 1)
-                target_ids, forced = tf.concat([forced_ids, target_ids], axis=1), 1
-            alignment = self._compiled.align(padded_ids, target_ids)[:, forced:]
+        def search(padded_ids, inputs):
+            outputs = self._compiled.beam(padded_ids, inputs)
+            # A forced token is no part of the translation, but the decoder reads it.
+            forced_ids = [ids[:, None] for ids in inputs.values()]
+            target_ids = tf.concat([*forced_ids, outputs["ids"][:, 0]], axis=1)
+            alignment = self._compiled.align(padded_ids, target_ids)[:, len(forced_ids) :]
             alignment = widen(widen(alignment, longest, axis=2), self._width, axis=1)
             return {**outputs, "alignment": alignment}
 
@@ -487,8 +413,8 @@ class Signatures:
             padded_inputs = {
                 name: pad_rows(values, indices, self.shapes.rows) for name, values in inputs.items()
             }
-            source_ids, count = self.shapes.pad_sources(ids, indices), tf.size(indices)
-            outputs = search(source_ids, padded_inputs) if padded_inputs else search(source_ids)
+            count = tf.size(indices)
+            outputs = search(self.shapes.pad_sources(ids, indices), padded_inputs)
             numbers = {name: outputs[name][:count, :n_best] for name in self._number_names}
             # Where a sentence has fewer hypotheses than `n_best`, the last places are empty.
             is_missing = numbers["score"] < NEG_INF / 2

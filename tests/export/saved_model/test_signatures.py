@@ -3,10 +3,10 @@ import pytest
 from device_plans import ONE_GRAPH
 
 from keras_transformer.engine import ModelEngine
+from keras_transformer.engine.inputs import pad
 from keras_transformer.errors import InputError
 from keras_transformer.export.saved_model.export_options import SavedModelOptions
 from keras_transformer.export.saved_model.signatures import Signatures
-from keras_transformer.export.saved_model.warmup import signature_inputs
 from keras_transformer.export.signature import SIGNATURES
 from keras_transformer.ids import EOS_ID, UNK_ID
 from keras_transformer.models import LanguageModel
@@ -19,6 +19,19 @@ ODD = ["", " \t\n", "\u3000", "Grüße, señor!", "你好，世界 😀", "e\u03
 # Batches below have three or four texts that are not blank: one shape, compiled once.
 TOO_LONG = "two dogs eats an apple near the river and " * 5
 LIVE = {"length_penalty": 0.8, "long_input": "truncate"}
+
+
+def signature_inputs(name, texts, tokenizer):
+    """Inputs of a call of a signature, as nested lists."""
+    if name == "serving_ids":
+        rows = tokenizer.tokenize(texts, add_eos=True)
+        return {"source_ids": pad(rows, len(rows), max(map(len, rows), default=0)).tolist()}
+    if name == "score":
+        return {"source": texts, "target": [" ".join(text.split()[::-1]) for text in texts]}
+    if name == "sample":
+        seeds = [7919 * row for row in range(len(texts))]
+        return {"text": texts, **sampling(len(texts), seed=seeds, top_k=[7] * len(texts))}
+    return {"text": texts}
 
 
 def in_session(folder):
