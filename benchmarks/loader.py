@@ -17,11 +17,12 @@ import psutil
 
 from benchmarks import command_line
 from benchmarks.command_line import log
+from keras_transformer.engine.device import device_plan
 from keras_transformer.text import tokenizer as tokenizer_module
 from keras_transformer.training import Recipe, RunFolder
 from keras_transformer.training.corpus import Corpus
 from keras_transformer.training.hosts import SINGLE_HOST
-from keras_transformer.training.run import Run
+from keras_transformer.training.preparing import prepare, resume
 
 _WORDS = 20_000
 _CHUNK = 100_000
@@ -187,14 +188,13 @@ def start(
         "sentencepiece", train_model, *texts, **options
     )
     try:
-        new = Run(recipe, path, SINGLE_HOST)
-        timed("new", new.prepare, overwrite=False, recipe_file=None)
+        new = timed("new", prepare, recipe, path, SINGLE_HOST, device_plan())
     finally:
         tokenizer_module.train_model = train_model
     path.create(recipe, new.tokenizers, new.digests)
     report = {"lines": lines, "pairs": new.reports["train"].kept, "peak_gib": {"new": memory.peak}}
     del new
-    timed("resumed", Run(recipe, path, SINGLE_HOST).resume)
+    timed("resumed", resume, recipe, path, SINGLE_HOST, device_plan())
     memory.stopped.set()
     report["peak_gib"]["both"] = memory.peak
     return {**report, "seconds": seconds}

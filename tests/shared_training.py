@@ -1,6 +1,14 @@
 """Trainings that share one compiled model: to trace its steps takes longer than to run them."""
 
+from keras_transformer.training.preparing import Prepared
 from keras_transformer.training.run import Run
+
+
+def prepared_of(recipe, tokenizers=(None, None), **fields):
+    """Returns a `Prepared` of a new run, without texts except those that are given."""
+    texts = dict.fromkeys(("datasets", "reports", "digests"), {})
+    texts |= {"validation": [], "validation_names": [], "languages": None, **fields}
+    return Prepared(recipe, tokenizers, is_resumed=False, **texts)
 
 
 class SharedModel:

@@ -6,12 +6,13 @@ import sys
 
 import keras
 
-from keras_transformer.engine.device import DevicePlan
+from keras_transformer.engine.device import DevicePlan, device_plan
 from keras_transformer.errors import is_terminal, show
 from keras_transformer.formats import CHECK_PLOTS, load
 from keras_transformer.runs.step_state import MidEpochState
 from keras_transformer.scores import check_tokenizer
 from keras_transformer.training import callbacks as run_callbacks
+from keras_transformer.training import preparing
 from keras_transformer.training.hosts import SINGLE_HOST, Host
 from keras_transformer.training.recipe import Recipe
 from keras_transformer.training.run import Run, for_fit
@@ -64,13 +65,16 @@ def train(
     with host.convert_peer_errors():
         folder = RunFolder(host.folder(output, resume))
         with folder.owned().locked():
-            run = run_class(recipe, folder, host, plan)
+            plan = plan or device_plan()
+            if recipe.training.lora_rank is not None:
+                folder.checkpoint_suffix = ".npz"
             # A process that was killed before the run was made leaves an empty folder empty.
             is_empty = folder.path.is_dir() and not any(folder.path.iterdir())
             if resume and not is_empty:
-                run.resume()
+                prepared = preparing.resume(recipe, folder, host, plan)
             else:
-                run.prepare(overwrite, recipe_file)
+                prepared = preparing.prepare(recipe, folder, host, plan, overwrite, recipe_file)
+            run = run_class(prepared, folder, host, plan)
             run.begin()
             with _saying_how_to_resume(run):
                 fit(run)

@@ -1,63 +1,51 @@
 """A training from texts to metrics: its data, its model, its measures and its run folder."""
 
-import dataclasses
 import functools
 import math
-import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
 import numpy as np
 
-from keras_transformer.data import ParallelDataset
 from keras_transformer.engine import Engine
 from keras_transformer.engine.ahead import Ahead
 from keras_transformer.engine.device import DevicePlan, device_plan
-from keras_transformer.errors import InputError, show
+from keras_transformer.errors import show
 from keras_transformer.formats import LEARN_SHORTLIST, load
 from keras_transformer.models import model_of
 from keras_transformer.models.initial_values import drawn_by_numpy
-from keras_transformer.options import received
 from keras_transformer.runs.history import averaged_epochs, best_row
 from keras_transformer.runs.model_file import load_model
-from keras_transformer.runs.run_files import MAX_SAMPLE_PAIRS, RESUME
+from keras_transformer.runs.run_files import MAX_SAMPLE_PAIRS
 from keras_transformer.runs.step_state import MidEpochState
 from keras_transformer.scores import bleu_and_chrf, doubt, tokenizer_of
-from keras_transformer.text.languages import Languages
 from keras_transformer.training.checkpoints import last_checkpoint, save_without_optimizer
-from keras_transformer.training.corpus import Corpus, Tokenizers, languages_of
 from keras_transformer.training.hosts import Host
 from keras_transformer.training.lora import enable_lora, set_merged_weights
-from keras_transformer.training.optimizer import compile_model, keep_zero_start, warmup_advice
-from keras_transformer.training.recipe import Recipe
-from keras_transformer.training.run_folder import RunFolder, check_resumable
+from keras_transformer.training.optimizer import compile_model, keep_zero_start
+from keras_transformer.training.preparing import Prepared, check_equal, named, origin_of
+from keras_transformer.training.run_folder import RunFolder
 
-_PROMPT_WORDS = 3
-# Options of `training` that are null until the run has them.
-_RESOLVED = (
-    "batch_tokens",
-    "max_shapes",
-    "warmup_steps",
-    "peak_learning_rate",
-    "learning_rate_scale",
-)
 _NAMED_MEASURES = "val_loss", "val_bleu", "val_chrf"
 
 
 class Run:
-    """A training, from texts to metrics; `train` calls its methods in order.
+    """A training, from a prepared recipe to metrics; `train` calls its methods in order.
 
-    Attributes:
-        recipe: Recipe of the run.
+    Args:
+        prepared: Recipe, tokenizers and batches.
         folder: RunFolder of the run.
         host: This host.
         plan: Shapes and rows that suit the device.
+
+    Attributes:
+        recipe: Recipe of the run.
         is_resumed: Whether the run continues from its folder.
         tokenizers: Tokenizers of source and target.
         datasets: Batches by part, `train` and `validation`.
         validation: `(source, reference)` texts for BLEU, samples and heat maps.
-        model: Compiled model in training.
+        model: Compiled model in training, from `begin` on, like `engine`.
         engine: Engine of this model.
         start: State from which `fit` continues.
         history: Lines of `history.csv` so far.
@@ -67,113 +55,23 @@ class Run:
     """
 
     translation_options: Mapping[str, Any] = {"beam_size": 1, "long_input": "truncate"}
-    tokenizers: Tokenizers
-    validation: list[tuple[str, str]]
     model: keras.Model
     engine: Engine
 
     def __init__(
-        self, recipe: Recipe, folder: RunFolder, host: Host, plan: DevicePlan | None = None
+        self, prepared: Prepared, folder: RunFolder, host: Host, plan: DevicePlan | None = None
     ):
-        self.recipe, self.folder, self.host = recipe, folder, host
-        self.plan = plan or device_plan()
-        if recipe.training.lora_rank is not None:
-            folder.checkpoint_suffix = ".npz"
+        self.recipe, self.tokenizers = prepared.recipe, prepared.tokenizers
+        self.datasets, self.validation = prepared.datasets, prepared.validation
+        self.is_resumed, self._prepared = prepared.is_resumed, prepared
+        self.folder, self.host, self.plan = folder, host, plan or device_plan()
         self.start = MidEpochState()
         self.history: list[dict[str, float]] = []
         self.metrics: dict[str, Any] = {}
-        self.datasets: dict[str, ParallelDataset] = {}
         self.compiled_shapes: dict[str, set] = {"train": set(), "validation": set()}
-        self.is_resumed = self._has_doubted = False
         self.ahead: Ahead | None = None
-        self._validation_names: list[str] = []
+        self._has_doubted = False
         self._translations: list[str] = []  # of the last epoch's BLEU
-        self.languages: Languages | None = None
-
-    def prepare(self, overwrite: bool, recipe_file: str | os.PathLike | None) -> None:
-        """Reads the texts, learns the vocabularies and makes batches of a new run.
-
-        Args:
-            overwrite: Whether an existing run is replaced.
-            recipe_file: Path of the recipe, which is not overwritten.
-        """
-        self.recipe = self.recipe.with_training(batch_tokens=self.plan.batch_tokens)
-        origin, data = _origin(self.recipe), self.recipe.data
-        if origin is not None:  # Exports name the model that was imported, and its licence.
-            self.recipe = dataclasses.replace(self.recipe, origin=origin.origin())
-        learned_tokenizers = None if origin is None else origin.tokenizers()
-        self.languages = languages_of(self.recipe, origin)
-        corpus = Corpus(self.recipe, learned_tokenizers, languages=self.languages, plan=self.plan)
-        start_from = self.recipe.training.start_from
-        inputs = {"the recipe": recipe_file, "`training.start_from`": start_from}
-        inputs["`data.cache`"] = data.cache
-        if data.glossary is not None:
-            inputs["`data.glossary`"] = os.path.join(data.folder, data.glossary)
-        for part in ("train", "validation"):
-            for corpus_files in self.recipe.data.corpora(part):
-                key = f"data.{part}.{corpus_files.name}".rstrip(".")
-                sides = zip(("source", "target"), corpus.files_of(corpus_files), strict=True)
-                inputs |= {f"`{key}.{side}`": file for side, file in sides}
-        self._check_replaceable = functools.partial(
-            self.folder.check_replaceable, overwrite, inputs, RESUME
-        )
-        self._check_replaceable()
-        self.tokenizers = corpus.tokenizers()
-        self._make_datasets(corpus)
-        self.recipe = self.recipe.with_training(max_shapes=corpus.max_shapes)
-
-    def resume(self) -> None:
-        """Reads the texts and vocabularies of an existing run, and makes its batches."""
-        RunFolder.existing(self.folder.path)
-        self.is_resumed = True
-        # A run keeps its batches on another device: the number of a step is an index of them. It
-        # keeps its learning rate with another number of epochs.
-        earlier = self.folder.recipe().training
-        self.recipe = self.recipe.with_training(
-            **{name: getattr(earlier, name) for name in _RESOLVED}
-        )
-        check_resumable(self.folder, self.recipe)
-        self.recipe = dataclasses.replace(self.recipe, origin=self.folder.origin())
-        self.tokenizers = self.folder.tokenizers()
-
-        def check_texts(digests):
-            for part, sides in self.folder.digests().items():
-                for side, digest in sides.items():
-                    if digests.get(part, {}).get(side) != digest:
-                        files = " and ".join(map(str, corpus.files(part)))
-                        raise InputError(
-                            f"{self.folder.path}: cannot be resumed, because its texts have "
-                            f"changed. Received: another {side} side of `data.{part}`, {files}."
-                        )
-
-        self.languages = languages_of(self.recipe, self.folder)
-        corpus = Corpus(self.recipe, self.tokenizers, check_texts, self.languages, self.plan)
-        self._make_datasets(corpus)
-
-    def _make_datasets(self, corpus):
-        self.datasets, self.reports = corpus.datasets(self.tokenizers, self.host)
-        self.digests = corpus.digests
-        for part, report in self.reports.items():
-            show(f"{part}: {report}")
-        dataset = self.datasets["train"]
-        show(
-            f"{dataset.steps_per_epoch} steps per epoch, shapes {dataset.shapes}, "
-            f"{dataset.real_token_share:.1%} real tokens"
-        )
-        training = self.recipe.training
-        steps = dataset.steps_per_epoch // training.accumulation_steps * training.epochs
-        training = training.with_schedule(steps)
-        self.recipe = dataclasses.replace(self.recipe, training=training)
-        if (advice := warmup_advice(training, steps, dataset.shapes[-1])) is not None:
-            show(advice)
-        named_pairs = corpus.first_validation_pairs()
-        names, self.validation = map(list, zip(*named_pairs, strict=True))
-        has_several = len(self.recipe.data.corpora("validation")) > 1
-        self._validation_names = names if has_several else []
-        if not self.recipe.with_sources:  # Samples continue a few words.
-            words = (text.split()[:_PROMPT_WORDS] for _, text in self.validation)
-            prompts = zip(map(" ".join, words), self.validation, strict=True)
-            self.validation = [(prompt, text) for prompt, (_, text) in prompts]
 
     def begin(self) -> None:
         """Makes the model or reads the last checkpoint, and prepares the folder for epochs."""
@@ -196,8 +94,11 @@ class Run:
             self.folder.roll_back_to(self.start.epoch, self.recipe.training)
             self._complete(self.folder)
         else:
-            with self.folder.replaced(self._check_replaceable) as new_folder:
-                new_folder.create(self.recipe, self.tokenizers, self.digests, self.languages)
+            prepared = self._prepared
+            with self.folder.replaced(prepared.check_replaceable) as new_folder:
+                new_folder.create(
+                    self.recipe, self.tokenizers, prepared.digests, prepared.languages
+                )
                 self._complete(new_folder)
         self.history = self.folder.history()
         self.engine = self.make_engine()
@@ -236,13 +137,13 @@ class Run:
         file = self.folder.base_file if self.is_resumed else None
         if file is not None and file.exists():
             model.set_weights(load_model(file, compile=False).get_weights())
-        elif (origin := _origin(recipe)) is not None:
+        elif (origin := origin_of(recipe)) is not None:
             start_model = origin.model()
             fields = (
                 {name: value for name, value in one.to_dict().items() if "dropout" not in name}
                 for one in (start_model.config, config)
             )
-            _check_equal(origin, *(_named("model", named) for named in fields))
+            check_equal(origin, *(named("model", values) for values in fields))
             model.set_weights(start_model.get_weights())
         if recipe.training.lora_rank is not None:
             enable_lora(model, recipe.training.lora_rank)
@@ -303,7 +204,7 @@ class Run:
         self._translations = self.translate(sources)
         pairs = list(zip(self._translations, references, strict=True))
         by_name = {"": pairs}
-        for name, pair in zip(self._validation_names, pairs, strict=False):
+        for name, pair in zip(self._prepared.validation_names, pairs, strict=False):
             by_name.setdefault(f"/{name}", []).append(pair)
         measures = {}
         for name, named_pairs in by_name.items():
@@ -402,7 +303,7 @@ class Run:
             "steps_per_epoch": dataset.steps_per_epoch,
             "shapes": [list(shape) for shape in dataset.shapes],
             "real_token_share": round(dataset.real_token_share, 4),
-            "pairs": {part: _counts(report) for part, report in self.reports.items()},
+            "pairs": {part: _counts(report) for part, report in self._prepared.reports.items()},
         }
         self.folder.write_metrics(report)
 
@@ -420,32 +321,3 @@ def _counts(report):
     counts["dropped"] = {reason: drop.count for reason, drop in report.dropped.items()}
     corpora = {name: _counts(corpus_report) for name, corpus_report in report.corpora.items()}
     return {**counts, "corpora": corpora} if corpora else counts
-
-
-def _origin(recipe):
-    """Returns the run of `training.start_from`, or None."""
-    if recipe.training.start_from is None:
-        return None
-    origin = RunFolder.existing(recipe.training.start_from)
-    earlier = origin.recipe()
-    _check_equal(origin, {"model.kind": earlier.kind}, {"model.kind": recipe.kind})
-    texts = (_named("text", dataclasses.asdict(one.text)) for one in (earlier, recipe))
-    _check_equal(origin, *texts, " Delete `text` from the recipe: a vocabulary cannot change.")
-    return origin
-
-
-def _named(section, fields):
-    """Returns the fields of a section by their names in a recipe."""
-    return {f"{section}.{name}": value for name, value in fields.items()}
-
-
-def _check_equal(origin, of_run, of_recipe, advice=""):
-    """Raises `InputError` for options that must be those of the run that training starts from."""
-    names = [name for name in of_recipe if of_recipe[name] != of_run.get(name)]
-    if names:
-        values = ", ".join(
-            f"{name}={received(of_recipe[name])} instead of {received(of_run.get(name))}"
-            for name in names
-        )
-        rule = "a training that starts from it must have its options"
-        raise InputError(f"{origin.path}: {rule}. Received: {values}.{advice}")

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 from fakes import FakeEngine
+from shared_training import prepared_of
 
 from keras_transformer.data import EncodedPairs, ParallelDataset
 from keras_transformer.errors import TrainingError
@@ -55,11 +56,12 @@ def texts_as_models(monkeypatch):
 def make_run(tmp_path):
     """`make_run(epochs=7)`: a run with a folder, whose recipe's `training` has these options."""
 
-    def make_run(bleu_tokenizer=None, **training):
+    def make_run(bleu_tokenizer=None, validation_names=(), **training):
         files = {"source": "s", "target": "t"}
         data = {"train": files, "validation": files, "bleu_tokenizer": bleu_tokenizer}
         recipe = Recipe.from_dict({"data": data, "training": training})
-        run = Run(recipe, RunFolder(tmp_path / "run"), SINGLE_HOST)
+        prepared = prepared_of(recipe, validation_names=validation_names)
+        run = Run(prepared, RunFolder(tmp_path / "run"), SINGLE_HOST)
         run.folder.checkpoints.mkdir(parents=True, exist_ok=True)
         return run
 
@@ -132,8 +134,7 @@ def test_validation_has_the_scores_of_evaluate_with_the_recipes_tokenizer(make_r
 
 
 def test_each_validation_corpus_has_the_scores_of_its_pairs(make_run):
-    run = make_run(select_by="bleu")
-    run._validation_names = ["one", "two"]
+    run = make_run(select_by="bleu", validation_names=["one", "two"])
     logs = text_scores(run, [ZH[0], "no"])
     assert (logs["val_bleu/one"], logs["val_bleu/two"]) == (pytest.approx(100), 0.0)
     # Without translations only a validation set of several corpora, some empty, has more measures.

@@ -10,6 +10,7 @@ import pytest
 from small_corpus import PAIRS, recipe_values, write_corpus
 
 from keras_transformer import Tokenizer, reading
+from keras_transformer.engine.device import device_plan
 from keras_transformer.errors import InputError
 from keras_transformer.steps.placeholders import with_placeholders
 from keras_transformer.text import Labels
@@ -18,7 +19,7 @@ from keras_transformer.text.vocabulary import parsed
 from keras_transformer.training import Recipe, RunFolder
 from keras_transformer.training.corpus import Corpus, _Sample, languages_of
 from keras_transformer.training.hosts import SINGLE_HOST
-from keras_transformer.training.run import Run
+from keras_transformer.training.preparing import prepare, resume
 
 
 @pytest.fixture
@@ -248,13 +249,12 @@ def start(values, tmp_path, monkeypatch):
 
     def start(**changes):
         recipe = Recipe.from_dict({**values, **changes})
-        training = Run(recipe, run, SINGLE_HOST)
         counts.clear()
         if run.recipe_file.exists():
-            training.resume()
+            resume(recipe, run, SINGLE_HOST, device_plan())
         else:
-            training.prepare(overwrite=False, recipe_file=None)
-            run.create(recipe, training.tokenizers, training.digests)
+            prepared = prepare(recipe, run, SINGLE_HOST, device_plan())
+            run.create(recipe, prepared.tokenizers, prepared.digests)
         return {pathlib.Path(path).name: count for path, count in counts.items()}
 
     return start

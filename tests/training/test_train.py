@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from shared_training import SharedModel
+from shared_training import SharedModel, prepared_of
 from small_corpus import PAIRS, recipe_values, write_corpus
 
 from keras_transformer.analysis.tensorboard import attention_summary
@@ -18,7 +18,7 @@ from keras_transformer.files import locked_folder
 from keras_transformer.reading import file_digests
 from keras_transformer.runs.model_file import load_model
 from keras_transformer.runs.run_files import RunFiles
-from keras_transformer.training import Recipe, RunFolder, compile_model, train
+from keras_transformer.training import Recipe, RunFolder, compile_model, preparing, train
 from keras_transformer.training.corpus import Corpus
 from keras_transformer.training.hosts import SINGLE_HOST
 from keras_transformer.training.run import Run
@@ -153,8 +153,9 @@ def test_images_show_the_attention_and_tokens_that_a_model_has(finished, tmp_pat
     values = recipe_values(tmp_path)
     values["data"]["max_length"] = 48
     values["model"] |= fields
-    run = Run(Recipe.from_dict(values), finished, SINGLE_HOST)
-    run.tokenizers, run.validation = finished.tokenizers(), [(PAIRS[0][0] * 9, PAIRS[0][1] * 9)]
+    pair = PAIRS[0][0] * 9, PAIRS[0][1] * 9
+    fields = {"tokenizers": finished.tokenizers(), "validation": [pair]}
+    run = Run(prepared_of(Recipe.from_dict(values), **fields), finished, SINGLE_HOST)
     images = attention_summary(run._new_model(), run.tokenizers, run.validation[0]).value
     assert {image.tag for image in images} == {f"attention/{kind}" for kind in kinds}
     values = {"model": {"kind": "recurrent"}, "training": {"attention_images": 1}}
@@ -194,13 +195,14 @@ def test_a_run_is_not_replaced_unasked_nor_by_a_run_made_from_its_files(finished
 
 
 def test_a_run_that_was_finished_meanwhile_is_not_deleted(finished, tmp_path, monkeypatch):
-    output, make_datasets = tmp_path / "run", Run._make_datasets
+    output, prepare = tmp_path / "run", preparing.prepare
 
-    def make_slowly(run, corpus):
-        make_datasets(run, corpus)
+    def prepare_slowly(*arguments):
+        prepared = prepare(*arguments)
         shutil.copytree(finished.path, output)  # by a program that asks for no lock
+        return prepared
 
-    monkeypatch.setattr(Run, "_make_datasets", make_slowly)
+    monkeypatch.setattr(preparing, "prepare", prepare_slowly)
     with pytest.raises(InputError, match="exists already"):
         train(finished.recipe(), output)
     assert file_digests(output) == file_digests(finished.path)
@@ -375,13 +377,10 @@ def test_a_conversation_is_answered_in_training_as_by_the_run_in_half_precision(
 @pytest.mark.parametrize("resumed", [DevicePlan(training_shapes=2, batch_tokens=400), DevicePlan()])
 def test_a_resumed_run_has_the_batches_of_the_device_that_it_began_on(tmp_path, begun, resumed):
     values = recipe_values(write_corpus(tmp_path / "corpus"), max_shapes=None, batch_tokens=None)
-    run, again = (
-        Run(Recipe.from_dict(values), RunFolder(tmp_path / "run"), SINGLE_HOST, plan)
-        for plan in (begun, resumed)
-    )
-    run.prepare(overwrite=False, recipe_file=None)
+    where = Recipe.from_dict(values), RunFolder(tmp_path / "run"), SINGLE_HOST
+    run = Run(preparing.prepare(*where, begun), *where[1:], begun)
     run.begin()
-    again.resume()
+    again = preparing.resume(*where, resumed)
     training = again.recipe.training
     # At most two shapes, as an epoch has fewer than 50 steps.
     shapes = min(2, begun.training_shapes)

@@ -1,0 +1,206 @@
+"""Texts of a training: its recipe with all values, its tokenizers and its batches."""
+
+import dataclasses
+import functools
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from keras_transformer.data import ParallelDataset
+from keras_transformer.engine.device import DevicePlan
+from keras_transformer.errors import InputError, show
+from keras_transformer.options import received
+from keras_transformer.runs.run_files import RESUME
+from keras_transformer.text.languages import Languages
+from keras_transformer.training.corpus import Corpus, Digests, Tokenizers, languages_of
+from keras_transformer.training.hosts import Host
+from keras_transformer.training.optimizer import warmup_advice
+from keras_transformer.training.recipe import Recipe
+from keras_transformer.training.run_folder import RunFolder, check_resumable
+
+_PROMPT_WORDS = 3
+# Options of `training` that are null until the run has them.
+_RESOLVED = (
+    "batch_tokens",
+    "max_shapes",
+    "warmup_steps",
+    "peak_learning_rate",
+    "learning_rate_scale",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """A training before its model is made.
+
+    Attributes:
+        recipe: Recipe of the run, with the values that depend on texts and device.
+        tokenizers: Tokenizers of source and target.
+        languages: Languages of the model, None if they are unknown.
+        datasets: Batches by part, `train` and `validation`.
+        reports: Filter statistics by part.
+        digests: Checksums of the texts; see `Corpus.digests`.
+        validation: `(source, reference)` texts for BLEU, samples and heat maps.
+        validation_names: Name of the corpus of each of these pairs; empty for a single corpus.
+        is_resumed: Whether the run continues from its folder.
+        check_replaceable: Function that raises `InputError` if the folder may not be replaced.
+    """
+
+    recipe: Recipe
+    tokenizers: Tokenizers
+    languages: Languages | None
+    datasets: dict[str, ParallelDataset]
+    reports: Mapping[str, Any]
+    digests: Digests
+    validation: list[tuple[str, str]]
+    validation_names: list[str]
+    is_resumed: bool
+    check_replaceable: Callable[[], object] = lambda: None
+
+
+def prepare(
+    recipe: Recipe,
+    folder: RunFolder,
+    host: Host,
+    plan: DevicePlan,
+    overwrite: bool = False,
+    recipe_file: str | os.PathLike | None = None,
+) -> Prepared:
+    """Reads the texts, learns the vocabularies and makes batches of a new run.
+
+    Args:
+        recipe: Recipe.
+        folder: Folder of the run, which is not written.
+        host: This host.
+        plan: Shapes and rows that suit the device.
+        overwrite: Whether an existing run is replaced.
+        recipe_file: Path of the recipe, which is not overwritten.
+
+    Raises:
+        InputError: A text, the recipe or the folder is invalid.
+    """
+    recipe = recipe.with_training(batch_tokens=plan.batch_tokens)
+    origin, data = origin_of(recipe), recipe.data
+    if origin is not None:  # Exports name the model that was imported, and its licence.
+        recipe = dataclasses.replace(recipe, origin=origin.origin())
+    learned_tokenizers = None if origin is None else origin.tokenizers()
+    languages = languages_of(recipe, origin)
+    corpus = Corpus(recipe, learned_tokenizers, languages=languages, plan=plan)
+    start_from = recipe.training.start_from
+    inputs = {"the recipe": recipe_file, "`training.start_from`": start_from}
+    inputs["`data.cache`"] = data.cache
+    if data.glossary is not None:
+        inputs["`data.glossary`"] = os.path.join(data.folder, data.glossary)
+    for part in ("train", "validation"):
+        for corpus_files in recipe.data.corpora(part):
+            key = f"data.{part}.{corpus_files.name}".rstrip(".")
+            sides = zip(("source", "target"), corpus.files_of(corpus_files), strict=True)
+            inputs |= {f"`{key}.{side}`": file for side, file in sides}
+    check_replaceable = functools.partial(folder.check_replaceable, overwrite, inputs, RESUME)
+    check_replaceable()
+    prepared = _prepared(recipe, corpus, corpus.tokenizers(), languages, host, check_replaceable)
+    recipe = prepared.recipe.with_training(max_shapes=corpus.max_shapes)
+    return dataclasses.replace(prepared, recipe=recipe)
+
+
+def resume(recipe: Recipe, folder: RunFolder, host: Host, plan: DevicePlan) -> Prepared:
+    """Reads the texts and vocabularies of an existing run, and makes its batches.
+
+    Raises:
+        InputError: There is no run, or the recipe or its texts are others than the run's.
+    """
+    RunFolder.existing(folder.path)
+    # A run keeps its batches on another device: the number of a step is an index of them. It
+    # keeps its learning rate with another number of epochs.
+    earlier = folder.recipe().training
+    recipe = recipe.with_training(**{name: getattr(earlier, name) for name in _RESOLVED})
+    check_resumable(folder, recipe)
+    recipe = dataclasses.replace(recipe, origin=folder.origin())
+    tokenizers = folder.tokenizers()
+
+    def check_texts(digests):
+        for part, sides in folder.digests().items():
+            for side, digest in sides.items():
+                if digests.get(part, {}).get(side) != digest:
+                    files = " and ".join(map(str, corpus.files(part)))
+                    raise InputError(
+                        f"{folder.path}: cannot be resumed, because its texts have changed. "
+                        f"Received: another {side} side of `data.{part}`, {files}."
+                    )
+
+    languages = languages_of(recipe, folder)
+    corpus = Corpus(recipe, tokenizers, check_texts, languages, plan)
+    return _prepared(recipe, corpus, tokenizers, languages, host)
+
+
+def _prepared(recipe, corpus, tokenizers, languages, host, check_replaceable=None):
+    """Makes the batches of a corpus; without `check_replaceable` the run is resumed."""
+    datasets, reports = corpus.datasets(tokenizers, host)
+    digests = corpus.digests
+    for part, report in reports.items():
+        show(f"{part}: {report}")
+    dataset = datasets["train"]
+    show(
+        f"{dataset.steps_per_epoch} steps per epoch, shapes {dataset.shapes}, "
+        f"{dataset.real_token_share:.1%} real tokens"
+    )
+    training = recipe.training
+    steps = dataset.steps_per_epoch // training.accumulation_steps * training.epochs
+    training = training.with_schedule(steps)
+    if (advice := warmup_advice(training, steps, dataset.shapes[-1])) is not None:
+        show(advice)
+    named_pairs = corpus.first_validation_pairs()
+    names, validation = map(list, zip(*named_pairs, strict=True))
+    has_several = len(recipe.data.corpora("validation")) > 1
+    if not recipe.with_sources:  # Samples continue a few words.
+        validation = [(" ".join(text.split()[:_PROMPT_WORDS]), text) for _, text in validation]
+    return Prepared(
+        dataclasses.replace(recipe, training=training),
+        tokenizers,
+        languages,
+        datasets,
+        reports,
+        digests,
+        validation,
+        names if has_several else [],
+        is_resumed=check_replaceable is None,
+        check_replaceable=check_replaceable or (lambda: None),
+    )
+
+
+def origin_of(recipe: Recipe) -> RunFolder | None:
+    """Returns the run of `training.start_from`, or None.
+
+    Raises:
+        InputError: There is no run, or it has another kind of model or vocabulary.
+    """
+    if recipe.training.start_from is None:
+        return None
+    origin = RunFolder.existing(recipe.training.start_from)
+    earlier = origin.recipe()
+    check_equal(origin, {"model.kind": earlier.kind}, {"model.kind": recipe.kind})
+    of_run, of_recipe = (
+        named("text", dataclasses.asdict(section)) for section in (earlier.text, recipe.text)
+    )
+    advice = " Delete `text` from the recipe: a vocabulary cannot change."
+    check_equal(origin, of_run, of_recipe, advice)
+    return origin
+
+
+def named(section: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields of a section by their names in a recipe."""
+    return {f"{section}.{name}": value for name, value in fields.items()}
+
+
+def check_equal(
+    origin: RunFolder, of_run: Mapping[str, Any], of_recipe: Mapping[str, Any], advice: str = ""
+) -> None:
+    """Raises `InputError` for options that must be those of the run that training starts from."""
+    names = [name for name in of_recipe if of_recipe[name] != of_run.get(name)]
+    if names:
+        values = ", ".join(
+            f"{name}={received(of_recipe[name])} instead of {received(of_run.get(name))}"
+            for name in names
+        )
+        rule = "a training that starts from it must have its options"
+        raise InputError(f"{origin.path}: {rule}. Received: {values}.{advice}")
