@@ -29,7 +29,7 @@ _CHILD = """
 import json, sys, time
 path, options, lines = json.load(sys.stdin)
 start = time.perf_counter()
-from keras_transformer.engine.compilation_cache import enable_compilation_cache
+from keras_transformer.compilation_cache import enable_compilation_cache
 from keras_transformer.engine.translator import Translator
 enable_compilation_cache()
 translator = Translator.load(path)

@@ -13,7 +13,7 @@ import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from keras_transformer.engine.compilation_cache import enable_compilation_cache
+from keras_transformer.compilation_cache import enable_compilation_cache
 from keras_transformer.errors import InputError, require
 
 

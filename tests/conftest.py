@@ -22,7 +22,7 @@ import pytest
 from keras import ops
 from packaging.version import Version
 
-from keras_transformer.engine.compilation_cache import enable_compilation_cache
+from keras_transformer.compilation_cache import enable_compilation_cache
 from keras_transformer.errors import InputError
 
 BACKEND = keras.backend.backend()

@@ -31,6 +31,8 @@ CORE = BELOW_ENGINE | OUTCOME | {"engine", "training", "export"}
 DOORS = {"analysis", "corpora", "interop", "serving", "web"}
 # Made of the core, for commands and programs that use it.
 AROUND = {"bulk", "conversation"}
+# What a command or a server sets up for its process.
+PROCESS = {"compilation_cache", "ray_here"}
 MAY_IMPORT = {
     "errors": set(),
     "imports": set(),
@@ -53,11 +55,12 @@ MAY_IMPORT = {
     "engine": BELOW_ENGINE,
     "training": CORE - {"export"},
     "export": CORE - {"training"},
+    "compilation_cache": set(),
     "ray_here": {"errors", "files"},
-    **dict.fromkeys(sorted(DOORS | AROUND), CORE | {"ray_here"}),
+    **dict.fromkeys(sorted(DOORS | AROUND), CORE | PROCESS),
     # Public names.
     **dict.fromkeys(("importing", "fetching"), {"interop"}),
-    "cli": CORE | DOORS | AROUND,
+    "cli": CORE | DOORS | AROUND | PROCESS,
     "__main__": {"cli"},
 }
 # The only files of the model's side that others may import.
@@ -356,7 +359,7 @@ def without_posix():
     import keras_transformer as kt
     from keras_transformer.bulk import corpus
     from keras_transformer import data, decoding, export, layers, losses, models
-    from keras_transformer.engine.compilation_cache import enable_compilation_cache
+    from keras_transformer.compilation_cache import enable_compilation_cache
     from keras_transformer.interop.ctranslate2.engine import CTranslate2Engine
     from keras_transformer.export.litert.engine import LiteRTEngine
     from keras_transformer.export.saved_model.engine import SavedModelEngine

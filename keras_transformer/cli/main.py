@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from keras_transformer.engine.compilation_cache import enable_compilation_cache
+from keras_transformer.compilation_cache import enable_compilation_cache
 from keras_transformer.errors import (
     InputError,
     InvalidFileError,

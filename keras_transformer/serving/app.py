@@ -101,7 +101,7 @@ class _Api:
         progress_file: str | None = None,
     ):
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-        from keras_transformer.engine.compilation_cache import enable_compilation_cache
+        from keras_transformer.compilation_cache import enable_compilation_cache
 
         enable_compilation_cache()
         self._number, self._name, self._options = export.number, export.name, options

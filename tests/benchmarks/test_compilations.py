@@ -11,7 +11,7 @@ import pytest
 from jax_processes import jax_environment
 
 from benchmarks import compilations
-from keras_transformer.engine.compilation_cache import VARIABLE
+from keras_transformer.compilation_cache import VARIABLE
 
 ROOT = Path(compilations.__file__).parents[1]
 SEARCH, TEST, TRAIN = STEPS = "jit(run)", "jit(test_step)", "jit(train_step)"

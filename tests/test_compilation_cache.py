@@ -15,9 +15,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from keras_transformer import compilation_cache as module
 from keras_transformer.cli import main as cli
-from keras_transformer.engine import compilation_cache as module
-from keras_transformer.engine.compilation_cache import enable_compilation_cache
+from keras_transformer.compilation_cache import enable_compilation_cache
 
 
 @pytest.fixture
@@ -222,7 +222,7 @@ def test_each_command_has_the_cache_without_the_switch(command, switch, monkeypa
 COMPILE = """
     import json, os, pathlib, sys
     import tensorflow as tf
-    from keras_transformer.engine.compilation_cache import enable_compilation_cache
+    from keras_transformer.compilation_cache import enable_compilation_cache
 
     for _ in range(2):
         if not (child := os.fork()):
