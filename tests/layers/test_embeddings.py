@@ -122,8 +122,8 @@ def test_a_model_of_ones_own_is_loaded_from_its_file(tmp_path):
 
 # https://github.com/python/cpython/issues/127847
 @pytest.mark.skipif(
-    (3, 13) <= sys.version_info < (3, 13, 2),
-    reason="Python before 3.13.2 does not seek in zip files as Keras' editor asks it to",
+    (3, 12) <= sys.version_info < (3, 12, 9) or (3, 13) <= sys.version_info < (3, 13, 2),
+    reason="Python before 3.12.9 and 3.13.2 does not seek in zip files as Keras' editor asks it to",
 )
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_keras_compares_the_file_of_a_model_with_a_model(tmp_path, dtype):
