@@ -148,7 +148,7 @@ SKIPS = {
     "a program": r"needs (node|npm|nginx|a C compiler and make)\b|npm could not install",
     "another library": r"comes with the extra \[peers\]",
     "another backend": r"needs Keras' TensorFlow backend",
-    "another version": r"(Keras \S+|Python before \S+) does not ",
+    "another version": r"(Keras|Python before) \S.* does not ",
     "another system": r"needs (limits of Unix|/dev/full)",
     "a package": r"comes with the extra|need tensorflow-text|needs ([Tt]ensor|jax|Keras|Ray)",
 }
