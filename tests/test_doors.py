@@ -31,7 +31,7 @@ COMMANDS_OF = {
     "analysis": ["inspect"],
     "corpora": ["clean", "glossary", "shortlist"],
     "interop": ["import"],
-    "serving": ["serve", "translate", "synthesize"],  # Files over Ray are part of the server.
+    "serving": ["serve"],
 }
 FORMAT_NAMES = ["saved_model", "litert", "web", "ctranslate2", "marian", "hugging_face", "argos"]
 FORMATS_OF = {
@@ -96,8 +96,8 @@ def check_commands(folder):
     present = [name for name in formats if name not in formats_of.get(folder, ())]
     assert f"one of {', '.join(present)} --" in output_of("export", "--help")[1]
 
-# `evaluate` scores the pairs of a table; the engine copies.
-def check_evaluation(tree):
+# `translate` writes the lines of stdin, `evaluate` scores the pairs of a table: an engine copies.
+def check_engine(tree):
     from keras_transformer import Translation, Translator
     from keras_transformer.engine import Engine
 
@@ -108,6 +108,10 @@ def check_evaluation(tree):
     Translator.load = lambda path, **options: Translator(Copy())
     with open("pairs.tsv", "w") as file:
         file.write("two dogs play here\\ttwo dogs play here\\n")
+    with open("lines.txt", "w") as file:
+        file.write("two dogs play here\\n")
+    with open("lines.txt") as sys.stdin:
+        assert output_of("translate", "--model", tree) == (0, "two dogs play here")
     code, scores = output_of("evaluate", "--model", tree, "--source", "pairs.tsv")
     assert code == 0 and json.loads(scores)["bleu"] == 100.0
 
@@ -133,7 +137,7 @@ for folder, tree in trees.items():
                 test(tree)
             else:
                 check_commands(folder)
-                check_evaluation(tree)
+                check_engine(tree)
             if folder.startswith("interop/"):
                 check_import(folder, tree)
             for name in modules:
