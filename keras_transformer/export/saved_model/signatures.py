@@ -55,13 +55,13 @@ class CompiledSearches:
     the continuations.
     """
 
-    def __init__(self, engine, search):
+    def __init__(self, engine, search_options):
         self._engine, self._model = engine, engine.model
-        self._beam_size = search.get("beam_size", 1)
+        self._beam_size = search_options.get("beam_size", 1)
         self._options = {
-            # An engine whose translations may have any length has no such option in `search`.
+            # An engine whose translations may have any length has no such option.
             "max_length_ratio": engine.max_length_ratio,
-            **exported_search_options(search),
+            **exported_search_options(search_options),
             "max_length": engine.max_target_length,
         }
         self._reads_sources = engine.reads_sources
@@ -248,14 +248,14 @@ class Signatures:
 
     table = SIGNATURES
 
-    def __init__(self, engine: "ModelEngine", search: Mapping[str, Any]):
-        self._engine, self._beam_size = engine, search.get("beam_size", 1)
+    def __init__(self, engine: "ModelEngine", search_options: Mapping[str, Any]):
+        self._engine, self._beam_size = engine, search_options.get("beam_size", 1)
         self._width, self._texts = engine.max_target_length, GraphTexts(engine)
         self._languages = GraphLanguages(engine)
         continuation = () if engine.reads_sources else CONTINUATION
         self._number_names = ["score", "log_probability", *continuation]
         self._output_names = ["translation", *self._number_names]
-        self._compiled = CompiledSearches(engine, search)
+        self._compiled = CompiledSearches(engine, search_options)
         self.shapes = ChunkShapes.of(engine, self._beam_size, int(engine.has_target_prefix))
         self._functions = {
             "serving_default": self.serving_default,
