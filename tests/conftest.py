@@ -16,6 +16,7 @@ import sys
 import zipfile
 
 import decoding_oracles as oracles
+import hypothesis
 import keras
 import numpy as np
 import pytest
@@ -45,6 +46,12 @@ ON_GPU = "cuda" in os.environ.get("JAX_PLATFORMS", "")
 if not ON_GPU:
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}"
 enable_compilation_cache()
+
+# What else the machine does decides how long an example takes.
+hypothesis.settings.register_profile(
+    "tests", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("tests")
 
 if BACKEND == "tensorflow":
     import tensorflow as tf

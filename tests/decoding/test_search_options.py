@@ -118,7 +118,7 @@ ANYTHING = st.one_of(
 
 
 @given(st.dictionaries(st.sampled_from(FIELDS), ANYTHING, max_size=4))
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200, derandomize=True)
 def test_any_value_is_refused_by_name_or_fits_the_program(values):
     try:
         options = DecodingOptions(**values)

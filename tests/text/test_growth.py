@@ -257,7 +257,7 @@ def doubles(cost, texts, factor, constant):
 
 
 @pytest.mark.parametrize("name", TEXT_FUNCTIONS)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(units=st.lists(st.sampled_from(UNITS), min_size=1, max_size=3))
 def test_a_text_twice_as_long_takes_twice_the_steps_and_the_memory(name, units):
     function = TEXT_FUNCTIONS[name]

@@ -36,7 +36,7 @@ def fewest_groups(lengths, limit):
 repeating_texts = st.text(alphabet="ab .\n", max_size=24)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(text=texts | repeating_texts, limit=st.integers(1, 61) | st.integers(1, 10))
 @example(text="bbbbbbbb a a\nc.", limit=10)
 def test_no_text_is_lost_and_every_piece_fits(text, limit):
@@ -45,7 +45,7 @@ def test_no_text_is_lost_and_every_piece_fits(text, limit):
     assert all(piece and piece == piece.strip() and len(piece) <= limit for piece in pieces)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(words=st.lists(st.integers(1, 12), min_size=1, max_size=17), spare=st.integers(0, 30))
 def test_there_are_as_few_pieces_as_possible(words, spare):
     parts = ["a" * length + "." for length in words]

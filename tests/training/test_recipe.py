@@ -257,7 +257,7 @@ VALUES = st.recursive(
 KEYS = [(section, key) for section, keys in yaml.safe_load(REFERENCE).items() for key in keys]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(changes=st.dictionaries(st.sampled_from(KEYS), VALUES, min_size=1, max_size=3))
 @example(changes={("data", "train"): {"line\x85line": None}})
 @example(changes={("model", "kind"): 10**5000})
@@ -274,7 +274,7 @@ def test_any_value_of_any_key_gives_a_recipe_or_one_line(changes):
         assert Recipe.from_dict(recipe.to_dict()) == recipe
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(text=st.text(max_size=20))
 def test_any_text_after_set_gives_a_recipe_or_an_input_error(text, tmp_path_factory):
     path = write_recipe(tmp_path_factory.mktemp("r") / "r.yaml", recipe_values("corpus"))
