@@ -35,8 +35,9 @@ def test_a_cut_conversation_loses_its_oldest_turns_and_never_the_last(limit, exp
 
 def test_a_separator_at_the_end_begins_no_turn():
     with pytest.warns(UserWarning, match="oldest turns first"):
-        sources, _ = inputs.source_ids(["5 4 6 7 4"], TOKENIZER, 4, "truncate", turn_id=TURN)
-    assert sources == [[6, 7, TURN, EOS]]
+        text = "10 11 4 20 21 22 4"  # The last turn alone is too long: it is cut.
+        sources, _ = inputs.source_ids([text], TOKENIZER, 4, "truncate", turn_id=TURN)
+    assert sources == [[20, 21, 22, EOS]]
 
 
 def test_a_long_conversation_can_be_cut():

@@ -77,14 +77,19 @@ class TestHuggingFace:
     MINIMA = [{"min_length": 7}, {"min_new_tokens": 7}, {"min_length": 2}, {"min_new_tokens": 1}]
     MINIMA += [{"min_length": 1}, {"min_new_tokens": 0}, {"min_length": 9, "min_new_tokens": 2}]
 
+    @staticmethod
+    def make(load_program, folder, kind):
+        safetensors_numpy()
+        program = load_program(TOYS / "make.py")
+        if kind == "marian":
+            program.make_hugging_face(folder)
+        else:
+            program.make_m2m100(folder, kind)
+
     @pytest.mark.parametrize("kind", ["marian", "m2m100", "small100"])
     def test_the_shortest_translation_is_that_of_transformers(self, load_program, tmp_path, kind):
-        safetensors_numpy()
-        make, is_forced = load_program(TOYS / "make.py"), kind == "m2m100"
-        if kind == "marian":
-            make.make_hugging_face(tmp_path)
-        else:
-            make.make_m2m100(tmp_path, kind)
+        self.make(load_program, tmp_path, kind)
+        is_forced = kind == "m2m100"
         for options in self.MINIMA:
             (tmp_path / "generation_config.json").write_text(json.dumps(options))
             received = read_model(tmp_path).decoding.get("min_length", 0)
@@ -98,6 +103,25 @@ class TestHuggingFace:
             words = [token for token in [*tokens, "</s>"] if token in ("word", "</s>")]
             assert max(1, received) == len(words), options
             assert received != 1
+
+    # The limit counts the forced token of a language, and `max_length` the decoder's first input.
+    @pytest.mark.parametrize(
+        ("kind", "options", "limit"),
+        [
+            ("marian", {"max_new_tokens": 200}, 200),
+            ("m2m100", {"max_new_tokens": 200}, 199),
+            ("small100", {"max_new_tokens": 200}, 200),
+            ("marian", {"max_length": 200}, 199),
+            ("m2m100", {"max_length": 200}, 198),
+            ("m2m100", {"max_length": 90, "max_new_tokens": 200}, 199),
+        ],
+    )
+    def test_the_limit_is_that_of_the_tokens_after_a_forced_language(
+        self, load_program, tmp_path, kind, options, limit
+    ):
+        self.make(load_program, tmp_path, kind)
+        (tmp_path / "generation_config.json").write_text(json.dumps(options))
+        assert read_model(tmp_path).limits["max_target_length"] == limit
 
     def test_nothing_is_named_where_nothing_is_lost(self, tmp_path, make_toy, capsys):
         folder = make_toy(tmp_path, "hugging_face", {"bad_words_ids": [["<pad>"]], "num_beams": 4})

@@ -12,6 +12,7 @@ from markup_engines import EIGHT, SayingEngine, copied, in_order
 from keras_transformer import Translation, Translator
 from keras_transformer.steps.glossary import Glossary, annotate
 from keras_transformer.steps.markup import aligning, protect, restore
+from keras_transformer.steps.markup.protecting import divide
 from keras_transformer.text.sentences import split_text
 from keras_transformer.text.symbols import Placeholders
 
@@ -75,6 +76,14 @@ def test_attention_to_an_annotation_is_to_its_term_and_to_the_symbol_before_it_n
     # Middles of `runs` and `dog`; `<term_as>`, `Hund` and `<term_end>` are at the end of `dog`.
     assert middles.tolist() == [2.5, 5.5, 6.5, 6.5, 6.5]
     np.testing.assert_array_equal(weights, np.eye(2, 5))
+
+
+def test_an_end_tag_between_two_parts_belongs_to_the_words_before_it():
+    (block,) = protect("<b>One. </b>Two.", "html", EIGHT)
+    parts = divide(block, [5])  # Up to the border: `One. `, with its space.
+    assert [part.text for part in parts] == ["One. ", "Two."]
+    literals = [[tag.literal for tag in part.source_parts] for part in parts]
+    assert literals == [["<b>", "</b>"], []]
 
 
 def test_each_alternative_of_a_split_text_has_its_tags():
