@@ -11,9 +11,9 @@ import numpy as np
 from keras_transformer.corpora.model_1 import Sentences, Translations, model_1
 from keras_transformer.data import EncodedPairs, encode_pairs
 from keras_transformer.data.encoding import in_chunks
+from keras_transformer.data.placeholders import with_placeholders
 from keras_transformer.errors import InputError
 from keras_transformer.ids import EOS_ID, PAD_ID
-from keras_transformer.steps.placeholders import with_placeholders
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.shortlist import Shortlist
 from keras_transformer.training.run_folder import RunFolder

@@ -27,12 +27,12 @@ from keras_transformer.data.encoding import (
 )
 from keras_transformer.data.noise import PairNoise
 from keras_transformer.data.pairs import PairFile, PairTable, open_pair_file
+from keras_transformer.data.placeholders import with_placeholders
 from keras_transformer.engine.device import CPU, DevicePlan
 from keras_transformer.errors import InputError
 from keras_transformer.reading import check_rereadable, iterate_lines
 from keras_transformer.runs.run_files import RunFiles
 from keras_transformer.steps.glossary import Glossary
-from keras_transformer.steps.placeholders import with_placeholders
 from keras_transformer.steps.tag import tagged
 from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.text.dialog import turns_of

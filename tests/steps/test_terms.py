@@ -1,21 +1,12 @@
-"""Terms of a glossary and placeholders of pairs, among tags and items."""
+"""Terms of a glossary, among tags and items."""
 
 import re
 
 import pytest
-from markup_engines import EIGHT, SayingEngine, in_order, unchanged
+from markup_engines import SayingEngine, in_order, unchanged
 
 from keras_transformer import Translator
 from keras_transformer.errors import InputError
-from keras_transformer.steps.placeholders import with_placeholders
-
-
-def test_items_of_a_pair_are_equal_despite_differences_that_nobody_sees():
-    # `ß` and an `ä` of two characters, a word with a soft hyphen, and other apostrophes.
-    pair = "{größe} {a\u0308} {it's}", "{it’s} {ä} {grö\u00adße}"
-    one, other = with_placeholders(*pair, EIGHT)
-    assert one.split() == other.split()[::-1] and "{" not in one
-
 
 TERMS = {"dog": "Köter", "big dog": "Riesenköter", "the snow.": "R&D"}
 

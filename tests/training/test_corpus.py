@@ -10,9 +10,9 @@ import pytest
 from small_corpus import PAIRS, recipe_values, write_corpus
 
 from keras_transformer import Tokenizer, reading
+from keras_transformer.data.placeholders import with_placeholders
 from keras_transformer.engine.device import device_plan
 from keras_transformer.errors import InputError
-from keras_transformer.steps.placeholders import with_placeholders
 from keras_transformer.text import Labels
 from keras_transformer.text.symbols import Placeholders
 from keras_transformer.text.vocabulary import parsed

@@ -369,3 +369,10 @@ def test_a_tag_cuts_no_word_between_a_letter_and_its_marks():
     weights = np.array([[1, 0], [0.4, 0.6], [0, 1]])
     translation = Translation("घरों है", 0.0, **sides, alignment=weights)
     assert restore(translation, protected).text == "<i>घरों</i> है"
+
+
+def test_an_address_comes_back_where_it_touches_a_word_without_spaces():
+    source = "详情请访问https://example.org。谢谢大家的支持！"
+    (protected,) = protect(source, "placeholders", EIGHT)
+    translation = Translation("Siehe <ph_1>. Danke für alles!", 0.0)
+    assert restore(translation, protected).text == "Siehe https://example.org. Danke für alles!"
