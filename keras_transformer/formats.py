@@ -10,10 +10,19 @@ import pathlib
 import re
 from typing import Any, NamedTuple
 
+from keras_transformer.errors import DISTRIBUTION, InputError
+
 
 def load(name: str) -> Any:
-    """Imports what a row names as `MODULE:NAME`, a module of this package."""
+    """Imports what a row names as `MODULE:NAME`, a module of this package.
+
+    Raises:
+        InputError: The folder of the module, a door, was deleted.
+    """
     module, _, attribute = name.partition(":")
+    if not _is_present(module):
+        folder = f"{__package__}/{module.rpartition('.')[0].replace('.', '/')}"
+        raise InputError(f"This needs the folder {folder}: install {DISTRIBUTION} again.")
     return getattr(importlib.import_module(f"{__package__}.{module}"), attribute)
 
 

@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "imports": set(),
     "ids": set(),
     "impossible": set(),
-    "formats": set(),
+    "formats": {"errors"},
     "files": {"errors"},
     "reading": {"errors", "options"},
     "translation": {"reading"},

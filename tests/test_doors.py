@@ -115,6 +115,16 @@ def check_engine(tree):
     code, scores = output_of("evaluate", "--model", tree, "--source", "pairs.tsv")
     assert code == 0 and json.loads(scores)["bleu"] == 100.0
 
+# A translation memory is training data only with the folder that reads it.
+def check_memory():
+    from keras_transformer.cli.main import run
+    with open("recipe.yaml", "w") as file:
+        file.write("data: {train: {tmx: memory.tmx, languages: en-de}}\\n")
+    with contextlib.redirect_stderr(io.StringIO()) as told:
+        assert run(["train", "recipe.yaml", "--output", "run"]) == 2
+    (line,) = told.getvalue().splitlines()
+    assert "needs the folder keras_transformer/corpora: install keras-transformer-nmt" in line
+
 # Models of the other programs are read, and a folder becomes a run without downloads.
 def check_import(folder, tree):
     from pathlib import Path
@@ -138,6 +148,8 @@ for folder, tree in trees.items():
             else:
                 check_commands(folder)
                 check_engine(tree)
+            if folder == "corpora":
+                check_memory()
             if folder.startswith("interop/"):
                 check_import(folder, tree)
             for name in modules:
