@@ -30,6 +30,17 @@ def test_a_line_comes_out_for_each_that_goes_in_and_in_its_order(recorder, lines
     assert recorder.asked == [recorder.checked] * 3
 
 
+@pytest.mark.parametrize(
+    ("batch_size", "sizes"),
+    [(300, [900, 900, 700]), (1024, [1024, 1024, 452]), (1025, [1025, 1025, 450])],
+)
+def test_lines_are_translated_in_whole_batches_however_large(recorder, lines, batch_size, sizes):
+    texts = [f"line {i}" for i in range(2500)]
+    result = translated(recorder, lines(*texts), batch_size=batch_size)
+    assert result.splitlines() == [text.upper() for text in texts]
+    assert [len(texts) for texts in recorder.texts] == sizes
+
+
 def test_a_line_that_comes_alone_is_answered_before_the_next_one(recorder, pipe, in_background):
     stream, sink = pipe
     answered = threading.Semaphore(0)

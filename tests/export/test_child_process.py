@@ -52,6 +52,17 @@ def test_a_process_that_fails_is_told_by_its_last_line(ask, program, message):
         ask(program)
 
 
+@pytest.mark.parametrize("flags", [None, "--xla_dump_to=here"])
+def test_the_environment_of_a_user_is_kept(ask, monkeypatch, flags):
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    if flags:
+        monkeypatch.setenv("XLA_FLAGS", flags)
+    monkeypatch.setenv("TF_FORCE_GPU_ALLOW_GROWTH", "false")
+    names = "XLA_FLAGS", "TF_FORCE_GPU_ALLOW_GROWTH"
+    received = ask(f"pipe.send([os.environ[name] for name in {names}])\ntime.sleep(60)")
+    assert received == [flags or "--xla_backend_optimization_level=1", "false"]
+
+
 def check_ends(pid):
     for _ in range(100):  # Its new parent may take a while to notice.
         state = subprocess.run(

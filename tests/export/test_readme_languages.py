@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import itertools
 import re
 
 import pytest
@@ -10,6 +11,7 @@ from device_plans import ONE_GRAPH
 from keras_transformer import Tokenizer
 from keras_transformer.engine import ModelEngine
 from keras_transformer.export import exporter_of
+from keras_transformer.export.readme_languages import language_section
 from keras_transformer.text.languages import Languages
 
 pytestmark = pytest.mark.tensorflow
@@ -81,6 +83,17 @@ def test_a_readme_has_the_tokens_and_directions_of_the_model(trained, tmp_path, 
     assert "pip install ctranslate2 sentencepiece" in readme and "beam_size=4," in readme
     assert "The weights are float32." in readme and "disable_unk=True" in readme
     assert re.search(r"Made with keras_transformer \S+, ctranslate2 \S+; opens with", readme)
+
+
+@pytest.mark.parametrize(("codes", "num_listed"), [("abcd", 12), ("abcde", 11)])
+def test_a_readme_lists_at_most_twelve_directions_or_counts_the_rest(codes, num_listed):
+    directions = [f"{source}-{target}" for source, target in itertools.permutations(codes, 2)]
+    languages = Languages({code: f">>{code}<<" for code in codes}, **M2M)
+    section = language_section({"language_tokens": languages.to_dict()})
+    listed = re.search(r"Directions: (.*)\.\n", section)[1].split(", ")
+    num_others = len(directions) - num_listed
+    others = [f"{num_others} more"] if num_others else []
+    assert listed == [*directions[:num_listed], *others]
 
 
 def test_a_readme_of_one_direction_has_no_tokens(engine, tmp_path, unverified):

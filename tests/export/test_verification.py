@@ -157,8 +157,9 @@ class Words:
 
 
 def test_texts_are_different_not_blank_and_of_one_padded_length_if_it_has_enough():
-    short = [f"{i} a b" for i in range(100)]
-    long = [" ".join("abc" * 8) + f" {i}" for i in range(200)]
+    # With EOS, 16 tokens fit the first padded length, and 17 do not.
+    short = [" ".join([str(i), *"ab" * 7]) for i in range(100)]
+    long = [" ".join([str(i), *"abc" * 5]) for i in range(200)]
     texts = ["", " \t", *short, *short, *long]
     chosen = chosen_texts(texts, Words())
     assert chosen == long[:NUM_TEXTS]
