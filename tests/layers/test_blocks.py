@@ -79,6 +79,20 @@ def test_equals_the_numpy_oracle(rng, sequences, randomize, kind, normalize_firs
     np.testing.assert_allclose(float64(outputs) / scale, expected / scale, atol=TOLERANCE[policy])
 
 
+@pytest.mark.parametrize("key_dim", [None, 5])
+@pytest.mark.parametrize("num_cross_heads", [None, 1, 2])
+def test_heads_over_the_encoder_are_as_wide_as_the_other_heads(key_dim, num_cross_heads):
+    block = DecoderBlock(INNER, HEADS, key_dim=key_dim, num_cross_heads=num_cross_heads)
+    block.build((None, None, WIDTH), (None, None, SOURCE_WIDTH))
+    for attention, heads in (
+        (block.self_attention, HEADS),
+        (block.cross_attention, num_cross_heads or HEADS),
+    ):
+        query, *_, output = attention.projections
+        assert tuple(query.kernel.shape) == (WIDTH, heads, key_dim or KEY_DIM)
+        assert tuple(output.kernel.shape) == (heads, key_dim or KEY_DIM, WIDTH)
+
+
 def test_without_the_causal_mask_the_first_position_sees_the_last(sequences, randomize):
     block = built(randomize, "decoder_only")
     (target,) = sequences("decoder_only")

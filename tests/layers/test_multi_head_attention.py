@@ -238,6 +238,24 @@ def test_a_long_sequence_is_the_same_block_by_block(rng, randomize, length, axes
     np.testing.assert_allclose(float64(layer(inputs, inputs, **call)), float64(expected), atol=2e-6)
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_dropout_acts_block_by_block_too(rng, randomize, training):
+    """Each query sees only itself: its value is dropped, or counts four times."""
+    inputs = rng.normal(size=(BATCH, 17, QUERY_WIDTH)).astype("float32")
+    options = {"num_heads": 1, "sliding_window": 1, "dropout": 0.75, "seed": 7}
+    layer = attention(randomize, inputs.shape, inputs.shape, **options)
+    weights = reference.weights_of(layer)
+    value = inputs @ weights["value/kernel"][:, 0] + weights["value/bias"][0]
+    value = value @ weights["attention_output/kernel"][0]
+    output = float64(layer(inputs, inputs, training=training)) - weights["attention_output/bias"]
+    if not training:
+        np.testing.assert_allclose(output, value, atol=1e-5)
+        return
+    is_dropped = np.abs(output).max(axis=2) < 1e-5  # --> [batch, length]
+    assert is_dropped.any() and not is_dropped.all()
+    np.testing.assert_allclose(output[~is_dropped], 4 * value[~is_dropped], rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("axes", [(2, 1, 1), (1, 1, 2), (2, 3, 2)])
 def test_a_length_that_is_unknown_until_it_runs_is_seen_block_by_block_too(rng, randomize, axes):
