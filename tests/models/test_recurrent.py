@@ -105,6 +105,22 @@ def test_gru_and_attention_equal_an_oracle_in_numpy():
     np.testing.assert_allclose(array(logits)[0, 0], expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_the_decoder_starts_from_the_last_output_of_each_direction(cell, layers):
+    sizes = {"num_encoder_layers": layers, "num_decoder_layers": 3 - layers}
+    m = model(cell=cell, attention="luong", **sizes)
+    cache = m.start_decoding(SOURCE, 4)
+    value = array(cache.memory.value)  # --> [sentence, token, forward and backward]
+    ends = [
+        np.concatenate([row[length - 1, :8], row[0, 8:]])
+        for row, length in zip(value, (4, 3), strict=True)
+    ]
+    kernel, bias = map(array, m.start.weights)
+    states = np.concatenate([array(state)[:, 0] for state in cache.states], axis=1)
+    np.testing.assert_allclose(states, np.tanh(np.stack(ends) @ kernel + bias), atol=1e-5)
+
+
 @pytest.mark.slow
 def test_it_learns_compiled():
     m = model(attention="luong", input_feeding=True)

@@ -58,7 +58,7 @@ def made(width, decoder, tie, output_bias, policy, output_policy, quantized):
     dim, heads, inner = WIDTHS[width]
     fields = dict(model_dim=dim, num_heads=heads, intermediate_dim=inner, num_decoder_layers=1)
     fields |= dict(tie_embeddings=tie, output_bias=output_bias)
-    if output_policy and not quantized:  # Keras quantizes no map of policies.
+    if output_policy:  # Not with `quantized`: Keras quantizes no map of policies.
         policy = keras.dtype_policies.DTypePolicyMap(
             policy, {".*/output": keras.dtype_policies.DTypePolicy(output_policy)}
         )
@@ -81,17 +81,22 @@ def made(width, decoder, tie, output_bias, policy, output_policy, quantized):
 @pairwise(
     width=tuple(WIDTHS),
     decoder=tuple(DECODERS),
-    tie=("all", "decoder", "none"),
-    output_bias=(False, True),
-    policy=("float32", "mixed_bfloat16"),
-    output_policy=(None, "float32"),
-    quantized=(False, True),
+    # Each projection to logits meets each kind of layer: only plain layers have prepared weights.
+    output=(("all", True), ("decoder", False), ("none", False), ("none", True)),
+    layers=(
+        ("float32", None, False),
+        ("float32", None, True),
+        ("mixed_bfloat16", None, False),
+        ("mixed_bfloat16", None, True),
+        ("mixed_bfloat16", "float32", False),
+    ),
     one_row=(False, True),
     cached=(False, True),
 )
 def test_steps_with_prepared_weights_give_the_logits_of_the_whole_model(
-    width, decoder, tie, output_bias, policy, output_policy, quantized, one_row, cached
+    width, decoder, output, layers, one_row, cached
 ):
+    (tie, output_bias), (policy, output_policy, quantized) = output, layers
     model = made(width, decoder, tie, output_bias, policy, output_policy, quantized)
     rng = np.random.default_rng(1)
     batch, beams = (1, 1) if one_row else (2, 3)

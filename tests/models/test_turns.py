@@ -37,13 +37,24 @@ def test_turns_are_counted_back_from_the_last():
     assert ops.convert_to_numpy(turn_numbers(SOURCE_IDS, TURN)).tolist() == expected
 
 
-@pytest.mark.parametrize("first", [True, False])
-def test_it_equals_the_turns_encoded_one_by_one_and_their_means_in_a_row(first):
-    model = model_of(normalize_first=first)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"normalize_first": True},
+        {"normalize_first": False},
+        # A window and positions of tokens, not of turns.
+        {"sliding_window": 2},
+        {"positions": "rotary", "num_heads": 1},
+    ],
+)
+def test_it_equals_the_turns_encoded_one_by_one_and_their_means_in_a_row(fields):
+    model = model_of(**fields)
     states = encoded(model, SOURCE_IDS)
     model((SOURCE_IDS, SOURCE_IDS), training=True)  # The same path, with dropout.
     for row, spans in enumerate(SPANS):
-        embedded = model.source_positions(model.source_embedding(SOURCE_IDS[row : row + 1]))
+        embedded = model.source_embedding(SOURCE_IDS[row : row + 1])
+        if model.source_positions is not None:
+            embedded = model.source_positions(embedded)
         alone = [np.asarray(model.encoder(embedded[:, start:end])) for start, end in spans]
         means = np.concatenate([turn.mean(axis=1, keepdims=True) for turn in alone], axis=1)
         count = len(spans)
