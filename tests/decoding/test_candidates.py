@@ -115,6 +115,25 @@ def test_other_tokens_do_not_exist(varied, graph, monkeypatch, name, variant):
     assert ids > {2} and 6 not in ids
 
 
+class Even(SearchModel):
+    """Gives all tokens the same probability, after any tokens."""
+
+    forbidden_ids, has_unknown_id = Masked.forbidden_ids, Masked.has_unknown_id
+
+    def start_decoding(self, source_ids, capacity, num_beams=1):
+        return source_ids
+
+    def step(self, ids, cache):
+        return ops.zeros((*ops.shape(ids), oracles.VOCABULARY)), cache
+
+
+def test_samples_belong_to_ids_and_not_to_their_places_in_a_list():
+    options = {"sampling": True, "n_best": 3, "seeds": np.arange(3), "max_length": 5}
+    expected = search(Masked(Even(), LISTS), sources(), **options).ids
+    ids = search(Even(), sources(), **options, **arguments_of(LISTS, {}, size=16)).ids
+    np.testing.assert_array_equal(ids, expected)
+
+
 @pytest.mark.parametrize(
     "forced", [{"prefixes": pad([(7, 9), (4,), ()], 3, 2)}, {"phrases": np.full((3, 1, 1), 16)}]
 )

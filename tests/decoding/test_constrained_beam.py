@@ -5,9 +5,12 @@ import functools
 import numpy as np
 import pytest
 from decoding_oracles import HistoryModel, as_lists, check_hypotheses, many_seeds, search_program
-from naive_search import EOS, Rules, exhaustive_search, naive_beam, open_phrases
+from keras import ops
+from naive_search import BOS, EOS, Rules, exhaustive_search, naive_beam, open_phrases
 
-from keras_transformer.decoding import ConstrainedBeam
+from keras_transformer.decoding import ConstrainedBeam, SearchModel
+from keras_transformer.decoding.search import search
+from keras_transformer.impossible import NEG_INF
 
 SENTENCES, PHRASES, LENGTH = 5, 3, 3
 
@@ -62,15 +65,15 @@ def random_case(seed, vocabulary, longest):
 
 @pytest.mark.slow(after=1)
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("beam_size", [1, 4])
-def test_a_narrow_beam_shares_its_places_among_the_banks(graph, beam_size):
+@pytest.mark.parametrize(("beam_size", "n_best"), [(3, 2), (1, 1), (4, 4)])
+def test_a_narrow_beam_shares_its_places_among_the_banks(graph, beam_size, n_best):
     vocabulary, longest = 17, 13
-    run = program(graph, beam_size, vocabulary, longest, 1, ngram_size=4)
+    run = program(graph, beam_size, vocabulary, longest, n_best, ngram_size=4)
 
     @many_seeds
     def check(seed):
         model, limits, rules = random_case(seed, vocabulary, longest)
-        expected = naive_beam(model, limits, beam_size, 0.6, 1, rules)
+        expected = naive_beam(model, limits, beam_size, 0.6, n_best, rules)
         check_hypotheses(run(model, limits, rules)[0], expected, model)
 
     check()
@@ -96,3 +99,32 @@ def test_every_phrase_is_in_each_hypothesis_with_room_for_it(compiled):
                 assert h.score < -1e29 or not open_phrases(h.ids, phrases), (h, phrases)
 
     check()
+
+
+class Chain(SearchModel):
+    """After each id the ids of `following` are equally probable, and no other id is possible."""
+
+    following = {BOS: (7, 9), 7: (8, 9), 8: (EOS,), 9: (9,)}
+
+    def start_decoding(self, source_ids, capacity, num_beams=1):
+        return source_ids
+
+    def step(self, ids, cache):
+        table = np.full((11, 11), NEG_INF, "float32")
+        for id, following in self.following.items():
+            table[id, following] = 0.0
+        return ops.take(table, ids, axis=0), cache
+
+    def reorder(self, cache, parents):
+        return cache
+
+
+@pytest.mark.parametrize(
+    ("phrases", "expected"),
+    [([[7, 8]], [[7, 8, EOS, 0], [0] * 4, [0] * 4]), ([[7, 10]], [[9] * 4, [7, 9, 9, 9], [0] * 4])],
+)
+def test_what_has_ended_is_followed_only_by_hypotheses_with_all_phrases(phrases, expected):
+    """Nothing ends with the second phrase, because no hypothesis can contain it."""
+    options = {"n_best": 3, "max_length": 4, "phrases": [phrases]}
+    ids = np.asarray(search(Chain(), np.array([[5, 2]], "int32"), 3, **options).ids)
+    assert ids[0].tolist() == expected

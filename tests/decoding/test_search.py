@@ -281,6 +281,23 @@ def test_ids_of_a_bias_need_a_model_whose_vocabulary_is_known():
         search(Countdown(), np.array([[6, 2]], "int32"), banned_ids=[5])
 
 
+PHRASES = np.arange(4, 14, dtype="int32").reshape(1, 2, 5)
+
+
+@pytest.mark.parametrize(
+    ("forced", "num_forced"),
+    [
+        ({"prefixes": PHRASES.reshape(1, 10)}, 10),
+        ({"phrases": PHRASES}, 10),
+        ({"prefixes": PHRASES.reshape(1, 10)[:, ::-1], "phrases": PHRASES}, 20),
+    ],
+)
+def test_forced_tokens_take_no_place_from_the_limit(forced, num_forced):
+    model = Changed(lambda logits: logits - 20.0 * ops.one_hot(EOS, VOCABULARY))
+    ids = search(model, np.array([[6, 2]], "int32"), 2, max_length_ratio=1.0, **forced).ids
+    assert np.count_nonzero(ids, axis=2).tolist() == [[2 + 10 + num_forced]]
+
+
 def test_a_ratio_of_lengths_may_be_beyond_all_integers():
     source = np.array([[6, 2]], "int32")
     ratios = dict(max_length_ratio=1e30, min_length_ratio=1e30)
