@@ -27,6 +27,8 @@ SCRIPTS += [
     ("一个男人骑着自行车。", "zh"),
 ]
 SCRIPTS += [("請用 TensorFlow 2.21 和 Keras 訓練這個模型。", "zh"), ("自転車に乗る。", "char")]
+# Two kana of four characters of its own script, and of 27 in all.
+SCRIPTS += [("TensorFlow 2.21 と Keras 3.13 で訓練", "char")]
 SCRIPTS += [("ผู้ชายกำลังขี่จักรยาน", "char"), ("མི་ཞིག་རྐང་འཁོར་བཞོན་བཞིན་འདུག", "char")]
 
 

@@ -130,10 +130,11 @@ def test_a_worker_says_which_lines_were_cut_and_which_text_is_at_fault(model_tha
 
     model = str(model_that(translate))
     worker, later_worker = (Worker(model, fingerprint(model), 1, {}) for _ in range(2))
-    row = {"name": "a", "first": 1, "path": "a", "lines": ["x", "y"], "error": ""}
+    row = {"name": "a", "first": 11, "path": "a", "lines": ["x", "y"], "error": ""}
     done = worker(dict(row))
-    assert done["lines"] == ["X", "Y"] and done["messages"] == ["a, lines 1 to 2: 1 text was cut."]
-    assert worker({**row, "lines": ["x", "bad"]})["error"] == "a, lines 1 to 2: text 2 is bad."
+    cut = ["a, lines 11 to 12: 1 text was cut."]
+    assert done["lines"] == ["X", "Y"] and done["messages"] == cut
+    assert worker({**row, "lines": ["x", "bad"]})["error"] == "a, lines 11 to 12: text 2 is bad."
     write(tmp_path, "model/model.bin", "after")
     assert worker(dict(row))["lines"] == ["X", "Y"]
     for _ in range(2):
@@ -141,7 +142,10 @@ def test_a_worker_says_which_lines_were_cut_and_which_text_is_at_fault(model_tha
         assert done["count"] == 0 and f"{model}: the files have changed since" in done["error"]
 
 
-def test_a_job_says_once_which_languages_it_takes(tmp_path, model_that, capsys):
+def test_a_job_says_once_which_languages_it_takes(tmp_path, model_that, monkeypatch, capsys):
+    # Each chunk has its own worker, as it may have with Ray.
+    monkeypatch.setattr(corpus, "Worker", lambda **job: lambda row: Worker(**job)(row))
+
     def translate(texts, **options):
         return [Translation(text, 0.0) for text in texts]
 

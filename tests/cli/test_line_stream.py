@@ -168,7 +168,10 @@ def test_an_error_without_an_index_names_all_lines():
     assert collected(function, numbered(3, 4)) == ([], "f, lines 3 to 4: No memory.")
 
 
-def test_warnings_are_logged_with_their_lines_each_time(capsys):
+@pytest.mark.parametrize("action", ["default", "ignore", "error"])
+def test_warnings_are_logged_with_their_lines_each_time_whatever_python_does(capsys, action):
+    warnings.simplefilter(action)  # as `python -W` does
+
     def function(lines):
         warnings.warn("two\nlines", stacklevel=2)
         return lines

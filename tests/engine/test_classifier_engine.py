@@ -18,9 +18,10 @@ TEXTS = ["5 7 11", "13", " ", "4 4 8 15 16 9 12 6 5 14", "9 12", "", "6 5 14 10"
 LONG = " ".join(["5", "9"] * 30)
 
 
-def make_engine(**options):
+def make_engine(positions=None, **options):
     keras.utils.set_random_seed(3)
     sizes = dict(model_dim=14, num_heads=2, intermediate_dim=11, num_encoder_layers=1)
+    sizes |= positions or {}
     config = ClassifierConfig(VOCABULARY, target_vocabulary_size=len(LABELS), **sizes)
     model, labels = model_of(config), Labels(LABELS)
     model.build()
@@ -74,6 +75,12 @@ def test_labels_come_from_the_most_probable_to_the_least(engine, rows):
         assert [one.score for one in ranked] == pytest.approx(row[order].tolist(), abs=1e-5)
         logarithms = [one.log_probability for one in ranked]
         assert logarithms == pytest.approx(np.log(row[order]).tolist(), abs=1e-4)
+
+
+@pytest.mark.parametrize("positions", [39, 40, 41])
+def test_a_text_has_at_most_as_many_tokens_as_asked_for_and_as_positions(positions):
+    engine = make_engine({"positions": "learned", "max_length": positions})
+    assert engine.max_source_length == min(positions, 40)
 
 
 def test_a_text_that_is_too_long_is_refused_by_its_number_or_cut(engine):

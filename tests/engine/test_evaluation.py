@@ -11,13 +11,14 @@ from small_corpus import PAIRS, write_corpus
 from keras_transformer import Tokenizer, Translation, Translator
 from keras_transformer.data import read_lines
 from keras_transformer.engine import Engine, ModelEngine, evaluation
-from keras_transformer.engine.evaluation import evaluate_model
+from keras_transformer.engine.evaluation import evaluate_model, labelled_texts
 from keras_transformer.engine.inputs import ids_and_texts
 from keras_transformer.errors import InputError
 from keras_transformer.files import locked_folder
 from keras_transformer.ids import BOS_ID
 from keras_transformer.models import LanguageModel
 from keras_transformer.models.config import LanguageModelConfig
+from keras_transformer.text import Labels
 
 
 @pytest.fixture
@@ -89,6 +90,22 @@ def test_a_tokenizer_has_no_effect_on_labels(files, echo):
     echo.labels = read_lines(files[1])
     with pytest.raises(InputError, match="`tokenize` has no effect on labels"):
         evaluate_model("any", *files, tokenize="13a")
+
+
+def test_an_unknown_label_is_named_by_its_file_and_line(tmp_path):
+    labels, texts = Labels(["ham", "spam"]), ["a", "b", "c"]
+    table, source, target = (tmp_path / name for name in ("table", "source", "target"))
+    for names in (["spam", "ham", "spam"], ["spam", "ham", "eggs"]):
+        rows = zip(names, texts, strict=True)
+        table.write_text("".join(f"{name}\t{text}\n" for name, text in rows))
+        source.write_text("".join(f"{text}\n" for text in texts))
+        target.write_text("".join(f"{name}\n" for name in names))
+        for files in ((table,), (source, target)):
+            if "eggs" not in names:
+                assert labelled_texts(labels, *files) == (texts, names)
+                continue
+            with pytest.raises(InputError, match=f"^{files[-1]}, line 3: .* Received: 'eggs'"):
+                labelled_texts(labels, *files)
 
 
 @pytest.mark.parametrize("perplexity", [False, True])

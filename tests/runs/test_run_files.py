@@ -188,6 +188,17 @@ def test_only_files_of_a_run_are_replaced(run):
     assert list(run.path.iterdir()) == [run.sample_pairs_file]
 
 
+def test_only_temporary_files_of_a_run_are_removed(run):
+    own = [".history.partial.csv", "checkpoints/.epoch-0002.partial.keras"]
+    foreign = [".thesis.partial.tex", "checkpoints/.history.partial.csv", "history.partial.csv"]
+    for name in (*own, *foreign):
+        (run.path / name).write_bytes(b"half")
+    (run.path / f"{own[1]}.parts").mkdir()
+    run.remove_partial_files()
+    names = {path.relative_to(run.path).as_posix() for path in run.path.rglob("*partial*")}
+    assert names == set(foreign)
+
+
 def test_sample_pairs_keep_tabs_line_breaks_and_backslashes_on_one_line_each(run):
     assert run.sample_pairs() == []  # of a run without the file
     odd = ["a\tb", "a\nb", "a\r\nb\r", "a\\tb \\", "a\u2028b\x0c", "\\\\n", " a  ", ""]

@@ -2,6 +2,7 @@ import dataclasses
 import importlib.util
 import math
 import os
+import re
 import shutil
 import sys
 
@@ -208,15 +209,23 @@ def test_a_run_that_was_finished_meanwhile_is_not_deleted(finished, tmp_path, mo
     assert file_digests(output) == file_digests(finished.path)
 
 
-@pytest.mark.parametrize(("warmup_steps", "count"), [(100, 1), (1, 0)])
-def test_a_too_long_warmup_is_told(corpus, tmp_path, monkeypatch, capsys, warmup_steps, count):
+@pytest.mark.parametrize(
+    ("warmup_steps", "batches", "count"), [(100, 1, 1), (100, 3, 1), (1, 1, 0)]
+)
+def test_a_too_long_warmup_is_told(
+    corpus, tmp_path, monkeypatch, capsys, warmup_steps, batches, count
+):
     monkeypatch.setattr(Run, "begin", lambda run: 1 / 0)  # Nothing is trained.
+    options = {"warmup_steps": warmup_steps, "accumulation_steps": batches, "epochs": 5}
     with pytest.raises(ZeroDivisionError):
-        train(recipe(corpus, warmup_steps=warmup_steps), tmp_path / "run")
-    lines = [line for line in capsys.readouterr().err.splitlines() if "warmup" in line]
+        train(recipe(corpus, **options), tmp_path / "run")
+    output = capsys.readouterr().err
+    batches_per_epoch = int(re.search(r"(\d+) steps per epoch", output)[1])
+    lines = [line for line in output.splitlines() if "warmup" in line]
     assert len(lines) == count
     for line in lines:
-        assert "optimizer steps in all, but training.warmup_steps=100" in line
+        steps = batches_per_epoch // batches * 5
+        assert f"only {steps} optimizer steps in all, but training.warmup_steps=100" in line
         assert " Values that fit: training.epochs=" in line and "or training.warmup_" in line
 
 
@@ -251,12 +260,14 @@ def test_a_resumed_run_keeps_its_recipe_and_its_texts(finished, tmp_path):
     corpus = write_corpus(tmp_path / "elsewhere")
     upper = "".join(pair[1].upper() + "\n" for pair in PAIRS)
     (corpus / "train.de").write_text(upper, encoding="utf-8")
+    validation = {"source": "train.en", "target": str(corpus / "train.de")}
     for section, key, value, message in (
         ("model", "model_dim", 32, "another `model.model_dim`. Received"),
         ("text", "vocabulary_size", 140, "another `text.vocabulary_size`. Received"),
         ("training", "ema_momentum", 0.8, "another `training.ema_momentum`. Received"),
         ("data", "drop_duplicates", False, "another `data.drop_duplicates`. Received"),
         ("data", "folder", str(corpus), "another target side of `data.train`, .*train.de"),
+        ("data", "validation", validation, "another target side of `data.validation`, .*train.de"),
     ):
         values = finished.recipe().to_dict()
         values[section][key] = value
