@@ -38,6 +38,7 @@ from keras_transformer.errors import InputError, as_input_error, renamed_in_erro
 
 FilePath = str | os.PathLike
 MANIFEST = "export.json"  # the marker of an export
+SHORTLIST_FILE = "shortlist.npy"  # of a run or an export
 FORMAT_VERSION = 2
 """Version of the files of runs and exports, in `recipe.yaml` and `export.json`."""
 _UNLISTED = (MANIFEST, "README.md", "verification.json")  # files that no manifest lists

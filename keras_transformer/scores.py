@@ -5,13 +5,15 @@ import math
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from keras_transformer.errors import InputError
 from keras_transformer.ids import UNK_ID
 from keras_transformer.options import check_choice
-from keras_transformer.text import Tokenizer
-from keras_transformer.translation import Translation
+
+if TYPE_CHECKING:
+    from keras_transformer.text import Tokenizer
+    from keras_transformer.translation import Translation
 
 # sacreBLEU's tokenizers that need no download; `none` splits text only at spaces.
 BleuTokenizer = Literal["13a", "intl", "zh", "char", "none", "ja-mecab", "ko-mecab"]
@@ -56,7 +58,9 @@ def evaluate(
     }
 
 
-def perplexity(scored: Sequence[Translation], tokenizer: Tokenizer | None = None) -> dict[str, Any]:
+def perplexity(
+    scored: Sequence["Translation"], tokenizer: "Tokenizer | None" = None
+) -> dict[str, Any]:
     """Computes the perplexity per word, and per token if the scores have tokens.
 
     Words are separated by spaces; the end of a text counts as one more word. `perplexity_per_word`

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_transformer.errors import InputError
-from keras_transformer.files import MANIFEST, check_version
+from keras_transformer.files import MANIFEST, SHORTLIST_FILE, check_version
 from keras_transformer.reading import check_file, file_digests, read_json
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.languages import (
@@ -20,7 +20,7 @@ from keras_transformer.text.languages import (
     languages_of_directions,
     languages_of_tags,
 )
-from keras_transformer.text.shortlist import SHORTLIST_FILE, Shortlist
+from keras_transformer.text.shortlist import Shortlist
 
 
 def tokenizer_names(manifest: Mapping[str, Any]) -> tuple[str, str]:

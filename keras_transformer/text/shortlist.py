@@ -19,7 +19,6 @@ from keras_transformer.files import write_whole
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.reading import readable
 
-SHORTLIST_FILE = "shortlist.npy"
 LIST_SIZES = (256, 512, 1024, 2048, 4096)
 """Sizes that the candidates of a batch are padded to; larger ones to further powers of two."""
 _ALWAYS = (PAD_ID, BOS_ID, EOS_ID, UNK_ID)

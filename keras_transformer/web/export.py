@@ -23,9 +23,8 @@ from keras_transformer.export.litert.export import (
 from keras_transformer.export.litert.file import convert, join, traced
 from keras_transformer.export.readme_languages import example_of
 from keras_transformer.export.tokenizer_json import write_all_tokenizers
-from keras_transformer.files import write_whole
+from keras_transformer.files import SHORTLIST_FILE, write_whole
 from keras_transformer.reading import file_digests, read_json
-from keras_transformer.text.shortlist import SHORTLIST_FILE
 from keras_transformer.web.export_options import WebOptions
 
 if TYPE_CHECKING:

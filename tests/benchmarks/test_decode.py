@@ -22,9 +22,10 @@ from keras_transformer import (
 from keras_transformer.engine.opening import engine_of_run
 from keras_transformer.errors import InputError
 from keras_transformer.export import export_ctranslate2
+from keras_transformer.files import SHORTLIST_FILE
 from keras_transformer.interop import importing
 from keras_transformer.runs.model_file import save_model
-from keras_transformer.text.shortlist import SHORTLIST_FILE, Shortlist
+from keras_transformer.text.shortlist import Shortlist
 from keras_transformer.training import Recipe, RunFolder
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("short_turns")]

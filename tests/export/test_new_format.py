@@ -2,15 +2,26 @@
 
 import importlib.util
 import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
 import sys
 
 import pytest
 
+import keras_transformer
+from keras_transformer import Translator
 from keras_transformer.cli.main import run
 from keras_transformer.export import exporter_of
 from keras_transformer.formats import FORMATS, Format
+from keras_transformer.importing import import_run
 
 pytestmark = pytest.mark.tensorflow
+
+PACKAGE = pathlib.Path(keras_transformer.__file__).parent
+TOY = pathlib.Path(__file__).parents[1] / "data" / "marian" / "opus"
 
 EXPORTER = """
 import numpy as np
@@ -57,3 +68,135 @@ def test_the_command_offers_the_format_with_its_options(toy, capsys):
         run(["export", "--help"])
     shown = " ".join(capsys.readouterr().out.split())
     assert ", argos, toy" in shown and ", hugging_face, toy: --early-stopping" in shown
+
+
+ENGINE = """
+import numpy as np
+from keras_transformer.decoding.search_options import exported_search_options
+from keras_transformer.engine.ids_engine import IdsEngine
+from keras_transformer.engine.request import CALL_OPTIONS, OptionRules
+from keras_transformer.export.child_process import engine_process
+from keras_transformer.export.exporter import Exporter, write_tokenizers
+from keras_transformer.export.manifest import load_tokenizers, opened_export
+from keras_transformer.export.verification import TOLERANCES, verify
+from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.translation import Translation
+
+class ToyExporter(Exporter):
+    def write(self, engine, folder, options):
+        engine.model.save(folder / "toy.keras")
+        return {**options, **write_tokenizers(engine, folder)}
+
+    def verify(self, engine, folder, manifest, texts):
+        options = exported_search_options(manifest)
+        with engine_process(folder, hidden=HIDDEN) as child:
+            return verify(child, engine, texts, TOLERANCES["none"], **options)
+
+def open_export(path, threads):
+    return ToyEngine(path)
+
+class ToyEngine(IdsEngine):
+    noun = "a toy"
+    option_rules = OptionRules(translate=(*CALL_OPTIONS, "length_penalty"))
+
+    def __init__(self, folder):
+        import keras
+
+        fields = {"max_source_length": int, "max_target_length": int}
+        with opened_export(folder, ("toy",), fields, "a toy") as self.manifest:
+            self.source_tokenizer, self.target_tokenizer = load_tokenizers(folder, self.manifest)
+            self.model = keras.saving.load_model(folder / "toy.keras")
+        self.max_source_length = self.manifest["max_source_length"]
+        self.max_target_length = self.manifest["max_target_length"]
+
+    def search(self, jobs, request):
+        return [[self.greedy(job.source, request.options)] for job in jobs]
+
+    def greedy(self, source, options):
+        ids, log_probabilities = [], []
+        while len(ids) < options.resolve_max_length(self.max_target_length):
+            target = np.array([[BOS_ID, *ids]])
+            logits = self.model({"source_ids": np.array([source]), "target_ids": target})
+            row = np.array(logits, "float64")[0, -1]
+            row -= np.logaddexp.reduce(row)
+            row[[PAD_ID, BOS_ID, UNK_ID]] = -np.inf
+            ids.append(int(row.argmax()))
+            log_probabilities.append(float(row.max()))
+            if ids[-1] == EOS_ID:
+                break
+        total = sum(log_probabilities)
+        return Translation(
+            "",
+            options.ranking.score(total, len(ids)),
+            log_probability=total,
+            ids=tuple(ids),
+            token_log_probabilities=tuple(log_probabilities),
+        )
+"""
+ROW = """
+    Format(
+        name="toy",
+        noun="toy",
+        options="export.options:SearchedOptions",
+        exporter="toy.toy:ToyExporter",
+        engine="toy.toy:open_export",
+        file="toy.keras",
+    ),
+"""
+
+
+def with_a_format(parent, hidden):
+    """The parent of a copy of the package with a folder and a row for the format `toy`."""
+    copy = parent / "keras_transformer"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    (copy / "toy").mkdir()
+    (copy / "toy" / "__init__.py").touch()
+    (copy / "toy" / "toy.py").write_text(ENGINE.replace("HIDDEN", repr(hidden)))
+    (copy / "toy" / "readme.md").write_text("# $name\n")
+    table = copy / "formats.py"
+    before, rows, after = table.read_text("utf-8").partition("_ROWS = (\n")
+    table.write_text(before + rows + ROW.lstrip("\n") + after, "utf-8")
+    return parent
+
+
+def command(parent, *arguments, **options):
+    """The outcome of the command of a copy."""
+    environment = {**os.environ, "PYTHONPATH": str(parent)}
+    line = [sys.executable, "-m", "keras_transformer", *map(str, arguments)]
+    options |= {"cwd": parent, "env": environment}  # -m also looks into the working directory
+    return subprocess.run(line, capture_output=True, text=True, **options)
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("imported") / "run"
+    import_run(TOY, folder)
+    recipe = (folder / "recipe.yaml").read_text("utf-8")
+    short = recipe.replace("max_target_length: 256", "max_target_length: 6")  # for an eager search
+    (folder / "recipe.yaml").write_text(short, "utf-8")
+    return folder
+
+
+@pytest.mark.slow
+def test_a_folder_and_a_row_are_a_format_with_an_engine(imported, tmp_path):
+    parent, out = with_a_format(tmp_path / "copy", ()), tmp_path / "out"
+    options = ("--model", imported, "--format", "toy", "--beam-size", 1, "--output", out)
+    done = command(parent, "export", *options)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"toy, .* (\d\d) of \1 translations equal the trained", done.stdout)
+    texts = "two dogs\n\nthe old house\n"
+    done = command(parent, "translate", "--model", out, input=texts)
+    trained = Translator.load(imported)
+    expected = [row.text for row in trained.translate(texts.splitlines(), beam_size=1)]
+    assert done.stdout.splitlines() == expected, done.stderr
+    done = command(parent, "translate", "--model", out, "--beam-size", 2, input=texts)
+    assert "`beam_size` is fixed at 1 in a toy" in done.stderr
+
+
+@pytest.mark.slow
+def test_an_engine_that_needs_what_is_hidden_from_it_is_told_so(imported, tmp_path):
+    parent = with_a_format(tmp_path / "copy", ("keras",))
+    options = ("--format", "toy", "--beam-size", 1, "--output", tmp_path / "out")
+    done = command(parent, "export", "--model", imported, *options)
+    assert done.returncode and not (tmp_path / "out").exists()
+    assert done.stderr.rstrip().endswith("exit status 1, it imports keras, which is hidden from it")

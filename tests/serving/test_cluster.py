@@ -20,6 +20,7 @@ from ray import serve  # noqa: E402
 from ray.serve.schema import ServeDeploySchema  # noqa: E402
 
 from keras_transformer import Translator  # noqa: E402
+from keras_transformer.bulk import over_ray  # noqa: E402
 from keras_transformer.cli.main import run  # noqa: E402
 from keras_transformer.serving import ServerOptions, build_app, local  # noqa: E402
 
@@ -153,7 +154,8 @@ def test_the_config_file_is_deployed_and_another_version_of_it(cluster, light, t
 def joined(cluster, monkeypatch):
     """Commands of this process use the cluster where they would start Ray."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    monkeypatch.setattr(local, "private_ray", lambda *_, **__: contextlib.nullcontext())
+    for module in (local, over_ray):
+        monkeypatch.setattr(module, "private_ray", lambda *_, **__: contextlib.nullcontext())
     yield
     for number, handler in before.items():
         signal.signal(number, handler)

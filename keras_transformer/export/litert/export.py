@@ -18,9 +18,8 @@ from keras_transformer.export.readme_languages import example_of
 from keras_transformer.export.supported import check_portable, check_transformer
 from keras_transformer.export.tokenizer_json import write_all_tokenizers
 from keras_transformer.export.verification import TOLERANCES, verify
-from keras_transformer.files import write_whole
+from keras_transformer.files import SHORTLIST_FILE, write_whole
 from keras_transformer.reading import file_digests
-from keras_transformer.text.shortlist import SHORTLIST_FILE
 
 SOURCE_LENGTHS = (16, 32, 64, 128)
 """Numbers of source tokens that signatures are made for by default."""

@@ -16,13 +16,12 @@ from keras_transformer.export.exporter import Exporter, log_step, write_tokenize
 from keras_transformer.export.readme_languages import example_of
 from keras_transformer.export.supported import check_portable, check_transformer
 from keras_transformer.export.verification import TOLERANCES, Tolerance, verify
-from keras_transformer.files import write_whole
+from keras_transformer.files import SHORTLIST_FILE, write_whole
 from keras_transformer.ids import EOS_ID
 from keras_transformer.impossible import BANNED
 from keras_transformer.interop.ctranslate2.names import ACTIVATIONS, SIDES, join, marian_names
 from keras_transformer.interop.foreign_model import written
 from keras_transformer.interop.weights import named_arrays
-from keras_transformer.text.shortlist import SHORTLIST_FILE
 
 if TYPE_CHECKING:
     from keras_transformer.engine import ModelEngine
