@@ -1,9 +1,12 @@
 import json
+import os
 import shutil
+import sys
 
 import pytest
 
 from keras_transformer import Translation
+from keras_transformer.cli.main import run
 from keras_transformer.errors import InputError
 
 
@@ -52,16 +55,32 @@ def test_an_unwritable_file_is_named_before_anything_is_translated(call, tmp_pat
     assert [path.name for path in tmp_path.iterdir()] == ["en"]
 
 
-def test_scores_are_printed_though_the_file_is_lost(call, recorder, tmp_path, files, monkeypatch):
+@pytest.fixture
+def lost_file(recorder, tmp_path, monkeypatch):
+    """A path of a file whose folder is removed during the translation."""
+    path = tmp_path / "out" / "de"
+
     def translate(texts, **options):
-        shutil.rmtree(tmp_path / "out")
+        shutil.rmtree(path.parent)
         return [Translation(text, -1.0) for text in texts]
 
     monkeypatch.setattr(recorder, "translate", translate)
-    (tmp_path / "out").mkdir()
-    code, out, err, _ = call("evaluate", *files, "--save", str(tmp_path / "out" / "de"))
+    path.parent.mkdir()
+    return str(path)
+
+
+def test_scores_are_printed_though_the_file_is_lost(call, files, lost_file):
+    code, out, err, _ = call("evaluate", *files, "--save", lost_file)
     assert (code, json.loads(out)["bleu"]) == (2, 100.0)
-    assert err.startswith(f"keras-transformer: {tmp_path}/out/de: cannot be written: No such file")
+    assert err.startswith(f"keras-transformer: {lost_file}: cannot be written: No such file")
+
+
+def test_a_mistake_stays_the_exit_code_if_nobody_reads_the_scores(monkeypatch, files, lost_file):
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as stdout, monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", stdout)
+        assert run(["evaluate", *files, "--save", lost_file, "--model", "run"]) == 2
 
 
 def test_nothing_is_saved_where_nothing_is_translated(call, tmp_path, files):

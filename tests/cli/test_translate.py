@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from keras_transformer import Translator
 from keras_transformer.cli.main import run
 from keras_transformer.text.dialog import Turns
 from keras_transformer.text.languages import Languages
@@ -15,6 +16,20 @@ def test_lines_and_options_reach_the_translator_and_nothing_else_does(call):
     code, out, err, asked = call("translate", "--top-k", "5", "--sampling", "--batch-size", "2")
     assert (code, out, err) == (0, "A B\nC\n", "")
     assert asked == [{"top_k": 5, "sampling": True, "batch_size": 2, **SPLIT}]
+
+
+def test_threads_are_those_of_the_model_that_is_loaded(call, recorder, monkeypatch):
+    loaded = []
+
+    def load(path, **options):
+        loaded.append((path, options))
+        return recorder
+
+    monkeypatch.setattr(Translator, "load", load)
+    for options in ([], ["--threads", "3"]):
+        code, *_, asked = call("translate", *options)
+        assert code == 0 and "threads" not in asked[-1]
+    assert loaded == [("run", {}), ("run", {"threads": 3})]
 
 
 def test_tag_markup_and_glossary_reach_the_translator(call):
