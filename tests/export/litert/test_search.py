@@ -173,6 +173,34 @@ def test_it_finds_what_the_models_own_search_finds(rng, fields, beam_size, n_bes
     np.testing.assert_allclose(sums, np.asarray(live.log_probabilities), rtol=1e-4, atol=1e-4)
 
 
+class Dictated(LiteRTGreedy):
+    """Writes the tokens of `targets`, whatever the logits say."""
+
+    def choose(self, position, state, logits, forbidden_logits):
+        import tensorflow as tf
+
+        tokens = tf.gather(self.targets, [position], axis=1)
+        all_logits = tf.concat([logits, forbidden_logits], axis=1)
+        log_sum = tf.reduce_logsumexp(all_logits, axis=1, keepdims=True)
+        totals = state.totals + tf.gather(logits, tokens, batch_dims=1) - log_sum
+        running = state.running & (position + 1 < self.targets.shape[1])
+        return state._replace(newest=tokens, running=running, totals=totals), None
+
+
+# A random model soon repeats a token, and then each key and value in a window is like the others.
+def test_a_step_sees_the_window_across_the_blocks_of_steps(rng, monkeypatch):
+    model, ids = make_model(rng, **NEAR), source_ids(rng)[:3]
+    for weight in model.trainable_weights:
+        weight.assign(weight / 2)  # Then a token attends to all tokens of its window.
+    targets = np.stack([rng.permutation(np.arange(4, 41))[:24] for _ in ids]).astype("int32")
+    monkeypatch.setattr(Dictated, "targets", targets, raising=False)
+    monkeypatch.setattr("keras_transformer.export.litert.search.LiteRTGreedy", Dictated)
+    run = LiteRTSearch(model, options_of(1, 0.0, 1, 24, max_length_ratio=9.0), LENGTH)
+    result = traced(run.__call__)(ids)
+    expected = np.asarray(score_targets(model, ids, targets)[0]).sum(axis=-1)
+    np.testing.assert_allclose(result["log_probability"], expected, rtol=1e-5)
+
+
 @pytest.mark.parametrize(("fields", "beam_size"), [(SSRU, 1), (PRUNED, 3)])
 def test_among_candidates_it_finds_what_the_models_own_search_finds(rng, fields, beam_size):
     model, ids = make_model(rng, **fields), source_ids(rng)
