@@ -190,7 +190,7 @@ def test_a_folder_and_a_row_are_a_format_with_an_engine(imported, tmp_path):
     expected = [row.text for row in trained.translate(texts.splitlines(), beam_size=1)]
     assert done.stdout.splitlines() == expected, done.stderr
     done = command(parent, "translate", "--model", out, "--beam-size", 2, input=texts)
-    assert "`beam_size` is fixed at 1 in a toy" in done.stderr
+    assert "`--beam-size` is fixed at 1 in a toy" in done.stderr
 
 
 @pytest.mark.slow
