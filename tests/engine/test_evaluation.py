@@ -52,6 +52,16 @@ def test_translations_are_saved_and_scored(files, tmp_path):
     assert read_lines(saved) == [target for _, target in PAIRS]
 
 
+@pytest.mark.parametrize("options", [{}, {"long_input": "refuse"}, {"long_input": "truncate"}])
+def test_long_sources_are_split_unless_the_caller_says_otherwise(files, echo, monkeypatch, options):
+    def translate(texts, **received):
+        assert received == {"long_input": "split", **options}
+        return [Translation(text, 0.0) for text in texts]
+
+    monkeypatch.setattr(echo, "translate", translate)
+    assert evaluate_model("any", files[0], files[0], **options)["bleu"] == 100.0
+
+
 @pytest.fixture
 def link(tmp_path):
     """A symbolic link to `out.de`."""

@@ -192,6 +192,21 @@ def hypotheses_of(programs, size):
     return hypotheses
 
 
+@pytest.mark.tensorflow  # JAX keeps as many as it is told
+def test_of_many_graphs_those_of_the_last_uses_stay(tiny):
+    scheduler = Scheduler(tiny, (8, 6), max_compiled=0)
+
+    def graph(size):
+        return scheduler.compiled(DecodingOptions(beam_size=1, no_repeat_ngram_size=size))
+
+    graphs = {size: graph(size) for size in range(2, 10)}
+    assert graph(2) is graphs[2]  # Now the graph of 3 was used the longest time ago.
+    graph(10)
+    for size in (2, *range(4, 10)):
+        assert graph(size) is graphs[size]
+    assert graph(3) is not graphs[3]
+
+
 @pytest.mark.slow
 @pytest.mark.tensorflow
 def test_what_comes_after_the_most_is_no_program_and_is_let_go(tiny):

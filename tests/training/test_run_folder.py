@@ -109,3 +109,20 @@ def test_a_run_is_resumed_with_moved_files_and_no_other_corpora(index, tmp_path)
     for refused in (corpora[::-1], corpora[:1]):
         with pytest.raises(InputError, match="another `data.train`"):
             check_resumable(folder, recipe(*refused))
+
+
+_FREE = [("data", "cache", "elsewhere"), ("training", "early_stopping_patience", 3)]
+_FREE += [("training", "checkpoint_every_minutes", 5.0), ("training", "keep_checkpoints", 7)]
+_FREE += [("training", "sample_translations", 3), ("training", "attention_images", 2)]
+_FREE += [("training", "shortlist", True), ("training", "epochs", 9)]
+
+
+@pytest.mark.parametrize("section, key, value", _FREE)
+def test_a_run_is_resumed_with_options_that_change_no_weights(section, key, value, tmp_path):
+    values, folder = recipe_values(tmp_path), RunFolder(tmp_path)
+    earlier = Recipe.from_dict(values)
+    folder.write_recipe(earlier)
+    values[section][key] = value
+    changed = Recipe.from_dict(values)
+    assert changed != earlier
+    check_resumable(folder, changed)

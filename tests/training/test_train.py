@@ -229,6 +229,18 @@ def test_a_too_long_warmup_is_told(
         assert " Values that fit: training.epochs=" in line and "or training.warmup_" in line
 
 
+def test_samples_of_a_language_model_continue_three_words(corpus, tmp_path):
+    values = recipe_values(corpus)
+    values["data"] |= {part: {"source": "train.en"} for part in ("train", "validation")}
+    values["model"] = {"kind": "language_model", "model_dim": 16, "num_heads": 2}
+    folder = RunFolder(tmp_path / "run")
+    prepared = preparing.prepare(Recipe.from_dict(values), folder, SINGLE_HOST, DevicePlan())
+    texts = [text for text, _ in PAIRS]
+    assert [text for _, text in prepared.validation] == texts
+    for (prompt, _), text in zip(prepared.validation, texts, strict=True):
+        assert text.startswith(f"{prompt} ") and prompt.count(" ") == 2
+
+
 def test_two_trainings_in_one_folder_are_kept_apart(corpus, tmp_path):
     output, expected = tmp_path / "run", f"run: process {os.getpid()} writes to this folder"
     with locked_folder(output):
