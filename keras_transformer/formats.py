@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import pathlib
 import re
+import sys
 from typing import Any, NamedTuple
 
 from keras_transformer.errors import DISTRIBUTION, InputError
@@ -28,8 +29,9 @@ def load(name: str) -> Any:
 
 def _is_present(module):
     """Returns whether a module of this package is there; imports only the packages around it."""
+    name = f"{__package__}.{module}"
     try:
-        return importlib.util.find_spec(f"{__package__}.{module}") is not None
+        return name in sys.modules or importlib.util.find_spec(name) is not None
     except ModuleNotFoundError:  # The folder around it is not there.
         return False
 

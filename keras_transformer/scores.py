@@ -59,7 +59,7 @@ def evaluate(
 
 
 def perplexity(
-    scored: Sequence["Translation"], tokenizer: "Tokenizer | None" = None
+    scored: "Sequence[Translation]", tokenizer: "Tokenizer | None" = None
 ) -> dict[str, Any]:
     """Computes the perplexity per word, and per token if the scores have tokens.
 
