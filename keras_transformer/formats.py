@@ -63,7 +63,7 @@ class Format(NamedTuple):
 
     @property
     def is_present(self) -> bool:
-        """Whether the folders of the format are there; a door's folder may be deleted."""
+        """True if the folders of the format are there; a door's folder may be deleted."""
         modules = [self.exporter.partition(":")[0], self.made_of]
         return all(module is None or _is_present(module) for module in modules)
 

@@ -8,7 +8,7 @@ import re
 
 from keras_transformer.files import SHORTLIST_FILE
 
-# What engines and exports read.
+# Read by engines and exports.
 RECIPE = "recipe.yaml"  # the recipe with every default written out, and the version of the files
 TOKENIZER = "tokenizer.model"  # of both sides; or a file per side
 SOURCE_TOKENIZER = "source_tokenizer.model"
@@ -19,7 +19,7 @@ LANGUAGES = "languages.json"  # directions of a model of several languages, and 
 SHORTLIST = SHORTLIST_FILE  # target tokens that each source token is likely to become, if made
 SAMPLE_PAIRS = "samples.tsv"  # validation pairs that exports are verified with
 METRICS = "metrics.json"  # the best epoch, minutes, filter statistics of the data
-# What only training reads.
+# Read by training only.
 DIGESTS = "data.json"  # SHA-256 checksums of the texts
 HISTORY = "history.csv"  # one line per epoch
 SAMPLES = "samples.txt"  # sample translations of each epoch

@@ -113,7 +113,7 @@ class _Answer:
 
     @property
     def is_refused(self) -> bool:
-        """Whether Ray's proxy found all replicas full."""
+        """True if Ray's proxy found all replicas full."""
         return not self._is_started and self._replacement is _FULL
 
     async def send(self, message: Message) -> None:

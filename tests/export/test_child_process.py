@@ -11,6 +11,7 @@ import pytest
 
 from keras_transformer.errors import VerificationError
 from keras_transformer.export import child_process as module
+from keras_transformer.export import fresh_process
 from keras_transformer.export.child_process import ChildProcess, engine_process
 
 
@@ -116,3 +117,21 @@ def test_a_folder_that_is_no_export_is_told_in_one_line(tmp_path):
         child.send(texts=["a"])
         with pytest.raises(VerificationError, match=r"Received: exit status 1, .*neither a run"):
             child.receive()
+
+
+KERAS_ERROR = ValueError(
+    "Exception in F.call().\n\n\x1b[1mtoo long\x1b[0m\n\nArguments:\n  • x=None"
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (KERAS_ERROR, "ValueError: Exception in F.call(). too long"),
+        (KeyError(), "KeyError: no message"),
+        (ImportError("halted", name="keras"), "it imports keras, which is hidden from it"),
+        (ImportError("halted", name="numpy"), "ImportError: halted"),
+    ],
+)
+def test_an_error_in_the_process_is_one_line(error, line):
+    assert fresh_process.message_of(error, ("keras", "tensorflow")) == line

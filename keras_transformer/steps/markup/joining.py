@@ -61,12 +61,12 @@ class Slot:
 
     @property
     def is_inner(self) -> bool:
-        """Whether it is neither at the beginning nor at the end of the text."""
+        """True if it is neither at the beginning nor at the end of the text."""
         return self.before is not None and self.after is not None
 
     @property
     def takes_space(self) -> bool:
-        """Whether a space may be added: not at an end of the text or inside an element's border."""
+        """True if a space may be added: not at an end of the text or inside an element's border."""
         if self.before is None or self.after is None:
             return False
         return not (self.before.is_begin or self.after.is_end)
