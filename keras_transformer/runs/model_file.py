@@ -1,6 +1,5 @@
 """The file of a model, `*.keras`: loaded without running code of it, and saved whole."""
 
-import json
 import math
 import os
 import pathlib
@@ -28,27 +27,10 @@ def load_model(path: str | os.PathLike, compile: bool):
     from keras_transformer.models import KINDS
 
     with readable(path, "a Keras model"):
-        if compile or keras.backend.backend() != "jax":
-            model = keras.saving.load_model(path, compile=compile, safe_mode=True)
-        else:
-            model = _load_without_drawing(path)
+        model = keras.saving.load_model(path, compile=compile, safe_mode=True)
     if not isinstance(model, tuple(KINDS.values())):
         names = ", ".join(kind.__name__ for kind in KINDS.values())
         raise InputError(f"{path}: expected one of {names}. Received: {type(model).__name__}.")
-    return model
-
-
-def _load_without_drawing(path):
-    """Loads a model without the initial weights that Keras would draw and then replace."""
-    import keras
-
-    from keras_transformer.models.initial_values import without_drawing
-
-    with zipfile.ZipFile(path) as archive:
-        config = json.loads(archive.read("config.json"))
-    config.pop("compile_config", None)
-    model = without_drawing(lambda: keras.saving.deserialize_keras_object(config, safe_mode=True))
-    model.load_weights(path)
     return model
 
 

@@ -1,6 +1,5 @@
 """A training from texts to metrics: its data, its model, its measures and its run folder."""
 
-import functools
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,7 +13,6 @@ from keras_transformer.engine.device import DevicePlan, device_plan
 from keras_transformer.errors import show
 from keras_transformer.formats import LEARN_SHORTLIST, load
 from keras_transformer.models import model_of
-from keras_transformer.models.initial_values import drawn_by_numpy
 from keras_transformer.runs.history import averaged_epochs, best_row
 from keras_transformer.runs.model_file import load_model
 from keras_transformer.runs.run_files import MAX_SAMPLE_PAIRS
@@ -130,8 +128,7 @@ class Run:
         keras.utils.set_random_seed(recipe.training.seed)
         target_size = None if source == target else target.vocabulary_size
         config = recipe.model_config(source.vocabulary_size, target_size, source.turn_id)
-        make = functools.partial(model_of, config, dtype=recipe.training.dtype_policy)
-        model = drawn_by_numpy(make, recipe.training.seed) if self.plan.has_few_programs else make()
+        model = model_of(config, dtype=recipe.training.dtype_policy)
         compile_model(model, recipe.training)
         # LoRA's checkpoints belong to a copy of the origin's weights, as the origin may change.
         file = self.folder.base_file if self.is_resumed else None
