@@ -28,7 +28,7 @@ OUTCOME = {"losses", "metrics", "schedules"}
 BELOW_ENGINE = GROUND | {"text", "scores", "steps", "layers", "decoding", "models", "data", "runs"}
 CORE = BELOW_ENGINE | OUTCOME | {"engine", "training", "export"}
 # What the core does not import: each of these folders may be deleted.
-DOORS = {"analysis", "corpora", "interop", "serving", "web"}
+DOORS = {"analysis", "corpora", "interop", "markup", "serving", "web"}
 # Made of the core, for commands and programs that use it.
 AROUND = {"bulk", "conversation"}
 # What a command or a server sets up for its process.
@@ -67,7 +67,7 @@ MAY_IMPORT = {
 ONLY = {"decoding": {"masks", "kv_cache"}, **dict.fromkeys(sorted(OUTCOME), {"masks"})}
 # Run by Keras alone, on any backend, or without one.
 KERAS_ONLY = {
-    *("text", "scores", "steps", "layers", "models", "decoding", "runs", "analysis"),
+    *("text", "scores", "steps", "markup", "layers", "models", "decoding", "runs", "analysis"),
     *OUTCOME, *GROUND,
 }  # fmt: skip
 

@@ -125,6 +125,14 @@ def check_memory():
     (line,) = told.getvalue().splitlines()
     assert "needs the folder keras_transformer/corpora: install keras-transformer-nmt" in line
 
+# HTML and placeholders are asked for in vain, in one line.
+def check_markup():
+    from keras_transformer.cli.main import run
+    with open("lines.txt") as sys.stdin, contextlib.redirect_stderr(io.StringIO()) as told:
+        assert run(["translate", "--model", "run", "--markup", "html"]) == 2
+    (line,) = told.getvalue().splitlines()
+    assert "needs the folder keras_transformer/markup: install keras-transformer-nmt" in line
+
 # Models of the other programs are read, and a folder becomes a run without downloads.
 def check_import(folder, tree):
     from pathlib import Path
@@ -150,6 +158,8 @@ for folder, tree in trees.items():
                 check_engine(tree)
             if folder == "corpora":
                 check_memory()
+            if folder == "markup":
+                check_markup()
             if folder.startswith("interop/"):
                 check_import(folder, tree)
             for name in modules:

@@ -1,1 +1,1 @@
-"""Steps of a text before and after its translation: tags, terms, placeholders, markup."""
+"""Steps of a text before and after its translation: tags, terms; `markup` is a door."""

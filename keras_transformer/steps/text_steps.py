@@ -20,9 +20,9 @@ from keras_transformer.translation import Translation
 
 _PER_TEXT = ("target_prefixes", "phrases", "seed", *LANGUAGE_OPTIONS)
 # The steps in the order before translating: options of `Translator.translate`, and the function
-# of an engine and of these options that makes the step.
+# of an engine and of these options that makes the step. The folder `markup` may be deleted.
 _STEPS = (
-    (("markup",), "steps.markup.step:markup_step"),
+    (("markup",), "markup.step:markup_step"),
     (("glossary", "glossary_by"), "steps.glossary:glossary_step"),
     (("tag",), "steps.tag:tag_step"),
 )

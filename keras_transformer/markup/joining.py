@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import regex
 
-from keras_transformer.steps.markup.protecting import Protected
+from keras_transformer.markup.protecting import Protected
 from keras_transformer.text.elements import SEPARATORS
 from keras_transformer.text.patterns import LETTER
 

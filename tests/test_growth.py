@@ -23,11 +23,11 @@ from keras_transformer.corpora.inline_codes import Segment
 from keras_transformer.corpora.xml_text import xml_blocks
 from keras_transformer.data import noise
 from keras_transformer.data.placeholders import with_placeholders
+from keras_transformer.markup import protect, restore
+from keras_transformer.markup.token_positions import positions_before, token_spans
 from keras_transformer.serving import local
 from keras_transformer.steps import glossary
 from keras_transformer.steps import tag as tags
-from keras_transformer.steps.markup import protect, restore
-from keras_transformer.steps.markup.token_positions import positions_before, token_spans
 from keras_transformer.text import dialog, folding, languages, sentences, tables
 from keras_transformer.text.elements import count_blocks, find_tags
 from keras_transformer.text.labels import Labels

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from keras_transformer.steps.markup.aligning import TINY, Alignment, part_offsets
-from keras_transformer.steps.markup.joining import Joiner, Placed
-from keras_transformer.steps.markup.protecting import Protected, Span, divide
+from keras_transformer.markup.aligning import TINY, Alignment, part_offsets
+from keras_transformer.markup.joining import Joiner, Placed
+from keras_transformer.markup.protecting import Protected, Span, divide
 
 _TAKEN = 1e4  # More than the words of a translation can gain.
 _SIGN_PENALTY = 1e-2

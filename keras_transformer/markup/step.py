@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from keras_transformer.errors import InputError
+from keras_transformer.markup.protecting import protect
+from keras_transformer.markup.restoring import restore
 from keras_transformer.options import check_choice
-from keras_transformer.steps.markup.protecting import protect
-from keras_transformer.steps.markup.restoring import restore
 from keras_transformer.steps.step import MARKUP, Markup, TextEngine, TextStep, check_writes_text
 from keras_transformer.steps.tag import tagged, without_tags
 from keras_transformer.text.symbols import Placeholders

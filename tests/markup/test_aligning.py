@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from markup_engines import EIGHT, copied, translated
 
-from keras_transformer.steps.markup import protect, restore
-from keras_transformer.steps.markup.aligning import copied_words
+from keras_transformer.markup import protect, restore
+from keras_transformer.markup.aligning import copied_words
 
 
 @pytest.mark.parametrize("order", [*itertools.product(["no", "n<b>o</b>", "<i>n</i>o"], repeat=3)])

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from markup_engines import EIGHT, SayingEngine, copied, in_order
 
 from keras_transformer import Translation, Translator
+from keras_transformer.markup import aligning, protect, restore
+from keras_transformer.markup.protecting import divide
 from keras_transformer.steps.glossary import Glossary, annotate
-from keras_transformer.steps.markup import aligning, protect, restore
-from keras_transformer.steps.markup.protecting import divide
 from keras_transformer.text.sentences import split_text
 from keras_transformer.text.symbols import Placeholders
 

@@ -5,7 +5,7 @@ import random
 import pytest
 from translations import sentencepiece_pieces
 
-from keras_transformer.steps.markup.token_positions import token_spans
+from keras_transformer.markup.token_positions import token_spans
 from keras_transformer.text import Tokenizer
 
 # What a normalization changes or drops, what has no token, and what looks like a token.

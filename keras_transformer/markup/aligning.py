@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import regex
 
+from keras_transformer.markup.joining import Word
+from keras_transformer.markup.protecting import SYMBOL, Protected, Span
+from keras_transformer.markup.token_positions import positions_before, token_spans
 from keras_transformer.steps.glossary import origins
-from keras_transformer.steps.markup.joining import Word
-from keras_transformer.steps.markup.protecting import SYMBOL, Protected, Span
-from keras_transformer.steps.markup.token_positions import positions_before, token_spans
 from keras_transformer.text.patterns import GRAPHEME, UNIT
 from keras_transformer.text.symbols import symbol
 from keras_transformer.text.tags import TAG

@@ -7,7 +7,7 @@ import pytest
 import regex
 
 from keras_transformer import Translation
-from keras_transformer.steps.markup import protect, restore
+from keras_transformer.markup import protect, restore
 from keras_transformer.text import elements
 from keras_transformer.text.patterns import MARKUP_TAG
 from keras_transformer.text.symbols import Placeholders

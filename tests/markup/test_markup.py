@@ -20,7 +20,7 @@ from markup_engines import (
 
 from keras_transformer import Translation, Translator
 from keras_transformer.errors import InputError
-from keras_transformer.steps.markup import aligning, protect, restore
+from keras_transformer.markup import aligning, protect, restore
 from keras_transformer.text.elements import count_blocks
 from keras_transformer.text.symbols import Placeholders
 

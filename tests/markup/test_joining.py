@@ -8,7 +8,7 @@ import re
 import pytest
 from markup_engines import EIGHT, backwards, copied, translated
 
-from keras_transformer.steps.markup import protect, restore
+from keras_transformer.markup import protect, restore
 
 
 def spaces_outside(source):

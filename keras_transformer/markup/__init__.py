@@ -19,7 +19,7 @@ One example, with the classes that hold it and the modules that make them:
     result          <b>Jetzt {name}</b> öffnen.
 """
 
-from keras_transformer.steps.markup.protecting import Protected, protect
-from keras_transformer.steps.markup.restoring import restore
+from keras_transformer.markup.protecting import Protected, protect
+from keras_transformer.markup.restoring import restore
 
 __all__ = ["Protected", "protect", "restore"]

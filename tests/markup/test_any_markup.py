@@ -16,7 +16,7 @@ from markup_engines import (
 from translations import sentencepiece_pieces
 
 from keras_transformer import Translation, Translator
-from keras_transformer.steps.markup import protect, restore
+from keras_transformer.markup import protect, restore
 from keras_transformer.text.elements import count_blocks
 from keras_transformer.text.symbols import Placeholders
 
