@@ -114,8 +114,9 @@ setup(
     package_data={
         "keras_transformer": ["py.typed"],
         "keras_transformer.analysis": ["page.html"],
-        "keras_transformer.export": ["*.md", "*/*.md", "*/*.txt"],
+        "keras_transformer.export": ["*.md", "*/*.md"],
         "keras_transformer.interop": ["*.md", "*/*.md", "*/*.yml"],
+        "keras_transformer.litert": ["readme.md", "*.txt"],
         "keras_transformer.web": ["readme.md", "static/*"],
         "keras_transformer.serving": ["page.html"],
     },

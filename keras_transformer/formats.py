@@ -21,10 +21,14 @@ def load(name: str) -> Any:
         InputError: The folder of the module, a door, was deleted.
     """
     module, _, attribute = name.partition(":")
+    _check_present(module)
+    return getattr(importlib.import_module(f"{__package__}.{module}"), attribute)
+
+
+def _check_present(module):
     if not _is_present(module):
         folder = f"{__package__}/{module.rpartition('.')[0].replace('.', '/')}"
         raise InputError(f"This needs the folder {folder}: install {DISTRIBUTION} again.")
-    return getattr(importlib.import_module(f"{__package__}.{module}"), attribute)
 
 
 def _is_present(module):
@@ -68,7 +72,9 @@ class Format(NamedTuple):
         return all(module is None or _is_present(module) for module in modules)
 
     def load(self, field: str) -> Any:
-        """Imports what `options`, `exporter` or `engine` names."""
+        """Imports what `options`, `exporter` or `engine` names; raises `InputError` as `load`."""
+        if self.made_of is not None:
+            _check_present(self.made_of)
         return load(getattr(self, field))
 
     def is_at(self, path: pathlib.Path) -> bool:
@@ -88,9 +94,9 @@ _ROWS = (
     Format(
         name="litert",
         noun="LiteRT model",
-        options="export.litert.export_options:LiteRTOptions",
-        exporter="export.litert.export:LiteRTExporter",
-        engine="export.litert.engine:open_export",
+        options="litert.export_options:LiteRTOptions",
+        exporter="litert.export:LiteRTExporter",
+        engine="litert.engine:open_export",
         file="*.tflite",
     ),
     Format(
@@ -99,6 +105,7 @@ _ROWS = (
         options="web.export_options:WebOptions",
         exporter="web.export:WebExporter",
         next_command="python -m http.server --bind 127.0.0.1 --directory {folder} 8000",
+        made_of="litert.export",
     ),
     Format(
         name="ctranslate2",

@@ -222,7 +222,7 @@ tests/interop/ tests/cli/test_learned_run.py tests/training/test_lora.py
 tests/engine/test_scheduler.py tests/decoding/test_search.py tests/training/test_train.py
 tests/models/test_transformer.py tests/models/test_every_model.py tests/benchmarks/
 tests/training/test_backends.py tests/export/saved_model/ tests/web/ tests/test_architecture.py
-tests/export/ tests/cli/test_main.py tests/cli/test_demo.py
+tests/export/ tests/litert/ tests/cli/test_main.py tests/cli/test_demo.py
 """.split(),
 ]
 

@@ -74,7 +74,7 @@ def engine(make_engine):
 @contextlib.contextmanager
 def converting_here():
     """LiteRT models are converted in this process: to start another takes most of the time."""
-    from keras_transformer.export.litert import file
+    from keras_transformer.litert import file
 
     class Here(contextlib.nullcontext):
         def __enter__(self):

@@ -28,7 +28,7 @@ OUTCOME = {"losses", "metrics", "schedules"}
 BELOW_ENGINE = GROUND | {"text", "scores", "steps", "layers", "decoding", "models", "data", "runs"}
 CORE = BELOW_ENGINE | OUTCOME | {"engine", "training", "export"}
 # What the core does not import: each of these folders may be deleted.
-DOORS = {"analysis", "corpora", "interop", "markup", "serving", "web"}
+DOORS = {"analysis", "corpora", "interop", "litert", "markup", "serving", "web"}
 # Made of the core, for commands and programs that use it.
 AROUND = {"bulk", "conversation"}
 # What a command or a server sets up for its process.
@@ -58,6 +58,7 @@ MAY_IMPORT = {
     "compilation_cache": set(),
     "ray_here": {"errors", "files"},
     **dict.fromkeys(sorted(DOORS | AROUND), CORE | PROCESS),
+    "web": CORE | {"litert"},  # A page runs a LiteRT file.
     # Public names.
     **dict.fromkeys(("importing", "fetching"), {"interop"}),
     "cli": CORE | DOORS | AROUND | PROCESS,
@@ -242,7 +243,7 @@ def names_in(tree):
                 yield name
 
 
-def test_options_lie_with_their_format_and_export_names_no_option_of_a_door():
+def test_options_lie_with_their_format_and_what_formats_share_names_no_option_of_a_door():
     rows = list(FORMATS.values())
     folders = {
         row.name: [name.split(":")[0].split(".")[:-1] for name in row[2:4]]
@@ -257,8 +258,9 @@ def test_options_lie_with_their_format_and_export_names_no_option_of_a_door():
     cores = set().union(*(fields[row] for row in set(rows) - doors))
     names_of_doors = set().union(*(fields[row] for row in doors)) - cores
     names_of_doors |= {row.options.split(":")[1] for row in doors}
-    assert {"npm", "package_version", "sentence_splitter", "WebOptions"} <= names_of_doors
-    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sources("export")}
+    assert {"npm", "package_version", "source_lengths", "WebOptions"} <= names_of_doors
+    shared = [path for path in sources("export") if path.parent.name == "export"]
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in shared}
     named = {path: names_of_doors & set(names_in(tree)) for path, tree in trees.items()}
     assert {path: names for path, names in named.items() if names} == {}
 
@@ -361,7 +363,7 @@ def without_posix():
     from keras_transformer import data, decoding, export, layers, losses, models
     from keras_transformer.compilation_cache import enable_compilation_cache
     from keras_transformer.interop.ctranslate2.engine import CTranslate2Engine
-    from keras_transformer.export.litert.engine import LiteRTEngine
+    from keras_transformer.litert.engine import LiteRTEngine
     from keras_transformer.export.saved_model.engine import SavedModelEngine
 
     enable_compilation_cache()

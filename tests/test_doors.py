@@ -36,6 +36,7 @@ COMMANDS_OF = {
 FORMAT_NAMES = ["saved_model", "litert", "web", "ctranslate2", "marian", "hugging_face", "argos"]
 FORMATS_OF = {
     "web": ["web"],
+    "litert": ["litert", "web"],
     "interop": ["ctranslate2", "marian", "hugging_face", "argos"],
     "interop/argos": ["argos"],
     "interop/ctranslate2": ["ctranslate2", "argos"],
@@ -125,6 +126,26 @@ def check_memory():
     (line,) = told.getvalue().splitlines()
     assert "needs the folder keras_transformer/corpora: install keras-transformer-nmt" in line
 
+# Without LiteRT's folder a file of it is one line, and so are the formats that write one.
+def check_litert():
+    from keras_transformer.cli.main import run
+    from keras_transformer.errors import InputError
+    from keras_transformer.export import exporter_of
+    needed = "needs the folder keras_transformer/litert: install keras-transformer-nmt"
+    for name in formats_of["litert"]:
+        try:
+            exporter_of(name)
+        except InputError as error:
+            assert needed in str(error)
+        else:
+            raise AssertionError(name)
+    os.mkdir("exported")
+    open("exported/model.tflite", "w").close()
+    with contextlib.redirect_stderr(io.StringIO()) as told:
+        assert run(["translate", "--model", "exported"]) == 2
+    (line,) = told.getvalue().splitlines()
+    assert needed in line
+
 # HTML and placeholders are asked for in vain, in one line.
 def check_markup():
     from keras_transformer.cli.main import run
@@ -155,6 +176,8 @@ for folder, tree in trees.items():
                 test(tree)
             else:
                 check_commands(folder)
+                if folder == "litert":
+                    check_litert()
                 check_engine(tree)
             if folder == "corpora":
                 check_memory()

@@ -28,7 +28,7 @@ class Mixer(LayerOfProjections):
     `call(inputs, projections=None)` computes all positions of float `(batch, length, model_dim)`.
     Each position sees only itself and the positions before it. `start` and `step` compute the same
     position by position. All of them project with `projections`, if given: with weights in the
-    layout of a loop (`models.step_weights`), or computed by LiteRT (`export.litert.mixers`).
+    layout of a loop (`models.step_weights`), or computed by LiteRT (`litert.mixers`).
 
     Attributes:
         sublayer_name: Attribute of a block, and name of its weights in files.

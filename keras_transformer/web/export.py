@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from keras_transformer.errors import InputError
 from keras_transformer.export.exporter import Exporter
-from keras_transformer.export.litert.engine import LIST_MULTIPLE, MODEL_FILE
-from keras_transformer.export.litert.export import (
+from keras_transformer.export.readme_languages import example_of
+from keras_transformer.files import SHORTLIST_FILE, write_whole
+from keras_transformer.litert.engine import LIST_MULTIPLE, MODEL_FILE
+from keras_transformer.litert.export import (
     check_custom_ops,
     described_files,
     ids_to_ids,
@@ -20,10 +22,8 @@ from keras_transformer.export.litert.export import (
     verify_litert,
     with_limits,
 )
-from keras_transformer.export.litert.file import convert, join, traced
-from keras_transformer.export.readme_languages import example_of
-from keras_transformer.export.tokenizer_json import write_all_tokenizers
-from keras_transformer.files import SHORTLIST_FILE, write_whole
+from keras_transformer.litert.file import convert, join, traced
+from keras_transformer.litert.tokenizer_json import write_all_tokenizers
 from keras_transformer.reading import file_digests, read_json
 from keras_transformer.web.export_options import WebOptions
 
@@ -176,7 +176,7 @@ def _model(engine, options):
     """
     import tensorflow as tf
 
-    from keras_transformer.export.litert.alignment import LiteRTAlignment
+    from keras_transformer.litert.alignment import LiteRTAlignment
 
     longest, length = engine.max_target_length, options["source_lengths"][-1]
     decoding_options = search_options(engine, options)

@@ -1,8 +1,8 @@
 """Options of the export for browsers; imports no Keras."""
 
 from keras_transformer.decoding.search_options import StoppingSearchOptions
-from keras_transformer.export.litert.export_options import OfLengths
 from keras_transformer.export.options import WithShortlist
+from keras_transformer.litert.export_options import OfLengths
 from keras_transformer.options import option, options_class
 
 

@@ -14,8 +14,8 @@ from keras_transformer import Tokenizer, export
 from keras_transformer.engine import opening
 from keras_transformer.errors import InputError, VerificationError
 from keras_transformer.export import export_ctranslate2, export_run, exporter_of
-from keras_transformer.export.litert.file import custom_operations
 from keras_transformer.interop.ctranslate2 import export as ctranslate2
+from keras_transformer.litert.file import custom_operations
 from keras_transformer.reading import file_digests
 from keras_transformer.training import Recipe, RunFolder
 

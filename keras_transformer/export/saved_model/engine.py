@@ -17,7 +17,7 @@ from keras_transformer.engine.opening import give_tensorflow
 from keras_transformer.engine.request import CALL_OPTIONS, OptionRules, Request
 from keras_transformer.errors import InputError
 from keras_transformer.export.manifest import has_labels, opened_export, read_languages
-from keras_transformer.export.session import load_saved_model
+from keras_transformer.export.saved_model.session import load_saved_model
 from keras_transformer.export.signature import SAMPLING_INPUTS
 from keras_transformer.imports import import_tensorflow
 from keras_transformer.text.dialog import Turns

@@ -22,7 +22,7 @@ from keras_transformer.export.exporter import (
 from keras_transformer.export.readme_languages import example_of
 from keras_transformer.export.saved_model.engine import IDS
 from keras_transformer.export.saved_model.export_options import SavedModelOptions
-from keras_transformer.export.session import graph_in, operations_of
+from keras_transformer.export.saved_model.session import graph_in, operations_of
 from keras_transformer.export.signature import SIGNATURES, Signature
 from keras_transformer.export.verification import TOLERANCES, verify
 

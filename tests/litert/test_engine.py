@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from keras_transformer.errors import InputError
-from keras_transformer.export import session
-from keras_transformer.export.litert.engine import LiteRTEngine
-from keras_transformer.export.session import SharedInterpreter
+from keras_transformer.litert import engine as module
+from keras_transformer.litert.engine import LiteRTEngine, SharedInterpreter
 
 pytestmark = pytest.mark.tensorflow
 
@@ -60,8 +59,8 @@ def test_a_part_that_litert_cannot_compute_is_one_line(monkeypatch):
         raise RuntimeError("Invalid tensor index 1198.\nNode number 1 (WHILE) failed to prepare.")
 
     broken = mock.Mock(**{"get_signature_runner.return_value": runner})
-    monkeypatch.setattr(session, "_load_interpreter", lambda *_: broken)
-    interpreter = session.SharedInterpreter(b"", pathlib.Path("a/model.tflite"), 1)
+    monkeypatch.setattr(module, "_load_interpreter", lambda *_: broken)
+    interpreter = SharedInterpreter(b"", pathlib.Path("a/model.tflite"), 1)
     with pytest.raises(InputError) as caught:
         interpreter.run("greedy_13", source_ids=np.zeros((1, 13)))
     reason = "LiteRT cannot compute it. Received: Invalid tensor index 1198."

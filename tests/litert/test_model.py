@@ -8,8 +8,8 @@ import pytest
 import reference
 
 from keras_transformer import layers
-from keras_transformer.export.litert.model import attend, keys_and_values
 from keras_transformer.impossible import HIDDEN
+from keras_transformer.litert.model import attend, keys_and_values
 
 pytestmark = pytest.mark.tensorflow
 

@@ -9,9 +9,9 @@ from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding import DecodingOptions
 from keras_transformer.decoding.candidates import Candidates
 from keras_transformer.decoding.search import score_targets, search
-from keras_transformer.export.litert.alignment import LiteRTAlignment
-from keras_transformer.export.litert.search import LiteRTBeam, LiteRTGreedy, LiteRTSearch
 from keras_transformer.impossible import HIDDEN
+from keras_transformer.litert.alignment import LiteRTAlignment
+from keras_transformer.litert.search import LiteRTBeam, LiteRTGreedy, LiteRTSearch
 from keras_transformer.text.shortlist import Shortlist, union_of
 
 pytestmark = pytest.mark.tensorflow
@@ -194,7 +194,7 @@ def test_a_step_sees_the_window_across_the_blocks_of_steps(rng, monkeypatch):
         weight.assign(weight / 2)  # Then a token attends to all tokens of its window.
     targets = np.stack([rng.permutation(np.arange(4, 41))[:24] for _ in ids]).astype("int32")
     monkeypatch.setattr(Dictated, "targets", targets, raising=False)
-    monkeypatch.setattr("keras_transformer.export.litert.search.LiteRTGreedy", Dictated)
+    monkeypatch.setattr("keras_transformer.litert.search.LiteRTGreedy", Dictated)
     run = LiteRTSearch(model, options_of(1, 0.0, 1, 24, max_length_ratio=9.0), LENGTH)
     result = traced(run.__call__)(ids)
     expected = np.asarray(score_targets(model, ids, targets)[0]).sum(axis=-1)

@@ -8,9 +8,9 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
 
-from keras_transformer.export.litert.model import attend, keys_and_values, project
 from keras_transformer.layers import MultiHeadAttention
 from keras_transformer.layers.mixer import Projections
+from keras_transformer.litert.model import attend, keys_and_values, project
 
 
 def mix_sequence(layer, rows, count, bias):

@@ -22,8 +22,11 @@ from keras_transformer.decoding.beam import BeamRules, Extensions, Finished
 from keras_transformer.decoding.constraints import length_limits
 from keras_transformer.decoding.search_options import DecodingOptions
 from keras_transformer.decoding.selection import block_size
-from keras_transformer.export.litert.mixers import search_mixer, write
-from keras_transformer.export.litert.model import (
+from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.impossible import HIDDEN, NEG_INF
+from keras_transformer.layers.positions import position_table
+from keras_transformer.litert.mixers import search_mixer, write
+from keras_transformer.litert.model import (
     add,
     array,
     embed,
@@ -35,9 +38,6 @@ from keras_transformer.export.litert.model import (
     weight,
     within_window,
 )
-from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from keras_transformer.impossible import HIDDEN, NEG_INF
-from keras_transformer.layers.positions import position_table
 
 _BLOCK = 8
 _LOWEST = tf.float32.min / 2  # Half, because its sum with a score is finite.

@@ -14,7 +14,7 @@ from small_corpus import PAIRS
 
 import keras_transformer
 from keras_transformer import Tokenizer
-from keras_transformer.export import tokenizer_json as module
+from keras_transformer.litert import tokenizer_json as module
 from keras_transformer.reading import read_lines
 
 STATIC = pathlib.Path(keras_transformer.__file__).parent / "web" / "static"

@@ -11,14 +11,14 @@ from keras_transformer.engine.model_engine import ModelEngine
 from keras_transformer.errors import InputError, require
 from keras_transformer.export.child_process import engine_process
 from keras_transformer.export.exporter import Exporter, check_tensorflow, read_template
-from keras_transformer.export.litert.engine import MODEL_FILE
-from keras_transformer.export.litert.export_options import LiteRTOptions
-from keras_transformer.export.litert.file import convert, custom_operations, join, traced
 from keras_transformer.export.readme_languages import example_of
 from keras_transformer.export.supported import check_portable, check_transformer
-from keras_transformer.export.tokenizer_json import write_all_tokenizers
 from keras_transformer.export.verification import TOLERANCES, verify
 from keras_transformer.files import SHORTLIST_FILE, write_whole
+from keras_transformer.litert.engine import MODEL_FILE
+from keras_transformer.litert.export_options import LiteRTOptions
+from keras_transformer.litert.file import convert, custom_operations, join, traced
+from keras_transformer.litert.tokenizer_json import write_all_tokenizers
 from keras_transformer.reading import file_digests
 
 SOURCE_LENGTHS = (16, 32, 64, 128)
@@ -150,7 +150,7 @@ def check_exportable(engine: ModelEngine) -> None:
 
 def _searches(engine, options):
     """Yields `(name, LiteRTSearch)` of each search, for any source that the engine takes."""
-    from keras_transformer.export.litert.search import LiteRTSearch
+    from keras_transformer.litert.search import LiteRTSearch
 
     beam = search_options(engine, options)
     searches = {"greedy": dataclasses.replace(beam, beam_size=1, n_best=1), "beam": beam}

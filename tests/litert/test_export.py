@@ -9,7 +9,7 @@ from keras_transformer.cli.main import run
 from keras_transformer.engine.opening import engine_of_run
 from keras_transformer.errors import InputError
 from keras_transformer.export import export_litert, exporter_of
-from keras_transformer.export.litert.export_options import LiteRTOptions
+from keras_transformer.litert.export_options import LiteRTOptions
 from keras_transformer.runs.model_file import save_model
 from keras_transformer.training import Recipe, RunFolder
 

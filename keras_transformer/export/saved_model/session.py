@@ -1,15 +1,11 @@
-"""Loads what computes an export: the graph of a SavedModel, the interpreter of a LiteRT file."""
+"""Loads the graph of a SavedModel, which computes in a session, and reads its tokenizers."""
 
 import contextlib
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
-from keras_transformer import imports
-from keras_transformer.errors import InputError, first_line, require
+from keras_transformer.errors import InputError, first_line
 from keras_transformer.text import Tokenizer
 
 
@@ -118,50 +114,3 @@ def operations_of(graph) -> set[str]:
         *(node for function in library for node in function.node_def),
     ]
     return {node.op for node in nodes} - functions
-
-
-class SharedInterpreter:
-    """LiteRT's interpreter of a file, for any number of threads: one call runs at a time.
-
-    The interpreter's own memory holds inputs and outputs, and another call would overwrite them.
-    All interpreters of a file share its bytes.
-
-    Args:
-        content: Bytes of the file.
-        path: Path of the file, for messages.
-        threads: Number of threads that compute one call.
-
-    Raises:
-        InputError: LiteRT is not installed, or cannot load the file.
-    """
-
-    def __init__(self, content: bytes, path: Path, threads: int):
-        self._interpreter, self._path = _load_interpreter(content, path, threads), path
-        self._lock = threading.Lock()
-
-    def run(self, signature: str | None = None, **inputs: np.ndarray) -> dict[str, np.ndarray]:
-        """Runs a signature, and returns copies of its outputs by name.
-
-        `signature` may be None if the file has only one. Raises `InputError` if LiteRT cannot
-        compute it, as in a damaged file.
-        """
-        with self._lock:
-            try:
-                return self._interpreter.get_signature_runner(signature)(**inputs)
-            except RuntimeError as error:  # Parts of a file are not checked while it is loaded.
-                reason = f"{first_line(error):.300}"
-                rule = f"{self._path}: LiteRT cannot compute it"
-                raise InputError(f"{rule}. Received: {reason}") from error
-
-
-def _load_interpreter(content, path, threads):
-    litert = require("ai_edge_litert.interpreter", "LiteRT", "litert")
-    try:
-        with imports.stderr_kept_back():
-            loaded = litert.Interpreter(model_content=content, num_threads=threads)
-            # Now, so that LiteRT does not print the name of its delegate in the first call.
-            loaded.allocate_tensors()
-        return loaded
-    except (RuntimeError, ValueError) as error:
-        reason = f"{first_line(error):.300}"
-        raise InputError(f"{path}: LiteRT cannot load it. Received: {reason}") from error

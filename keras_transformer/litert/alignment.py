@@ -2,8 +2,11 @@
 
 import tensorflow as tf
 
-from keras_transformer.export.litert.mixers import mix_sequence
-from keras_transformer.export.litert.model import (
+from keras_transformer.ids import BOS_ID
+from keras_transformer.impossible import HIDDEN
+from keras_transformer.layers.positions import position_table
+from keras_transformer.litert.mixers import mix_sequence
+from keras_transformer.litert.model import (
     add,
     attention_scores,
     embed_sequences,
@@ -13,9 +16,6 @@ from keras_transformer.export.litert.model import (
     read_source,
     within_window,
 )
-from keras_transformer.ids import BOS_ID
-from keras_transformer.impossible import HIDDEN
-from keras_transformer.layers.positions import position_table
 
 
 class LiteRTAlignment:

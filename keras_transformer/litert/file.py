@@ -20,7 +20,7 @@ import numpy as np
 
 from keras_transformer.export.child_process import ChildProcess
 from keras_transformer.export.exporter import log_step
-from keras_transformer.export.litert.quantization import GraphQuantizer, code_index
+from keras_transformer.litert.quantization import GraphQuantizer, code_index
 
 IDENTIFIER = b"TFL3"
 """Bytes 4 to 8 of every LiteRT file."""

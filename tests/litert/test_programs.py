@@ -15,11 +15,11 @@ from benchmarks import artifacts
 from keras_transformer import Tokenizer, Translator
 from keras_transformer.errors import InputError
 from keras_transformer.export import export_litert
-from keras_transformer.export.litert.export import LiteRTExporter
+from keras_transformer.litert.export import LiteRTExporter
 
 pytestmark = pytest.mark.tensorflow
 
-EXPORT = Path(__file__).parents[3] / "export"
+EXPORT = Path(__file__).parents[2] / "export"
 LINES = ["a man", "", "two\rdogs", "a girl runs"]
 
 # Nothing but LiteRT and SentencePiece may be there.

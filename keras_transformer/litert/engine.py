@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from keras_transformer import imports
 from keras_transformer.engine.ids_engine import IdsEngine
 from keras_transformer.engine.inputs import bucket, in_batches, pad
 from keras_transformer.engine.request import CALL_OPTIONS, OptionRules, Request
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, first_line, require
 from keras_transformer.export.manifest import (
     read_files,
     read_languages,
@@ -19,7 +20,6 @@ from keras_transformer.export.manifest import (
     read_shortlist,
     tokenizer_names,
 )
-from keras_transformer.export.session import SharedInterpreter
 from keras_transformer.ids import PAD_ID
 from keras_transformer.impossible import HIDDEN
 from keras_transformer.options import check_positive
@@ -187,3 +187,50 @@ class LiteRTEngine(IdsEngine):
             while len(interpreters) < count:
                 interpreters.append(SharedInterpreter(self._content, self.path, threads))
             return interpreters[:count]
+
+
+class SharedInterpreter:
+    """LiteRT's interpreter of a file, for any number of threads: one call runs at a time.
+
+    The interpreter's own memory holds inputs and outputs, and another call would overwrite them.
+    All interpreters of a file share its bytes.
+
+    Args:
+        content: Bytes of the file.
+        path: Path of the file, for messages.
+        threads: Number of threads that compute one call.
+
+    Raises:
+        InputError: LiteRT is not installed, or cannot load the file.
+    """
+
+    def __init__(self, content: bytes, path: Path, threads: int):
+        self._interpreter, self._path = _load_interpreter(content, path, threads), path
+        self._lock = threading.Lock()
+
+    def run(self, signature: str | None = None, **inputs: np.ndarray) -> dict[str, np.ndarray]:
+        """Runs a signature, and returns copies of its outputs by name.
+
+        `signature` may be None if the file has only one. Raises `InputError` if LiteRT cannot
+        compute it, as in a damaged file.
+        """
+        with self._lock:
+            try:
+                return self._interpreter.get_signature_runner(signature)(**inputs)
+            except RuntimeError as error:  # Parts of a file are not checked while it is loaded.
+                reason = f"{first_line(error):.300}"
+                rule = f"{self._path}: LiteRT cannot compute it"
+                raise InputError(f"{rule}. Received: {reason}") from error
+
+
+def _load_interpreter(content, path, threads):
+    litert = require("ai_edge_litert.interpreter", "LiteRT", "litert")
+    try:
+        with imports.stderr_kept_back():
+            loaded = litert.Interpreter(model_content=content, num_threads=threads)
+            # Now, so that LiteRT does not print the name of its delegate in the first call.
+            loaded.allocate_tensors()
+        return loaded
+    except (RuntimeError, ValueError) as error:
+        reason = f"{first_line(error):.300}"
+        raise InputError(f"{path}: LiteRT cannot load it. Received: {reason}") from error

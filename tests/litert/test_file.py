@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.errors import VerificationError
-from keras_transformer.export.litert.file import convert, custom_operations, join, traced
+from keras_transformer.litert.file import convert, custom_operations, join, traced
 
 pytestmark = pytest.mark.tensorflow
 

@@ -19,9 +19,9 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_transformer.export.litert.file import digest
 from keras_transformer.ids import EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.impossible import HIDDEN
+from keras_transformer.litert.file import digest
 
 LARGE = 1024
 """Least number of rows, and of columns, of a large matrix; see `weight`."""
