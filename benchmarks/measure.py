@@ -18,7 +18,7 @@ import keras
 import keras_transformer
 from benchmarks.command_line import log, markdown
 from keras_transformer import options
-from keras_transformer.engine.opening import give_tensorflow
+from keras_transformer.engine.device import give_tensorflow
 from keras_transformer.errors import InputError, did_you_mean, installation, missing_package
 from keras_transformer.models.config import TransformerConfig
 

@@ -1,7 +1,8 @@
-"""Plans of a device: its shapes, rows and lengths. `inputs.py` has the numbers of a CPU.
+"""Plans of a device: its shapes, rows and lengths; and the threads of TensorFlow.
 
-On a CPU a program compiles in a second, and padding costs time in every step: many shapes. On a
-GPU a program takes many seconds to compile, and padding and rows cost next to nothing: few shapes.
+`inputs.py` has the numbers of a CPU. There a program compiles in a second, and padding costs time
+in every step: many shapes. On a GPU a program takes many seconds to compile, and padding and rows
+cost next to nothing: few shapes.
 """
 
 import dataclasses
@@ -10,6 +11,8 @@ import itertools
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
+
+from keras_transformer.errors import InputError
 
 _MEMORY_SHARE = 0.5  # of a device's memory, for a search: an estimate needs room
 _UNKNOWN_MEMORY = 8 * 2**30  # TensorFlow does not tell
@@ -146,3 +149,23 @@ def device_plan() -> DevicePlan:
         if device.platform != "cpu":
             return accelerator((device.memory_stats() or {}).get("bytes_limit"))
     return CPU
+
+
+def give_tensorflow(threads: int, operations: int | None = None) -> None:
+    """Sets TensorFlow's threads per operation, and `operations` that run at once.
+
+    By default as many operations run at once as an operation has threads, unless their number is
+    set already. Raises `InputError` if TensorFlow has started with other threads.
+    """
+    import tensorflow as tf
+
+    threading = tf.config.threading
+    try:
+        threading.set_intra_op_parallelism_threads(threads)
+        set_already = threading.get_inter_op_parallelism_threads()
+        threading.set_inter_op_parallelism_threads(operations or set_already or threads)
+    except RuntimeError:
+        current = threading.get_intra_op_parallelism_threads() or "its default"
+        rule = "`threads` must be set before TensorFlow's first operation."
+        received = f"threads={threads}, TensorFlow runs with {current}"
+        raise InputError(f"{rule} Received: {received}.") from None

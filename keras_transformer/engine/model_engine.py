@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import keras
 import numpy as np
@@ -253,7 +253,11 @@ class ModelEngine(IdsEngine):
         return self.plan.rows_for(count, search_bytes(config, beams, longest, capacity, is_half))
 
 
-def engine_of(model: keras.Model, *arguments, **options) -> "ModelEngine | ClassifierEngine":
+TrainedEngine: TypeAlias = "ModelEngine | ClassifierEngine"
+"""Engine of a model in memory."""
+
+
+def engine_of(model: keras.Model, *arguments, **options) -> TrainedEngine:
     """Makes the engine of a model of any kind; the arguments are those of `ModelEngine`."""
     if model.config.writes_text:
         return ModelEngine(model, *arguments, **options)

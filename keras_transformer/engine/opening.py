@@ -5,6 +5,7 @@ import os
 import pathlib
 from typing import TYPE_CHECKING, Any
 
+from keras_transformer.engine.device import give_tensorflow
 from keras_transformer.errors import InputError
 from keras_transformer.formats import FORMATS, IMPORTED_NAME
 from keras_transformer.imports import import_keras
@@ -14,6 +15,7 @@ from keras_transformer.runs.names import RECIPE
 if TYPE_CHECKING:
     from keras_transformer.engine.device import DevicePlan
     from keras_transformer.engine.engine import Engine
+    from keras_transformer.engine.model_engine import TrainedEngine
     from keras_transformer.runs.run_files import RunFiles
 
 
@@ -48,7 +50,7 @@ def open_engine(
     )
 
 
-def engine_of_run(folder: "RunFiles", plan: "DevicePlan | None" = None) -> Any:
+def engine_of_run(folder: "RunFiles", plan: "DevicePlan | None" = None) -> "TrainedEngine":
     """Returns the `ModelEngine` or `ClassifierEngine` of a run: its model, tokenizers and limits.
 
     Args:
@@ -78,23 +80,3 @@ def check_exists(path: str | os.PathLike) -> None:
         command = f"keras-transformer import {name} --output runs/{match[1] or match[2]}"
         advice = f" A model that is downloaded must become a run first: {command}"
     raise InputError(f"{name}: no such run or export folder.{advice}")
-
-
-def give_tensorflow(threads: int, operations: int | None = None) -> None:
-    """Sets TensorFlow's threads per operation, and `operations` that run at once.
-
-    By default as many operations run at once as an operation has threads, unless their number is
-    set already. Raises `InputError` if TensorFlow has started with other threads.
-    """
-    import tensorflow as tf
-
-    threading = tf.config.threading
-    try:
-        threading.set_intra_op_parallelism_threads(threads)
-        set_already = threading.get_inter_op_parallelism_threads()
-        threading.set_inter_op_parallelism_threads(operations or set_already or threads)
-    except RuntimeError:
-        current = threading.get_intra_op_parallelism_threads() or "its default"
-        rule = "`threads` must be set before TensorFlow's first operation."
-        received = f"threads={threads}, TensorFlow runs with {current}"
-        raise InputError(f"{rule} Received: {received}.") from None

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from keras_transformer.engine.engine import Engine
 from keras_transformer.errors import InputError, declared_requirements
@@ -24,9 +24,7 @@ from keras_transformer.reading import file_digests
 from keras_transformer.text.symbols import TextFeatures
 
 if TYPE_CHECKING:
-    from keras_transformer.engine import ClassifierEngine, ModelEngine
-
-TrainedEngine: TypeAlias = "ModelEngine | ClassifierEngine"
+    from keras_transformer.engine.model_engine import TrainedEngine
 
 _logger = logging.getLogger(__name__)  # The command line shows its messages.
 
@@ -82,7 +80,9 @@ class ExportReport:
 class Exporter(abc.ABC):
     """Base class of a format's exporter, which writes, describes and verifies a folder.
 
-    A row of `formats.py` names the class, and gives it a name and a class of options.
+    A row of `formats.py` names the class, and gives it a name and a class of options. A subclass
+    declares the type of engine that it takes: a `ModelEngine`, or also a `ClassifierEngine`. Its
+    `resolve_export_options` refuses others.
 
     Attributes:
         packages: Packages whose versions the manifest names.
@@ -113,7 +113,7 @@ class Exporter(abc.ABC):
         """Declared class of the format's options."""
         return self.format.load("options")
 
-    def resolve_export_options(self, engine: "ModelEngine", options: Any) -> dict[str, Any]:
+    def resolve_export_options(self, engine: Any, options: Any) -> dict[str, Any]:
         """Returns the manifest's fields about `options`, by default the options.
 
         Raises:
@@ -123,7 +123,7 @@ class Exporter(abc.ABC):
         return dict(vars(options))
 
     @abc.abstractmethod
-    def write(self, engine: "ModelEngine", folder: Path, options: dict[str, Any]) -> dict[str, Any]:
+    def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
         """Writes all files except the manifest and the README; returns fields of the manifest.
 
         `options` are the result of `resolve_export_options`, and `origin` if it is known.
@@ -131,7 +131,7 @@ class Exporter(abc.ABC):
 
     @abc.abstractmethod
     def verify(
-        self, engine: "ModelEngine", folder: Path, manifest: dict, texts: Sequence[str] | None
+        self, engine: Any, folder: Path, manifest: dict, texts: Sequence[str] | None
     ) -> dict[str, Any]:
         """Compares the folder with the trained model's engine; raises `VerificationError`.
 
@@ -165,7 +165,7 @@ class Exporter(abc.ABC):
 
     def export(
         self,
-        engine: "ModelEngine",
+        engine: "TrainedEngine",
         output: str | os.PathLike,
         verification_texts: Sequence[str] | None = None,
         overwrite: bool = False,
@@ -176,7 +176,7 @@ class Exporter(abc.ABC):
         """Writes a verified folder, or nothing. The folder gets its name when it is complete.
 
         Args:
-            engine: Trained engine of a run.
+            engine: `ModelEngine` or `ClassifierEngine` of a run.
             output: Path of the folder to make.
             verification_texts: Source sentences to verify with, such as the run's
                 `samples.tsv`; built-in English ones by default.

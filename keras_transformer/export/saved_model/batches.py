@@ -1,13 +1,15 @@
 """Batches of any size inside a TensorFlow graph: sorted, divided, padded to few shapes."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import tensorflow as tf
 
 from keras_transformer.engine.inputs import batch_rows, length_buckets
-from keras_transformer.export.exporter import TrainedEngine
 from keras_transformer.export.saved_model.graph_tokenizer import SPACES
 from keras_transformer.ids import PAD_ID
+
+if TYPE_CHECKING:
+    from keras_transformer.engine.model_engine import TrainedEngine
 
 # Much of a step on a small model keeps only one core busy, so two loops run at once. More loops
 # need more memory: each chunk holds its own cache. `parallel_iterations` does not help, because
@@ -55,7 +57,7 @@ class ChunkShapes(NamedTuple):
     target_lengths: list[int]
 
     @classmethod
-    def of(cls, engine: TrainedEngine, beam_size: int, forced: int = 0) -> "ChunkShapes":
+    def of(cls, engine: "TrainedEngine", beam_size: int, forced: int = 0) -> "ChunkShapes":
         """Returns the shapes of an engine's model, the same for calls of any size.
 
         A target may follow `forced` ids.

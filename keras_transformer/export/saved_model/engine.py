@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from keras_transformer.decoding.search_options import FILTERS
+from keras_transformer.engine.device import give_tensorflow
 from keras_transformer.engine.engine import Engine
 from keras_transformer.engine.inputs import encoded, in_batches
 from keras_transformer.engine.label_engine import LabelEngine
-from keras_transformer.engine.opening import give_tensorflow
 from keras_transformer.engine.request import CALL_OPTIONS, OptionRules, Request
 from keras_transformer.errors import InputError
 from keras_transformer.export.manifest import has_labels, opened_export, read_languages

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from keras_transformer.decoding.search_options import exported_search_options
-from keras_transformer.engine.model_engine import ModelEngine
+from keras_transformer.engine.model_engine import ModelEngine, TrainedEngine
 from keras_transformer.errors import InputError, VerificationError, writing
 from keras_transformer.export.child_process import KERAS, engine_process
 from keras_transformer.export.exporter import (
     Exporter,
-    TrainedEngine,
     check_tensorflow,
     log_step,
     read_template,
@@ -38,7 +37,6 @@ class SavedModelExporter(Exporter):
     `(batch, labels)`, in the order of `labels` in `export.json`.
     """
 
-    version = 2
     packages = ("tensorflow", "tensorflow-text", "keras")
     reading_packages = ("tensorflow", "tensorflow-text")
     has_quantized_layers = True
@@ -82,7 +80,6 @@ class SavedModelExporter(Exporter):
     def verify(
         self, engine: TrainedEngine, folder: Path, manifest: dict, texts: Sequence[str] | None
     ) -> dict[str, Any]:
-
         dtype = engine.model.compute_dtype
         tolerance = TOLERANCES["none" if dtype == "float32" else "bfloat16"]
         options = {}  # of a classifier
