@@ -49,7 +49,9 @@ _UNSPACED_LABEL = (
     rf"(?<=//|\.){_UNSPACED_LETTER}[\w\-]*+(?=\.\w)|(?<={_UNSPACED_LETTER}\.)"
     rf"(?:한국|中[国國]|香港|台[湾灣]|澳[门門]|新加坡|ไทย|{_UNSPACED_LETTER}++)"
 )
-_BEGIN = rf"(?:(?:[hH][tT][tT][pP]|[fF][tT][pP])[sS]?://|[wW][wW][wW]\.(?<!{LETTER}....))"
+# Any scheme; a word before `http`, as in `seehttp://a.org`, is none.
+_SCHEME = r"(?<![a-zA-Z0-9])[a-zA-Z][a-zA-Z0-9+.\-]{1,30}+:(?<![a-zA-Z][hH][tT][tT][pP][sS]?:)//"
+_BEGIN = rf"(?:[hH][tT][tT][pP][sS]?://|{_SCHEME}|[wW][wW][wW]\.(?<!{LETTER}....))"
 # The most frequent letters come first, because the search tests each word for an e-mail address.
 _IN_NAME, _IN_HOST = rf"[a-zA-Z.+\-{LETTER}]", rf"[a-zA-Z\-[{LETTER}--_]]"
 ADDRESS = "|".join(
@@ -65,23 +67,51 @@ ADDRESS = "|".join(
 A URL ends before a letter of a script without spaces between words, and before a closing bracket
 that it does not open.
 """
-_ITEM = "|".join(
+# Content of a field with spaces: without line breaks and braces, and bounded, because braces also
+# stand around prose, JSON and LaTeX.
+_CONTENT = r"[^{}\n\r]{1,100}+"
+_SPACE = r"[ \t\xa0]{0,3}+"
+_ARGUMENTS = r"\([^(){}\n\r]{0,100}+\)"
+_ICU = r"(?:number|date|time|duration|spellout|ordinal)"
+_FIELD = "|".join(
     (
-        ADDRESS,
-        r"\$?\{\{?[^\s{}]*\}\}?",  # {name}, ${name}, {{name}}
-        # %s, %(name)s, %1$d; after a number and a space, % means a percentage.
-        r"(?<!\d\s)%(?:\(\w+\)|\d{1,2}\$)?[\-+#0]{0,5}\d{0,3}(?:\.\d{1,3})?[sdifgxXc@]"
-        rf"(?!{LETTER})",
+        # One word: {name}, { $userName }, {"n":3}. Sentences of scripts without spaces are none.
+        rf"\{{(?:{_SPACE}[[^\s{{}}]--[\p{{Sentence_Terminal}}--[.!?]]]++{_SPACE})?+\}}",
+        rf"\{{\{{(?:{_CONTENT}|\{{{_CONTENT}\}})\}}\}}",  # {{ count | number }}, {{{body}}}
+        r"\{%[^{}\n\r]{1,200}+\}(?<=%\})|\{#[^{}\n\r]{1,200}+\}(?<=#\})",  # {% url %}, {# note #}
+        # {price, number, ::currency/EUR}
+        rf"\{{{_SPACE}[\w.\-]{{1,50}}+{_SPACE},{_SPACE}{_ICU}"
+        rf"(?:{_SPACE},[^{{}}\n\r]{{1,100}}+)?+{_SPACE}\}}",
+        # { NUMBER($ratio, digits: 2) }, { -brand(case: "genitive") }
+        rf"\{{{_SPACE}(?:[A-Z][A-Z_]{{0,30}}+|-[\w\-]{{1,50}}+){_ARGUMENTS}{_SPACE}\}}",
+        # {\an8\pos(640, 105)\fnArial Black}
+        r"\{(?:\\(?:fn[^{}()\\\n\r]{1,50}+"
+        rf"|(?:[^\s{{}}()\\]{{1,100}}+|{_ARGUMENTS}){{1,9}}+)){{1,20}}+\}}",
+    )
+)
+_OTHER_ITEM = "|".join(
+    (
+        rf"[$%#@]\{{{_CONTENT}\}}|[$%#@]?(?:{_FIELD})",  # ${ name }, %{count}, #{price}
+        # %s, %(name)s, %1$d, %lu; after a number and a space, % means a percentage.
+        r"(?<!\d\s)%(?:\(\w+\)|\d{1,2}\$)?[\-+#0]{0,5}\d{0,3}(?:\.\d{1,3})?(?:hh?|ll?|[zjt])?"
+        rf"[sdiufgxXc@](?!{LETTER})",
+        r"\[X\d{1,9}X\]",  # Weblate's name of a field
         r"<ph_\d+>",  # a placeholder's own name
     )
 )
+# The first character is tested once, because few texts have an item.
+_ITEM = rf"{ADDRESS}|(?=[{{$%#@\[<])(?:{_OTHER_ITEM})"
 MARKUP_TAG = (
-    r"""</?[A-Za-z](?:[^<>"'=]|"[^"]*"|'[^']*'|=\s*+(?:"[^"]*"|'[^']*'|(?!["'])[^\s<>]*+))*+>"""
+    r"""</?(?:[A-Za-z](?:[^<>"'=]|"[^"]*"|'[^']*'|=\s*+(?:"[^"]*"|'[^']*'|(?!["'])[^\s<>]*+))*+"""
+    r"""|[0-9]{1,3} ?/?)>"""
 )
-"""A tag of XML or HTML; a value without quotation marks may contain some, as in `title=it's`."""
+"""A tag of XML or HTML, or of react-i18next, such as `<0>`.
+
+A value without quotation marks may contain some, as in `title=it's`.
+"""
 _NUMBER = rf"(?<!{LETTER})\d+(?:[.,:/\-]\d+)*(?!{LETTER})"
 
 ITEM = regex.compile(_ITEM, regex.V1)
-"""A URL, an e-mail address, a field such as {name} or %s."""
+"""A URL, an e-mail address, a field such as {name}, `{{ name }}` or %s."""
 ITEM_OR_NUMBER = regex.compile(f"{_ITEM}|{_NUMBER}", regex.V1)
 """An `ITEM`, or a number."""

@@ -32,6 +32,8 @@ from keras_transformer.text.symbols import Placeholders
         ("A <b>big</b> dog", backwards, "DOG <b>BIG</b> A"),
         ("<p>One <i>two <b>three</b></i></p>", backwards, "<p><i><b>THREE</b> TWO</i> ONE</p>"),
         ("one <br/> two &lt; &amp; c", in_order, "ONE <br/> TWO &lt; &amp; C"),
+        ("A <0>big</0> dog<1/> <2>x</2>.", in_order, "A <0>BIG</0> DOG<1/> <2>X</2>."),
+        ("1 <2 and 3> 2, 4 <5000> 6", in_order, "1 &lt;2 AND 3&gt; 2, 4 &lt;5000&gt; 6"),
         ("<b>lost", in_order, "<b>LOST"),
         ('<a title="1 > 0">x</a>', in_order, '<a title="1 > 0">X</a>'),
         ("<!-- <b> --><b>x</b>", in_order, "<!-- <b> --><b>X</b>"),

@@ -38,7 +38,10 @@ MARKED = """
 '⟪https://a.org⟫','⟪https://b.org⟫' ⟪https://a.org⟫,⟪https://b.org⟫;⟪www.c.org⟫|⟪d@e.org⟫|
 ⟪https://a.org/d'Arc⟫ ⟪https://a.org/Newton–Raphson⟫ ⟪https://a.org⟫—see ⟪https://a.org⟫…
 ⟪https://a.org⟫!!! ⟪https://a.org⟫?! ⟪https://a.org/?⟪q=1⟫.
-git+⟪https://a.org/b.git@v1.2⟫ ⟪https://web.archive.org/web/2020/https://a.org⟫ ⟪https://u:p@a.org:80/#x⟫
+⟪git+https://a.org/b.git@v1.2⟫ ⟪https://web.archive.org/web/2020/https://a.org⟫ ⟪https://u:p@a.org:80/#x⟫
+⟪file:///home/me/a.txt⟫, ⟪wss://a.org/x?y⟫; ⟪ssh://git@a.org:22/b.git⟫. (⟪SFTP://a.org⟫) 请⟪wss://a.org⟫。
+⟪com.example.app://open⟫ ⟪ms-settings://a⟫! see⟪https://a.org⟫ voir⟪http://a.org⟫ é⟪ws://a.org⟫
+c://x :// a:// +://a wss:// ⟪file:///⟫ x:y//z and//or 1://a
 """.replace("/?⟪q", "/?q").strip()
 
 
@@ -47,6 +50,40 @@ def test_an_address_ends_where_its_sentence_goes_on(marked):
     text = re.sub("[⟪⟫]", "", marked)
     assert ITEM.findall(text) == re.findall("⟪(.*?)⟫", marked)
     assert ITEM.sub("⟪⟫", text) == re.sub("⟪.*?⟫", "⟪⟫", marked)
+
+
+# Fields stand in double angle brackets. The rest of each line is text.
+FIELDS = r"""
+Hi ⟪{name}⟫, ⟪{}⟫ of ⟪{0}⟫, ⟪{user.name}⟫: ⟪{items[0]}⟫ ⟪{x!r:>10}⟫ ⟪{用户名}⟫ {a b} {0
+Hi ⟪{{ name }}⟫, ⟪{{name}}⟫ ⟪{{ count | number }}⟫! ⟪{{ 'a.b' | translate }}⟫ ⟪{{- .Values.x -}}⟫
+Hi ⟪{{{body}}}⟫, ⟪{{{ body }}}⟫. ⟪{{#if a b}}⟫x⟪{{/if}}⟫ ⟪{{> part}}⟫
+⟪{% url 'a' %}⟫ ⟪{%- if x == "y" -%}⟫ ⟪{# note #}⟫ 5 % {# 3 items}
+⟪{ $userName }⟫, ⟪{ -brand-name }⟫ ⟪{ "a" }⟫ ⟪{ NUMBER($r, digits: 2) }⟫ ⟪{ -brand(case: "gen") }⟫
+⟪{price, number}⟫ ⟪{0, date, short}⟫ ⟪{price,number,::currency/EUR}⟫ {today, date night} {a, b}
+⟪${name}⟫ ⟪${ user.name }⟫ ⟪%{count}⟫ ⟪#{price}⟫ ⟪#{price + 1}⟫ ⟪@{name}⟫ ⟪${{ secrets.X }}⟫ # {a b}
+⟪{\an8}⟫Hi ⟪{\i1}⟫you⟪{\i0}⟫ ⟪{\pos(640, 105)}⟫ ⟪{\an8\fad(200, 300)\fnArial Black\fs20}⟫
+⟪[X7X]⟫, ⟪[X123X]⟫. [X] [7] [XX] [X7] [x7x] a[1]
+⟪%d⟫ ⟪%lu⟫ of ⟪%zu⟫, ⟪%-5.2f⟫ ⟪%1$s⟫ 5 % du 100 %d %list
+The set {a b c d ...} of {1, 2, 3}. { } {"name": "Tom"} {"a": 1, "b": 2} {He left. She stayed.}
+{\bf A bold sentence.} {\em one} {\textbf a} \{x y\} { color: red } {今天天气很好。我们去公园。}
+{n, plural, one {# item} other {⟪{n}⟫ items}} {{{{ {{ {
+""".strip()
+
+
+@pytest.mark.parametrize("marked", FIELDS.splitlines())
+def test_a_field_is_found_whole_and_prose_in_braces_is_none(marked):
+    text = re.sub("[⟪⟫]", "", marked)
+    assert ITEM.findall(text) == re.findall("⟪(.*?)⟫", marked)
+
+
+ENDS = {"{{": "}}", "{{{": "}}}", "{%": "%}", "${": "}", "{a, date, ": "}"}
+
+
+@pytest.mark.parametrize(("begin", "end"), ENDS.items())
+def test_a_field_with_spaces_has_no_line_break_and_is_short(begin, end):
+    assert ITEM.findall(f"{begin} a b {end}") == [f"{begin} a b {end}"]
+    for content in ("a b\nc", "a " * 150):
+        assert ITEM.findall(f"{begin}{content}{end}") == []
 
 
 CLOSED = ["", "()", "(a)", "(a,(b))", "[0]", "{id}", "(a[0]{b})"]
