@@ -144,6 +144,7 @@ setup(
         "Babel>=2.17.0",  # its locales tell Latgalian from Latvian
         # Macro-languages of ISO 639-3, and distances of regions. Earlier versions need a compiler.
         "langcodes>=3.5.1",
+        "sentencex>=1.0.32",  # ends of sentences and abbreviations of many languages
         "tqdm>=4.66.3",
     ],
     extras_require={

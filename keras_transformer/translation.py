@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from keras_transformer.reading import to_cell
+from keras_transformer.text.sentences import space_after
 
 CONTINUATION = ("continuation_log_probability", "continuation_length")
 """The fields of a `Translation` about the tokens that follow a target prefix."""
@@ -61,6 +62,9 @@ class Translation:
     ) -> "Translation":
         """Joins the parts of a source that was split: texts with a separator, scores added.
 
+        One space is what the translations' script has: none between Chinese sentences; see
+        `text.sentences.space_after`.
+
         For a search, the alternatives are the combinations with the highest sums of scores. For
         samples, the first sample of each part is joined with the first samples of the others, then
         the second samples. No parts give the empty translation.
@@ -69,7 +73,12 @@ class Translation:
             return parts[0] if parts else cls("", 0.0)
         hypotheses_of_parts = [(part, *part.alternatives) for part in parts]
         if sampling:
-            ranked = list(zip(*hypotheses_of_parts, strict=False))
+            # A part that the model has not read has one sample.
+            count = max(map(len, hypotheses_of_parts))
+            one_for_each = (
+                rows * count if len(rows) == 1 else rows for rows in hypotheses_of_parts
+            )
+            ranked = list(zip(*one_for_each, strict=False))
         else:
             ranked = cls._best_combinations(hypotheses_of_parts)
         best, *alternatives = (cls._chained(combination, separator) for combination in ranked)
@@ -98,6 +107,13 @@ class Translation:
             combinations.append(tuple(reversed(combination)))
         return combinations
 
+    @staticmethod
+    def _joined_texts(texts, separator):
+        *others, last = texts or [""]
+        if separator == " ":
+            return "".join([*(text + space_after(" ", text) for text in others), last])
+        return separator.join(texts)
+
     @property
     def _continuation(self):
         if self.continuation_length is None:
@@ -116,7 +132,7 @@ class Translation:
             ends = [part._continuation for part in parts]
             following = dict(zip(CONTINUATION, map(sum, zip(*ends, strict=True)), strict=True))
         return cls(
-            separator.join(part.text for part in parts if part.text),
+            cls._joined_texts([part.text for part in parts if part.text], separator),
             sum(part.score for part in parts),
             sum(part.log_probability for part in parts),
             tokens=chained("tokens"),

@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "formats": {"errors"},
     "files": {"errors"},
     "reading": {"errors", "options"},
-    "translation": {"reading"},
+    "translation": {"reading", "text"},
     "options": {"errors"},
     "text": GROUND,
     "scores": GROUND | {"text"},

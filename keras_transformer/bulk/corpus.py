@@ -70,6 +70,8 @@ def translate_corpus(
         raise InputError(f"{model}: no such run or export folder.")
     paths = [os.fspath(path) for path in inputs]
     names = _names(paths, "" if records == "text" else ".tsv")
+    if records != "text":  # The sides of a pair are lines.
+        options.setdefault("split_sentences", False)
     job = {"model": fingerprint(model), "chunk_lines": bulk_options.chunk_lines}
     job_options = dict(options)
     if options.get("glossary") is not None:

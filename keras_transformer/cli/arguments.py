@@ -168,6 +168,14 @@ _TOO_LONG = "a line of too many tokens: refuse it, split it at sentence ends, or
 _TOO_LONG += "conversation loses its oldest turns); default: split, for conversations and labels "
 _TOO_LONG += "truncate, for a language model refuse"
 _LONG_INPUT = ("long_input", ("refuse", "split", "truncate"), None, _TOO_LONG)
+_SPLIT = "translate each sentence of a line by itself; default: "
+_RUNS_WAY = "as the run says, which has counted its training sources"
+ONE_SEGMENT = "a line is one segment"
+"""Words for the default of `--split-sentences` in a command that compares lines."""
+_CASE = (
+    "read a line in capitals in its usual case, and write its translation in capitals; default: "
+)
+_CASE += "the run's"
 _TAG_HELP = "tag of all lines, such as bt or a domain; or a target language of an imported model, "
 _TAG_HELP += "such as epo for its token >>epo<<"
 _TAG = ("tag", str, "TAG", _TAG_HELP)
@@ -197,8 +205,11 @@ def add_pair_file(command: Any) -> None:
     add_options(command, *_PAIR_FILE, flags={"languages": "--tmx-languages"})
 
 
-def add_decoding(command: Any) -> None:
-    """Adds every option of `Translator.translate` that concerns how texts are decoded."""
+def add_decoding(command: Any, segments: str = _RUNS_WAY) -> None:
+    """Adds every option of `Translator.translate` that concerns how texts are decoded.
+
+    `segments` are words for the default of `--split-sentences`.
+    """
     # Imported late, as in `add_declared`: pydantic takes half of the time of `--help`.
     from keras_transformer.decoding.search_options import RUN_DEFAULTS, DecodingOptions
 
@@ -206,7 +217,8 @@ def add_decoding(command: Any) -> None:
     names = {field.name for field in dataclasses.fields(DecodingOptions)} - {"n_best"}
     defaults = dict.fromkeys(RUN_DEFAULTS, "the run's")
     add_declared(command, DecodingOptions, _GROUPS, names, _KINDS, defaults)
-    rows = FROM, TO, _BATCH_SIZE, _LONG_INPUT, _TAG, _MARKUP, _GLOSSARY, _GLOSSARY_BY
+    sentences = ("split_sentences", bool, None, _SPLIT + segments), ("keep_case", bool, None, _CASE)
+    rows = FROM, TO, _BATCH_SIZE, *sentences, _LONG_INPUT, _TAG, _MARKUP, _GLOSSARY, _GLOSSARY_BY
     add_options(command.add_argument_group("texts"), *rows, flags=LANGUAGE_FLAGS)
 
 

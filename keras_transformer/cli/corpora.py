@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING, get_args
 
 from keras_transformer.cli.arguments import (
+    ONE_SEGMENT,
     PAIR_FILE_NAMES,
     add_declared,
     add_decoding,
@@ -154,7 +155,7 @@ def _add_synthesize_options(command):
     add_declared(command, BulkOptions)
     where = "where: in this process, or over a Ray cluster; default: here"
     add_options(command, ("engine", ("here", "ray"), None, where))
-    add_decoding(command)
+    add_decoding(command, ONE_SEGMENT)
 
 
 def _synthesize(options):
@@ -173,6 +174,7 @@ def _synthesize(options):
     if "input" not in options:
         translator, values = load_translator(options, "back", "engine", "chunk_lines")
         values.setdefault("long_input", long_input_of_commands(translator.engine))
+        values.setdefault("split_sentences", False)
         format = as_pairs_back if records == "back" else as_pairs
         translate_lines(translator, binary_stdin(), sys.stdout, format, **values)
         return

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from keras_transformer.cli.arguments import (
     FROM,
     LANGUAGE_FLAGS,
+    ONE_SEGMENT,
     PAIR_FILE_NAMES,
     TO,
     add_decoding,
@@ -74,7 +75,7 @@ def _add_evaluate_options(command):
         ("tokenize", get_args(BleuTokenizer), None, tokenize),
         ("save", str, "FILE", "also write the translations to this file"),
     )
-    add_decoding(command)
+    add_decoding(command, ONE_SEGMENT)
 
 
 def _add_inspect_options(command):

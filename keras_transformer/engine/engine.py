@@ -30,6 +30,7 @@ from keras_transformer.text.per_text import (
     one_for_each,
     values_of_texts,
 )
+from keras_transformer.text.sentences import TextRules
 from keras_transformer.text.shortlist import Shortlist
 from keras_transformer.text.symbols import TextFeatures
 from keras_transformer.translation import Translation
@@ -328,6 +329,11 @@ class Engine:
         if self.source_tokenizer is None:
             return TextFeatures.from_manifest(self.manifest or {})
         return TextFeatures.of(self.source_tokenizer)
+
+    @property
+    def text_rules(self) -> TextRules:
+        """Rules of texts that are more, or less, than a sentence: those of the export."""
+        return TextRules.from_fields(self.manifest or {})
 
     @property
     def turn_id(self) -> int | None:

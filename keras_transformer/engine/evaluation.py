@@ -55,7 +55,8 @@ def evaluate_model(
             `source` always.
         plan: Shapes and rows of a run's searches; by default those that suit the device.
         **options: Options of `Translator.translate`, or of `Translator.score` for perplexity. By
-            default a source of too many tokens is split at sentence ends, with a warning.
+            default a source is one segment, as its reference is; one of too many tokens is split
+            at sentence ends, with a warning.
 
     Returns:
         The dict of `evaluate`, of `perplexity` or of `evaluate_labels`.
@@ -98,7 +99,10 @@ def _evaluate_model(model, source, reference, save, tokenize, perplexity, plan, 
             return _perplexity(translator, sources, references, options)
     if tokenize is not None and translator.labels is not None:
         raise InputError("`tokenize` has no effect on labels. Remove it.")
-    options = {"long_input": long_input_of_commands(translator.engine), **options}
+    # The lines of both files are compared, whatever a text is otherwise.
+    one_segment = dict.fromkeys(("split_sentences", "copy_symbols", "keep_case"), False)
+    long_input = long_input_of_commands(translator.engine)
+    options = {**one_segment, "long_input": long_input, **options}
     with _lines_of(source):
         translations = translator.translate(sources, **options)
     texts = [translation.text for translation in translations]

@@ -23,6 +23,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.ids import EOS_ID, UNK_ID
 from keras_transformer.text.dialog import Turns
 from keras_transformer.text.languages import Direction, Languages, languages_of_tags
+from keras_transformer.text.sentences import TextRules
 from keras_transformer.text.shortlist import LIST_SIZES, Shortlist
 from keras_transformer.translation import Translation
 
@@ -52,6 +53,7 @@ class ModelEngine(IdsEngine):
         languages: `Languages`; by default those of an imported model whose tags are languages.
         with_xla: Whether XLA compiles the searches. For a few sentences TensorFlow's ordinary
             graphs take less time; JAX always compiles.
+        text_rules: Rules of texts that are more, or less, than a sentence; by default all are off.
         plan: What suits the device; by default the plan of the device in use.
     """
 
@@ -74,6 +76,7 @@ class ModelEngine(IdsEngine):
         with_xla: bool = True,
         shortlist: Shortlist | None = None,
         languages: Languages | None = None,
+        text_rules: TextRules | None = None,
         plan: DevicePlan | None = None,
     ):
         self._options: dict[str, Any] = {
@@ -87,6 +90,7 @@ class ModelEngine(IdsEngine):
             "with_xla": with_xla,
             "shortlist": shortlist,
             "languages": languages,
+            "text_rules": text_rules or TextRules(),
             "plan": plan,
         }
         self.plan = plan or device_plan()
@@ -130,6 +134,10 @@ class ModelEngine(IdsEngine):
     def compilations(self) -> int:
         """Number of functions that XLA has compiled so far: at most one per shape and options."""
         return self._scheduler.compilations
+
+    @property
+    def text_rules(self):
+        return self._options["text_rules"]
 
     @property
     def lines_at_once(self):

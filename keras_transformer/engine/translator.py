@@ -9,7 +9,9 @@ from keras_transformer.engine.device import DevicePlan
 from keras_transformer.engine.engine import Engine
 from keras_transformer.engine.opening import open_engine
 from keras_transformer.steps.glossary import Glossary
+from keras_transformer.steps.sentences import sentences_step
 from keras_transformer.steps.step import Markup
+from keras_transformer.steps.tag import tag_step
 from keras_transformer.steps.text_steps import text_steps, translate_in_steps
 from keras_transformer.text.per_text import LANGUAGE_OPTIONS, checked_texts
 from keras_transformer.translation import Translation
@@ -71,13 +73,15 @@ class Translator:
         glossary_by: Literal["constraints", "annotations"] | None = None,
         source_language: str | Sequence[str] | None = None,
         target_language: str | Sequence[str] | None = None,
+        split_sentences: bool | None = None,
+        keep_case: bool | None = None,
         check: Callable[[], None] = lambda: None,
         **options: Any,
     ) -> list[Translation]:
         """Translates a list of texts.
 
         Args:
-            texts: List of strings. A blank text gives the empty string.
+            texts: List of strings, which keep their outer white space.
             tag: Tag of all texts: one of the tags that the model was trained with, or a target
                 language of an imported model, such as `"epo"` for its token `>>epo<<`.
             markup: `"placeholders"` preserves URLs, e-mail addresses and placeholders such as
@@ -90,12 +94,20 @@ class Translator:
             source_language: Code of the texts' language, such as `"en"`; or a list with a code for
                 each text. See `directions`.
             target_language: Code of the translations' language, likewise.
+            split_sentences: Whether each sentence of a text is translated by itself, and put
+                together with the white space of the source; by default the run's
+                `decoding.split_sentences`. A target prefix belongs to the first sentence, a phrase
+                to the sentence whose source has it: a text whose source lacks it is one segment.
+                Seeds are those of each sentence, and alignments are in the `parts`.
+            keep_case: Whether a sentence of several words in capitals is read in its usual case,
+                and its translation becomes one in capitals; by default the run's.
             check: Function that is called between the steps of the texts, from this thread. An
                 error that it raises ends the translation.
-            **options: Options of other steps, and of `Engine.translate`: `beam_size` (1 is greedy
-                search), `length_penalty`, `n_best`, `batch_size`, `target_prefixes`, `alignment`,
-                `long_input`, and the fields of `decoding.DecodingOptions`. The search options of an
-                export are fixed.
+            **options: `copy_symbols` (a text without letters is its own translation; by default the
+                run's), and options of `Engine.translate`: `beam_size` (1 is greedy search),
+                `length_penalty`, `n_best`, `batch_size`, `target_prefixes`, `alignment`, and the
+                fields of `decoding.DecodingOptions`. `long_input` is `"split"` by default where
+                sentences are split. The search options of an export are fixed.
 
         Returns:
             A list of `Translation`, in the order of `texts`.
@@ -104,9 +116,17 @@ class Translator:
             InputError: An option is out of range, or a text is too long.
         """
         languages = {"source_language": source_language, "target_language": target_language}
-        named = {"tag": tag, "markup": markup, "glossary": glossary, "glossary_by": glossary_by}
+        named: dict[str, Any] = {
+            "tag": tag,
+            "markup": markup,
+            "glossary": glossary,
+            "glossary_by": glossary_by,
+        }
+        named |= {"split_sentences": split_sentences, "keep_case": keep_case}
         steps, options = text_steps(self.engine, {**options, **named})
         options = self._with_defaults({**options, **languages})
+        if any(step.splits_long_texts for step in steps) and "split" in self.engine.long_inputs:
+            options.setdefault("long_input", "split")
         if not steps:
             check()
             return self.engine.translate(texts, **options)
@@ -143,10 +163,30 @@ class Translator:
         options = self._with_defaults(options, RANKING_OPTIONS)
         return self.engine.score(self._tagged(sources, tag), targets, **options)
 
-    def stream(self, text: str, tag: str | None = None, **options: Any) -> Iterator[str]:
-        """Yields one translation as it grows; see `Engine.stream`."""
+    def stream(
+        self,
+        text: str,
+        tag: str | None = None,
+        split_sentences: bool | None = None,
+        keep_case: bool | None = None,
+        **options: Any,
+    ) -> Iterator[str]:
+        """Yields one translation as it grows, one sentence after another; see `Engine.stream`."""
         options = self._with_defaults(options, self.defaults.keys() - {"beam_size"})
-        return self.engine.stream(*self._tagged([text], tag), **options)
+        rules = {"split_sentences": split_sentences, "keep_case": keep_case}
+        step = sentences_step(self.engine, **rules)
+        if step is None:
+            return self.engine.stream(*self._tagged([text], tag), **options)
+        (text,) = checked_texts("text", [text])
+        if step.splits_long_texts and "split" in self.engine.long_inputs:
+            options.setdefault("long_input", "split")
+        rows = [
+            (self._tagged([part], tag)[0], memory)
+            for part, memory in step.before(text, options.get("source_language"))
+        ]
+        # The first call checks the options, before anything is read of the result.
+        first = self.engine.stream(rows[0][0], **options)
+        return _streamed(self.engine, step, rows, first, options)
 
     def warmup(self, **options: Any) -> int:
         """Compiles ahead what `translate` with these options needs; see `ModelEngine.warmup`."""
@@ -173,10 +213,10 @@ class Translator:
         return self.engine.compilations
 
     def _tagged(self, texts, tag):
-        for step in text_steps(self.engine, {"tag": tag})[0]:
-            rows = map(step.before, checked_texts("texts", texts))
-            texts = [text for ((text, _),) in rows]
-        return texts
+        if tag is None:
+            return texts
+        rows = map(tag_step(self.engine, tag).before, checked_texts("texts", texts))
+        return [text for ((text, _),) in rows]
 
     def _with_defaults(self, options, names: Collection[str] | None = None):
         """Returns options with the defaults of `names`, by default of all options.
@@ -187,6 +227,24 @@ class Translator:
         names = self.defaults if names is None else names
         defaults = {key: value for key, value in self.defaults.items() if key in names}
         return {**without_excluded(defaults, values), **values}
+
+
+def _streamed(engine, step, rows, first, options):
+    """Yields the texts so far of the sentences of a text, of which `first` streams the first."""
+    before, last, options = "", "", dict(options)
+    for index, (sentence, memory) in enumerate(rows):
+        growing = engine.stream(sentence, **options) if index else first
+        if memory.copied is not None:
+            growing = iter(())
+        options.pop("target_prefix", None)  # of the first sentence
+        text = ""
+        for text in growing:
+            last = before + memory.before + (memory.raises(text) if memory.raises else text)
+            yield last
+        before += step.after(Translation(text, 0.0), memory, sentence).text
+        if before != last:
+            last = before
+            yield last
 
 
 def translate_of(path: str | os.PathLike) -> Callable[..., list[Translation]]:

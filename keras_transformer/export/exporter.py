@@ -243,6 +243,7 @@ class Exporter(abc.ABC):
             "target_vocabulary_size": engine.target_tokenizer.vocabulary_size,
             **turns,
             **TextFeatures.of(tokenizer).to_manifest(),
+            **engine.text_rules.to_manifest(),
             **({"language_tokens": languages.to_dict()} if languages else {}),
             **({"labels": engine.labels} if engine.labels is not None else {}),
             **({"whole_words": True} if engine.source_tokenizer.whole_words else {}),

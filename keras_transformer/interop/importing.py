@@ -222,7 +222,10 @@ def import_run(
             show(f"{run.path}: {line}")
         fields = model.config.to_dict()
         is_joint = source_tokenizer == target_tokenizer or fields["tie_embeddings"] == "all"
-        defaults = parse_options(DecodingSection, decoding | foreign_model.limits, f"{folder}: ")
+        # All models of translation that are published have learned from sentences.
+        rules = {"split_sentences": True, "copy_symbols": True}
+        options = decoding | foreign_model.limits | rules
+        defaults = parse_options(DecodingSection, options, f"{folder}: ")
         tokenizer_fields = ("vocabulary_size", "target_vocabulary_size", "turn_id")
         sections = {
             "text": {"vocabulary_size": source_tokenizer.vocabulary_size, "joint": is_joint},

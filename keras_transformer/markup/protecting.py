@@ -95,11 +95,16 @@ def protect(source: str, markup: Markup, placeholders: Placeholders) -> list[Pro
         placeholders: Placeholders of the vocabulary. Further items are removed from the text, and
             put back where the words around them are in the translation.
     """
-    if markup == "html":
-        # White space around all of it says nothing.
-        source = source.strip()
-        if tags := find_tags(source):
-            return _protect_blocks(source, tags, placeholders)
+    text = source.strip()
+    before, after = source.split(text, 1) if text else (source, "")
+    first, *others = _protected(text, markup, placeholders)
+    blocks = [first._replace(before=before + first.before), *others]
+    return [*blocks[:-1], blocks[-1]._replace(after=blocks[-1].after + after)]
+
+
+def _protected(source, markup, placeholders):
+    if markup == "html" and (tags := find_tags(source)):
+        return _protect_blocks(source, tags, placeholders)
     writer = _Writer(placeholders, markup == "html")
     writer.passage(source)
     return [writer.close()]

@@ -40,24 +40,38 @@ def restore(translation: _Text, protected: Protected, text_read: str | None = No
 
 
 def _restored(translation, protected, text_read):
+    if len(translation.parts) > 1:
+        # Each by itself, because time and memory grow with the product of both sides' lengths.
+        return _restored_parts(translation, protected, text_read)
     if not protected.source_parts and "<ph_" not in translation.text:
         text = _escaped(" ".join(translation.text.split()), protected)
-    elif len(translation.parts) > 1:
-        # Each by itself, because time and memory grow with the product of both sides' lengths.
-        offsets = part_offsets(translation.parts, protected.text, text_read)
-        texts = divide(protected, [start for start, _ in offsets])
-        texts_read = (
-            None if text_read is None else text_read[start:stop]
-            for (_, start), (_, stop) in itertools.pairwise([(0, 0), *offsets, (0, None)])
-        )
-        parts = map(_restored, translation.parts, texts, texts_read)
-        return " ".join(filter(None, parts))
     else:
         alignment = Alignment(translation, protected, text_read)
         target_spans = _TargetSpans(alignment).of(protected.spans)
         all_placed = _written(alignment.words, target_spans, protected)
         text = Joiner(protected, alignment.source_words).joined(all_placed)
     return f"{protected.before}{text}{protected.after}"
+
+
+def _restored_parts(translation, protected, text_read):
+    """Returns the restored parts of a text, with the white space between their translations."""
+    parts = [part for part in translation.parts if part.text.strip()]
+    offsets = part_offsets(parts, protected.text, text_read)
+    texts = divide(protected, [start for start, _ in offsets])
+    texts_read = (
+        None if text_read is None else text_read[start:stop]
+        for (_, start), (_, stop) in itertools.pairwise([(0, 0), *offsets, (0, None)])
+    )
+    pieces, position = [], 0
+    for part, of_part, read in zip(parts, texts, texts_read, strict=True):
+        text = part.text.strip()
+        start = translation.text.index(text, position)
+        pieces += [
+            translation.text[position:start] if pieces else "",
+            _restored(part, of_part, read),
+        ]
+        position = start + len(text)
+    return "".join(pieces)
 
 
 def _escaped(text, protected):

@@ -29,7 +29,7 @@ class MarkupStep(TextStep):
         self._markup, self._placeholders, self._split_tags = markup, placeholders, split_tags
         self.needs_alignment = markup == "html"
 
-    def before(self, text):
+    def before(self, text, language=None):
         tags, text = self._split_tags(text)
         blocks = protect(text, self._markup, self._placeholders)
         return [(tagged(block.text, tags or None), block) for block in blocks]

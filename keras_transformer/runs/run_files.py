@@ -250,7 +250,7 @@ class RunFiles:
     def engine_options(
         self, tokenizers: Callable[[], Sequence[Any]] | None = None
     ) -> dict[str, Any]:
-        """Returns the model's arguments of the engine: limits, turns, shortlist, languages.
+        """Returns the model's arguments of the engine: limits, turns, shortlist, languages, rules.
 
         Takes the argument of `shortlist`.
         """
@@ -261,6 +261,8 @@ class RunFiles:
             "turns": self.turns(),
             "shortlist": self.shortlist(tokenizers),
             "languages": self.languages(),
+            # A classifier's engine has none.
+            "text_rules": decoding.text_rules if any(decoding.text_rules) else None,
         }
         return {name: value for name, value in options.items() if value is not None}
 

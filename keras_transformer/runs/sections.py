@@ -12,6 +12,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.files import FORMAT_VERSION, check_version, write_whole
 from keras_transformer.options import option, options_class, received
 from keras_transformer.reading import BoundedYaml, decode_text
+from keras_transformer.text.sentences import TextRules
 
 VERSION = "format_version"
 """Key of the version of a run's files."""
@@ -34,6 +35,19 @@ class DecodingSection(RunSearchOptions):
         ge=2,
     )
 
+    split_sentences: bool | None = option(
+        None,
+        "Translate each sentence of a text by itself; null: a training decides by its sources.",
+    )
+    copy_symbols: bool | None = option(
+        None,
+        "Copy texts without letters, such as `12:30`; null: a training decides by its pairs.",
+    )
+    keep_case: bool = option(
+        False,
+        "Read a sentence in capitals in its usual case, and write its translation in capitals.",
+    )
+
     @pydantic.model_validator(mode="after")
     def _check_lengths(self) -> "DecodingSection":
         if self.min_length > self.max_target_length:
@@ -41,6 +55,11 @@ class DecodingSection(RunSearchOptions):
             values = f"min_length={self.min_length}, max_target_length={self.max_target_length}"
             raise InputError(f"{rule} Received: {values}.")
         return self
+
+    @property
+    def text_rules(self) -> TextRules:
+        """Rules of texts that are more, or less, than a sentence."""
+        return TextRules.from_fields(vars(self))
 
     @property
     def search_options(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from keras_transformer.errors import InputError
 
 if TYPE_CHECKING:
     from keras_transformer.text.languages import Languages
+    from keras_transformer.text.sentences import TextRules
     from keras_transformer.text.symbols import TextFeatures
     from keras_transformer.translation import Translation
 
@@ -23,9 +24,14 @@ class TextEngine(Protocol):
     capabilities: frozenset[Any]
     source_tokenizer: Any
     languages: "Languages | None"
+    turns: Any
+    reads_sources: bool
 
     @property
     def text_features(self) -> "TextFeatures": ...
+
+    @property
+    def text_rules(self) -> "TextRules": ...
 
     def translate(self, texts: Any, **options: Any) -> "list[Translation]": ...
 
@@ -48,16 +54,27 @@ class TextStep:
 
     Attributes:
         needs_alignment: Whether `after` needs the alignments of all translations.
+        splits_long_texts: Whether a text of too many tokens is split by default, too.
     """
 
     needs_alignment = False
+    splits_long_texts = False
 
-    def before(self, text: str) -> list[tuple[str, Any]]:
+    def before(self, text: str, language: str | None = None) -> list[tuple[str, Any]]:
         """Returns the texts to translate instead of a text, each with what `after` needs.
 
-        Most steps return one text. The translations of several texts are joined without a space.
+        Most steps return one text. The translations of several texts are joined without a space. A
+        blank one is not read by the model, and its translation is blank.
+
+        Args:
+            text: A text.
+            language: Code or name of its language, None unless the caller has named it.
         """
         return [(text, None)]
+
+    def whole(self, text: str, language: str | None = None) -> list[tuple[str, Any]] | None:
+        """Returns what `before` does for a text that must not be divided, None if it must be."""
+        return None
 
     def after(self, translation: _Translation, memory: Any, text_read: str) -> _Translation:
         """Changes the translation of a text that `before` returned, and its alternatives.
@@ -68,6 +85,10 @@ class TextStep:
             text_read: The text as the model has read it, after all steps.
         """
         return translation
+
+    def read(self, memory: Any, text_read: str) -> str:
+        """Returns what stands for a text of `before` where the steps around join what was read."""
+        return text_read
 
     def uses_alignment(self, memory: Any) -> bool:
         """Returns whether an alignment makes `after` better, where the engine gives alignments."""

@@ -10,6 +10,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.formats import load
 from keras_transformer.options import check as check_option
 from keras_transformer.steps.step import TextEngine, TextStep
+from keras_transformer.text.folding import fold_case
 from keras_transformer.text.per_text import (
     LANGUAGE_OPTIONS,
     checked_phrases,
@@ -19,10 +20,12 @@ from keras_transformer.text.per_text import (
 from keras_transformer.translation import Translation
 
 _PER_TEXT = ("target_prefixes", "phrases", "seed", *LANGUAGE_OPTIONS)
+_SENTENCES = "steps.sentences:sentences_step"  # It is made without options, too.
 # The steps in the order before translating: options of `Translator.translate`, and the function
 # of an engine and of these options that makes the step. The folder `markup` may be deleted.
 _STEPS = (
     (("markup",), "markup.step:markup_step"),
+    (("split_sentences", "copy_symbols", "keep_case"), _SENTENCES),
     (("glossary", "glossary_by"), "steps.glossary:glossary_step"),
     (("tag",), "steps.tag:tag_step"),
 )
@@ -40,9 +43,9 @@ def text_steps(
     for names, function in _STEPS:
         values = {name: other_options.pop(name, None) for name in names}
         values = {name: value for name, value in values.items() if value is not None}
-        if values:  # Imported late: few texts have markup.
+        if values or function == _SENTENCES:  # Imported late: few texts have markup.
             steps.append(load(function)(engine, **values))
-    return steps, other_options
+    return [step for step in steps if step is not None], other_options
 
 
 def translate_in_steps(
@@ -86,10 +89,14 @@ def _translate(steps, engine, texts, options, check):
 
         return call
 
-    parts = list(map(checked(step.before), texts))
+    languages = one_for_each("source_language", options.get("source_language"), len(texts))
+    parts = list(map(checked(step.before), texts, languages))
+    if options.get("phrases"):
+        _keep_whole(step, parts, texts, languages, options["phrases"])
     indices = [index for index, rows in enumerate(parts) for _ in rows]
     memories = [memory for rows in parts for _, memory in rows]
-    inner_options = options_of_parts(options, indices, len(texts))
+    inner_texts = [text for rows in parts for text, _ in rows]
+    inner_options = options_of_parts(options, indices, texts, inner_texts)
     is_aligned = options.get("alignment", False)
     if step.needs_alignment or (
         any(map(step.uses_alignment, memories)) and _aligns(engine, options)
@@ -97,14 +104,14 @@ def _translate(steps, engine, texts, options, check):
         inner_options["alignment"] = True
     if any(phrases := list(map(checked(step.phrases), texts))):
         inner_options["phrases"] = _with_phrases(options.get("phrases"), phrases)
-    inner_texts = [text for rows in parts for text, _ in rows]
     try:
         translations, read = _translate(inner_steps, engine, inner_texts, inner_options, check)
     except InputError as error:
         if error.index is None:
             raise
         raise InputError(error.message, indices[error.index]) from None
-    changed, texts_read = map(checked(step.after), translations, memories, read), iter(read)
+    changed = map(checked(step.after), translations, memories, read)
+    texts_read = map(step.read, memories, read)
     sampling = options.get("sampling", False)
     joined = [
         Translation.joined(list(itertools.islice(changed, len(rows))), sampling, "")
@@ -115,18 +122,39 @@ def _translate(steps, engine, texts, options, check):
     return joined, ["".join(itertools.islice(texts_read, len(rows))) for rows in parts]
 
 
+def _keep_whole(step, parts, texts, languages, phrases):
+    """Replaces the parts of texts whose phrases are not all in one part each, where a step can."""
+    for index, phrases_of_text in enumerate(phrases):
+        texts_of_parts = [text for text, _ in parts[index]]
+        if len(texts_of_parts) > 1 and None in _owners(phrases_of_text, texts_of_parts):
+            parts[index] = step.whole(texts[index], languages[index]) or parts[index]
+
+
+def _owners(phrases, parts):
+    """Returns for each phrase the index of the first part that has it in its source, or None."""
+    folded_parts = [fold_case(part) for part in parts]
+    return [
+        next((index for index, part in enumerate(folded_parts) if fold_case(phrase) in part), None)
+        for phrase in phrases
+    ]
+
+
 def options_of_parts(
-    options: Mapping[str, Any], indices: Sequence[int], count: int
+    options: Mapping[str, Any],
+    indices: Sequence[int],
+    texts: Sequence[str],
+    parts: Sequence[str],
 ) -> dict[str, Any]:
-    """Returns the options of the parts of `count` texts.
+    """Returns the options of the parts of texts.
 
     Args:
         options: Options of `Engine.translate`, some with a tuple or list of a value per text.
         indices: Index of each part's text.
-        count: Number of texts.
+        texts: The texts.
+        parts: Their parts. A phrase goes to the part that has it.
     """
-    options = dict(options)
-    if len(indices) == count:
+    options, count = dict(options), len(texts)
+    if len(indices) == count and [*indices] == [*range(count)]:
         return options
     values_by_name = {
         name: one_for_each(name, tuple(options[name]), count)
@@ -140,11 +168,18 @@ def options_of_parts(
     if "target_prefixes" in values_by_name:  # The prefix belongs to the first part.
         pairs = zip(options["target_prefixes"], is_first, strict=True)
         options["target_prefixes"] = [prefix if first else "" for prefix, first in pairs]
-    counts = collections.Counter(indices)
-    for index, phrases in zip(indices, options.get("phrases") or (), strict=False):
-        if phrases and counts[index] > 1:
-            rule = "`phrases` are for texts that are not split."
-            raise InputError(f"{rule} Received: a text of {counts[index]} blocks.", index)
+    if "phrases" in values_by_name:
+        rows: list[list[str]] = [[] for _ in parts]
+        for index, phrases in enumerate(values_by_name["phrases"]):
+            own = [part for part, index_of_part in enumerate(indices) if index_of_part == index]
+            owners = _owners(phrases, [parts[part] for part in own]) if len(own) > 1 else []
+            for phrase, owner in zip(phrases, owners or [0] * len(phrases), strict=True):
+                if owner is None:
+                    rule = "A phrase of a text that is split must be in one of its parts."
+                    raise InputError(f"{rule} Received: {phrase!r}, in none of {len(own)}.", index)
+                if own:
+                    rows[own[owner]].append(phrase)
+        options["phrases"] = tuple(rows)
     return options
 
 

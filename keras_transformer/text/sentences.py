@@ -1,54 +1,189 @@
-"""Splits long texts at the ends of their sentences."""
+"""Sentences of a text: where they end, and a text of too many tokens in parts."""
 
 import bisect
+import functools
 import itertools
+import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import regex
 
 from keras_transformer.errors import InputError
-from keras_transformer.text.patterns import GRAPHEME
+from keras_transformer.text.patterns import GRAPHEME, UNSPACED
 from keras_transformer.text.symbols import TERM_SYMBOLS
 
 _BEGIN, _, _END = TERM_SYMBOLS
 # Without another `_BEGIN`, so that a long row of them takes no time.
 _ANNOTATION = rf"{_BEGIN}(?:(?!{_BEGIN}).)*?{_END}"
-_CLOSING = r"\"'\p{Pe}\p{Pf}"
+_ANNOTATIONS = re.compile(_ANNOTATION, re.DOTALL)
+_CLOSING = r"[\"'\p{Pe}\p{Pf}]"
+LINE_BREAK = r"(?>\r\n|[\n\r\v\f\x85\u2028\u2029])"
+"""Pattern of the end of a line, for the module `regex`."""
 
-_SENTENCE_END = regex.compile(
-    # The look-behind: a long run of dots is tried once, not at each dot. German closes a quotation
-    # with the mark that opens it elsewhere, French has a no-break space before the closing mark.
-    rf"(?<![.!?…])[.!?…]++[{_CLOSING}\p{{Pi}}]*+(?:[\u00a0\u202f][»›])?(?=\s)"
-    # These three marks also occur inside words and numbers; marks of other scripts do not, except
-    # the full-width point of a number.
-    r"|(?![.!?]|．\d)\p{Sentence_Terminal}[\p{Sentence_Terminal}…]*+"
-    rf"[{_CLOSING}]*+"
-    # Greek's question mark, which looks like a semicolon.
-    rf"|(?<=\p{{Greek}})[;\u037e][{_CLOSING}]*+(?=\s)"
-    r"|[\n\r\v\f\x85\u2028\u2029]"
+# White space before the first line belongs to it.
+_LINE = regex.compile(rf"\s*+.*?(?:{LINE_BREAK}\s*+|\Z)", regex.DOTALL)
+# Marks of other scripts, which occur inside no word and, between digits aside, inside no number;
+# and Greek's question mark, which looks like a semicolon.
+_MARK = regex.compile(
+    r"(?:(?![.!?…]|(?<=\d).\d)\p{Sentence_Terminal}[\p{Sentence_Terminal}…]*+"
+    rf"|(?<=\p{{Greek}})[;\u037e](?={_CLOSING}*+\s)){_CLOSING}*+\s*+"
 )
-# An annotation is a part of one word: neither its sentence ends nor its spaces count.
-_ANNOTATION_OR_END = regex.compile(
-    rf"(?P<annotation>{_ANNOTATION})|{_SENTENCE_END.pattern}", regex.DOTALL
-)
+# sentencex knows no sentence in brackets, and no end at `…`.
+_MORE = regex.compile(rf"[.!?…][)\]]\s++|…{_CLOSING}*+\s++(?=\p{{Lu}})")
+_BRACKETS = {")": "(", "]": "["}
+_CLOSER, _OPENER = regex.compile(_CLOSING), regex.compile(r"[\"'\p{Ps}\p{Pi}]")
+_QUOTATIVE = "とっ"  # Japanese particles after a quotation
+# "M." and "Т." are abbreviations, and few sentences end with such a letter.
+_ABBREVIATION = regex.compile(r"(?<![\p{L}\p{N}])\p{L}\.$")
+_ITEM_NUMBER = re.compile(r"[(\[]?\d{1,3}[.)\]]+")
+_LETTERS = regex.compile(r"\p{L}")
+_LETTERS_WITHOUT_SPACES = regex.compile(rf"[\p{{L}}&&{UNSPACED}--\p{{scx=Hangul}}]", regex.V1)
+_PLACEHOLDERS = re.compile(r"<ph_\d+>")
+# sentencex takes a time that grows with the square of a text that is not ASCII.
+_WINDOW, _SEEN_AHEAD, _LONGEST_SENTENCE = 2_000, 100, 16_000  # characters
+
+
+class TextRules(NamedTuple):
+    """What becomes of a text that may be more, or less, than a sentence.
+
+    Attributes:
+        split_sentences: Whether each sentence of a text is translated by itself.
+        copy_symbols: Whether a text without letters, such as `12:30`, is its own translation.
+        keep_case: Whether a sentence in capitals is read in its usual case, and its translation
+            becomes one in capitals.
+    """
+
+    split_sentences: bool = False
+    copy_symbols: bool = False
+    keep_case: bool = False
+
+    @classmethod
+    def from_fields(cls, values: Mapping[str, Any]) -> "TextRules":
+        """Returns the rules among the fields of a manifest or of a run's `decoding`."""
+        return cls(*(bool(values.get(name)) for name in cls._fields))
+
+    def to_manifest(self) -> dict[str, bool]:
+        """Returns the fields of `export.json` that are true."""
+        return {name: value for name, value in self._asdict().items() if value}
+
+
+def sentence_ends(text: str, language: str | None = None) -> list[int]:
+    """Returns where the sentences of a text end, with the white space after them, in order.
+
+    The library sentencex finds the ends of the text's language, with its abbreviations. Here they
+    are corrected. A line break always ends a sentence, and so do marks of all scripts and a bracket
+    around a sentence. The number of a list's item, an abbreviation of one letter, a mark inside a
+    word, and a quotation before its `と言った` end none.
+
+    Args:
+        text: A text.
+        language: Its `primary_language`; None if it is unknown, which counts as English.
+
+    >>> sentence_ends("Dr. Gold came.  He left.", "en")
+    [16, 24]
+    """
+    ends = []
+    for line in filter(operator.itemgetter(0), _LINE.finditer(text)):
+        start = line.start()
+        for end in _possible_ends(line[0], language or "en"):
+            end += line.start()
+            if _is_end(text, start, end, language):
+                ends.append(end)
+                start = end
+        ends.append(line.end())
+    return ends
+
+
+def _possible_ends(line: str, language: str) -> list[int]:
+    """Returns the ends inside a line, in order."""
+    import sentencex  # Late: few commands split texts.
+
+    # All white space is the same to sentencex, which would divide a paragraph from the next.
+    spaced = regex.sub(r"\s", " ", line)
+    ends = {match.end() for mark in (_MARK, _MORE) for match in mark.finditer(line)}
+    start, size, is_last = 0, _WINDOW, False
+    while not is_last:
+        window = spaced[start : start + size]
+        is_last = start + size >= len(line)
+        limit = len(window) - (0 if is_last else _SEEN_AHEAD)
+        sentences = sentencex.get_sentence_boundaries(language, window)
+        found = [end for sentence in sentences if (end := sentence["end_index"]) <= limit]
+        ends.update(start + end for end in found)
+        if not found and size < _LONGEST_SENTENCE:
+            size *= 2
+        else:
+            start, size = start + (found[-1] if found else limit), _WINDOW
+    return sorted(end for end in ends if end < len(line))
+
+
+def _is_end(text, start, end, language):
+    """Returns whether a sentence that begins at `start` may end before the end of its line."""
+    sentence, following = text[start:end].rstrip(), text[end]
+    first = sentence.lstrip()[:1]
+    if not text[end - 1].isspace():
+        last, before = text[end - 1], text[end - 2 : end - 1]
+        if last in ".!?…" or _CLOSER.match(following) or (before + following).isdigit():
+            return False
+        # “好的。”他说。
+        goes_on = language == "zh" and _OPENER.match(first) and following.isalnum()
+        return not (_CLOSER.match(last) and (goes_on or following in _QUOTATIVE))
+    if sentence[-1:] in _BRACKETS:
+        return first == _BRACKETS[sentence[-1]]
+    is_number = _ITEM_NUMBER.fullmatch(sentence.lstrip())
+    return not (is_number or _ABBREVIATION.search(sentence, max(0, len(sentence) - 4)))
+
+
+def space_after(space: str, translation: str) -> str:
+    """Returns the white space after a sentence's translation.
+
+    Line breaks, tabs and rows of spaces stay. One space or none becomes what the translation's
+    script has: none in Chinese, Japanese, Thai, Lao, Khmer, Burmese and Tibetan, else a space.
+
+    Args:
+        space: White space after the sentence in the source.
+        translation: Translation of the sentence. One without letters has the source's space.
+    """
+    if space not in ("", " "):
+        return space
+    letters = len(_LETTERS.findall(translation))
+    if not letters:
+        return space
+    return "" if 2 * len(_LETTERS_WITHOUT_SPACES.findall(translation)) > letters else " "
+
+
+@functools.cache
+def primary_language(code: str | None) -> str | None:
+    """Returns the main part of a code or of a model's name of a language: `pt` of `por_Latn`."""
+    if code is None:
+        return None
+    import langcodes
+
+    try:
+        return langcodes.standardize_tag(code, macro=True).partition("-")[0]
+    except ValueError:  # no code
+        return None
+
+
+def has_letters(text: str) -> bool:
+    """Returns whether a text has letters, of words and not of placeholders."""
+    return _LETTERS.search(_PLACEHOLDERS.sub("", text)) is not None
+
+
 _WORD = re.compile(rf"(?:{_ANNOTATION}|\S)+", re.DOTALL)
 _GRAPHEME = regex.compile(GRAPHEME)
 
 
-def split_text(text: str, fits: Callable[[str], bool]) -> list[str]:
+def split_text(text: str, fits: Callable[[str], bool], language: str | None = None) -> list[str]:
     """Splits a text at the ends of its sentences into as few parts as possible.
 
-    A sentence ends at `.`, `!`, `?` or `…` before a space, at Greek's `;`, and at a line break. It
-    also ends at other marks with Unicode's property Sentence_Terminal: `。`, `।`, `؟`. Closing
-    quotes and brackets after a mark belong to the sentence. A full stop after an abbreviation
-    is an end.
-
-    Each part takes as many sentences as fit, and no part is blank. A sentence that does not fit is
-    split between its words, and a word that does not fit between its graphemes. A grapheme is what
-    readers see as one character, such as a letter with its marks, or a flag. A grapheme that does
-    not fit is split between its characters, and a character that does not fit raises an error. The
-    annotation of a term is a part of a word.
+    Sentences end as `sentence_ends` says, which the `language` is for. Each part takes as many
+    sentences as fit, and no part is blank. A sentence that does not fit is split between its words,
+    and a word that does not fit between its graphemes. A grapheme is what readers see as one
+    character, such as a letter with its marks, or a flag. A grapheme that does not fit is split
+    between its characters, and a character that does not fit raises an error. The annotation of a
+    term is a part of a word.
 
     >>> split_text("One. Two! Three?", lambda part: len(part) <= 9)
     ['One. Two!', 'Three?']
@@ -58,10 +193,8 @@ def split_text(text: str, fits: Callable[[str], bool]) -> list[str]:
         return []
     if fits(stripped):
         return [stripped]
-    matches = _ANNOTATION_OR_END.finditer(stripped)
-    ends = [match.end() for match in matches if match["annotation"] is None]
     parts, part, start = [], "", 0
-    for sentence_start, end in itertools.pairwise([0, *ends, len(stripped)]):
+    for sentence_start, end in itertools.pairwise([0, *_ends_outside(stripped, language)]):
         sentence = stripped[sentence_start:end].strip()
         if not sentence:
             continue
@@ -75,6 +208,14 @@ def split_text(text: str, fits: Callable[[str], bool]) -> list[str]:
         parts += before
         start = stripped.rindex(part, sentence_start, end)
     return [*parts, part]
+
+
+def _ends_outside(text, language):
+    """Returns where sentences end, outside the annotations of terms."""
+    ends = sentence_ends(text, language)
+    spans = [match.span() for match in _ANNOTATIONS.finditer(text)] if _BEGIN in text else []
+    within = {end for start, stop in spans for end in ends if start < end < stop}
+    return [end for end in ends if end not in within]
 
 
 def _split_between_words(sentence, fits):

@@ -41,6 +41,7 @@ from keras_transformer.text.symbols import Placeholders
 from keras_transformer.text.tags import tag_tokens
 from keras_transformer.text.vocabulary import VocabularyOptions
 from keras_transformer.training.hosts import SINGLE_HOST, Host
+from keras_transformer.training.kinds_of_sources import KindsOfSources
 from keras_transformer.training.recipe import NamedFiles, Recipe
 
 Tokenizers = tuple[Tokenizer, Tokenizer | Labels]
@@ -193,6 +194,11 @@ class Corpus:
             content = "\n".join(iterate_lines(self._glossary_file))
             digests["train"]["glossary"] = hashlib.sha256(content.encode()).hexdigest()
         return digests
+
+    @property
+    def kinds_of_sources(self) -> KindsOfSources:
+        """Counts of the training sources."""
+        return self._first_pass.kinds
 
     def first_validation_pairs(self) -> list[tuple[str, tuple[str, str]]]:
         """Returns the first 2,000 validation pairs with their corpora's names, interleaved."""
@@ -422,6 +428,7 @@ class _Survey:
             for corpora in [recipe.data.corpora(part)]
         }
         self.validation: dict[str, list] = {name: [] for name in self._digests["validation"]}
+        self.kinds = KindsOfSources()
         self._limit = -(-_BLEU_SENTENCES // len(self.validation))
 
     def add(self, lines: Lines) -> None:
@@ -432,7 +439,9 @@ class _Survey:
         if lines.part == "validation":
             pairs = self.validation[lines.corpus]
             pairs += lines.pairs[: self._limit - len(pairs)]
-        elif self.samples:
+            return
+        self.kinds.add(lines.pairs)
+        if self.samples:
             self._add_to_samples(lines.pairs, sides)
 
     def _add_to_samples(self, pairs, sides):

@@ -114,6 +114,7 @@ def resume(recipe: Recipe, folder: RunFolder, host: Host, plan: DevicePlan) -> P
     # keeps its learning rate with another number of epochs.
     earlier = folder.recipe().training
     recipe = recipe.with_training(**{name: getattr(earlier, name) for name in _RESOLVED})
+    recipe = recipe.with_text_rules(folder.decoding().text_rules)
     check_resumable(folder, recipe)
     recipe = dataclasses.replace(recipe, origin=folder.origin())
     tokenizers = folder.tokenizers()
@@ -139,6 +140,13 @@ def _prepared(recipe, corpus, tokenizers, languages, host, check_replaceable=Non
     digests = corpus.digests
     for part, report in reports.items():
         show(f"{part}: {report}")
+    if recipe.translates_sentences:
+        recipe = recipe.with_text_rules(corpus.kinds_of_sources.text_rules)
+        if check_replaceable is not None:  # The run of a resumed training has its rules.
+            show(f"train: {corpus.kinds_of_sources}")
+    elif chosen := recipe.decoding.text_rules.to_manifest():
+        rule = f"`decoding.{next(iter(chosen))}` needs a model that translates sentences"
+        raise InputError(f"{rule}. Received: model.kind={recipe.kind}.")
     dataset = datasets["train"]
     show(
         f"{dataset.steps_per_epoch} steps per epoch, shapes {dataset.shapes}, "

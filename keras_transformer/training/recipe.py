@@ -28,6 +28,7 @@ from keras_transformer.runs.run_files import RunFiles
 from keras_transformer.runs.sections import DecodingSection, parse_yaml, read_sections, section_of
 from keras_transformer.scores import BleuTokenizer
 from keras_transformer.text.languages import Languages, language_pair, languages_of_directions
+from keras_transformer.text.sentences import TextRules
 from keras_transformer.text.tags import check_new_tag
 from keras_transformer.text.vocabulary import VocabularyOptions
 
@@ -542,6 +543,8 @@ class Recipe:
             # Training reports a run that is missing.
             values = _with_origin(values, where, must_exist=False)
         recipe = parse_options(cls, values, f"{where}: ")
+        if recipe.translates_sentences and "max_source_length" not in values.get("decoding", {}):
+            recipe = recipe._with_limit_of_training()
         # The configuration is only checked here, so any id does.
         turn_id = None if recipe.text.turn_separator is None else UNK_ID + 1
         config = recipe.model_config(*recipe.text.sizes, turn_id, where)
@@ -582,6 +585,27 @@ class Recipe:
             name: default for name, default in defaults.items() if getattr(training, name) is None
         }
         return dataclasses.replace(self, training=dataclasses.replace(training, **values))
+
+    def _with_limit_of_training(self):
+        """Returns the recipe with sources of at most as many tokens as in training."""
+        longest = min(self.decoding.max_source_length, self.data.max_length)
+        decoding = dataclasses.replace(self.decoding, max_source_length=longest)
+        return dataclasses.replace(self, decoding=decoding)
+
+    def with_text_rules(self, rules: TextRules) -> "Recipe":
+        """Returns the recipe with these rules where `decoding` has null."""
+        values = {
+            name: value
+            for name, value in rules._asdict().items()
+            if getattr(self.decoding, name) is None
+        }
+        return dataclasses.replace(self, decoding=dataclasses.replace(self.decoding, **values))
+
+    @property
+    def translates_sentences(self) -> bool:
+        """False for classifiers, language models and models of conversations."""
+        has_turns = self.text.turn_separator is not None
+        return self.with_sources and not self.gives_labels and not has_turns
 
     @pydantic.model_validator(mode="after")
     def _check_model(self) -> "Recipe":

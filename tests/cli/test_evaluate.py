@@ -9,6 +9,8 @@ from keras_transformer import Translation
 from keras_transformer.cli.main import run
 from keras_transformer.errors import InputError
 
+ONE_SEGMENT = dict.fromkeys(("split_sentences", "copy_symbols", "keep_case"), False)
+
 
 @pytest.fixture
 def files(tmp_path):
@@ -21,7 +23,7 @@ def test_every_option_of_decoding_may_be_given(call, files):
     code, out, _, asked = call("evaluate", *files, "--long-input", "split", "--beam-size", "3")
     assert code == 0
     assert json.loads(out)["bleu"] == 100.0
-    assert asked == [{"long_input": "split", "beam_size": 3}]
+    assert asked == [{**ONE_SEGMENT, "long_input": "split", "beam_size": 3}]
 
 
 def test_a_translation_memory_has_both_sides(call, tmp_path):
@@ -39,7 +41,7 @@ def test_the_tokenizer_of_bleu_may_be_chosen(call, tmp_path):
     files = ["--source", str(tmp_path / "zh"), "--reference", str(tmp_path / "zh")]
     for options, tokenizer in (([], "zh"), (["--tokenize", "char"], "char")):
         code, out, err, asked = call("evaluate", *files, *options)
-        assert (code, err, asked) == (0, "", [{"long_input": "split"}])
+        assert (code, err, asked) == (0, "", [{**ONE_SEGMENT, "long_input": "split"}])
         assert json.loads(out)["bleu"] == 100.0
         assert f"|tok:{tokenizer}|" in json.loads(out)["signatures"]["bleu"]
     code, out, err, _ = call("evaluate", *files, "--tokenize", "13a")

@@ -84,7 +84,7 @@ def test_threads_are_given_before_tensorflow_begins(tmp_path, monkeypatch, set_a
 
 
 class Shout(TextStep):
-    def before(self, text):
+    def before(self, text, language=None):
         return [(text, len(text))]
 
     def after(self, translation, memory, text_read):
@@ -139,7 +139,8 @@ class FakeRun(FakeEngine):
         return sources, targets, options
 
     def stream(self, text, **options):
-        return iter([text, options])
+        self.options = options
+        return iter([text])
 
     def warmup(self, **options):
         return options
@@ -148,7 +149,8 @@ class FakeRun(FakeEngine):
 def test_the_rest_of_the_engine_is_reached_with_the_defaults_that_it_takes():
     translator = Translator(FakeRun(), {"beam_size": 5, "length_penalty": 0.7})
     assert translator.score(["a"], ["b"]) == (["a"], ["b"], {"length_penalty": 0.7})
-    assert list(translator.stream("a", seed=3)) == ["a", {"length_penalty": 0.7, "seed": 3}]
+    assert list(translator.stream("a", seed=3)) == ["a"]
+    assert translator.engine.options == {"length_penalty": 0.7, "seed": 3}
     expected = {"beam_size": 5, "length_penalty": 0.7, "batch_size": 2}
     assert translator.warmup(batch_size=2, n_best=None) == expected
     assert translator.compilations == 7
@@ -159,7 +161,8 @@ def test_a_ranking_that_is_given_drops_the_defaults_that_it_excludes():
     translator, gnmt = Translator(FakeRun(), marian), {"length_normalization": "gnmt"}
     assert translator.warmup(**gnmt) == {**gnmt, "min_length": 3}
     assert translator.score(["a"], ["b"], **gnmt)[2] == gnmt
-    assert list(translator.stream("a", **gnmt))[1] == {**gnmt, "min_length": 3}
+    assert list(translator.stream("a", **gnmt)) == ["a"]
+    assert translator.engine.options == {**gnmt, "min_length": 3}
     for options in ({}, {"length_normalization": "marian"}, {"length_normalization": None}):
         assert translator.warmup(**options) == marian
     assert translator.warmup(**gnmt, word_penalty=0.3)["word_penalty"] == 0.3  # An error there.

@@ -134,7 +134,7 @@ def test_other_elements_do_not_separate_texts(name):
     ("source", "texts", "expected"),
     [
         ("<ul>\n  <li>a b\n  <li> c\n</ul>", ["a b", "c"], "<ul>\n  <li>B A\n  <li> C\n</ul>"),
-        ("a b<p>c<br></p>e f", ["a b", "c ", "e f"], "B A<p>C<br></p>F E"),
+        ("a b<p>c<br></p>e f", ["a b", "c", "e f"], "B A<p>C<br></p>F E"),
         ("<td>&nbsp;</td><td>{x}</td><td>a</td>", ["a"], "<td>&nbsp;</td><td>{x}</td><td>A</td>"),
         # An element around blocks, or around parts of them.
         ("<a><div>a b</div></a>", ["a b"], "<a><div>B A</div></a>"),
@@ -216,7 +216,9 @@ def test_options_of_a_text_are_those_of_its_blocks():
     assert texts[::2] == [["A", "A?"], ["D", "D?"]]
     with pytest.raises(InputError, match="Text 3: A text must be good"):
         translator.translate(["a", "<p>b</p><p>c</p>", "<p>d</p><p>bad</p>"], markup="html")
-    with pytest.raises(InputError, match="Text 2: `phrases` are for .* Received: a text of 2 bl"):
+    with pytest.raises(
+        InputError, match="Text 2: A phrase of a text that .* Received: 'w', in none of 2."
+    ):
         translator.translate(sources, markup="html", phrases=[[], ["w"], []])
     with pytest.raises(InputError, match="one for each text. Received: 2 for 3 texts"):
         translator.translate(sources, markup="html", target_prefixes=["x", "y"])

@@ -175,10 +175,10 @@ def test_a_text_of_too_many_tokens_is_split_at_the_ends_of_its_sentences(make):
         long_inputs = ("refuse", "split", "truncate")
         source_tokenizer = FakeTokenizer()
 
-    text = "a b. c d e f g! h"
+    text = "aa bb. cc dd ee ff gg! hh"
     request = make(Words()).read({"q": text, **FIELDS})
     parts = [row["text"] for row in request.prediction.rows]
-    assert parts == ["a b.", "c d e", "f g! h"]
+    assert parts == ["aa bb.", "cc dd ee", "ff gg! hh"]
     assert answer_of(make(Words()), q=f" {text} ")["translatedText"] == f" {text.upper()} "
     Words.long_inputs = ("truncate",)
     assert len(make(Words()).read({"q": text, **FIELDS}).prediction.rows) == 1

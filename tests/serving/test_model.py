@@ -173,7 +173,7 @@ def test_a_fault_of_the_engine_is_no_rejection(load):
     ("text", "options", "sent", "translation"),
     [
         ("<b>ab</b>", {"markup": "html"}, "ab", "<b>AB</b>"),
-        ("%s {x} %d", {"markup": "placeholders"}, "<ph_1> <ph_2> ", "%s {x} %d"),
+        ("%s {x} %d", {"markup": "placeholders"}, "<ph_1> <ph_2>", "%s {x} %d"),
         ("ab", {"tag": "2fr"}, "<2fr> ab", "<2FR> AB"),
         (
             "%s ab",

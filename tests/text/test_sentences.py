@@ -46,7 +46,7 @@ def test_no_text_is_lost_and_every_piece_fits(text, limit):
 
 
 @settings(max_examples=100)
-@given(words=st.lists(st.integers(1, 12), min_size=1, max_size=17), spare=st.integers(0, 30))
+@given(words=st.lists(st.integers(2, 12), min_size=1, max_size=17), spare=st.integers(0, 30))
 def test_there_are_as_few_pieces_as_possible(words, spare):
     parts = ["a" * length + "." for length in words]
     lengths = [len(part) for part in parts]

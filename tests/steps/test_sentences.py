@@ -1,0 +1,258 @@
+"""A text is its sentences: each is translated by itself, and no white space is lost."""
+
+import dataclasses
+import itertools
+
+import pytest
+from fakes import FakeEngine
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keras_transformer import Translation
+from keras_transformer.engine.translator import Translator
+from keras_transformer.errors import InputError
+from keras_transformer.steps.text_steps import text_steps
+from keras_transformer.text.dialog import Turns
+from keras_transformer.text.languages import languages_of_directions
+from keras_transformer.text.sentences import TextRules
+
+ALL = TextRules(split_sentences=True, copy_symbols=True, keep_case=True)
+
+
+class SentenceEngine(FakeEngine):
+    """Gives each text hypotheses that name its options, and counts the texts that it reads."""
+
+    text_rules = ALL
+    capabilities = frozenset({"translate", "stream", "phrases", "sample"})
+    long_inputs = ("refuse", "split")
+
+    def translate(self, texts, **options):
+        self.texts, self.options = list(texts), options
+        count = len(self.texts)
+
+        def of_each(name):
+            value = options.get(name)
+            return value if isinstance(value, (list, tuple)) else [value] * count
+
+        rows = zip(
+            texts, of_each("seed"), of_each("target_prefixes"), of_each("phrases"), strict=True
+        )
+        return [self.translation(*row, options.get("n_best") or 1) for row in rows]
+
+    @staticmethod
+    def translation(text, seed, prefix, phrases, n_best):
+        if not text.strip():
+            return Translation("", 0.0)
+        parts = [
+            prefix or "",
+            text.swapcase(),
+            "" if seed is None else f"[{seed}]",
+            *(phrases or ()),
+        ]
+        words = " ".join(filter(None, parts))
+        best, *others = (
+            Translation(words + "′" * rank, -float(len(text)) - rank) for rank in range(n_best)
+        )
+        return dataclasses.replace(best, alternatives=tuple(others))
+
+    def stream(self, text, **options):
+        (translation,) = self.translate([text], **options)
+        words = translation.text.split(" ")
+        return (" ".join(words[: count + 1]) for count in range(len(words)))
+
+
+def translate(text, engine=None, **options):
+    (translation,) = Translator(engine or SentenceEngine()).translate([text], **options)
+    return translation
+
+
+SPACES = st.sampled_from([" ", "  ", "\n", "\r\n", "\n\n", "\t", "\u00a0", " \n  ", "\u3000"])
+OUTER = st.sampled_from(["", " ", "\n", "\t\t", "\u00a0 ", "\r\n\r\n"])
+SENTENCES = st.sampled_from(
+    [
+        "One dog.",
+        "Is it so?",
+        "Dr. Gold came!",
+        "12:30.",
+        "😀!",
+        "TWO DOGS PLAY.",
+        "A {x} b?!",
+        "Nein.",
+    ]
+)
+
+
+@st.composite
+def drawn_texts(draw):
+    """Returns the sentences of a text, and the white space around and between them."""
+    sentences = draw(st.lists(SENTENCES, min_size=1, max_size=6))
+    spaces = [draw(OUTER), *(draw(SPACES) for _ in sentences[1:]), draw(OUTER)]
+    return sentences, spaces
+
+
+@settings(max_examples=200)
+@given(
+    drawn=drawn_texts(),
+    n_best=st.integers(1, 3),
+    seed=st.none() | st.integers(0, 9),
+    prefix=st.sampled_from(["", "So"]),
+)
+def test_every_space_stays_and_each_sentence_is_what_it_is_alone(drawn, n_best, seed, prefix):
+    sentences, spaces = drawn
+    text = "".join(itertools.chain(*itertools.zip_longest(spaces, sentences, fillvalue="")))
+    engine = SentenceEngine()
+    options = {"n_best": n_best, "seed": seed}
+    translation = translate(text, engine, target_prefixes=[prefix], **options)
+    assert len(engine.texts) == len(sentences)
+    alone = [
+        translate(sentence, n_best=n_best, seed=seed, target_prefixes=[prefix * (index == 0)])
+        for index, sentence in enumerate(sentences)
+    ]
+    expected = itertools.zip_longest(spaces, (one.text for one in alone), fillvalue="")
+    assert translation.text == "".join(itertools.chain(*expected))
+    assert translation.score == sum(one.score for one in alone)
+
+
+def test_a_text_of_one_sentence_is_read_as_it_is():
+    engine = SentenceEngine()
+    plain = engine.translate(["One dog."])[0]
+    assert translate("One dog.", engine) == plain
+    assert translate("One dog.", engine).parts == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("12:30", "12:30"),
+        (" € 1.299,00\r\n", " € 1.299,00\r\n"),
+        ("", ""),
+        (" \t", " \t"),
+        ("<ph_1>!", "<ph_1>!"),
+        ("…\n\nYes.", "…\n\nyES."),
+    ],
+)
+def test_a_text_without_letters_passes_without_the_model(text, expected):
+    engine = SentenceEngine()
+    assert translate(text, engine).text == expected
+    assert [one for one in engine.texts if one] == (["Yes."] if "Yes" in text else [])
+
+
+@pytest.mark.parametrize(
+    ("rules", "read", "expected"),
+    [
+        (TextRules(), ["One. 2. THREE FOUR."], " oNE. 2. three four.\n"),
+        (TextRules(split_sentences=True), ["One.", "2. THREE FOUR."], " oNE. 2. three four.\n"),
+        (TextRules(keep_case=True), ["One. 2. THREE FOUR."], " oNE. 2. three four.\n"),
+        (TextRules(True, keep_case=True), ["One.", "2. Three four."], " oNE. 2. THREE FOUR.\n"),
+    ],
+)
+def test_the_rules_are_the_engines_unless_a_call_has_others(rules, read, expected):
+    class Engine(SentenceEngine):
+        text_rules = rules
+
+    for engine, options in (Engine(), {}), (SentenceEngine(), rules._asdict()):
+        assert translate(" One. 2. THREE FOUR.\n", engine, **options).text == expected
+        assert engine.texts == read
+
+
+class ScriptEngine(SentenceEngine):
+    """Writes Chinese for a text that begins with an upper-case letter, otherwise English."""
+
+    @staticmethod
+    def translation(text, *_):
+        return Translation("你好。" if text[:1].isupper() else "Hello." if text else "", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("One. Two.", "你好。你好。"),
+        ("One.  Two.", "你好。  你好。"),  # two spaces say something
+        ("One.\nTwo. ", "你好。\n你好。 "),
+        ("你好。你好。", "Hello. Hello."),
+        ("你好。\n你好。", "Hello.\nHello."),
+        ("One. 你好。", "你好。Hello."),
+        ("One.\u00a0Two.", "你好。\u00a0你好。"),
+        ("12:30. One. 4.", "12:30. 你好。4."),
+    ],
+)
+def test_the_space_between_sentences_is_that_of_the_translations_script(text, expected):
+    assert translate(text, ScriptEngine()).text == expected
+
+
+def test_the_language_of_a_text_tells_its_abbreviations():
+    text = "Das kostet ca. Fünf. Ja."
+    for engine, options in [
+        (SentenceEngine(languages=languages_of_directions([("de", "en")])), {}),
+        (SentenceEngine(), {"source_language": "de"}),
+        (SentenceEngine(), {"source_language": ["deu_Latn"]}),
+    ]:
+        translate(text, engine, **options)
+        assert engine.texts == ["Das kostet ca. Fünf.", "Ja."]
+
+
+def test_phrases_go_to_the_sentence_whose_source_has_them():
+    engine, texts = SentenceEngine(), ["Ann came. Bob left.", "Eve slept. Bob left.", "One."]
+    phrases = [["bob", "ann"], ["Carl"], ["Zwei"]]
+    translations = Translator(engine).translate(texts, phrases=phrases)
+    assert engine.texts == ["Ann came.", "Bob left.", texts[1], "One."]
+    assert list(map(list, engine.options["phrases"])) == [["ann"], ["bob"], ["Carl"], ["Zwei"]]
+    assert translations[0].text == "aNN CAME. ann bOB LEFT. bob"
+
+
+def test_a_glossarys_terms_go_to_their_sentences():
+    engine = SentenceEngine()
+    glossary = {"dog": "Hund", "cat": "Katze"}
+    translate("A dog. A cat and a dog.", engine, glossary=glossary, glossary_by="constraints")
+    assert engine.texts == ["A dog.", "A cat and a dog."]
+    assert engine.options["phrases"] == [["Hund"], ["Katze", "Hund"]]
+
+
+def test_samples_of_a_text_are_those_of_its_sentences_in_order():
+    texts = translate("One. 2. Three.", n_best=3, sampling=True)
+    assert [texts.text, *(other.text for other in texts.alternatives)] == [
+        "oNE. 2. tHREE." if not mark else f"oNE.{mark} 2. tHREE.{mark}" for mark in ("", "′", "′′")
+    ]
+
+
+def test_a_stream_ends_with_the_translation():
+    text = "  One dog. 12.\n\nTWO DOGS.  "
+    parts = list(Translator(SentenceEngine()).stream(text))
+    assert parts == [
+        "  oNE",
+        "  oNE DOG.",
+        "  oNE DOG. ",
+        "  oNE DOG. 12.\n\n",
+        "  oNE DOG. 12.\n\nTWO",
+        "  oNE DOG. 12.\n\nTWO DOGS.",
+        "  oNE DOG. 12.\n\nTWO DOGS.  ",
+    ]
+    assert parts[-1] == translate(text).text
+    engine = SentenceEngine()
+    assert list(Translator(engine).stream("A. B.", split_sentences=False)) == ["a.", "a. b."]
+
+
+class TestOtherModels:
+    ENGINES = [{"labels": ["a"]}, {"turns": Turns("|")}, {"reads_sources": False}]
+
+    @pytest.mark.parametrize("attributes", ENGINES)
+    def test_texts_that_are_no_sentences_are_never_split(self, attributes):
+        engine = SentenceEngine(**attributes)
+        assert text_steps(engine, {"split_sentences": False}) == ([], {})
+        with pytest.raises(InputError, match="`split_sentences` needs a model that translates sen"):
+            Translator(engine).translate(["a. b."], split_sentences=True)
+
+
+@pytest.mark.parametrize("name", ["split_sentences", "copy_symbols", "keep_case"])
+def test_an_option_is_true_or_false(name):
+    with pytest.raises(InputError, match=f"`{name}` must be True or False. Received: {name}='x'"):
+        translate("a", **{name: "x"})
+
+
+def test_an_error_names_the_text_and_not_the_sentence():
+    class Engine(SentenceEngine):
+        def translate(self, texts, **options):
+            raise InputError("No.", texts.index("Bad."))
+
+    with pytest.raises(InputError, match="Text 2: No."):
+        Translator(Engine()).translate(["One. Two. Three.", "Good. Bad."])
