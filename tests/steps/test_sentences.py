@@ -76,7 +76,7 @@ SENTENCES = st.sampled_from(
         "12:30.",
         "😀!",
         "TWO DOGS PLAY.",
-        "A {x} b?!",
+        "A {x} b!",
         "Nein.",
     ]
 )
