@@ -15,8 +15,10 @@ from packaging.version import Version
 
 from keras_transformer import __version__
 from keras_transformer.cli import main as cli
+from keras_transformer.decoding import DecodingOptions
 from keras_transformer.formats import FORMATS
 from keras_transformer.models.config import CONFIGURATIONS
+from keras_transformer.options import options_of
 from keras_transformer.training import Recipe
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -41,6 +43,12 @@ def test_the_reference_shows_every_command():
     page = (REFERENCE / "commands.md").read_text(encoding="utf-8")
     assert len(commands) > 5
     assert re.findall(r"^<!-- command: (\w+) -->$", page, flags=re.MULTILINE) == commands
+
+
+def test_the_page_about_decoding_has_every_option_in_its_table():
+    page = (ROOT / "docs" / "howto" / "decode.md").read_text(encoding="utf-8")
+    table = page.partition("\n| topic |")[2].partition("\n\n")[0]
+    assert set(options_of(DecodingOptions)) - {*re.findall(r"`(\w+)", table)} == set()
 
 
 def test_the_reference_has_a_table_of_every_declaration():

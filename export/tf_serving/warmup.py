@@ -75,15 +75,15 @@ def texts_of_lengths(tokenizer, sentences, padded_lengths):
 
 def values_of_inputs(text, tokenizer, manifest):
     """Returns a dict from the inputs of all signatures to a value for one text."""
+    from keras_transformer.decoding.search_options import FILTERS, DecodingOptions
+
     values = {
         "text": text,
         "source": text,
         "target": text,  # Any text can be the target of a source.
         "source_ids": tokenizer.tokenize(text, add_eos=True),
         "seed": 0,
-        "temperature": 1.0,
-        "top_k": 0,
-        "top_p": 1.0,
+        **{name: getattr(DecodingOptions, name) for name in FILTERS},
     }
     # Any language that the model knows.
     for code in list(manifest.get("language_tokens", {}).get("tokens", {}))[:1]:

@@ -63,8 +63,10 @@ def _add_translate_options(command):
 
 
 def _add_chat_options(command):
+    from keras_transformer.decoding.search_options import FILTERS
+
     add_model(command)
-    names = ("beam_size", "temperature", "top_k", "top_p", "seed", "max_length")
+    names = ("beam_size", *FILTERS, "seed", "max_length")
     add_sampling(command, *names, beam_size="replies are sampled", top_p=str(_TOP_P))
 
 
@@ -96,13 +98,14 @@ def _translate(options):
     from keras_transformer.cli.progress import progress_bar, size_left
     from keras_transformer.engine.engine import long_input_of_commands
     from keras_transformer.errors import is_terminal
+    from keras_transformer.steps.text_steps import STEP_OPTIONS
 
     _refuse(options, ("input", "output", *RAY_OPTIONS), "needs --engine ray")
     if "alignment" in options and "json" not in options:
         raise InputError("--alignment is written only as JSON: add --json.")
     if "stream" in options:
-        names = ("json", "alignment", "n_best", "batch_size", "progress", "markup", "glossary")
-        _refuse(options, names, "is not allowed with --stream")
+        names = ("json", "alignment", "n_best", "batch_size", "progress", *STEP_OPTIONS)
+        _refuse(options, [name for name in names if name != "tag"], "is not allowed with --stream")
     source = binary_stdin()
     translator, values = load_translator(options, *COMMAND_OPTIONS)
     values.setdefault("long_input", long_input_of_commands(translator.engine))

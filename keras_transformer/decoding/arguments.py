@@ -19,7 +19,7 @@ Tensor: TypeAlias = np.ndarray | KerasTensor
 class SearchArguments(NamedTuple):
     """Arguments of a compiled search: the sources of a batch, and options that are tensors.
 
-    In sampling, temperature, top-k and top-p may also be `(batch,)`.
+    In sampling, the values of `FILTERS` may also be `(batch,)`.
     """
 
     source_ids: Tensor  # int32 [batch, source], padded with 0
@@ -29,14 +29,14 @@ class SearchArguments(NamedTuple):
     phrases: Tensor | None  # int32 [batch, phrases, length]: required phrases, padded
     candidates: Candidates | None  # None: all tokens of the vocabulary
     forced_ids: Tensor | None  # int32 [batch]: read after BOS, before a translation
-    length_penalty: Tensor  # float32 [], like the next six
+    length_penalty: Tensor  # float32 [], like all up to `max_length_margin`
     word_penalty: Tensor
     temperature: Tensor
     top_p: Tensor
     min_length_ratio: Tensor
     max_length_ratio: Tensor  # maximum number of tokens per source token, plus the margin
     max_length_margin: Tensor
-    top_k: Tensor  # int32 [], like the next two
+    top_k: Tensor  # int32 [], like all below
     min_length: Tensor
     max_length: Tensor  # maximum number of tokens of any translation
 
@@ -61,6 +61,10 @@ def search_arguments(
         ratio, margin = 0.0, 2**24  # above any `max_length`, and exact in float32
     if options.sampling and seeds is None:
         seeds = ops.full((ops.shape(source_ids)[0],), options.seed, "int32")
+    filters: dict[str, Any] = {
+        name: np.dtype(filter.dtype).type(getattr(options, name))
+        for name, filter in FILTERS.items()
+    }
     return SearchArguments(
         source_ids,
         seeds,
@@ -71,14 +75,12 @@ def search_arguments(
         forced_ids,
         length_penalty=np.float32(options.length_penalty),
         word_penalty=np.float32(options.word_penalty),
-        temperature=np.float32(options.temperature),
-        top_p=np.float32(options.top_p),
         min_length_ratio=np.float32(options.min_length_ratio),
         max_length_ratio=np.float32(ratio),
         max_length_margin=np.float32(margin),
-        top_k=np.int32(options.top_k),
         min_length=np.int32(options.min_length),
         max_length=np.int32(options.resolve_max_length(max_length)),
+        **filters,
     )
 
 
@@ -90,7 +92,8 @@ _IDS = {
     "phrases": ("batch", "phrases", "length"),
     "forced_ids": ("batch",),
 }
-_INTEGERS = {*_IDS, "top_k", "min_length"}
+_INTEGERS = {*_IDS, "min_length"}
+_INTEGERS |= {name for name, filter in FILTERS.items() if filter.dtype == "int32"}
 
 
 def tensors_and_options(

@@ -29,6 +29,8 @@ _STEPS = (
     (("glossary", "glossary_by"), "steps.glossary:glossary_step"),
     (("tag",), "steps.tag:tag_step"),
 )
+STEP_OPTIONS = tuple(name for names, _ in _STEPS for name in names)
+"""Options of the steps."""
 
 
 def text_steps(

@@ -14,6 +14,7 @@ from device_plans import ONE_GRAPH
 from translations import check_same
 
 from keras_transformer import Tokenizer, Translator
+from keras_transformer.decoding.search_options import FILTERS, DecodingOptions
 from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.export import export_ctranslate2, exporter_of
@@ -399,7 +400,7 @@ def test_a_saved_model_places_no_html_tags_without_an_alignment(engines_of, monk
         translator.translate(["<b>a</b> man"], markup="html", **options)
     monkeypatch.setattr(Translator, "load", lambda path, threads: translator)
     server, row = Model("any", 1), {"text": "<b>a</b> man"}
-    row |= {"seed": 3, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
+    row |= {"seed": 3, **{name: getattr(DecodingOptions, name) for name in FILTERS}}
     name = "sample" if "sampling" in options else "greedy"
     with pytest.raises(Rejection, match=rule) as rejected:
         server.run(name, [row], (("markup", "html"),))

@@ -15,6 +15,7 @@ import sys
 import time
 import types
 
+from keras_transformer.export.signature import SAMPLING_INPUTS
 from keras_transformer.files import FORMAT_VERSION
 
 _PR_SET_PDEATHSIG = 1  # of linux/prctl.h
@@ -66,7 +67,7 @@ def save_model(folder, endless_text="endless"):
         tokens = {"source_tokens": words, "target_tokens": tf.strings.upper(words)}
         return {**default(text), "alignment": matrix, **tokens}
 
-    def sample(text, seed, temperature, top_k, top_p):
+    def sample(text, seed, temperature, top_k, top_p, **_):
         parts = [text, tf.strings.as_string(seed), tf.strings.as_string(temperature, 1)]
         parts.append(tf.strings.as_string(top_k))
         return {"translation": tf.strings.join(parts, " "), "score": top_p + 0.0 * temperature}
@@ -77,13 +78,13 @@ def save_model(folder, endless_text="endless"):
             for name, tensor in tensors.items()
         }
 
-    numbers = {"seed": "int32", "temperature": "float32", "top_k": "int32", "top_p": "float32"}
+    numbers = {name: tensor.dtype for name, tensor in SAMPLING_INPUTS.items()}
     signatures, descriptions = {}, {}
     for function in (default, beam, align, sample):
         name = function.__name__ if function is not default else "serving_default"
         types_of_inputs = {"text": "string", **(numbers if name == "sample" else {})}
         inputs = {key: tf.TensorSpec((None,), type, key) for key, type in types_of_inputs.items()}
-        signature = tf.function(function, list(inputs.values())).get_concrete_function()
+        signature = tf.function(function).get_concrete_function(**inputs)
         signatures[name] = signature
         outputs = described(signature.structured_outputs)
         descriptions[name] = {"inputs": described(inputs), "outputs": outputs}

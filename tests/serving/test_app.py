@@ -21,6 +21,7 @@ import urllib.request
 import pytest
 from live_server import Client, Server, free_port, processes_below, save_model, wait_for
 
+from keras_transformer.decoding.search_options import FILTERS, DecodingOptions
 from keras_transformer.errors import InputError
 from keras_transformer.serving import LocalOptions, ServerOptions, local
 
@@ -64,7 +65,8 @@ def test_every_signature_of_the_export_is_served(server):
     infinite = float("-inf")
     assert ask("beam", text=["a"]) == {"translation": [["A", ""]], "score": [[1.0, infinite]]}
     # A batch has one value of each of these options; sentences with other values do not join it.
-    options = {"temperature": [0.5, 2.0, 0.5, 0.5] * 4, "top_k": [0, 0, 3, 0] * 4}
+    options = {name: [getattr(DecodingOptions, name)] * 16 for name in FILTERS}
+    options |= {"temperature": [0.5, 2.0, 0.5, 0.5] * 4, "top_k": [0, 0, 3, 0] * 4}
     options["top_p"] = [0.25, 0.25, 0.25, 0.75] * 4
     sampled = ask("sample", text=["a", "b", "c", "d"] * 4, seed=[3, 5, 7, 9] * 4, **options)
     assert sampled["translation"] == ["a 3 0.5 0", "b 5 2.0 0", "c 7 0.5 3", "d 9 0.5 0"] * 4

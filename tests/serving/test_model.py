@@ -6,7 +6,7 @@ import math
 import pytest
 from upper_case import Engine
 
-from keras_transformer.decoding import DecodingOptions
+from keras_transformer.decoding.search_options import FILTERS, DecodingOptions
 from keras_transformer.errors import InputError
 from keras_transformer.export.saved_model.engine import SavedModelEngine
 from keras_transformer.options import FLOAT32
@@ -24,7 +24,8 @@ ALIGNED = {
     "target_tokens": ["a", "</s>"],
     "alignment": [[0.1], [0.9]],
 }
-SAMPLING = {"temperature": 0.5, "top_k": 3, "top_p": 0.25}
+SAMPLING = {name: getattr(DecodingOptions, name) for name in FILTERS}
+SAMPLING |= {"temperature": 0.5, "top_k": 3, "top_p": 0.25}
 
 
 SIGNATURES = [("serving_default", {}, {}, {"translation": "A", "score": 0.1})]

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from device_plans import ONE_GRAPH
 
+from keras_transformer.decoding.search_options import FILTERS, DecodingOptions
 from keras_transformer.engine import ModelEngine
 from keras_transformer.engine.inputs import pad
 from keras_transformer.errors import InputError
@@ -118,8 +119,8 @@ def call(signatures):
 
 
 def sampling(count, **options):
-    inputs = {"seed": [7] * count, "temperature": [1.0] * count}
-    return {**inputs, "top_k": [0] * count, "top_p": [1.0] * count, **options}
+    neutral = {name: [getattr(DecodingOptions, name)] * count for name in FILTERS}
+    return {"seed": [7] * count, **neutral, **options}
 
 
 def test_samples_of_each_sentences_own_seed_and_options(engine, call, chosen):
@@ -127,7 +128,7 @@ def test_samples_of_each_sentences_own_seed_and_options(engine, call, chosen):
     temperature, top_k, top_p = zip(*options, strict=True)
     seeds = [3, 5, 7, 11]
     inputs = {"seed": seeds, "temperature": temperature, "top_k": top_k, "top_p": top_p}
-    result = call("sample", text=chosen, **inputs)
+    result = call("sample", text=chosen, **sampling(4, **inputs))
     for row, (text, seed) in enumerate(zip(chosen, seeds, strict=True)):
         names = ("temperature", "top_k", "top_p")
         live = dict(zip(names, options[row], strict=True))
@@ -136,7 +137,7 @@ def test_samples_of_each_sentences_own_seed_and_options(engine, call, chosen):
         assert result["score"][row] == pytest.approx(expected.score, rel=1e-4)
     order = [2, 0, 3, 1]
     inputs = {name: [values[i] for i in order] for name, values in inputs.items()}
-    again = call("sample", text=[chosen[i] for i in order], **inputs)
+    again = call("sample", text=[chosen[i] for i in order], **sampling(4, **inputs))
     assert again["translation"].tolist() == [result["translation"][i] for i in order]
     assert len(set(call("sample", text=[chosen[0]] * 4, **sampling(4, seed=seeds))["score"])) > 1
 
