@@ -1,5 +1,7 @@
 """Searches with many options at once, against the naive search."""
 
+import functools
+import itertools
 import types
 from typing import Any, NamedTuple
 
@@ -65,9 +67,9 @@ class Drawn:
 
     def __init__(self, seed, vocabulary, beam_sizes, max_lengths):
         rng = self.rng = np.random.default_rng(seed)
-        rows, histories = len(SOURCE_LENGTHS), 1009 if vocabulary < 100 else 67
-        end = self.one_of(-1.0, 1.0, 3.0) + (4.0 if vocabulary >= 100 else 0.0)
-        self.table = HistoryModel.random(rng, rows, vocabulary, histories, end=end)
+        self.seed, self.vocabulary, self.draws = seed, vocabulary, []
+        rows = len(SOURCE_LENGTHS)
+        self.end = self.one_of(-1.0, 1.0, 3.0) + (4.0 if vocabulary >= 100 else 0.0)
         self.ids = np.arange(UNK, vocabulary)
         self.source = np.array([[5] * n + [PAD] * (4 - n) for n in SOURCE_LENGTHS], "int32")
         self.beam_size = self.one_of(*beam_sizes)
@@ -92,8 +94,15 @@ class Drawn:
         self.forced = self.one_of(None, self.some(rows))
         self.candidates = self.one_of(None, self._draw_candidates())
 
+    @functools.cached_property
+    def table(self):
+        histories = 1009 if self.vocabulary < 100 else 67
+        sizes = len(SOURCE_LENGTHS), self.vocabulary, histories
+        return HistoryModel.random(np.random.default_rng(self.seed), *sizes, end=self.end)
+
     def one_of(self, *values):
-        return values[self.rng.integers(len(values))]
+        self.draws.append(int(self.rng.integers(len(values))))
+        return values[self.draws[-1]]
 
     def some(self, count):
         return [int(id) for id in self.rng.choice(self.ids, count)]
@@ -230,19 +239,34 @@ def check(drawn, step_by_step):
             np.testing.assert_allclose(following, by_token[row, index, forced:].sum(), atol=1e-4)
 
 
-@pytest.mark.parametrize("seed", range(40))
+# Any two values of two options meet in one of them.
+SEEDS = 0, 76, 688, 1526, 755, 455, 1561, 1746, 309, 855, 93, 1104, 520
+SEEDS += 131, 1983, 191, 1564, 1770, 1407, 54, 648, 89, 78, 133, 385, 7, 18
+
+
+def pairs_of_values(seeds):
+    """Returns which two draws had which two values."""
+    draws = (enumerate(Drawn(seed, 12, (1, 2, 5), (5, 8)).draws) for seed in seeds)
+    return set().union(*(itertools.combinations(values, 2) for values in draws))
+
+
+def test_any_two_values_of_two_options_meet():
+    assert pairs_of_values(SEEDS) >= pairs_of_values(range(100))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_any_options_together_give_the_naive_search(seed, step_by_step):
-    check(Drawn(seed, 12, (1, 2, 5), (5, 9)), step_by_step)
+    check(Drawn(seed, 12, (1, 2, 5), (5, 8)), step_by_step)
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", range(9))
 def test_any_options_together_give_the_naive_search_over_many_tokens(seed, step_by_step):
     """Rows of 512 and of 640 logits are searched by columns, others by blocks."""
     vocabulary = (512, 640, 521)[seed % 3]
     check(Drawn(seed, vocabulary, (1, 2, 3), (4, 5)), step_by_step)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_shortlist_without_a_bias_leaves_out_what_the_model_forbids(seed, step_by_step):
     drawn = Drawn(seed, 12, (1, 2, 5), (5, 9))
     drawn.candidates, drawn.forbidden = drawn._draw_candidates(), (5, 6, 7, 8)
@@ -259,8 +283,8 @@ PAIRS = {
         {
             "prefixes": [(5, 6, 7), (), (8,), ()],
             "phrases": [((9, 10), (11,))] * 4,
-            "min_length": 20,
-            "max_length": 20,
+            "min_length": 14,
+            "max_length": 14,
         },
     ),
     "a bias above 0 without early stopping": (
@@ -278,7 +302,7 @@ PAIRS = {
 }
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("vocabulary", "options"), PAIRS.values(), ids=PAIRS)
 def test_two_options_alone_give_the_naive_search(vocabulary, options, seed, step_by_step):
     drawn = Drawn(seed, vocabulary, (2,), (5,) if vocabulary > 100 else (9,))
