@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import inspect
 import json
 import os
 import sys
@@ -97,6 +98,7 @@ def _translate(options):
     from keras_transformer.cli.lines import translate_lines
     from keras_transformer.cli.progress import progress_bar, size_left
     from keras_transformer.engine.engine import long_input_of_commands
+    from keras_transformer.engine.translator import Translator
     from keras_transformer.errors import is_terminal
     from keras_transformer.steps.text_steps import STEP_OPTIONS
 
@@ -104,8 +106,10 @@ def _translate(options):
     if "alignment" in options and "json" not in options:
         raise InputError("--alignment is written only as JSON: add --json.")
     if "stream" in options:
-        names = ("json", "alignment", "n_best", "batch_size", "progress", *STEP_OPTIONS)
-        _refuse(options, [name for name in names if name != "tag"], "is not allowed with --stream")
+        streamed = inspect.signature(Translator.stream).parameters
+        names = [name for name in STEP_OPTIONS if name not in streamed]
+        names += ["json", "alignment", "n_best", "batch_size", "progress"]
+        _refuse(options, names, "is not allowed with --stream")
     source = binary_stdin()
     translator, values = load_translator(options, *COMMAND_OPTIONS)
     values.setdefault("long_input", long_input_of_commands(translator.engine))

@@ -77,6 +77,8 @@ def test_stream_asks_for_one_line_after_the_other(call):
     _, out, _, asked = call("translate", "--stream", "--sampling", "--seed", "3")
     assert out == "A B\nC\n"
     assert asked == [{"sampling": True, "seed": 3, **SPLIT}] * 3
+    *_, asked = call("translate", "--stream", "--tag", "2de", "--split-sentences", "--no-keep-case")
+    assert asked[-1] == {"tag": "2de", "split_sentences": True, "keep_case": False, **SPLIT}
 
 
 def test_prefixes_come_from_their_file(call, tmp_path):
