@@ -8,11 +8,12 @@ from keras_transformer.decoding.search_options import RANKING_OPTIONS, without_e
 from keras_transformer.engine.device import DevicePlan
 from keras_transformer.engine.engine import Engine
 from keras_transformer.engine.opening import open_engine
+from keras_transformer.errors import InputError
 from keras_transformer.steps.glossary import Glossary
 from keras_transformer.steps.sentences import sentences_step
 from keras_transformer.steps.step import Markup
 from keras_transformer.steps.tag import tag_step
-from keras_transformer.steps.text_steps import text_steps, translate_in_steps
+from keras_transformer.steps.text_steps import TextsInSteps, text_steps
 from keras_transformer.text.per_text import LANGUAGE_OPTIONS, checked_texts
 from keras_transformer.translation import Translation
 
@@ -115,23 +116,39 @@ class Translator:
         Raises:
             InputError: An option is out of range, or a text is too long.
         """
-        languages = {"source_language": source_language, "target_language": target_language}
-        named: dict[str, Any] = {
+        named = {
             "tag": tag,
             "markup": markup,
             "glossary": glossary,
             "glossary_by": glossary_by,
+            "source_language": source_language,
+            "target_language": target_language,
+            "split_sentences": split_sentences,
+            "keep_case": keep_case,
         }
-        named |= {"split_sentences": split_sentences, "keep_case": keep_case}
-        steps, options = text_steps(self.engine, {**options, **named})
-        options = self._with_defaults({**options, **languages})
+        prepared = self.in_steps(texts, check, **options, **named)
+        check()
+        try:
+            translations = self.engine.translate(prepared.texts, **prepared.options)
+        except InputError as error:
+            if error.index is None:
+                raise
+            raise InputError(error.message, prepared.index_of(error.index)) from None
+        return prepared.after(translations)
+
+    def in_steps(
+        self, texts: Sequence[str], check: Callable[[], None] = lambda: None, **options: Any
+    ) -> TextsInSteps:
+        """Returns what the engine translates for texts, and the way back to their translations.
+
+        For programs that call the engine with the texts of several callers together. Takes the
+        arguments of `translate`, and raises its `InputError`.
+        """
+        steps, options = text_steps(self.engine, options)
+        options = self._with_defaults(options)
         if any(step.splits_long_texts for step in steps) and "split" in self.engine.long_inputs:
             options.setdefault("long_input", "split")
-        if not steps:
-            check()
-            return self.engine.translate(texts, **options)
-        texts = checked_texts("texts", texts)
-        return translate_in_steps(steps, self.engine, texts, options, check)
+        return TextsInSteps(steps, self.engine, texts, options, check)
 
     def source_length(self, text: str, **options: Any) -> int:
         """Returns the number of tokens that the model reads of a text, see `Engine.source_length`.

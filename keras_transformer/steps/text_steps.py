@@ -2,9 +2,8 @@
 
 import collections
 import dataclasses
-import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from keras_transformer.errors import InputError
 from keras_transformer.formats import load
@@ -14,6 +13,7 @@ from keras_transformer.text.folding import fold_case
 from keras_transformer.text.per_text import (
     LANGUAGE_OPTIONS,
     checked_phrases,
+    checked_texts,
     one_for_each,
     values_of_texts,
 )
@@ -50,78 +50,109 @@ def text_steps(
     return [step for step in steps if step is not None], other_options
 
 
-def translate_in_steps(
-    steps: Sequence[TextStep],
-    engine: TextEngine,
-    texts: Sequence[str],
-    options: Mapping[str, Any],
-    check: Callable[[], None] = lambda: None,
-) -> list[Translation]:
-    """Translates texts with the first step around the others, and all of them around the engine.
+class TextsInSteps:
+    """Texts that some steps have changed for an engine, and their way back from it.
+
+    The first step is around the others, and all of them are around the engine. A caller has the
+    engine translate `texts` with `options`, and passes its translations to `after`.
 
     Args:
         steps: The steps, the first step first.
         engine: The engine.
         texts: Texts to translate.
         options: Options of `Engine.translate`.
-        check: Function that is called before each text of a step and before the engine. An error
-            that it raises ends the translation.
+        check: Function that is called before each text of a step. An error that it raises ends the
+            preparation.
+
+    Attributes:
+        texts: Texts for the engine.
+        options: Their options.
     """
-    options = dict(options)
-    check_option("alignment", options.get("alignment", False), "True or False", bool)
-    for name in _PER_TEXT:  # Several steps read the values, and an iterator can be read only once.
-        if name in options:
-            options[name] = values_of_texts(options[name])
-    if options.get("phrases") is not None:
-        options["phrases"] = checked_phrases(options["phrases"], len(texts))
-    return _translate(steps, engine, texts, options, check)[0]
 
-
-def _translate(steps, engine, texts, options, check):
-    """Returns the translations, and the texts that the model has read."""
-    if not steps:
-        check()
-        return engine.translate(texts, **options), texts
-    step, *inner_steps = steps
-
-    def checked(function):
-        def call(*arguments):
-            check()
-            return function(*arguments)
-
-        return call
-
-    languages = one_for_each("source_language", options.get("source_language"), len(texts))
-    parts = list(map(checked(step.before), texts, languages))
-    if options.get("phrases"):
-        _keep_whole(step, parts, texts, languages, options["phrases"])
-    indices = [index for index, rows in enumerate(parts) for _ in rows]
-    memories = [memory for rows in parts for _, memory in rows]
-    inner_texts = [text for rows in parts for text, _ in rows]
-    inner_options = options_of_parts(options, indices, texts, inner_texts)
-    is_aligned = options.get("alignment", False)
-    if step.needs_alignment or (
-        any(map(step.uses_alignment, memories)) and _aligns(engine, options)
+    def __init__(
+        self,
+        steps: Sequence[TextStep],
+        engine: TextEngine,
+        texts: Sequence[str],
+        options: Mapping[str, Any],
+        check: Callable[[], None] = lambda: None,
     ):
-        inner_options["alignment"] = True
-    if any(phrases := list(map(checked(step.phrases), texts))):
-        inner_options["phrases"] = _with_phrases(options.get("phrases"), phrases)
-    try:
-        translations, read = _translate(inner_steps, engine, inner_texts, inner_options, check)
-    except InputError as error:
-        if error.index is None:
-            raise
-        raise InputError(error.message, indices[error.index]) from None
-    changed = map(checked(step.after), translations, memories, read)
-    texts_read = map(step.read, memories, read)
-    sampling = options.get("sampling", False)
-    joined = [
-        Translation.joined(list(itertools.islice(changed, len(rows))), sampling, "")
-        for rows in parts
-    ]
-    if inner_options.get("alignment") and not is_aligned:
-        joined = list(map(_without_alignment, joined))
-    return joined, ["".join(itertools.islice(texts_read, len(rows))) for rows in parts]
+        self.texts, self.options = texts, dict(options)
+        self._check = check
+        self._passed: list[_Passed] = []
+        if not steps:
+            return
+        self.texts = checked_texts("texts", texts)
+        check_option("alignment", self.options.get("alignment", False), "True or False", bool)
+        for name in _PER_TEXT:  # Several steps read the values, and an iterator is read only once.
+            if name in self.options:
+                self.options[name] = values_of_texts(self.options[name])
+        if self.options.get("phrases") is not None:
+            self.options["phrases"] = checked_phrases(self.options["phrases"], len(self.texts))
+        for step in steps:
+            self._pass(step, engine)
+
+    def _pass(self, step, engine):
+        """Replaces the texts and their options by those after a step."""
+        texts, options = self.texts, self.options
+
+        def checked(function):
+            def call(*arguments):
+                self._check()
+                return function(*arguments)
+
+            return call
+
+        languages = one_for_each("source_language", options.get("source_language"), len(texts))
+        parts = list(map(checked(step.before), texts, languages))
+        if options.get("phrases"):
+            _keep_whole(step, parts, texts, languages, options["phrases"])
+        indices = [index for index, rows in enumerate(parts) for _ in rows]
+        memories = [memory for rows in parts for _, memory in rows]
+        self.texts = [text for rows in parts for text, _ in rows]
+        self.options = options_of_parts(options, indices, texts, self.texts)
+        is_aligned = options.get("alignment", False)
+        if step.needs_alignment or (
+            any(map(step.uses_alignment, memories)) and _aligns(engine, options)
+        ):
+            self.options["alignment"] = True
+        if any(phrases := list(map(checked(step.phrases), texts))):
+            self.options["phrases"] = _with_phrases(options.get("phrases"), phrases)
+        loses_alignment = not is_aligned and self.options.get("alignment", False)
+        self._passed.append(_Passed(step, indices, memories, len(texts), loses_alignment))
+
+    def index_of(self, index: int) -> int:
+        """Returns the index of the text that a text for the engine is a part of."""
+        for passed in reversed(self._passed):
+            index = passed.indices[index]
+        return index
+
+    def after(self, translations: Sequence[Translation]) -> list[Translation]:
+        """Returns the translation of each text, from the engine's translations of `texts`."""
+        read, sampling = self.texts, self.options.get("sampling", False)
+        for step, indices, memories, num_texts, loses_alignment in reversed(self._passed):
+            changed = map(step.after, translations, memories, read)
+            texts_read = map(step.read, memories, read)
+            rows: list[list[Translation]] = [[] for _ in range(num_texts)]
+            read_of_rows: list[list[str]] = [[] for _ in range(num_texts)]
+            for index, translation, text_read in zip(indices, changed, texts_read, strict=True):
+                rows[index].append(translation)
+                read_of_rows[index].append(text_read)
+            translations = [Translation.joined(row, sampling, "") for row in rows]
+            if loses_alignment:
+                translations = list(map(_without_alignment, translations))
+            read = list(map("".join, read_of_rows))
+        return list(translations)
+
+
+class _Passed(NamedTuple):
+    """What a step has done: each part's text and memory."""
+
+    step: TextStep
+    indices: list[int]  # of the parts' texts
+    memories: list[Any]
+    num_texts: int
+    loses_alignment: bool
 
 
 def _keep_whole(step, parts, texts, languages, phrases):
