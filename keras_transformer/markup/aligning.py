@@ -36,9 +36,9 @@ class Alignment:
     If the translation has enough characters, there are as many words as the elements need.
 
     Args:
-        translation: Translation of `protected.text`.
+        translation: Translation of `protected.text_to_read`.
         protected: The source.
-        text_read: `protected.text` with annotated terms, if the model has read them.
+        text_read: That text with annotated terms, if the model has read them.
 
     Attributes:
         before: Position of each offset in the source.
@@ -50,7 +50,7 @@ class Alignment:
     """
 
     def __init__(self, translation: Any, protected: Protected, text_read: str | None):
-        self.before = positions_before(protected.text)
+        self.before, self._text_to_read = positions_before(protected.text), protected.text_to_read
         self.source_words = list(_WORD.finditer(protected.text))
         offsets = np.array([match.span() for match in self.source_words], int).reshape(-1, 2)
         self._source_begins, self._source_ends = self.before[offsets].T
@@ -189,9 +189,11 @@ class Alignment:
         The values are the positions of the tags inside.
         """
         cuts_by_source_word: dict[int, set[int]] = {}
+        # Its words are those of the text with all spaces.
+        words_read = _WORD.finditer(self._text_to_read)
         touching = {
-            left.end(): (index, index + 1)
-            for index, (left, right) in enumerate(itertools.pairwise(self.source_words))
+            int(self._source_ends[index]): (index, index + 1)
+            for index, (left, right) in enumerate(itertools.pairwise(words_read))
             if left.end() == right.start()
         }
         for span in spans:
@@ -201,7 +203,7 @@ class Alignment:
                     cuts_by_source_word.setdefault(source_word, set()).add(position)
             # A token may have both a sign and a word, of which only one is in an element.
             for offset in (span.start, span.stop):
-                for source_word in touching.get(offset, ()):
+                for source_word in touching.get(int(self.before[offset]), ()):
                     cuts_by_source_word.setdefault(source_word, set())
         return cuts_by_source_word
 
@@ -284,7 +286,9 @@ def _attention(translation, text, text_read):
 
 def _positions(text, text_read):
     """Returns the positions in a text of the characters that the model has read."""
-    return origins(text_read) if text_read != text else np.arange(positions_before(text)[-1])
+    if "".join(text_read.split()) != "".join(text.split()):
+        return origins(text_read)
+    return np.arange(positions_before(text)[-1])
 
 
 def part_offsets(

@@ -7,6 +7,7 @@ puts the markup into the translations.
 
 import dataclasses
 import html
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,11 +15,14 @@ import regex
 
 from keras_transformer.steps.step import Markup
 from keras_transformer.text.elements import SEPARATORS, MarkupTag, find_tags
-from keras_transformer.text.patterns import ITEM, ITEM_OR_NUMBER
+from keras_transformer.text.patterns import CLOSING_MARK, ITEM, ITEM_OR_NUMBER
 from keras_transformer.text.symbols import Placeholders, symbol
 
 SYMBOL = regex.compile(r"<ph_\d+>")
 """The token of a placeholder."""
+# What follows no space where an item was removed.
+_AFTER_GAP = regex.compile(rf"\s|{CLOSING_MARK}|[\"'](?=\s|{CLOSING_MARK}|$)", regex.V1)
+_HTML_SPACES = re.compile(r"[ \t\n\f\r]+")
 _LONG_REFERENCE = regex.compile(r"(&#[xX])([0-9a-fA-F]{9,})|(&#)([0-9]{9,})")
 
 
@@ -68,7 +72,7 @@ class Protected(NamedTuple):
     """A text without markup, and the markup.
 
     Attributes:
-        text: What the model reads.
+        text: The text, with all spaces of the source.
         spans: The spans that are in no other span.
         source_parts: All tags and items in order.
         literals: Items of the placeholders in the text, in the order of their numbers.
@@ -84,6 +88,27 @@ class Protected(NamedTuple):
     is_html: bool
     before: str = ""
     after: str = ""
+
+    @property
+    def text_to_read(self) -> str:
+        """The text as a person would write it, for the model; only spaces are others.
+
+        A removed item leaves no space before a mark or another space. In HTML, line breaks and
+        tabs are spaces.
+        """
+        text = _without_gaps(self.text, self.source_parts)
+        return _HTML_SPACES.sub(" ", text) if self.is_html else text
+
+
+def _without_gaps(text, source_parts):
+    pieces, position = [], 0
+    for part in source_parts:
+        if part.is_item and part.start == part.stop:
+            piece = text[position : part.start]
+            is_closed = part.start == len(text) or _AFTER_GAP.match(text, part.start)
+            pieces.append(piece.rstrip() if is_closed else piece)
+            position = part.start
+    return "".join((*pieces, text[position:])).strip() if pieces else text
 
 
 def protect(source: str, markup: Markup, placeholders: Placeholders) -> list[Protected]:

@@ -27,10 +27,10 @@ def restore(translation: _Text, protected: Protected, text_read: str | None = No
     """Puts the markup of a source into its translation, and into the alternatives.
 
     Args:
-        translation: Translation of `protected.text`. Without an alignment, words count as in the
-            order of the source.
+        translation: Translation of `protected.text_to_read`. Without an alignment, words count as
+            in the order of the source.
         protected: The source.
-        text_read: `protected.text` with annotated terms, if the model has read them.
+        text_read: That text with annotated terms, if the model has read them.
     """
     alternatives = tuple(
         restore(alternative, protected, text_read) for alternative in translation.alternatives

@@ -32,10 +32,10 @@ class MarkupStep(TextStep):
     def before(self, text, language=None):
         tags, text = self._split_tags(text)
         blocks = protect(text, self._markup, self._placeholders)
-        return [(tagged(block.text, tags or None), block) for block in blocks]
+        return [(tagged(block.text_to_read, tags or None), block) for block in blocks]
 
     def after(self, translation, memory, text_read):
-        return restore(translation, memory, without_tags(text_read, memory.text))
+        return restore(translation, memory, without_tags(text_read, memory.text_to_read))
 
     def uses_alignment(self, memory):
         return bool(memory.source_parts)

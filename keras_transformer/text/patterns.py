@@ -19,6 +19,9 @@ LETTER = rf"[\w--{UNSPACED}]"
 UNIT = rf"{LETTER}++|[^\s\x1c-\x1f]\p{{M}}*+"
 """A word; or a character of a script without spaces between words; or a sign."""
 
+CLOSING_MARK = r"[\p{Pe}\p{Pf}\p{Terminal_Punctuation}…]"
+"""A sign that has no space before it, except where a language wants one, as French before `!`."""
+
 _WITHIN_START = regex.compile(rf"(?<={LETTER})(?!{UNSPACED})|(?=\p{{M}})", regex.V1)
 _WITHIN_STOP = regex.compile(rf"(?<!{UNSPACED})(?={LETTER})|(?=\p{{M}})", regex.V1)
 

@@ -109,6 +109,8 @@ def test_every_tag_and_item_of_ten_thousand_sources_is_there_once_and_nested_as_
         for protected in protect(source, "html", placeholders):
             assert protected.text.count("<ph_") <= placeholders.size
             assert not TAG.search(re.sub(r"<ph_\d+>", "", protected.text.replace("<b>", "")))
+            texts = protected.text, protected.text_to_read
+            assert len({"".join(text.split()) for text in texts}) == 1
             translation = disorder(protected.text, rng)
             restored += restore(translation, protected).text
             is_rich &= len(re.findall(r"\w", re.sub(r"<ph_\d>", "", translation.text))) > 9

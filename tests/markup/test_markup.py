@@ -141,7 +141,7 @@ def test_other_elements_do_not_separate_texts(name):
         ("a <b>b c<p>d <i>e</i></p>f g</b> h", ["a b c", "d e", "f g h"], None),
         ("<b><p>a</p>{x}</b>", ["a"], "<b><p>A</p>{x}</b>"),
         # White space of a layout.
-        ("<pre>a b\n  c  d\te\n</pre>f  g", ["a b", "c", "d", "e", "f  g"], None),
+        ("<pre>a b\n  c  d\te\n</pre>f  g", ["a b", "c", "d", "e", "f g"], None),
         ("<pre><code>a (b)\n\n    c</code></pre>", ["a (b)", "c"], None),
         ("<textarea>a\n\tb </textarea>", ["a", "b"], "<textarea>A\n\tB </textarea>"),
     ],
