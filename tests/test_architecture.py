@@ -28,7 +28,7 @@ OUTCOME = {"losses", "metrics", "schedules"}
 BELOW_ENGINE = GROUND | {"text", "scores", "steps", "layers", "decoding", "models", "data", "runs"}
 CORE = BELOW_ENGINE | OUTCOME | {"engine", "training", "export"}
 # What the core does not import: each of these folders may be deleted.
-DOORS = {"analysis", "corpora", "interop", "litert", "markup", "serving", "web"}
+DOORS = {"analysis", "corpora", "documents", "interop", "litert", "markup", "serving", "web"}
 # Made of the core, for commands and programs that use it.
 AROUND = {"bulk", "conversation"}
 # What a command or a server sets up for its process.
@@ -59,6 +59,8 @@ MAY_IMPORT = {
     "ray_here": {"errors", "files"},
     **dict.fromkeys(sorted(DOORS | AROUND), CORE | PROCESS),
     "web": CORE | {"litert"},  # A page runs a LiteRT file.
+    "documents": CORE | {"markup"},  # Documents have tags and marks around words.
+    "serving": CORE | PROCESS | {"documents"},
     # Public names.
     **dict.fromkeys(("importing", "fetching"), {"interop"}),
     "cli": CORE | DOORS | AROUND | PROCESS,

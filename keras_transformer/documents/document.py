@@ -1,0 +1,52 @@
+"""A document of any format: its texts, and the document with their translations."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from keras_transformer.translation import Translation
+
+
+class Settings(NamedTuple):
+    """What a format may read besides the document.
+
+    Attributes:
+        name: Name of the document in messages.
+        source_language: Code of the document's language, None if it is unknown.
+        target_language: Code of the translation's language, None if it is unknown.
+        is_wrapped: Whether lines were wrapped at a column, so that a paragraph is a text.
+    """
+
+    name: str = "document"
+    source_language: str | None = None
+    target_language: str | None = None
+    is_wrapped: bool = False
+
+
+class Document:
+    """A document that was read.
+
+    Attributes:
+        texts: What is translated, in order.
+        options: Options of `Translator.translate` that the texts need.
+    """
+
+    texts: list[str]
+    options: dict[str, Any] = {}
+
+    def written(self, translations: "Sequence[Translation]") -> str:
+        """Returns the document with the translations of `texts`."""
+        raise NotImplementedError
+
+
+def replaced(text: str, spans: Iterable[tuple[int, int]], new_texts: Iterable[str]) -> str:
+    """Returns a text in which ascending spans are replaced, and all else is as it was.
+
+    >>> replaced("two dogs", [(0, 3), (4, 8)], ["three", "cats"])
+    'three cats'
+    """
+    pieces, position = [], 0
+    for (start, stop), new_text in zip(spans, new_texts, strict=True):
+        pieces += [text[position:start], new_text]
+        position = stop
+    return "".join([*pieces, text[position:]])

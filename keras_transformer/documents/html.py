@@ -1,0 +1,54 @@
+"""Pages in HTML: a page is one text, whose tags the step `markup` keeps."""
+
+import re
+
+from keras_transformer.documents.document import Document, Settings
+from keras_transformer.text.elements import find_tags
+
+_READ_FOR_CHARSET = 4096  # bytes; browsers read 1024
+_COMMENT = re.compile(rb"<!--.*?(?:-->|\Z)", re.DOTALL)
+_CHARSET = re.compile(
+    rb"""\A\s*<\?xml\s[^>]*?\bencoding\s*=\s*["']([\w.:-]+)|"""
+    rb"""<meta\s[^>]*?\bcharset\s*=\s*["']?\s*([\w.:-]+)""",
+    re.IGNORECASE,
+)
+_BEGINNING = re.compile(
+    r"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s|html[\s>])", re.I | re.S
+)
+_LANGUAGE = re.compile(r"""(?<=[\s"'])((?:xml:)?lang\s*+=\s*+)("[^"]*"|'[^']*'|[^\s"'>]+)""", re.I)
+
+
+class HtmlPage(Document):
+    """A page, which names the target's language where it named the source's."""
+
+    options = {"markup": "html"}
+
+    def __init__(self, text: str, settings: Settings):
+        self.texts = [_in_language(text, settings.target_language)]
+
+    def written(self, translations):
+        (translation,) = translations
+        return translation.text
+
+
+def declared_encoding(content: bytes) -> str | None:
+    """Returns the encoding that a page declares in a `<meta>` or in `<?xml`, or None."""
+    match = _CHARSET.search(_COMMENT.sub(b"", content[:_READ_FOR_CHARSET]))
+    return None if match is None else (match[1] or match[2]).decode("ascii", "replace")
+
+
+def begins_page(text: str) -> bool:
+    """Returns whether a text begins with a doctype or the tag `<html>`, as pages do."""
+    return _BEGINNING.match(text) is not None
+
+
+def _in_language(text, code):
+    if code is None:
+        return text
+    for tag in find_tags(text):
+        if tag.name == "html":
+            literal = text[tag.start : tag.stop]
+            if tag.kind == "begin":
+                literal = _LANGUAGE.sub(lambda match: f'{match[1]}"{code}"', literal)
+            return text[: tag.start] + literal + text[tag.stop :]
+    return text

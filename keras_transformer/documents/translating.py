@@ -1,0 +1,155 @@
+"""Translates documents: their bytes, or files."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from keras_transformer.documents.document import Document, Settings
+from keras_transformer.documents.encoding import decode
+from keras_transformer.documents.html import HtmlPage, declared_encoding
+from keras_transformer.documents.plain_text import PlainText
+from keras_transformer.errors import InputError
+from keras_transformer.files import write_output
+from keras_transformer.options import check_choice
+from keras_transformer.text.languages import language_code
+
+if TYPE_CHECKING:
+    from keras_transformer.engine.translator import Translator
+
+
+class Format(NamedTuple):
+    """A format of documents.
+
+    Attributes:
+        suffixes: Endings of the names of its files, in lower case.
+        read: Makes a `Document` of a text and of `Settings`.
+        declared_encoding: Returns the encoding that a document's bytes name, or None.
+    """
+
+    suffixes: tuple[str, ...]
+    read: Callable[[str, Settings], Document]
+    declared_encoding: Callable[[bytes], str | None] = lambda content: None
+
+
+FORMATS = {
+    "text": Format((".txt",), PlainText),
+    "html": Format((".html", ".htm", ".xhtml"), HtmlPage, declared_encoding),
+}
+"""Formats of documents by their names."""
+
+
+def format_of(path: str | os.PathLike) -> str:
+    """Returns the name of the format of a file, or of a suffix; `"text"` for an unknown suffix."""
+    name = os.fspath(path).lower()
+    return next((key for key, row in FORMATS.items() if name.endswith(row.suffixes)), "text")
+
+
+def translate_document(
+    translator: "Translator",
+    content: bytes,
+    suffix: str,
+    name: str = "document",
+    wrapped: bool = False,
+    advance: Callable[[float], None] = lambda share: None,
+    **options: Any,
+) -> bytes:
+    """Translates a document; all except its text stays as it is.
+
+    The result has the encoding, the byte order mark and the line ends of the document.
+
+    Args:
+        translator: `Translator` of a model that translates sentences.
+        content: Bytes of the document: UTF-8, UTF-16 with a byte order mark, or for HTML the
+            encoding that the page declares.
+        suffix: Ending of the document's name, such as `".html"`, or a name of `FORMATS`.
+        name: Name of the document in messages.
+        wrapped: Whether the lines of a plain text were wrapped at a column, so that a paragraph is
+            a text.
+        advance: Function that is called with the share of the document that was translated since
+            its last call.
+        **options: Options of `Translator.translate` with one value for all texts.
+
+    Returns:
+        Bytes of the translated document.
+
+    Raises:
+        InputError: The document is not in such an encoding, an option is out of range, or the model
+            translates no sentences.
+    """
+    format = FORMATS[suffix if suffix in FORMATS else format_of(suffix)]
+    text, encoding = decode(content, name, format.declared_encoding)
+    target = options.get("target_language")
+    settings = Settings(
+        name, options.get("source_language"), _target_code(translator, target), wrapped
+    )
+    document = format.read(text, settings)
+    # A text without letters, such as a row of signs, is no matter of the model.
+    options = {"copy_symbols": True, **options, **document.options}
+    translations = []
+    size = translator.engine.lines_at_once
+    for start in range(0, len(document.texts), size):
+        texts = document.texts[start : start + size]
+        try:
+            translations += translator.translate(texts, **options)
+        except InputError as error:
+            raise InputError(f"{name}: {error.message}") from None
+        advance(len(texts) / len(document.texts))
+    return encoding.encode(document.written(translations))
+
+
+def translate_file(
+    translator: "Translator",
+    path: str | os.PathLike,
+    output: str | os.PathLike,
+    format: str | None = None,
+    **options: Any,
+) -> None:
+    """Translates a file; see `translate_document`, whose arguments it takes.
+
+    Args:
+        translator: `Translator`.
+        path: Path of the file.
+        output: Path of the translation, which is written completely or not at all. It must not be
+            the file itself.
+        format: Name of its format in `FORMATS`; by default that of the file's name.
+        **options: Arguments of `translate_document`.
+
+    Raises:
+        InputError: The file cannot be read or translated, or the output cannot be written.
+    """
+    if format is not None:
+        check_choice("format", format, tuple(FORMATS))
+    check_output(path, output)
+    content = read_document(path)
+    options = {"name": os.fspath(path), **options}
+    write_output(output, translate_document(translator, content, format or path, **options))
+
+
+def check_output(path: str | os.PathLike, output: str | os.PathLike) -> None:
+    """Raises `InputError` if a translation would replace its document."""
+    if os.path.realpath(path) == os.path.realpath(output) or (
+        os.path.exists(path) and os.path.exists(output) and os.path.samefile(path, output)
+    ):
+        raise InputError(f"{os.fspath(output)}: a translation must not replace its document.")
+
+
+def read_document(path: str | os.PathLike) -> bytes:
+    """Returns the bytes of a document; raises `InputError` if it cannot be read."""
+    name = os.fspath(path)
+    try:
+        return Path(path).read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"{name}: no such file.") from None
+    except IsADirectoryError:
+        raise InputError(f"{name}: expected a file. Received: a directory.") from None
+    except OSError as error:
+        raise InputError(f"{name}: cannot be read: {error.strerror}.") from None
+
+
+def _target_code(translator, target_language):
+    """Returns the code of the language of translations, None if it is unknown."""
+    codes = {target for _, target in translator.directions}
+    if target_language is not None:
+        return language_code(target_language)
+    return codes.pop() if len(codes) == 1 else None

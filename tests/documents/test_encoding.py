@@ -1,0 +1,72 @@
+"""Encodings of documents: the bytes of a text that was not changed are the same."""
+
+import pytest
+
+from keras_transformer.documents.encoding import decode
+from keras_transformer.documents.html import declared_encoding
+from keras_transformer.errors import InputError
+
+
+@pytest.mark.parametrize("codec", ["utf-8", "utf-8-sig", "utf-16"])
+def test_line_ends_and_marks_come_back_and_are_no_text(codec):
+    content = "Grüße\r\nan 犬 😀\n\n".encode(codec)
+    text, encoding = decode(content, "a.txt")
+    assert text == "Grüße\r\nan 犬 😀\n\n"
+    assert encoding.encode(text) == content
+
+
+def test_utf16_of_the_other_byte_order_is_read():
+    content = b"\xfe\xff" + "Grüße".encode("utf-16-be")
+    text, encoding = decode(content, "a.txt")
+    assert (text, encoding.encode(text)) == ("Grüße", content)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a\nGrüße".encode("latin-1"), r"a\.txt, line 2: expected UTF-8 text.*0xfc at column 3"),
+        ("Grüße".encode("utf-32"), r"a\.txt, line 1: expected UTF-8 text\. Received: UTF-32"),
+        ("two dogs".encode("utf-16-le"), "Received: UTF-16LE"),
+        (b"PK\x03\x04 a document", "a ZIP archive"),
+        (b"\xff\xfea", "expected text in utf-16-le. Received: a wrong byte at 2"),
+    ],
+)
+def test_another_encoding_is_one_line(content, message):
+    with pytest.raises(InputError, match=message):
+        decode(content, "a.txt")
+
+
+@pytest.mark.parametrize(
+    ("head", "codec"),
+    [
+        ('<meta charset="ISO-8859-1">', "cp1252"),  # as browsers read it
+        ("<meta charset=windows-1251>", "cp1251"),
+        ("<meta http-equiv='Content-Type' content='text/html; charset=shift_jis'>", "cp932"),
+        ('<?xml version="1.0" encoding="EUC-KR"?>', "euc_kr"),
+        ("<!-- <meta charset=koi8-r> --><META CHARSET=utf-8>", "utf-8"),
+        ("<p>charset=koi8-r", "utf-8"),
+    ],
+)
+def test_a_page_is_read_as_it_declares(head, codec):
+    words = {"cp1251": "две собаки", "cp932": "二匹の犬", "euc_kr": "개 두 마리"}.get(codec, "«é»")
+    content = f"{head}<p>{words}</p>".encode(codec)
+    text, encoding = decode(content, "a.html", declared_encoding)
+    assert text == f"{head}<p>{words}</p>"
+    assert encoding.encode(text) == content
+
+
+def test_a_byte_order_mark_decides_before_a_declaration():
+    content = "\ufeff<meta charset=koi8-r>é".encode()
+    assert decode(content, "a.html", declared_encoding)[0].endswith("é")
+
+
+def test_a_letter_that_the_charset_lacks_is_a_reference():
+    _, encoding = decode(b"<meta charset=latin1>", "a.html", declared_encoding)
+    assert encoding.encode("é 犬") == "é &#29356;".encode("latin-1")
+
+
+@pytest.mark.parametrize("name", ["klingon", "hex", "rot13"])
+def test_an_unknown_charset_is_one_line(name):
+    content = f"<meta charset={name}>".encode()
+    with pytest.raises(InputError, match=rf"an encoding that Python knows. Received: '{name}'"):
+        decode(content, "a.html", declared_encoding)

@@ -1,0 +1,89 @@
+"""Pages in HTML: a page is one text, and all except its text stays."""
+
+import pytest
+from fakes import FakeEngine
+from markup_engines import SayingEngine, in_order, unchanged
+
+from keras_transformer import Translator
+from keras_transformer.documents import translate_document
+from keras_transformer.documents.html import begins_page
+from keras_transformer.errors import InputError
+
+PAGE = """<!DOCTYPE html>
+<!-- two dogs -->
+<html lang="en" xml:lang='en'>
+<head><meta charset="iso-8859-1"><title>Two dogs</title>
+<script>if (a < b) { alert("two dogs"); }</script>
+<style>p { color: red }</style>
+</head>
+<body class="x"
+  id="b">
+<p>Two <b>dogs</b> play &amp; bark.</p>\r
+<p translate="no">Do not</p>
+<p>caf\xe9</p>
+</body></html>
+"""
+
+
+def translated(page, say=in_order, codec="utf-8", **options):
+    translator = Translator(SayingEngine(say))
+    return translate_document(translator, page.encode(codec), ".html", **options).decode(codec)
+
+
+def test_a_page_of_words_that_are_copied_is_the_same_bytes():
+    assert translated(PAGE, unchanged, "latin-1") == PAGE
+
+
+def test_all_except_the_text_stays():
+    expected = PAGE
+    for text in ("Two dogs</title>", "Two <b>dogs</b> play &amp; bark.", "caf\xe9</p>"):
+        new_text = text.upper().replace("B>", "b>").replace("AMP", "amp")
+        for name in ("TITLE", "P>"):
+            new_text = new_text.replace(name, name.lower())
+        expected = expected.replace(text, new_text)
+    assert translated(PAGE, codec="latin-1") == expected
+
+
+class FromEnglishToPortuguese(SayingEngine):
+    def __init__(self, pairs):
+        super().__init__(unchanged)
+        self.languages = type("Languages", (), {"directions": pairs})
+
+
+@pytest.mark.parametrize(
+    ("pairs", "to", "code"),
+    [
+        ([("en", "pt")], None, "pt"),
+        ([("en", "pt"), ("de", "pt")], None, "pt"),
+        ([("en", "pt"), ("en", "de")], None, None),
+    ],
+)
+def test_the_page_names_the_language_of_the_translation_if_it_is_known(pairs, to, code):
+    translator = Translator(FromEnglishToPortuguese(pairs))
+    page = translate_document(translator, PAGE.encode("latin-1"), ".html").decode("latin-1")
+    expected = PAGE
+    if code is not None:
+        expected = PAGE.replace('"en"', f'"{code}"').replace("'en'", f'"{code}"')
+    assert page == expected
+
+
+def test_an_engine_without_alignments_cannot_place_the_tags():
+    with pytest.raises(InputError, match=r"^a\.html: `markup=html` needs alignments"):
+        translate_document(Translator(FakeEngine()), b"<p>a</p>", ".html", name="a.html")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<!doctype html>",
+        " \n<HTML lang=en>",
+        '<?xml version="1.0"?>\n<!-- a --><!DOCTYPE html>',
+    ],
+)
+def test_a_page_begins_with_a_doctype_or_its_tag(text):
+    assert begins_page(text)
+
+
+@pytest.mark.parametrize("text", ["", "<p>a</p>", "a <html>", "<htmlx>", "<!-- <html> -->a"])
+def test_a_fragment_does_not(text):
+    assert not begins_page(text)

@@ -1,0 +1,98 @@
+"""Translates files: whole or not at all, never over themselves."""
+
+import os
+
+import pytest
+from fakes import FakeEngine
+
+from keras_transformer import Translator
+from keras_transformer.documents import FORMATS, format_of, translate_document, translate_file
+from keras_transformer.errors import InputError
+
+TRANSLATOR = Translator(FakeEngine())
+
+
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [("a.txt", "text"), ("A.HTM", "html"), (".xhtml", "html"), ("a.po", "text"), ("html", "text")],
+)
+def test_the_ending_of_a_name_tells_the_format(name, format):
+    assert format_of(name) == format
+    assert format in FORMATS
+
+
+def test_a_file_is_translated_into_another_file(tmp_path):
+    path, output = tmp_path / "letter.txt", tmp_path / "brief.txt"
+    path.write_bytes(b"two dogs\r\n")
+    translate_file(TRANSLATOR, path, output)
+    assert (path.read_bytes(), output.read_bytes()) == (b"two dogs\r\n", b"TWO DOGS\r\n")
+
+
+def test_a_translation_never_replaces_its_document(tmp_path):
+    path = tmp_path / "letter.txt"
+    path.write_text("two dogs")
+    os.symlink(path, tmp_path / "link.txt")
+    os.link(path, tmp_path / "other_name.txt")
+    for output in (path, tmp_path / "link.txt", tmp_path / "other_name.txt"):
+        with pytest.raises(InputError, match="must not replace its document"):
+            translate_file(TRANSLATOR, path, output)
+    assert path.read_text() == "two dogs"
+
+
+def test_a_file_that_cannot_be_translated_leaves_no_output(tmp_path):
+    path, output = tmp_path / "letter.txt", tmp_path / "brief.txt"
+    path.write_bytes(b"a\n\xff")
+    output.write_text("before")
+    with pytest.raises(InputError, match=r"letter\.txt, line 2: expected UTF-8"):
+        translate_file(TRANSLATOR, path, output)
+    assert output.read_text() == "before"
+    assert sorted(os.listdir(tmp_path)) == ["brief.txt", "letter.txt"]
+
+
+def test_the_format_may_be_named(tmp_path):
+    path = tmp_path / "letter"
+    path.write_text("a")
+    with pytest.raises(InputError, match="`format` must be one of text, html"):
+        translate_file(TRANSLATOR, path, tmp_path / "b", format="page")
+    translate_file(TRANSLATOR, path, tmp_path / "b", format="text")
+    assert (tmp_path / "b").read_text() == "A"
+
+
+def test_missing_files_and_directories_are_one_line(tmp_path):
+    with pytest.raises(InputError, match=r"a\.txt: no such file"):
+        translate_file(TRANSLATOR, tmp_path / "a.txt", tmp_path / "b.txt")
+    with pytest.raises(InputError, match="expected a file. Received: a directory"):
+        translate_file(TRANSLATOR, tmp_path, tmp_path / "b.txt")
+
+
+def test_texts_are_translated_in_chunks_whose_shares_sum_to_all():
+    class Engine(FakeEngine):
+        lines_at_once = 2
+        counts: list[int] = []
+
+        def translate(self, texts, **options):
+            self.counts.append(len(texts))
+            return super().translate(texts, **options)
+
+    shares = []
+    content = translate_document(
+        Translator(Engine()), b"a\nb\nc\n\nd\ne", "text", advance=shares.append
+    )
+    assert content == b"A\nB\nC\n\nD\nE"
+    assert Engine.counts == [2, 2, 1]
+    assert shares == [0.4, 0.4, 0.2]
+
+
+def test_options_of_the_translator_reach_it():
+    engine = FakeEngine()
+    translate_document(Translator(engine), b"a", ".txt", beam_size=3)
+    assert engine.options["beam_size"] == 3
+
+
+def test_a_mistake_in_a_text_names_the_document():
+    class Engine(FakeEngine):
+        def translate(self, texts, **options):
+            raise InputError("is too long", 1)
+
+    with pytest.raises(InputError, match=r"^a\.txt: is too long$"):
+        translate_document(Translator(Engine()), b"a\nb", ".txt", name="a.txt")
