@@ -25,6 +25,7 @@ from keras_transformer.runs.model_file import save_model
 from keras_transformer.runs.run_files import MAX_SAMPLE_PAIRS, RunFiles
 from keras_transformer.runs.sections import DecodingSection
 from keras_transformer.text import Tokenizer
+from keras_transformer.text.sentences import TextRules
 
 if TYPE_CHECKING:
     from keras_transformer.models import Transformer
@@ -223,7 +224,7 @@ def import_run(
         fields = model.config.to_dict()
         is_joint = source_tokenizer == target_tokenizer or fields["tie_embeddings"] == "all"
         # All models of translation that are published have learned from sentences.
-        rules = {"split_sentences": True, "copy_symbols": True}
+        rules = TextRules(split_sentences=True, copy_symbols=True, keep_case=True)._asdict()
         options = decoding | foreign_model.limits | rules
         defaults = parse_options(DecodingSection, options, f"{folder}: ")
         tokenizer_fields = ("vocabulary_size", "target_vocabulary_size", "turn_id")

@@ -43,9 +43,10 @@ class DecodingSection(RunSearchOptions):
         None,
         "Copy texts without letters, such as `12:30`; null: a training decides by its pairs.",
     )
-    keep_case: bool = option(
-        False,
-        "Read a sentence in capitals in its usual case, and write its translation in capitals.",
+    keep_case: bool | None = option(
+        None,
+        "Read a sentence in capitals in its usual case, and write its translation in capitals; "
+        "null: a training decides by its sources.",
     )
 
     @pydantic.model_validator(mode="after")

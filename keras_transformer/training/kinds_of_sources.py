@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 
+from keras_transformer.text.capitals import is_in_capitals
 from keras_transformer.text.sentences import TextRules, has_letters, sentence_ends
 
 # One in a hundred pairs, after the first, takes no time beside the tokenizer.
 _PAIRS_LOOKED_AT, _LATER_PAIRS = 100_000, 100
 _FEW_SENTENCES = 0.1  # share of sources of several sentences
+_FEW_CAPITALS = 0.01
 
 
 class KindsOfSources:
@@ -17,10 +19,12 @@ class KindsOfSources:
         with_sentences: Number of sources of more than one sentence.
         without_letters: Number of sources without letters.
         not_copied: Number of these whose target is another text.
+        in_capitals: Number of sources in capitals.
     """
 
     def __init__(self) -> None:
-        self.counted = self.with_sentences = self.without_letters = self.not_copied = 0
+        self.counted = self.with_sentences = self.in_capitals = 0
+        self.without_letters = self.not_copied = 0
 
     def add(self, pairs: Sequence[tuple[str, str]]) -> None:
         """Looks at some pairs: at all of the first, and at one of a hundred later."""
@@ -28,6 +32,7 @@ class KindsOfSources:
         for source, target in pairs[::every]:
             self.counted += 1
             self.with_sentences += len(sentence_ends(source)) > 1
+            self.in_capitals += is_in_capitals(source)
             if not has_letters(source):
                 self.without_letters += 1
                 self.not_copied += source.strip() != target.strip()
@@ -36,11 +41,13 @@ class KindsOfSources:
     def text_rules(self) -> TextRules:
         """Rules that the pairs suggest.
 
-        A model that has learned from single sentences reads single sentences. One that has learned
-        to rewrite digits, such as dates, reads them.
+        A model that has learned from single sentences reads single sentences, and one that has
+        seen no text in capitals reads none. One that has learned to rewrite digits, such as dates,
+        reads them.
         """
         splits = 0 < self.counted and self.with_sentences < _FEW_SENTENCES * self.counted
-        return TextRules(splits, copy_symbols=2 * self.not_copied <= self.without_letters)
+        copies = 2 * self.not_copied <= self.without_letters
+        return TextRules(splits, copies, self.in_capitals <= _FEW_CAPITALS * self.counted)
 
     def __str__(self):
         share = self.with_sentences / max(self.counted, 1)

@@ -141,7 +141,10 @@ def _prepared(recipe, corpus, tokenizers, languages, host, check_replaceable=Non
     for part, report in reports.items():
         show(f"{part}: {report}")
     if recipe.translates_sentences:
-        recipe = recipe.with_text_rules(corpus.kinds_of_sources.text_rules)
+        rules = corpus.kinds_of_sources.text_rules
+        if recipe.data.noise.upper_case:  # The model learns to read capitals.
+            rules = rules._replace(keep_case=False)
+        recipe = recipe.with_text_rules(rules)
         if check_replaceable is not None:  # The run of a resumed training has its rules.
             show(f"train: {corpus.kinds_of_sources}")
     elif chosen := recipe.decoding.text_rules.to_manifest():

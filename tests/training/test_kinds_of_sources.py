@@ -1,0 +1,47 @@
+"""A training tells what its model reads: sentences or paragraphs, digits, capitals."""
+
+import pytest
+
+from keras_transformer.text.sentences import TextRules
+from keras_transformer.training.kinds_of_sources import KindsOfSources
+
+ONE, TWO = ("A dog.", "Ein Hund."), ("A dog. A cat.", "Ein Hund. Eine Katze.")
+CAPITALS = ("A DOG RUNS.", "EIN HUND RENNT.")
+
+
+def kinds(*pairs):
+    counts = KindsOfSources()
+    counts.add(pairs)
+    return counts
+
+
+@pytest.mark.parametrize(
+    ("pairs", "rules"),
+    [
+        ([ONE] * 10 + [TWO], TextRules(True, True, True)),  # 9.1 %
+        ([ONE] * 9 + [TWO], TextRules(False, True, True)),  # 10 %
+        ([ONE] * 98 + [("12", "12")] * 2, TextRules(True, True, True)),
+        ([ONE] * 98 + [("1/2", "2.1.")], TextRules(True, False, True)),
+        ([ONE] * 96 + [("1/2", "2.1."), (" 12", "12 ")], TextRules(True, True, True)),
+        ([ONE] * 99 + [CAPITALS], TextRules(True, True, True)),
+        ([ONE] * 98 + [CAPITALS] * 2, TextRules(True, True, False)),
+        ([], TextRules(False, True, True)),
+    ],
+)
+def test_the_rules_are_those_of_the_sources(pairs, rules):
+    assert kinds(*pairs).text_rules == rules
+
+
+def test_the_share_is_told_with_what_follows():
+    text = "25.0% of the sources have several sentences: `translate` reads a text as one segment"
+    assert str(kinds(ONE, ONE, ONE, TWO)) == text
+    assert str(kinds(ONE)) == text.replace("25.0", "0.0").replace(
+        "as one segment", "sentence by sentence"
+    )
+
+
+def test_after_many_pairs_one_in_a_hundred_is_looked_at():
+    counts = KindsOfSources()
+    for pair in ONE, TWO, TWO:
+        counts.add([pair] * 100_000)
+    assert (counts.counted, counts.with_sentences) == (102_000, 2_000)
