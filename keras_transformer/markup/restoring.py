@@ -40,9 +40,10 @@ def restore(translation: _Text, protected: Protected, text_read: str | None = No
 
 
 def _restored(translation, protected, text_read):
-    if len(translation.parts) > 1:
+    parts = [part for part in translation.parts if part.text.strip() or part.source_tokens]
+    if len(parts) > 1:
         # Each by itself, because time and memory grow with the product of both sides' lengths.
-        return _restored_parts(translation, protected, text_read)
+        return _restored_parts(translation.text, parts, protected, text_read)
     if not protected.source_parts and "<ph_" not in translation.text:
         text = _escaped(" ".join(translation.text.split()), protected)
     else:
@@ -53,9 +54,8 @@ def _restored(translation, protected, text_read):
     return f"{protected.before}{text}{protected.after}"
 
 
-def _restored_parts(translation, protected, text_read):
+def _restored_parts(translation, parts, protected, text_read):
     """Returns the restored parts of a text, with the white space between their translations."""
-    parts = [part for part in translation.parts if part.text.strip()]
     offsets = part_offsets(parts, protected.text, text_read)
     texts = divide(protected, [start for start, _ in offsets])
     texts_read = (
@@ -63,13 +63,14 @@ def _restored_parts(translation, protected, text_read):
         for (_, start), (_, stop) in itertools.pairwise([(0, 0), *offsets, (0, None)])
     )
     pieces, position = [], 0
-    for part, of_part, read in zip(parts, texts, texts_read, strict=True):
-        text = part.text.strip()
-        start = translation.text.index(text, position)
-        pieces += [
-            translation.text[position:start] if pieces else "",
-            _restored(part, of_part, read),
-        ]
+    for part, text_of_part, read in zip(parts, texts, texts_read, strict=True):
+        text, piece = part.text.strip(), _restored(part, text_of_part, read)
+        start = translation.index(text, position)
+        if pieces:
+            pieces[-1] = pieces[-1].rstrip()
+            pieces += [translation[position:start], piece.lstrip()]
+        else:
+            pieces = [piece]
         position = start + len(text)
     return "".join(pieces)
 

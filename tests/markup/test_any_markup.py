@@ -8,79 +8,13 @@ import re
 
 import numpy as np
 import pytest
-from markup_engines import (
-    EIGHT,
-    SayingEngine,
-    tokens_of,
-)
+from markup_engines import EIGHT, ITEM, TAG, SayingEngine, disorder, random_markup, tokens_of, tree
 from translations import sentencepiece_pieces
 
 from keras_transformer import Translation, Translator
 from keras_transformer.markup import protect, restore
 from keras_transformer.text.elements import count_blocks
 from keras_transformer.text.symbols import Placeholders
-
-WORDS = ["a", "dog", "plays,", "&amp;", "in", "the", "snow.", "&lt;b&gt;", "Straße", "犬", "don't"]
-ITEMS = ["http://a.b/c?d=1", "me@x.org", "{name}", "%s", "%1$d", "www.x.de", "<!-- c -->", "<br>"]
-
-
-def random_markup(rng):
-    """A source of tags with numbers of their own, some left open, words and items."""
-    parts, stack = [], []
-    for number in range(rng.randrange(12)):
-        kind = rng.random()
-        if kind < 0.25:
-            name = rng.choice("biup")
-            parts.append(f"<{name} id={number}>")
-            stack.append(name)
-        elif kind < 0.45 and stack:
-            # Now and then one of another name than the last.
-            name = stack.pop() if rng.random() < 0.9 else rng.choice("biup")
-            parts.append(f"</{name}>")
-        elif kind < 0.6:
-            parts.append(f" {rng.choice(ITEMS)} ")  # A word next to it would be a part of it.
-        else:
-            parts.append(rng.choice(WORDS))
-        parts.append(rng.choice(["", " ", " "]))
-    return "".join(parts) + "".join(f"</{name}>" for name in reversed(stack) if rng.random() < 0.9)
-
-
-def disorder(text, rng):
-    """A made-up translation: words dropped, doubled and moved, attention at random."""
-    source = tokens_of(text)
-    target = [token for token in source for _ in range(rng.choice([0, 1, 1, 1, 2]))]
-    target += ["▁<ph_7>"] * (rng.random() < 0.1)
-    if rng.random() < 0.7:
-        rng.shuffle(target)
-    weights = np.random.default_rng(rng.randrange(10**6)).random((len(target) + 1, len(source) + 1))
-    text = "".join(target).replace("▁", " ").strip()
-    sides = {"tokens": (*target, "</s>"), "source_tokens": (*source, "</s>")}
-    return Translation(text, 0.0, **sides, alignment=weights if rng.random() < 0.9 else None)
-
-
-TAG = re.compile(r"<!--.*?-->|</?[A-Za-z][^<>]*>")
-ITEM = re.compile(r"http://a\.b/c\?d=1|me@x\.org|\{name\}|%s|%1\$d|www\.x\.de")
-
-
-def tree(text):
-    """The parents of all tags that have an end, by their text; tags without one are left out."""
-    tags, stack, pairs = TAG.findall(text), [], {}
-    for position, tag in enumerate(tags):
-        name = re.match(r"</?(\w*)", tag)
-        if tag.startswith("</") and name[1] in [element for _, element in stack]:
-            while True:
-                opened, open_name = stack.pop()
-                if open_name == name[1]:
-                    pairs[opened] = position
-                    break
-        elif not tag.startswith(("</", "<!", "<br")):
-            stack.append((position, name[1]))
-    return {
-        tags[start]: [
-            tags[outer] for outer, stop in sorted(pairs.items()) if outer < start and stop > end
-        ]
-        for start, end in pairs.items()
-    }
 
 
 def contents(text):

@@ -1,0 +1,89 @@
+"""Sentences inside a block: tags that run over several sentences stay whole, and spaces stay."""
+
+import collections
+import random
+
+import pytest
+from fakes import FakeEngine, FakeTokenizer
+from markup_engines import EIGHT, ITEM, TAG, copied, disorder, random_markup, tree
+
+from keras_transformer import Translation, Translator
+from keras_transformer.text.sentences import TextRules
+from keras_transformer.text.symbols import Placeholders
+
+RULES = TextRules(split_sentences=True, copy_symbols=True)
+
+
+class SplittingEngine(FakeEngine):
+    """Says of each sentence what `say` does, and counts sentences."""
+
+    capabilities = frozenset({"translate", "align"})
+    text_rules = RULES
+
+    def __init__(self, say, placeholders=EIGHT):
+        tokens = {"placeholders": placeholders, "annotates_terms": False, "tokenize": list}
+        super().__init__(say=say, source_tokenizer=FakeTokenizer(**tokens))
+
+    def translate(self, texts, **options):
+        self.texts = texts
+        return [self.say(text) if text else Translation("", 0.0) for text in texts]
+
+
+def translated(source, say=copied, markup="html", placeholders=EIGHT):
+    engine = SplittingEngine(say, placeholders)
+    (translation,) = Translator(engine).translate([source], markup=markup)
+    return translation.text, engine.texts
+
+
+@pytest.mark.parametrize("markup", ["html", "placeholders"])
+@pytest.mark.parametrize("placeholders", [EIGHT, Placeholders()])
+@pytest.mark.parametrize(
+    ("source", "count"),
+    [
+        ("One dog. Two {x} cats!", 2),
+        (" One dog.  Two cats!\u00a0", 2),
+        ("See {a}. 12:30. {b}! And go.", 4),
+        ("One {a} dog. Two {b}. Three {c}", 3),
+    ],
+)
+def test_a_copy_of_a_text_with_items_is_the_text(source, count, markup, placeholders):
+    copy, texts = translated(source, copied, markup, placeholders)
+    assert copy == source
+    assert len(texts) == count
+
+
+@pytest.mark.parametrize(
+    ("source", "count"),
+    [
+        ("One <b>dog</b>. Two <i>cats</i>!", 2),
+        ("One <b>dog. Two</b> cats!", 2),
+        ("<b>One dog. Two cats! Three.</b>", 3),
+        ("<b>One dog.</b> <i>Two cats!</i>", 2),
+        ("<a href='x'>One. <b>Two. Three</b> four.</a> Five.", 4),
+        ("<p>One. Two.</p>\n<p> Three. 4. </p>", 4),
+        ("<p>One.</p><p>5</p><p>Two</p>", 3),
+    ],
+)
+def test_a_copy_of_html_is_the_html(source, count):
+    copy, texts = translated(source)
+    assert copy == source
+    assert len(texts) == count
+
+
+def test_tags_that_run_over_sentences_of_random_markup_are_whole_and_nested_as_before():
+    rng = random.Random(1)
+    count = 0
+    for _ in range(3_000):
+        source = " ".join(random_markup(rng) for _ in range(rng.randrange(1, 4)))
+        placeholders = rng.choice([Placeholders(), Placeholders(2), EIGHT])
+        restored, texts = translated(
+            source, lambda text: disorder(text, rng), placeholders=placeholders
+        )
+        count += len(texts) > 1
+        for pattern in (TAG, ITEM):
+            counts = collections.Counter(pattern.findall(source))
+            assert collections.Counter(pattern.findall(restored)) == counts, (source, restored)
+        whole = tree(source)
+        if len(whole) == source.count(" id=") == source.count("</"):
+            assert tree(restored) == whole, (source, restored)
+    assert count > 1_000
