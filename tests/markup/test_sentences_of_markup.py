@@ -41,8 +41,8 @@ def translated(source, say=copied, markup="html", placeholders=EIGHT):
     ("source", "count"),
     [
         ("One dog. Two {x} cats!", 2),
-        (" One dog.  Two cats!\u00a0", 2),
-        ("See {a}. 12:30. {b}! And go.", 4),
+        (" One dog.\u00a0Two cats!\u00a0", 2),
+        ("See {a}. 12:30. And go to {b}!", 3),
         ("One {a} dog. Two {b}. Three {c}", 3),
     ],
 )
@@ -50,6 +50,12 @@ def test_a_copy_of_a_text_with_items_is_the_text(source, count, markup, placehol
     copy, texts = translated(source, copied, markup, placeholders)
     assert copy == source
     assert len(texts) == count
+
+
+def test_rows_of_spaces_stay_in_a_text_and_are_one_space_in_html():
+    text = "One {x}.  Two.\n\nThree."
+    assert translated(text, markup="placeholders") == (text, ["One <ph_1>.", "Two.", "Three."])
+    assert translated(text) == ("One {x}. Two. Three.", ["One <ph_1>.", "Two.", "Three."])
 
 
 @pytest.mark.parametrize(
