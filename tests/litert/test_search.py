@@ -220,8 +220,9 @@ def test_among_candidates_it_finds_what_the_models_own_search_finds(rng, fields,
         assert np.isin(row, own).all()
 
 
-def test_the_alignment_of_a_model_with_ssru_is_the_models_own(rng):
-    model, ids = make_model(rng, **SSRU), source_ids(rng)[:2]
+@pytest.mark.parametrize("fields", [SSRU, NEAR])
+def test_the_alignment_is_the_models_own(rng, fields):
+    model, ids = make_model(rng, **fields), source_ids(rng)[:2]
     targets = rng.integers(4, 41, (2, 17)).astype("int32")  # More than a block of the scan.
     alignment = LiteRTAlignment(model, 29)(ids, targets)["alignment"]
     _, expected = score_targets(model, ids, targets)
