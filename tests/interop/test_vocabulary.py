@@ -79,7 +79,7 @@ class TestVocabulary:
         (expected,) = engine.translate([">>epo<< a cat"], beam_size=1)
         assert expected.text != engine.translate(["a cat"], beam_size=1)[0].text
         received = translator.translate(["a cat", " "], tag="epo", beam_size=1)
-        assert [translation.text for translation in received] == [expected.text, ""]
+        assert [translation.text for translation in received] == [expected.text, " "]
         assert translator.directions == [(None, "eo")]
         for language in ("eo", "epo"):
             named = translator.translate(["a cat", " "], target_language=language, beam_size=1)
