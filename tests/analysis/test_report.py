@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from device_plans import ONE_GRAPH
 from small_corpus import PAIRS, recipe_values
 
 from keras_transformer import Tokenizer, Transformer, TransformerConfig
@@ -45,7 +46,8 @@ PICTURES = {
 def engine():
     tokenizer = Tokenizer.train_from_texts([text for side in SIDES for text in side], 150)
     config = TransformerConfig(150, 16, 2, 13, num_encoder_layers=1, num_decoder_layers=2)
-    return ModelEngine(Transformer(config), tokenizer, max_source_length=48, max_target_length=32)
+    limits = {"max_source_length": 48, "max_target_length": 32}
+    return ModelEngine(Transformer(config), tokenizer, **limits, **ONE_GRAPH)
 
 
 @pytest.fixture(scope="module")
@@ -81,13 +83,13 @@ TOKENS = {code: f">>{code}<<" for code in ("de", "en", "fr")}
     ],
 )
 def test_a_sentence_of_a_model_of_several_languages_has_their_tokens(
-    engine, tmp_path, places, before, after, forced
+    engine, tmp_path, monkeypatch, places, before, after, forced
 ):
     texts = [text for side in SIDES for text in side]
     tokenizer = Tokenizer.train_from_texts(texts, 150, languages=TOKENS.values())
     languages = Languages(TOKENS, **places)
     limits = {"max_source_length": 48, "max_target_length": 32}
-    several = ModelEngine(engine.model, tokenizer, **limits, languages=languages)
+    several = ModelEngine(engine.model, tokenizer, **limits, **ONE_GRAPH, languages=languages)
     with pytest.raises(InputError, match="_language` must be one of"):
         Inspection(several, *PAIRS[0])
     seen = Inspection(several, *PAIRS[0], source_language="en-GB", target_language="de")
@@ -104,7 +106,9 @@ def test_a_sentence_of_a_model_of_several_languages_has_their_tokens(
     rows = slice(len(forced), None), slice(len(before), len(before) + len(sides[0]))
     mean = weights.cross[-1].mean(0)[rows]
     assert seen.alignment().links() == word_alignment(mean, *own).links()
-    report = write_report(tmp_path, seen, 8, pairs=SIDES)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)  # Pictures take seconds.
+    with pytest.warns(UserWarning, match="matplotlib"):
+        report = write_report(tmp_path, seen, 8, pairs=SIDES)
     assert sum(report["roles"].values()) == 2 + 4 + 4
     # Heads are measured with the tokens, too, and a text may begin with one itself.
     table = measure_heads(several, SIDES, seen.direction)
@@ -271,6 +275,7 @@ def test_measures_of_heads_are_drawn_by_layer_and_head():
     np.testing.assert_array_equal(confidence, np.full((2, 3), 0.5))
 
 
+@pytest.mark.usefixtures("one_graph")
 def test_heads_are_measured_on_the_runs_samples_without_its_corpus(engine, tmp_path, monkeypatch):
     folder, recipe = RunFolder(tmp_path / "run"), Recipe.from_dict(recipe_values(tmp_path / "no"))
     folder.create(recipe, (engine.source_tokenizer, engine.target_tokenizer), {})

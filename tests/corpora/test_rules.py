@@ -1,3 +1,4 @@
+import functools
 import pathlib
 import sys
 import unicodedata
@@ -103,13 +104,18 @@ def test_a_page_in_eighteen_languages_breaks_no_rule(language):
             assert PairRules(without=without).broken(source, target) is None, (source, target)
 
 
-@pytest.mark.slow(after=23)
+@functools.cache
+def named_letters():
+    """Returns each letter of Unicode with its name."""
+    letters = filter(str.isalpha, map(chr, range(sys.maxunicode)))
+    return [(unicodedata.name(letter, ""), letter) for letter in letters]
+
+
 @pytest.mark.parametrize("script", get_args(Script))
 def test_every_script_has_letters_of_its_name(script):
     # Unicode's names of letters begin with their script.
     name = {"Han": "CJK"}.get(script, script.upper())
-    named = (c for c in map(chr, range(sys.maxunicode)) if unicodedata.name(c, "").startswith(name))
-    text = "".join(c for c in named if c.isalpha())[:40]
+    text = "".join(letter for full, letter in named_letters() if full.startswith(name))[:40]
     assert len(text) > 20
     rules = PairRules(source_scripts=[script], without=["encoding"])
     assert rules.broken(text, text[::-1]) is None

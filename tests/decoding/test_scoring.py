@@ -32,7 +32,7 @@ def test_log_probabilities_are_those_of_the_whole_model(varied):
         assert sum(by_token) == pytest.approx(expected, abs=1e-4)
 
 
-@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("layers", [1, 3])
 def test_an_alignment_is_the_mean_of_the_heads_of_the_last_block(layers):
     """Without the last block's attention to the source, the alignment is uniform."""
     sizes = {"model_dim": 8, "num_heads": 2, "intermediate_dim": 9, "num_encoder_layers": 1}

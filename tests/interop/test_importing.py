@@ -12,7 +12,6 @@ from unittest import mock
 import numpy as np
 import pytest
 import yaml
-from device_plans import ONE_GRAPH
 from marian_toys import SOURCES, TARGETS, TOYS, changed, student
 from model_servers import FileServer, make_tar, make_zip
 
@@ -25,7 +24,6 @@ from keras_transformer.ids import BOS_ID, EOS_ID
 from keras_transformer.interop.importing import import_model, import_run
 from keras_transformer.reading import file_digests
 from keras_transformer.runs.run_files import RunFiles
-from keras_transformer.text.sentences import TextRules
 
 pytestmark = pytest.mark.tensorflow
 
@@ -217,6 +215,7 @@ def test_a_dropout_outside_its_range_is_one_line(tmp_path, make_toy, rate):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.usefixtures("one_graph")
 def test_the_command_makes_a_run_that_translates_as_the_model_does(tmp_path, capsys):
     output = tmp_path / "run"
     assert run(["import", str(TOYS / "opus"), "--output", str(output)]) == 0
@@ -227,9 +226,8 @@ def test_the_command_makes_a_run_that_translates_as_the_model_does(tmp_path, cap
         (line,) = (line for line in captured.err.splitlines() if line.startswith(start))
         assert " € " in line and " , " not in line  # `make.py` learned it from texts with commas.
     translator, toy = Translator.load(output), import_model(TOYS / "opus")
-    assert translator.engine.text_rules == TextRules(True, True, True)
     assert {key: translator.defaults[key] for key in toy.decoding} == toy.decoding
-    engine = ModelEngine(toy.model, toy.source_tokenizer, toy.target_tokenizer, **ONE_GRAPH)
+    engine = ModelEngine(toy.model, toy.source_tokenizer, toy.target_tokenizer)
     expected = [translation.text for translation in engine.translate(SOURCES, **toy.decoding)]
     assert [translation.text for translation in translator.translate(SOURCES)] == expected
     assert run(["import", str(TOYS / "opus"), "--output", str(output)]) == 2
@@ -260,8 +258,13 @@ def test_a_model_behind_a_url_becomes_a_run_that_names_it(tmp_path, capsys, toy,
         np.testing.assert_array_equal(weight, known)
 
 
-@pytest.mark.parametrize("function", ["RunFiles.write_sections", "save_model"])
-@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(errno.ENOSPC, "No space left")])
+@pytest.mark.parametrize(
+    ("function", "error"),
+    [
+        ("RunFiles.write_sections", KeyboardInterrupt),
+        ("save_model", OSError(errno.ENOSPC, "No space left")),
+    ],
+)
 def test_an_import_that_fails_leaves_what_was_there(tmp_path, monkeypatch, function, error):
     output = tmp_path / "run"
     for overwrite in (False, True):

@@ -21,8 +21,8 @@ from keras_transformer.runs.sections import parse_yaml
 
 DATA = pathlib.Path(__file__).parents[1] / "data"
 TOYS = DATA / "marian"
-LONG = "x" * 3000
-VALUES = [None, True, -1, 10**30, 1e300, "", LONG, [], [LONG] * 9, [[[[LONG] * 9] * 9] * 9]]
+LONG = "x" * 1600
+VALUES = [None, True, -1, 10**30, 1e300, "", LONG, [], [LONG] * 9, [[[LONG] * 9] * 9]]
 VALUES += [{}, {LONG: LONG}, [{"content": [LONG], "id": LONG}], {"1": {"content": [LONG]}}]
 # Fields that files may have beside those of the toys.
 FIELDS = {

@@ -3,6 +3,7 @@
 import pytest
 import sentencepiece
 import yaml
+from device_plans import ONE_GRAPH
 from marian_toys import SOURCES, TARGETS, TOYS
 
 from keras_transformer import Translator
@@ -69,12 +70,14 @@ class TestVocabulary:
         for text in SPELLINGS:
             assert tokenizer.tokenize(text)[:2] == [4, 5]
 
-    def test_a_language_is_a_tag_that_is_checked_against_the_vocabulary(self, imported):
+    def test_a_language_is_a_tag_that_is_checked_against_the_vocabulary(
+        self, imported, without_xla
+    ):
         from keras_transformer.export.saved_model.signatures import Signatures
 
         toy = imported(TOYS / "opus")
         tokenizers = toy.source_tokenizer, toy.target_tokenizer
-        engine = ModelEngine(toy.model, *tokenizers, with_xla=False)
+        engine = ModelEngine(toy.model, *tokenizers, **ONE_GRAPH)
         translator = Translator(engine)
         (expected,) = engine.translate([">>epo<< a cat"], beam_size=1)
         assert expected.text != engine.translate(["a cat"], beam_size=1)[0].text

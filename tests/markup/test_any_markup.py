@@ -33,9 +33,9 @@ def contents(text):
     return inside
 
 
-def test_every_tag_and_item_of_ten_thousand_sources_is_there_once_and_nested_as_before():
+def test_every_tag_and_item_of_thousands_of_sources_is_there_once_and_nested_as_before():
     rng = random.Random(0)
-    for _ in range(10_000):
+    for _ in range(4_000):
         source = random_markup(rng)
         placeholders = rng.choice([Placeholders(), Placeholders(2), EIGHT])
         assert count_blocks(source) >= len(protect(source, "html", placeholders))

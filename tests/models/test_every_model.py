@@ -1,5 +1,7 @@
 """Every kind of model does what a Keras user tries first: summary, predict, save, export."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -31,10 +33,15 @@ SOURCE_IDS = np.array([[3, 5, 4, 7, 2, 0, 0], [11, 2, 0, 0, 0, 0, 0]], "int32")
 TARGET_IDS = np.array([[1, 13, 17, 19, 5], [1, 21, 0, 0, 0]], "int32")
 
 
-@pytest.fixture
-def make(randomize):
-    """`make(kind)`: a model with random weights."""
-    return lambda kind: randomize(model_of(CONFIGURATIONS[kind]))
+@functools.cache
+def make(kind):
+    """Returns a model with random weights, which no test changes."""
+    model, rng = model_of(CONFIGURATIONS[kind]), np.random.default_rng(7)
+    model.set_weights(
+        [w.path.endswith("gamma") + 0.3 * rng.normal(size=w.shape) for w in model.weights]
+    )
+    model.jit_compile = keras.backend.backend() == "jax"  # for `predict`
+    return model
 
 
 def inputs_of(kind):
@@ -51,7 +58,7 @@ def outputs(model, inputs):
 @pytest.mark.slow(after=1)
 @pytest.mark.tensorflow
 @EVERY_KIND
-def test_keras_exports_a_loaded_model_that_was_never_called(make, kind, tmp_path):
+def test_keras_exports_a_loaded_model_that_was_never_called(kind, tmp_path):
     import tensorflow as tf
 
     model = make(kind)
@@ -70,7 +77,7 @@ def test_keras_exports_a_loaded_model_that_was_never_called(make, kind, tmp_path
 @pytest.mark.slow(after=1)
 @pytest.mark.tensorflow
 @EVERY_KIND
-def test_keras_exports_to_litert(make, kind, tmp_path):
+def test_keras_exports_to_litert(kind, tmp_path):
     litert = pytest.importorskip(
         "ai_edge_litert.interpreter", reason="comes with the extra [litert]"
     )
@@ -95,7 +102,7 @@ def test_keras_exports_to_litert(make, kind, tmp_path):
 
 
 @pytest.mark.tensorflow
-def test_a_signature_of_ones_own_replaces_the_default(make, tmp_path):
+def test_a_signature_of_ones_own_replaces_the_default(tmp_path):
     import tensorflow as tf
 
     model, ids = make("language_model"), keras.InputSpec(shape=(2, 5), dtype="int32", name="ids")
@@ -106,7 +113,7 @@ def test_a_signature_of_ones_own_replaces_the_default(make, tmp_path):
 
 
 @EVERY_KIND
-def test_the_summary_shows_the_shape_of_every_layer(make, kind):
+def test_the_summary_shows_the_shape_of_every_layer(kind):
     lines = []
     make(kind).summary(print_fn=lines.append)
     text = "\n".join(lines)
@@ -115,7 +122,7 @@ def test_the_summary_shows_the_shape_of_every_layer(make, kind):
 
 
 @EVERY_KIND
-def test_the_output_shape_is_that_of_the_logits(make, kind):
+def test_the_output_shape_is_that_of_the_logits(kind):
     model, (inputs, _) = make(kind), inputs_of(kind)
     by_name = {name: ids.shape for name, ids in inputs.items()}
     expected = outputs(model, inputs).shape
@@ -126,7 +133,7 @@ def test_the_output_shape_is_that_of_the_logits(make, kind):
 
 
 @EVERY_KIND
-def test_inputs_go_by_name_or_in_order(make, kind):
+def test_inputs_go_by_name_or_in_order(kind):
     model, (inputs, _) = make(kind), inputs_of(kind)
     in_order = tuple(inputs.values())
     expected = outputs(model, in_order)
@@ -136,7 +143,7 @@ def test_inputs_go_by_name_or_in_order(make, kind):
 
 
 @EVERY_KIND
-def test_wrong_inputs_are_named(make, kind):
+def test_wrong_inputs_are_named(kind):
     model, names = make(kind), NAMES.get(kind, ["source_ids", "target_ids"])
     with pytest.raises(ValueError, match=f"must be \\({', '.join(names)}\\). Received: tuple of 3"):
         model((SOURCE_IDS,) * 3)
@@ -149,7 +156,7 @@ def test_wrong_inputs_are_named(make, kind):
 
 
 @EVERY_KIND
-def test_a_clone_and_a_saved_model_compute_what_the_model_computes(make, kind, tmp_path):
+def test_a_clone_and_a_saved_model_compute_what_the_model_computes(kind, tmp_path):
     model, (inputs, _) = make(kind), inputs_of(kind)
     clone = keras.models.clone_model(model)
     clone.set_weights(model.get_weights())

@@ -108,11 +108,11 @@ LONG = "( [a ((a) 'a . www. http:// a(http:// (. 中. 中 -.a@ 例.a中 (a.)".sp
 @pytest.mark.parametrize("begin", ["", "http://a", "http://中", "http://a("])
 @pytest.mark.parametrize("part", LONG)
 def test_a_text_is_read_once_for_its_addresses(begin, part):
-    text = begin + part * (1 << 16)
+    text = begin + part * (1 << 15)
     start = time.process_time()
     ITEM.findall(text)
     # Read again from each of its characters, it would take minutes.
-    assert time.process_time() - start < 5
+    assert time.process_time() - start < 2
 
 
 @pytest.mark.parametrize(

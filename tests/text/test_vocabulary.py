@@ -31,8 +31,9 @@ def test_words_of_lines_that_are_longer_than_the_trainers_limit_of_bytes_are_lea
     assert pieces.count("▁語文") == words.count("語文")
 
 
-@pytest.mark.parametrize("rare", ["</s>", "語"])
-@pytest.mark.parametrize("line", [0, 9_999, 10_000])
+@pytest.mark.parametrize(
+    ("rare", "line"), [("語", 0), ("</s>", 9_999), ("</s>", 10_000), ("語", 10_000)]
+)
 def test_a_character_of_one_line_is_known_also_if_only_a_name_of_a_special_token_has_it(rare, line):
     texts = ["".join(letters) for letters in itertools.product("abcdefghij", repeat=4)]
     texts.insert(line, rare)

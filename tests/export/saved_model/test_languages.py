@@ -17,11 +17,11 @@ NAMED = {"source_language": ["en", "de", "fr", "en"], "target_language": ["de", 
 
 
 @pytest.fixture(scope="module")
-def engines(engine, texts, tmp_path_factory):
-    """The trained model's engine and the export's."""
+def trained(engine, texts):
+    """The trained model's engine."""
     tokens = {code: f">>{code}<<" for code in ("de", "en", "fr")}
     tokenizer = Tokenizer.train_from_texts(texts, vocabulary_size=53, languages=tokens.values())
-    trained = ModelEngine(
+    return ModelEngine(
         engine.model,
         tokenizer,
         max_source_length=13,
@@ -29,15 +29,13 @@ def engines(engine, texts, tmp_path_factory):
         **ONE_GRAPH,
         languages=Languages(tokens, source_prefix="source", target_prefix="target"),
     )
-    options = {"beam_size": 2, "signatures": ("beam", "score", "align")}
-    folder = tmp_path_factory.mktemp("exports") / "new"
-    export_saved_model(trained, folder, texts[:9], **options)
-    return trained, Translator.load(folder).engine
 
 
 @pytest.mark.slow
-def test_an_export_forces_the_language_that_a_text_names(engines):
-    trained, exported = engines
+def test_an_export_forces_the_language_that_a_text_names(trained, texts, tmp_path):
+    options = {"beam_size": 2, "signatures": ("beam", "score", "align")}
+    export_saved_model(trained, tmp_path / "export", texts[:9], **options)
+    exported = Translator.load(tmp_path / "export").engine
     expected = trained.translate(TEXTS, beam_size=2, **NAMED)
     check_same(expected, exported.translate(TEXTS, **NAMED))
     # The language matters.
@@ -49,8 +47,10 @@ def test_an_export_forces_the_language_that_a_text_names(engines):
         assert (ours.score == pytest.approx(expected[0].score, abs=1e-3)) is (language == "de")
 
 
-def test_a_target_that_is_too_long_is_truncated_before_its_language_is_forced(engines):
-    trained, exported = engines
+@pytest.mark.usefixtures("unverified", "without_xla")
+def test_a_target_that_is_too_long_is_truncated_before_its_language_is_forced(trained, tmp_path):
+    export_saved_model(trained, tmp_path / "export", beam_size=1, signatures=("score",))
+    exported = Translator.load(tmp_path / "export").engine
     long = " ".join(["two dogs near the river."] * 30)
     (ids,) = trained.target_tokenizer.tokenize([long])
     named = {"source_language": "en", "target_language": "de"}
