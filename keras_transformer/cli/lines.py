@@ -11,10 +11,10 @@ from typing import Any, BinaryIO, TextIO
 from tqdm import tqdm
 
 from keras_transformer.bulk.lines import Line, translated_lines
-from keras_transformer.cli.progress import advance
+from keras_transformer.cli.progress import advance, say_beside_bar
 from keras_transformer.engine.device import CPU
 from keras_transformer.engine.translator import Translator
-from keras_transformer.errors import InputError, say
+from keras_transformer.errors import InputError
 from keras_transformer.reading import decode_line
 from keras_transformer.translation import Translation
 
@@ -28,15 +28,16 @@ class LineReader:
     """Reads UTF-8 lines, which end only at `"\\n"` or `"\\r\\n"`.
 
     It asks the system for what is there, without a thread: no read hangs when the program ends,
-    and a file of any length takes the memory of a chunk.
+    and a file of any length takes the memory of a chunk. `begun` is what was read of it before.
     """
 
-    def __init__(self, stream: BinaryIO, name: str | os.PathLike = "stdin"):
+    def __init__(self, stream: BinaryIO, name: str | os.PathLike = "stdin", begun: bytes = b""):
         self._stream, self._name = stream, name
         self._lines: collections.deque[bytes] = collections.deque()
         self._partial_line = bytearray()  # a line without its end
         self._ended = False
         self._taken = 0
+        self._add(begun)
 
     def take(self, max_lines: int) -> list[Line]:
         """Waits for a line and returns all lines that are there; none at the end of the stream.
@@ -74,18 +75,24 @@ class LineReader:
         content = self._stream.read1(_BYTES_AT_ONCE)
         if content is None:
             return  # A terminal that another program has made non-blocking.
-        self._partial_line += content
-        if b"\n" in content:
-            *lines, self._partial_line = self._partial_line.split(b"\n")
-            self._lines.extend(bytes(line) + b"\n" for line in lines)
+        self._add(content)
         self._ended = not content
         if self._ended and self._partial_line:
             self._lines.append(bytes(self._partial_line))
 
+    def _add(self, content):
+        self._partial_line += content
+        if b"\n" in content:
+            *lines, self._partial_line = self._partial_line.split(b"\n")
+            self._lines.extend(bytes(line) + b"\n" for line in lines)
 
-def read_chunks(stream: BinaryIO, max_lines: int) -> Iterator[list[Line]]:
-    """Yields lines of stdin as soon as they come, at most `max_lines` together."""
-    reader = LineReader(stream)
+
+def read_chunks(stream: BinaryIO, max_lines: int, begun: bytes = b"") -> Iterator[list[Line]]:
+    """Yields lines of stdin as soon as they come, at most `max_lines` together.
+
+    `begun` is what was read of it before.
+    """
+    reader = LineReader(stream, begun=begun)
     while lines := reader.take(max_lines):
         yield lines
 
@@ -138,6 +145,7 @@ def translate_lines(
     target_prefixes: str | os.PathLike | None = None,
     batch_size: int | None = None,
     bar: Any = None,
+    begun: bytes = b"",
     **options: Any,
 ) -> None:
     """Translates each line of a stream, in order, in constant memory.
@@ -153,6 +161,7 @@ def translate_lines(
         target_prefixes: Path of a file with a target prefix for each line.
         batch_size, **options: Arguments of `Translator.translate`.
         bar: `progress_bar`.
+        begun: What was read of the stream before.
 
     Raises:
         InputError: An option is out of range, raised before anything is read; or a line is at
@@ -167,7 +176,7 @@ def translate_lines(
     # Options are checked first, because a wrong option is no line's fault.
     translator.check_options(batch_size=batch_size, **options)
     max_lines = chunk_size(batch_size, translator.engine.lines_at_once)
-    chunks = with_prefixes(read_chunks(input, max_lines), target_prefixes)
+    chunks = with_prefixes(read_chunks(input, max_lines, begun), target_prefixes)
     write_results(translate, chunks, format, output, bar=bar)
 
 
@@ -190,15 +199,10 @@ def write_results(
         bar: `progress_bar`.
     """
     for chunk in chunks:
-        for lines, results in translated_lines(function, chunk, name, _say):
+        for lines, results in translated_lines(function, chunk, name, say_beside_bar):
             with tqdm.external_write_mode():  # It clears a bar on the same terminal.
                 for line, result in zip(lines, results, strict=True):
                     output.write(format(line, result))
                 output.flush()
             if bar is not None:
                 advance(bar, len(lines), sum(line.size for line in lines))
-
-
-def _say(message):
-    with tqdm.external_write_mode():  # It clears a bar on the same terminal.
-        say(message)

@@ -46,8 +46,9 @@ _COMMANDS = {
     },
     "translate": {
         "translate": (
-            "translate each line of stdin",
-            "Translates the lines of stdin to stdout, in their order, as they arrive.",
+            "translate each line of stdin, or whole documents",
+            "Translates the lines of stdin to stdout, in their order, as they arrive. Files, such "
+            "as letter.txt and page.html, are translated as whole documents.",
         ),
         "chat": (
             "hold a conversation with a model that was trained on conversations",

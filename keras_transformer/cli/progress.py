@@ -9,6 +9,8 @@ from typing import Any
 
 from tqdm import tqdm
 
+from keras_transformer.errors import say
+
 
 @contextlib.contextmanager
 def progress_bar(total: int | None = None, shown: bool = True) -> Iterator[Any]:
@@ -36,6 +38,12 @@ def describe(bar: Any, text: str, size: int) -> None:
     # Not `update`, which draws by the clock: chunks come seldom.
     bar.n += size
     bar.refresh()
+
+
+def say_beside_bar(message: object) -> None:
+    """Writes a message to stderr, where a bar on the same terminal is cleared for it."""
+    with tqdm.external_write_mode():
+        say(message)
 
 
 def size_left(stream: Any) -> int | None:

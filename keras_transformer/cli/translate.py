@@ -1,5 +1,6 @@
 """The commands `keras-transformer translate` and `chat`: text in, text out."""
 
+import argparse
 import contextlib
 import functools
 import inspect
@@ -26,9 +27,11 @@ from keras_transformer.errors import InputError, say
 if TYPE_CHECKING:
     from keras_transformer.engine.translator import Translator
 
-COMMAND_OPTIONS = ("json", "stream", "progress", "engine")
+COMMAND_OPTIONS = ("json", "stream", "progress", "engine", "files", "input", "output", "format")
 _TOP_P = 0.9
 _RESET = "/reset"
+_OF_DOCUMENTS = ("format", "wrapped")
+_OF_LINES = ("json", "alignment", "n_best", "stream", "target_prefixes")
 RAY_OPTIONS = ("workers", "chunk_lines", "ray_address")
 _BACK_TO_AN_EMPTY_LINE = "\r\x1b[K"
 
@@ -50,6 +53,19 @@ def _add_translate_options(command):
     )
     add_declared(group, BulkOptions, names=["threads"])
     add_progress(group)
+    group = command.add_argument_group("whole documents")
+    files = "documents, whose names tell their format; with --engine ray, files of lines"
+    group.add_argument("files", nargs="*", metavar="FILE", default=argparse.SUPPRESS, help=files)
+    output = "translation of one file, or folder for translations with the names of the files"
+    formats = "lines, text, html; default for files: by name, for stdin: lines, "
+    formats += "or with --markup html a page if it begins as one does"
+    wrapped = "lines of a text file end at a column: a paragraph, until a blank line, is a text"
+    add_options(
+        group,
+        ("output", str, "PATH", output),
+        ("format", str, "NAME", formats),
+        ("wrapped", None, None, wrapped),
+    )
     group = command.add_argument_group("files over a Ray cluster, with --engine ray")
     group.add_argument(
         "--engine",
@@ -57,8 +73,7 @@ def _add_translate_options(command):
         default="here",
         help="where: in this process, or over a Ray cluster; default: here",
     )
-    output = ("output", str, "DIR", "folder to make or to continue")
-    add_options(group, ("input", [str], "FILE", "text files, compressed too"), output)
+    add_options(group, ("input", [str], "FILE", "more files; with --engine ray compressed, too"))
     add_declared(group, BulkOptions, names=RAY_OPTIONS)
     add_decoding(command)
 
@@ -71,22 +86,23 @@ def _add_chat_options(command):
     add_sampling(command, *names, beam_size="replies are sampled", top_p=str(_TOP_P))
 
 
+def _files(options):
+    return [*getattr(options, "files", ()), *getattr(options, "input", ())]
+
+
 def _translate_files(options):
     from keras_transformer.bulk.corpus import translate_corpus
 
-    _refuse(
-        options,
-        ("json", "alignment", "n_best", "stream", "progress", "target_prefixes"),
-        "is not allowed with --engine ray",
-    )
+    names = (*_OF_LINES, *_OF_DOCUMENTS, "progress")
+    _refuse(options, names, "is not allowed with --engine ray")
     values = option_values(options, "model", *COMMAND_OPTIONS)
-    for name in ("input", "output"):
-        if name not in values:
+    inputs = _files(options)
+    for name, is_given in (("input", inputs), ("output", "output" in options)):
+        if not is_given:
             raise InputError(f"--engine ray needs --{name}.")
-    inputs, output = values.pop("input"), values.pop("output")
     # Ray prints messages about itself to stdout.
     with contextlib.redirect_stdout(sys.stderr):
-        report = translate_corpus(options.model, inputs, output, **values)
+        report = translate_corpus(options.model, inputs, options.output, **values)
     print(json.dumps(report, indent=2))
 
 
@@ -94,6 +110,7 @@ def _translate(options):
     if options.engine == "ray":
         _translate_files(options)
         return
+    from keras_transformer.cli.documents import read_beginning
     from keras_transformer.cli.formats import as_json, as_list, as_text
     from keras_transformer.cli.lines import translate_lines
     from keras_transformer.cli.progress import progress_bar, size_left
@@ -102,7 +119,11 @@ def _translate(options):
     from keras_transformer.errors import is_terminal
     from keras_transformer.steps.text_steps import STEP_OPTIONS
 
-    _refuse(options, ("input", "output", *RAY_OPTIONS), "needs --engine ray")
+    _refuse(options, RAY_OPTIONS, "needs --engine ray")
+    if (files := _files(options)) or getattr(options, "format", "lines") != "lines":
+        _translate_documents(options, files)
+        return
+    _refuse(options, ("output", "wrapped"), "needs files or --format")
     if "alignment" in options and "json" not in options:
         raise InputError("--alignment is written only as JSON: add --json.")
     if "stream" in options:
@@ -111,6 +132,12 @@ def _translate(options):
         names += ["json", "alignment", "n_best", "batch_size", "progress"]
         _refuse(options, names, "is not allowed with --stream")
     source = binary_stdin()
+    size, begun = size_left(source), b""
+    if getattr(options, "markup", None) == "html" and "format" not in options:
+        begun, is_page = read_beginning(source)
+        if is_page:
+            _translate_documents(options, [], begun)
+            return
     translator, values = load_translator(options, *COMMAND_OPTIONS)
     values.setdefault("long_input", long_input_of_commands(translator.engine))
     if "stream" in options:
@@ -125,8 +152,30 @@ def _translate(options):
     shown = options.progress
     if shown is None:
         shown = is_terminal(sys.stderr) and not is_terminal(sys.stdin)
-    with progress_bar(size_left(source), shown) as bar:
-        translate_lines(translator, source, sys.stdout, format, bar=bar, **values)
+    with progress_bar(size, shown) as bar:
+        translate_lines(translator, source, sys.stdout, format, bar=bar, begun=begun, **values)
+
+
+def _translate_documents(options, files, begun=None):
+    """Translates files, or the document on stdin, of which a page may have begun."""
+    from keras_transformer.cli.documents import translate_files, translate_stream
+    from keras_transformer.engine.engine import long_input_of_commands
+    from keras_transformer.errors import is_terminal
+
+    rule = "is not allowed with whole documents"
+    _refuse(options, _OF_LINES, rule if begun is None else f"{rule}: add --format lines")
+    source = None if files else binary_stdin()
+    translator, values = load_translator(options, *COMMAND_OPTIONS)
+    values.setdefault("long_input", long_input_of_commands(translator.engine))
+    output, format = getattr(options, "output", None), getattr(options, "format", None)
+    if source is not None:
+        content = (begun or b"") + source.read()
+        translate_stream(translator, content, format or "html", output, **values)
+        return
+    shown = options.progress
+    if shown is None:
+        shown = is_terminal(sys.stderr)
+    translate_files(translator, files, output, shown, format, **values)
 
 
 def translate_incrementally(

@@ -6,9 +6,20 @@ All except texts stays as it is, in the encoding and with the line ends of the d
 
 from keras_transformer.documents.translating import (
     FORMATS,
+    check_output,
+    check_translates_sentences,
     format_of,
+    read_document,
     translate_document,
     translate_file,
 )
 
-__all__ = ["FORMATS", "format_of", "translate_document", "translate_file"]
+__all__ = [
+    "FORMATS",
+    "check_output",
+    "check_translates_sentences",
+    "format_of",
+    "read_document",
+    "translate_document",
+    "translate_file",
+]

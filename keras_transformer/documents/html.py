@@ -12,9 +12,6 @@ _CHARSET = re.compile(
     rb"""<meta\s[^>]*?\bcharset\s*=\s*["']?\s*([\w.:-]+)""",
     re.IGNORECASE,
 )
-_BEGINNING = re.compile(
-    r"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s|html[\s>])", re.I | re.S
-)
 _LANGUAGE = re.compile(r"""(?<=[\s"'])((?:xml:)?lang\s*+=\s*+)("[^"]*"|'[^']*'|[^\s"'>]+)""", re.I)
 
 
@@ -35,11 +32,6 @@ def declared_encoding(content: bytes) -> str | None:
     """Returns the encoding that a page declares in a `<meta>` or in `<?xml`, or None."""
     match = _CHARSET.search(_COMMENT.sub(b"", content[:_READ_FOR_CHARSET]))
     return None if match is None else (match[1] or match[2]).decode("ascii", "replace")
-
-
-def begins_page(text: str) -> bool:
-    """Returns whether a text begins with a doctype or the tag `<html>`, as pages do."""
-    return _BEGINNING.match(text) is not None
 
 
 def _in_language(text, code):

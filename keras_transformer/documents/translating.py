@@ -77,6 +77,7 @@ def translate_document(
         InputError: The document is not in such an encoding, an option is out of range, or the model
             translates no sentences.
     """
+    check_translates_sentences(translator)
     format = FORMATS[suffix if suffix in FORMATS else format_of(suffix)]
     text, encoding = decode(content, name, format.declared_encoding)
     target = options.get("target_language")
@@ -124,6 +125,14 @@ def translate_file(
     content = read_document(path)
     options = {"name": os.fspath(path), **options}
     write_output(output, translate_document(translator, content, format or path, **options))
+
+
+def check_translates_sentences(translator: "Translator") -> None:
+    """Raises `InputError` for a model that labels, converses or continues texts."""
+    engine = translator.engine
+    if engine.labels is not None or engine.turns is not None or not engine.reads_sources:
+        rule = "Documents need a model that translates sentences"
+        raise InputError(f"{rule}. Received: {engine.noun}.")
 
 
 def check_output(path: str | os.PathLike, output: str | os.PathLike) -> None:

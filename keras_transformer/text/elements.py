@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Literal
 
+import regex
+
 from keras_transformer.text.patterns import MARKUP_TAG
 
 # HTML's elements that begin on a new line, or in a box of their own, and so separate texts.
@@ -28,6 +30,11 @@ _MARKUP_TAG = re.compile(MARKUP_TAG)
 _NAME = re.compile(r"</?([^\s/>]*)")
 _ATTRIBUTE = re.compile(
     r"""[\s"'/]([^\s"'<>/=]+)\s*+=\s*+(?:"([^"]*)"|'([^']*)'|([^\s"'<>][^\s<>]*))"""
+)
+# How a page begins: `<!doctype` or `<html>`, after comments.
+_PAGE = regex.compile(
+    r"\s*+(?:<\?xml[^>]*+>\s*+)?+(?:<!--.*?-->\s*+)*+<(?:!doctype\s|html[\s>])",
+    regex.DOTALL | regex.IGNORECASE,
 )
 # A run of white space that is more than one space.
 _LAYOUT = re.compile(r"(?:\ ?[^\S\ ]|\ {2})\s*")
@@ -62,6 +69,16 @@ def find_tags(source: str) -> list[MarkupTag]:
     tags = list(_Scanner(source).tags())
     stops = _pair(tags)
     return list(_with_layout(source, _with_copies(source, tags, stops)))
+
+
+def begins_page(text: str) -> bool | None:
+    """Returns whether a text begins as a page does, None if more of the text will tell.
+
+    >>> begins_page("<!doctype html>"), begins_page("<p>"), begins_page("<!-- a")
+    (True, False, None)
+    """
+    match = _PAGE.match(text, partial=True)
+    return match is not None and (None if match.partial else True)
 
 
 def count_blocks(source: str) -> int:

@@ -6,7 +6,6 @@ from markup_engines import SayingEngine, in_order, unchanged
 
 from keras_transformer import Translator
 from keras_transformer.documents import translate_document
-from keras_transformer.documents.html import begins_page
 from keras_transformer.errors import InputError
 
 PAGE = """<!DOCTYPE html>
@@ -70,20 +69,3 @@ def test_the_page_names_the_language_of_the_translation_if_it_is_known(pairs, to
 def test_an_engine_without_alignments_cannot_place_the_tags():
     with pytest.raises(InputError, match=r"^a\.html: `markup=html` needs alignments"):
         translate_document(Translator(FakeEngine()), b"<p>a</p>", ".html", name="a.html")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "<!doctype html>",
-        " \n<HTML lang=en>",
-        '<?xml version="1.0"?>\n<!-- a --><!DOCTYPE html>',
-    ],
-)
-def test_a_page_begins_with_a_doctype_or_its_tag(text):
-    assert begins_page(text)
-
-
-@pytest.mark.parametrize("text", ["", "<p>a</p>", "a <html>", "<htmlx>", "<!-- <html> -->a"])
-def test_a_fragment_does_not(text):
-    assert not begins_page(text)

@@ -24,6 +24,7 @@ from keras_transformer.ids import BOS_ID, EOS_ID
 from keras_transformer.interop.importing import import_model, import_run
 from keras_transformer.reading import file_digests
 from keras_transformer.runs.run_files import RunFiles
+from keras_transformer.text.sentences import TextRules
 
 pytestmark = pytest.mark.tensorflow
 
@@ -226,6 +227,7 @@ def test_the_command_makes_a_run_that_translates_as_the_model_does(tmp_path, cap
         (line,) = (line for line in captured.err.splitlines() if line.startswith(start))
         assert " € " in line and " , " not in line  # `make.py` learned it from texts with commas.
     translator, toy = Translator.load(output), import_model(TOYS / "opus")
+    assert translator.engine.text_rules == TextRules(True, True, True)
     assert {key: translator.defaults[key] for key in toy.decoding} == toy.decoding
     engine = ModelEngine(toy.model, toy.source_tokenizer, toy.target_tokenizer)
     expected = [translation.text for translation in engine.translate(SOURCES, **toy.decoding)]

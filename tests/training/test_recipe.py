@@ -317,3 +317,22 @@ def test_a_language_model_learns_from_one_text(side):
     values = {"data": {"train": files, "validation": files}, "model": {"kind": "language_model"}}
     with pytest.raises(InputError, match="^recipe: A language model learns from one text"):
         Recipe.from_dict(values)
+
+
+@pytest.mark.parametrize(
+    ("sections", "limit"),
+    [
+        ({"data": {"max_length": 30}}, 30),
+        ({"data": {"max_length": 600}}, 512),
+        ({"data": {"max_length": 30}, "decoding": {"max_source_length": 40}}, 40),
+        ({"data": {"max_length": 30}, "text": {"turn_separator": "|"}}, 512),
+        ({"data": {"max_length": 30}, "model": {"kind": "classifier"}}, 512),
+        ({"data": {"max_length": 30}, "model": {"kind": "recurrent"}}, 30),
+    ],
+)
+def test_a_source_has_as_many_tokens_as_in_training_unless_the_recipe_says_so(sections, limit):
+    files = {"source": "a", "target": "b"}
+    sections["data"] |= {"train": files, "validation": files}
+    recipe = Recipe.from_dict(sections)
+    assert recipe.decoding.max_source_length == limit
+    assert Recipe.from_dict(recipe.to_dict()).decoding.max_source_length == limit

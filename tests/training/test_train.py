@@ -19,6 +19,7 @@ from keras_transformer.files import locked_folder
 from keras_transformer.reading import file_digests
 from keras_transformer.runs.model_file import load_model
 from keras_transformer.runs.run_files import RunFiles
+from keras_transformer.text.sentences import TextRules
 from keras_transformer.training import Recipe, RunFolder, compile_model, preparing, train
 from keras_transformer.training.corpus import Corpus
 from keras_transformer.training.hosts import SINGLE_HOST
@@ -60,6 +61,8 @@ def test_a_run_folder_holds_the_files_of_the_readme(finished):
     assert finished.checkpoint_epochs() == [2, 3] and len(finished.history()) == 3
     assert Recipe.load(finished.recipe_file) == finished.recipe()
     assert finished.recipe().training.keep_checkpoints == 2
+    # Its sources are single words and sentences with letters, none of them in capitals.
+    assert finished.decoding().text_rules == TextRules(True, True, True)
     assert finished.sample_pairs() == PAIRS
     text = finished.samples()
     epochs = [line for line in text.splitlines() if line.startswith("epoch")]

@@ -1,0 +1,155 @@
+"""`translate` with files, and with a document on stdin."""
+
+import io
+import sys
+
+import pytest
+from fakes import FakeEngine
+from markup_engines import SayingEngine, in_order
+
+from keras_transformer import Translator, documents
+from keras_transformer.cli.main import run
+
+PAGE = b'<!doctype html>\r\n<p>two\r\ndogs</p><script>\r\nlet a = "two";\r\n</script>\r\n'
+UPPER = PAGE.replace(b"two\r\ndogs", b"TWO DOGS")
+
+
+@pytest.fixture
+def translate(monkeypatch, capfdbinary, tmp_path):
+    """Runs the command; returns its exit code, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments, stdin=b"", engine=None):
+        engine = engine or SayingEngine(in_order)
+        monkeypatch.setattr(Translator, "load", lambda path, **options: Translator(engine))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        code = run(["translate", "--model", "run", *arguments])
+        out, err = capfdbinary.readouterr()
+        return code, out, err.decode()
+
+    return call
+
+
+def test_files_are_translated_into_a_folder(translate, tmp_path):
+    (tmp_path / "letter.txt").write_bytes(b"two dogs\r\n\r\n  play\n")
+    (tmp_path / "page.html").write_bytes(PAGE)
+    assert translate("letter.txt", "page.html", "--output", "new/folder") == (0, b"", "")
+    assert (tmp_path / "new/folder/letter.txt").read_bytes() == b"TWO DOGS\r\n\r\n  PLAY\n"
+    assert (tmp_path / "new/folder/page.html").read_bytes() == UPPER
+
+
+def test_one_file_is_translated_into_a_file_a_folder_or_stdout(translate, tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"two")
+    (tmp_path / "folder").mkdir()
+    for output in ("b.txt", "folder", "other/"):
+        assert translate("a.txt", "--output", output) == (0, b"", "")
+    for path in ("b.txt", "folder/a.txt", "other/a.txt"):
+        assert (tmp_path / path).read_bytes() == b"TWO"
+    assert translate("--input", "a.txt") == (0, b"TWO", "")
+
+
+def test_a_broken_file_is_one_line_and_the_others_go_on(translate, tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"two\xff")
+    (tmp_path / "c.txt").write_bytes(b"dogs")
+    code, _, err = translate("a.txt", "b.txt", "c.txt", "--output", "out")
+    first, second, last = err.splitlines()
+    assert code == 2
+    assert first.startswith("keras-transformer: a.txt, line 1: expected UTF-8 text.")
+    assert second == "keras-transformer: b.txt: no such file."
+    assert last == "keras-transformer: 2 of 3 files were not translated."
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["c.txt"]
+
+
+def test_a_single_broken_file_is_one_line(translate):
+    assert translate("a.txt") == (2, b"", "keras-transformer: a.txt: no such file.\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("a.txt --output a.txt", "a.txt: a translation must not replace its document."),
+        ("a.txt b.txt --output .", "./a.txt: a translation must not replace its document."),
+        ("a.txt c/b.txt --output c --engine ray --wrapped", "--wrapped is not allowed with"),
+        ("c/b.txt a.txt b.txt --output .", "./b.txt: a translation must not replace a document."),
+        ("b.txt c/b.txt --output d", "c/b.txt: two files must not have the same name in d."),
+        ("a.txt b.txt", "Several files need --output DIR"),
+        ("a.txt --json", "--json is not allowed with whole documents."),
+        ("a.txt --format lines", "`--format` must be one of lines, text, html"),
+        ("--format page", "`--format` must be one of lines, text, html"),
+        ("--wrapped", "--wrapped needs files or --format."),
+        ("--output a", "--output needs files or --format."),
+        ("a.txt --beam-size 0", "`--beam-size` must"),
+        ("--engine ray a.txt", "--engine ray needs --output."),
+        ("--engine ray --output a", "--engine ray needs --input."),
+    ],
+)
+def test_a_mistake_is_one_line_and_writes_nothing(translate, tmp_path, arguments, message):
+    (tmp_path / "c").mkdir()
+    for name in ("a.txt", "b.txt", "c/b.txt"):
+        (tmp_path / name).write_bytes(b"two")
+    before = sorted(tmp_path.rglob("*"))
+    code, out, err = translate(*arguments.split())
+    assert (code, out, err.count("\n")) == (2, b"", 1)
+    assert message in err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_wrapped_lines_of_a_file_are_one_text(translate, tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"two dogs\nplay here\n")
+    engine = SayingEngine(in_order)
+    assert translate("a.txt", "--wrapped", engine=engine)[1] == b"TWO DOGS\nPLAY HERE\n"
+    assert engine.texts == ["two dogs play here"]
+
+
+def test_a_page_on_stdin_is_read_whole(translate):
+    for options in (["--markup", "html"], ["--format", "html"]):
+        assert translate(*options, stdin=PAGE) == (0, UPPER, "")
+    utf16 = PAGE.decode().encode("utf-16")
+    assert translate("--markup", "html", stdin=utf16)[1] == UPPER.decode().encode("utf-16")
+
+
+def test_fragments_on_stdin_are_lines_and_so_is_a_page_as_lines(translate):
+    fragments = b"<p>two\n<b>dogs</b> play\nend"
+    expected = b"<p>TWO\n<b>DOGS</b> PLAY\nEND\n"
+    assert translate("--markup", "html", stdin=fragments) == (0, expected, "")
+    page = translate("--markup", "html", "--format", "lines", stdin=PAGE)[1]
+    assert b"LET A" in page  # A script of several lines is lost.
+
+
+def test_a_document_on_stdin_may_go_to_a_file(translate, tmp_path):
+    assert translate("--format", "text", "--output", "b.txt", stdin=b"two\r\n") == (0, b"", "")
+    assert (tmp_path / "b.txt").read_bytes() == b"TWO\r\n"
+
+
+def test_options_of_lines_are_refused_for_a_page_with_the_way_out(translate):
+    code, _, err = translate("--markup", "html", "--json", stdin=PAGE)
+    assert (code, err) == (
+        2,
+        "keras-transformer: --json is not allowed with whole documents: add --format lines.\n",
+    )
+
+
+def test_a_classifier_translates_no_documents(translate, tmp_path):
+    engine = FakeEngine(labels=["a", "b"], noun="a classifier")
+    (tmp_path / "a.txt").write_bytes(b"two")
+    code, _, err = translate("a.txt", engine=engine)
+    assert (code, err) == (
+        2,
+        "keras-transformer: Documents need a model that translates sentences. "
+        "Received: a classifier.\n",
+    )
+
+
+def test_a_bar_shows_the_files(translate, tmp_path):
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_bytes(b"two\n" * 3)
+    err = translate("a.txt", "b.txt", "--output", "out", "--progress")[2]
+    assert "1 of 2 files" in err and "2 of 2 files" in err and "100%" in err
+    assert translate("a.txt", "b.txt", "--output", "out", "--no-progress")[2] == ""
+
+
+def test_help_names_all_formats(capsys):
+    with pytest.raises(SystemExit):
+        run(["translate", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"lines, {', '.join(documents.FORMATS)};" in shown
