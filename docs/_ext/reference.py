@@ -2,11 +2,13 @@
 
 The command is `python docs/_ext/reference.py`, and a test says when a page is old.
 
-It fills these blocks of `docs/reference/*.md`, up to their `<!-- end -->`:
+It fills these blocks of `docs/reference/*.md` and `docs/results/limits.md`, up to their
+`<!-- end -->`:
 
     <!-- options: MODULE:CLASS -->           table of the options of a declared class
     <!-- command: NAME -->                   help of a command; without a name, all commands
     <!-- api: MODULE [NAME ...] -->          classes and functions, with their docstrings
+    <!-- features: -->                       which export does what, as tests/export checks it
 
 It also writes `training/recipes/reference.yaml`, the options of a recipe.
 """
@@ -18,6 +20,7 @@ import inspect
 import io
 import pathlib
 import re
+import runpy
 import textwrap
 import unittest.mock
 from typing import Any
@@ -26,13 +29,18 @@ import keras
 import yaml
 
 from keras_transformer.cli import main as cli
+from keras_transformer.formats import FORMATS
 from keras_transformer.models.config import CONFIGURATIONS
 from keras_transformer.options import expected, options_of
 from keras_transformer.training.recipe import Recipe, model_keys
 
 RECIPE = pathlib.Path(__file__).parents[2] / "training" / "recipes" / "reference.yaml"
-FOLDER = pathlib.Path(__file__).parents[1] / "reference"
-_BLOCK = re.compile(r"^<!-- (options|command|api):([^\n]*?) ?-->\n.*?^<!-- end -->$", re.M | re.S)
+_DOCS = pathlib.Path(__file__).parents[1]
+PAGES = [*sorted((_DOCS / "reference").glob("*.md")), _DOCS / "results" / "limits.md"]
+FEATURES = pathlib.Path(__file__).parents[2] / "tests" / "export_features.py"
+_BLOCK = re.compile(
+    r"^<!-- (options|command|api|features):([^\n]*?) ?-->\n.*?^<!-- end -->$", re.M | re.S
+)
 _SECTION = re.compile(r"^(Args|Call arguments|Attributes|Returns|Raises|Example):$", re.M)
 _OF_ALL = {"--help", "--verbose", "--no-compilation-cache"}  # shown once, with all commands
 
@@ -126,6 +134,13 @@ def api(names: str) -> str:
         if isinstance(value, type) or inspect.isroutine(value):
             parts += _documented(name, value, f"{module_name}.{name}")
     return "\n\n".join(parts)
+
+
+def features(_: str) -> str:
+    """Which export does what the trained model does."""
+    declared = runpy.run_path(str(FEATURES))
+    titles = [FORMATS[name].noun.split()[0] for name in declared["LACKS"]]
+    return table(["", "option", "run", *titles], declared["rows"]())
 
 
 def _documented(title: str, value: Any, path: str) -> list[str]:
@@ -223,7 +238,7 @@ def _as_code(match: re.Match) -> str:
 
 def current(page: str) -> str:
     """Returns a page of the reference with its blocks filled."""
-    makers = {"options": options, "command": command, "api": api}
+    makers = {"options": options, "command": command, "api": api, "features": features}
 
     def filled(match):
         return f"<!-- {match[1]}:{match[2]} -->\n{makers[match[1]](match[2].strip())}\n<!-- end -->"
@@ -286,7 +301,7 @@ def _comment(text, indent="  "):
 def main() -> None:
     """Fills all pages, and writes the reference of recipes."""
     RECIPE.write_text(recipe_reference(), encoding="utf-8")
-    for path in sorted(FOLDER.glob("*.md")):
+    for path in PAGES:
         page = path.read_text(encoding="utf-8")
         path.write_text(current(page), encoding="utf-8")
 

@@ -1,10 +1,12 @@
 """Formats × features: a format has a feature as the trained model, or lacks it in one line.
 
 A format or a feature that is new has new cells, which fail until somebody has decided them: its
-row in `TAKES`, and in `LACKS` if it has an engine.
+row in `TAKES` of `export_features`, and in `LACKS` if it has an engine. The table of the page of
+limits is made of these rows.
 """
 
 import pytest
+from export_features import FEATURES, LACKS, OWN_CHANCE, TAKES, message_of
 from translations import check_same
 
 from keras_transformer import Translator
@@ -15,60 +17,6 @@ pytestmark = pytest.mark.tensorflow
 
 TEXTS = ["a man runs.", "two dogs", ""]
 MARKED = ["a <b>man</b> runs.", "<i>two</i> dogs", ""]
-FEATURES = {
-    "greedy": {"beam_size": 1},
-    "beam": {},
-    "several hypotheses": {"n_best": 2},
-    "another beam": {"beam_size": 2},
-    "another penalty": {"length_penalty": 0.3},
-    "sampling": {"sampling": True},
-    "seed": {"sampling": True, "seed": 5},
-    "alignment": {"alignment": True},
-    "prefixes": {"target_prefixes": ["12", "", ""]},
-    "phrases": {"phrases": [["12"], [], []]},
-    "banned ids": {"banned_ids": [9]},
-    "shortlist": {"shortlist": True},
-    "parts of long texts": {"long_input": "split"},
-    "markup": {"markup": "html"},
-    "placeholders": {"markup": "placeholders"},
-    "glossary": {"glossary": {"man": "12"}},
-    # What the model of these exports lacks, every format refuses in the same way.
-    "languages": {"target_language": "de"},
-    "tag": {"tag": "bt"},
-    "score": {},
-    "stream": {},
-}
-EVERYWHERE = {
-    "shortlist": "`shortlist` is fixed at False in a",
-    "phrases": "`phrases` is fixed at None in a",
-    "glossary": "`glossary` needs a run folder, or a model trained with `data.glossary`",
-    "languages": "need a model that names languages",
-    "tag": "`tag` needs a model trained with tags",
-    "stream": "`stream` needs a run folder: a",
-}
-LACKS = {
-    "saved_model": {
-        "another beam": "`beam_size` is fixed at 3 in a SavedModel",
-        "another penalty": "`length_penalty` is fixed at 0.8 in a SavedModel",
-        "prefixes": "`target_prefixes` is fixed at None in a SavedModel",
-        "banned ids": "`banned_ids` is fixed at .* in a SavedModel",
-        "parts of long texts": "`long_input` is fixed at 'truncate' in a SavedModel",
-    },
-    "litert": {
-        "another beam": "`beam_size` must be 1 or 3 in this export",
-        "another penalty": "`length_penalty` is fixed at 0.8 in a LiteRT export",
-        "sampling": "`sampling` is fixed at False in a LiteRT export",
-        "seed": "is fixed at .* in a LiteRT export",
-        "alignment": "`alignment` needs a run folder: a LiteRT export can translate",
-        "prefixes": "`target_prefixes` is fixed at None in a LiteRT export",
-        "banned ids": "`banned_ids` is fixed at .* in a LiteRT export",
-        "markup": "`markup=html` needs alignments: .* Received: a LiteRT export",
-        "score": "`score` needs a run folder: a LiteRT export can translate",
-    },
-    "ctranslate2": {"seed": "`seed` is fixed at 0 in a CTranslate2 export"},
-}
-# CTranslate2 samples with random numbers of its own.
-OWN_CHANCE = {("ctranslate2", "sampling")}
 READ_HERE = sorted({row.name for row in FORMATS.values() if row.engine is not None})
 
 
@@ -92,7 +40,7 @@ def test_a_format_has_a_feature_of_the_trained_model_or_lacks_it_in_one_line(
     trained, exported = map(Translator, engines_of(format))
     targets = ["two dogs", "a man", ""]
     targets = list(map(str.upper, targets)) if format == "ctranslate2" else targets
-    if message := {**EVERYWHERE, **LACKS[format]}.get(feature):
+    if message := message_of(format, feature):
         with pytest.raises(InputError, match=message) as caught:
             call(exported, feature, {}, targets)
         assert "\n" not in str(caught.value)
@@ -115,16 +63,6 @@ EXPORT_OPTIONS = {
     "signatures": ["beam"],
     "n_best": 2,
     "package_version": "1.1",
-}
-SEARCHED = {"languages", "beam_size", "early_stopping"}
-TAKES = {
-    "saved_model": {*SEARCHED, "signatures"},
-    "litert": {*SEARCHED, "shortlist", "quantize", "source_lengths", "n_best"},
-    "web": {*SEARCHED, "shortlist", "quantize", "source_lengths"},
-    "ctranslate2": {*SEARCHED, "shortlist", "quantize"},
-    "marian": {"languages", "beam_size"},
-    "hugging_face": SEARCHED,
-    "argos": {"languages", "quantize", "package_version"},
 }
 
 
