@@ -46,7 +46,8 @@ class Alignment:
         words: `Word`s of the translation.
         is_sign: True for each word that is a sign.
         num_words_before: Number of words before each word, and of all, without placeholders.
-        words_at_cuts: Words that begin at a tag inside a copied word, by the tag's position.
+        words_at_cuts: Words that begin at a tag or an item inside a copied word, or between copied
+            words that touch, by the position of the tag.
     """
 
     def __init__(self, translation: Any, protected: Protected, text_read: str | None):
@@ -113,6 +114,9 @@ class Alignment:
         cuts = set().union(*self._cuts.values())
         begins = {index: word.begin for index, word in enumerate(words) if word.is_exact}
         self.words_at_cuts = {begin: index for index, begin in begins.items() if begin in cuts}
+        for index, (left, right) in enumerate(itertools.pairwise(words), 1):
+            if left.is_exact and right.is_exact and left.end == right.begin:
+                self.words_at_cuts.setdefault(right.begin, index)
 
     def attention_before(self, position: int, exact_position: int) -> np.ndarray:
         """Returns the attention of each word to the source before a position.

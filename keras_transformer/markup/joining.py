@@ -11,9 +11,12 @@ import regex
 
 from keras_transformer.markup.protecting import Protected
 from keras_transformer.text.elements import SEPARATORS
-from keras_transformer.text.patterns import LETTER
+from keras_transformer.text.patterns import CLOSING_MARK, LETTER, OPENING_MARK, UNSPACED
 
 _LETTER = regex.compile(LETTER, regex.V1)
+_OPENING, _CLOSING = (regex.compile(mark, regex.V1) for mark in (OPENING_MARK, CLOSING_MARK))
+# Korean has spaces, although not before endings.
+_WITHOUT_SPACES = regex.compile(rf"[{UNSPACED}--\p{{Script=Hangul}}]", regex.V1)
 _WITHOUT_SPACE = regex.compile(rf"{LETTER}|[\p{{Pe}}.,]", regex.V1)
 _MAX_TAGS = 8  # next to a tag, which may stand for a space
 
@@ -70,6 +73,32 @@ class Slot:
         if self.before is None or self.after is None:
             return False
         return not (self.before.is_begin or self.after.is_end)
+
+
+def between_words(words: Sequence[Word]) -> np.ndarray:
+    """Returns whether an item may stand before each word, and at the end: not inside `bem-vindo`.
+
+    It may where the translation has a space, between words and the marks around them, in scripts
+    without spaces, and next to a placeholder.
+
+    Returns:
+        Bool `(words + 1,)`.
+    """
+    has_space = np.array([True, *(word.has_space for word in words[1:]), True])
+    opens, closes = has_space.copy(), has_space.copy()
+    for index, word in enumerate(words):  # after marks that follow a space
+        opens[index + 1] |= opens[index] and (word.text == '"' or bool(_OPENING.match(word.text)))
+    for index in range(len(words) - 1, -1, -1):  # before marks that a space follows
+        mark = words[index].text
+        closes[index] |= closes[index + 1] and (mark == '"' or bool(_CLOSING.match(mark)))
+    is_free = opens | closes
+    for index, (left, right) in enumerate(itertools.pairwise(words), 1):
+        is_free[index] |= (
+            left.part_index is not None
+            or right.part_index is not None
+            or bool(_WITHOUT_SPACES.match(left.text) or _WITHOUT_SPACES.match(right.text))
+        )
+    return is_free
 
 
 def _is_atom(placed):
@@ -154,14 +183,14 @@ class Joiner:
 
     def _space_atoms_from_neighbours(self, slots):
         """Rule 1: a slot next to an item or an empty element is as in the source."""
-        next_text = _text_after(slots)
+        next_word = _word_after(slots)
         for slot in slots:
             if _is_atom(slot.before) or _is_atom(slot.after):
                 slot.has_space = slot.in_source
             if slot.has_space is None and _is_added_atom(slot.before):
-                slot.has_space = self._space_after(slot.before, next_text)
+                slot.has_space = self._space_after(slot.before, next_word)
             if slot.in_source is None and _is_added_atom(slot.after):
-                has_space_before = self._space_before(slot.after, slot.text_before)
+                has_space_before = self._space_before(slot.after, slot.text_before, next_word)
                 slot.has_space = bool(slot.has_space) or has_space_before
 
     def _space_atoms_from_words(self, slots):
@@ -169,11 +198,11 @@ class Joiner:
 
         The space may be at any slot up to the next item, empty element or word.
         """
-        next_text = _text_after(slots)
+        next_word = _word_after(slots)
         for run in _split_at_atoms(slots):
             before, after = run[0].before, run[-1].after
-            is_missing = (_is_added_atom(before) and self._space_after(before, next_text)) or (
-                _is_added_atom(after) and self._space_before(after, run[-1].text_before)
+            is_missing = (_is_added_atom(before) and self._space_after(before, next_word)) or (
+                _is_added_atom(after) and self._space_before(after, run[-1].text_before, next_word)
             )
             if is_missing and any(slot.in_source is None for slot in run):
                 _add_space(run)
@@ -201,7 +230,7 @@ class Joiner:
         text = self._text[stop:start]
         return bool(text) if not text.strip() else None
 
-    def _space_before(self, placed, text):
+    def _space_before(self, placed, text, next_word):
         """Returns whether a space is between a text and an item or an empty element after it."""
         index = placed.part_index
         part = self._source_parts[index]
@@ -210,15 +239,18 @@ class Joiner:
             if before.is_item or before.stop != start:
                 break
             start = before.start  # without the space that a tag stands for
+        is_item = part.is_item or self._encloses_item(index, 1)
+        if is_item and (_OPENING.match(text[-1:]) or text == '"' and _touches(next_word)):
+            return False
         last = self._text[start - 1] if start else " "
         if last.isspace():
             return True
         # A sign may be missing in the translation, and an item must not join the word before.
-        is_beside_sign = part.is_item and not _LETTER.match(last)
-        return is_beside_sign and bool(_LETTER.match(text[-1:]))
+        return is_item and not _LETTER.match(last) and bool(_LETTER.match(text[-1:]))
 
-    def _space_after(self, placed, text):
-        """Returns whether a space is between an item or an empty element and a text after it."""
+    def _space_after(self, placed, word):
+        """Returns whether a space is between an item or an empty element and a word after it."""
+        text = "" if word is None else word.text
         index = placed.part_index
         part = self._source_parts[index]
         stop = part.stop
@@ -226,11 +258,27 @@ class Joiner:
             if after.is_item or after.start != stop:
                 break
             stop = after.stop
+        is_item = part.is_item or self._encloses_item(index, -1)
+        if is_item and (_CLOSING.match(text) or text == '"'):
+            is_opening = text == '"' and not word.row  # the first word
+            return word.has_space or is_opening  # as French has before `!`
         first = self._text[stop : stop + 1]
         if first.isspace():
             return True
-        is_beside_sign = part.is_item and not _LETTER.match(first)
-        return is_beside_sign and bool(_LETTER.match(text[:1]))
+        return is_item and not _LETTER.match(first) and bool(_LETTER.match(text[:1]))
+
+    def _encloses_item(self, index, step):
+        """Returns whether only tags are between a tag and an item after it, or before it."""
+        position = self._source_parts[index].start
+        for other in range(index + step, index + step * (_MAX_TAGS + 1), step):
+            if not 0 <= other < len(self._source_parts):
+                return False
+            part = self._source_parts[other]
+            if part.start != position or part.stop != position:
+                return False
+            if part.is_item:
+                return True
+        return False
 
     def _is_separator(self, placed):
         """Returns True for a tag such as `<br>`, which separates words without a space."""
@@ -256,6 +304,11 @@ class Joiner:
         return bool(_WITHOUT_SPACE.match(text)) or bool(following.strip())
 
 
+def _touches(word):
+    """Returns True for a word that has touched a quotation mark, which thus opens a quotation."""
+    return word is not None and not word.has_space and bool(_LETTER.match(word.text))
+
+
 def _append(out, placed, has_space):
     """Adds a word, a tag or an item, after a space if it has one and is not the first."""
     if has_space and out:
@@ -263,10 +316,10 @@ def _append(out, placed, has_space):
     out.append(placed.text)
 
 
-def _text_after(slots):
-    """Returns the text of the word after slots, "" at the end."""
-    word = slots[-1].after
-    return "" if word is None else word.text
+def _word_after(slots):
+    """Returns the word after slots, None at the end."""
+    placed = slots[-1].after
+    return None if placed is None else placed.word
 
 
 def _split_at_atoms(slots):

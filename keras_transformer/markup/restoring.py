@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from keras_transformer.markup.aligning import TINY, Alignment, part_offsets
-from keras_transformer.markup.joining import Joiner, Placed
+from keras_transformer.markup.joining import Joiner, Placed, between_words
 from keras_transformer.markup.protecting import Protected, Span, divide
 
 _TAKEN = 1e4  # More than the words of a translation can gain.
@@ -126,6 +126,7 @@ class _TargetSpans:
     def __init__(self, alignment: Alignment):
         self._alignment, self._before = alignment, alignment.before
         self._num_words_before = alignment.num_words_before
+        self._is_between_words = between_words(alignment.words)
         indices = (word.part_index for word in alignment.words)
         self._written_parts = {index for index in indices if index is not None}
 
@@ -177,10 +178,16 @@ class _TargetSpans:
         return ranges, begin, end
 
     def _points(self, spans, ranges, lower, upper):
-        """Returns empty ranges, outside all `ranges`, for the spans that have none there."""
+        """Returns empty ranges, outside all `ranges`, for the spans that have none there.
+
+        They are not inside of words, as far as there are other places.
+        """
         is_inside = np.zeros(upper - lower + 1, bool)
         for start, stop in ranges.values():
             is_inside[max(start - lower + 1, 0) : max(stop - lower, 0)] = True
+        is_excluded = is_inside | ~self._is_between_words[lower : upper + 1]
+        if is_excluded.all():
+            is_excluded = is_inside
         points = {}
         for index, span in enumerate(spans):
             if index in ranges:
@@ -189,7 +196,7 @@ class _TargetSpans:
             word = self._alignment.words_at_cuts.get(position, -1)
             if not lower <= word <= upper or is_inside[word - lower]:
                 gains = np.where(
-                    is_inside, -np.inf, _gains_before(self._alignment, position, lower, upper)
+                    is_excluded, -np.inf, _gains_before(self._alignment, position, lower, upper)
                 )
                 word = lower + int(np.argmax(gains))
             points[index] = (word, word)

@@ -21,6 +21,8 @@ UNIT = rf"{LETTER}++|[^\s\x1c-\x1f]\p{{M}}*+"
 
 CLOSING_MARK = r"[\p{Pe}\p{Pf}\p{Terminal_Punctuation}…]"
 """A sign that has no space before it, except where a language wants one, as French before `!`."""
+OPENING_MARK = r"[\p{Ps}\p{Pi}¿¡]"
+"""A sign that has no space after it."""
 
 _WITHIN_START = regex.compile(rf"(?<={LETTER})(?!{UNSPACED})|(?=\p{{M}})", regex.V1)
 _WITHIN_STOP = regex.compile(rf"(?<!{UNSPACED})(?={LETTER})|(?=\p{{M}})", regex.V1)

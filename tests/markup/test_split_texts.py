@@ -63,7 +63,7 @@ def test_the_parts_of_a_split_text_with_annotated_terms_have_their_tags():
     words = [f"w{number} <b>a{number}</b> <i>c b{number}</i>, {{x}}." for number in range(20)]
     (block,) = protect(" ".join(words), "html", EIGHT)
     terms = Glossary([(f"{letter}{number}", "x y") for number in range(20) for letter in "ab"])
-    text_read = annotate(block.text, terms.matches(block.text))
+    text_read = annotate(block.text_to_read, terms.matches(block.text_to_read))
     parts = list(map(copied, split_text(text_read, lambda part: len(part.split()) <= 25)))
     assert len(parts) > 5
     assert restore(Translation.joined(parts), block, text_read).text == " ".join(words)
