@@ -2,6 +2,7 @@
 
 import asyncio
 import collections
+import itertools
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
@@ -15,8 +16,8 @@ _PAUSE = 0.2
 class Batcher:
     """Queues sentences of all requests and runs them in batches, several at once.
 
-    Sentences, not requests, are batched: several batches share a large request, which does not
-    delay small requests. A batch contains the oldest sentence and the sentences nearest to it in
+    Sentences, not requests, are batched: several batches share a large request. A few of its
+    sentences wait at a time, so that it does not delay small requests. A batch contains the oldest sentence and the sentences nearest to it in
     length, for little padding. Parallel batches have the same size: the number of sentences that
     wait or run, divided by the number of parallel batches.
 
@@ -37,7 +38,7 @@ class Batcher:
     def __init__(
         self,
         run: Callable[
-            [tuple, list[dict[str, Any]], Callable[[], bool]], Awaitable[list[dict[str, Any]]]
+            [tuple, list[dict[str, Any]], Callable[[], bool]], Awaitable[list[Any]]
         ],
         at_once: int,
         max_batch_size: int,
@@ -57,8 +58,8 @@ class Batcher:
     def waiting(self) -> int:
         return sum(map(len, self._queues.values()))
 
-    async def submit(self, rows: list[tuple[tuple, dict[str, Any]]]) -> list[dict[str, Any]]:
-        """Runs the sentences of a request; returns the outputs of each sentence by name.
+    async def submit(self, rows: list[tuple[tuple, dict[str, Any]]]) -> list[Any]:
+        """Runs the sentences of a request; returns the result of each sentence.
 
         Args:
             rows: Key and inputs of each sentence; only sentences with equal keys share a batch.
@@ -68,11 +69,26 @@ class Batcher:
         """
         if not self._workers:
             self._workers = [asyncio.create_task(self._work()) for _ in range(self._at_once)]
-        now, loop = time.monotonic(), asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         futures = [loop.create_future() for _ in rows]
-        for future, (key, row) in zip(futures, rows, strict=True):
-            self._queues.setdefault(key, []).append(_Sentence(future, row, _length(row), now))
-        self._arrived.set()
+        # Two full batches per worker: one runs, and another waits for its end.
+        places, order = 2 * self._at_once * self._max_batch_size, list(range(len(rows)))
+        if len(rows) > places:  # Neighbors are of similar lengths, for little padding.
+            order.sort(key=lambda index: _length(rows[index][1]))
+        following = iter(order)
+
+        def queue(count):
+            now = time.monotonic()
+            for index in itertools.islice(following, count):
+                (key, row), future = rows[index], futures[index]
+                if not future.done():
+                    sentence = _Sentence(future, row, _length(row), now)
+                    self._queues.setdefault(key, []).append(sentence)
+            self._arrived.set()
+
+        queue(places)
+        for future in futures:
+            future.add_done_callback(lambda _: queue(1))
         try:
             return await asyncio.gather(*futures)
         finally:

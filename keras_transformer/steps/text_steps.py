@@ -19,7 +19,8 @@ from keras_transformer.text.per_text import (
 )
 from keras_transformer.translation import Translation
 
-_PER_TEXT = ("target_prefixes", "phrases", "seed", *LANGUAGE_OPTIONS)
+PER_TEXT = ("target_prefixes", "phrases", "seed", *LANGUAGE_OPTIONS)
+"""Options of `Engine.translate` that may have a value for each text."""
 _SENTENCES = "steps.sentences:sentences_step"  # It is made without options, too.
 # The steps in the order before translating: options of `Translator.translate`, and the function
 # of an engine and of these options that makes the step. The folder `markup` may be deleted.
@@ -84,7 +85,7 @@ class TextsInSteps:
             return
         self.texts = checked_texts("texts", texts)
         check_option("alignment", self.options.get("alignment", False), "True or False", bool)
-        for name in _PER_TEXT:  # Several steps read the values, and an iterator is read only once.
+        for name in PER_TEXT:  # Several steps read the values, and an iterator is read only once.
             if name in self.options:
                 self.options[name] = values_of_texts(self.options[name])
         if self.options.get("phrases") is not None:
@@ -191,7 +192,7 @@ def options_of_parts(
         return options
     values_by_name = {
         name: one_for_each(name, tuple(options[name]), count)
-        for name in _PER_TEXT
+        for name in PER_TEXT
         if isinstance(options.get(name), (list, tuple))
     }
     options |= {
