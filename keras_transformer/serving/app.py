@@ -8,6 +8,7 @@ import gc
 import importlib.resources
 import json
 import os
+import threading
 import time
 from typing import Any
 
@@ -21,7 +22,6 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from keras_transformer.decoding.search_options import FILTERS
 from keras_transformer.errors import InputError
 from keras_transformer.reading import digest_of
 from keras_transformer.serving.batcher import Batcher
@@ -31,11 +31,13 @@ from keras_transformer.serving.model import Model
 from keras_transformer.serving.protocol import (
     Parser,
     Rejection,
+    beyond,
     check_content_type,
     check_same_site,
     definition,
     format_predict,
     shown,
+    too_many_sentences,
 )
 from keras_transformer.serving.server_options import (
     ServedExport,
@@ -109,7 +111,7 @@ class _Api:
         self._model = _load_model(export, digest, options, tell)
         self.hosts = _own_hosts(options.allowed_hosts)
         self._page = _page_of(export.name)
-        limits = options.max_sentences, options.max_text_bytes
+        limits = options.max_sentences, options.max_text_characters
         self._parser = Parser(self._model.signatures, *limits, self._model.default_options)
         self._libretranslate = LibreTranslate(self._model, options)
         self._pool = concurrent.futures.ThreadPoolExecutor(options.threads)
@@ -134,10 +136,10 @@ class _Api:
 
     async def _run(self, key, rows, is_wanted):
         """Runs one batch in a thread."""
-        name, options, *_ = key
+        name, *_ = key
         started = time.monotonic()
         loop = asyncio.get_running_loop()
-        task = loop.run_in_executor(self._pool, self._model.run, name, rows, options, is_wanted)
+        task = loop.run_in_executor(self._pool, self._model.run, key, rows, is_wanted)
         ended_tasks, _ = await asyncio.wait({task}, timeout=self._options.batch_timeout)
         if not ended_tasks:
             message = f"A batch has not ended within {self._options.batch_timeout:g} seconds"
@@ -198,9 +200,11 @@ class _Api:
         self._check_version(request)
         is_long = len(body) > _LONG_BYTES
         prediction = await _call(is_long, self._parser.parse, body)
-        results = await self._results(prediction)
-        signature = self._model.signatures[prediction.signature]
+        translations = await self._translations(prediction, is_long, 413)
+        name = prediction.signature
+        signature = self._model.signatures[name]
         is_long |= any(len(tensor.shape) > 1 for tensor in signature.outputs.values())
+        results = await _call(is_long, self._model.outputs, name, translations)
         limits = prediction.by_row, self._options.max_answer_bytes
         answer = await _call(is_long, format_predict, results, signature, *limits)
         return Response(answer, media_type="application/json")
@@ -218,22 +222,37 @@ class _Api:
             async with asyncio.timeout(self._options.request_timeout):
                 yield
         except TimeoutError:
-            message = f"No answer within {self._options.request_timeout:g} seconds"
-            raise Rejection(504, message) from None
+            rule = f"No answer within {self._options.request_timeout:g} seconds"
+            raise beyond("request_timeout", rule, status=504) from None
         finally:
             self._held -= 1
 
-    async def _results(self, prediction):
-        """Runs the sentences of a request in batches; returns the outputs of each sentence."""
+    async def _translations(self, prediction, is_long, status):
+        """Runs the sentences of a request in batches; returns the `Translation` of each text.
+
+        Args:
+            prediction: The request.
+            is_long: Whether its texts are prepared in a thread.
+            status: HTTP status for too many sentences.
+        """
         if self._hung is not None:
             raise self._hung
-        # All sentences of a batch have the same signature and options.
-        shared = prediction.signature, prediction.options
-        rows = [
-            ((*shared, *(row[name] for name in FILTERS if name in row)), row)
-            for row in prediction.rows
-        ]
-        return await self._batcher.submit(rows)
+        has_ended = threading.Event()
+
+        def check():
+            if has_ended.is_set():
+                raise Rejection(504, "The request has ended")
+
+        name, rows, options = prediction.signature, prediction.rows, dict(prediction.options)
+        try:
+            is_slow = is_long or "glossary" in options  # Terms are searched at each word.
+            work = await _call(is_slow, self._model.prepare, name, rows, options, check)
+            if (count := work.num_sentences) > (limit := self._options.max_sentences):
+                raise too_many_sentences(count, limit, options.get("markup") == "html", status)
+            translations = await self._batcher.submit(work.rows)
+            return await _call(is_long, work.after, translations)
+        finally:
+            has_ended.set()
 
     async def _fields(self, request):
         """Returns the parameters of a request of LibreTranslate's API, and whether it is long."""
@@ -250,8 +269,8 @@ class _Api:
         # The first detection reads a model.
         is_slow = is_long or fields.get("source") == "auto"
         read_request = await _call(is_slow, self._libretranslate.read, fields)
-        results = await self._results(read_request.prediction)
-        answer = await _call(is_long, self._libretranslate.answer, read_request, results)
+        translations = await self._translations(read_request.prediction, is_long, 400)
+        answer = await _call(is_long, self._libretranslate.answer, read_request, translations)
         return Response(answer, media_type="application/json")
 
     async def detect(self, request: Request) -> Response:
@@ -321,7 +340,7 @@ async def _body(request, max_bytes):
     async for part in request.stream():
         body += part
         if len(body) > max_bytes:
-            raise Rejection(413, f"A request must have at most {max_bytes} bytes")
+            raise beyond("max_body_bytes", f"A request must have at most {max_bytes} bytes")
     return bytes(body)
 
 

@@ -17,9 +17,10 @@ class Batcher:
     """Queues sentences of all requests and runs them in batches, several at once.
 
     Sentences, not requests, are batched: several batches share a large request. A few of its
-    sentences wait at a time, so that it does not delay small requests. A batch contains the oldest sentence and the sentences nearest to it in
-    length, for little padding. Parallel batches have the same size: the number of sentences that
-    wait or run, divided by the number of parallel batches.
+    sentences wait at a time, so that it does not delay small requests. A batch contains the oldest
+    sentence and the sentences nearest to it in length, for little padding. Parallel batches have
+    the same size: the number of sentences that wait or run, divided by the number of parallel
+    batches.
 
     Args:
         run: Function of `(key, rows, is_wanted)` that runs one batch and returns the outputs of
@@ -37,9 +38,7 @@ class Batcher:
 
     def __init__(
         self,
-        run: Callable[
-            [tuple, list[dict[str, Any]], Callable[[], bool]], Awaitable[list[Any]]
-        ],
+        run: Callable[[tuple, list[dict[str, Any]], Callable[[], bool]], Awaitable[list[Any]]],
         at_once: int,
         max_batch_size: int,
         wait_seconds: float,

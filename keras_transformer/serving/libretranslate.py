@@ -10,8 +10,10 @@ import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import pydantic
 import pydantic_core
 
+from keras_transformer.engine.engine import long_input_of_commands
 from keras_transformer.errors import InputError
 from keras_transformer.serving.model import Model
 from keras_transformer.serving.protocol import (
@@ -20,6 +22,7 @@ from keras_transformer.serving.protocol import (
     Predict,
     Rejection,
     as_json,
+    beyond,
     count_blocks_up_to,
     shown,
 )
@@ -34,6 +37,7 @@ from keras_transformer.text.languages import (
     nearest_codes,
 )
 from keras_transformer.text.per_text import LANGUAGE_OPTIONS
+from keras_transformer.translation import Translation
 
 _MULTIPART = "multipart/form-data"
 _MAX_FIELDS = 100
@@ -45,16 +49,17 @@ _MOST_ALTERNATIVES = 10  # for which a beam is widened: its time grows with them
 _MOST_DETECTED = 3
 _FRONTEND_TIMEOUT = 500  # milliseconds that LibreTranslate's page waits for the end of the typing
 _HAN = re.compile("[\u3400-\u9fff]")
-# Subtitle Edit sends `<br />` for a line break.
-_LINE_BREAK = re.compile(r"([\r\n\v\f\x85\u2028\u2029]+|<br ?/?>)")
+_LINE_BREAK = re.compile(r"(<br ?/?>)")  # of Subtitle Edit, in texts that are no HTML
+_FLAG = pydantic.TypeAdapter(bool)
 
 
 class Request(NamedTuple):
     """A checked request for translations.
 
     Attributes:
-        prediction: The sentences to translate.
-        texts: Parts of each text: strings that are not translated, and indices of sentences.
+        prediction: The texts to translate.
+        texts: Parts of each text: strings that are not translated, and indices of texts to
+            translate.
         is_list: Whether the request had a list of texts.
         alternatives: Maximum number of alternatives per text.
         detected: Field `detectedLanguage` of the answer per text; None if the source was given.
@@ -168,7 +173,7 @@ class LibreTranslate:
         (_, target), *_ = self._directions
         return {
             "apiKeys": False,
-            "charLimit": self._limits.max_text_bytes,
+            "charLimit": self._limits.max_text_characters,
             "filesTranslation": False,
             "frontendTimeout": _FRONTEND_TIMEOUT,
             "keyRequired": False,
@@ -208,12 +213,13 @@ class LibreTranslate:
         alternatives = _number_of_alternatives(fields.get("alternatives", 0))
         signature, options = self._search(wants_html, alternatives)
         is_html = options.get("markup") == "html"
-        parts, sentences = self._parts(texts, is_html, is_copied)
+        options = {**options, **self._rules(fields)}
+        parts, pieces = self._parts(texts, is_html, is_copied)
         # Languages are inputs of each sentence if the signature takes them, else options of all.
         languages = {} if is_copied else self._named_languages(*directions[source, target])
         names_of_inputs = self._model.signatures[signature].inputs
         inputs = {name: languages.pop(name) for name in names_of_inputs if name in languages}
-        rows = [{"text": sentence, **inputs} for sentence in sentences]
+        rows = [{"text": piece, **inputs} for piece in pieces]
         return Request(
             prediction=Predict(signature, rows, False, tuple({**options, **languages}.items())),
             texts=parts,
@@ -255,14 +261,13 @@ class LibreTranslate:
         """Returns the texts of a parameter `q`, within the limits."""
         texts = value if isinstance(value, list) else [value]
         if len(texts) > (limit := self._limits.max_sentences):
-            raise _too_large(len(texts), "texts", limit)
+            raise _too_large(len(texts), "texts", limit, "max_sentences")
         for text in texts:
             if not isinstance(text, str):
                 rule = "Invalid request: q must be a text or a list of texts"
                 raise Rejection(400, f"{rule}. Received: {shown(text)}")
-            size = len(text.encode("utf-8"))
-            if size > (limit := self._limits.max_text_bytes):
-                raise _too_large(size, "bytes", limit)
+            if len(text) > (limit := self._limits.max_text_characters):
+                raise _too_large(len(text), "characters", limit, "max_text_characters")
         return texts
 
     def _code(self, value, name):
@@ -298,29 +303,36 @@ class LibreTranslate:
         n_best = min(alternatives, _MOST_ALTERNATIVES) + 1
         return _BEAM, {**defaults[DEFAULT], **self._model.beam_options(n_best)}
 
+    def _rules(self, fields):
+        """Returns the options of texts that are more, or less, than a sentence.
+
+        LibreTranslate's clients send texts of any length, so that they are split by default.
+        """
+        names = ("split_sentences", "keep_case")
+        given = {name: _flag(fields, name) for name in names}
+        rules = {name: value for name, value in given.items() if value is not None}
+        if self._model.engine.turns is None:  # A conversation is one text.
+            rules = {"split_sentences": True, "copy_symbols": True, **rules}
+        if not rules.get("split_sentences"):
+            rules["long_input"] = long_input_of_commands(self._model.engine)
+        return rules
+
     def _parts(self, texts, is_html, is_copied):
-        """Returns the parts of all texts as in `Request`, and the sentences."""
+        """Returns the parts of all texts as in `Request`, and the texts to translate."""
         limit = self._limits.max_sentences
         if is_html and (count := count_blocks_up_to(limit, texts)) > limit:
-            raise _too_large(count, "blocks", limit)
+            raise _too_large(count, "blocks", limit, "max_sentences")
         rows: list[str] = []
         parts_of_texts = []
         for text in texts:
             parts: list[str | int] = []
             for piece in [text] if is_html or is_copied else _LINE_BREAK.split(text):
-                sentence = piece.strip()
-                # A line of emoji, without letters and digits, remains as it is.
-                if is_copied or not _has_words(sentence) or _LINE_BREAK.match(sentence):
+                # A text of emoji, without letters and digits, remains as it is.
+                if is_copied or not _has_words(piece) or _LINE_BREAK.fullmatch(piece):
                     parts.append(piece)
                     continue
-                start = piece.index(sentence)
-                parts.append(piece[:start])
-                for part in [sentence] if is_html else self._model.parts_of(sentence):
-                    parts += [len(rows), " "]
-                    rows.append(part)
-                parts[-1] = piece[start + len(sentence) :]
-                if len(rows) > limit:
-                    raise _too_large(len(rows), "sentences", limit)
+                parts.append(len(rows))
+                rows.append(piece)
             parts_of_texts.append(parts)
         return parts_of_texts, rows
 
@@ -343,20 +355,19 @@ class LibreTranslate:
         code = max(own_shares, key=lambda code: own_shares[code])
         return _detection(code, own_shares[code] / (sum(own_shares.values()) or 1.0))
 
-    def answer(self, request: Request, results: Sequence[Mapping[str, Any]]) -> bytes:
+    def answer(self, request: Request, results: Sequence[Translation]) -> bytes:
         """Returns the JSON of an answer of `/translate`, UTF-8.
 
         Args:
             request: The request.
-            results: Outputs of each sentence of its prediction.
+            results: Translation of each text of its prediction.
 
         Raises:
             Rejection: 413, the answer is too long.
         """
-        hypotheses = list(map(_hypotheses, results))
         translations, alternatives = [], []
         for parts in request.texts:
-            best, *rest = _joined(parts, hypotheses, request.has_entities)
+            best, *rest = _hypotheses(parts, results, request.has_entities)
             translations.append(best)
             alternatives.append(rest[: request.alternatives])
         answer: dict[str, Any] = {"translatedText": translations}
@@ -391,9 +402,18 @@ def _required(fields, name):
     return value
 
 
-def _too_large(count, unit, limit):
+def _too_large(count, unit, limit, option):
     rule = f"Invalid request: request ({count} {unit}) exceeds text limit ({limit})"
-    return Rejection(400, rule)
+    return beyond(option, rule, status=400)
+
+
+def _flag(fields, name):
+    """Returns a parameter that is true or false, None without it."""
+    try:
+        return None if fields.get(name) is None else _FLAG.validate_python(fields[name])
+    except pydantic.ValidationError:
+        rule = f"Invalid request: {name} must be true or false"
+        raise Rejection(400, f"{rule}. Received: {shown(fields[name])}") from None
 
 
 def _wants_html(fields):
@@ -454,19 +474,10 @@ def _detection(code, share):
     return {"confidence": float(round(100 * share)), "language": _shown_code(code)}
 
 
-def _hypotheses(outputs):
-    """Returns the translations of a sentence, the best first."""
-    if isinstance(outputs["translation"], str):
-        return [outputs["translation"]]
-    best, *rest = zip(outputs["translation"], outputs["score"], strict=True)
-    return [best[0], *(text for text, score in rest if score > float("-inf"))]
-
-
-def _joined(parts, hypotheses, has_entities):
-    """Returns the different translations of a text: the n-th joins the n-th of its sentences."""
-    columns = [[part] if isinstance(part, str) else hypotheses[part] for part in parts]
-    texts = [
-        "".join(column[: rank + 1][-1] for column in columns)  # the last one for higher ranks
-        for rank in range(max(map(len, columns)))
-    ]
+def _hypotheses(parts, results, has_entities):
+    """Returns the different translations of a text, the best first."""
+    rows = [Translation(part, 0.0) if isinstance(part, str) else results[part] for part in parts]
+    best = Translation.joined(rows, separator="")
+    texts = [best.text]
+    texts += [other.text for other in best.alternatives if other.score > float("-inf")]
     return list(dict.fromkeys(map(html.unescape, texts) if has_entities else texts))

@@ -1,18 +1,23 @@
 """Runs batches of rows of a signature with an export's engine."""
 
 import concurrent.futures
+import contextlib
+import itertools
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from keras_transformer.decoding.search_options import FILTERS
-from keras_transformer.engine.engine import Engine, long_input_of_commands
+from keras_transformer.engine.engine import Engine
 from keras_transformer.errors import InputError
 from keras_transformer.export.signature import SIGNATURES, TEXT, Signature, Tensor
 from keras_transformer.serving.protocol import DEFAULT, Rejection, shortest_decimal
 from keras_transformer.serving.server_options import ServerOptions
+from keras_transformer.steps.text_steps import PER_TEXT
 from keras_transformer.text.per_text import LANGUAGE_OPTIONS
-from keras_transformer.text.sentences import split_text
+from keras_transformer.text.sentences import TextRules
+from keras_transformer.translation import Translation
 
 # `tf.errors.InvalidArgumentError.error_code`.
 _INVALID_ARGUMENT = 3
@@ -103,45 +108,93 @@ class Model:
             return {}
         return {"markup": markup}
 
-    def run(
+    def prepare(
         self,
         name: str,
         rows: Sequence[dict[str, Any]],
-        options: Sequence[tuple[str, Any]] = (),
-        is_wanted: Callable[[], bool] = lambda: True,
-    ) -> list[dict[str, Any]]:
-        """Runs a batch of a signature; returns the outputs of each sentence by name.
-
-        Numbers are rounded to float32, and alignments are float32 arrays. The values of `FILTERS`
-        come from the first row.
+        options: Mapping[str, Any] = MappingProxyType({}),
+        check: Callable[[], None] = lambda: None,
+    ) -> "Work":
+        """Returns what a request leaves for batches: the sentences that the engine reads.
 
         Args:
             name: Name of the signature.
-            rows: Inputs of each sentence by name.
+            rows: Inputs of each text by name.
             options: `Predict.options`, which are options of `Translator.translate`.
-            is_wanted: Function that returns False when nobody waits for the batch any more. It then
-                ends between two of its texts' steps, before the search.
+            check: Function that is called before each step of a text. An error that it raises ends
+                the preparation.
+
+        Raises:
+            Rejection: 400 for an invalid text or option.
+        """
+        with _rejecting():
+            if name == "score":
+                return _scoring(rows, options)
+            groups: dict[tuple, list[int]] = {}
+            for index, row in enumerate(rows):
+                filters = tuple(row[option] for option in FILTERS if option in row)
+                groups.setdefault(filters, []).append(index)
+            works = [
+                self._prepared(name, [rows[index] for index in indices], options, check)
+                for indices in groups.values()
+            ]
+        return _joined(works, list(groups.values()))
+
+    def _prepared(self, name, rows, options, check):
+        """Returns the work of rows with the same filters of sampling."""
+        options = _options_of(name, rows, self.signatures[name], options)
+        texts = self._translator.in_steps([row["text"] for row in rows], check, **options)
+        # As in TensorFlow Serving, which knows no other way.
+        shared = {"long_input": "truncate", **texts.options}
+        per_text = {
+            option: shared.pop(option)
+            for option in PER_TEXT
+            if isinstance(shared.get(option), (tuple, list))
+        }
+        key = name, tuple(sorted(shared.items())), tuple(per_text)
+        values = zip(*per_text.values(), strict=True) if per_text else [()] * len(texts.texts)
+        return Work(
+            [
+                (key, {"text": text, **dict(zip(per_text, values_of_text, strict=True))})
+                for text, values_of_text in zip(texts.texts, values, strict=True)
+            ],
+            texts.after,
+        )
+
+    def run(
+        self,
+        key: tuple,
+        rows: Sequence[dict[str, Any]],
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> list[Translation]:
+        """Runs a batch; returns the translation of each row.
+
+        Args:
+            key: Key of all rows of the batch in `Work.rows`.
+            rows: The rows.
+            is_wanted: Function that returns False when nobody waits for the batch any more.
 
         Raises:
             Rejection: 400 for an invalid text, 504 for a batch that nobody waits for.
         """
-        signature = self.signatures[name]
+        if not is_wanted():
+            raise Rejection(504, "All requests of the batch have ended")
+        name, options, per_text = key
+        columns: dict[str, Any] = {option: [row[option] for row in rows] for option in per_text}
+        with _rejecting(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # about long texts
+            if name == "score":
+                return self._translator.score(**columns, **dict(options))
+            texts = [row["text"] for row in rows]
+            return self.engine.translate(texts, **dict(options), **columns)
 
-        def check():
-            if not is_wanted():
-                raise Rejection(504, "All requests of the batch have ended")
+    def outputs(self, name: str, translations: Iterable[Translation]) -> list[dict[str, Any]]:
+        """Returns the outputs of a signature by name, for each translation.
 
-        try:
-            check()
-            results = _call(self._translator, name, rows, signature, dict(options), check)
-        except ValueError as error:
-            raise Rejection(400, _cause(error)) from None
-        except Exception as error:
-            if getattr(error, "error_code", None) != _INVALID_ARGUMENT:
-                raise
-            raise Rejection(400, _cause(error)) from None
-        n_best = dict(options).get("n_best")
-        return [_row(result, signature.outputs, n_best) for result in results]
+        Numbers are rounded to float32, and alignments are float32 arrays.
+        """
+        outputs = self.signatures[name].outputs
+        return [_row(translation, outputs) for translation in translations]
 
     def beam_options(self, n_best: int) -> dict[str, int]:
         """Returns options of the signature `beam` for `n_best` hypotheses.
@@ -157,24 +210,6 @@ class Model:
         except InputError:
             return {}
         return options
-
-    def parts_of(self, text: str) -> list[str]:
-        """Splits a text of too many tokens at the ends of its sentences, where the engine can.
-
-        Raises:
-            Rejection: 400, the text cannot be split.
-        """
-        if long_input_of_commands(self.engine) != "split":
-            return [text]
-        limit, options = self.engine.max_source_length, self.default_options[DEFAULT]
-
-        def fits(part):
-            return self._translator.source_length(part, **options) <= limit
-
-        try:
-            return split_text(text, fits)
-        except InputError as error:
-            raise Rejection(400, str(error)) from None
 
     def warm_up(
         self, options: ServerOptions, tell: Callable[[str], None] = lambda text: None
@@ -205,7 +240,9 @@ class Model:
         longest = options.warm_up_tokens + 1  # with EOS
         added = 1 + self._language_tokens
         last = next((length for length in shapes["source_lengths"] if length >= longest), longest)
-        defaults = [(name, tuple(self.default_options[name].items())) for name in names]
+        # The warm-up's texts may have no letters, which is no reason not to compile.
+        rules = dict.fromkeys(TextRules._fields, False)
+        defaults = [(name, {**self.default_options[name], **rules}) for name in names]
         batches = [
             (name, [self._row_of(max(1, min(length, longest) - added))] * rows, options_of_name)
             for name, options_of_name in defaults
@@ -215,9 +252,13 @@ class Model:
         ]
         with concurrent.futures.ThreadPoolExecutor(self._threads) as pool:
             tell(f"compiling {len(batches)} shapes of batches")
-            for count, _ in enumerate(pool.map(lambda batch: self.run(*batch), batches), start=1):
+            for count, _ in enumerate(pool.map(self._run_at_once, batches), start=1):
                 tell(f"compiled {count} of {len(batches)} shapes of batches")
         return len(batches)
+
+    def _run_at_once(self, batch):
+        work = self.prepare(*batch)
+        self.run(work.rows[0][0], [row for _, row in work.rows])
 
     @property
     def _language_tokens(self):
@@ -247,25 +288,75 @@ class Model:
         return " ".join(["a"] * count)
 
 
-def _call(translator, name, rows, signature, options, check):
-    """Returns the `Translation` of each sentence."""
-    for option in LANGUAGE_OPTIONS:
-        if option in signature.inputs:
-            options[option] = [row[option] or None for row in rows]
-    if name == "score":
-        if refused_options := options.keys() - {"tag", *LANGUAGE_OPTIONS}:
-            raise InputError(f"`{min(refused_options)}` is an option of translations.")
-        sides = ([row[side] for row in rows] for side in ("source", "target"))
-        return translator.score(*sides, **options)
-    options = _options_of(name, rows, signature, options)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # about truncated texts
-        return translator.translate([row["text"] for row in rows], check=check, **options)
+class Work(NamedTuple):
+    """What a request leaves for batches.
+
+    Attributes:
+        rows: Key and inputs of each sentence. Only rows with equal keys can share a batch.
+        after: Function that takes the translation of each row, and returns that of each text.
+    """
+
+    rows: list[tuple[tuple, dict[str, Any]]]
+    after: Callable[[list[Translation]], list[Translation]]
+
+    @property
+    def num_sentences(self) -> int:
+        """Number of rows that the model reads, which are not blank."""
+        return sum(bool(row.get("text", True)) for _, row in self.rows)
+
+
+def _joined(works, indices_of_works):
+    """Returns the work of several groups of texts, whose indices are those of the request."""
+    if len(works) == 1:
+        return works[0]
+    count = sum(map(len, indices_of_works))
+
+    def after(translations):
+        translations_of_texts, following = [None] * count, iter(translations)
+        for work, indices in zip(works, indices_of_works, strict=True):
+            row = work.after(list(itertools.islice(following, len(work.rows))))
+            for index, translation in zip(indices, row, strict=True):
+                translations_of_texts[index] = translation
+        return translations_of_texts
+
+    return Work([row for work in works for row in work.rows], after)
+
+
+def _scoring(rows, options):
+    """Returns the work of rows of the signature `score`, which no step changes."""
+    if refused_options := options.keys() - {"tag", *LANGUAGE_OPTIONS}:
+        raise InputError(f"`{min(refused_options)}` is an option of translations.")
+    names = {"source": "sources", "target": "targets"}
+    named = [
+        {
+            **{names[side]: row[side] for side in names},
+            **{option: row[option] or None for option in LANGUAGE_OPTIONS if option in row},
+        }
+        for row in rows
+    ]
+    key = "score", tuple(sorted(options.items())), tuple(named[0] if named else ())
+    return Work([(key, row) for row in named], list)
+
+
+@contextlib.contextmanager
+def _rejecting():
+    """Raises a `Rejection` (400) for an error about what the request has."""
+    try:
+        yield
+    except ValueError as error:
+        raise Rejection(400, _cause(error)) from None
+    except Exception as error:
+        if getattr(error, "error_code", None) != _INVALID_ARGUMENT:
+            raise
+        raise Rejection(400, _cause(error)) from None
 
 
 def _options_of(name, rows, signature, options):
     """Returns the options of `Translator.translate` for the rows of a signature."""
-    options = {**options, "long_input": "truncate"}
+    options = dict(options)
+    for option in LANGUAGE_OPTIONS:
+        if option in signature.inputs:
+            options[option] = [row[option] or None for row in rows]
     if "glossary" in options:
         options["glossary"] = dict(options["glossary"])
     if name == "greedy":
@@ -273,7 +364,8 @@ def _options_of(name, rows, signature, options):
     elif name == "beam":
         options.setdefault("n_best", signature.outputs["score"].shape[0])
     elif name == "align":
-        options["alignment"] = True
+        # An alignment of several sentences would be in parts, which the outputs have no place for.
+        options = {"split_sentences": False, **options, "alignment": True}
     elif name == "sample":
         options["sampling"] = True
         for row in rows[:1]:
@@ -283,16 +375,15 @@ def _options_of(name, rows, signature, options):
     return options
 
 
-def _row(translation, outputs, n_best=None):
-    """Returns outputs of a sentence from its `Translation`, with `n_best` hypotheses of a beam."""
+def _row(translation, outputs):
+    """Returns the outputs of a text from its `Translation`."""
     hypotheses = [translation, *translation.alternatives]
     row = {}
     for name, (dtype, shape) in outputs.items():
         if len(shape) == 1 and shape[0]:  # hypotheses of a beam
-            count = n_best or shape[0]
-            values = [_field(value, name, dtype) for value in hypotheses[:count]]
+            values = [_field(value, name, dtype) for value in hypotheses[: shape[0]]]
             filler = "" if dtype == "string" else float("-inf")
-            row[name] = values + [filler] * (count - len(values))
+            row[name] = values + [filler] * (shape[0] - len(values))
         else:
             row[name] = _field(translation, name, dtype)
     return row

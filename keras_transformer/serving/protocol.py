@@ -46,6 +46,8 @@ class _Options(TypedDict, total=False):
     glossary: Annotated[
         dict[pydantic.StrictStr, pydantic.StrictStr], pydantic.Field(max_length=_MAX_TERMS)
     ]
+    split_sentences: pydantic.StrictBool
+    keep_case: pydantic.StrictBool
 
 
 _OPTIONS = pydantic.TypeAdapter(_Options)
@@ -73,10 +75,37 @@ def count_blocks_up_to(limit: int, texts: Iterable[str]) -> int:
     return count
 
 
+def beyond(option: str, rule: str, received: Any = None, status: int = 413) -> Rejection:
+    """Returns the rejection of a request beyond a limit, with the option that raises the limit.
+
+    Args:
+        option: Name of the field of `ServerOptions`.
+        rule: What the limit is.
+        received: Number that is beyond it, None if it is unknown.
+        status: HTTP status.
+    """
+    told = "" if received is None else f" Received: {received}."
+    name = option.replace("_", "-")
+    return Rejection(status, f"{rule}.{told} The server's option --{name} sets this limit.")
+
+
+def too_many_sentences(count: int, limit: int, has_blocks: bool, status: int = 413) -> Rejection:
+    """Returns the rejection of a request of more sentences, of which some are blocks of HTML."""
+    rule = f"A request must have at most {limit} sentences"
+    if has_blocks:
+        return beyond(
+            "max_sentences",
+            f"{rule}, of which each block of HTML is one",
+            f"at least {count}",
+            status,
+        )
+    return beyond("max_sentences", rule, count, status)
+
+
 def answer_too_long(max_bytes: int) -> Rejection:
     """Returns the rejection of a request whose answer is longer than `max_bytes`."""
-    message = f"An answer must have at most {max_bytes} bytes: send fewer or shorter sentences"
-    return Rejection(413, message)
+    rule = f"An answer must have at most {max_bytes} bytes: send fewer or shorter texts"
+    return beyond("max_answer_bytes", rule)
 
 
 def definition(signature: Signature) -> dict[str, Any]:
@@ -121,7 +150,7 @@ class Parser:
     Args:
         signatures: Signatures of the model by name.
         max_sentences: Maximum number of sentences per request.
-        max_text_bytes: Maximum bytes of a text in UTF-8.
+        max_text_characters: Maximum number of characters of a text.
         default_options: Fields that a request without them has, by signature.
     """
 
@@ -129,7 +158,7 @@ class Parser:
         self,
         signatures: dict[str, Signature],
         max_sentences: int,
-        max_text_bytes: int,
+        max_text_characters: int,
         default_options: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     ):
         self._signatures, self._default_options = signatures, default_options
@@ -140,8 +169,9 @@ class Parser:
                 value = base64.b64decode(value["b64"], validate=True).decode("utf-8")
             if not isinstance(value, str):
                 raise ValueError("expected a string")
-            if (size := len(value.encode("utf-8"))) > max_text_bytes:
-                rule: Any = f"a text must have at most {max_text_bytes} bytes; it has {size}"
+            if len(value) > max_text_characters:
+                rule: Any = f"a text must have at most {max_text_characters} characters, which the "
+                rule += f"server's option --max-text-characters sets; it has {len(value)}"
                 raise pydantic_core.PydanticCustomError("too_long", rule)
             return value
 
@@ -197,9 +227,7 @@ class Parser:
             return
         texts = [row["text"] for row in request.rows if "text" in row]
         if (count := count_blocks_up_to(self._max_sentences, texts)) > self._max_sentences:
-            rule = f"A request must have at most {self._max_sentences} sentences"
-            rule += ", of which each block of HTML is one"
-            raise Rejection(413, f"{rule}. Received: at least {count}")
+            raise too_many_sentences(count, self._max_sentences, has_blocks=True)
 
     def _check_names(self, names, known_names, rule):
         """Raises `Rejection` (400) for an unknown name, with the nearest known name."""
@@ -239,8 +267,7 @@ class Parser:
         if len(counts) > 1:
             raise Rejection(400, "Expected the same number of values in each input")
         if (count := max(counts)) > self._max_sentences:
-            rule = f"A request must have at most {self._max_sentences} sentences"
-            raise Rejection(413, f"{rule}. Received: {count}")
+            raise too_many_sentences(count, self._max_sentences, has_blocks=False)
         if by_row and not count:
             raise Rejection(400, "No values in 'instances' array")
         if by_row:
@@ -254,7 +281,7 @@ class Parser:
 def _hashable(options):
     """Yields names and values of options without the defaults."""
     for name, value in options.items():
-        if value and value != "none":
+        if value not in ("", {}, "none"):
             yield name, tuple(value.items()) if isinstance(value, dict) else value
 
 

@@ -110,11 +110,15 @@ class ServerOptions(CheckedOptions):
         "answer health checks; beyond it Ray's proxy refuses",
     )
     max_body_bytes: int = _count(1 << 20, "maximum bytes of a request; a longer request gets 413")
-    max_sentences: int = _count(256, "maximum number of sentences per request; more get 413")
-    max_text_bytes: int = _count(8192, "maximum bytes of a text in UTF-8; a longer text gets 413")
+    max_sentences: int = _count(
+        20_000, "maximum number of sentences per request, of all its texts; more get 413"
+    )
+    max_text_characters: int = _count(
+        250_000, "maximum number of characters of a text; a longer text gets 413"
+    )
     max_answer_bytes: int = _count(1 << 22, "maximum bytes of an answer; a longer answer gets 413")
     request_timeout: float = _seconds(
-        30.0, "seconds until a request gets 504, from its first bytes to its answer"
+        120.0, "seconds until a request gets 504, from its first bytes to its answer"
     )
     batch_timeout: float = _seconds(
         60.0, "seconds after which a batch has hung: its requests get 504, its process is replaced"

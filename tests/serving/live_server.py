@@ -21,7 +21,7 @@ from keras_transformer.files import FORMAT_VERSION
 _PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 _BUSY_STEPS = 100_000  # about a second
 WORDS = "a man ran rat mat sat tram start stars arms".split()  # of `light`, a model of few letters
-LIMITS = {"max-body-bytes": 200_000, "max-sentences": 50, "max-text-bytes": 2000}
+LIMITS = {"max-body-bytes": 200_000, "max-sentences": 50, "max-text-characters": 2000}
 LIMITS |= {"max-answer-bytes": 200_000, "max-ongoing": 24, "max-queue": 10, "max-batch-size": 8}
 LIMITS |= {"languages": "en-fr"}
 LIMITS |= {"batch-timeout": 4, "request-timeout": 30, "warm-up-tokens": 3}

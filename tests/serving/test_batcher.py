@@ -231,6 +231,38 @@ async def test_an_unforeseen_error_fails_its_requests_and_frees_the_slot():
 
 
 @in_loop
+async def test_a_large_request_waits_in_pieces_of_similar_lengths_and_no_other_waits_for_all(model):
+    batcher = make(model, max_batch_size=4)
+    texts = ["x" * (1 + 7 * number % 40) for number in range(40)]
+    large = await start(ask(batcher, *texts))
+    assert batcher.waiting == 4  # Of eight, four run.
+    small = await start(ask(batcher, "small"))
+    model.go()
+    assert await asyncio.gather(*large, *small) == [[text.upper() for text in texts], ["SMALL"]]
+    assert len(model.batches) == 11
+    assert ["small" in batch for batch in model.batches].index(True) <= 2
+    lengths = [len(text) for batch in model.batches for text in batch if text != "small"]
+    assert lengths == sorted(lengths)
+    assert batcher.waiting == 0
+
+
+@in_loop
+async def test_who_gives_up_a_large_request_leaves_nothing_in_the_queue(model):
+    batcher = make(model, max_batch_size=4)
+    (gone,) = await start(ask(batcher, *"abcdefghijklmnop"))
+    gone.cancel()
+    await asyncio.sleep(0.01)
+    assert batcher.waiting == 0
+    model.go()
+    assert await ask(batcher, "z") == ["Z"] and len(model.batches) == 2
+    (failed,) = await start(ask(batcher, *["bad"] * 20))
+    with pytest.raises(Rejection):
+        await failed
+    await asyncio.sleep(0.01)
+    assert batcher.waiting == 0
+
+
+@in_loop
 async def test_a_key_leaves_nothing_behind(model):
     model.go()
     batcher = make(model)

@@ -4,23 +4,20 @@ import asyncio
 import json
 import sys
 import types
-import unicodedata
 
 import pytest
-from fakes import FakeTokenizer
-from upper_case import Engine
+from upper_case import Engine, translations_of
 
-from keras_transformer import Translator
 from keras_transformer.errors import InputError
 from keras_transformer.serving import ServerOptions, libretranslate
 from keras_transformer.serving.libretranslate import LibreTranslate, fields_of
 from keras_transformer.serving.model import Model
 from keras_transformer.serving.protocol import Rejection
 from keras_transformer.text.languages import Languages, codes_of
-from keras_transformer.text.symbols import Placeholders
 
 JSON, FORM = "application/json", "application/x-www-form-urlencoded"
 FIELDS = {"source": "en", "target": "de"}
+RULES = {"split_sentences": True, "copy_symbols": True}  # of all requests
 
 
 @pytest.fixture
@@ -28,25 +25,32 @@ def make(load):
     """`make(**options)`: LibreTranslate's API for an engine that writes upper case."""
 
     def make(engine=None, markup="none", **options):
-        options = {"languages": "en-de", "max_sentences": 5, "max_text_bytes": 40, **options}
+        options = {"languages": "en-de", "max_sentences": 5, "max_text_characters": 40, **options}
         model = load(engine or Engine(), markup=markup)
         return LibreTranslate(model, ServerOptions(model="m", markup=markup, **options))
 
     return make
 
 
-def answer_of(api, hypotheses=(), **fields):
+def translated(api, request):
+    """The translations of a request's texts, as the server passes them to `answer`."""
+    signature, rows, _, options = request.prediction
+    return translations_of(api._model, signature, rows, options)
+
+
+def answer_of(api, hypotheses=None, **fields):
     """The answer of a request whose sentences have these hypotheses after the best."""
+    if hypotheses is not None:
+        api._model.engine.hypotheses = hypotheses
     request = api.read({**FIELDS, **fields})
-    results = []
-    for row in request.prediction.rows:
-        texts = [row["text"].upper(), *hypotheses]
-        scores = [-rank if text else float("-inf") for rank, text in enumerate(texts)]
-        is_beam = request.prediction.signature == "beam"
-        results.append(
-            {"translation": texts, "score": scores} if is_beam else {"translation": texts[0]}
-        )
-    return json.loads(api.answer(request, results))
+    return json.loads(api.answer(request, translated(api, request)))
+
+
+def read_by_engine(api, **fields):
+    """The texts that the engine gets for a request, without blank ones."""
+    signature, rows, _, options = api.read({**FIELDS, **fields}).prediction
+    work = api._model.prepare(signature, rows, dict(options))
+    return [row["text"] for _, row in work.rows if row["text"]]
 
 
 def keys_of(value):
@@ -59,7 +63,7 @@ def keys_of(value):
 
 # What this server does otherwise: a proxy checks keys and rates, and a mistake is never a 500.
 LEFT_TO_A_PROXY = ("--api-keys --under-attack", "--req-limit 1", "--alternatives-limit 1")
-LIMITS = {"--char-limit 5": {"max_text_bytes": 5}, "--batch-limit 2": {"max_sentences": 2}}
+LIMITS = {"--char-limit 5": {"max_text_characters": 5}, "--batch-limit 2": {"max_sentences": 2}}
 LIMITS["--char-limit 5 --disable-files-translation"] = LIMITS["--char-limit 5"]
 TARGETS = {"PT-br": "en,pt-BR", "zh-Hans": "en,zh"}
 
@@ -133,9 +137,9 @@ INVALID += [({"source": "auto", "target": "en"}, "is not available as a target")
 INVALID += [({"format": "xml"}, '"xml" format is not supported')]
 INVALID += [({"alternatives": value}, "is not a number") for value in ("x", None, [], 1e999)]
 INVALID += [({"alternatives": "9" * 5000}, "is not a number")]
-INVALID += [({"q": ["a"] * 6}, r"\(6 texts\) exceeds text limit \(5\)")]
-INVALID += [({"q": "ä" * 21}, r"\(42 bytes\) exceeds text limit \(40\)")]
-INVALID += [({"q": "a\n" * 6}, r"\(6 sentences\) exceeds")]
+INVALID += [({"q": ["a"] * 6}, r"\(6 texts\) exceeds text limit \(5\).*--max-sentences")]
+INVALID += [({"q": "ä" * 41}, r"\(41 characters\) exceeds text limit \(40\).*--max-text-char")]
+INVALID += [({"split_sentences": "perhaps"}, 'must be true or false. Received: "perhaps"')]
 INVALID += [({"q": "<p>a" * 6, "format": "html"}, r"\(6 blocks\) exceeds")]
 INVALID += [({name: empty}, f"missing {name} p") for name in ("q", "source") for empty in ("", [])]
 
@@ -149,15 +153,41 @@ def test_an_invalid_request_is_400_of_one_line(make, fields, says):
 
 TEXTS = [("ab", ["ab"], "AB"), (" a\r\n\n  b\tc ", ["a", "b\tc"], " A\r\n\n  B\tC ")]
 TEXTS += [("a<br />b<br>c", ["a", "b", "c"], "A<br />B<br>C"), ("😀\nä", ["ä"], "😀\nÄ")]
-TEXTS += [("", [], ""), (" \n", [], " \n"), ("...", [], "..."), ("1", ["1"], "1")]
+TEXTS += [
+    ("", [], ""),
+    (" \n", [], " \n"),
+    ("...", [], "..."),
+    ("1", [], "1"),
+    ("1\n😀", [], "1\n😀"),
+]
+TEXTS += [
+    ("Two dogs.  A cat!\u00a0So.", ["Two dogs.", "A cat!", "So."], "TWO DOGS.  A CAT!\u00a0SO.")
+]
 
 
 @pytest.mark.parametrize(("text", "sentences", "translation"), TEXTS)
-def test_lines_are_sentences_and_what_is_no_text_remains(make, text, sentences, translation):
+def test_a_text_is_its_sentences_and_what_is_no_text_remains(make, text, sentences, translation):
     api = make()
-    request = api.read({"q": [text], **FIELDS})
-    assert [row["text"] for row in request.prediction.rows] == sentences
+    assert read_by_engine(api, q=[text]) == sentences
     assert answer_of(api, q=[text]) == {"translatedText": [translation]}
+
+
+def test_a_request_may_take_its_texts_as_one_segment_and_leave_capitals(make):
+    api, text = make(), "TWO DOGS. A cat."
+    assert read_by_engine(api, q=text, split_sentences="false") == [text]
+    assert read_by_engine(api, q=text, keep_case=True) == ["Two dogs.", "A cat."]
+    assert answer_of(api, q=text, keep_case="1") == {"translatedText": "TWO DOGS. A CAT."}
+    dialog = make()
+    dialog._model.engine.turns = types.SimpleNamespace()
+    assert read_by_engine(dialog, q=text) == [text]
+
+
+def test_html_is_blocks_and_their_sentences(make):
+    text = "<p>Two dogs. <b>A</b> cat.</p>\n<p>1</p>"
+    assert read_by_engine(make(), q=text, format="html") == ["Two dogs.", "A cat."]
+    assert answer_of(make(), q=text, format="html") == {
+        "translatedText": text.upper().replace("P>", "p>").replace("B>", "b>")
+    }
 
 
 @pytest.mark.parametrize("markup", ["none", "html"])
@@ -167,64 +197,25 @@ def test_a_text_in_the_target_language_remains_as_it_is(make, markup):
         assert answer == {"translatedText": "Ab\n&lt;<b>"}
 
 
-def test_a_text_of_too_many_tokens_is_split_at_the_ends_of_its_sentences(make):
-    class Words(Engine):
-        """Has one token per word, and the end."""
-
-        max_source_length = 4
-        long_inputs = ("refuse", "split", "truncate")
-        source_tokenizer = FakeTokenizer()
-
-    text = "aa bb. cc dd ee ff gg! hh"
-    request = make(Words()).read({"q": text, **FIELDS})
-    parts = [row["text"] for row in request.prediction.rows]
-    assert parts == ["aa bb.", "cc dd ee", "ff gg! hh"]
-    assert answer_of(make(Words()), q=f" {text} ")["translatedText"] == f" {text.upper()} "
-    Words.long_inputs = ("truncate",)
-    assert len(make(Words()).read({"q": text, **FIELDS}).prediction.rows) == 1
-
-
-class Characters(FakeTokenizer):
-    """Has a token per character of the normalized text, and the end."""
-
-    def tokenize(self, text, add_eos=False):
-        return [*unicodedata.normalize("NFKC", text)] + [2] * add_eos
-
-
-GROWING = {
-    # 3 bytes and 18 characters, of the rule NFKC.
-    "a ligature": (Characters(), 20, "none", "\ufdfa! \ufdfa!", ["\ufdfa!", "\ufdfa!"]),
-    # Each item is a word for the model.
-    "placeholders": (
-        FakeTokenizer(placeholders=Placeholders(9)),
-        5,
-        "placeholders",
-        "a {x} {y} b. c {z} d.",
-        ["a {x} {y} b.", "c {z} d."],
-    ),
-}
-
-
-@pytest.mark.parametrize(
-    ("tokenizer", "limit", "markup", "text", "parts"), GROWING.values(), ids=GROWING
-)
-def test_a_text_that_is_longer_for_the_model_is_split(make, tokenizer, limit, markup, text, parts):
-    engine = Engine()
-    engine.source_tokenizer, engine.max_source_length = tokenizer, limit
-    engine.long_inputs = ("refuse", "split", "truncate")
-    request = make(engine, markup=markup).read({"q": text, **FIELDS})
-    assert [row["text"] for row in request.prediction.rows] == parts
-    assert all(
-        Translator(engine).source_length(part, markup=markup if markup != "none" else None) <= limit
-        for part in parts
-    )
+def test_a_sentence_of_too_many_tokens_is_split_by_the_engine_if_it_can(make):
+    for long_inputs, long_input in (
+        (("refuse", "split", "truncate"), "split"),
+        (("truncate",), "truncate"),
+    ):
+        engine = Engine()
+        engine.long_inputs = long_inputs
+        for fields in ({}, {"split_sentences": False}):
+            answer_of(make(engine), q="Two dogs.", **fields)
+            assert engine.calls[-1][1]["long_input"] == long_input
 
 
 def test_alternatives_are_the_other_hypotheses_without_doubles(make):
-    answer = answer_of(make(), ["X", "A", "", "Y"], q="a", alternatives=2)
+    answer = answer_of(make(), ["X", "A", "", "Y"], q="a", alternatives=4)
     assert answer == {"translatedText": "A", "alternatives": ["X", "Y"]}
     lines = answer_of(make(), ["X"], q=["a\nb", "c"], alternatives="5")
-    assert lines["alternatives"] == [["X\nX"], ["X"]]
+    assert lines["translatedText"] == ["A\nB", "C"]
+    assert sorted(lines["alternatives"][0]) == ["A\nX", "X\nB", "X\nX"]
+    assert lines["alternatives"][1] == ["X"]
     assert answer_of(make(), q="a", alternatives=-1) == {"translatedText": "A"}
     # HTML has none, as in LibreTranslate, and an export whose searches give one hypothesis.
     assert answer_of(make(), q="a", alternatives=1, format="html")["alternatives"] == []
@@ -235,13 +226,14 @@ def test_alternatives_are_the_other_hypotheses_without_doubles(make):
 
 def test_the_markup_of_a_request_is_its_format_or_that_of_the_server(make):
     def options_of(markup, **fields):
-        return make(markup=markup).read({"q": "<p>a &amp; b</p>", **FIELDS, **fields}).prediction
+        request = make(markup=markup).read({"q": "<p>a &amp; b</p>", **FIELDS, **fields})
+        assert [row["text"] for row in request.prediction.rows] == ["<p>a &amp; b</p>"]
+        return dict(request.prediction.options)
 
-    html = (("markup", "html"),)
-    assert options_of("none", format="html").options == html
-    assert options_of("none", format="text").options == options_of("none").options == ()
-    assert options_of("placeholders").options == (("markup", "placeholders"),)
-    assert [row["text"] for row in options_of("html").rows] == ["<p>a &amp; b</p>"]
+    html = {"markup": "html", **RULES}
+    assert options_of("none", format="html") == options_of("html") == html
+    assert options_of("none", format="text") == options_of("none") == RULES
+    assert options_of("placeholders") == {"markup": "placeholders", **RULES}
     # An answer that is no HTML has no character references.
     assert answer_of(make(markup="html"), q="a &lt; b") == {"translatedText": "A < B"}
 
@@ -264,15 +256,15 @@ def test_a_beam_is_widened_for_the_alternatives_that_are_asked_for(make, monkeyp
     def options_of(count):
         return dict(make().read({**FIELDS, "q": "a", "alternatives": count}).prediction.options)
 
-    assert options_of(1) == options_of(0) == {}  # The export's beam has two.
-    assert options_of(2) == {"beam_size": 3, "n_best": 3}
-    assert options_of(99) == {"beam_size": 11, "n_best": 11}
+    assert options_of(1) == options_of(0) == RULES  # The export's beam has two.
+    assert options_of(2) == {"beam_size": 3, "n_best": 3, **RULES}
+    assert options_of(99) == {"beam_size": 11, "n_best": 11, **RULES}
 
     def refuse(self, **options):
         raise InputError("`beam_size` is fixed")
 
     monkeypatch.setattr(Engine, "request", refuse)
-    assert options_of(2) == {}
+    assert options_of(2) == RULES
 
 
 @pytest.mark.tensorflow
@@ -281,8 +273,7 @@ def test_as_many_alternatives_as_asked_come_from_a_smaller_beam(light):
     api = LibreTranslate(model, ServerOptions(model="m", languages="en-de"))
     for count in (1, 2, 5):
         request = api.read({**FIELDS, "q": "a man runs", "alternatives": count})
-        signature, rows, _, options = request.prediction
-        answer = json.loads(api.answer(request, model.run(signature, rows, options)))
+        answer = json.loads(api.answer(request, translated(api, request)))
         texts = [answer["translatedText"], *answer["alternatives"]]
         assert len(set(texts)) == len(texts) == count + 1
 
@@ -314,7 +305,8 @@ def test_source_and_target_choose_one_of_several_directions(make, monkeypatch, l
         prediction = api.read({"q": ["a", "b"], "source": "en", "target": target}).prediction
         named = [{"text": text, "target_language": code} for text in ("a", "b")]
         if languages is OPEN:
-            assert dict(prediction.options) == {"target_language": named[0].pop("target_language")}
+            language = named[0].pop("target_language")
+            assert dict(prediction.options) == {"target_language": language, **RULES}
             del named[1]["target_language"]
         assert prediction.rows == named
     with pytest.raises(Rejection, match="Chinese.* is not available .* from German"):
@@ -358,7 +350,7 @@ def test_several_sources_of_one_target_are_listed_and_need_no_option(make, monke
         assert targets == {"en": ["en", "eo"], "fr": ["fr", "eo"], "eo": ["eo"]}
         for source in ("en", "fr"):
             prediction = api.read({"q": "a", "source": source, "target": "eo"}).prediction
-            assert prediction.rows == [{"text": "a"}] and not prediction.options
+            assert prediction.rows == [{"text": "a"}] and dict(prediction.options) == RULES
     (restricted, _) = make(languages="fr-eo").languages()
     assert restricted["targets"] == ["fr", "eo"]
     with pytest.raises(InputError, match="direction of the model: en-eo, fr-eo. Received: eo-fr"):

@@ -4,7 +4,8 @@ import dataclasses
 import math
 
 import pytest
-from upper_case import Engine
+from fakes import FakeTokenizer
+from upper_case import Engine, outputs_of
 
 from keras_transformer.decoding.search_options import FILTERS, DecodingOptions
 from keras_transformer.errors import InputError
@@ -37,7 +38,7 @@ SIGNATURES += [("sample", SAMPLING, {"sampling": True, **SAMPLING}, NUMBERED)]
 @pytest.mark.parametrize(("name", "inputs", "options", "row"), SIGNATURES)
 def test_a_signature_is_an_option_of_the_engine(load, name, inputs, options, row):
     engine = Engine()
-    (result,) = load(engine).run(name, [{"text": "a", **inputs}])
+    (result,) = outputs_of(load(engine), name, [{"text": "a", **inputs}])
     if "alignment" in row:  # Of float32: 0.1 is not 0.10000000149011612.
         assert result["alignment"].dtype == "float32"
         result["alignment"] = [
@@ -46,7 +47,7 @@ def test_a_signature_is_an_option_of_the_engine(load, name, inputs, options, row
     assert result == row
     assert engine.calls == [(["a"], {"long_input": "truncate", **options})]
     scores = [{"score": -0.5, "log_probability": -1.5}]
-    assert load(engine).run("score", [{"source": "a", "target": "b"}]) == scores
+    assert outputs_of(load(engine), "score", [{"source": "a", "target": "b"}]) == scores
 
 
 def test_a_beam_with_fewer_hypotheses_is_filled_with_empty_ones(load):
@@ -55,7 +56,7 @@ def test_a_beam_with_fewer_hypotheses_is_filled_with_empty_ones(load):
             one = super().translate(texts, **options)
             return [dataclasses.replace(translation, alternatives=()) for translation in one]
 
-    (row,) = load(Single()).run("beam", [{"text": "a"}])
+    (row,) = outputs_of(load(Single()), "beam", [{"text": "a"}])
     fillers = {"translation": "", "score": -math.inf, "log_probability": -math.inf}
     assert row == {name: [value, fillers[name]] for name, value in NUMBERED.items()}
 
@@ -68,7 +69,7 @@ OUT_OF_RANGE += [("top_p", 0.0, 1e-9)]
 @pytest.mark.parametrize(("option", "value", "taken"), OUT_OF_RANGE)
 def test_sampling_out_of_range_is_the_nearest_value_as_in_a_saved_model(load, option, value, taken):
     engine = Engine()
-    load(engine).run("sample", [{"text": "a", **SAMPLING, option: value}])
+    outputs_of(load(engine), "sample", [{"text": "a", **SAMPLING, option: value}])
     ((_, options),) = engine.calls
     settings = {name: options[name] for name in SAMPLING}
     assert settings == {**SAMPLING, option: taken}
@@ -148,7 +149,7 @@ def test_a_default_markup_is_warm_and_a_model_that_cannot_do_it_is_refused(load)
 
 def test_a_text_at_fault_is_a_rejection_of_one_line(load):
     with pytest.raises(Rejection, match="More.") as caught:
-        load(Engine()).run("serving_default", [{"text": "a"}, {"text": "bad"}])
+        outputs_of(load(Engine()), "serving_default", [{"text": "a"}, {"text": "bad"}])
     assert caught.value.status == 400 and "\n" not in str(caught.value)
 
 
@@ -158,8 +159,12 @@ def test_a_batch_that_nobody_waits_for_ends_before_its_next_text(load, monkeypat
     monkeypatch.setattr(Glossary, "matches", lambda self, text: read.append(text) or [])
     rows = [{"text": f"text {number}"} for number in range(4)]
     with pytest.raises(Rejection) as caught:
-        load(engine).run(
-            "serving_default", rows, {"glossary": (("a", "b"),)}.items(), lambda: len(read) < texts
+        outputs_of(
+            load(engine),
+            "serving_default",
+            rows,
+            {"glossary": (("a", "b"),)},
+            lambda: len(read) < texts,
         )
     assert caught.value.status == 504
     assert read == [row["text"] for row in rows[:texts]] and not engine.calls
@@ -167,7 +172,7 @@ def test_a_batch_that_nobody_waits_for_ends_before_its_next_text(load, monkeypat
 
 def test_a_fault_of_the_engine_is_no_rejection(load):
     with pytest.raises(RuntimeError, match="a bug"):
-        load(Engine()).run("serving_default", [{"text": "bug"}])
+        outputs_of(load(Engine()), "serving_default", [{"text": "bug"}])
 
 
 @pytest.mark.parametrize(
@@ -186,12 +191,90 @@ def test_a_fault_of_the_engine_is_no_rejection(load):
 )
 def test_options_of_a_request_are_those_of_the_translator(load, text, options, sent, translation):
     engine = Engine(placeholders=[2], tags=["2fr"], terms=True)
-    (row,) = load(engine).run("serving_default", [{"text": text}], options.items())
+    (row,) = outputs_of(load(engine), "serving_default", [{"text": text}], options)
     assert row["translation"] == translation and engine.calls[-1][0] == [sent]
     assert engine.calls[-1][1].get("alignment", False) == ("markup" in options)
 
 
-REFUSED = [("score", {"markup": "html"}, "`markup` is an option of translations")]
+RULES = dict.fromkeys(("split_sentences", "copy_symbols", "keep_case"), True)
+PARAGRAPH = " Two dogs play.  THE CAT SLEEPS!\n\n12:30\n"
+
+
+def test_a_text_is_its_sentences_as_the_export_or_the_request_says(load):
+    engine = Engine(**RULES)
+    rows = [{"text": PARAGRAPH}, {"text": "A."}]
+    read = ["Two dogs play.", "The cat sleeps!", "", "A."]
+    translated = [" TWO DOGS PLAY.  THE CAT SLEEPS!\n\n12:30\n", "A."]
+    for name in ("serving_default", "greedy", "beam"):
+        outputs = outputs_of(load(engine), name, rows)
+        texts = [row["translation"] for row in outputs]
+        assert [text[0] if name == "beam" else text for text in texts] == translated
+        assert engine.calls[-1][0] == read
+        assert engine.calls[-1][1]["long_input"] == "split"
+    outputs_of(load(engine), "greedy", rows, {"split_sentences": False, "keep_case": False})
+    assert engine.calls[-1] == (
+        ["Two dogs play.  THE CAT SLEEPS!\n\n12:30", "A."],
+        {"long_input": "truncate", "beam_size": 1},
+    )
+    plain = Engine()
+    outputs_of(load(plain), "greedy", rows, {"split_sentences": True})
+    assert plain.calls[-1][0] == ["Two dogs play.", "THE CAT SLEEPS!", "12:30", "A."]
+
+
+def test_an_engine_that_splits_no_text_truncates_a_long_sentence(load):
+    engine = Engine(**RULES)
+    engine.long_inputs = ("truncate",)
+    outputs_of(load(engine), "greedy", [{"text": "a. B"}])
+    assert engine.calls[-1][1]["long_input"] == "truncate"
+
+
+def test_a_text_is_one_segment_for_an_alignment_unless_the_request_divides_it(load):
+    engine = Engine(**RULES)
+    (row,) = outputs_of(load(engine), "align", [{"text": "Two dogs. A cat."}])
+    assert engine.calls[-1][0] == ["Two dogs. A cat."] and len(row["alignment"])
+    (row,) = outputs_of(
+        load(engine), "align", [{"text": "Two dogs. A cat."}], {"split_sentences": True}
+    )
+    assert engine.calls[-1][0] == ["Two dogs.", "A cat."]
+    assert row["translation"] == "TWO DOGS. A CAT." and len(row["alignment"]) == 0
+
+
+def test_only_texts_with_equal_options_of_sampling_share_a_batch(load):
+    model = load(Engine(**RULES))
+    rows = [
+        {"text": text, **SAMPLING, "top_k": top_k}
+        for text, top_k in (("Dogs. Cats.", 3), ("Men.", 5), ("Rats.", 3))
+    ]
+    work = model.prepare("sample", rows)
+    keys = {row["text"]: key for key, row in work.rows}
+    assert keys["Dogs."] == keys["Cats."] == keys["Rats."] != keys["Men."]
+    texts = [row["translation"] for row in outputs_of(model, "sample", rows)]
+    assert texts == ["DOGS. CATS.", "MEN.", "RATS."]
+
+
+def test_sentences_of_several_languages_keep_theirs(load):
+    engine = Engine(**RULES)
+    engine.languages = Languages({"de": "<de>", "fr": "<fr>"}, target_prefix="target")
+    rows = [
+        {"text": "Dogs. Cats.", "target_language": "de"},
+        {"text": "Men.", "target_language": "fr"},
+    ]
+    outputs_of(load(engine), "greedy", rows)
+    assert engine.calls[-1][0] == ["Dogs.", "Cats.", "Men."]
+    assert engine.calls[-1][1]["target_language"] == ["de", "de", "fr"]
+
+
+def test_a_warm_up_runs_the_model_whatever_its_texts_are_made_of(load):
+    engine = Engine(**RULES)
+    engine.source_tokenizer = FakeTokenizer(detokenize=lambda ids: " ".join(["."] * len(ids)))
+    engine.source_tokenizer.tokenize = lambda text, **options: [0] * len(text.split())
+    load(engine).warm_up(ServerOptions(model="folder"))
+    ((texts, _),) = engine.calls
+    assert {*texts[0]} == {".", " "}
+
+
+REFUSED = [("score", {"split_sentences": True}, "`split_sentences` is an option of translations")]
+REFUSED += [("score", {"markup": "html"}, "`markup` is an option of translations")]
 REFUSED += [("score", {"glossary": (("a", "b"),)}, "`glossary` is an option of translations")]
 REFUSED += [("greedy", {"tag": "2de"}, "must be '2fr'|2de")]
 REFUSED += [("greedy", {"glossary": (("a", "b"),)}, "trained with `data.glossary`")]
@@ -202,4 +285,4 @@ REFUSED += [("greedy", {"glossary": (("a", " "),)}, "none of them blank")]
 def test_options_that_a_model_cannot_take_are_rejections(load, name, options, says):
     row = {"source": "a", "target": "b"} if name == "score" else {"text": "a"}
     with pytest.raises(Rejection, match=says):
-        load(Engine(tags=["2fr"])).run(name, [row], options.items())
+        outputs_of(load(Engine(tags=["2fr"])), name, [row], options)

@@ -27,7 +27,7 @@ SIGNATURES = {
 
 
 def parse(body):
-    return Parser(SIGNATURES, max_sentences=50, max_text_bytes=2000).parse(body)
+    return Parser(SIGNATURES, max_sentences=50, max_text_characters=2000).parse(body)
 
 
 def test_rows_and_columns_become_rows():
@@ -86,8 +86,8 @@ def test_a_malformed_request_names_its_mistake_in_one_line(body, says):
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"inputs": ["a"] * 51}, "at most 50 sentences"),
-        ({"inputs": ["ä" * 1001]}, "at most 2000 bytes"),
+        ({"inputs": ["a"] * 51}, "at most 50 sentences. Received: 51.*--max-sentences"),
+        ({"inputs": ["ä" * 2001]}, "at most 2000 characters.*--max-text-characters.*has 2001"),
         ({"inputs": ["<p>a", "<p>a" * 50], "markup": "html"}, "each block of HTML is one.* 51"),
         ({"inputs": ["<p>a" * 50, "<p>a"], "markup": "html"}, "each block of HTML is one.* 51"),
         ({"inputs": ["a"], "glossary": {str(n): "b" for n in range(1001)}}, "at most 1000 items"),

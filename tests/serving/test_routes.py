@@ -74,6 +74,54 @@ def test_blocks_of_html_are_counted_up_to_the_limit_and_no_further(app_of, monke
         counted.clear()
 
 
+SENTENCES = " ".join(f"Dog {number} sees a cat." for number in range(300))
+PARAGRAPH = "<p>" + "The dog sees a cat. " * 9 + "It sleeps!</p>\n<td>42</td>\n"
+PAGE = "<html><body><b>Dogs</b> run.\n" + PARAGRAPH * 1000
+
+
+def test_the_defaults_take_a_paragraph_a_page_and_a_list_of_texts(app_of):
+    engine = Engine()
+    app = app_of(engine, languages="en-fr")
+    engine.calls.clear()  # of the warm-up
+    texts = [f"Dog {number} sleeps.\r\n" for number in range(500)]
+
+    async def talk(client):
+        async def translate(text, **fields):
+            fields = {"q": text, "source": "en", "target": "fr", **fields}
+            answer = await client.post(TRANSLATE, json=fields)
+            assert answer.status_code == 200, answer.text
+            return answer.json()["translatedText"]
+
+        assert await translate(SENTENCES) == SENTENCES.upper()
+        assert sum(len(texts_of_call) for texts_of_call, _ in engine.calls) == 300
+        assert await translate(texts) == [text.upper() for text in texts]
+        return await translate(PAGE, format="html")
+
+    assert len(PAGE) > 200_000
+    page = with_client(app, talk)
+    assert page.count("<td>42</td>") == page.count("IT SLEEPS!</p>") == PAGE.count("42")
+    assert max(len(texts_of_call) for texts_of_call, _ in engine.calls) <= 32
+
+
+def test_sentences_beyond_the_limit_are_refused_with_the_option_that_sets_it(app_of):
+    app, text = app_of(languages="en-fr", max_sentences=299), SENTENCES
+    fields = {"q": text, "source": "en", "target": "fr"}
+    body = {"instances": [text], "split_sentences": True}
+
+    async def talk(client):
+        for path, content, status in ((PREDICT, body, 413), (TRANSLATE, fields, 400)):
+            error = await client.post(path, json=content)
+            assert error.status_code == status
+            assert error.json()["error"].endswith(
+                "299 sentences. Received: 300. The server's option --max-sentences sets this limit."
+            )
+        assert (await client.post(PREDICT, json={"instances": [text]})).status_code == 200
+        long = await client.post(PREDICT, content=b" " * (1 << 21))
+        assert long.status_code == 413 and "--max-body-bytes" in long.json()["error"]
+
+    with_client(app, talk)
+
+
 def test_a_batch_whose_requests_have_timed_out_stops_and_its_process_stays(app_of, monkeypatch):
     read, hundred = [], [f"text {number}" for number in range(100)]
 
@@ -132,7 +180,8 @@ def test_the_time_of_a_request_begins_before_its_body(app_of, path):
     app = app_of(request_timeout=0.1, languages="en-fr")
     answer = ask(app, "POST", path, content=endless())
     assert answer.status_code == 504 and time.monotonic() - started < 10
-    assert answer.json() == {"error": "No answer within 0.1 seconds"}
+    rule = "No answer within 0.1 seconds. The server's option --request-timeout sets this limit."
+    assert answer.json() == {"error": rule}
 
 
 METHODS = [("GET", TRANSLATE, 405, "POST"), ("PUT", "/languages", 405, "GET, HEAD")]

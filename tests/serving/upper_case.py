@@ -7,6 +7,7 @@ from fakes import FakeEngine
 
 from keras_transformer import Translation
 from keras_transformer.errors import InputError
+from keras_transformer.serving.protocol import Rejection
 
 
 class Engine(FakeEngine):
@@ -22,14 +23,20 @@ class Engine(FakeEngine):
         if options.get("alignment") and "align" not in self.capabilities:
             raise InputError("no alignments")
 
+    hypotheses = ("",)  # after the best
+
     def translate(self, texts, **options):
         self.calls.append((list(texts), options))
         if "bad" in texts:
             raise InputError("text 1 is bad.\nMore.")
         if "bug" in texts:
             raise RuntimeError("a bug")
-        second = Translation("", -math.inf)
-        fields = {"alternatives": (second,) * (options.get("n_best", 1) - 1)}
+        others = [
+            Translation(text, -rank if text else -math.inf)
+            for rank, text in enumerate(self.hypotheses, start=1)
+        ]
+        others += [Translation("", -math.inf)] * options.get("n_best", 1)
+        fields = {"alternatives": tuple(others[: options.get("n_best", 1) - 1])}
         translations = []
         for text in texts:
             if options.get("alignment"):
@@ -41,3 +48,24 @@ class Engine(FakeEngine):
 
     def score(self, sources, targets):
         return [Translation(target, -0.5, -1.5) for target in targets]
+
+
+def translations_of(model, name, rows, options=(), is_wanted=lambda: True):
+    """The translation of each text of a request, in one batch per key."""
+
+    def check():
+        if not is_wanted():
+            raise Rejection(504, "gone")
+
+    work = model.prepare(name, rows, dict(options), check)
+    translations = {}
+    for key in dict.fromkeys(key for key, _ in work.rows):
+        indices = [index for index, (other, _) in enumerate(work.rows) if other == key]
+        batch = model.run(key, [work.rows[index][1] for index in indices], is_wanted)
+        translations |= dict(zip(indices, batch, strict=True))
+    return work.after([translations[index] for index in range(len(work.rows))])
+
+
+def outputs_of(model, name, *arguments):
+    """The outputs of a signature of each text of a request."""
+    return model.outputs(name, translations_of(model, name, *arguments))
