@@ -18,7 +18,8 @@ pytestmark = pytest.mark.tensorflow
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_it_translates_and_aligns_as_the_trained_model(web_report, engine, texts, beam_size):
     options = {"beam_size": beam_size, "length_penalty": 0.8, "long_input": "truncate"}
-    received = Translator.load(web_report.folder).translate(texts[:20], alignment=True, **options)
+    exported = Translator.load(web_report.folder).engine
+    received = exported.translate(texts[:20], alignment=True, **options)
     check_same(engine.translate(texts[:20], alignment=True, **options), received, "ids")
 
 

@@ -99,7 +99,7 @@ def write(browser, text):
 def test_translations_are_those_of_litert_in_python(page, web_report, engine, texts, beam_size):
     texts = [text for text in texts if len(engine.source_tokenizer.tokenize(text)) < 13]
     received = translated(page, texts, beam_size)
-    expected = Translator.load(web_report.folder).translate(texts, beam_size=beam_size)
+    expected = Translator.load(web_report.folder).engine.translate(texts, beam_size=beam_size)
     theirs = [(t["text"], sum(part["score"] for part in t["parts"])) for t in received]
     assert [text for text, _ in theirs] == [t.text for t in expected]
     assert [score for _, score in theirs] == pytest.approx([t.score for t in expected], 1e-3)
@@ -115,7 +115,8 @@ def test_a_page_with_a_shortlist_translates_as_the_trained_model(
     texts = [text for text in texts if len(engine.source_tokenizer.tokenize(text)) < 13][:40]
     expected = [row.text for row in listed_engine.translate(texts, 1, shortlist=True)]
     assert expected != [row.text for row in engine.translate(texts, 1)]
-    assert [row.text for row in Translator.load(report.folder).translate(texts)] == expected
+    exported = Translator.load(report.folder).engine
+    assert [row.text for row in exported.translate(texts)] == expected
     server = Static(report.folder)
     visit(browser, server.url)
     server.stop()
