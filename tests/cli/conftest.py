@@ -22,7 +22,7 @@ class Recorder(Engine):
     """
 
     def __init__(self):
-        self.texts, self.asked, self.engine = [], [], self
+        self.texts, self.asked, self.engine, self.refused = [], [], self, None
 
     def _ask(self, texts, options):
         for index, text in enumerate(texts):
@@ -47,8 +47,11 @@ class Recorder(Engine):
         return (" ".join(words[: count + 1]) for count in range(len(words)))
 
     def score(self, sources, targets, **options):
-        for texts in (sources, targets):  # as an engine, one side after the other
+        sides = [*sources], [*targets]
+        assert sides != self.refused, "asked again for what was refused, perhaps for ever"
+        for texts in sides:  # as an engine, one side after the other
             if long := [index for index, text in enumerate(texts) if "LONG" in text]:
+                self.refused = sides
                 raise TooLongError(f"At most 9 tokens. Received: {texts[long[0]]!r}", long)
         self._ask(targets, options)
         alignment = np.float32([[0.123456]]) if options.get("alignment") else None

@@ -17,6 +17,7 @@ from decoding_oracles import (
     pad_to_few_shapes,
     varied_transformer,
 )
+from device_plans import ONE_GRAPH
 from naive_search import BOS, EOS, penalty
 
 from keras_transformer import Translator
@@ -42,9 +43,9 @@ class SentenceTokenizer(NumberTokenizer):
 
 
 def engine_of(model):
-    # Without XLA, which is none of these promises: TensorFlow never frees its programs.
+    # Batches and programs are none of these promises.
     sizes = dict(max_source_length=16, max_target_length=23)
-    return ModelEngine(model, SentenceTokenizer(), **sizes, with_xla=False)
+    return ModelEngine(model, SentenceTokenizer(), **sizes, **ONE_GRAPH)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +110,7 @@ EN_DE = {"source_language": "en", "target_language": "de"}
 @pytest.fixture(scope="module")
 def translator_with(engine):
     """`translator_with(name)`: a translator between three languages, of the engine's model."""
-    sizes = dict(max_source_length=9, max_target_length=23, with_xla=False)
+    sizes = dict(max_source_length=9, max_target_length=23, **ONE_GRAPH)
 
     @functools.cache
     def make(name):

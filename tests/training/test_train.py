@@ -70,7 +70,8 @@ def test_a_run_folder_holds_the_files_of_the_readme(finished):
     assert text.count(PAIRS[0][0]) == 3 and text.count(PAIRS[1][1]) == 3
 
 
-@pytest.mark.parametrize("of", ["last", "best"])
+@pytest.mark.slow(after=1)
+@pytest.mark.parametrize("of", ["best", "last"])
 def test_an_average_of_the_last_is_the_model_one_of_the_best_if_it_is_better(
     corpus, tmp_path, shared, of
 ):
