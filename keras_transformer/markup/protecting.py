@@ -16,6 +16,7 @@ import regex
 from keras_transformer.steps.step import Markup
 from keras_transformer.text.elements import SEPARATORS, MarkupTag, find_tags
 from keras_transformer.text.patterns import CLOSING_MARK, ITEM, ITEM_OR_NUMBER
+from keras_transformer.text.sentences import has_letters
 from keras_transformer.text.symbols import Placeholders, symbol
 
 SYMBOL = regex.compile(r"<ph_\d+>")
@@ -114,6 +115,8 @@ def _without_gaps(text, source_parts):
 def protect(source: str, markup: Markup, placeholders: Placeholders) -> list[Protected]:
     """Removes markup from a source; returns one text, or several texts of HTML's blocks.
 
+    A block of HTML without letters, such as `42`, is part of the markup between two texts.
+
     Args:
         source: Text; with tags and character references for `"html"`.
         markup: `"placeholders"`: URLs, e-mail addresses and fields; `"html"`: tags too.
@@ -128,9 +131,9 @@ def protect(source: str, markup: Markup, placeholders: Placeholders) -> list[Pro
 
 
 def _protected(source, markup, placeholders):
-    if markup == "html" and (tags := find_tags(source)):
-        return _protect_blocks(source, tags, placeholders)
-    writer = _Writer(placeholders, markup == "html")
+    if markup == "html":
+        return _protect_blocks(source, find_tags(source), placeholders)
+    writer = _Writer(placeholders, is_html=False)
     writer.passage(source)
     return [writer.close()]
 
@@ -181,7 +184,7 @@ def _protect_blocks(source, tags, placeholders):
         writer = _Writer(placeholders, True)
         writer.block(source, block_start, stop, inline_tags)
         block = writer.close()
-        if block.text.strip():
+        if has_letters(block.text):
             blocks.append(block._replace(before=source[position:block_start]))
             position = stop
         start, inline_tags = tag.stop, []

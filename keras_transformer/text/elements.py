@@ -68,6 +68,7 @@ def find_tags(source: str) -> list[MarkupTag]:
         return []
     tags = list(_Scanner(source).tags())
     stops = _pair(tags)
+    _separate_lines(source, tags)
     return list(_with_layout(source, _with_copies(source, tags, stops)))
 
 
@@ -165,6 +166,22 @@ def _pair(tags):
             open_names[tag.name] -= 1
             tag.partner, last.partner = last, tag
     return stops
+
+
+def _separate_lines(source, tags):
+    """Makes blocks of the line breaks in an address, and of those that only white space is between.
+
+    Any other `<br>` may be inside of a sentence.
+    """
+    depth, last = 0, None
+    for tag in tags:
+        if tag.name == "address" and tag.partner is not None:
+            depth += 1 if tag.kind == "begin" else -1
+        if tag.name == "br":
+            tag.is_block = depth > 0
+            if last is not None and not source[last.stop : tag.start].replace("&nbsp;", "").strip():
+                last.is_block = tag.is_block = True
+        last = tag if tag.name == "br" else None
 
 
 def _with_copies(source, tags, stops):

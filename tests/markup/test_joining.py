@@ -51,7 +51,9 @@ def test_a_copy_of_a_source_is_the_source(tag):
     while count < 500:
         source = random_source(rng, tag).strip()
         expected = spaces_outside(source)
-        if re.search(r"<[bi]>\s*</", source + expected):
+        # Two `<br>` separate blocks, whose ends are without spaces. A block needs a word.
+        has_words = re.search("[a-e]", re.sub("<[^>]*>", "", source))
+        if not has_words or re.search(r"<[bi]>\s*</|(<(?i:br)>)\s*\1", source + expected):
             continue
         count += 1
         blocks = protect(source, "html", EIGHT)

@@ -135,6 +135,17 @@ def test_other_elements_do_not_separate_texts(name):
     [
         ("<ul>\n  <li>a b\n  <li> c\n</ul>", ["a b", "c"], "<ul>\n  <li>B A\n  <li> C\n</ul>"),
         ("a b<p>c<br></p>e f", ["a b", "c", "e f"], "B A<p>C<br></p>F E"),
+        # Line breaks that separate lines, not words.
+        ("a b<br>\n<BR/>c d<br>e f", ["a b", "c d e f"], "B A<br>\n<BR/><br>F E D C"),
+        ("a<br>&nbsp;<br> <br>b", ["a", "b"], "A<br>&nbsp;<br> <br>B"),
+        ("a<br><!-- --><br>b c", ["a b c"], None),
+        (
+            "<address>a b<br>c <i>d<br>e</i></address><br>f g<br>h <address>i<br>j",
+            ["a b", "c d", "e", "f g h", "i j"],
+            None,
+        ),
+        # Blocks without letters.
+        ("<td>42</td><td>€ 1.299,00</td><td>👍 5</td><td>a 5</td>", ["a 5"], None),
         ("<td>&nbsp;</td><td>{x}</td><td>a</td>", ["a"], "<td>&nbsp;</td><td>{x}</td><td>A</td>"),
         # An element around blocks, or around parts of them.
         ("<a><div>a b</div></a>", ["a b"], "<a><div>B A</div></a>"),
@@ -158,6 +169,27 @@ def test_markup_and_white_space_between_blocks_stays_as_it_is(source, texts, exp
         )
         expected = translation.text
     assert translation.text == expected
+
+
+PAGE = """
+<!DOCTYPE html>\r
+<!-- a  comment -->
+<html  lang=en><head><meta charset="utf-8"><title>  One two </title>
+<style> p  > a { color: red } </style><script>if (a < b && c)  { x }</script>
+<?php  echo  1 ?><![CDATA[ a  b ]]></head>
+
+<body>
+<p>three&nbsp;four <b>five</b></p>\t<td> 42\n</td><td>&euro;&nbsp;1.299,00</td><p>&#128077;</p>
+<pre>six\n  seven</pre><hr/></body>  </html>
+
+"""
+
+
+def test_everything_outside_of_texts_with_letters_stays_byte_for_byte():
+    engine = SayingEngine(unchanged)
+    (translation,) = Translator(engine).translate([PAGE], markup="html")
+    assert translation.text == PAGE.replace("three&nbsp;four", "three four")
+    assert engine.texts == ["One two", "three\u00a0four five", "six", "seven"]
 
 
 COPIED = ['<span translate="no">New &amp; old, {x}</span>', "<code TRANSLATE=no>a <b>b</b></code>"]
@@ -301,7 +333,8 @@ def test_an_item_is_a_placeholder_that_the_model_writes_where_it_wants():
         ("Read ({url}) at home, {name}.", "READ {url} AT HOME {name}"),
         ("{name}: read it ({url}).", "{name} READ IT {url}"),
         ("({name})读", "{name}读"),  # a script without spaces
-        ("({a}),({b})", "{a}{b}"),  # An item is no word, which another item would join.
+        ("a ({b}),({c})", "A {b}{c}"),  # An item is no word, which others would join.
+        ("({a}), ({b})", "({a}), ({b})"),  # Without letters, nothing is translated.
     ]:
         assert translated(source, without_signs, "html", Placeholders()) == expected
 
