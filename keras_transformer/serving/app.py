@@ -19,7 +19,13 @@ from starlette.applications import Starlette
 from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import (
+    FileResponse,
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    Response,
+)
 from starlette.routing import Route
 
 from keras_transformer.errors import InputError
@@ -27,7 +33,7 @@ from keras_transformer.reading import digest_of
 from keras_transformer.serving.batcher import Batcher
 from keras_transformer.serving.guard import RETRY_SECONDS
 from keras_transformer.serving.libretranslate import LibreTranslate, fields_of
-from keras_transformer.serving.model import Model
+from keras_transformer.serving.model import Model, Row, count_sentences
 from keras_transformer.serving.protocol import (
     Parser,
     Rejection,
@@ -45,6 +51,8 @@ from keras_transformer.serving.server_options import (
     files_of,
     served_export,
 )
+from keras_transformer.serving.translated_files import TranslatedFiles
+from keras_transformer.translation import Translation
 
 # Label that a client may use for the version that answers.
 _STABLE = "stable"
@@ -81,6 +89,39 @@ class _Metrics:
         self.version = metrics.Gauge(f"{_METRIC}model_version")
 
 
+class _FromThread:
+    """Submits rows to a batcher from a thread, until the request has ended.
+
+    Args:
+        batcher: The batcher, in the loop of this thread.
+        max_sentences: Maximum number of sentences of the request.
+    """
+
+    def __init__(self, batcher: Batcher, max_sentences: int):
+        self._batcher, self._limit = batcher, max_sentences
+        self._loop, self._lock = asyncio.get_running_loop(), threading.Lock()
+        self._count, self._has_ended = 0, False
+        self._running: concurrent.futures.Future | None = None
+
+    def __call__(self, rows: list[Row]) -> list[Translation]:
+        self._count += count_sentences(rows)
+        if self._count > self._limit:
+            raise too_many_sentences(self._count, self._limit, has_blocks=False)
+        with self._lock:
+            if self._has_ended:
+                raise Rejection(504, "The request has ended")
+            submitted = self._batcher.submit(rows)
+            self._running = asyncio.run_coroutine_threadsafe(submitted, self._loop)
+        return self._running.result()
+
+    def end(self) -> None:
+        """Cancels rows that still wait."""
+        with self._lock:
+            self._has_ended = True
+            if self._running is not None:
+                self._running.cancel()
+
+
 class _Api:
     """Replica of a model; `Server` is its deployment in Ray.
 
@@ -90,6 +131,8 @@ class _Api:
             other files.
         options: Options of the server.
         progress_file: Path of a file on this machine that the replica appends its progress to.
+        files_folder: Folder on this machine for translated files, which all replicas share; None
+            for a folder of this replica.
 
     Raises:
         InputError: The export is damaged or has changed, or cannot do `options.markup`.
@@ -101,6 +144,7 @@ class _Api:
         digest: str,
         options: ServerOptions,
         progress_file: str | None = None,
+        files_folder: str | None = None,
     ):
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         from keras_transformer.compilation_cache import enable_compilation_cache
@@ -115,6 +159,8 @@ class _Api:
         self._parser = Parser(self._model.signatures, *limits, self._model.default_options)
         self._libretranslate = LibreTranslate(self._model, options)
         self._pool = concurrent.futures.ThreadPoolExecutor(options.threads)
+        self._files = TranslatedFiles(files_folder)
+        self._readers_of_files = concurrent.futures.ThreadPoolExecutor(options.threads)
         # A SavedModel would divide a larger batch into chunks.
         largest = self._model.engine.manifest.get("largest_chunk", options.max_batch_size)
         largest = min(largest, options.max_batch_size)
@@ -131,6 +177,7 @@ class _Api:
         # Each second, because Ray forgets a value that is not told again.
         self._metrics.version.set(self._number)
         self._metrics.waiting.set(self._batcher.waiting)
+        self._files.remove_old()
         if self._hung is not None:
             raise RuntimeError(str(self._hung))
 
@@ -247,18 +294,19 @@ class _Api:
         try:
             is_slow = is_long or "glossary" in options  # Terms are searched at each word.
             work = await _call(is_slow, self._model.prepare, name, rows, options, check)
-            if (count := work.num_sentences) > (limit := self._options.max_sentences):
+            count = count_sentences(work.rows)
+            if count > (limit := self._options.max_sentences):
                 raise too_many_sentences(count, limit, options.get("markup") == "html", status)
             translations = await self._batcher.submit(work.rows)
             return await _call(is_long, work.after, translations)
         finally:
             has_ended.set()
 
-    async def _fields(self, request):
+    async def _fields(self, request, max_files=0):
         """Returns the parameters of a request of LibreTranslate's API, and whether it is long."""
         body = await _body(request, self._options.max_body_bytes)
         query = request.url.query
-        fields = fields_of(request.headers.get("content-type", ""), query, body)
+        fields = fields_of(request.headers.get("content-type", ""), query, body, max_files)
         if is_long := len(body) + len(query) > _LONG_BYTES:
             return await asyncio.to_thread(asyncio.run, fields), is_long
         return await fields, is_long
@@ -272,6 +320,32 @@ class _Api:
         translations = await self._translations(read_request.prediction, is_long, 400)
         answer = await _call(is_long, self._libretranslate.answer, read_request, translations)
         return Response(answer, media_type="application/json")
+
+    async def translate_file(self, request: Request) -> Response:
+        """Translates a file, and returns its address, as LibreTranslate."""
+        fields, _ = await self._fields(request, max_files=1)
+        read_request = await asyncio.to_thread(self._libretranslate.read_file, fields)
+        submit = _FromThread(self._batcher, self._options.max_sentences)
+        translator = self._model.translator(submit)
+        translated_file = self._libretranslate.translated_file
+        translate = functools.partial(translated_file, read_request, translator)
+        loop = asyncio.get_running_loop()
+        try:
+            content = await loop.run_in_executor(self._readers_of_files, translate)
+        finally:
+            submit.end()
+        token = await asyncio.to_thread(self._files.add, read_request.name, content)
+        return JSONResponse({"translatedFileUrl": f"{_base_url(request)}download_file/{token}"})
+
+    async def download_file(self, request: Request) -> Response:
+        """Returns a translated file."""
+        token = request.path_params["token"]
+        if (path := self._files.path_of(token)) is None:
+            raise Rejection(404, "There is no such file: it is kept for an hour")
+        name = token.partition(".")[2]
+        headers = {"x-content-type-options": "nosniff"}
+        kind = "application/octet-stream"
+        return FileResponse(path, headers=headers, media_type=kind, filename=name)
 
     async def detect(self, request: Request) -> Response:
         """Returns the most probable languages of a text, as LibreTranslate."""
@@ -332,6 +406,14 @@ async def _call(is_slow, function, *arguments):
     if is_slow:
         return await asyncio.to_thread(function, *arguments)
     return function(*arguments)
+
+
+def _base_url(request):
+    """Returns the address of the server, as its clients see it."""
+    # A proxy in front may replace the host.
+    host, scheme = (request.headers.get(f"x-forwarded-{name}") for name in ("host", "proto"))
+    url = request.base_url
+    return str(url.replace(netloc=host or url.netloc, scheme=scheme or url.scheme))
 
 
 async def _body(request, max_bytes):
@@ -409,12 +491,13 @@ def _http():
         "/translate": _Api.translate,
         "/detect": _Api.detect,
         "/suggest": _Api.disabled,
-        "/translate_file": _Api.disabled,
+        "/translate_file": _Api.translate_file,
     }
     for path, answer in posts.items():
         routes += [_route(path, answer, "POST"), Route(path, _allow_post, methods=["OPTIONS"])]
     routes += [
         _route("/languages", _Api.languages),
+        _route("/download_file/{token}", _Api.download_file),
         _route("/frontend/settings", _Api.frontend_settings),
         _route("/health", _Api.libretranslate_health),
     ]
@@ -491,7 +574,10 @@ def build_waiting(message: str) -> serve.Application:
 
 
 def build(
-    options: ServerOptions, progress_file: str | None = None, export: ServedExport | None = None
+    options: ServerOptions,
+    progress_file: str | None = None,
+    export: ServedExport | None = None,
+    files_folder: str | None = None,
 ) -> serve.Application:
     """Builds the application.
 
@@ -502,6 +588,8 @@ def build(
         options: Options of the server.
         progress_file: Path of a file that replicas append their progress to, until they are ready.
         export: The export, by default `served_export(options)`.
+        files_folder: Folder for translated files, which all replicas reach; by default each replica
+            has a folder of its own.
 
     Raises:
         InputError: The export does not exist.
@@ -529,4 +617,4 @@ def build(
         **_limits(options.max_ongoing + options.max_queue),
         **scaling,
     )
-    return deployment.bind(export, digest, options, progress_file)
+    return deployment.bind(export, digest, options, progress_file, files_folder)

@@ -5,16 +5,18 @@ Parameters, answers and errors follow its documentation, https://docs.libretrans
 
 import collections
 import html
+import os
 import re
 import urllib.parse
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pydantic
 import pydantic_core
 
 from keras_transformer.engine.engine import long_input_of_commands
 from keras_transformer.errors import InputError
+from keras_transformer.formats import load
 from keras_transformer.serving.model import Model
 from keras_transformer.serving.protocol import (
     DEFAULT,
@@ -39,7 +41,11 @@ from keras_transformer.text.languages import (
 from keras_transformer.text.per_text import LANGUAGE_OPTIONS
 from keras_transformer.translation import Translation
 
+if TYPE_CHECKING:
+    from keras_transformer.engine.translator import Translator
+
 _MULTIPART = "multipart/form-data"
+_DOOR = "documents.translating"  # The folder may be deleted.
 _MAX_FIELDS = 100
 # Codes of Argos that LibreTranslate takes, and the codes that it shows.
 _SHOWN_CODES = {"zh": "zh-Hans", "zt": "zh-Hant", "pb": "pt-BR"}
@@ -74,8 +80,33 @@ class Request(NamedTuple):
     has_entities: bool
 
 
-async def fields_of(content_type: str, query: str, body: bytes) -> dict[str, Any]:
+class File(NamedTuple):
+    """A file in a form: its name, and its content."""
+
+    name: str
+    content: bytes
+
+
+class FileRequest(NamedTuple):
+    """A checked request for the translation of a file.
+
+    Attributes:
+        file: The file.
+        name: Name of its translation.
+        options: Options of `translate_document`; None if the file remains as it is.
+    """
+
+    file: File
+    name: str
+    options: dict[str, Any] | None
+
+
+async def fields_of(
+    content_type: str, query: str, body: bytes, max_files: int = 0
+) -> dict[str, Any]:
     """Returns the parameters of a request: of JSON, or of a form and the query string.
+
+    A form with a boundary may have `max_files`, whose values are `File`.
 
     Raises:
         Rejection: 400, the request is malformed.
@@ -91,34 +122,46 @@ async def fields_of(content_type: str, query: str, body: bytes) -> dict[str, Any
         if kind == FORM:
             pairs += _form(body.decode("utf-8"))
         elif kind == _MULTIPART:
-            pairs += await _parts(content_type, body)
+            pairs += await _parts(content_type, body, max_files)
     except ValueError as error:
         raise Rejection(400, f"Malformed request: {error}") from None
     # The first value of a name counts. Browsers send line breaks of forms as CRLF.
-    return {name: value.replace("\r\n", "\n") for name, value in reversed(pairs)}
+    return {
+        name: value.replace("\r\n", "\n") if isinstance(value, str) else value
+        for name, value in reversed(pairs)
+    }
 
 
 def _form(text):
-    options: dict[str, Any] = {"keep_blank_values": True, "errors": "strict"}
+    options: Any = {"keep_blank_values": True, "errors": "strict"}
     return urllib.parse.parse_qsl(text, max_num_fields=_MAX_FIELDS, **options)
 
 
-async def _parts(content_type, body):
-    """Returns names and values of a form with a boundary, which must have no files."""
+async def _parts(content_type, body, max_files):
+    """Returns names and values of a form with a boundary, with at most so many files."""
     from starlette.datastructures import Headers
     from starlette.formparsers import MultiPartException, MultiPartParser
 
     async def stream():
         yield body
 
-    body.decode("utf-8")  # Starlette would take other bytes for Latin-1.
+    if not max_files:
+        body.decode("utf-8")  # Starlette would take other bytes for Latin-1.
     headers = Headers({"content-type": content_type})
-    limits = {"max_files": 0, "max_fields": _MAX_FIELDS, "max_part_size": len(body)}
+    limits = {"max_files": max_files, "max_fields": _MAX_FIELDS, "max_part_size": len(body)}
     try:
         form = await MultiPartParser(headers, stream(), **limits).parse()
     except MultiPartException as error:
         raise ValueError(error.message) from None
-    return form.multi_items()
+    try:
+        return [
+            (name, value)
+            if isinstance(value, str)
+            else (name, File(value.filename or "", await value.read()))
+            for name, value in form.multi_items()
+        ]
+    finally:
+        await form.close()
 
 
 class LibreTranslate:
@@ -143,6 +186,16 @@ class LibreTranslate:
             directions = [languages.direction(*pair)]  # The option chooses one of the model's own.
         self._named = {tuple(map(_shown_code, pair)): pair for pair in directions if pair[0]}
         self._shown = Languages(directions=tuple(self._named))
+        try:
+            formats = load(f"{_DOOR}:FORMATS").values()
+        except InputError:  # The folder was deleted.
+            formats = ()
+        self._suffixes = [
+            suffix
+            for format in formats
+            if model.takes(**getattr(format.read, "options", {}))
+            for suffix in format.suffixes
+        ]
 
     @property
     def _directions(self) -> dict[tuple[str, ...], tuple[str | None, str | None]]:
@@ -174,7 +227,7 @@ class LibreTranslate:
         return {
             "apiKeys": False,
             "charLimit": self._limits.max_text_characters,
-            "filesTranslation": False,
+            "filesTranslation": bool(self._suffixes),
             "frontendTimeout": _FRONTEND_TIMEOUT,
             "keyRequired": False,
             "language": {
@@ -182,7 +235,7 @@ class LibreTranslate:
                 "target": {"code": target, "name": language_name(target)},
             },
             "suggestions": False,
-            "supportedFilesFormat": [],
+            "supportedFilesFormat": self._suffixes,
         }
 
     def detect(self, fields: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -228,6 +281,53 @@ class LibreTranslate:
             detected=detected,
             has_entities=is_html and not wants_html and not is_copied,
         )
+
+    def read_file(self, fields: Mapping[str, Any]) -> FileRequest:
+        """Reads the parameters of `/translate_file`.
+
+        Raises:
+            Rejection: 400 for an invalid request, 501 without the folder that reads files.
+        """
+        if not self._suffixes:
+            try:
+                load(f"{_DOOR}:FORMATS")
+            except InputError as error:
+                raise Rejection(501, str(error)) from None
+            raise Rejection(501, "This model translates no files")
+        directions = self._directions
+        file = fields.get("file")
+        if not isinstance(file, File) or not file.content:
+            raise Rejection(400, "Invalid request: empty file")
+        stem, suffix = os.path.splitext(os.path.basename(file.name))
+        if (suffix := suffix.lower()) not in self._suffixes:
+            rule = f"Invalid request: file format not supported. Known: {', '.join(self._suffixes)}"
+            raise Rejection(400, f"{rule}. Received: {shown(suffix)}")
+        texts = [file.content.decode("utf-8", "ignore")]
+        source, target, _ = self._direction(fields, texts, directions)
+        options = None
+        if source != target:
+            options = self._named_languages(*directions[source, target]) | self._rules(fields)
+            options["long_input"] = long_input_of_commands(self._model.engine)
+            # Formats with tags set their markup themselves.
+            if self._model.default_options[DEFAULT].get("markup") == "placeholders":
+                options["markup"] = "placeholders"
+        return FileRequest(file, f"{stem}_{target}{suffix}", options)
+
+    def translated_file(self, request: FileRequest, translator: "Translator") -> bytes:
+        """Returns the translation of a file; takes as long as the translator.
+
+        Raises:
+            Rejection: 400, the file is damaged.
+        """
+        name, content = request.file
+        if request.options is None:
+            return content
+        translate = load(f"{_DOOR}:translate_document")
+        suffix = os.path.splitext(name)[1].lower()
+        try:
+            return translate(translator, content, suffix, name=name, **request.options)
+        except InputError as error:
+            raise Rejection(400, str(error)) from None
 
     def _direction(self, fields, texts, directions):
         """Returns the source, the target, and the detection if the source is to be detected.

@@ -52,7 +52,11 @@ def serve_here(options: ServerOptions, local: LocalOptions) -> None:
     replicas = options.max_replicas if options.replicas == "auto" else options.replicas
     os.environ[MAX_REQUESTS] = str(replicas * options.max_ongoing)
     say("Ray is being started")
-    with _private_copy(export) as copy, private_ray(metrics_port=metrics_port, settings=_SETTINGS):
+    with (
+        _private_copy(export) as copy,
+        temporary_folder(Path(tempfile.gettempdir(), "kt-files-")) as files,
+        private_ray(metrics_port=metrics_port, settings=_SETTINGS),
+    ):
         from ray import serve
 
         logging.getLogger("ray.serve").setLevel(logging.ERROR)
@@ -82,7 +86,7 @@ def serve_here(options: ServerOptions, local: LocalOptions) -> None:
         try:
             for address in addresses:
                 say(address)
-            _deploy(options, export, copy)
+            _deploy(options, export, copy, files)
             is_ready = True
             _watch(options, export, copy)
         except KeyboardInterrupt:
@@ -223,8 +227,12 @@ def _printed_progress(model, started):
             thread.join()
 
 
-def _deploy(options, export, copy):
-    """Deploys the copy of an export; raises `InputError` if no replica starts."""
+def _deploy(options, export, copy, files):
+    """Deploys the copy of an export, with a folder for translated files.
+
+    Raises:
+        InputError: No replica starts.
+    """
     from ray import serve
 
     from keras_transformer.serving.app import build, build_waiting
@@ -234,7 +242,7 @@ def _deploy(options, export, copy):
         serve.run(build_waiting("The model is being loaded"), name=name, route_prefix="/")
         say(f"{options.model} is being loaded; until it is ready, requests get 503")
         with _printed_progress(options.model, started) as file:
-            serve.run(build(options, file, copy), name=name, route_prefix="/")
+            serve.run(build(options, file, copy, str(files)), name=name, route_prefix="/")
         _wait_for_old_replicas(name, _STOP_SECONDS)
     except InputError:
         raise

@@ -6,7 +6,7 @@ import itertools
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keras_transformer.decoding.search_options import FILTERS
 from keras_transformer.engine.engine import Engine
@@ -18,6 +18,9 @@ from keras_transformer.steps.text_steps import PER_TEXT
 from keras_transformer.text.per_text import LANGUAGE_OPTIONS
 from keras_transformer.text.sentences import TextRules
 from keras_transformer.translation import Translation
+
+if TYPE_CHECKING:
+    from keras_transformer.engine.translator import Translator
 
 # `tf.errors.InvalidArgumentError.error_code`.
 _INVALID_ARGUMENT = 3
@@ -56,6 +59,15 @@ def _tensors(described, default):
         name: Tensor(tensor["dtype"], tuple(tensor["shape"][1:]))
         for name, tensor in sorted(described.items())
     }
+
+
+Row = tuple[tuple, dict[str, Any]]
+"""Key and inputs of a sentence in a batch."""
+
+
+def count_sentences(rows: Iterable[Row]) -> int:
+    """Returns the number of rows that the model reads, which are not blank."""
+    return sum(bool(row.get("text", True)) for _, row in rows)
 
 
 class Model:
@@ -98,15 +110,26 @@ class Model:
     def _default_options(self, name, markup):
         if markup == "none" or name == "score":
             return {}
-        options = _options_of(name, [], self.signatures[name], {"markup": markup})
-        options |= self._first_direction()
-        try:
-            self._translator.check_options(**options)
-        except InputError:
-            if name == DEFAULT:
-                raise
+        if name == DEFAULT:
+            self._check(name, {"markup": markup})
+        elif not self._takes(name, {"markup": markup}):
             return {}
         return {"markup": markup}
+
+    def takes(self, **options: Any) -> bool:
+        """Returns whether the default signature takes options of `Translator.translate`."""
+        return self._takes(DEFAULT, options)
+
+    def _takes(self, name, options):
+        try:
+            self._check(name, options)
+        except InputError:
+            return False
+        return True
+
+    def _check(self, name, options):
+        options = _options_of(name, [], self.signatures[name], options)
+        self._translator.check_options(**{**options, **self._first_direction()})
 
     def prepare(
         self,
@@ -145,21 +168,18 @@ class Model:
         options = _options_of(name, rows, self.signatures[name], options)
         texts = self._translator.in_steps([row["text"] for row in rows], check, **options)
         # As in TensorFlow Serving, which knows no other way.
-        shared = {"long_input": "truncate", **texts.options}
-        per_text = {
-            option: shared.pop(option)
-            for option in PER_TEXT
-            if isinstance(shared.get(option), (tuple, list))
-        }
-        key = name, tuple(sorted(shared.items())), tuple(per_text)
-        values = zip(*per_text.values(), strict=True) if per_text else [()] * len(texts.texts)
-        return Work(
-            [
-                (key, {"text": text, **dict(zip(per_text, values_of_text, strict=True))})
-                for text, values_of_text in zip(texts.texts, values, strict=True)
-            ],
-            texts.after,
-        )
+        rows = _rows_of(name, texts.texts, {"long_input": "truncate", **texts.options})
+        return Work(rows, texts.after)
+
+    def translator(self, submit: Callable[[list[Row]], list[Translation]]) -> "Translator":
+        """Returns a translator whose sentences share the batches of all requests.
+
+        Args:
+            submit: Function that returns the translation of each row, in the thread of the
+                translator's caller.
+        """
+        engine: Any = _InBatches(self.engine, submit)
+        return type(self._translator)(engine, self._translator.defaults)
 
     def run(
         self,
@@ -288,6 +308,35 @@ class Model:
         return " ".join(["a"] * count)
 
 
+class _InBatches:
+    """An engine that submits its texts to the batches of all requests."""
+
+    def __init__(self, engine, submit):
+        self._engine, self._submit = engine, submit
+
+    def __getattr__(self, name):
+        return getattr(self._engine, name)
+
+    def translate(self, texts, **options):
+        return self._submit(_rows_of(DEFAULT, texts, options))
+
+
+def _rows_of(name, texts, options):
+    """Returns the rows of texts for the engine, with the options of each text."""
+    shared = dict(options)
+    per_text = {
+        option: shared.pop(option)
+        for option in PER_TEXT
+        if isinstance(shared.get(option), (tuple, list))
+    }
+    key = name, tuple(sorted(shared.items())), tuple(per_text)
+    values = zip(*per_text.values(), strict=True) if per_text else [()] * len(texts)
+    return [
+        (key, {"text": text, **dict(zip(per_text, values_of_text, strict=True))})
+        for text, values_of_text in zip(texts, values, strict=True)
+    ]
+
+
 class Work(NamedTuple):
     """What a request leaves for batches.
 
@@ -296,13 +345,8 @@ class Work(NamedTuple):
         after: Function that takes the translation of each row, and returns that of each text.
     """
 
-    rows: list[tuple[tuple, dict[str, Any]]]
+    rows: list[Row]
     after: Callable[[list[Translation]], list[Translation]]
-
-    @property
-    def num_sentences(self) -> int:
-        """Number of rows that the model reads, which are not blank."""
-        return sum(bool(row.get("text", True)) for _, row in self.rows)
 
 
 def _joined(works, indices_of_works):

@@ -148,6 +148,19 @@ def test_the_client_of_the_registry_is_answered(server):
     assert client.detect("How are you today, my good friend?")[0]["language"] == "en"
 
 
+def test_a_file_is_translated_and_fetched_by_its_address(server):
+    file = PARTS + '--X\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\n'
+    body = f"{file} Two dogs.\n\n1\n\r\n--X--\r\n".encode()
+    headers = {"content-type": "multipart/form-data; boundary=X"}
+    answer = server.request("POST", "/translate_file", body, headers)
+    assert answer.status == 200, answer.body
+    url = answer.json["translatedFileUrl"]
+    with urllib.request.urlopen(url) as fetched:
+        assert fetched.read() == b" TWO DOGS.\n\n1\n"
+    folders = [*pathlib.Path(tempfile.gettempdir()).glob("kt-files-*/*.a_fr.txt")]
+    assert len(folders) == 1 and url.endswith(folders[0].name)
+
+
 def test_too_large_an_answer_is_refused(server):
     long = {"signature_name": "align", "inputs": {"text": ["a " * 900]}}
     assert "answer" in error_of(server.predict(long), 413)

@@ -26,7 +26,7 @@ HOSTS += [("0.0.0.0", "a.example", "a.example")]
 def test_a_server_for_other_machines_takes_any_host_name(
     monkeypatch, tmp_path, host, names, allowed_names
 ):
-    def deploy(options, export, copy):
+    def deploy(options, export, copy, files):
         assert options.allowed_hosts == allowed_names
         raise InputError("deployed")
 

@@ -1,6 +1,7 @@
 """The application without Ray: what its routes answer, and where they work."""
 
 import asyncio
+import re
 import threading
 import time
 import types
@@ -8,7 +9,8 @@ import types
 import pytest
 from upper_case import Engine
 
-from keras_transformer.serving import protocol
+from keras_transformer.errors import InputError
+from keras_transformer.serving import libretranslate, protocol
 from keras_transformer.serving.libretranslate import LibreTranslate
 from keras_transformer.steps.glossary import Glossary
 
@@ -120,6 +122,113 @@ def test_sentences_beyond_the_limit_are_refused_with_the_option_that_sets_it(app
         assert long.status_code == 413 and "--max-body-bytes" in long.json()["error"]
 
     with_client(app, talk)
+
+
+LETTER = "\ufeffTwo dogs.  A cat!\r\n\r\n12:30\r\n".encode()
+FILES = {
+    "letter.txt": (LETTER, "\ufeffTWO DOGS.  A CAT!\r\n\r\n12:30\r\n".encode()),
+    "A page.HTML": (
+        b"<!doctype html><title>Dogs</title><p><b>Two dogs.</b></p><script>a</script>",
+        b"<!doctype html><title>DOGS</title><p><b>TWO DOGS.</b></p><script>a</script>",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_is_translated_and_fetched_as_from_libretranslate(app_of, name):
+    content, expected = FILES[name]
+    app = app_of(languages="en-fr")
+
+    async def talk(client):
+        settings = (await client.get("/frontend/settings")).json()
+        assert settings["filesTranslation"] and {".txt", ".html"} < {
+            *settings["supportedFilesFormat"]
+        }
+        fields = {"source": "en", "target": "fr", "api_key": ""}
+        answer = await client.post("/translate_file", data=fields, files={"file": (name, content)})
+        assert answer.status_code == 200, answer.text
+        url = answer.json()["translatedFileUrl"]
+        assert url.startswith("http://localhost/download_file/")
+        fetched = await client.get(url)
+        stem, suffix = name.replace(" ", "_").lower().split(".")
+        told = fetched.headers["content-disposition"].lower()
+        assert told == f'attachment; filename="{stem}_fr.{suffix}"'
+        assert (await client.get(url + "x")).status_code == 404
+        same = {**fields, "source": "fr"}
+        answer = await client.post("/translate_file", data=same, files={"file": (name, content)})
+        assert (await client.get(answer.json()["translatedFileUrl"])).content == content
+        proxied = {"x-forwarded-host": "example.org", "x-forwarded-proto": "https"}
+        answer = await client.post(
+            "/translate_file", data=fields, files={"file": (name, content)}, headers=proxied
+        )
+        assert answer.json()["translatedFileUrl"].startswith("https://example.org/download_file/")
+        return fetched.content
+
+    assert with_client(app, talk) == expected
+
+
+BAD_FILES = [({}, {}, 400, "empty file"), ({}, {"file": ("a.txt", b"")}, 400, "empty file")]
+BAD_FILES += [({}, {"file": ("a.docx", b"a")}, 400, 'format not supported. Known: .txt.*".docx"')]
+BAD_FILES += [({"target": "xx"}, {"file": ("a.txt", b"a")}, 400, '"xx" is not supported')]
+BAD_FILES += [({}, {"file": ("a.txt", b"\xff\xfe\xfd")}, 400, "a.txt.*: ")]
+BAD_FILES += [({}, {"file": ("a.txt", b"a" * 9000)}, 413, "--max-body-bytes")]
+BAD_FILES += [({}, {"file": ("a.txt", b"Two dogs. A cat. " * 20)}, 413, "--max-sentences")]
+
+
+@pytest.mark.parametrize(("fields", "files", "status", "says"), BAD_FILES)
+def test_a_file_that_cannot_be_translated_is_one_line(app_of, fields, files, status, says):
+    app = app_of(languages="en-fr", max_body_bytes=8000, max_sentences=30)
+    fields = {"source": "en", "target": "fr", **fields}
+    answer = ask(app, "POST", "/translate_file", data=fields, files=files or {"q": ("", b"a")})
+    assert answer.status_code == status, answer.text
+    error = answer.json()["error"]
+    assert re.search(says, error) and "\n" not in error
+
+
+def test_without_the_folder_of_documents_files_are_501_and_settings_say_so(app_of, monkeypatch):
+    def missing(name):
+        raise InputError("This needs the folder keras_transformer/documents: install it.")
+
+    monkeypatch.setattr(libretranslate, "load", missing)
+    app = app_of(languages="en-fr")
+    settings = ask(app, "GET", "/frontend/settings").json()
+    assert (settings["filesTranslation"], settings["supportedFilesFormat"]) == (False, [])
+    fields = {"source": "en", "target": "fr"}
+    answer = ask(app, "POST", "/translate_file", data=fields, files={"file": ("a.txt", b"a")})
+    assert answer.status_code == 501 and "keras_transformer/documents" in answer.json()["error"]
+
+
+def test_a_model_without_alignments_translates_no_pages(app_of):
+    engine = Engine()
+    engine.capabilities = frozenset({"translate"})
+    settings = ask(app_of(engine, languages="en-fr"), "GET", "/frontend/settings").json()
+    assert ".txt" in settings["supportedFilesFormat"]
+    assert ".html" not in settings["supportedFilesFormat"]
+
+
+def test_a_file_whose_time_is_over_leaves_no_sentences_behind(app_of):
+    class Slow(Engine):
+        def translate(self, texts, **options):
+            time.sleep(0.05)
+            return super().translate(texts, **options)
+
+    engine = Slow()
+    app = app_of(engine, languages="en-fr", request_timeout=0.4, max_batch_size=2, threads=1)
+    content = "\n".join(f"Dog {number} sleeps." for number in range(400)).encode()
+    fields = {"source": "en", "target": "fr"}
+
+    async def talk(client):
+        files = {"file": ("a.txt", content)}
+        answer = await client.post("/translate_file", data=fields, files=files)
+        assert answer.status_code == 504
+        await asyncio.sleep(0.2)
+        count = len(engine.calls)
+        await asyncio.sleep(0.2)
+        assert len(engine.calls) == count < 100
+        other = await client.post(PREDICT, json={"instances": ["a"]})
+        return other.status_code
+
+    assert with_client(app, talk) == 200
 
 
 def test_a_batch_whose_requests_have_timed_out_stops_and_its_process_stays(app_of, monkeypatch):

@@ -1,0 +1,61 @@
+"""Translated files of a server, until its clients fetch them."""
+
+import contextlib
+import os
+import re
+import secrets
+import tempfile
+import time
+from pathlib import Path
+
+_KEPT_SECONDS = 3600
+_KEPT_BYTES = 1 << 28  # of all files, because clients decide how many there are
+_NAME = re.compile(r"[0-9a-f]{32}\.[\w.-]+")
+_LONGEST_STEM = 60  # characters
+
+
+class TranslatedFiles:
+    """Keeps files for an hour, under names that nobody can guess.
+
+    Args:
+        folder: Folder that other processes may share, whose owner removes it at the end. None makes
+            a folder that is removed when this process ends.
+    """
+
+    def __init__(self, folder: str | os.PathLike | None = None):
+        if folder is None:
+            self._owned = tempfile.TemporaryDirectory(
+                prefix="kt-files-", ignore_cleanup_errors=True
+            )
+            folder = self._owned.name
+        self._folder = Path(folder)
+
+    def add(self, name: str, content: bytes) -> str:
+        """Keeps a file; returns a name for `path_of`, which ends with its own name."""
+        stem, suffix = os.path.splitext(re.sub(r"[^\w.-]", "_", name))
+        token = f"{secrets.token_hex(16)}.{stem[:_LONGEST_STEM]}{suffix}"
+        (self._folder / token).write_bytes(content)
+        self.remove_old()
+        return token
+
+    def path_of(self, token: str) -> Path | None:
+        """Returns the path of a file; None if it is not there, or no longer."""
+        path = self._folder / token
+        with contextlib.suppress(OSError):
+            if _NAME.fullmatch(token) and time.time() < path.stat().st_mtime + _KEPT_SECONDS:
+                return path
+        return None
+
+    def remove_old(self) -> None:
+        """Removes files whose hour is over, and the oldest files while all are too large."""
+        sizes = {}
+        for path in self._folder.glob("*"):
+            with contextlib.suppress(OSError):  # Another process may have removed it.
+                status = path.stat()
+                sizes[path] = (status.st_mtime, status.st_size)
+        total = sum(size for _, size in sizes.values())
+        for path, (changed, size) in sorted(sizes.items(), key=lambda row: row[1]):
+            if total <= _KEPT_BYTES and time.time() < changed + _KEPT_SECONDS:
+                break
+            path.unlink(missing_ok=True)
+            total -= size
