@@ -281,15 +281,15 @@ def test_ids_of_a_bias_need_a_model_whose_vocabulary_is_known():
         search(Countdown(), np.array([[6, 2]], "int32"), banned_ids=[5])
 
 
-PHRASES = np.arange(4, 14, dtype="int32").reshape(1, 2, 5)
+PHRASES = np.arange(4, 10, dtype="int32").reshape(1, 2, 3)
 
 
 @pytest.mark.parametrize(
     ("forced", "num_forced"),
     [
-        ({"prefixes": PHRASES.reshape(1, 10)}, 10),
-        ({"phrases": PHRASES}, 10),
-        ({"prefixes": PHRASES.reshape(1, 10)[:, ::-1], "phrases": PHRASES}, 20),
+        ({"prefixes": PHRASES.reshape(1, 6)}, 6),
+        ({"phrases": PHRASES}, 6),
+        ({"prefixes": PHRASES.reshape(1, 6)[:, ::-1], "phrases": PHRASES}, 12),
     ],
 )
 def test_forced_tokens_take_no_place_from_the_limit(forced, num_forced):

@@ -43,7 +43,7 @@ def check_largest(results, values, offsets, count, first_wins):
 
 @pytest.mark.parametrize("length", LENGTHS)
 def test_the_largest_of_rows_are_those_of_a_sort_and_the_first_of_equal_ones(length):
-    for seed in range(6):
+    for seed in range(4):
         _, logits, offsets, count = drawn(seed, length)
         results = largest_of_rows(*map(ops.convert_to_tensor, (logits, offsets)), count)
         check_largest(results, logits, offsets, count, first_wins=True)
@@ -51,7 +51,7 @@ def test_the_largest_of_rows_are_those_of_a_sort_and_the_first_of_equal_ones(len
 
 @pytest.mark.parametrize("length", LENGTHS)
 def test_sums_and_maxima_after_constraints_of_the_first_ids_lead_to_the_largest(length):
-    for seed in range(6):
+    for seed in range(4):
         rng, logits, offsets, count = drawn(seed, length)
         changed = [None, 1, 4, length // 16 + 1, length][rng.integers(5)]
         allowed = logits.copy()

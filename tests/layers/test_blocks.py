@@ -113,17 +113,14 @@ def embedded(kind, embedding, **arguments):
     return block, model, [ids for _, _, ids in sides], embeddings
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    ("policy", "normalize_first"), [("float32", False), ("float32", True), ("mixed_float16", False)]
-)
-@pytest.mark.parametrize(
-    "embedding",
-    [functools.partial(keras.layers.Embedding, mask_zero=True), TokenEmbedding],
-    ids=["of_keras", "of_tokens"],
+@pairwise(
+    kind=list(KINDS),
+    block=[("float32", False), ("float32", True), ("mixed_float16", False)],
+    embedding=[functools.partial(keras.layers.Embedding, mask_zero=True), TokenEmbedding],
 )
 @pytest.mark.filterwarnings("error:.*mask:UserWarning")
-def test_masks_of_embeddings_hide_padding_and_go_on(rng, kind, policy, normalize_first, embedding):
+def test_masks_of_embeddings_hide_padding_and_go_on(rng, kind, block, embedding):
+    policy, normalize_first = block
     made = embedded(kind, embedding, normalize_first=normalize_first, dtype=policy)
     block, model, ids, embeddings = made
     before, pooled = (float64(x) for x in model(ids))
