@@ -47,6 +47,8 @@ IMPORT = [
     "httpx2>=2.16.2",  # what huggingface_hub downloads with
     *ZSTD,
 ]
+# Finds the texts of Markdown.
+DOCUMENTS = ["markdown-it-py>=3.0.0"]
 # Rules for corpora.
 CLEAN = ["ftfy>=6.2.0", "py3langid>=0.4.0"]
 # TensorFlow Serving's messages and gRPC stubs, for the programs of export/tf_serving.
@@ -62,6 +64,8 @@ DOCS = [
     *CTRANSLATE2,
     # The export for browsers.
     *LITERT,
+    # The page that translates documents.
+    *DOCUMENTS,
     *PLOTS,
 ]
 TEST = [
@@ -83,6 +87,7 @@ TEST = [
     *LITERT,
     *SERVING_API,
     *CLEAN,
+    *DOCUMENTS,
     *PLOTS,
     *IMPORT,
     *ZSTD,
@@ -152,6 +157,7 @@ setup(
         "clean": CLEAN,
         "ctranslate2": CTRANSLATE2,
         "docs": DOCS,
+        "documents": DOCUMENTS,
         "import": IMPORT,
         "jax": JAX,
         "litert": LITERT,

@@ -14,15 +14,17 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from fakes import FakeEngine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_transformer import Translation, reading
+from keras_transformer import Translation, Translator, reading
 from keras_transformer.corpora import learn_terms, rules
 from keras_transformer.corpora.inline_codes import Segment
 from keras_transformer.corpora.xml_text import xml_blocks
 from keras_transformer.data import noise
 from keras_transformer.data.placeholders import with_placeholders
+from keras_transformer.documents import translate_document
 from keras_transformer.markup import protect, restore
 from keras_transformer.markup.token_positions import positions_before, token_spans
 from keras_transformer.serving import local
@@ -70,6 +72,12 @@ def segment(text):
     return content.text
 
 
+def document(format, **options):
+    """Translates a document word by word."""
+    translator = Translator(FakeEngine())
+    return lambda text: translate_document(translator, text.encode(), format, **options)
+
+
 def of_pair(function):
     return lambda text: function(text, text + "x", np.random.default_rng(0))
 
@@ -97,6 +105,9 @@ TEXT_FUNCTIONS = {
     "protect placeholders": lambda text: protect(text, "placeholders", PLACEHOLDERS),
     "restore html": restored,
     "restore placeholders": lambda text: restored(text, "placeholders"),
+    "a text in lines": document("text"),
+    "a wrapped text": document("text", wrapped=True),
+    "Markdown": document("markdown"),
     "restore in order": lambda text: restored(text, is_aligned=False),
     "positions_before": positions_before,
     "token_spans": spans,

@@ -1,6 +1,7 @@
 """Borders between the words of a text: where lines may break, at a width."""
 
 import unicodedata
+from collections.abc import Sequence
 
 import regex
 
@@ -50,3 +51,22 @@ def wrapped(text: str, width: int, first_width: int | None = None) -> list[str]:
         used += more
         last = (stop, following)
     return [*lines, text[start:]]
+
+
+def nearest_borders(positions: Sequence[float], targets: Sequence[float]) -> list[int]:
+    """Returns the indices of ascending positions near ascending targets, each position once.
+
+    There are as many as there are targets, or fewer if there are fewer positions.
+
+    >>> nearest_borders([2, 5, 9], [4, 4.5])
+    [1, 2]
+    """
+    count = min(len(positions), len(targets))
+    chosen, index = [], 0
+    for number, target in enumerate(targets[:count], 1):
+        last = len(positions) - count + number - 1  # The following targets need some, too.
+        while index < last and abs(positions[index + 1] - target) <= abs(positions[index] - target):
+            index += 1
+        chosen.append(index)
+        index += 1
+    return chosen

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from keras_transformer.steps.step import TextStep
+
 if TYPE_CHECKING:
     from keras_transformer.translation import Translation
 
@@ -14,6 +16,8 @@ class Settings(NamedTuple):
         name: Name of the document in messages.
         source_language: Code of the document's language, None if it is unknown.
         target_language: Code of the translation's language, None if it is unknown.
+        markup_step: Step that formats use for tags around words, where the engine gives no
+            alignments; None where the translator's option `markup` does it.
         is_wrapped: Whether lines were wrapped at a column, so that a paragraph is a text.
     """
 
@@ -21,6 +25,7 @@ class Settings(NamedTuple):
     source_language: str | None = None
     target_language: str | None = None
     is_wrapped: bool = False
+    markup_step: TextStep | None = None
 
 
 class Document:

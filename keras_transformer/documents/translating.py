@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from keras_transformer.documents.document import Document, Settings
 from keras_transformer.documents.encoding import decode
 from keras_transformer.documents.html import HtmlPage, declared_encoding
+from keras_transformer.documents.markdown import Markdown
 from keras_transformer.documents.plain_text import PlainText
 from keras_transformer.errors import InputError
 from keras_transformer.files import write_output
+from keras_transformer.formats import load
 from keras_transformer.options import check_choice
 from keras_transformer.text.languages import language_code
 
@@ -25,16 +27,19 @@ class Format(NamedTuple):
         suffixes: Endings of the names of its files, in lower case.
         read: Makes a `Document` of a text and of `Settings`.
         declared_encoding: Returns the encoding that a document's bytes name, or None.
+        has_marks: Whether `Settings.markup_step` is needed.
     """
 
     suffixes: tuple[str, ...]
     read: Callable[[str, Settings], Document]
     declared_encoding: Callable[[bytes], str | None] = lambda content: None
+    has_marks: bool = False
 
 
 FORMATS = {
     "text": Format((".txt",), PlainText),
     "html": Format((".html", ".htm", ".xhtml"), HtmlPage, declared_encoding),
+    "markdown": Format((".md", ".markdown"), Markdown, has_marks=True),
 }
 """Formats of documents by their names."""
 
@@ -82,7 +87,11 @@ def translate_document(
     text, encoding = decode(content, name, format.declared_encoding)
     target = options.get("target_language")
     settings = Settings(
-        name, options.get("source_language"), _target_code(translator, target), wrapped
+        name,
+        options.get("source_language"),
+        _target_code(translator, target),
+        wrapped,
+        _markup_step(translator, options) if format.has_marks else None,
     )
     document = format.read(text, settings)
     # A text without letters, such as a row of signs, is no matter of the model.
@@ -162,3 +171,18 @@ def _target_code(translator, target_language):
     if target_language is not None:
         return language_code(target_language)
     return codes.pop() if len(codes) == 1 else None
+
+
+def _markup_step(translator, options):
+    """Returns a step for tags around words if the engine gives no alignments with some options."""
+    if "align" in translator.engine.capabilities:
+        try:
+            translator.check_options(**{**options, "markup": "html"})
+            return None
+        except InputError:
+            pass
+    engine = translator.engine
+    tokenizer = engine.source_tokenizer
+    placeholders = engine.text_features.placeholders
+    split_tags = (lambda text: ("", text)) if tokenizer is None else tokenizer.split_tags
+    return load("markup.step:MarkupStep")("html", placeholders, split_tags)

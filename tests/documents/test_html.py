@@ -7,6 +7,7 @@ from markup_engines import SayingEngine, in_order, unchanged
 from keras_transformer import Translator
 from keras_transformer.documents import translate_document
 from keras_transformer.errors import InputError
+from keras_transformer.text.languages import Languages
 
 PAGE = """<!DOCTYPE html>
 <!-- two dogs -->
@@ -46,7 +47,7 @@ def test_all_except_the_text_stays():
 class FromEnglishToPortuguese(SayingEngine):
     def __init__(self, pairs):
         super().__init__(unchanged)
-        self.languages = type("Languages", (), {"directions": pairs})
+        self.languages = Languages(directions=tuple(pairs))
 
 
 @pytest.mark.parametrize(

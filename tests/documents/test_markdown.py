@@ -1,0 +1,205 @@
+"""Markdown: only texts change, and each mark comes back once."""
+
+import re
+import sys
+
+import pytest
+from fakes import FakeEngine
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from markup_engines import SayingEngine, backwards, in_order, unchanged
+
+from keras_transformer import Translation, Translator
+from keras_transformer.documents import translate_document
+from keras_transformer.errors import InputError
+from keras_transformer.text.symbols import Placeholders
+
+DOCUMENT = """\
+---
+title: Two dogs
+---
+
+# Two *dogs*
+
+> quote one
+> **two *three*** end `code` [link *of* me](http://a.b "title") ![alt text](i.png)
+
+- item one
+  goes on
+  1. and [named][ref] or [named][]
+- [x] done
+
+| a | b \\| c | `x\\|y` and |
+|---|:---:|---|
+| x **y** | z | |
+
+[ref]: http://x.y "a title"
+[named]: <http://x.y>
+[^note]: A footnote.
+
+hard{spaces}
+break and\\
+more[^note] <b>HTML</b> <!-- a comment --> <http://a.b> ~~gone~~
+
+```python
+code = "two"
+```
+
+    more code
+
+Setext *head*
+of two lines
+=======
+
+<div class="x">
+a block of HTML
+</div>
+
+***
+""".replace("{spaces}", "  ")
+UPPER = DOCUMENT
+for _text in (
+    "Two *dogs*", "quote one", "two *three*", " end ", "link *of* me", "alt text", "item one",
+    "goes on", "and [named][ref]", "done", "| a |", "b \\| c", " and |", "| x **y**", "| z |",
+    "A footnote.", "hard  ", "break and", "more[", ">HTML<", "gone", "Setext *head*",
+    "of two lines",
+):  # fmt: skip
+    UPPER = UPPER.replace(_text, _text.upper())
+UPPER = UPPER.replace("[NAMED][REF] or [named][]", "[NAMED][ref] OR [NAMED][named]")
+UPPER = UPPER.replace("title: TWO *DOGS*", "title: Two dogs")
+
+
+def translated(text, engine=None, **options):
+    translator = Translator(engine or SayingEngine(in_order))
+    return translate_document(translator, text.encode(), ".md", **options).decode()
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_only_texts_change(line_end):
+    source, expected = (text.replace("\n", line_end) for text in (DOCUMENT, UPPER))
+    assert translated(source, SayingEngine(unchanged)) == source
+    assert translated(source, FakeEngine()) == expected  # without alignments
+
+
+def test_marks_are_around_the_words_that_attend_to_theirs():
+    text = "Two **dogs** [play *here*](http://a.b) now"
+    assert translated(text, SayingEngine(backwards, Placeholders())) == (
+        "NOW [*HERE* PLAY](http://a.b) **DOGS** TWO"
+    )
+
+
+MARKS = ["*{}*", "**{}**", "~~{}~~", '[{}](http://a.b/c "t")', "![{}](a.png)"]
+COPIES = ["`code of`", "<http://a.b>", "[^1]", ""]
+WORDS = st.lists(st.sampled_from(["two", "dogs", "a,", "x-y", "ä"]), min_size=1, max_size=4)
+
+
+@st.composite
+def inlines(draw):
+    """Draws an inline text, and what it is in upper case."""
+    parts = []
+    for _ in range(draw(st.integers(1, 4))):
+        words = " ".join(draw(WORDS)).rstrip(",")
+        mark = draw(st.sampled_from([*MARKS, None]))
+        pair = words, words.upper()
+        parts.append(pair if mark is None else tuple(map(mark.format, pair)))
+        parts.append((draw(st.sampled_from(COPIES)),) * 2)
+    return tuple(" ".join(filter(None, side)) for side in zip(*parts, strict=True))
+
+
+BLOCKS = ["{}", "# {}", "> {}\n> {}", "- {}\n  {}", "1. {}", "| {} | {} |\n|-|-|\n| {} | {} |"]
+BLOCKS += ["```\n{0}\n```", "<div>{0}\n</div>", "---", "{}\n---"]
+
+
+@st.composite
+def documents(draw):
+    blocks = []
+    for _ in range(draw(st.integers(1, 4))):
+        form = draw(st.sampled_from(BLOCKS))
+        pairs = [draw(inlines()) for _ in range(4)]
+        sources, uppers = zip(*pairs, strict=True)
+        is_code = "{0}" in form
+        blocks.append((form.format(*sources), form.format(*(sources if is_code else uppers))))
+    return tuple("\n\n".join(side) + "\n" for side in zip(*blocks, strict=True))
+
+
+@settings(max_examples=25)
+@given(documents())
+def test_any_document_keeps_its_marks_and_a_copy_is_the_same(document):
+    source, expected = document
+    assert translated(source, SayingEngine(unchanged)) == source
+    assert translated(source, FakeEngine()) == expected
+
+
+@settings(max_examples=25)
+@given(documents())
+def test_words_in_another_order_lose_no_mark(document):
+    source, _ = document
+    result = translated(source, SayingEngine(backwards, Placeholders()))
+    signs = [sorted(re.findall(r"[^\w\s]", text)) for text in (source, result)]
+    assert signs[0] == signs[1]
+
+
+class Saying(FakeEngine):
+    """Has a translation for each text."""
+
+    def translate(self, texts, **options):
+        return [Translation(self.translations.get(text, text), 0.0) for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "expected"),
+    [
+        # Signs that would be marks are escaped, and others are not.
+        ("one two", "*eins* zwei", r"\*eins\* zwei"),
+        ("one two", "2 * 3 = a_b", "2 * 3 = a_b"),
+        ("one two", "1986. Jahr", r"1986\. Jahr"),
+        ("one two", "- eins", r"\- eins"),
+        ("one two", "# eins", r"\# eins"),
+        ("one two", "<b> & &amp;", r"\<b\> \& \&amp;"),
+        ("| one two |\n|-|", "a | b", "| a \\| b |\n|-|"),
+        ("## one two", "C #", "## C \\#"),
+        # White space of a translation is single spaces.
+        ("one two", " eins\n zwei ", "eins zwei"),
+    ],
+)
+def test_signs_of_a_translation_are_no_marks(source, translation, expected):
+    engine = Saying(translations={"one two": translation})
+    assert translated(source, engine) == expected
+
+
+def test_a_translation_that_would_break_marks_is_left_and_counted():
+    class Engine(FakeEngine):
+        def translate(self, texts, **options):
+            return [Translation(text.upper().replace(" ", ""), 0.0) for text in texts]
+
+    # In CommonMark, no `*` begins an element between a letter and a bracket.
+    source = "one *(two)* three\n\nfour\n"
+    with pytest.warns(UserWarning, match="1 of 2 texts stay as they were"):
+        assert translated(source, Engine()) == "one *(two)* three\n\nFOUR\n"
+
+
+def test_lines_of_a_paragraph_end_near_the_same_places():
+    class Engine(FakeEngine):
+        def translate(self, texts, **options):
+            assert list(texts) == ["two dogs play in the garden with a ball"]
+            return [Translation("zwei Hunde spielen im großen Garten mit einem roten Ball", 0.0)]
+
+    source = "> two dogs play in\n> the garden with\n> a ball\n"
+    expected = "> zwei Hunde spielen im\n> großen Garten mit einem\n> roten Ball\n"
+    assert translated(source, Engine()) == expected
+
+
+def test_front_matter_of_toml_stays_and_a_rule_is_none():
+    text = "+++\ntitle = 'two'\n+++\ntwo\n"
+    assert translated(text) == text.replace("\ntwo", "\nTWO")
+    assert translated("---\n\ntwo\n\n---\n") == "---\n\nTWO\n\n---\n"
+
+
+def test_the_missing_parser_is_one_line_with_the_command_that_installs_it(monkeypatch):
+    from keras_transformer.documents import markdown
+
+    monkeypatch.setitem(sys.modules, "markdown_it", None)
+    markdown._parser.cache_clear()
+    with pytest.raises(InputError, match=r"\(package markdown_it\): pip install"):
+        translated("two")
+    markdown._parser.cache_clear()
