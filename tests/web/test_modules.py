@@ -1,13 +1,16 @@
 """The page's modules in node, without a browser and without a model."""
 
+import itertools
 import json
 import pathlib
 import shutil
 import subprocess
 
 import pytest
+from page_in_languages import PAGE
 
 import keras_transformer.web
+from keras_transformer.text.sentences import primary_language, sentence_ends, space_after
 
 pytestmark = [
     pytest.mark.slow,
@@ -23,7 +26,7 @@ STUBS |= {"shortlist": ("Shortlist",), "tokenizer": ("SentencePiece",)}
 @pytest.fixture
 def in_node(tmp_path):
     """`in_node(program)`: what a program beside the page's modules writes, as JSON."""
-    for name in ("engine.js", "translator.js"):
+    for name in ("engine.js", "sentences.js", "translator.js"):
         shutil.copy(STATIC / name, tmp_path)
     for name, exported in STUBS.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -47,31 +50,35 @@ engine.about = { tags: ["bt", "de"], source_lengths: [6] };
 const encode = (text) => text.split(" ").filter(Boolean);
 engine.source = { encode, has: (word) => word === ">>de<<" };
 const starts = ["<bt> ", " <bt>", ">>de<< ", " >>de<<  ", ">>de<<", "<fr> ", "<de> "];
-const texts = [...starts.map((start) => `${start}a b c d. E f g.`), ">>de<<  <bt> a b. C d."];
-texts.push("<bt>", " >>de<< ", "<bt> a b c d e. F.");
-console.log(JSON.stringify(texts.map((text) => engine.split(text))));
+const texts = [...starts.map((start) => `${start}a b c dd. E f gg.`), ">>de<<  <bt> a bb. C dd."];
+texts.push("<bt>", " >>de<< ", "<bt> a b c d ee. F.");
+const sources = (text) => engine.split(text).map(({ source }) => source);
+console.log(JSON.stringify(texts.map(sources)));
 """
 
 
 def test_each_part_of_a_text_has_its_language_and_its_tag(in_node):
-    expected = [["<bt> a b c d. ", "<bt> E f g."]] * 2
-    expected += [[">>de<< a b c d. ", ">>de<< E f g."]] * 3
+    expected = [["<bt> a b c dd.", "<bt> E f gg."]] * 2
+    expected += [[">>de<< a b c dd.", ">>de<< E f gg."]] * 3
     # A language is not named by <de>.
-    expected += [["<fr> a b c d. ", "E f g."], ["<de> a b c d. ", "E f g."]]
-    expected += [[">>de<< <bt> a b. ", ">>de<< <bt> C d."], [], []]
-    expected += [["<bt> a b c ", "<bt> d e. ", "<bt> F."]]  # The tag counts.
+    expected += [["<fr> a b c dd.", "E f gg."], ["<de> a b c dd.", "E f gg."]]
+    expected += [[">>de<< <bt> a bb.", ">>de<< <bt> C dd."], [], []]
+    expected += [["<bt> a b c", "<bt> d ee.", "<bt> F."]]  # The tag counts.
     assert in_node(SPLITTING) == expected
 
 
-# A worker whose translation of a part is the part and its languages; the second text is blank.
+# A worker whose translation of a part is the part and its languages.
 JOINING = """
 import { load } from "./translator.js";
+import { hasLetters, sentencesOf, withoutSpace } from "./sentences.js";
+const asked = [];
 const methods = {
   about: () => ({ beam_size: 3, batch_sizes: [1, 2] }),
-  split: (texts) => texts.map((text) => text.split(" ").filter(Boolean)),
+  split: (texts) => texts.map((text) => withoutSpace(sentencesOf(text)).map((part) =>
+    hasLetters(part.source) ? part : { ...part, text: part.source, words: [] })),
   translate: (parts, beamSize, languages) => parts.map((part, index) => {
-    const { source, target } = languages[index];
-    return { text: part + source + target };
+    asked.push(part);
+    return { text: part + languages[index].target };
   }),
 };
 globalThis.Worker = class {
@@ -82,20 +89,111 @@ globalThis.Worker = class {
 };
 const translator = await load();
 const counts = [];
-const translations = await translator.translate(["A. B.", "", "C. D. E."], {
-  source: "en",
-  target: ["de", "pl", "fr"],
-  onProgress: (done, count) => counts.push([...done.map(({ parts }) => parts.length), count]),
-});
-console.log(JSON.stringify([translations.map(({ text }) => text), counts]));
+const translate = async (texts, target, onProgress) => {
+  const translations = await translator.translate(texts, { source: "en", target, onProgress });
+  return translations.map(({ text }) => text);
+};
+const results = [
+  await translate(["Aa. Bb.", "", "Cc. Dd. Ee."], ["de", "pl", "fr"], (done, count) =>
+    counts.push([...done.map(({ parts }) => parts.length), count])),
+  await translate(["Aa. Bb.", "Cc."], ["de", "fr"]),
+];
+const number = asked.length;
+results.push(await translate(["  Aa.\\tBb.  Cc.\\r\\n\\r\\n12:30 \\n", "42", " "], "de"));
+console.log(JSON.stringify([results, counts, asked.slice(number)]));
 """
 
 
 def test_each_part_has_the_language_of_its_text_and_its_place_in_it(in_node):
-    texts, counts = in_node(JOINING)
-    assert texts == ["A.ende B.ende", "", "C.enfr D.enfr E.enfr"]
+    (texts, two_languages, spaced), counts, asked = in_node(JOINING)
+    assert texts == ["Aa.de Bb.de", "", "Cc.fr Dd.fr Ee.fr"]
+    assert two_languages == ["Aa.de Bb.de", "Cc.fr"]
     # Of each text, and of all texts, after each batch of two.
     assert counts == [[2, 0, 0, 5], [2, 0, 2, 5], [2, 0, 3, 5]]
+    # All white space stays, and what has no letters.
+    assert spaced == ["  Aa.de\tBb.de  Cc.de\r\n\r\n12:30 \n", "42", " "]
+    assert asked == ["Aa.", "Bb.", "Cc."]
+
+
+SENTENCES = """
+import { readFileSync } from "node:fs";
+import { sentencesOf, spaceAfter } from "./sentences.js";
+const { texts, spaces } = JSON.parse(readFileSync("input.json", "utf-8"));
+const sentences = texts.map(([language, text]) => sentencesOf(text, language ?? undefined));
+console.log(JSON.stringify([sentences, spaces.map(([space, text]) => spaceAfter(space, text))]));
+"""
+SPACES = ["", " ", "  ", "\n", "\t", "\u00a0", "\u3000"]
+TRANSLATIONS = [
+    "Ja.",
+    "好的。",
+    "はい。",
+    "ใช่",
+    "네.",
+    "12:30",
+    "",
+    "OK 好的",
+    "Да",
+    "ខ្មែរ",
+    "བོད་",
+    "မြန်မာ",
+    "ລາວ",
+]
+CODES = {"English": "en", "German": "de", "Russian": "ru"}
+TEXTS = [
+    (code, space.join(PAGE[language]))
+    for language, code in CODES.items()
+    for space in (" ", "  ", "\n", " \r\n\r\n", "\t")
+]
+TEXTS += [("zh", "".join(PAGE["Chinese"])), (None, "  One.  Two! \n\n Three?\n")]
+TEXTS += [("en", "1. First item.\n2) Second."), ("de", "Herr M. Gold kam."), ("en", "")]
+TEXTS += [("en", " \n "), ("xx_Latn!", "One. Two.")]
+
+
+def test_sentences_and_spaces_are_those_of_python(in_node, tmp_path):
+    spaces = [(space, text) for space in SPACES for text in TRANSLATIONS]
+    values = {"texts": TEXTS, "spaces": spaces}
+    (tmp_path / "input.json").write_text(json.dumps(values), "utf-8")
+    sentences, spaces_of_page = in_node(SENTENCES)
+    for (language, text), received in zip(TEXTS, sentences, strict=True):
+        ends = sentence_ends(text, primary_language(language))
+        expected = [text[start:end] for start, end in itertools.pairwise([0, *ends])]
+        assert "".join(received) == text
+        assert received == expected
+    assert spaces_of_page == list(itertools.starmap(space_after, spaces))
+
+
+RULES = """
+import { Engine } from "./engine.js";
+const engine = new Engine();
+const encode = (text) => text.split(" ").filter(Boolean);
+engine.source = { encode, has: () => false };
+const texts = ["One. Two three!", " 12:30\\n", "", " ", "One two three four five. Six"];
+const results = [{}, { split_sentences: true, copy_symbols: true }].map((rules) => {
+  engine.about = { source_lengths: [5], ...rules };
+  const row = ({ before, source, after, text }) => [before, source, after, text ?? null];
+  return texts.map((text) => engine.split(text).map(row));
+});
+console.log(JSON.stringify(results));
+"""
+
+
+def test_the_export_says_whether_sentences_are_split_and_symbols_copied(in_node):
+    plain, split = in_node(RULES)
+    long = [["", "One two three", " ", None], ["", "four five.", " ", None], ["", "Six", "", None]]
+    assert plain == [
+        [["", "One. Two three!", "", None]],
+        [[" ", "12:30", "\n", None]],
+        [],
+        [["", "", " ", ""]],
+        long,
+    ]
+    assert split == [
+        [["", "One.", " ", None], ["", "Two three!", "", None]],
+        [[" ", "12:30", "\n", "12:30"]],
+        [],
+        [["", "", " ", ""]],
+        long,
+    ]
 
 
 # Batches are in order of length. A translation is the ids of its source, and of its language.

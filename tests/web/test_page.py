@@ -1,6 +1,7 @@
 """The page and its module in a real browser."""
 
 import hashlib
+import itertools
 import json
 import pathlib
 import re
@@ -11,6 +12,7 @@ import pytest
 from browser import Static, find_chromium
 from device_plans import in_one_graph
 from marian_toys import with_short_translations
+from page_in_languages import PAGE
 
 from keras_transformer import Translator
 from keras_transformer.analysis.attention import merge_words, words_of
@@ -19,12 +21,14 @@ from keras_transformer.export import export_run, export_web
 from keras_transformer.interop.importing import import_run
 from keras_transformer.runs.run_files import RunFiles
 from keras_transformer.text.languages import Languages
+from keras_transformer.text.sentences import sentence_ends
 
 pytestmark = [
     pytest.mark.tensorflow,
     pytest.mark.skipif(find_chromium() is None, reason="needs Chromium: apt-get install chromium"),
 ]
 
+CODES = {"English": "en", "German": "de", "Russian": "ru"}
 TOYS = pathlib.Path(__file__).parents[1] / "data" / "marian"
 
 
@@ -99,7 +103,7 @@ def write(browser, text):
 def test_translations_are_those_of_litert_in_python(page, web_report, engine, texts, beam_size):
     texts = [text for text in texts if len(engine.source_tokenizer.tokenize(text)) < 13]
     received = translated(page, texts, beam_size)
-    expected = Translator.load(web_report.folder).engine.translate(texts, beam_size=beam_size)
+    expected = Translator.load(web_report.folder).translate(texts, beam_size=beam_size)
     theirs = [(t["text"], sum(part["score"] for part in t["parts"])) for t in received]
     assert [text for text, _ in theirs] == [t.text for t in expected]
     assert [score for _, score in theirs] == pytest.approx([t.score for t in expected], 1e-3)
@@ -113,10 +117,10 @@ def test_a_page_with_a_shortlist_translates_as_the_trained_model(
     # Four ids of every sentence and 13 times three, the next multiple of 128.
     assert report.manifest["list_sizes"] == {"1x13": 128}
     texts = [text for text in texts if len(engine.source_tokenizer.tokenize(text)) < 13][:40]
-    expected = [row.text for row in listed_engine.translate(texts, 1, shortlist=True)]
-    assert expected != [row.text for row in engine.translate(texts, 1)]
-    exported = Translator.load(report.folder).engine
-    assert [row.text for row in exported.translate(texts)] == expected
+    listed = Translator(listed_engine).translate(texts, beam_size=1, shortlist=True)
+    expected = [row.text for row in listed]
+    assert expected != [row.text for row in Translator(engine).translate(texts, beam_size=1)]
+    assert [row.text for row in Translator.load(report.folder).translate(texts)] == expected
     server = Static(report.folder)
     visit(browser, server.url)
     server.stop()
@@ -218,7 +222,8 @@ def test_any_text_is_translated_whole_and_is_never_markup(page, text):
     write(page, text)
     assert "error" not in page.evaluate("document.getElementById('status').className")
     (whole,) = translated(page, [text], 1)
-    assert "".join(part["source"] for part in whole["parts"]) == (text if text.strip() else "")
+    fields = ("before", "source", "after")
+    assert "".join(part[name] for part in whole["parts"] for name in fields) == text
     directions = page.evaluate("[source, translation].map((each) => each.dir)")
     assert directions == ["auto", "auto"]
     assert page.evaluate("document.querySelectorAll('main img').length") == 0
@@ -255,6 +260,37 @@ def deployed(browser, web_report, tmp_path):
     server.stop()
     browser.open("about:blank")
     browser.complaints.clear()
+
+
+SENTENCES = """import(new URL("sentences.js", location.href)).then(({ sentencesOf }) =>
+  %s.map(([language, text]) => sentencesOf(text, language)))"""
+
+
+def test_sentences_are_translated_by_themselves_as_in_python(browser, deployed):
+    folder, server = deployed
+    manifest = json.loads((folder / "export.json").read_text("utf-8"))
+    manifest |= {"split_sentences": True, "copy_symbols": True}
+    (folder / "export.json").write_text(json.dumps(manifest), "utf-8")
+    browser.open(server.url)
+    browser.wait(lambda: browser.text("#status") == "Ready.")
+    texts = ["  a man ran. two dogs sit!\u00a0 a mat.\r\n\r\n12:30\n", "42", " ", "", "a cat"]
+    received = translated(browser, texts, 1)
+    expected = Translator.load(folder).translate(texts, beam_size=1)
+    assert [row["text"] for row in received] == [row.text for row in expected]
+    assert [len(row["parts"]) for row in received] == [4, 1, 1, 0, 1]
+    # The text shown has the white space, too, and numbers are no buttons.
+    write(browser, "a man ran.  12:30")
+    shown = browser.evaluate("document.querySelector('#translation p').textContent")
+    assert shown == translated(browser, ["a man ran.  12:30"], 3)[0]["text"]
+    assert "12:30" not in browser.evaluate(
+        "[...document.querySelectorAll('.word')].map((word) => word.textContent)"
+    )
+    pages = [(code, " ".join(PAGE[name])) for name, code in CODES.items()]
+    for (code, text), sentences in zip(
+        pages, awaited(browser, SENTENCES % json.dumps(pages)), strict=True
+    ):
+        ends = sentence_ends(text, code)
+        assert sentences == [text[start:end] for start, end in itertools.pairwise([0, *ends])]
 
 
 REGISTERED = """navigator.serviceWorker.register("service-worker.js").then(

@@ -1,5 +1,6 @@
 /** Translates with LiteRT, in the thread of its caller, which is `worker.js`. */
 import { loadAndCompile, loadLiteRt, supportsFeature, Tensor } from "./litert/index.js";
+import { hasLetters, segments, sentencesOf, withoutSpace } from "./sentences.js";
 import { Shortlist } from "./shortlist.js";
 import { SentencePiece } from "./tokenizer.js";
 
@@ -73,27 +74,36 @@ export class Engine {
   }
 
   /**
-   * Splits a text into parts that fit: the whole text, its sentences, or parts of a sentence. Each part
-   * gets the tags of the text.
+   * Splits a text into parts that fit, by the rules of the export: its sentences, or parts of a sentence.
+   * Each part that the model reads gets the tags of the text, the others have their translation.
+   * @returns {{before: string, source: string, after: string, text?: string}[]}
    */
   split(text, languages) {
     const { sourcePrefix, sourceSuffix } = this.direction(languages);
     const added = sourcePrefix.length + sourceSuffix.length;
     const [tags, rest] = this.splitTags(text);
-    if (!rest.trim() || !this.source.encode(rest).length) return [];
-    if (this.fits(tags + rest, added)) return [tags + rest];
+    const language = languages?.source || this.about.languages?.[0];
     const cut = (units, smaller) => {
       const whole = units.join("");
-      if (this.fits(tags + whole, added)) return [whole];
+      if (this.fits(tags + whole.trim(), added)) return [whole];
       if (units.length === 1) return smaller(whole);
       const half = Math.ceil(units.length / 2);
       return [...cut(units.slice(0, half), smaller), ...cut(units.slice(half), smaller)];
     };
     const characters = (word) => cut(segments(word, "grapheme"), (character) => cut([...character], (point) => [point]));
-    const words = (sentence) => cut(segments(sentence, "word"), characters);
-    const sentences = segments(rest, "sentence");
-    const parts = sentences.flatMap((sentence) => cut([sentence], words));
-    return parts.filter((part) => part.trim()).map((part) => tags + part);
+    const words = (sentence) => cut(segments(sentence, "word", language), characters);
+    const sentences = (whole) => sentencesOf(whole, language).flatMap((sentence) => cut([sentence], words));
+    const pieces = this.about.split_sentences || !this.fits(tags + rest.trim(), added) ? sentences(rest) : [rest];
+    const parts = withoutSpace(pieces).filter(({ before, source, after }) => before + source + after);
+    return parts.map((part) => this.marked(part, tags));
+  }
+
+  /** A part with the tags of its text, or with the translation of a part that the model does not read. */
+  marked(part, tags) {
+    const { source } = part;
+    const copied = { ...part, text: source, words: [], ids: [], score: 0 };
+    if (!source || (this.about.copy_symbols && !hasLetters(source))) return copied;
+    return this.source.encode(source).length ? { ...part, source: tags + source } : { ...copied, text: "" };
   }
 
   /**
@@ -207,10 +217,6 @@ function padded(rows, count, columns) {
   const values = new Int32Array(count * columns);
   rows.forEach((row, index) => values.set(row, index * columns));
   return values;
-}
-
-function segments(text, granularity) {
-  return Array.from(new Intl.Segmenter(undefined, { granularity }).segment(text), ({ segment }) => segment);
 }
 
 async function response(url) {

@@ -25,8 +25,8 @@ function show(lines) {
   shown = lines;
   const paragraphs = lines.map(({ parts }) => {
     const line = element("p", "", { dir: "auto" });
-    parts.forEach((part, index) => {
-      if (index) line.append(" ");
+    for (const part of parts) {
+      line.append(part.before);
       let rest = part.text; // Keeps the spaces of the translation between its words.
       part.words.forEach((word, number) => {
         const start = rest.indexOf(word);
@@ -37,7 +37,8 @@ function show(lines) {
         button.onclick = () => attend(button, part, number);
         line.append(button);
       });
-    });
+      line.append(rest, part.space);
+    }
     return line;
   });
   output.replaceChildren(...paragraphs);

@@ -5,10 +5,13 @@
  *     const translator = await load();
  *     const [{ text }] = await translator.translate(["Two dogs play."], { beamSize: 1 });
  *
- * @typedef {object} Part A sentence, or a whole short text.
+ * @typedef {object} Part A sentence, or a part of a long one, or a whole short text.
  * @property {string} source
+ * @property {string} before White space before the first part.
+ * @property {string} after White space after the source.
  * @property {string} text Its translation.
- * @property {string[]} words Words of the translation.
+ * @property {string} space White space after the translation.
+ * @property {string[]} words Words of the translation; none if it was copied, as numbers are.
  * @property {number[]} ids Token ids of the translation.
  * @property {number} score Log-probability divided by the length penalty.
  * @property {{source?: string, target?: string}} languages Its languages, if the options name them.
@@ -25,6 +28,8 @@
  * @property {(done: Translation[], parts: number) => void} [onProgress] Called after each batch
  *   with the translations so far and the number of parts of all texts.
  */
+
+import { spaceAfter } from "./sentences.js";
 
 /**
  * @param {string | URL} [url] The exported directory, on this page's origin; by default that of this file.
@@ -75,7 +80,8 @@ export class Translator {
   }
 
   /**
-   * Translates texts of any length: a text that is too long for the model is split into sentences.
+   * Translates texts of any length: each sentence by itself where the export says so, and else where a text
+   * is too long for the model. White space stays.
    * @param {string[]} texts @param {Options} [options] @returns {Promise<Translation[]>}
    */
   async translate(texts, { beamSize = this.about.beam_size, source, target, signal, onProgress } = {}) {
@@ -85,17 +91,24 @@ export class Translator {
     const codeOf = (codes, index) => (Array.isArray(codes) ? codes[index] : codes);
     const languages = texts.map((_, index) => ({ source: codeOf(source, index), target: codeOf(target, index) }));
     const split = await this.ask("split", texts, languages);
-    const parts = split.flat();
-    const textOfPart = split.flatMap((textParts, place) => textParts.map(() => place));
-    const translatedParts = texts.map(() => []);
-    const joined = () => translatedParts.map((parts) => ({ text: parts.map(({ text }) => text).join(" "), parts }));
+    const parts = split.flatMap((textParts, place) =>
+      textParts.map((part, index) => ({ ...part, place, isLast: index === textParts.length - 1 })),
+    );
+    const translated = parts.map((part) => (part.text === undefined ? undefined : spaced(part)));
+    const joined = () => {
+      const rows = texts.map(() => []);
+      translated.forEach((part, index) => part && rows[parts[index].place].push(part));
+      return rows.map((row) => ({ text: row.map((part) => part.before + part.text + part.space).join(""), parts: row }));
+    };
     // One batch per call, so that the worker can answer other calls between two batches.
     const batchSize = this.about.batch_sizes.at(-1);
-    for (let start = 0; start < parts.length; start += batchSize) {
+    const read = [...parts.keys()].filter((index) => !translated[index]);
+    for (let start = 0; start < read.length; start += batchSize) {
       signal?.throwIfAborted();
-      const named = textOfPart.slice(start, start + batchSize).map((place) => languages[place]);
-      const batch = await this.ask("translate", parts.slice(start, start + batchSize), beamSize, named);
-      batch.forEach((part, place) => translatedParts[textOfPart[start + place]].push(part));
+      const indices = read.slice(start, start + batchSize);
+      const [sources, named] = [indices.map((i) => parts[i].source), indices.map((i) => languages[parts[i].place])];
+      const batch = await this.ask("translate", sources, beamSize, named);
+      batch.forEach((part, place) => (translated[indices[place]] = spaced({ ...parts[indices[place]], ...part })));
       onProgress?.(joined(), parts.length);
     }
     signal?.throwIfAborted();
@@ -116,4 +129,9 @@ export class Translator {
     this.#worker.terminate();
     this.#fail("The translator was closed.");
   }
+}
+
+/** A translated part with the white space after its translation. */
+function spaced({ place, isLast, ...part }) {
+  return { ...part, space: isLast ? part.after : spaceAfter(part.after, part.text) };
 }
