@@ -1,8 +1,8 @@
 """Markup of a source: removes tags and items from the texts that a model reads.
 
 URLs, e-mail addresses and fields become placeholders, tokens that the model copies. Tags are
-removed. Blocks of HTML, such as paragraphs and table cells, are separate texts. `restore`
-puts the markup into the translations.
+removed. Blocks of HTML, such as paragraphs and table cells, are separate texts, and so are values
+of attributes that people read. `restore` puts the markup into the translations.
 """
 
 import dataclasses
@@ -27,6 +27,17 @@ _HTML_SPACES = re.compile(r"[ \t\n\f\r]+")
 _LONG_REFERENCE = regex.compile(r"(&#[xX])([0-9a-fA-F]{9,})|(&#)([0-9]{9,})")
 
 
+@dataclasses.dataclass(slots=True)
+class Value:
+    """The value of an attribute in a tag that stands in a sentence.
+
+    Attributes:
+        text: The source's value, and its translation when the text of the value is restored.
+    """
+
+    text: str
+
+
 class SourcePart(NamedTuple):
     """A tag or an item, and its position in the text.
 
@@ -36,12 +47,20 @@ class SourcePart(NamedTuple):
         stop: End of what replaces it in the text: a placeholder, or the space of a `<br>` that has
             no space around it. Otherwise `start`.
         is_item: False for a tag.
+        pieces: The same characters with the values of attributes that are translated.
     """
 
     literal: str
     start: int
     stop: int
     is_item: bool = False
+    pieces: tuple[str | Value, ...] = ()
+
+    @property
+    def written(self) -> str:
+        """Its characters, with the translations of its attributes."""
+        pieces = (piece if isinstance(piece, str) else piece.text for piece in self.pieces)
+        return "".join(pieces) if self.pieces else self.literal
 
 
 @dataclasses.dataclass(slots=True)
@@ -80,6 +99,8 @@ class Protected(NamedTuple):
         is_html: Whether signs such as `<` are escaped.
         before: Part of the source between the text and an earlier text.
         after: Part of the source after the last text.
+        quote: Quotation mark around the value of an attribute, "" for another text.
+        value: Value of an attribute in a later text: its translation is written there.
     """
 
     text: str
@@ -89,6 +110,8 @@ class Protected(NamedTuple):
     is_html: bool
     before: str = ""
     after: str = ""
+    quote: str = ""
+    value: Value | None = None
 
     @property
     def text_to_read(self) -> str:
@@ -167,7 +190,7 @@ def divide(protected: Protected, offsets: Sequence[int]) -> list[Protected]:
             position, number = source_part.stop, number + 1
         writer.words(protected.text[position:offset])
         position = max(position, offset)
-        parts.append(writer.close())
+        parts.append(writer.close()._replace(quote=protected.quote))
     parts[0] = parts[0]._replace(before=protected.before)
     parts[-1] = parts[-1]._replace(after=protected.after)
     return parts
@@ -182,16 +205,36 @@ def _protect_blocks(source, tags, placeholders):
             continue
         block_start, stop = _stripped(source, start, tag.start)
         writer = _Writer(placeholders, True)
-        writer.block(source, block_start, stop, inline_tags)
+        values = writer.block(source, block_start, stop, inline_tags)
         block = writer.close()
+        spans = tag.values
         if has_letters(block.text):
-            blocks.append(block._replace(before=source[position:block_start]))
+            blocks += [*values, block._replace(before=source[position:block_start])]
             position = stop
+        else:
+            spans = (*(span for inline in inline_tags for span in inline.values), *spans)
+        for begin, end in spans:
+            if (value := _attribute(source, begin, end, placeholders)) is not None:
+                blocks.append(value._replace(before=source[position:begin] + value.before))
+                position = end
         start, inline_tags = tag.stop, []
     if not blocks:
         return [Protected("", [], [], [], True, before=source)]
-    blocks[-1] = blocks[-1]._replace(after=source[position:])
+    blocks[-1] = blocks[-1]._replace(after=blocks[-1].after + source[position:])
     return blocks
+
+
+def _attribute(source, start, stop, placeholders):
+    """Returns the text of an attribute's value, None without letters."""
+    begin, end = _stripped(source, start, stop)
+    writer = _Writer(placeholders, True)
+    writer.passage(source[begin:end])
+    text = writer.close()
+    if not has_letters(text.text):
+        return None
+    if (quote := source[start - 1]) not in "\"'":  # The value gets marks.
+        return text._replace(before='"', after='"', quote='"')
+    return text._replace(before=source[start:begin], after=source[end:stop], quote=quote)
 
 
 def _stripped(source, start, stop):
@@ -216,6 +259,7 @@ class _Writer:
         self._size, self._last = 0, " "  # number of characters, and the last one
         self._letters = 0  # number of characters of words
         self._is_html, self._symbols_left = is_html, placeholders.size
+        self._placeholders = placeholders
         self._pattern = ITEM_OR_NUMBER if placeholders.numbers else ITEM
         self._symbols: set[int] = set()  # where they begin
         self._source_parts: list[SourcePart] = []
@@ -223,22 +267,38 @@ class _Writer:
         self._spans: list[Span] = []  # of the innermost open element
         self._open: list[tuple[Span, int, list[Span]]] = []
 
-    def block(self, source: str, start: int, stop: int, tags: list[MarkupTag]) -> None:
-        """Adds `source[start:stop]` with its tags."""
+    def block(self, source: str, start: int, stop: int, tags: list[MarkupTag]) -> list[Protected]:
+        """Adds `source[start:stop]` with its tags; returns the texts of their attributes."""
+        values: list[Protected] = []
         for tag in tags:
             self.passage(source[start : tag.start])
             literal = source[tag.start : tag.stop]
+            pieces = self._pieces(source, tag, values) if tag.values else ()
             if tag.kind == "copy":
                 self._item(literal)
             elif tag.kind == "begin" and tag.partner is not None:
-                self._begin(self._source_part(literal))
+                self._begin(self._source_part(literal, pieces=pieces))
             elif tag.kind == "end" and tag.partner is not None:
                 self._end(self._source_part(literal))
             else:
                 has_added_space = tag.name in SEPARATORS and not self._last.isspace()
-                self._single(self._source_part(literal, " " if has_added_space else ""))
+                text = " " if has_added_space else ""
+                self._single(self._source_part(literal, text, pieces=pieces))
             start = tag.stop
         self.passage(source[start:stop])
+        return values
+
+    def _pieces(self, source, tag, values):
+        """Returns the pieces of a tag, and adds the texts of its attributes to `values`."""
+        pieces, position = [], tag.start
+        for start, stop in tag.values:
+            text = _attribute(source, start, stop, self._placeholders)
+            if text is not None:
+                value = Value(source[start:stop])
+                values.append(text._replace(value=value))
+                pieces += [source[position:start], value]
+                position = stop
+        return (*pieces, source[position : tag.stop])
 
     def passage(self, text: str) -> None:
         """Adds text with its items; first replaces character references, which could hide items."""
@@ -255,7 +315,7 @@ class _Writer:
         """Adds a part of another text, which has `text` instead of it; one end of a span."""
         if span.number:
             self._symbols.add(self._size)
-        index = self._source_part(part.literal, text, part.is_item)
+        index = self._source_part(part.literal, text, part.is_item, part.pieces)
         if is_end:
             self._end(index)
         elif span.is_element:
@@ -288,12 +348,12 @@ class _Writer:
         self._size += len(text)
         self._last = text[-1]
 
-    def _source_part(self, literal, text="", is_item=False):
+    def _source_part(self, literal, text="", is_item=False, pieces=()):
         """Adds a tag or an item, and the text that stands for it; returns its index."""
         start = self._size
         if text:
             self._add(text)
-        self._source_parts.append(SourcePart(literal, start, self._size, is_item))
+        self._source_parts.append(SourcePart(literal, start, self._size, is_item, pieces))
         return len(self._source_parts) - 1
 
     def _single(self, first, number=0):

@@ -26,6 +26,9 @@ _Text = TypeVar("_Text", bound=Any)  # an `engine.Translation`
 def restore(translation: _Text, protected: Protected, text_read: str | None = None) -> _Text:
     """Puts the markup of a source into its translation, and into the alternatives.
 
+    The translation of an attribute in a later text is written there, and its own text is empty.
+    The first translation of the attribute is also that of the later text's alternatives.
+
     Args:
         translation: Translation of `protected.text_to_read`. Without an alignment, words count as
             in the order of the source.
@@ -36,6 +39,8 @@ def restore(translation: _Text, protected: Protected, text_read: str | None = No
         restore(alternative, protected, text_read) for alternative in translation.alternatives
     )
     text = _restored(translation, protected, text_read)
+    if protected.value is not None:
+        protected.value.text, text = text, ""
     return dataclasses.replace(translation, text=text, alternatives=alternatives)
 
 
@@ -51,7 +56,12 @@ def _restored(translation, protected, text_read):
         target_spans = _TargetSpans(alignment).of(protected.spans)
         all_placed = _written(alignment.words, target_spans, protected)
         text = Joiner(protected, alignment.source_words).joined(all_placed)
-    return f"{protected.before}{text}{protected.after}"
+    return f"{protected.before}{_quoted(text, protected.quote)}{protected.after}"
+
+
+def _quoted(text, quote):
+    """Returns the value of an attribute between two quotation marks, or another text as it is."""
+    return text.replace(quote, "&#39;" if quote == "'" else "&quot;") if quote else text
 
 
 def _restored_parts(translation, parts, protected, text_read):
@@ -94,7 +104,7 @@ def _written(words, target_spans, protected):
 
     def write_part(index, word=None, is_begin=False, is_end=False):
         if index is not None:
-            literal = protected.source_parts[index].literal
+            literal = protected.source_parts[index].written
             all_placed.append(Placed(literal, index, word, is_begin, is_end))
 
     def write_words(start, stop):

@@ -36,6 +36,8 @@ _PAGE = regex.compile(
     r"\s*+(?:<\?xml[^>]*+>\s*+)?+(?:<!--.*?-->\s*+)*+<(?:!doctype\s|html[\s>])",
     regex.DOTALL | regex.IGNORECASE,
 )
+_SHOWN = frozenset(("alt", "aria-label", "placeholder", "title"))  # attributes that people read
+_MAY_BE_SHOWN = re.compile("|".join((*sorted(_SHOWN), "content")), re.IGNORECASE)
 # A run of white space that is more than one space.
 _LAYOUT = re.compile(r"(?:\ ?[^\S\ ]|\ {2})\s*")
 
@@ -52,6 +54,8 @@ class MarkupTag:
         name: Name of the element in lower case, "" for a comment.
         partner: The other tag of the element, None without one.
         is_block: Whether the texts before and after it are separate texts.
+        values: Start and stop of the values of its attributes that people read, such as `title`,
+            without quotation marks: separate texts.
     """
 
     start: int
@@ -60,6 +64,7 @@ class MarkupTag:
     name: str = ""
     partner: "MarkupTag | None" = None
     is_block: bool = False
+    values: tuple[tuple[int, int], ...] = ()
 
 
 def find_tags(source: str) -> list[MarkupTag]:
@@ -69,7 +74,11 @@ def find_tags(source: str) -> list[MarkupTag]:
     tags = list(_Scanner(source).tags())
     stops = _pair(tags)
     _separate_lines(source, tags)
-    return list(_with_layout(source, _with_copies(source, tags, stops)))
+    tags = list(_with_layout(source, _with_copies(source, tags, stops)))
+    for tag in tags:
+        if tag.kind in ("begin", "single") and tag.name and tag.name not in _RAW:
+            tag.values = _shown_values(source, tag)
+    return tags
 
 
 def begins_page(text: str) -> bool | None:
@@ -90,6 +99,7 @@ def count_blocks(source: str) -> int:
         position = tag.stop
         if tag.is_block:
             count, has_text = count + has_text, False
+        count += len(tag.values)
         has_text |= tag.kind == "copy"
     return max(count + (has_text or bool(source[position:].strip())), 1)
 
@@ -221,6 +231,20 @@ def _is_kept(literal):
         if name.lower() == "class" and "notranslate" in value.split():
             return True
     return False
+
+
+def _shown_values(source, tag):
+    """Returns the spans of the values of a tag that people read, also of a page's description."""
+    literal = source[tag.start : tag.stop]
+    if not _MAY_BE_SHOWN.search(literal):
+        return ()
+    names = _SHOWN
+    if tag.name == "meta":
+        values = {name.lower(): "".join(rest) for name, *rest in _ATTRIBUTE.findall(literal)}
+        names = {"content"} if values.get("name", "").lower() == "description" else frozenset()
+    matches = (match for match in _ATTRIBUTE.finditer(literal) if match[1].lower() in names)
+    spans = (match.span(match.lastindex) for match in matches)
+    return tuple((tag.start + start, tag.start + stop) for start, stop in spans)
 
 
 def _with_layout(source, tags):

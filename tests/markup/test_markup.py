@@ -38,7 +38,7 @@ from keras_transformer.text.symbols import Placeholders
         ('<a title="1 > 0">x</a>', in_order, '<a title="1 > 0">X</a>'),
         ("<!-- <b> --><b>x</b>", in_order, "<!-- <b> --><b>X</b>"),
         ("<![if !IE]>a <b>x</b><![endif]>", in_order, "<![if !IE]>A <b>X</b><![endif]>"),
-        ("<a title=it's>x</a> y's", in_order, "<a title=it's>X</a> Y'S"),
+        ("<a id=it's>x</a> y's", in_order, "<a id=it's>X</a> Y'S"),
         ("<a href=x?a='b' rel = 'c>d'>x</a>", in_order, "<a href=x?a='b' rel = 'c>d'>X</a>"),
         ("<!--->a<b>x</b> -->", in_order, "<!--->A<b>X</b> --&gt;"),
         (f"a &#{'9' * 5000}; &#0000000065; &#x{'0' * 5000}42;", unchanged, "a \ufffd A B"),
@@ -205,7 +205,7 @@ def test_an_element_that_is_not_translated_is_copied_as_it_is(element):
 
 
 @pytest.mark.parametrize(
-    "tag", ['<b title="no">', "<b title='translate=no'>", '<b translate="yes">', "<b class=notran>"]
+    "tag", ['<b id="no">', "<b id='translate=no'>", '<b translate="yes">', "<b class=notran>"]
 )
 def test_other_elements_are_translated(tag):
     assert translated(f"{tag}a</b>") == f"{tag}A</b>"
