@@ -108,6 +108,9 @@ TEXT_FUNCTIONS = {
     "a text in lines": document("text"),
     "a wrapped text": document("text", wrapped=True),
     "Markdown": document("markdown"),
+    "subtitles": lambda text: document("srt")(
+        "".join(f"\n\n1\n00:01.0 --> 00:02.0\n{text[i : i + 40]}" for i in range(0, len(text), 40))
+    ),
     "restore in order": lambda text: restored(text, is_aligned=False),
     "positions_before": positions_before,
     "token_spans": spans,

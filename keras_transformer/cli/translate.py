@@ -57,7 +57,9 @@ def _add_translate_options(command):
     files = "documents, whose names tell their format; with --engine ray, files of lines"
     group.add_argument("files", nargs="*", metavar="FILE", default=argparse.SUPPRESS, help=files)
     output = "translation of one file, or folder for translations with the names of the files"
-    formats = "lines, text, html, markdown; default for files: by name, for stdin: lines, "
+    formats = (
+        "lines, text, html, markdown, srt, vtt; default for files: by name, for stdin: lines, "
+    )
     formats += "or with --markup html a page if it begins as one does"
     wrapped = "lines of a text file end at a column: a paragraph, until a blank line, is a text"
     add_options(

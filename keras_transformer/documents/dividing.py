@@ -1,8 +1,11 @@
-"""Borders between the words of a text: where lines may break, at a width."""
+"""Divides texts at borders between words: into lines of a width, or as a source is divided."""
 
+import dataclasses
 import unicodedata
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import regex
 
 _IDEOGRAPHS = r"\p{Han}\p{Hiragana}\p{Katakana}"
@@ -12,6 +15,11 @@ _BORDER = regex.compile(
     rf"|(?<=[{_IDEOGRAPHS}][\p{{Pe}}\p{{Pf}}、。，．！？：；]*+)(?=[\p{{Ps}}\p{{Pi}}]?[{_IDEOGRAPHS}])",
     regex.V1,
 )
+
+_MARK = regex.compile(r"[\p{Terminal_Punctuation}…]")
+# A border that is so many characters away is as bad as two words in a wrong part, and a border
+# after a mark may be six characters away.
+_TOLERANCE, _MARK_GAIN = 30, 0.04
 
 
 def borders(text: str) -> list[tuple[int, int]]:
@@ -70,3 +78,75 @@ def nearest_borders(positions: Sequence[float], targets: Sequence[float]) -> lis
         chosen.append(index)
         index += 1
     return chosen
+
+
+def divided(
+    text: str,
+    sources: Sequence[str],
+    translation: Any = None,
+    places: Sequence[tuple[int, int]] | None = None,
+) -> list[str]:
+    """Divides the translation of a source that has parts, at borders of words near the source's.
+
+    Args:
+        text: The translation.
+        sources: Parts of the source, with a space between them.
+        places: Where the translation may be divided; by default at its `borders`.
+        translation: `Translation` with an alignment of the words of both sides; without one,
+            lengths tell where the parts end.
+
+    Returns:
+        As many parts. Those without words are empty, and are the last.
+    """
+    places = borders(text) if places is None else places
+    count = min(len(sources) - 1, len(places))
+    if count == 0:
+        return [text, *[""] * (len(sources) - 1)]
+    costs = _costs(text, places, sources, translation)
+    # best[n, b]: the least cost of the first n + 1 borders, of which the last is b.
+    best, previous = costs[0], np.zeros((count, len(places)), int)
+    for number in range(1, count):
+        lowest = np.minimum.accumulate(best)
+        is_lowest = best <= lowest
+        last_lowest = np.maximum.accumulate(np.where(is_lowest, np.arange(len(best)), 0))
+        previous[number, 1:] = last_lowest[:-1]
+        best = np.concatenate([[np.inf], lowest[:-1]]) + costs[number]
+    chosen = [int(np.argmin(best))]
+    for number in range(count - 1, 0, -1):
+        chosen.append(int(previous[number, chosen[-1]]))
+    parts, position = [], 0
+    for index in reversed(chosen):
+        parts.append(text[position : places[index][0]])
+        position = places[index][1]
+    return [*parts, text[position:], *[""] * (len(sources) - 1 - count)]
+
+
+def _costs(text, places, sources, translation):
+    """Returns how badly each part of a source ends at each border, float `(parts, borders)`."""
+    ends, source = np.cumsum([len(source) + 1 for source in sources])[:-1] - 1, " ".join(sources)
+    stops = np.array([stop for stop, _ in places])
+    shares = ends / len(source)
+    # Parts of unusual lengths are hard to read in the time of a cue.
+    costs = ((stops - shares[:, None] * len(text)) / _TOLERANCE) ** 2
+    costs -= _MARK_GAIN * np.array([_MARK.match(text, stop - 1) is not None for stop in stops])
+    if translation is not None and translation.alignment is not None:
+        costs -= _gains(text, stops, ends, source, translation)
+    return costs
+
+
+def _gains(text, stops, ends, source, translation):
+    """Returns how well words before each border attend to words before each end of a part."""
+    from keras_transformer.markup.aligning import Alignment
+    from keras_transformer.markup.protecting import Protected
+
+    translation = dataclasses.replace(translation, text=text)
+    alignment = Alignment(translation, Protected(source, [], [], [], False), None)
+    widths = np.cumsum([0, *(len(word.text) for word in alignment.words)])
+    sizes = np.array([len("".join(text[:stop].split())) for stop in stops])
+    num_words = np.searchsorted(widths, sizes)
+    rows = []
+    for end in ends:
+        position = alignment.before[end]
+        attention = alignment.attention_before(position, position) - 0.5
+        rows.append(np.concatenate([[0.0], np.cumsum(attention)])[num_words])
+    return np.array(rows)

@@ -1,5 +1,6 @@
 """Translates documents: their bytes, or files."""
 
+import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from keras_transformer.documents.encoding import decode
 from keras_transformer.documents.html import HtmlPage, declared_encoding
 from keras_transformer.documents.markdown import Markdown
 from keras_transformer.documents.plain_text import PlainText
+from keras_transformer.documents.subtitles import Subtitles
 from keras_transformer.errors import InputError
 from keras_transformer.files import write_output
 from keras_transformer.formats import load
@@ -40,6 +42,8 @@ FORMATS = {
     "text": Format((".txt",), PlainText),
     "html": Format((".html", ".htm", ".xhtml"), HtmlPage, declared_encoding),
     "markdown": Format((".md", ".markdown"), Markdown, has_marks=True),
+    "srt": Format((".srt",), functools.partial(Subtitles, is_webvtt=False), has_marks=True),
+    "vtt": Format((".vtt",), functools.partial(Subtitles, is_webvtt=True), has_marks=True),
 }
 """Formats of documents by their names."""
 
@@ -85,17 +89,16 @@ def translate_document(
     check_translates_sentences(translator)
     format = FORMATS[suffix if suffix in FORMATS else format_of(suffix)]
     text, encoding = decode(content, name, format.declared_encoding)
-    target = options.get("target_language")
     settings = Settings(
         name,
-        options.get("source_language"),
-        _target_code(translator, target),
+        _language(translator, 0, options.get("source_language")),
+        _language(translator, 1, options.get("target_language")),
         wrapped,
         _markup_step(translator, options) if format.has_marks else None,
     )
     document = format.read(text, settings)
-    # A text without letters, such as a row of signs, is no matter of the model.
-    options = {"copy_symbols": True, **options, **document.options}
+    # A text without letters is no matter of the model, and neither are addresses in a text.
+    options = {"copy_symbols": True, "markup": "placeholders", **options, **document.options}
     translations = []
     size = translator.engine.lines_at_once
     for start in range(0, len(document.texts), size):
@@ -165,11 +168,11 @@ def read_document(path: str | os.PathLike) -> bytes:
         raise InputError(f"{name}: cannot be read: {error.strerror}.") from None
 
 
-def _target_code(translator, target_language):
-    """Returns the code of the language of translations, None if it is unknown."""
-    codes = {target for _, target in translator.directions}
-    if target_language is not None:
-        return language_code(target_language)
+def _language(translator, side, name):
+    """Returns the code of the source's (0) or target's (1) language, None if it is unknown."""
+    if name is not None:
+        return language_code(name)
+    codes = {direction[side] for direction in translator.directions}
     return codes.pop() if len(codes) == 1 else None
 
 

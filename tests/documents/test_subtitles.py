@@ -1,0 +1,232 @@
+"""Subtitles: sentences that run over cues are translated whole, and all else stays."""
+
+import re
+
+import numpy as np
+import pytest
+from fakes import FakeEngine
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from markup_engines import SayingEngine, in_order, unchanged
+
+from keras_transformer import Translation, Translator
+from keras_transformer.documents import translate_document
+from keras_transformer.text.symbols import Placeholders
+
+SUBRIP = """\
+1
+00:00:01,000 --> 00:00:02,000
+The big dog
+
+2
+00:00:02,000 --> 00:00:03,000 X1:1 Y1:2
+plays in the
+garden. And he
+
+3
+00:00:03,500 --> 00:00:04,000
+<i>sleeps now.</i>
+
+4
+00:00:05,000 --> 00:00:06,000
+- Hello.
+- {\\an8}Who is there?
+
+5
+00:00:07,000 --> 00:00:08,000
+
+6
+00:00:09,000 --> 00:00:10,000
+He said <i>no</i> & left <b>
+
+7
+00:00:11,000 --> 00:00:12,000
+42
+
+more text
+
+8
+00:00:13,000 --> 00:00:14,000
+♪ <font color="#fff">a song</font> ♪
+"""
+WEBVTT = """\
+WEBVTT - two dogs
+
+NOTE two
+dogs
+
+STYLE
+::cue { color: red }
+
+intro
+00:01.000 --> 00:02.000 align:start
+<v Bob>The big <b>dog</b> &amp; cat
+
+00:02.000 --> 00:03.000
+play in the garden.
+<00:02.500>here
+"""
+
+
+def upper(document):
+    """The words of cues in upper case."""
+    words = r"(?<=\n)(?!\d\d:|\d+\n|NOTE|dogs|STYLE|::|intro|WEB)([^\n]+)"
+    keep = r"(<[^>]*>|\{[^}]*\}|&\w+;)"
+
+    def change(match):
+        return "".join(
+            part if number % 2 else part.upper()
+            for number, part in enumerate(re.split(keep, match[0]))
+        )
+
+    return re.sub(words, change, document)
+
+
+def translated(text, engine=None, suffix=".srt", codec="utf-8", **options):
+    translator = Translator(engine or FakeEngine())
+    content = translate_document(translator, text.encode(codec), suffix, **options)
+    return content.decode(codec)
+
+
+@pytest.mark.parametrize(("document", "suffix"), [(SUBRIP, ".srt"), (WEBVTT, ".vtt")])
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_only_words_of_cues_change(document, suffix, line_end):
+    source, expected = (text.replace("\n", line_end) for text in (document, upper(document)))
+    assert translated(source, SayingEngine(unchanged), suffix, "utf-16") == source
+    assert translated(source, FakeEngine(), suffix) == expected
+    assert translated(source, SayingEngine(in_order, Placeholders()), suffix) == expected
+
+
+def texts_of(document, suffix=".srt"):
+    engine = FakeEngine()
+    translated(document, engine, suffix, source_language=None)
+    return engine.texts
+
+
+def test_a_sentence_over_several_cues_is_one_text():
+    assert texts_of(SUBRIP) == [
+        "The big dog plays in the garden.",
+        "And he sleeps now.",
+        "Hello.",
+        "Who is there?",
+        "He said no & left",
+        "42 more text",
+        "a song",
+    ]
+
+
+def cue(number, *lines):
+    return "\n".join([str(number), f"00:00:0{number},000 --> 00:00:0{number},900", *lines, "", ""])
+
+
+class Saying(FakeEngine):
+    """Has a translation for each text, and tells which words are translations of which."""
+
+    capabilities = frozenset({"translate", "align"})
+
+    def __init__(self, pairs, is_aligned=True):
+        super().__init__(pairs=pairs, is_aligned=is_aligned)
+        if not is_aligned:
+            self.capabilities = frozenset({"translate"})
+
+    def translate(self, texts, alignment=False, **options):
+        results = []
+        for text in texts:
+            words, places = self.pairs[text]
+            target, source = words.split(), text.split()
+            weights = np.eye(len(source))[places]
+            sides = [tuple("▁" + word for word in side) for side in (target, source)]
+            weights = weights if alignment else None
+            results.append(
+                Translation(words, 0.0, tokens=sides[0], source_tokens=sides[1], alignment=weights)
+            )
+        return results
+
+
+SENTENCE = cue(1, "when she came home") + cue(2, "the dog was asleep.")
+# Eight words, of which five translate the first cue.
+TRANSLATION = "als sie nach Hause zurückkam, schlief der Hund.", [0, 1, 2, 3, 2, 7, 4, 5]
+
+
+def test_a_translation_is_divided_where_the_words_of_the_cues_part():
+    pairs = {"when she came home the dog was asleep.": TRANSLATION}
+    expected = cue(1, "als sie nach Hause zurückkam,") + cue(2, "schlief der Hund.")
+    assert translated(SENTENCE, Saying(pairs)) == expected
+
+
+def test_without_an_alignment_lengths_tell():
+    pairs = {"when she came home the dog was asleep.": ("a b c d e f", range(6))}
+    expected = cue(1, "a b c") + cue(2, "d e f")
+    assert translated(SENTENCE, Saying(pairs, is_aligned=False)) == expected
+
+
+def test_a_translation_of_fewer_words_than_cues_leaves_the_last_empty():
+    pairs = {"when she came home the dog was asleep.": ("Ja.", [0])}
+    assert translated(SENTENCE, Saying(pairs)) == cue(1, "Ja.") + cue(2, "")
+
+
+def test_chinese_is_divided_without_spaces():
+    pairs = {"when she came home the dog was asleep.": ("她回家时狗在睡觉。", range(1))}
+    expected = cue(1, "她回家时") + cue(2, "狗在睡觉。")
+    assert translated(SENTENCE, Saying(pairs, is_aligned=False)) == expected
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["one two three", "four five six"], ["ONE TWO THREE", "FOUR FIVE SIX"]),
+        (["one", "two three", "four"], ["ONE TWO", "THREE FOUR"]),
+        (["one, two three four"], ["ONE, TWO THREE FOUR"]),
+        (["- one two.", "- three."], ["- ONE TWO.", "- THREE."]),
+        (
+            ['<font color="a b">one <i>two</i>', "three</font>"],
+            ['<font color="a b">ONE <i>TWO</i>', "THREE</font>"],
+        ),
+    ],
+)
+def test_a_cue_has_the_lines_of_its_source_and_at_most_two(lines, expected):
+    assert translated(cue(1, *lines)) == cue(1, *expected)
+
+
+def test_a_long_translation_gets_a_second_line_near_its_middle():
+    class Engine(FakeEngine):
+        def translate(self, texts, **options):
+            return [Translation("eins zwei drei vier fünf, sechs sieben acht neun", 0.0)]
+
+    expected = cue(1, "eins zwei drei vier fünf,", "sechs sieben acht neun")
+    assert translated(cue(1, "one two"), Engine()) == expected
+
+
+def test_a_sentence_with_tags_in_one_of_several_cues_is_translated_by_cues():
+    text = cue(1, "one <i>two</i> three") + cue(2, "four.")
+    assert texts_of(text) == ["one two three", "four."]
+    assert translated(text) == cue(1, "ONE <i>TWO</i> THREE") + cue(2, "FOUR.")
+
+
+def test_a_speaker_begins_a_sentence():
+    text = cue(1, "one") + cue(2, "- two") + cue(3, "three")
+    assert texts_of(text) == ["one", "two three"]
+
+
+def test_captions_without_marks_are_sentences_of_a_few_cues():
+    text = "".join(cue(number, f"word{number}") for number in range(1, 10))
+    assert [len(text.split()) for text in texts_of(text)] == [8, 1]
+
+
+LINE = st.lists(
+    st.sampled_from(["two", "dogs.", "<i>a</i>", "-", "- b", "{\\an8}", "&", "5", "<b>", "</i>"]),
+    min_size=1,
+    max_size=5,
+).map(" ".join)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.lists(LINE, max_size=3), min_size=1, max_size=4))
+def test_any_cues_keep_their_tags_and_a_copy_is_the_same(cues):
+    text = "".join(cue(number, *lines) for number, lines in enumerate(cues))
+    assert translated(text, SayingEngine(unchanged)) == text
+    webvtt = "WEBVTT\n\n" + text.replace("&", "&amp;")
+    assert translated(webvtt, SayingEngine(unchanged), ".vtt") == webvtt
+    result = translated(text)
+    signs = [re.findall(r"<.*?>|\{.*?\}|-+|&|\d[\d:,]*", document) for document in (text, result)]
+    assert sorted(signs[0]) == sorted(signs[1])
