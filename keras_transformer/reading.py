@@ -415,9 +415,21 @@ def read_lines(path: str | os.PathLike) -> list[str]:
     return list(iterate_lines(path))
 
 
+_WITHOUT_BREAKS = str.maketrans("", "", "\n\r")
+
+
 def one_line(text: str) -> str:
-    """Returns a text without line breaks, so that lines stay aligned."""
-    return " ".join(text.splitlines())
+    """Returns a text without line breaks, so that lines stay aligned.
+
+    A break inside the text becomes a space. At its beginning and end, `"\n"` and `"\r"` are
+    removed, and all other white space stays.
+    """
+    inner = text.strip()
+    start = text.index(inner)
+    before, after = (
+        outer.translate(_WITHOUT_BREAKS) for outer in (text[:start], text[start + len(inner) :])
+    )
+    return f"{before}{' '.join(inner.splitlines())}{after}"
 
 
 class BoundedYaml:

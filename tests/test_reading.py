@@ -17,6 +17,7 @@ from keras_transformer.reading import (
     decode_line,
     digest_of,
     iterate_lines,
+    one_line,
     read_arrays,
     read_json,
     read_lines,
@@ -133,6 +134,15 @@ NO_OTHER_ENCODING = ["a\0b", "\0", "\0\0\0\0", "a", "", "Ünïcödé", "\0a"]
 @pytest.mark.parametrize("text", NO_OTHER_ENCODING)
 def test_a_first_line_of_utf8_with_zeros_is_no_other_encoding(text):
     assert decode_line(text.encode() + b"\n", 1, "stdin") == text
+
+
+LINES = [("a b", "a b"), (" a \t", " a \t"), ("a\r\n\nb\x0cc", "a  b c"), ("\na\r\n ", "a ")]
+LINES += [("", ""), ("\n", ""), (" \u2028", " \u2028"), ("\u2028a\u2028b\u2028", "\u2028a b\u2028")]
+
+
+@pytest.mark.parametrize(("text", "line"), LINES)
+def test_a_text_becomes_one_line_with_its_outer_white_space(text, line):
+    assert one_line(text) == line
 
 
 @pytest.mark.parametrize("ending", FORMATS)

@@ -15,12 +15,14 @@ class Line(NamedTuple):
         text: Its text, without the line end.
         size: Number of its bytes, with the line end.
         target: Its target: the text to score, or the prefix of its translation.
+        end: Its line end: `"\n"`, or `"\r\n"`.
     """
 
     number: int
     text: str
     size: int
     target: str | None = None
+    end: str = "\n"
 
 
 def translated_lines(

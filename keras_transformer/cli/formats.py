@@ -15,8 +15,8 @@ _ALIGNMENT_DIGITS = 4
 
 
 def as_text(line: Line, translation: Translation) -> str:
-    """The best translation."""
-    return one_line(translation.text) + "\n"
+    """The best translation, with the end of the line."""
+    return one_line(translation.text) + line.end
 
 
 def as_list(line: Line, translation: Translation, count: int = 1) -> str:

@@ -55,8 +55,10 @@ class LineReader:
         lines: list[Line] = []
         while self._lines and len(lines) < max_lines:
             content, number = self._lines[0], self._taken + 1
+            end = "\r\n" if content.endswith(b"\r\n") else "\n"
             try:
-                lines.append(Line(number, decode_line(content, number, self._name), len(content)))
+                text = decode_line(content, number, self._name)
+                lines.append(Line(number, text, len(content), end=end))
             except InputError:
                 if not lines:
                     raise

@@ -202,23 +202,26 @@ def translate_incrementally(
 
     translator.stream("", **options)  # Options are checked first: a wrong one is no line's fault.
     for lines in with_prefixes(read_chunks(input, 1), target_prefixes):
-        for _, (texts,) in translated_lines(stream, lines, "stdin"):
-            write_growing(texts, output, rewrite)
+        for (line,), (texts,) in translated_lines(stream, lines, "stdin"):
+            write_growing(texts, output, rewrite, line.end)
 
 
-def write_growing(texts: Iterable[str], output: TextIO, rewrite: bool = False) -> None:
+def write_growing(
+    texts: Iterable[str], output: TextIO, rewrite: bool = False, end: str = "\n"
+) -> None:
     """Writes a text as it grows, on one line; `rewrite` as of `translate_incrementally`."""
     from keras_transformer.reading import one_line
 
-    shown = ""
-    for text in map(one_line, texts):
+    shown = line = ""
+    for line in map(one_line, texts):
+        text = line.rstrip()  # A line break at the end becomes a space when the text goes on.
         if rewrite and not text.startswith(shown):
             output.write(_BACK_TO_AN_EMPTY_LINE + text)
         else:
             output.write(text[len(os.path.commonprefix([shown, text])) :])
         output.flush()
         shown = text
-    output.write("\n")
+    output.write(line[len(shown) :] + end)
     output.flush()
 
 

@@ -157,6 +157,34 @@ def test_a_job_says_once_which_languages_it_takes(tmp_path, model_that, monkeypa
     assert capsys.readouterr().err == said
 
 
+def test_a_job_takes_options_of_sentences_and_keeps_white_space(tmp_path, monkeypatch):
+    read = []
+
+    class Engine(FakeEngine):
+        def translate(self, texts, **options):
+            read.extend(filter(None, texts))
+            return super().translate(texts, **options)
+
+    engine = Engine(manifest={"split_sentences": True})
+    monkeypatch.setattr(Translator, "load", lambda model, threads: Translator(engine))
+    write(tmp_path, "model/model.bin", "")
+    write(tmp_path, "text", "  Two dogs.  A CAT SLEEPS.\n\n")
+
+    def translate(folder, **options):
+        read.clear()
+        inputs = [tmp_path / "text"]
+        options |= {"with_ray": False, "chunk_lines": 9}
+        corpus.translate_corpus(tmp_path / "model", inputs, tmp_path / folder, **options)
+        return [*read]
+
+    assert translate("default") == ["Two dogs.", "A CAT SLEEPS."]
+    assert (tmp_path / "default" / "text").read_text() == "  TWO DOGS.  A CAT SLEEPS.\n\n"
+    assert translate("case", keep_case=True) == ["Two dogs.", "A cat sleeps."]
+    assert translate("whole", split_sentences=False) == ["Two dogs.  A CAT SLEEPS."]
+    # The sides of a pair are lines.
+    assert translate("pairs", records="pairs") == ["Two dogs.  A CAT SLEEPS."]
+
+
 def test_a_job_reads_its_glossary_once(tmp_path, model_that):
     translations = []
 

@@ -24,6 +24,7 @@ BEST = Translation(
 
 def test_text_is_one_line_and_a_list_is_numbered_from_0():
     assert as_text(LINE, BEST) == "x z ü\n"
+    assert as_text(LINE._replace(end="\r\n"), BEST) == "x z ü\r\n"
     lines = "6 ||| x z ü ||| -1.0000\n6 ||| y ||| -2.0000\n"
     assert as_list(LINE, BEST, 2) == lines
     # Three lines are three: a search may find fewer hypotheses, and a blank text has one.

@@ -15,7 +15,7 @@ def texts(lines):
 
 def test_lines_have_their_numbers_and_sizes():
     reader = LineReader(io.BytesIO("ä\r\n\nlast".encode()))
-    assert reader.take(2) == [Line(1, "ä", 4), Line(2, "", 1)]
+    assert reader.take(2) == [Line(1, "ä", 4, end="\r\n"), Line(2, "", 1)]
     assert reader.take(2) == [Line(3, "last", 4)]
     assert reader.take(2) == []
 

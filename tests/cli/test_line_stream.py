@@ -6,7 +6,9 @@ import tracemalloc
 import warnings
 
 import pytest
+from fakes import FakeEngine
 
+from keras_transformer import Translator
 from keras_transformer.cli.evaluate import score_lines
 from keras_transformer.cli.formats import as_scored_json, as_text
 from keras_transformer.cli.lines import Line, translate_lines, translated_lines
@@ -193,6 +195,28 @@ def test_a_line_is_written_token_by_token(recorder, lines):
     translate_incrementally(recorder, lines("a b", "", "c"), Output(), sampling=True)
     assert seen == ["A", "A B", "A B\n", "A B\n\n", "A B\n\nC", "A B\n\nC\n"]
     assert recorder.asked[-1] == {"sampling": True}
+
+
+LETTER = "  Dear Ann.  We came!\r\n\r\n\t12:30 \n \nA\u2028 b\u2028"
+
+
+@pytest.mark.parametrize("incrementally", [False, True])
+def test_white_space_and_ends_of_lines_stay(incrementally):
+    class Engine(FakeEngine):
+        def stream(self, text, **options):
+            words = text.upper().split(" ")
+            return iter([" ".join(words[: count + 1]) for count, _ in enumerate(words)])
+
+    engine = Engine(manifest={"split_sentences": True, "copy_symbols": True})
+    engine.capabilities = frozenset({"translate", "stream"})
+    output, source = io.StringIO(newline=""), io.BytesIO(LETTER.encode())
+    if incrementally:
+        translate_incrementally(Translator(engine), source, output)
+    else:
+        translate_lines(Translator(engine), source, output, as_text)
+    # A break inside a line becomes a space, so that a line stays a line.
+    written = "  DEAR ANN.  WE CAME!\r\n\r\n\t12:30 \n \nA  B\u2028\n"
+    assert output.getvalue() == written
 
 
 def test_text_that_changes_is_written_again_on_a_terminal(lines):

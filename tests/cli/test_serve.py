@@ -44,3 +44,13 @@ def test_bulk_options_go_with_the_ray_engine_alone(capsys):
     assert "needs --output" in capsys.readouterr().err
     assert run(["translate", "--model", "m", "--engine", "ray", "--n-best", "2"]) == 2
     assert "--n-best is not allowed with --engine ray" in capsys.readouterr().err
+
+
+def test_options_of_sentences_reach_the_ray_engine(monkeypatch, capsys):
+    calls = []
+    corpus = "keras_transformer.bulk.corpus.translate_corpus"
+    monkeypatch.setattr(corpus, lambda *values, **options: calls.append(options) or {})
+    command = ["translate", "--model", "m", "--engine", "ray", "a.txt", "--output", "out"]
+    assert run([*command, "--no-split-sentences", "--keep-case"]) == 0
+    assert run(command) == 0
+    assert calls == [{"split_sentences": False, "keep_case": True}, {}]
