@@ -86,7 +86,8 @@ class Translator:
             tag: Tag of all texts: one of the tags that the model was trained with, or a target
                 language of an imported model, such as `"epo"` for its token `>>epo<<`.
             markup: `"placeholders"` preserves URLs, e-mail addresses and placeholders such as
-                {name} or %s; `"html"` also preserves tags, with character references.
+                {name} or %s; `"html"` also preserves tags, with character references, and
+                translates attributes that people read, such as `title`.
             glossary: Terms with their translations, a file of `term<TAB>translation` lines, or a
                 `Glossary`.
             glossary_by: `"annotations"` adds the translations of terms to the source, for a model
