@@ -308,9 +308,6 @@ class LibreTranslate:
         if source != target:
             options = self._named_languages(*directions[source, target]) | self._rules(fields)
             options["long_input"] = long_input_of_commands(self._model.engine)
-            # Formats with tags set their markup themselves.
-            if self._model.default_options[DEFAULT].get("markup") == "placeholders":
-                options["markup"] = "placeholders"
         return FileRequest(file, f"{stem}_{target}{suffix}", options)
 
     def translated_file(self, request: FileRequest, translator: "Translator") -> bytes:

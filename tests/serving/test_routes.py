@@ -133,6 +133,12 @@ FILES = {
     ),
 }
 
+FILES["notes.md"] = (b"# Two dogs.\n\n```\ncode\n```\n", b"# TWO DOGS.\n\n```\ncode\n```\n")
+_TIMES = b"1\r\n00:00:01,000 --> 00:00:02,000\r\n%s\r\n"
+FILES["film.srt"] = (_TIMES % b"Two dogs.", _TIMES % b"TWO DOGS.")
+_TIMES = b"WEBVTT\n\n00:01.000 --> 00:02.000\n%s\n"
+FILES["film.vtt"] = (_TIMES % b"Two dogs.", _TIMES % b"TWO DOGS.")
+
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_is_translated_and_fetched_as_from_libretranslate(app_of, name):
@@ -202,7 +208,7 @@ def test_a_model_without_alignments_translates_no_pages(app_of):
     engine = Engine()
     engine.capabilities = frozenset({"translate"})
     settings = ask(app_of(engine, languages="en-fr"), "GET", "/frontend/settings").json()
-    assert ".txt" in settings["supportedFilesFormat"]
+    assert {".txt", ".md", ".srt", ".vtt"} < {*settings["supportedFilesFormat"]}
     assert ".html" not in settings["supportedFilesFormat"]
 
 
