@@ -380,7 +380,7 @@ def _append_line(path, text):
 def _load_model(export, digest, options, tell):
     """Loads and warms up a model; raises `InputError` if its files have changed."""
     tell("reading the model")
-    model = Model(export.path, options.threads, options.markup)
+    model = Model(export.path, options.threads, options.markup, options.languages)
     # After loading, to detect files that change while they are loaded.
     if digest_of(export.folder, files_of(export.folder)) != digest:
         raise InputError(f"{export.path}: the files have changed since they were deployed.")

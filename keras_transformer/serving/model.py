@@ -15,6 +15,7 @@ from keras_transformer.export.signature import SIGNATURES, TEXT, Signature, Tens
 from keras_transformer.serving.protocol import DEFAULT, Rejection, shortest_decimal
 from keras_transformer.serving.server_options import ServerOptions
 from keras_transformer.steps.text_steps import PER_TEXT
+from keras_transformer.text.languages import language_pair, languages_of_directions
 from keras_transformer.text.per_text import LANGUAGE_OPTIONS
 from keras_transformer.text.sentences import TextRules
 from keras_transformer.translation import Translation
@@ -77,6 +78,8 @@ class Model:
         path: Path of an export, or of its LiteRT file.
         threads: Number of threads that will call.
         markup: Markup that requests have by default.
+        languages: Codes of the source and the target of an export that does not know them, such as
+            `en-de`: sentences end as in the source's language.
 
     Attributes:
         engine: The export's engine.
@@ -89,7 +92,7 @@ class Model:
             cannot do `markup`.
     """
 
-    def __init__(self, path: str, threads: int, markup: str = "none"):
+    def __init__(self, path: str, threads: int, markup: str = "none", languages: str | None = None):
         from keras_transformer.engine.translator import Translator
 
         self._threads = threads
@@ -102,6 +105,8 @@ class Model:
         if not self.engine.reads_sources:
             rule = "the server takes no language models; `keras-transformer translate` does."
             raise InputError(f"{path}: {rule}")
+        if self.engine.languages is None and languages is not None:
+            self.engine.languages = languages_of_directions([language_pair(languages)])
         self.signatures = signatures_of(self.engine)
         self.default_options = {
             name: self._default_options(name, markup) for name in self.signatures

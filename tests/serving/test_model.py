@@ -221,6 +221,15 @@ def test_a_text_is_its_sentences_as_the_export_or_the_request_says(load):
     assert plain.calls[-1][0] == ["Two dogs play.", "THE CAT SLEEPS!", "12:30", "A."]
 
 
+@pytest.mark.parametrize("known", [None, Languages(directions=(("de", "en"),))])
+def test_sentences_end_as_in_the_language_of_the_source(load, known):
+    for named, count in (("de-en", 2), (None, 2 if known else 3)):
+        engine = Engine(**RULES)
+        engine.languages = known
+        outputs_of(load(engine, languages=named), "greedy", [{"text": "Am 3. Mai kam er. Ja."}])
+        assert len(engine.calls[-1][0]) == count
+
+
 def test_an_engine_that_splits_no_text_truncates_a_long_sentence(load):
     engine = Engine(**RULES)
     engine.long_inputs = ("truncate",)
