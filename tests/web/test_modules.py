@@ -10,6 +10,7 @@ import pytest
 from page_in_languages import PAGE
 
 import keras_transformer.web
+from keras_transformer.text.capitals import in_capitals, in_usual_case, is_in_capitals
 from keras_transformer.text.sentences import primary_language, sentence_ends, space_after
 
 pytestmark = [
@@ -26,7 +27,7 @@ STUBS |= {"shortlist": ("Shortlist",), "tokenizer": ("SentencePiece",)}
 @pytest.fixture
 def in_node(tmp_path):
     """`in_node(program)`: what a program beside the page's modules writes, as JSON."""
-    for name in ("engine.js", "sentences.js", "translator.js"):
+    for name in ("capitals.js", "engine.js", "sentences.js", "translator.js"):
         shutil.copy(STATIC / name, tmp_path)
     for name, exported in STUBS.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -78,7 +79,7 @@ const methods = {
     hasLetters(part.source) ? part : { ...part, text: part.source, words: [] })),
   translate: (parts, beamSize, languages) => parts.map((part, index) => {
     asked.push(part);
-    return { text: part + languages[index].target };
+    return { text: part + languages[index].target, words: [] };
   }),
 };
 globalThis.Worker = class {
@@ -160,6 +161,50 @@ def test_sentences_and_spaces_are_those_of_python(in_node, tmp_path):
         assert "".join(received) == text
         assert received == expected
     assert spaces_of_page == list(itertools.starmap(space_after, spaces))
+
+
+CAPITALS = """
+import { readFileSync } from "node:fs";
+import { inCapitals, inUsualCase, isInCapitals } from "./capitals.js";
+import { Engine } from "./engine.js";
+const engine = new Engine();
+engine.source = { encode: (text) => [text], has: () => false };
+engine.about = { source_lengths: [50], keep_case: true, languages: ["en", "tr"] };
+const rows = JSON.parse(readFileSync("input.json", "utf-8")).map(([language, text]) =>
+  [isInCapitals(text), inUsualCase(text, language), inCapitals(text, language)]);
+const parts = ["MAY I SEE?", "May I see?"].map((text) => engine.split(text, { target: "tr" })[0]);
+console.log(JSON.stringify([rows, parts]));
+"""
+CASES = [
+    ("en", "TWO DOGS"),
+    ("en", "MAY I SEE?"),
+    ("en", "SNOW"),
+    ("en", "Two DOGS"),
+    ("de", "DIE GROẞE STRASSE"),
+]
+CASES += [
+    ("tr", "İKİ KIZ ISLAK"),
+    ("el", "ΔΥΟ ΣΚΎΛΟΙ"),
+    ("ru", "ДВЕ СОБАКИ"),
+    ("zh", "两只狗 OK"),
+    ("fr", "« ÇA VA »"),
+]
+CASES += [("de", "straße"), ("en", "A B"), ("en", "12 30"), ("tr_TR", "ikı")]
+
+
+def test_capitals_are_those_of_python(in_node, tmp_path):
+    (tmp_path / "input.json").write_text(json.dumps(CASES), "utf-8")
+    rows, (raised, plain) = in_node(CAPITALS)
+    for (code, text), row in zip(CASES, rows, strict=True):
+        language = primary_language(code)
+        expected = [
+            is_in_capitals(text),
+            in_usual_case(text, language),
+            in_capitals(text, language),
+        ]
+        assert row == expected, text
+    assert (raised["source"], raised["capitals"]) == ("May I see?", "tr")
+    assert plain["source"] == "May I see?" and "capitals" not in plain
 
 
 RULES = """

@@ -269,15 +269,22 @@ SENTENCES = """import(new URL("sentences.js", location.href)).then(({ sentencesO
 def test_sentences_are_translated_by_themselves_as_in_python(browser, deployed):
     folder, server = deployed
     manifest = json.loads((folder / "export.json").read_text("utf-8"))
-    manifest |= {"split_sentences": True, "copy_symbols": True}
+    manifest |= {"split_sentences": True, "copy_symbols": True, "keep_case": True}
     (folder / "export.json").write_text(json.dumps(manifest), "utf-8")
     browser.open(server.url)
     browser.wait(lambda: browser.text("#status") == "Ready.")
-    texts = ["  a man ran. two dogs sit!\u00a0 a mat.\r\n\r\n12:30\n", "42", " ", "", "a cat"]
+    texts = [
+        "  a man ran. two dogs sit!\u00a0 a mat.\r\n\r\n12:30\n",
+        "42",
+        " ",
+        "",
+        "a cat",
+        "TWO DOGS SIT! a",
+    ]
     received = translated(browser, texts, 1)
     expected = Translator.load(folder).translate(texts, beam_size=1)
     assert [row["text"] for row in received] == [row.text for row in expected]
-    assert [len(row["parts"]) for row in received] == [4, 1, 1, 0, 1]
+    assert [len(row["parts"]) for row in received] == [4, 1, 1, 0, 1, 2]
     # The text shown has the white space, too, and numbers are no buttons.
     write(browser, "a man ran.  12:30")
     shown = browser.evaluate("document.querySelector('#translation p').textContent")

@@ -1,5 +1,6 @@
 /** Translates with LiteRT, in the thread of its caller, which is `worker.js`. */
 import { loadAndCompile, loadLiteRt, supportsFeature, Tensor } from "./litert/index.js";
+import { inUsualCase, isInCapitals } from "./capitals.js";
 import { hasLetters, segments, sentencesOf, withoutSpace } from "./sentences.js";
 import { Shortlist } from "./shortlist.js";
 import { SentencePiece } from "./tokenizer.js";
@@ -75,8 +76,9 @@ export class Engine {
 
   /**
    * Splits a text into parts that fit, by the rules of the export: its sentences, or parts of a sentence.
-   * Each part that the model reads gets the tags of the text, the others have their translation.
-   * @returns {{before: string, source: string, after: string, text?: string}[]}
+   * Each part that the model reads gets the tags of the text, the others have their translation. A part
+   * in `capitals` has the language in which its translation becomes one, too.
+   * @returns {{before: string, source: string, after: string, text?: string, capitals?: string}[]}
    */
   split(text, languages) {
     const { sourcePrefix, sourceSuffix } = this.direction(languages);
@@ -95,15 +97,18 @@ export class Engine {
     const sentences = (whole) => sentencesOf(whole, language).flatMap((sentence) => cut([sentence], words));
     const pieces = this.about.split_sentences || !this.fits(tags + rest.trim(), added) ? sentences(rest) : [rest];
     const parts = withoutSpace(pieces).filter(({ before, source, after }) => before + source + after);
-    return parts.map((part) => this.marked(part, tags));
+    return parts.map((part) => this.marked(part, tags, languages));
   }
 
-  /** A part with the tags of its text, or with the translation of a part that the model does not read. */
-  marked(part, tags) {
+  /** A part as the model reads it, with the tags of its text; or with the translation of one that it does not read. */
+  marked(part, tags, languages) {
     const { source } = part;
     const copied = { ...part, text: source, words: [], ids: [], score: 0 };
     if (!source || (this.about.copy_symbols && !hasLetters(source))) return copied;
-    return this.source.encode(source).length ? { ...part, source: tags + source } : { ...copied, text: "" };
+    if (!this.source.encode(source).length) return { ...copied, text: "" };
+    if (!this.about.keep_case || !isInCapitals(source)) return { ...part, source: tags + source };
+    const [from, to] = ["source", "target"].map((side, index) => languages?.[side] || this.about.languages?.[index]);
+    return { ...part, source: tags + inUsualCase(source, from), capitals: to ?? "" };
   }
 
   /**

@@ -6,7 +6,7 @@
  *     const [{ text }] = await translator.translate(["Two dogs play."], { beamSize: 1 });
  *
  * @typedef {object} Part A sentence, or a part of a long one, or a whole short text.
- * @property {string} source
+ * @property {string} source A sentence in capitals in its usual case, if the export reads it so.
  * @property {string} before White space before the first part.
  * @property {string} after White space after the source.
  * @property {string} text Its translation.
@@ -29,6 +29,7 @@
  *   with the translations so far and the number of parts of all texts.
  */
 
+import { inCapitals } from "./capitals.js";
 import { spaceAfter } from "./sentences.js";
 
 /**
@@ -131,7 +132,9 @@ export class Translator {
   }
 }
 
-/** A translated part with the white space after its translation. */
-function spaced({ place, isLast, ...part }) {
-  return { ...part, space: isLast ? part.after : spaceAfter(part.after, part.text) };
+/** A translated part with the white space after its translation, and with its capitals. */
+function spaced({ place, isLast, capitals, ...part }) {
+  const raised = capitals === undefined ? (text) => text : (text) => inCapitals(text, capitals);
+  const [text, words] = [raised(part.text), part.words.map(raised)];
+  return { ...part, text, words, space: isLast ? part.after : spaceAfter(part.after, text) };
 }
