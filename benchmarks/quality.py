@@ -6,8 +6,6 @@ python -m benchmarks.quality compare RUN NAME=EXPORT --source FILE --reference F
 python -m benchmarks.quality curves RUN RUN --plot curves.png
 python -m benchmarks.quality noise RUN RUN --source FILE --reference FILE
 python -m benchmarks.quality glossary --model RUN --source FILE --reference FILE
-python -m benchmarks.quality paragraphs --model RUN --source FILE [--reference FILE]
-python -m benchmarks.quality capitals --model RUN --source FILE [--reference FILE]
 python -m benchmarks.quality runs noise clean --data PATH/TO/multi30k --recipe FILE --work DIR
 """
 
@@ -234,78 +232,6 @@ def noise(models: Sequence[str], /, source: str, reference: str) -> Report:
     return Report(scores, markdown([{"text": name, **row} for name, row in scores.items()]))
 
 
-def paragraphs(model: str, source: str, reference: str | None = None, size: int = 5) -> Report:
-    """Lines, the same lines joined to paragraphs, and the paragraphs as one segment each.
-
-    Args:
-        model: Run directory or export.
-        source: Text to translate.
-        reference: Its translation; by default the model's own, line by line.
-        size: Lines of a paragraph.
-    """
-    translator = Translator.load(model)
-    sources, references = read_pairs(source, reference or source)
-    starts = range(0, len(sources), size)
-
-    def joined(lines):
-        return [" ".join(lines[start : start + size]) for start in starts]
-
-    lines = [line.text for line in translator.translate(sources, split_sentences=False)]
-    references = references if reference else lines
-    rows = [_paragraph_row("lines, joined", joined(lines), joined(references))]
-    for way, splits in ("sentence by sentence", True), ("one segment", False):
-        translations = translator.translate(
-            joined(sources), split_sentences=splits, long_input="split"
-        )
-        texts = [translation.text for translation in translations]
-        equal = sum(
-            len(
-                collections.Counter(
-                    part.text.strip() for part in translation.parts or [translation]
-                )
-                & collections.Counter(lines[start : start + size])
-            )
-            for translation, start in zip(translations, starts, strict=True)
-        )
-        row = _paragraph_row(way, texts, joined(references))
-        rows.append({**row, "equal lines": f"{equal / len(lines):.1%}"})
-        log(rows[-1])
-    return Report(rows, markdown(rows))
-
-
-def _paragraph_row(way, texts, references):
-    scores = evaluate(texts, references)
-    words = sum(len(text.split()) for text in texts) / sum(len(text.split()) for text in references)
-    figures = {"BLEU": f"{scores['bleu']:.2f}", "chrF": f"{scores['chrf']:.2f}"}
-    return {"texts": way, **figures, "words of the references'": f"{words:.1%}", "equal lines": ""}
-
-
-def capitals(model: str, source: str, reference: str | None = None, count: int = 200) -> Report:
-    """chrF of sentences in capitals, read as they are and in their usual case.
-
-    Args:
-        model: Run directory or export.
-        source: Text to translate.
-        reference: Its translation; by default the model's own, of the text as it is.
-        count: Number of lines.
-    """
-    translator = Translator.load(model)
-    sources, references = read_pairs(source, reference or source)
-    sources, references = sources[:count], references[:count]
-    if reference is None:
-        references = [line.text for line in translator.translate(sources, split_sentences=False)]
-    rows = []
-    for keeps in (False, True):
-        texts = [line.upper() for line in sources]
-        translations = translator.translate(texts, split_sentences=False, keep_case=keeps)
-        outputs = [translation.text.upper() for translation in translations]
-        scores = evaluate(outputs, [line.upper() for line in references])
-        rows.append({"keep_case": str(keeps).lower(), "chrF": f"{scores['chrf']:.2f}"})
-        rows[-1]["BLEU"] = f"{scores['bleu']:.2f}"
-        log(rows[-1])
-    return Report(rows, markdown(rows))
-
-
 def glossary(
     model: str,
     source: str,
@@ -396,9 +322,7 @@ def written_share(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    command_line.run(
-        beam, compare, curves, noise, paragraphs, capitals, glossary, runs, arguments=arguments
-    )
+    command_line.run(beam, compare, curves, noise, glossary, runs, arguments=arguments)
 
 
 if __name__ == "__main__":

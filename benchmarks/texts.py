@@ -1,0 +1,157 @@
+"""What becomes of texts that are more than a sentence: quality, time and memory.
+
+python -m benchmarks.texts paragraphs --model RUN --source FILE [--reference FILE]
+python -m benchmarks.texts capitals --model RUN --source FILE [--reference FILE]
+python -m benchmarks.texts speed --model RUN --source FILE
+"""
+
+import collections
+import html
+import itertools
+from collections.abc import Callable, Sequence
+
+from benchmarks import command_line
+from benchmarks.command_line import Report, log, markdown
+from benchmarks.measure import in_turns
+from keras_transformer import Translator
+from keras_transformer.data import read_lines, read_pairs
+from keras_transformer.training import evaluate
+
+
+def paragraphs(model: str, source: str, reference: str | None = None, size: int = 5) -> Report:
+    """Lines, the same lines joined to paragraphs, and the paragraphs as one segment each.
+
+    Args:
+        model: Run directory or export.
+        source: Text to translate.
+        reference: Its translation; by default the model's own, line by line.
+        size: Lines of a paragraph.
+    """
+    translator = Translator.load(model)
+    sources, references = read_pairs(source, reference or source)
+    starts = range(0, len(sources), size)
+
+    def joined(lines):
+        return [" ".join(lines[start : start + size]) for start in starts]
+
+    lines = [line.text for line in translator.translate(sources, split_sentences=False)]
+    references = references if reference else lines
+    rows = [_paragraph_row("lines, joined", joined(lines), joined(references))]
+    for way, splits in ("sentence by sentence", True), ("one segment", False):
+        translations = translator.translate(
+            joined(sources), split_sentences=splits, long_input="split"
+        )
+        texts = [translation.text for translation in translations]
+        equal = sum(
+            len(
+                collections.Counter(
+                    part.text.strip() for part in translation.parts or [translation]
+                )
+                & collections.Counter(lines[start : start + size])
+            )
+            for translation, start in zip(translations, starts, strict=True)
+        )
+        row = _paragraph_row(way, texts, joined(references))
+        rows.append({**row, "equal lines": f"{equal / len(lines):.1%}"})
+        log(rows[-1])
+    return Report(rows, markdown(rows))
+
+
+def _paragraph_row(way, texts, references):
+    scores = evaluate(texts, references)
+    words = sum(len(text.split()) for text in texts) / sum(len(text.split()) for text in references)
+    figures = {"BLEU": f"{scores['bleu']:.2f}", "chrF": f"{scores['chrf']:.2f}"}
+    return {"texts": way, **figures, "words of the references'": f"{words:.1%}", "equal lines": ""}
+
+
+def capitals(model: str, source: str, reference: str | None = None, count: int = 200) -> Report:
+    """chrF of sentences in capitals, read as they are and in their usual case.
+
+    Args:
+        model: Run directory or export.
+        source: Text to translate.
+        reference: Its translation; by default the model's own, of the text as it is.
+        count: Number of lines.
+    """
+    translator = Translator.load(model)
+    sources, references = read_pairs(source, reference or source)
+    sources, references = sources[:count], references[:count]
+    if reference is None:
+        references = [line.text for line in translator.translate(sources, split_sentences=False)]
+    rows = []
+    for keeps in (False, True):
+        texts = [line.upper() for line in sources]
+        translations = translator.translate(texts, split_sentences=False, keep_case=keeps)
+        outputs = [translation.text.upper() for translation in translations]
+        scores = evaluate(outputs, [line.upper() for line in references])
+        rows.append({"keep_case": str(keeps).lower(), "chrF": f"{scores['chrf']:.2f}"})
+        rows[-1]["BLEU"] = f"{scores['bleu']:.2f}"
+        log(rows[-1])
+    return Report(rows, markdown(rows))
+
+
+def speed(model: str, source: str, rounds: int = 5, page_kilobytes: int = 200) -> Report:
+    """Seconds of lines and of texts made of them, in turns; and of a page of HTML.
+
+    Args:
+        model: Run directory or export, which gives alignments for the page.
+        source: Lines, each of one sentence.
+        rounds: Rounds; medians are shown.
+        page_kilobytes: Size of the page.
+    """
+    translator = Translator.load(model)
+    lines = [line for line in read_lines(source) if line.strip()]
+    # The same sentences in all ways: one without a mark would be joined to the next.
+    lines = [line if line.rstrip()[-1] in ".!?" else f"{line.rstrip()}." for line in lines]
+    page = _page(lines, 1000 * page_kilobytes)
+    blocks = page.count("<p>")
+
+    def plain():
+        return translator.translate(lines, split_sentences=False, copy_symbols=False)
+
+    def split():
+        return translator.translate(lines, split_sentences=True, copy_symbols=True)
+
+    def joined():
+        return translator.translate([" ".join(lines)], split_sentences=True)
+
+    def as_html():
+        return translator.translate([page], markup="html", split_sentences=True)
+
+    calls: dict[str, Callable] = {
+        "lines": plain,
+        "lines, each looked at for sentences": split,
+        "the lines as one text": joined,
+        f"a page of {len(page) / 1000:.0f} kB, {blocks} blocks": as_html,
+    }
+    for call in calls.values():  # compiles
+        call()
+    figures = in_turns(calls, rounds)
+    rows = []
+    for name, seconds in figures.items():
+        ratios = sorted(other / one for one, other in zip(figures["lines"], seconds, strict=True))
+        row = {"texts": name, "seconds": round(sorted(seconds)[len(seconds) // 2], 2)}
+        row["in the time of the lines"] = round(ratios[len(ratios) // 2], 3)
+        rows.append(row)
+        log(row)
+    return Report(rows, markdown(rows))
+
+
+def _page(lines, size):
+    """Returns a page of paragraphs of three lines with a tag, of at least so many bytes."""
+    paragraphs, length = [], 0
+    rows = itertools.cycle(lines)
+    while length < size:
+        first, second, third = (html.escape(next(rows), quote=False) for _ in range(3))
+        begin, _, rest = second.partition(" ")
+        paragraphs.append(f"<p>{first} <b>{begin}</b> {rest} {third}</p>\n")
+        length += len(paragraphs[-1].encode())
+    return f"<html><body>\n{''.join(paragraphs)}</body></html>\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    command_line.run(paragraphs, capitals, speed, arguments=arguments)
+
+
+if __name__ == "__main__":
+    main()
