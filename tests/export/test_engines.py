@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from device_plans import ONE_GRAPH
 from translations import check_same
+from upper_case import outputs_of, translations_of
 
 from keras_transformer import Tokenizer, Translator
 from keras_transformer.decoding.search_options import FILTERS, DecodingOptions
@@ -242,13 +243,14 @@ def test_texts_of_several_directions_are_translated_together(
     exporter_of(format).export(trained, tmp_path / "export", **options)
     translator, options = Translator.load(tmp_path / "export"), {"beam_size": 2}
     assert translator.directions == list(languages.directions)
-    expected = trained.translate(TEXTS, **options, **NAMED)
+    translator_of_run = Translator(trained)
+    expected = translator_of_run.translate(TEXTS, **options, **NAMED)
     check_same(expected, translator.translate(TEXTS, **NAMED), *FIELDS.get(format, ()))
     assert len({translation.text for translation in expected}) > 2
     if format != "litert":
         for method, arguments in (("score", [TEXTS, TEXTS[::-1]]), ("translate", [TEXTS])):
             also = {} if method == "score" else {"alignment": True, **options}
-            ours = getattr(trained, method)(*arguments, **also, **NAMED)
+            ours = getattr(translator_of_run, method)(*arguments, **also, **NAMED)
             theirs = getattr(translator, method)(*arguments, **also, **NAMED)
             check_same(ours, theirs)
             if also:
@@ -259,18 +261,18 @@ def test_texts_of_several_directions_are_translated_together(
         (typed,) = translator.translate([f">>de<< {TEXTS[0]}"])
         assert typed.text == expected[0].text
         (typed,) = translator.translate([f">>de<< {TEXTS[0]}"], tag="bt")
-        own = Translator(trained).translate(TEXTS[:1], tag="bt", target_language="de", **options)
+        own = translator_of_run.translate(TEXTS[:1], tag="bt", target_language="de", **options)
         assert typed.text == own[0].text != expected[0].text
     monkeypatch.setattr(Translator, "load", lambda path, threads: translator)
     model = Model("export", 2)
     inputs = {name: values[0] for name, values in NAMED.items() if name in languages.inputs}
-    (row,) = model.run("serving_default", [{"text": TEXTS[0], **inputs}])
+    (row,) = outputs_of(model, "serving_default", [{"text": TEXTS[0], **inputs}])
     assert row["translation"] == expected[0].text
     # Other programs may also name a language by other codes of it.
     if format == "saved_model":
         others = {"target_language": "DE_at", "source_language": "en-US"}
         inputs |= {name: others[name] for name in inputs}
-        (row,) = model.run("serving_default", [{"text": TEXTS[0], **inputs}])
+        (row,) = outputs_of(model, "serving_default", [{"text": TEXTS[0], **inputs}])
         assert row["translation"] == expected[0].text
     if format == "saved_model" and places is M2M:  # It has both inputs.
         tf = pytest.importorskip("tensorflow", reason="comes with the extra [test]")
@@ -404,7 +406,7 @@ def test_a_saved_model_places_no_html_tags_without_an_alignment(engines_of, monk
     row |= {"seed": 3, **{name: getattr(DecodingOptions, name) for name in FILTERS}}
     name = "sample" if "sampling" in options else "greedy"
     with pytest.raises(Rejection, match=rule) as rejected:
-        server.run(name, [row], (("markup", "html"),))
+        translations_of(server, name, [row], {"markup": "html"})
     assert rejected.value.status == 400
 
 
