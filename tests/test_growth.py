@@ -14,7 +14,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from fakes import FakeEngine
+from fakes import FakeEngine, FakeTokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -78,6 +78,26 @@ def document(format, **options):
     return lambda text: translate_document(translator, text.encode(), format, **options)
 
 
+class SplittingEngine(FakeEngine):
+    """Copies each sentence, with alignments."""
+
+    capabilities = frozenset({"translate", "align"})
+    text_rules = sentences.TextRules(True, True, True)
+    source_tokenizer = FakeTokenizer(placeholders=PLACEHOLDERS, annotates_terms=False)
+
+    def translate(self, texts, **options):
+        return [self.copied(text) for text in texts]
+
+    @staticmethod
+    def copied(text):
+        tokens = tuple(_TOKEN.findall(text))[:PART]
+        sides = {"tokens": tokens, "source_tokens": tokens, "alignment": np.eye(len(tokens))}
+        return Translation(text, 0.0, **sides)
+
+
+SPLITTING = Translator(SplittingEngine())
+
+
 def of_pair(function):
     return lambda text: function(text, text + "x", np.random.default_rng(0))
 
@@ -86,6 +106,9 @@ TEXT_FUNCTIONS = {
     "fold": folding.fold,
     "fold_case": folding.fold_case,
     "split_text": lambda text: sentences.split_text(text, lambda part: len(part) <= 40),
+    "sentence_ends": sentences.sentence_ends,
+    "sentences of a text": lambda text: SPLITTING.translate([text]),
+    "sentences of HTML": lambda text: SPLITTING.translate([text], markup="html"),
     "matches": TERMS.matches,
     "matches of a pair": lambda text: TERMS.matches(text, "b x Hund"),
     "matches of a long target": lambda text: TERMS.matches("a dog ﬁ x", text),

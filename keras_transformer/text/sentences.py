@@ -42,7 +42,7 @@ _LETTERS = regex.compile(r"\p{L}")
 _LETTERS_WITHOUT_SPACES = regex.compile(rf"[\p{{L}}&&{UNSPACED}--\p{{scx=Hangul}}]", regex.V1)
 _PLACEHOLDERS = re.compile(r"<ph_\d+>")
 # sentencex takes a time that grows with the square of a text that is not ASCII.
-_WINDOW, _SEEN_AHEAD, _LONGEST_SENTENCE = 2_000, 100, 16_000  # characters
+_WINDOW, _SEEN_AHEAD = 2_000, 100  # characters
 
 
 class TextRules(NamedTuple):
@@ -103,18 +103,15 @@ def _possible_ends(line: str, language: str) -> list[int]:
     # All white space is the same to sentencex, which would divide a paragraph from the next.
     spaced = regex.sub(r"\s", " ", line)
     ends = {match.end() for mark in (_MARK, _MORE) for match in mark.finditer(line)}
-    start, size, is_last = 0, _WINDOW, False
+    start, is_last = 0, False
     while not is_last:
-        window = spaced[start : start + size]
-        is_last = start + size >= len(line)
+        window = spaced[start : start + _WINDOW]
+        is_last = start + _WINDOW >= len(line)
         limit = len(window) - (0 if is_last else _SEEN_AHEAD)
         sentences = sentencex.get_sentence_boundaries(language, window)
         found = [end for sentence in sentences if (end := sentence["end_index"]) <= limit]
         ends.update(start + end for end in found)
-        if not found and size < _LONGEST_SENTENCE:
-            size *= 2
-        else:
-            start, size = start + (found[-1] if found else limit), _WINDOW
+        start += found[-1] if found else limit
     return sorted(end for end in ends if end < len(line))
 
 

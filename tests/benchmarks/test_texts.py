@@ -71,4 +71,7 @@ def test_lines_a_text_of_them_and_a_page_take_turns(call):
     lines, _, joined, page = (texts for texts, *_ in calls[:4])
     assert lines == [LINES[0], f"{LINES[1]}.", *LINES[2:]] and joined == [" ".join(lines)]
     assert len(page) == 1 and 1_000 <= len(page[0].encode()) < 1_200
-    assert calls[3][3] == {"markup": "html"} and "<p>One dogs play here. <b>Two</b> dogs play here. Three" in page[0]
+    assert (
+        calls[3][3] == {"markup": "html"}
+        and "<p>One dogs play here. <b>Two</b> dogs play here. Three" in page[0]
+    )

@@ -7,7 +7,7 @@ import pytest
 from decoding_oracles import VOCABULARY, NumberTokenizer, pad_to_few_shapes, varied_transformer
 from translations import check_same
 
-from keras_transformer import Transformer, TransformerConfig
+from keras_transformer import Transformer, TransformerConfig, Translator
 from keras_transformer.decoding.search import search
 from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
@@ -159,3 +159,27 @@ def test_changed_weights_are_seen(texts):
     after = engine.translate(texts[:2], beam_size=1)
     assert after[0].text == text and after[0].score == pytest.approx(score, abs=1e-5)
     assert abs(after[0].score - before[0].score) > 1e-3
+
+
+@pytest.mark.tensorflow
+def test_a_sentence_of_a_text_has_the_text_and_the_score_that_it_has_alone(varied, texts):
+    class MarkedTokenizer(NumberTokenizer):
+        """Reads a mark at the end of a sentence as nothing."""
+
+        def tokenize(self, texts, add_eos=False):
+            return super().tokenize([text.strip(".") for text in texts], add_eos)
+
+        def split_tags(self, text):
+            return "", text
+
+    rules = {"split_sentences": True, "copy_symbols": False}
+    sizes = dict(max_target_length=TARGET_LENGTH, with_xla=False)
+    translator = Translator(ModelEngine(varied("pre_norm"), MarkedTokenizer(), **sizes))
+    sentences = [f"{text}." for text in texts[1:5]]
+    alone = translator.translate(sentences, beam_size=2, n_best=2)
+    (together,) = translator.translate(["\n".join(sentences)], beam_size=2, n_best=2, **rules)
+    assert together.text == "\n".join(translation.text for translation in alone)
+    assert [part.score for part in together.parts] == [one.score for one in alone]
+    assert together.score == pytest.approx(sum(one.score for one in alone))
+    best_other = max(one.alternatives[0].score - one.score for one in alone)
+    assert together.alternatives[0].score == pytest.approx(together.score + best_other)

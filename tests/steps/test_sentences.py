@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 
 import pytest
-from fakes import FakeEngine
+from fakes import FakeEngine, FakeTokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -206,6 +206,13 @@ def test_a_glossarys_terms_go_to_their_sentences():
     translate("A dog. A cat and a dog.", engine, glossary=glossary, glossary_by="constraints")
     assert engine.texts == ["A dog.", "A cat and a dog."]
     assert engine.options["phrases"] == [["Hund"], ["Katze", "Hund"]]
+
+
+def test_each_sentence_has_the_tags_of_its_text():
+    tokenizer = FakeTokenizer(tag_tokens={"bt": "<bt>"})
+    engine = SentenceEngine(source_tokenizer=tokenizer)
+    translate(" One. 12:30. Two.", engine, tag="bt")
+    assert engine.texts == ["<bt> One.", "", "<bt> Two."]
 
 
 def test_samples_of_a_text_are_those_of_its_sentences_in_order():

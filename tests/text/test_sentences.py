@@ -8,7 +8,12 @@ from hypothesis import strategies as st
 from page_in_languages import PAGE
 
 from keras_transformer.errors import InputError
-from keras_transformer.text.sentences import split_text
+from keras_transformer.text.sentences import (
+    primary_language,
+    sentence_ends,
+    space_after,
+    split_text,
+)
 
 # What ends sentences, what closes them, every kind of space, and words around them.
 MARKS = list("aé漢3.!?…。！？\"'”»“)」（ \t\n\r\u00a0\u2028\u3000\x1c")
@@ -169,3 +174,77 @@ def test_long_rows_of_marks_are_no_trap(text):
 def test_a_line_ends_a_sentence_without_a_mark(end):
     expected = ["one two", "three four"]
     assert split_text(end.join(expected), expected.__contains__) == expected
+
+
+@pytest.mark.parametrize(
+    ("sentences", "language"),
+    [
+        (["Dr. Gold has 3.5 dogs. ", "Is it so?  ", "No! "], "en"),
+        (["他说：“你好。”", "然后呢？", "真的！"], "zh"),
+        (["Am 3. Mai kam z. B. Anna. ", "So war es. "], "de"),
+        (["word " * 700 + "end. ", "Next. "], "en"),  # longer than what is looked at together
+    ],
+)
+@pytest.mark.parametrize("line_break", ["", "\n"])
+def test_a_sentence_ends_in_a_long_text_where_it_ends_in_a_short_one(
+    sentences, language, line_break
+):
+    text = (sentences * (6_000 // len("".join(sentences)) + 2)) * 2
+    text = [sentence + line_break * (index % 5 == 0) for index, sentence in enumerate(text)]
+    ends = list(itertools.accumulate(map(len, text)))
+    assert sentence_ends("".join(text), language) == ends
+
+
+NO_ENDS = {
+    "the number of an item": "1. First item",
+    "the number of an item in brackets": "(2) Second item",
+    "an abbreviation of one letter": "M. Dupont arrive",
+    "a mark inside a word": "See end.Next word",
+    "a mark before a bracket": "One.) Two",
+    "a number in other digits": "是３．５元",
+    "a quotation before what was said": "「はい。」と言った",
+}
+
+
+@pytest.mark.parametrize("text", NO_ENDS.values(), ids=NO_ENDS)
+def test_what_looks_like_an_end_is_none(text):
+    assert sentence_ends(text) == [len(text)]
+
+
+def test_a_quotation_goes_on_in_chinese_and_ends_in_japanese():
+    assert sentence_ends("“好的。”他说。", "zh") == [8]
+    assert sentence_ends("「はい。」そうだ。", "ja") == [5, 9]
+    assert sentence_ends("", "ja") == []
+
+
+@pytest.mark.parametrize(
+    ("space", "translation", "expected"),
+    [
+        (" ", "Ein Hund.", " "),
+        ("", "Ein Hund.", " "),
+        (" ", "一只狗。", ""),
+        (" ", "สวัสดี", ""),
+        (" ", "ສະບາຍດີ", ""),
+        (" ", "សួស្តី", ""),
+        (" ", "မင်္ဂလာပါ", ""),
+        (" ", "བཀྲ་ཤིས", ""),
+        (" ", "안녕하세요", " "),
+        (" ", "Windows 是好的系统软件", " "),  # more Latin letters
+        (" ", "12", " "),
+        ("", "12", ""),
+        ("  ", "一只狗。", "  "),
+        ("\n", "一只狗。", "\n"),
+        ("\u00a0", "一只狗。", "\u00a0"),
+    ],
+)
+def test_the_space_after_a_translation_is_that_of_its_script(space, translation, expected):
+    assert space_after(space, translation) == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "language"),
+    [("en", "en"), ("pt-BR", "pt"), ("deu_Latn", "de"), ("zho_Hans", "zh"), (None, None)]
+    + [("no code", None), ("cmn", "zh")],
+)
+def test_the_main_part_of_a_code_is_that_of_its_language(code, language):
+    assert primary_language(code) == language
