@@ -154,6 +154,18 @@ def check_markup():
     (line,) = told.getvalue().splitlines()
     assert "needs the folder keras_transformer/markup: install keras-transformer-nmt" in line
 
+# A whole document is asked for in vain, in one line; `check_engine` has translated lines.
+def check_documents(tree):
+    from keras_transformer.cli.main import run
+    with open("page.html", "w") as file:
+        file.write("<!doctype html><p>two dogs</p>")
+    for arguments in ["lines.txt"], ["--markup", "html"]:
+        with open("page.html") as sys.stdin, contextlib.redirect_stderr(io.StringIO()) as told:
+            assert run(["translate", "--model", tree, *arguments]) == 2
+        (line,) = told.getvalue().splitlines()
+        needed = "needs the folder keras_transformer/documents: install keras-transformer-nmt"
+        assert needed in line
+
 # Models of the other programs are read, and a folder becomes a run without downloads.
 def check_import(folder, tree):
     from pathlib import Path
@@ -181,6 +193,8 @@ for folder, tree in trees.items():
                 check_engine(tree)
             if folder == "corpora":
                 check_memory()
+            if folder == "documents":
+                check_documents(tree)
             if folder == "markup":
                 check_markup()
             if folder.startswith("interop/"):

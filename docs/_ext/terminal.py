@@ -1,9 +1,9 @@
 """Runs the commands of a how-to while the site is built: `%run ../_ext/terminal.py`.
 
-Enters `docs/_work`, which holds parallel text and a recipe, and makes a `%%bash` that calls
-`keras-transformer` in this process, where TensorFlow is loaded already. With the argument `trained`
-there is a run of the recipe, `runs/dates`, which the first page that asks for it trains. A page
-that shows this training shows what was said then.
+Enters `docs/_work`, which holds parallel text, documents and a recipe, and makes a `%%bash` that
+calls `keras-transformer` in this process, where TensorFlow is loaded already. With the argument
+`trained` there is a run of the recipe, `runs/dates`, which the first page that asks for it trains.
+A page that shows this training shows what was said then.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ import logging
 import os
 import pathlib
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -23,6 +24,7 @@ from IPython import get_ipython
 from keras_transformer.cli.dates import FIRST_DAY, write_date
 
 FOLDER = pathlib.Path(__file__).parents[1] / "_work"
+DOCUMENTS = FOLDER.parents[1] / "tests" / "data" / "documents"
 RECIPE = """\
 data:
   folder: text
@@ -140,6 +142,7 @@ with open("lock", "w") as lock:  # Pages are executed side by side.
     fcntl.flock(lock, fcntl.LOCK_EX)
     if not (FOLDER / "recipe.yaml").exists():
         make_text(FOLDER / "text")
+        shutil.copytree(DOCUMENTS, FOLDER / "documents", dirs_exist_ok=True)
         (FOLDER / "recipe.yaml").write_text(RECIPE, encoding="utf-8")
     if "trained" in sys.argv[1:] and not SAID.exists():
         train()

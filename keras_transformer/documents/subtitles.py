@@ -30,7 +30,7 @@ _LINE = re.compile(r"([^\r\n]*)(\r\n?|\n|\Z)")
 _TIME = r"(?:\d+:)?\d{1,2}:\d{2}[.,]\d{1,3}"
 _TIMES = re.compile(rf"\s*{_TIME}\s*-->\s*{_TIME}")
 _TAG = re.compile(r"(</?[a-zA-Z][^<>]*>|<[\d:.]+>|\{\\[^{}]*\})")
-_DASH = r"[-‐‑–—]\s*+(?=[^\s\d-])"
+_DASH = r"[-‐‑–—](?:\s++|(?=[^\s\d-]))"  # A minus has a digit after it.
 # Before and after the words of a line: tags, a speaker's dash and signs of music.
 _BEFORE = regex.compile(rf"(?:{_TAG.pattern}|{_DASH}|[♪♫#]|\s)*+")
 _AFTER = regex.compile(rf"(?:{_TAG.pattern}|[♪♫#]|\s)*\Z")
@@ -288,20 +288,34 @@ def _sentences_of(utterances, run, language):
     whole = " ".join(texts)
     stops = list(itertools.accumulate(len(text) + 1 for text in texts))
     index = start = 0
-    for end in sentence_ends(whole, language):
+    for end in _ends(whole, language):
         parts: list[_Part] = []
         while start < end:
             stop = min(stops[index] - 1, end)
             begin = stops[index] - 1 - len(texts[index])  # of the utterance
             text = whole[start:stop]
-            first = start - begin + len(text) - len(text.lstrip())
-            if text.strip():
-                words = text.strip()
+            before, after = _inner(text)  # without tags of elements that other sentences share
+            words = text[before:after].strip()
+            if words:
+                first = start - begin + text.index(words, before)
                 parts.append(_Part(run[index], first, first + len(words), words))
             start = stop
             if start >= stops[index] - 1:
                 start, index = start + 1, index + 1
         yield from _bounded(parts)
+
+
+def _ends(text, language):
+    """Returns where sentences end, which tags between them do not hide."""
+    without_tags = _TAG.sub("", text)
+    if len(without_tags) == len(text):
+        return sentence_ends(text, language)
+    is_tag = bytearray(len(text))
+    for match in _TAG.finditer(text):
+        is_tag[match.start() : match.end()] = b"\1" * len(match[0])
+    places = [place for place, within in enumerate(is_tag) if not within]
+    ends = sentence_ends(without_tags, language)
+    return [*(places[end] for end in ends[:-1]), len(text)]
 
 
 def _bounded(parts):

@@ -87,7 +87,9 @@ def translate_document(
             translates no sentences.
     """
     check_translates_sentences(translator)
-    format = FORMATS[suffix if suffix in FORMATS else format_of(suffix)]
+    if suffix not in FORMATS:
+        suffix = format_of(suffix if "." in suffix else f".{suffix}")
+    format = FORMATS[suffix]
     text, encoding = decode(content, name, format.declared_encoding)
     settings = Settings(
         name,
@@ -136,7 +138,8 @@ def translate_file(
     check_output(path, output)
     content = read_document(path)
     options = {"name": os.fspath(path), **options}
-    write_output(output, translate_document(translator, content, format or path, **options))
+    suffix = format or os.fspath(path)
+    write_output(output, translate_document(translator, content, suffix, **options))
 
 
 def check_translates_sentences(translator: "Translator") -> None:

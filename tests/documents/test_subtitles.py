@@ -203,6 +203,16 @@ def test_a_sentence_with_tags_in_one_of_several_cues_is_translated_by_cues():
     assert translated(text) == cue(1, "ONE <i>TWO</i> THREE") + cue(2, "FOUR.")
 
 
+def test_an_element_around_several_sentences_keeps_its_place():
+    text = cue(1, "<i>One two.</i> Three. <b>Four.", "Five.</b> -5")
+    assert texts_of(text) == ["One two.", "Three.", "Four.", "Five."]
+    assert translated(text) == text.upper().replace("I>", "i>").replace("B>", "b>")
+
+
+def test_a_dash_is_of_a_speaker_also_before_a_number():
+    assert texts_of(cue(1, "- One", "- 2 dogs", "-3 degrees")) == ["One", "2 dogs -3 degrees"]
+
+
 def test_a_speaker_begins_a_sentence():
     text = cue(1, "one") + cue(2, "- two") + cue(3, "three")
     assert texts_of(text) == ["one", "two three"]

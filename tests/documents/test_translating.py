@@ -21,6 +21,17 @@ def test_the_ending_of_a_name_tells_the_format(name, format):
     assert format in FORMATS
 
 
+@pytest.mark.parametrize("suffix", ["notes.md", ".MD", "md", "markdown"])
+def test_a_name_a_suffix_and_a_format_name_the_format_of_bytes(suffix):
+    assert translate_document(TRANSLATOR, b"a `b`", suffix) == b"A `b`"
+
+
+def test_addresses_are_kept_unless_the_caller_says_otherwise():
+    text = b"see http://a.b now"
+    assert translate_document(TRANSLATOR, text, ".txt") == b"SEE http://a.b NOW"
+    assert translate_document(TRANSLATOR, text, ".txt", markup=None) == text.upper()
+
+
 def test_a_file_is_translated_into_another_file(tmp_path):
     path, output = tmp_path / "letter.txt", tmp_path / "brief.txt"
     path.write_bytes(b"two dogs\r\n")
