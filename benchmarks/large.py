@@ -1,6 +1,6 @@
 """Memory and time of commands on models of hundreds of millions of parameters.
 
-python -m benchmarks.large --work DIR                            NLLB-200's 600M shape
+python -m benchmarks.large --work DIR                              # 600M, as NLLB-200
 python -m benchmarks.large --work DIR --shape 1.3B --commands import translate
 
 The weights are random, and the vocabulary has as many rows as NLLB-200's, few with a text.
