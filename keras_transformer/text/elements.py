@@ -31,6 +31,8 @@ _NAME = re.compile(r"</?([^\s/>]*)")
 _ATTRIBUTE = re.compile(
     r"""[\s"'/]([^\s"'<>/=]+)\s*+=\s*+(?:"([^"]*)"|'([^']*)'|([^\s"'<>][^\s<>]*))"""
 )
+# What people read as it is, as in Firefox: code, keys, output, variables, formulas, drawings.
+_NOT_TRANSLATED = frozenset("code kbd samp var math svg".split())
 # How a page begins: `<!doctype` or `<html>`, after comments.
 _PAGE = regex.compile(
     r"\s*+(?:<\?xml[^>]*+>\s*+)?+(?:<!--.*?-->\s*+)*+<(?:!doctype\s|html[\s>])",
@@ -195,7 +197,10 @@ def _separate_lines(source, tags):
 
 
 def _with_copies(source, tags, stops):
-    """Yields tags; an element with `translate="no"` or the class `notranslate` as one tag."""
+    """Yields tags; an element that is not translated as one tag.
+
+    It is code or the like, or has `translate="no"` or the class `notranslate`.
+    """
     copy: MarkupTag | None = None
     for tag in tags:
         if copy is not None:
@@ -208,7 +213,7 @@ def _with_copies(source, tags, stops):
                 continue
             yield _copied(copy, tag.start)
             copy = None
-        if tag.kind == "begin" and _is_kept(source[tag.start : tag.stop]):
+        if tag.kind == "begin" and _is_kept(source[tag.start : tag.stop], tag.name):
             copy = tag
         else:
             yield tag
@@ -220,17 +225,18 @@ def _copied(tag, stop):
     return dataclasses.replace(tag, stop=stop, kind="copy", partner=None)
 
 
-def _is_kept(literal):
+def _is_kept(literal, name):
     """Returns True for the tag of an element that is not translated."""
+    is_code = name in _NOT_TRANSLATED
     if "translate" not in literal.lower():
-        return False
-    for name, *values in _ATTRIBUTE.findall(literal):
+        return is_code
+    for attribute, *values in _ATTRIBUTE.findall(literal):
         value = "".join(values)
-        if name.lower() == "translate" and value.strip().lower() == "no":
+        if attribute.lower() == "translate":
+            return {"no": True, "yes": False}.get(value.strip().lower(), is_code)
+        if attribute.lower() == "class" and "notranslate" in value.split():
             return True
-        if name.lower() == "class" and "notranslate" in value.split():
-            return True
-    return False
+    return is_code
 
 
 def _shown_values(source, tag):

@@ -153,7 +153,7 @@ def test_other_elements_do_not_separate_texts(name):
         ("<b><p>a</p>{x}</b>", ["a"], "<b><p>A</p>{x}</b>"),
         # White space of a layout.
         ("<pre>a b\n  c  d\te\n</pre>f  g", ["a b", "c", "d", "e", "f g"], None),
-        ("<pre><code>a (b)\n\n    c</code></pre>", ["a (b)", "c"], None),
+        ("<pre><b>a (b)\n\n    c</b></pre>", ["a (b)", "c"], None),
         ("<textarea>a\n\tb </textarea>", ["a", "b"], "<textarea>A\n\tB </textarea>"),
     ],
 )
@@ -194,6 +194,8 @@ def test_everything_outside_of_texts_with_letters_stays_byte_for_byte():
 
 COPIED = ['<span translate="no">New &amp; old, {x}</span>', "<code TRANSLATE=no>a <b>b</b></code>"]
 COPIED += ["<b class='x notranslate y'><b>b</b> c</b>", "<i translate = 'no'>a</i>"]
+COPIED += ["<code>a b</code>", "<KBD>a</KBD>", "<svg><title>a</title></svg>", "<math>a</math>"]
+COPIED += ["<code class='x' translate=no>a</code>", "<samp>a</samp>", "<var>a</var>"]
 COPIED += ['<p translate="no">a<p>', "<div class=notranslate><p>a</p>\n<p>b</div>"]
 
 
@@ -209,6 +211,10 @@ def test_an_element_that_is_not_translated_is_copied_as_it_is(element):
 )
 def test_other_elements_are_translated(tag):
     assert translated(f"{tag}a</b>") == f"{tag}A</b>"
+
+
+def test_code_that_says_so_is_translated():
+    assert translated("<code translate=' YES '>a</code>") == "<code translate=' YES '>A</code>"
 
 
 def test_an_element_without_its_end_ends_with_the_element_around_it():
