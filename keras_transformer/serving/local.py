@@ -22,6 +22,7 @@ from keras_transformer.serving.server_options import (
     files_of,
     served_export,
 )
+from keras_transformer.serving.translated_files import folder_of_files
 
 _CAUSE = re.compile(r"^[^\S\n]*(?:\w+\.)*+\w*(?:Error|Exception): (.+)$", re.MULTILINE)
 _STOP_SECONDS = 30
@@ -54,7 +55,7 @@ def serve_here(options: ServerOptions, local: LocalOptions) -> None:
     say("Ray is being started")
     with (
         _private_copy(export) as copy,
-        temporary_folder(Path(tempfile.gettempdir(), "kt-files-")) as files,
+        folder_of_files() as files,
         private_ray(metrics_port=metrics_port, settings=_SETTINGS),
     ):
         from ray import serve

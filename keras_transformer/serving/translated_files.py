@@ -6,7 +6,10 @@ import re
 import secrets
 import tempfile
 import time
+import weakref
 from pathlib import Path
+
+from keras_transformer.files import temporary_folder
 
 _KEPT_SECONDS = 3600
 _KEPT_BYTES = 1 << 28  # of all files, because clients decide how many there are
@@ -14,20 +17,24 @@ _NAME = re.compile(r"[0-9a-f]{32}\.[\w.-]+")
 _LONGEST_STEM = 60  # characters
 
 
+def folder_of_files() -> contextlib.AbstractContextManager[Path]:
+    """Returns a context with a temporary folder for `TranslatedFiles`."""
+    return temporary_folder(Path(tempfile.gettempdir(), "kt-files-"))
+
+
 class TranslatedFiles:
     """Keeps files for an hour, under names that nobody can guess.
 
     Args:
         folder: Folder that other processes may share, whose owner removes it at the end. None makes
-            a folder that is removed when this process ends.
+            a folder that is removed when this process ends, or later after a kill.
     """
 
     def __init__(self, folder: str | os.PathLike | None = None):
         if folder is None:
-            self._owned = tempfile.TemporaryDirectory(
-                prefix="kt-files-", ignore_cleanup_errors=True
-            )
-            folder = self._owned.name
+            owned = contextlib.ExitStack()
+            folder = owned.enter_context(folder_of_files())
+            weakref.finalize(self, owned.close)
         self._folder = Path(folder)
 
     def add(self, name: str, content: bytes) -> str:
