@@ -1,9 +1,9 @@
 """Serving an export over HTTP: an application of Ray Serve (extra `serve`).
 
 `app.py` is an application of one deployment: HTTP (TensorFlow Serving's `protocol.py`, and
-`libretranslate.py`), batches (`batcher.py`) and the engine (`model.py`) in one process. `translated_files.py`
-keeps whole files until clients fetch them. `local.py` starts Ray on this machine, and deploys the
-application there.
+`libretranslate.py`), batches (`batcher.py`) and the engine (`model.py`) in one process.
+`translated_files.py` keeps whole files until clients fetch them. `local.py` starts Ray on this
+machine, and deploys the application there.
 """
 
 from typing import TYPE_CHECKING
