@@ -1,5 +1,7 @@
 """Transformer: the whole model against NumPy, its tying, its cache; files: `test_every_model`."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -44,6 +46,16 @@ def config(variant="paper", **fields):
     return TransformerConfig(**{**sizes, **VARIANTS[variant], **fields})
 
 
+@functools.cache
+def made(variant, policy):
+    """A model with random weights, which no test changes."""
+    model, rng = Transformer(config(variant), dtype=policy), np.random.default_rng(7)
+    model.set_weights(
+        [w.path.endswith("gamma") + 0.3 * rng.normal(size=w.shape) for w in model.weights]
+    )
+    return model
+
+
 def close(actual, expected, tolerance):
     """Equal up to `tolerance` of the largest expected number."""
     scale = np.abs(expected).max()
@@ -51,8 +63,8 @@ def close(actual, expected, tolerance):
 
 
 @EVERY_VARIANT
-def test_equals_the_numpy_oracle(randomize, variant, policy):
-    model = randomize(Transformer(config(variant), dtype=policy))
+def test_equals_the_numpy_oracle(variant, policy):
+    model = made(variant, policy)
     logits = model((SOURCE_IDS, TARGET_IDS))
     assert tuple(logits.shape) == (2, 5, model.config.output_vocabulary_size)
     assert keras.backend.standardize_dtype(logits.dtype) == model.compute_dtype
@@ -76,8 +88,8 @@ def with_dropout_of(state, model, inputs):
 
 
 @SOME_VARIANTS
-def test_the_future_never_leaks(randomize, variant, policy):
-    model = randomize(Transformer(config(variant), dtype=policy))
+def test_the_future_never_leaks(variant, policy):
+    model = made(variant, policy)
     state = [v.numpy() for v in model.variables]
     for changed_from, ids in ((3, [0, 0]), (1, [3, 3, 3, 3])):
         changed = TARGET_IDS.copy()
@@ -91,8 +103,8 @@ def test_the_future_never_leaks(randomize, variant, policy):
 
 
 @SOME_VARIANTS
-def test_padding_and_batch_mates_change_nothing(rng, randomize, variant, policy):
-    model = randomize(Transformer(config(variant), dtype=policy))
+def test_padding_and_batch_mates_change_nothing(rng, variant, policy):
+    model = made(variant, policy)
     expected = float64(model((SOURCE_IDS[:1, :4], TARGET_IDS[:1])))
     for _ in range(2):  # Other mates each time.
         source_ids = rng.integers(1, SOURCE_VOCABULARY, (3, 11))
@@ -103,8 +115,8 @@ def test_padding_and_batch_mates_change_nothing(rng, randomize, variant, policy)
 
 
 @POLICIES
-def test_a_row_of_padding_alone_stays_finite(randomize, policy, tolerance):
-    model = randomize(Transformer(config(), dtype=policy))
+def test_a_row_of_padding_alone_stays_finite(policy, tolerance):
+    model = made("paper", policy)
     source_ids, target_ids = SOURCE_IDS.copy(), TARGET_IDS.copy()
     source_ids[1], target_ids[1] = 0, 0
     logits = float64(model((source_ids, target_ids)))
@@ -113,8 +125,8 @@ def test_a_row_of_padding_alone_stays_finite(randomize, policy, tolerance):
 
 
 @EVERY_VARIANT
-def test_cached_steps_equal_one_full_pass(rng, randomize, variant, policy):
-    model = randomize(Transformer(config(variant), dtype=policy))
+def test_cached_steps_equal_one_full_pass(rng, variant, policy):
+    model = made(variant, policy)
     vocabulary, length, num_beams = model.config.output_vocabulary_size, 5, 3
     cache = model.start_decoding(SOURCE_IDS, length, num_beams)
     histories = np.zeros((2, num_beams, length), int)
