@@ -35,7 +35,7 @@ def declared_encoding(content: bytes) -> str | None:
 
 
 def _in_language(text, code):
-    if code is None:
+    if code is None or not code.replace("-", "").isalnum():  # The model's own name of a language.
         return text
     for tag in find_tags(text):
         if tag.name == "html":

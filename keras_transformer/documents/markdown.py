@@ -252,7 +252,7 @@ def _passages(text):
             offsets = _offsets_in_row(text, token.content, position)
             position = offsets[-1] if offsets else position
         else:
-            offsets = _offsets(text, token.content, lines[token.map[0] :], before)
+            offsets = _offsets(text, token.content, lines[slice(*token.map)], before)
         if offsets is None:
             yield None
             continue

@@ -4,6 +4,7 @@ A sentence is translated whole, and its translation is divided over the cues tha
 in. Numbers, times, settings and notes stay as they are, and so do tags and dashes around words.
 """
 
+import collections
 import html
 import itertools
 import re
@@ -33,7 +34,7 @@ _TAG = re.compile(r"(</?[a-zA-Z][^<>]*>|<[\d:.]+>|\{\\[^{}]*\})")
 _DASH = r"[-‐‑–—](?:\s++|(?=[^\s\d-]))"  # A minus has a digit after it.
 # Before and after the words of a line: tags, a speaker's dash and signs of music.
 _BEFORE = regex.compile(rf"(?:{_TAG.pattern}|{_DASH}|[♪♫#]|\s)*+")
-_AFTER = regex.compile(rf"(?:{_TAG.pattern}|[♪♫#]|\s)*\Z")
+_AFTER = regex.compile(rf"(?r)(?:{_TAG.pattern}|[♪♫#]|\s)*+")  # It is read backwards.
 _SPEAKER = regex.compile(rf"(?:{_TAG.pattern}|\s)*+(?:{_DASH}|<v[\s.])")
 _LEADING = regex.compile(rf"(?:{_DASH}|\s)*+")
 _TAG_NAME = re.compile(r"<(/?)([a-zA-Z]+)")
@@ -217,12 +218,8 @@ class Subtitles(Document):
         has_long_line = size > max(_LINE_COLUMNS, len(utterance.text)) and len(lengths) == 1
         if len(lengths) > utterance.max_lines or (has_long_line and utterance.max_lines > 1):
             lengths = [size] * utterance.max_lines
-        tags = [match.span() for match in _TAG.finditer(text)]
-        places = [
-            (start, stop)
-            for start, stop in borders(text)
-            if not any(begin < start < end for begin, end in tags)
-        ]
+        is_tag = _is_tag(text)
+        places = [(start, stop) for start, stop in borders(text) if not is_tag[start]]
         lines = divided(text, ["x" * length for length in lengths], places=places)
         line_break = utterance.breaks[0] if utterance.breaks else _line_break(self._text)
         return line_break.join(filter(None, lines))
@@ -232,22 +229,33 @@ def _tags(text: str) -> list[tuple[int, int, int | None]]:
     """Returns start and end of each tag, and the number of the other tag of its element."""
     matches, partners = list(_TAG.finditer(text)), dict[int, int]()
     open_tags: list[tuple[int, str]] = []
+    open_names: collections.Counter[str] = collections.Counter()
     for number, match in enumerate(matches):
         name = _TAG_NAME.match(match[0])
         if name is None:
             continue
         if not name[1]:
             open_tags.append((number, name[2]))
-        elif any(opened == name[2] for _, opened in open_tags):
-            while (opening := open_tags.pop())[1] != name[2]:  # tags without an end
-                pass
+            open_names[name[2]] += 1
+        elif open_names[name[2]]:
+            while (opening := open_tags.pop())[1] != name[2]:
+                open_names[opening[1]] -= 1  # a tag without an end
+            open_names[name[2]] -= 1
             partners[number], partners[opening[0]] = opening[0], number
     return [(*match.span(), partners.get(number)) for number, match in enumerate(matches)]
 
 
+def _is_tag(text: str) -> bytearray:
+    """Returns for each character whether it is in a tag."""
+    result = bytearray(len(text))
+    for match in _TAG.finditer(text):
+        result[match.start() : match.end()] = b"\1" * len(match[0])
+    return result
+
+
 def _inner(content: str) -> tuple[int, int]:
     """Returns where the words of an utterance begin and end, between tags that belong together."""
-    before, after = _BEFORE.match(content).end(), _AFTER.search(content).start()
+    before, after = _BEFORE.match(content).end(), _AFTER.match(content).start()
     if before >= after:
         return 0, len(content)
     tags = _tags(content)
@@ -257,13 +265,8 @@ def _inner(content: str) -> tuple[int, int]:
     for _, stop, partner in reversed(tags):
         if stop > after and partner is not None and tags[partner][0] >= before:
             after = stop
-    if any(
-        start < before
-        and partner is not None
-        and tags[partner][0] < after
-        and tags[partner][0] >= before
-        for start, _, partner in tags
-    ):
+    removed = (partner for start, _, partner in tags if start < before and partner is not None)
+    if any(before <= tags[partner][0] < after for partner in removed):
         return len(_LEADING.match(content)[0]), len(content)
     return before, after
 
@@ -310,10 +313,7 @@ def _ends(text, language):
     without_tags = _TAG.sub("", text)
     if len(without_tags) == len(text):
         return sentence_ends(text, language)
-    is_tag = bytearray(len(text))
-    for match in _TAG.finditer(text):
-        is_tag[match.start() : match.end()] = b"\1" * len(match[0])
-    places = [place for place, within in enumerate(is_tag) if not within]
+    places = [place for place, is_tag in enumerate(_is_tag(text)) if not is_tag]
     ends = sentence_ends(without_tags, language)
     return [*(places[end] for end in ends[:-1]), len(text)]
 
