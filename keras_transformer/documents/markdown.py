@@ -18,6 +18,7 @@ from keras_transformer.documents.dividing import nearest_borders
 from keras_transformer.documents.document import Document, Settings, replaced
 from keras_transformer.documents.marked_texts import MarkedTexts
 from keras_transformer.errors import require
+from keras_transformer.text.patterns import ITEM
 from keras_transformer.text.sentences import has_letters
 
 _LINE = re.compile(r"([^\r\n]*)(?:\r\n?|\n|\Z)")
@@ -30,6 +31,7 @@ _TAG = re.compile(r"""(<x\d+ translate="no"></x\d+>|</?x\d+>|<br x="\d+">)""")
 _SPACES = re.compile(r"\s+")
 _SPECIAL = re.compile(r"[\\`*_\[\]<>&~#]")
 _AT_LINE_START = re.compile(r"([-+=])|(\d{1,9})([.)])")
+_WORD = re.compile(r"[-./]*\w[-.\w/]{0,23}")
 _HTML_NAME = re.compile(r"<(/?)([a-zA-Z][^\s/>]*)")
 
 
@@ -38,7 +40,7 @@ class Markdown(Document):
 
     def __init__(self, text: str, settings: Settings):
         self._text = text
-        passages = list(_passages(text))
+        passages = list(_passages(text, not settings.has_placeholders))
         self._blocks = [passage for passage in passages if passage is not None]
         self._num_lost = len(passages) - len(self._blocks)
         with_images = (passage for block in self._blocks for passage in (*block.inner, block))
@@ -62,7 +64,8 @@ class _Piece(NamedTuple):
 
     Attributes:
         kind: `"begin"` or `"end"` of an element. `"copy"` is code, or another text that is not
-            translated. `"line"` ends a line, and `"break"` ends one for readers, too. `"sign"` is
+            translated. `"code"` is one that the model reads as a word, whose translation is
+            dropped. `"line"` ends a line, and `"break"` ends one for readers, too. `"sign"` is
             an escaped character.
         start: Offset in the content.
         stop: Offset of the end.
@@ -146,15 +149,25 @@ class _Passage:
 
     def _read(self, translated):
         """Returns the texts of a translation and the marks between them, None for other marks."""
-        marks = {piece.tag: piece for piece in self._pieces if _TAG.fullmatch(piece.tag)}
+        marks = {
+            match[0]: piece
+            for piece in self._pieces
+            if (match := _TAG.match(piece.tag)) is not None
+        }
         parts: list[Any] = []
-        for number, part in enumerate(_TAG.split(translated)):
+        split, number = _TAG.split(translated), 0
+        while number < len(split):
             if number % 2 == 0:
-                parts.append(_SPACES.sub(" ", html.unescape(part)))
-            elif (piece := marks.pop(part, None)) is None:
+                parts.append(_SPACES.sub(" ", html.unescape(split[number])))
+            elif (piece := marks.pop(split[number], None)) is None:
                 return None
             else:
                 parts.append(piece)
+                if piece.kind == "code":  # without the model's word for it
+                    number += 2
+                    if split[number : number + 1] != [piece.tag[-len(split[number - 2]) - 1 :]]:
+                        return None
+            number += 1
         if marks:
             return None
         for number in range(1, len(parts), 2):
@@ -234,7 +247,7 @@ class _Parsed(NamedTuple):
     text: str
 
 
-def _passages(text):
+def _passages(text, reads_code):
     """Yields the passages of a document's blocks, in order; None for one that was not found."""
     parser, environment = _parser(), {}
     front_matter = _FRONT_MATTER.match(text)
@@ -260,7 +273,7 @@ def _passages(text):
         leading = _LEADING.match(token.content)
         start = 0 if leading is None else leading.end()
         content, offsets = token.content[start:], offsets[start:]
-        pieces = _pieces(content, offsets, text, token.children, start, references)
+        pieces = _pieces(content, offsets, text, token.children, start, references, reads_code)
         yield None if pieces is None else _Passage(content, offsets, text, pieces, check, is_cell)
 
 
@@ -333,10 +346,11 @@ def _collect(tokens, marks, texts):
         is_address = token.type == "link_open" and token.info == "auto"
 
 
-def _pieces(content, offsets, text, tokens, shift, references):
+def _pieces(content, offsets, text, tokens, shift, references, reads_code):
     """Returns the marks of a content from the parser's tokens, or None if they overlap.
 
-    `shift` is the number of characters that were removed before the content.
+    `shift` is the number of characters that were removed before the content. `reads_code`: the
+    model reads a short code as a word, because it has no tokens for placeholders.
     """
     tokens = [token for token in tokens if "span" in token.meta and token.type != "text"]
     pieces: list[_Piece] = []
@@ -349,12 +363,15 @@ def _pieces(content, offsets, text, tokens, shift, references):
             start = len(content[: max(start, 0)].rstrip(" "))
         elif token.type == "text_special":
             kind, tag = "sign", html.escape(token.content, quote=False)
+        elif token.type == "code_inline" and reads_code and _is_word(token.content):
+            kind, tag = "code", f"<x{number}>{token.content}</x{number}>"
         elif partner is None:
             is_break = token.content.lower().startswith("<br")
             kind, tag = "copy", f'<x{number} translate="no"></x{number}>'
             tag = f'<br x="{number}">' if is_break else tag
             if token.type == "image":
-                options = {"image": _image_text(content, offsets, text, token, start, references)}
+                image = _image_text(content, offsets, text, token, start, references, reads_code)
+                options = {"image": image}
         else:
             kind = "begin" if number < partner else "end"
             tag = f"<x{number}>" if kind == "begin" else f"</x{partner}>"
@@ -366,6 +383,11 @@ def _pieces(content, offsets, text, tokens, shift, references):
             return None
         pieces.append(_Piece(kind, start, stop, tag, **options))
     return _with_footnotes(content, pieces)
+
+
+def _is_word(code):
+    """Returns whether a model may read a code as a word of the sentence."""
+    return _WORD.fullmatch(code) is not None and ITEM.search(code) is None
 
 
 def _with_partners(tokens):
@@ -389,14 +411,15 @@ def _with_partners(tokens):
     return [(token, partners.get(number)) for number, token in enumerate(tokens)]
 
 
-def _image_text(content, offsets, text, token, start, references):
+def _image_text(content, offsets, text, token, start, references, reads_code):
     """Returns the passage of an image's text, None if that also names the image's address."""
     start += 2
     stop = start + len(token.content)
     if not re.match(r"\]\(|\]\[[^\]]", content[stop : stop + 3]):
         return None
     offsets = offsets[start : stop + 1]
-    pieces = _pieces(token.content, offsets, text, token.children or (), 0, references)
+    children = token.children or ()
+    pieces = _pieces(token.content, offsets, text, children, 0, references, reads_code)
     if pieces is None:
         return None
     check = functools.partial(_check_image, references)
@@ -429,7 +452,13 @@ def _gaps(content, pieces):
 
 def _width(piece):
     """Returns the number of characters that a reader sees of a mark."""
-    shown = {"copy": piece.stop - piece.start, "sign": 1, "line": 1, "break": 1}
+    shown = {
+        "copy": piece.stop - piece.start,
+        "code": piece.stop - piece.start,
+        "sign": 1,
+        "line": 1,
+        "break": 1,
+    }
     return shown.get(piece.kind, 0)
 
 

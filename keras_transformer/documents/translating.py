@@ -97,6 +97,7 @@ def translate_document(
         _language(translator, 1, options.get("target_language")),
         wrapped,
         _markup_step(translator, options) if format.has_marks else None,
+        bool(translator.engine.text_features.placeholders.size),
     )
     document = format.read(text, settings)
     # A text without letters is no matter of the model, and neither are addresses in a text.

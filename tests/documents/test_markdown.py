@@ -88,6 +88,23 @@ def test_marks_are_around_the_words_that_attend_to_theirs():
     )
 
 
+@pytest.mark.parametrize(
+    ("placeholders", "text"),
+    [
+        # The model reads a word, which helps it; its translation of the code is dropped.
+        (Placeholders(), "run go.py with  and"),
+        (Placeholders(8), "run <ph_1> with <ph_2> and <ph_3>"),
+    ],
+)
+def test_short_code_is_a_word_of_the_sentence_without_tokens_for_placeholders(placeholders, text):
+    engine = SayingEngine(in_order, placeholders)
+    source = "run `go.py` with `two words` and `http://a.b`"
+    result = translated(source, engine)
+    assert [" ".join(read.split()) for read in engine.texts] == [" ".join(text.split())]
+    if not placeholders.size:  # The engine would write placeholders in upper case.
+        assert result == "RUN `go.py` WITH `two words` AND `http://a.b`"
+
+
 MARKS = ["*{}*", "**{}**", "~~{}~~", '[{}](http://a.b/c "t")', "![{}](a.png)"]
 COPIES = ["`code of`", "<http://a.b>", "[^1]", ""]
 WORDS = st.lists(st.sampled_from(["two", "dogs", "a,", "x-y", "ä"]), min_size=1, max_size=4)
