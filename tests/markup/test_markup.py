@@ -324,6 +324,12 @@ def test_an_item_without_a_placeholder_uses_the_alignment_that_an_engine_has():
         options["markup"] = "placeholders"
         (translation,) = translator.translate(["a two {name} three"], **options)
         assert translation.text == expected and translation.alignment is None
+    # The parts of a text have the alignment only if the caller wants it.
+    for wanted in (False, True):
+        options = {"markup": "placeholders", "split_sentences": True, "alignment": wanted}
+        (translation,) = translator.translate(["A {name} three. So four."], **options)
+        assert engine.aligned
+        assert [part.alignment is not None for part in translation.parts] == [wanted] * 2
     translator.translate(["plain text"], markup="placeholders")
     assert not engine.aligned  # Nobody needs it.
 

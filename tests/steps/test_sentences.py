@@ -180,15 +180,40 @@ def test_the_space_between_sentences_is_that_of_the_translations_script(text, ex
     assert translate(text, ScriptEngine()).text == expected
 
 
+class CopyingEngine(SentenceEngine):
+    @staticmethod
+    def translation(text, *_):
+        return Translation(text, -1.0)
+
+
+@pytest.mark.parametrize(
+    ("direction", "text", "read", "expected"),
+    [
+        # The source's language has its i, and the target's language has another.
+        (("tr", "en"), "BİR KIRMIZI KAPI.", "Bir kırmızı kapı.", "BIR KIRMIZI KAPI."),
+        (("en", "tr"), "MAY I SIT?", "May I sit?", "MAY I SİT?"),
+        (("en", "az"), "MAY I SIT?", "May I sit?", "MAY I SİT?"),
+        # An address keeps its case, also where a text begins with it.
+        (("en", "de"), "http://a.org IS NEW.", "http://a.org Is new.", "http://a.org IS NEW."),
+    ],
+)
+def test_capitals_are_those_of_the_language_of_each_side(direction, text, read, expected):
+    engine = CopyingEngine(languages=languages_of_directions([direction]))
+    assert translate(text, engine).text == expected
+    assert engine.texts == [read]
+
+
 def test_the_language_of_a_text_tells_its_abbreviations():
-    text = "Das kostet ca. Fünf. Ja."
+    text, german = "Das kostet evtl. Zehn. Ja.", ["Das kostet evtl. Zehn.", "Ja."]
     for engine, options in [
         (SentenceEngine(languages=languages_of_directions([("de", "en")])), {}),
         (SentenceEngine(), {"source_language": "de"}),
         (SentenceEngine(), {"source_language": ["deu_Latn"]}),
     ]:
         translate(text, engine, **options)
-        assert engine.texts == ["Das kostet ca. Fünf.", "Ja."]
+        assert engine.texts == german
+    Translator(engine).translate([text] * 2, source_language=["en", "de"])
+    assert engine.texts == ["Das kostet evtl.", "Zehn.", "Ja.", *german]  # English has no `evtl.`
 
 
 def test_phrases_go_to_the_sentence_whose_source_has_them():
@@ -237,6 +262,27 @@ def test_a_stream_ends_with_the_translation():
     assert parts[-1] == translate(text).text
     engine = SentenceEngine()
     assert list(Translator(engine).stream("A. B.", split_sentences=False)) == ["a.", "a. b."]
+
+
+@pytest.mark.parametrize(
+    ("long_inputs", "options", "expected"),
+    [
+        (("refuse", "split"), {}, "split"),
+        (("refuse", "split"), {"long_input": "refuse"}, "refuse"),
+        (("refuse", "split"), {"split_sentences": False}, None),
+        (("refuse", "split"), {"split_sentences": False, "long_input": "split"}, "split"),
+        (("refuse",), {}, None),
+    ],
+)
+def test_long_sentences_are_split_where_texts_are_unless_a_call_says_otherwise(
+    long_inputs, options, expected
+):
+    engine = SentenceEngine(long_inputs=long_inputs)
+    Translator(engine).translate(["One. Two."], **options)
+    assert engine.options.get("long_input") == expected
+    engine = SentenceEngine(long_inputs=long_inputs)
+    assert list(Translator(engine).stream("One. Two.", **options))
+    assert engine.options.get("long_input") == expected
 
 
 class TestOtherModels:

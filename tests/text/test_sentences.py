@@ -84,6 +84,14 @@ def test_chinese_and_japanese_sentences_end_without_a_space(expected):
     assert split_text("".join(expected), whole.__contains__) == whole
 
 
+def test_a_chinese_sentence_that_begins_with_a_quotation_goes_on_after_each_quotation():
+    expected = ["“好的！”他说，“走吧！”他又说。", "然后呢？"]
+    assert split_text("".join(expected), expected.__contains__, "zh") == expected
+    # After other words, a quotation ends its sentence.
+    expected = ["他说：“好的！”", "然后他走了。"]
+    assert split_text("".join(expected), expected.__contains__, "zh") == expected
+
+
 # Full stops and question marks, and what they stand behind and before.
 ENDS = ["।", "॥", "۔", "؟", "።", "፧", "։", "။", "។", "៕", "｡", "．", "܀", "᙮", "᠃", "꓿", "‼", "⁇"]
 
