@@ -6,7 +6,7 @@ import pytest
 from small_corpus import PAIRS
 
 from keras_transformer import Tokenizer
-from keras_transformer.data import ParallelDataset, encode_pairs
+from keras_transformer.data import EncodedPairs, ParallelDataset, encode_pairs
 from keras_transformer.data.noise import Noise, PairNoise
 from keras_transformer.ids import EOS_ID
 
@@ -106,6 +106,26 @@ def test_equally_short_pairs_leave_room_for_noise(tokenizer):
     for max_length in longest, longest + 1:
         limited = ParallelDataset(pairs, noise=noise, max_length=max_length)
         assert limited.shapes[-1][1] == max_length < dataset.shapes[-1][1]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "fits"),
+    [
+        ([7, 7, 7, 7, EOS_ID], [9, 9, 9, 9], True),  # with its EOS, a target of 5 ids
+        ([7, 7, 7, 7, 7, EOS_ID], [9], False),
+        ([7, EOS_ID], [9, 9, 9, 9, 9], False),
+    ],
+)
+def test_a_pair_that_noise_makes_longer_than_its_batch_has_no_noise(source, target, fits):
+    noise = PairNoise(Noise(upper_case=1.0))
+    noise.change = lambda *_: (np.array(source, "int32"), np.array(target, "int32"))
+    pairs = EncodedPairs.from_lists([[8, EOS_ID]], [[6]])
+    dataset = ParallelDataset(pairs, shapes=[(1, 5)], noise=noise)
+    ((source_ids, _), labels), *none = dataset.batches(epoch=0)
+    assert not none
+    clean = [8, EOS_ID, 0, 0, 0], [6, EOS_ID, 0, 0, 0]
+    expected = (source, [*target, EOS_ID]) if fits else clean
+    assert (source_ids[0].tolist(), labels[0].tolist()) == expected
 
 
 def test_the_vocabulary_is_learned_from_the_share_of_noise():

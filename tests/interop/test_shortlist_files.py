@@ -91,13 +91,14 @@ def test_a_vocabulary_map_has_tokens_phrases_and_what_is_always_there(tmp_path):
     ids = {name: row for row, name in enumerate(names)}
     a, b, c, d, e = names[10:15]
     lines = [f"\t{a}", f"{b}\t{c} {d} unheard", f"{b} {c}\t{e}", f"{b} unheard\t{b}"]
+    lines += [f"\t{b}", f"{a} {c}\t{d}"]  # A second line of the same token.
     (folder / "vmap.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     rows = read_model(folder).vocabularies[1].rows
     new = {name: rows.index(ids[name]) for name in (a, b, c, d, e)}
-    always = [*FREQUENT, new[a]]
+    always = sorted([*FREQUENT, new[a], new[b]])
     assert candidates(folder, ids[b], ids[c], ids[d]) == [
         sorted([*always, new[c], new[d]]),
-        sorted([*always, new[e]]),
+        sorted([*always, new[d], new[e]]),
         always,
     ]
 

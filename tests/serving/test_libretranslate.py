@@ -151,6 +151,10 @@ def test_an_invalid_request_is_400_of_one_line(make, fields, says):
     assert caught.value.status == 400 and "\n" not in str(caught.value)
 
 
+def test_a_request_may_reach_the_limits(make):
+    assert answer_of(make(), q=["ä" * 40] * 5) == {"translatedText": ["Ä" * 40] * 5}
+
+
 TEXTS = [("ab", ["ab"], "AB"), (" a\r\n\n  b\tc ", ["a", "b\tc"], " A\r\n\n  B\tC ")]
 TEXTS += [("a<br />b<br>c", ["a", "b", "c"], "A<br />B<br>C"), ("😀\nä", ["ä"], "😀\nÄ")]
 TEXTS += [
