@@ -1,6 +1,7 @@
 """Texts in capital letters, which a model reads better in their usual case."""
 
 import functools
+import re
 from collections.abc import Callable
 
 import regex
@@ -9,6 +10,7 @@ from keras_transformer.text.patterns import ITEM
 
 # Items and symbols such as <ph_1> keep their case.
 _WORD = regex.compile(r"\p{L}[\p{L}\p{M}]+")
+_SIGN_OF_ITEM = re.compile(r"[{$%#@\[</]|www\.", re.IGNORECASE)  # in each item is one of these
 _I = regex.compile(r"\bi\b")
 _DOTTED = {"lower": str.maketrans("Iİ", "ıi"), "upper": str.maketrans("iı", "İI")}
 # The only lower-case letter that becomes two capitals in words.
@@ -17,6 +19,8 @@ _SHARP_S = str.maketrans("ß", "ẞ")
 
 def is_in_capitals(text: str) -> bool:
     """Returns whether a text has two words or more, and all letters with a case are capitals."""
+    if not text.isupper() and _SIGN_OF_ITEM.search(text) is None:  # Nearly all texts: fast.
+        return False
     words = _WORD.findall(ITEM.sub(" ", text))
     joined = "".join(words)
     return len(words) > 1 and joined.isupper() and not any(map(str.islower, ITEM.sub("", text)))

@@ -33,6 +33,7 @@ _MARK = regex.compile(
 # sentencex knows no sentence in brackets, and no end at `…`.
 _MORE = regex.compile(rf"[.!?…][)\]]\s++|…{_CLOSING}*+\s++(?=\p{{Lu}})")
 _BRACKETS = {")": "(", "]": "["}
+_SPACE = re.compile(r"\s")
 _CLOSER, _OPENER = regex.compile(_CLOSING), regex.compile(r"[\"'\p{Ps}\p{Pi}]")
 _QUOTATIVE = "とっ"  # Japanese particles after a quotation
 # "M." and "Т." are abbreviations, and few sentences end with such a letter.
@@ -101,8 +102,10 @@ def _possible_ends(line: str, language: str) -> list[int]:
     import sentencex  # Late: few commands split texts.
 
     # All white space is the same to sentencex, which would divide a paragraph from the next.
-    spaced = regex.sub(r"\s", " ", line)
-    ends = {match.end() for mark in (_MARK, _MORE) for match in mark.finditer(line)}
+    spaced = _SPACE.sub(" ", line)
+    ends = {match.end() for match in _MORE.finditer(line)}
+    if not line.isascii():
+        ends.update(match.end() for match in _MARK.finditer(line))
     start, is_last = 0, False
     while not is_last:
         window = spaced[start : start + _WINDOW]

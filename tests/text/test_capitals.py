@@ -19,6 +19,8 @@ from keras_transformer.text.capitals import in_capitals, in_usual_case, is_in_ca
         ("两只狗 小狗", False),  # without case
         ("SEE {name} AND <ph_1> NOW", True),
         ("SEE https://a.b/c NOW", True),
+        ("SEE www.x.de NOW", True),
+        ("WRITE TO me@x.org NOW", True),
         ("{name} DOGS", False),
         ("", False),
     ],
