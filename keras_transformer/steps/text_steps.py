@@ -198,14 +198,20 @@ def options_of_parts(
     options |= {
         name: tuple(values[index] for index in indices) for name, values in values_by_name.items()
     }
-    is_first = [part == 0 or indices[part - 1] != index for part, index in enumerate(indices)]
-    if "target_prefixes" in values_by_name:  # The prefix belongs to the first part.
-        pairs = zip(options["target_prefixes"], is_first, strict=True)
-        options["target_prefixes"] = [prefix if first else "" for prefix, first in pairs]
+    parts_of: list[list[int]] = [[] for _ in texts]
+    for part, index in enumerate(indices):
+        parts_of[index].append(part)
+    if "target_prefixes" in values_by_name:  # The prefix belongs to the first part that is read.
+        prefixes = [""] * len(parts)
+        for own, prefix in zip(parts_of, values_by_name["target_prefixes"], strict=True):
+            read = [part for part in own if parts[part].strip()] or own
+            for part in read[:1]:
+                prefixes[part] = prefix
+        options["target_prefixes"] = prefixes
     if "phrases" in values_by_name:
         rows: list[list[str]] = [[] for _ in parts]
         for index, phrases in enumerate(values_by_name["phrases"]):
-            own = [part for part, index_of_part in enumerate(indices) if index_of_part == index]
+            own = parts_of[index]
             owners = _owners(phrases, [parts[part] for part in own]) if len(own) > 1 else []
             for phrase, owner in zip(phrases, owners or [0] * len(phrases), strict=True):
                 if owner is None:

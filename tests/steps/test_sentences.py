@@ -104,8 +104,11 @@ def test_every_space_stays_and_each_sentence_is_what_it_is_alone(drawn, n_best, 
     options = {"n_best": n_best, "seed": seed}
     translation = translate(text, engine, target_prefixes=[prefix], **options)
     assert len(engine.texts) == len(sentences)
+    read = [index for index, sentence in enumerate(sentences) if any(map(str.isalpha, sentence))]
     alone = [
-        translate(sentence, n_best=n_best, seed=seed, target_prefixes=[prefix * (index == 0)])
+        translate(
+            sentence, n_best=n_best, seed=seed, target_prefixes=[prefix * (index in read[:1])]
+        )
         for index, sentence in enumerate(sentences)
     ]
     expected = itertools.zip_longest(spaces, (one.text for one in alone), fillvalue="")
@@ -231,6 +234,13 @@ def test_a_glossarys_terms_go_to_their_sentences():
     translate("A dog. A cat and a dog.", engine, glossary=glossary, glossary_by="constraints")
     assert engine.texts == ["A dog.", "A cat and a dog."]
     assert engine.options["phrases"] == [["Hund"], ["Katze", "Hund"]]
+
+
+def test_a_prefix_belongs_to_the_first_sentence_that_the_model_reads():
+    engine = SentenceEngine()
+    texts = ["12:30! One. Two.", "\n", "One."]
+    translations = Translator(engine).translate(texts, target_prefixes=["So", "no", "x"])
+    assert [one.text for one in translations] == ["12:30! So oNE. tWO.", "\n", "x oNE."]
 
 
 def test_each_sentence_has_the_tags_of_its_text():
