@@ -93,6 +93,12 @@ def test_a_text_that_is_too_long_is_split_or_named_by_its_line(learned, capsys, 
     command = ["translate", "--model", str(learned[0]), "--beam-size", "1"]
     assert run(command) == 0
     captured = capsys.readouterr()
+    # The run has learned from single sentences, each of which is short enough.
+    assert captured.out.splitlines()[2] == " ".join(TARGETS * 4) and captured.err == ""
+    sys.stdin.seek(0)
+    command.append("--no-split-sentences")
+    assert run(command) == 0
+    captured = capsys.readouterr()
     first, second, split, third = captured.out.splitlines()
     assert [first, second, third] == TARGETS[:3] and split.count(".") > 8
     assert captured.err.endswith(

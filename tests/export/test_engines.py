@@ -364,7 +364,7 @@ def test_the_command_translates_without_tensorflow_or_keras(engines_of, folder_o
     command = [sys.executable, "-c", WITHOUT_KERAS, str(folder_of(format) / name)]
     stdin = "".join(f"{text}\n" for text in TEXTS)
     done = subprocess.run(command, input=stdin, capture_output=True, text=True)
-    expected = [t.text for t in engines_of(format)[0].translate(TEXTS, **EXPORTED)]
+    expected = [t.text for t in Translator(engines_of(format)[0]).translate(TEXTS, **EXPORTED)]
     assert (done.returncode, done.stdout.splitlines()) == (0, expected)
 
 
