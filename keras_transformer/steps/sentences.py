@@ -131,17 +131,17 @@ def sentences_step(
         "copy_symbols": copy_symbols,
         "keep_case": keep_case,
     }
-    given = {name: value for name, value in options.items() if value is not None}
-    for name, value in given.items():
+    values = {name: value for name, value in options.items() if value is not None}
+    for name, value in values.items():
         check(name, value, "True or False", bool)
     if engine.labels is not None or engine.turns is not None or not engine.reads_sources:
-        if chosen := [name for name, value in given.items() if value]:
+        if chosen := [name for name, value in values.items() if value]:
             rule = "needs a model that translates sentences"
             raise InputError(f"`{chosen[0]}` {rule}. Received: {engine.noun}.")
         return None
     tokenizer = engine.source_tokenizer
     split_tags = {} if tokenizer is None else {"split_tags": tokenizer.split_tags}
-    return SentencesStep(engine.text_rules._replace(**given), _languages_of(engine), **split_tags)
+    return SentencesStep(engine.text_rules._replace(**values), _languages_of(engine), **split_tags)
 
 
 def _languages_of(engine):

@@ -203,22 +203,30 @@ def options_of_parts(
         parts_of[index].append(part)
     if "target_prefixes" in values_by_name:  # The prefix belongs to the first part that is read.
         prefixes = [""] * len(parts)
-        for own, prefix in zip(parts_of, values_by_name["target_prefixes"], strict=True):
-            read = [part for part in own if parts[part].strip()] or own
+        for indices_of_text, prefix in zip(
+            parts_of, values_by_name["target_prefixes"], strict=True
+        ):
+            read = [part for part in indices_of_text if parts[part].strip()] or indices_of_text
             for part in read[:1]:
                 prefixes[part] = prefix
         options["target_prefixes"] = prefixes
     if "phrases" in values_by_name:
         rows: list[list[str]] = [[] for _ in parts]
         for index, phrases in enumerate(values_by_name["phrases"]):
-            own = parts_of[index]
-            owners = _owners(phrases, [parts[part] for part in own]) if len(own) > 1 else []
+            indices_of_text = parts_of[index]
+            owners = (
+                _owners(phrases, [parts[part] for part in indices_of_text])
+                if len(indices_of_text) > 1
+                else []
+            )
             for phrase, owner in zip(phrases, owners or [0] * len(phrases), strict=True):
                 if owner is None:
                     rule = "A phrase of a text that is split must be in one of its parts."
-                    raise InputError(f"{rule} Received: {phrase!r}, in none of {len(own)}.", index)
-                if own:
-                    rows[own[owner]].append(phrase)
+                    raise InputError(
+                        f"{rule} Received: {phrase!r}, in none of {len(indices_of_text)}.", index
+                    )
+                if indices_of_text:
+                    rows[indices_of_text[owner]].append(phrase)
         options["phrases"] = tuple(rows)
     return options
 

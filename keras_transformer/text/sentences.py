@@ -112,9 +112,9 @@ def _possible_ends(line: str, language: str) -> list[int]:
         is_last = start + _WINDOW >= len(line)
         limit = len(window) - (0 if is_last else _SEEN_AHEAD)
         sentences = sentencex.get_sentence_boundaries(language, window)
-        found = [end for sentence in sentences if (end := sentence["end_index"]) <= limit]
-        ends.update(start + end for end in found)
-        start += found[-1] if found else limit
+        inner_ends = [end for sentence in sentences if (end := sentence["end_index"]) <= limit]
+        ends.update(start + end for end in inner_ends)
+        start += inner_ends[-1] if inner_ends else limit
     return sorted(end for end in ends if end < len(line))
 
 
