@@ -41,7 +41,10 @@ _MAX_GROWTH, _FREE_BYTES = 20, 64 << 20
 
 
 def iterate_lines(
-    path: str | os.PathLike, may_be_empty: bool = False, errors: str = "strict"
+    path: str | os.PathLike,
+    may_be_empty: bool = False,
+    errors: str = "strict",
+    keep_ends: bool = False,
 ) -> Iterator[str]:
     """Yields the lines of a UTF-8 file, at least one, without their line ends, in constant memory.
 
@@ -56,6 +59,7 @@ def iterate_lines(
         errors: What to do about bytes that are not UTF-8, as in `bytes.decode`. A file in another
             encoding is an error nevertheless. There, no line is UTF-8 beyond ASCII, and either no
             line is ASCII, or at least ten lines and a hundredth of all lines are not.
+        keep_ends: Whether each line has its `line_end`.
 
     Raises:
         InputError: The file is missing, unreadable, empty, not compressed despite its name, or
@@ -73,7 +77,7 @@ def iterate_lines(
                 is_wrong = not _is_utf8(line)
                 first_wrong = first_wrong if num_wrong or not is_wrong else (line, number)
                 num_wrong, has_utf8 = num_wrong + is_wrong, has_utf8 or not is_wrong
-            yield text
+            yield text + line_end(line) if keep_ends else text
     if num_wrong and not has_utf8 and num_wrong >= max(min(_FEW_LINES, number), number / 100):
         raise not_utf8(*first_wrong, path)
     if not number and not may_be_empty:
@@ -204,6 +208,11 @@ def decode_line(line: bytes, number: int, name: str | os.PathLike, errors: str =
             raise not_utf8(line, number, name)
         text = text.removeprefix("\ufeff")
     return text.removesuffix("\n").removesuffix("\r")
+
+
+def line_end(line: bytes) -> str:
+    """Returns the line end of a line, `"\n"` or `"\r\n"`; `"\n"` for a line without an end."""
+    return "\r\n" if line.endswith(b"\r\n") else "\n"
 
 
 def _is_utf8(line):

@@ -19,9 +19,12 @@ Records = Literal["text", "pairs", "back"]
 
 
 def chunks_of(file: dict[str, Any], chunk_lines: int) -> Iterator[dict[str, Any]]:
-    """Yields the chunks of a file that have no finished part; an invalid line ends them."""
+    """Yields the chunks of a file that have no finished part; an invalid line ends them.
+
+    Lines have their line ends.
+    """
     lines_by_part = dict(zip(*file["done"], strict=True))
-    file_lines = iterate_lines(file["path"], may_be_empty=True)
+    file_lines = iterate_lines(file["path"], may_be_empty=True, keep_ends=True)
     for first in itertools.count(1, chunk_lines):
         row = {"name": file["name"], "path": file["path"], "first": first, "error": ""}
         try:
@@ -59,7 +62,7 @@ class Worker:
         self._translator: Any = None
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Translates a chunk: `lines` become translations, warnings become `messages`.
+        """Translates a chunk: `lines` become lines of the output, warnings become `messages`.
 
         `notes` are lines about the model, of the first chunk of this worker.
 
@@ -75,15 +78,13 @@ class Worker:
             except InputError as error:
                 return {**row, "error": str(error), "count": 0, "messages": []}
         messages: list[str] = []
-        lines = [
-            Line(number, str(text), 0) for number, text in enumerate(row["lines"], row["first"])
-        ]
+        lines = [_line(number, str(line)) for number, line in enumerate(row["lines"], row["first"])]
         written: list[str] = []
         try:
             results = translated_lines(self._translate, lines, row["path"], messages.append)
             for done, translations in results:
                 for line, translation in zip(done, translations, strict=True):
-                    written += self._lines_of(line.text, translation)
+                    written += self._lines_of(line, translation)
         except InputError as error:
             row["error"] = str(error)
         return {
@@ -97,10 +98,11 @@ class Worker:
     def _translate(self, lines):
         return self._translator.translate([line.text for line in lines], **self._options)
 
-    def _lines_of(self, text, translation):
+    def _lines_of(self, line, translation):
         if self._records == "text":
-            return [one_line(translation.text)]
-        return pair_lines(text, translation, self._records == "back")
+            return [one_line(translation.text) + line.end]
+        pairs = pair_lines(line.text, translation, self._records == "back")
+        return [pair + "\n" for pair in pairs]
 
     def _load(self):
         """Loads the model, and checks the options, because a wrong one is no line's fault.
@@ -118,6 +120,11 @@ class Worker:
         translator.check_options(**options)
         self._translator, self._options = translator, options
         return translator.engine.approximated_languages(*map(options.get, LANGUAGE_OPTIONS))
+
+
+def _line(number, line):
+    text = line.removesuffix("\n").removesuffix("\r")
+    return Line(number, text, len(line.encode()), end=line[len(text) :])
 
 
 def fingerprint(model: str) -> str:

@@ -140,7 +140,7 @@ def _keep(folder, job, rows):
         _write_job(folder, job)
         path = folder / _PARTS / row["name"] / f"{row['first']}.txt"
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, "".join(line + "\n" for line in row["lines"]))
+        write_whole(path, "".join(row["lines"]))
         lines += row["count"]
         if (now := time.monotonic()) - reported > _REPORT_SECONDS:
             reported = now

@@ -15,7 +15,7 @@ from keras_transformer.cli.progress import advance, say_beside_bar
 from keras_transformer.engine.device import CPU
 from keras_transformer.engine.translator import Translator
 from keras_transformer.errors import InputError
-from keras_transformer.reading import decode_line
+from keras_transformer.reading import decode_line, line_end
 from keras_transformer.translation import Translation
 
 _BYTES_AT_ONCE = 1 << 16
@@ -55,10 +55,9 @@ class LineReader:
         lines: list[Line] = []
         while self._lines and len(lines) < max_lines:
             content, number = self._lines[0], self._taken + 1
-            end = "\r\n" if content.endswith(b"\r\n") else "\n"
             try:
                 text = decode_line(content, number, self._name)
-                lines.append(Line(number, text, len(content), end=end))
+                lines.append(Line(number, text, len(content), end=line_end(content)))
             except InputError:
                 if not lines:
                     raise

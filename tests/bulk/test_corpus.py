@@ -2,6 +2,7 @@
 
 import functools
 import gzip
+import io
 import itertools
 import os
 import pathlib
@@ -20,6 +21,8 @@ from live_server import WORDS, processes_below, wait_for
 from keras_transformer import Translation, Translator
 from keras_transformer.bulk import corpus
 from keras_transformer.bulk.chunks import Worker, fingerprint
+from keras_transformer.cli.formats import as_text
+from keras_transformer.cli.lines import read_chunks, write_results
 from keras_transformer.errors import InputError
 from keras_transformer.files import locked_folder
 from keras_transformer.steps.glossary import Glossary, glossary_of
@@ -96,7 +99,8 @@ def test_a_killed_worker_and_a_killed_command_lose_nothing(light, left_behind, t
     whole = tmp_path / "whole"
     corpus.translate_corpus(light, inputs, whole, chunk_lines=99, with_ray=False)
     for name in texts:
-        assert (output / name).read_text() == (whole / name).read_text()
+        assert (output / name).read_bytes() == (whole / name).read_bytes()
+        assert ((output / name).read_bytes().count(b"\r\n") > 9) == (name == "b.txt")
         pairs = zip(texts[name], (output / name).read_text().splitlines(), strict=True)
         assert not any(translation for text, translation in pairs if not text)
     assert len(set((output / "a.txt").read_text().splitlines())) > 9
@@ -130,13 +134,14 @@ def test_a_worker_says_which_lines_were_cut_and_which_text_is_at_fault(model_tha
 
     model = str(model_that(translate))
     worker, later_worker = (Worker(model, fingerprint(model), 1, {}) for _ in range(2))
-    row = {"name": "a", "first": 11, "path": "a", "lines": ["x", "y"], "error": ""}
+    row = {"name": "a", "first": 11, "path": "a", "lines": ["x\n", "y\r\n"], "error": ""}
     done = worker(dict(row))
     cut = ["a, lines 11 to 12: 1 text was cut."]
-    assert done["lines"] == ["X", "Y"] and done["messages"] == cut
-    assert worker({**row, "lines": ["x", "bad"]})["error"] == "a, lines 11 to 12: text 2 is bad."
+    assert done["lines"] == ["X\n", "Y\r\n"] and done["messages"] == cut
+    bad = worker({**row, "lines": ["x\n", "bad\n"]})
+    assert bad["error"] == "a, lines 11 to 12: text 2 is bad."
     write(tmp_path, "model/model.bin", "after")
-    assert worker(dict(row))["lines"] == ["X", "Y"]
+    assert worker(dict(row))["lines"] == ["X\n", "Y\r\n"]
     for _ in range(2):
         done = later_worker(dict(row))
         assert done["count"] == 0 and f"{model}: the files have changed since" in done["error"]
@@ -183,6 +188,28 @@ def test_a_job_takes_options_of_sentences_and_keeps_white_space(tmp_path, monkey
     assert translate("whole", split_sentences=False) == ["Two dogs.  A CAT SLEEPS."]
     # The sides of a pair are lines.
     assert translate("pairs", records="pairs") == ["Two dogs.  A CAT SLEEPS."]
+
+
+def test_a_job_keeps_each_line_end_as_a_stream_of_lines_does(tmp_path, model_that):
+    def translate(texts, **options):
+        return [Translation(text.upper(), 0.0) for text in texts]
+
+    model, content = model_that(translate), b"\xef\xbb\xbfa \r\n\r\nb\n\r\r\n c\xe2\x80\xa8d\r\ne\r"
+    (tmp_path / "text").write_bytes(content)
+    options = {"with_ray": False, "chunk_lines": 2}
+    corpus.translate_corpus(model, [tmp_path / "text"], tmp_path / "out", **options)
+    written = (tmp_path / "out" / "text").read_bytes()
+    assert written == b"A \r\n\r\nB\n\r\n C D\r\nE\n"
+    stream = io.StringIO()
+    write_results(
+        lambda lines: translate([line.text for line in lines]),
+        read_chunks(io.BytesIO(content), 2),
+        as_text,
+        stream,
+    )
+    assert written == stream.getvalue().encode()
+    corpus.translate_corpus(model, [tmp_path / "text"], tmp_path / "pairs", "pairs", **options)
+    assert b"\r" not in (tmp_path / "pairs" / "text.tsv").read_bytes()
 
 
 def test_a_job_reads_its_glossary_once(tmp_path, model_that):
