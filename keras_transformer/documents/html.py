@@ -1,5 +1,6 @@
 """Pages in HTML: a page is one text, whose tags the step `markup` keeps."""
 
+import functools
 import re
 
 from keras_transformer.documents.document import Document, Settings
@@ -12,7 +13,8 @@ _CHARSET = re.compile(
     rb"""<meta\s[^>]*?\bcharset\s*=\s*["']?\s*([\w.:-]+)""",
     re.IGNORECASE,
 )
-_LANGUAGE = re.compile(r"""(?<=[\s"'])((?:xml:)?lang\s*+=\s*+)("[^"]*"|'[^']*'|[^\s"'>]+)""", re.I)
+# All attributes are matched, because the value of another one may have `lang=` in it.
+_ATTRIBUTE = re.compile(r"""(?<=[\s"'])([^\s"'>/=]+)(\s*+=\s*+)("[^"]*"|'[^']*'|[^\s"'>]+)""")
 
 
 class HtmlPage(Document):
@@ -41,6 +43,11 @@ def _in_language(text, code):
         if tag.name == "html":
             literal = text[tag.start : tag.stop]
             if tag.kind == "begin":
-                literal = _LANGUAGE.sub(lambda match: f'{match[1]}"{code}"', literal)
+                literal = _ATTRIBUTE.sub(functools.partial(_attribute_in, code), literal)
             return text[: tag.start] + literal + text[tag.stop :]
     return text
+
+
+def _attribute_in(code, match):
+    is_language = match[1].lower() in ("lang", "xml:lang")
+    return f'{match[1]}{match[2]}"{code}"' if is_language else match[0]

@@ -67,6 +67,13 @@ def test_the_page_names_the_language_of_the_translation_if_it_is_known(pairs, to
     assert page == expected
 
 
+def test_only_attributes_of_the_language_name_another_one():
+    page = """<HTML data-lang="en" class="a lang=en" id='lang="en"' LANG=en hreflang="en"><p>"""
+    translator = Translator(FromEnglishToPortuguese([("en", "pt")]))
+    expected = page.replace("LANG=en", 'LANG="pt"')
+    assert translate_document(translator, page.encode(), ".html").decode() == expected
+
+
 def test_an_engine_without_alignments_cannot_place_the_tags():
     with pytest.raises(InputError, match=r"^a\.html: `markup=html` needs alignments"):
         translate_document(Translator(FakeEngine()), b"<p>a</p>", ".html", name="a.html")

@@ -11,6 +11,8 @@ from markup_engines import SayingEngine, backwards, in_order, unchanged
 
 from keras_transformer import Translation, Translator
 from keras_transformer.documents import translate_document
+from keras_transformer.documents.document import Settings
+from keras_transformer.documents.markdown import Markdown
 from keras_transformer.errors import InputError
 from keras_transformer.text.symbols import Placeholders
 
@@ -193,6 +195,19 @@ def test_a_translation_that_would_break_marks_is_left_and_counted():
     source = "one *(two)* three\n\nfour\n"
     with pytest.warns(UserWarning, match="1 of 2 texts stay as they were"):
         assert translated(source, Engine()) == "one *(two)* three\n\nFOUR\n"
+
+
+def test_a_translation_without_a_footnote_of_its_source_is_left_and_counted():
+    document = Markdown("one[^1] two\n\nthree\n", Settings())
+    with pytest.warns(UserWarning, match="1 of 2 texts stay as they were"):
+        written = document.written([Translation(text, 0.0) for text in ("eins zwei", "drei")])
+    assert written == "one[^1] two\n\ndrei\n"
+
+
+def test_a_translation_that_looks_like_the_address_of_a_link_names_no_link():
+    translations = {"one": "[dog]: x", "see [dog]": "siehe [dog]"}
+    source, expected = "one\n\nsee [dog]\n", "\\[dog\\]: x\n\nsiehe [dog]\n"
+    assert translated(source, Saying(translations=translations)) == expected
 
 
 def test_lines_of_a_paragraph_end_near_the_same_places():

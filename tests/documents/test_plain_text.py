@@ -49,6 +49,11 @@ def test_a_wrapped_paragraph_is_one_text():
     ]
 
 
+def test_a_line_without_letters_is_by_itself_in_a_wrapped_text():
+    document = PlainText("one\n-----\ntwo\nthree\n", Settings(is_wrapped=True))
+    assert document.texts == ["one", "-----", "two three"]
+
+
 def test_a_translation_is_wrapped_at_the_same_width_and_a_copy_stays_as_it_is():
     document = PlainText(WRAPPED, Settings(is_wrapped=True))
     texts = [Translation(text, 0.0) for text in document.texts]

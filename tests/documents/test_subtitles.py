@@ -182,6 +182,8 @@ def test_chinese_is_divided_without_spaces():
             ['<font color="a b">one <i>two</i>', "three</font>"],
             ['<font color="a b">ONE <i>TWO</i>', "THREE</font>"],
         ),
+        # The end of an element whose beginning is in another element has nothing to end.
+        (["<i><b>one</i> two</b> three"], ["<i><b>ONE</i> TWO</b> THREE"]),
     ],
 )
 def test_a_cue_has_the_lines_of_its_source_and_at_most_two(lines, expected):

@@ -4,6 +4,7 @@ import os
 
 import pytest
 from fakes import FakeEngine
+from markup_engines import SayingEngine, in_order
 
 from keras_transformer import Translator
 from keras_transformer.documents import FORMATS, format_of, translate_document, translate_file
@@ -30,6 +31,31 @@ def test_addresses_are_kept_unless_the_caller_says_otherwise():
     text = b"see http://a.b now"
     assert translate_document(TRANSLATOR, text, ".txt") == b"SEE http://a.b NOW"
     assert translate_document(TRANSLATOR, text, ".txt", markup=None) == text.upper()
+
+
+@pytest.mark.parametrize(
+    ("suffix", "text", "expected"),
+    [(".html", b"<p>a <b>b</b>", b"<p>A <b>B</b>"), (".md", b"a **b**", b"A **B**")],
+)
+@pytest.mark.parametrize("markup", [None, "placeholders"])
+def test_a_format_with_tags_keeps_them_whatever_the_caller_says(suffix, text, expected, markup):
+    translator = Translator(SayingEngine(in_order))
+    assert translate_document(translator, text, suffix, markup=markup) == expected
+
+
+def test_options_with_which_an_engine_gives_no_alignments_still_place_tags_around_words():
+    class Engine(SayingEngine):
+        def request(self, **options):
+            if options.get("alignment") and options.get("beam_size") == 1:
+                raise InputError("Alignments need beam search.")
+            return super().request(**options)
+
+        def translate(self, texts, **options):
+            self.request(**options)
+            return super().translate(texts, **options)
+
+    translator = Translator(Engine(in_order))
+    assert translate_document(translator, b"a **b** c", ".md", beam_size=1) == b"A **B** C"
 
 
 def test_a_file_is_translated_into_another_file(tmp_path):
