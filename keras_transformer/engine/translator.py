@@ -257,7 +257,7 @@ def _streamed(engine, step, rows, first, options):
         options.pop("target_prefix", None)  # of the first sentence
         text = ""
         for text in growing:
-            last = before + memory.before + (memory.raises(text) if memory.raises else text)
+            last = before + memory.before + memory.restored(text)
             yield last
         before += step.after(Translation(text, 0.0), memory, sentence).text
         if before != last:

@@ -13,18 +13,18 @@ import numpy as np
 import regex
 
 from keras_transformer.markup.joining import Word
-from keras_transformer.markup.protecting import SYMBOL, Protected, Span
+from keras_transformer.markup.protecting import Protected, Span
 from keras_transformer.markup.token_positions import positions_before, token_spans
 from keras_transformer.steps.glossary import origins
 from keras_transformer.text.patterns import GRAPHEME, UNIT
-from keras_transformer.text.symbols import symbol
+from keras_transformer.text.symbols import PLACEHOLDER, symbol
 from keras_transformer.text.tags import TAG
 from keras_transformer.text.vocabulary import SPACE
 
 TINY = 1e-7
 """A difference of attention that only decides between equal choices."""
 
-_WORD = regex.compile(rf"{SYMBOL.pattern}|{UNIT}", regex.V1)
+_WORD = regex.compile(rf"{PLACEHOLDER.pattern}|{UNIT}", regex.V1)
 _GRAPHEME = regex.compile(GRAPHEME)
 _WORD_CHARACTER, _NUMBER_AT_END = re.compile(r"\w"), re.compile(r"(?<!\d)\d+\Z")
 _SPECIAL = ("<s>", "</s>", "<pad>")

@@ -17,10 +17,8 @@ from keras_transformer.steps.step import Markup
 from keras_transformer.text.elements import SEPARATORS, MarkupTag, find_tags
 from keras_transformer.text.patterns import CLOSING_MARK, ITEM, ITEM_OR_NUMBER
 from keras_transformer.text.sentences import has_letters
-from keras_transformer.text.symbols import Placeholders, symbol
+from keras_transformer.text.symbols import PLACEHOLDER, Placeholders, symbol
 
-SYMBOL = regex.compile(r"<ph_\d+>")
-"""The token of a placeholder."""
 # What follows no space where an item was removed.
 _AFTER_GAP = regex.compile(rf"\s|{CLOSING_MARK}|[\"'](?=\s|{CLOSING_MARK}|$)", regex.V1)
 _HTML_SPACES = re.compile(r"[ \t\n\f\r]+")
@@ -334,7 +332,7 @@ class _Writer:
         text = "".join(self._parts)
         if "<ph_" in text:
             # Replaced by a text of the same length, so that positions stay the same.
-            text = SYMBOL.sub(escaped, text)
+            text = PLACEHOLDER.sub(escaped, text)
         return Protected(text, self._spans, self._source_parts, self._literals, self._is_html)
 
     def words(self, text: str) -> None:

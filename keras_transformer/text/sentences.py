@@ -12,7 +12,7 @@ import regex
 
 from keras_transformer.errors import InputError
 from keras_transformer.text.patterns import GRAPHEME, UNSPACED
-from keras_transformer.text.symbols import TERM_SYMBOLS
+from keras_transformer.text.symbols import PLACEHOLDER, TERM_SYMBOLS
 
 _BEGIN, _, _END = TERM_SYMBOLS
 # Without another `_BEGIN`, so that a long row of them takes no time.
@@ -41,7 +41,6 @@ _ABBREVIATION = regex.compile(r"(?<![\p{L}\p{N}])\p{L}\.$")
 _ITEM_NUMBER = re.compile(r"[(\[]?\d{1,3}[.)\]]+")
 _LETTERS = regex.compile(r"\p{L}")
 _LETTERS_WITHOUT_SPACES = regex.compile(rf"[\p{{L}}&&{UNSPACED}--\p{{scx=Hangul}}]", regex.V1)
-_PLACEHOLDERS = re.compile(r"<ph_\d+>")
 # sentencex takes a time that grows with the square of a text that is not ASCII.
 _WINDOW, _SEEN_AHEAD = 2_000, 100  # characters
 
@@ -168,7 +167,7 @@ def primary_language(code: str | None) -> str | None:
 
 def has_letters(text: str) -> bool:
     """Returns whether a text has letters, of words and not of placeholders."""
-    return _LETTERS.search(_PLACEHOLDERS.sub("", text)) is not None
+    return _LETTERS.search(PLACEHOLDER.sub("", text)) is not None
 
 
 _WORD = re.compile(rf"(?:{_ANNOTATION}|\S)+", re.DOTALL)

@@ -1,5 +1,6 @@
 """Tokens of a vocabulary that are not learned: placeholders and marks of annotated terms."""
 
+import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -8,6 +9,8 @@ from keras_transformer.text.tags import tag_tokens
 
 TERM_SYMBOLS = ("<term_begin>", "<term_as>", "<term_end>")
 """Tokens of an annotation: `a <term_begin> rack<term_as> Gestell<term_end> of steel`."""
+PLACEHOLDER = re.compile(r"<ph_\d+>")
+"""The token of a placeholder."""
 
 
 class Placeholders(NamedTuple):

@@ -52,6 +52,19 @@ def test_a_copy_of_a_text_with_items_is_the_text(source, count, markup, placehol
     assert len(texts) == count
 
 
+@pytest.mark.parametrize("markup", ["html", "placeholders"])
+def test_the_placeholders_of_each_sentence_are_the_first_ones_as_in_training(markup):
+    source = "See {a}. Take {b} and {c}! Now {d}."
+    copy, texts = translated(source, markup=markup)
+    assert copy == source
+    assert texts == ["See <ph_1>.", "Take <ph_1> and <ph_2>!", "Now <ph_1>."]
+    # A model without placeholders reads a text as it is.
+    assert translated("<ph_3> is. <ph_2> is.", markup=None, placeholders=Placeholders()) == (
+        "<ph_3> is. <ph_2> is.",
+        ["<ph_3> is.", "<ph_2> is."],
+    )
+
+
 def test_rows_of_spaces_stay_in_a_text_and_are_one_space_in_html():
     text = "One {x}.  Two.\n\nThree."
     assert translated(text, markup="placeholders") == (text, ["One <ph_1>.", "Two.", "Three."])
