@@ -221,6 +221,9 @@ def test_alternatives_are_the_other_hypotheses_without_doubles(make):
     assert sorted(lines["alternatives"][0]) == ["A\nX", "X\nB", "X\nX"]
     assert lines["alternatives"][1] == ["X"]
     assert answer_of(make(), q="a", alternatives=-1) == {"translatedText": "A"}
+    # An export whose beam gives more of them than the client wants.
+    wide = answer_of(make(Engine(n_best=4)), ["X", "Y", "Z"], q=["a", "b"], alternatives=2)
+    assert wide["alternatives"] == [["X", "Y"], ["X", "Y"]]
     # HTML has none, as in LibreTranslate, and an export whose searches give one hypothesis.
     assert answer_of(make(), q="a", alternatives=1, format="html")["alternatives"] == []
     signatures = {"serving_default": {}}

@@ -267,10 +267,11 @@ def test_sentences_of_several_languages_keep_theirs(load):
     rows = [
         {"text": "Dogs. Cats.", "target_language": "de"},
         {"text": "Men.", "target_language": "fr"},
+        {"text": "Rats.", "target_language": ""},  # A signature has no other way to name none.
     ]
     outputs_of(load(engine), "greedy", rows)
-    assert engine.calls[-1][0] == ["Dogs.", "Cats.", "Men."]
-    assert engine.calls[-1][1]["target_language"] == ["de", "de", "fr"]
+    assert engine.calls[-1][0] == ["Dogs.", "Cats.", "Men.", "Rats."]
+    assert engine.calls[-1][1]["target_language"] == ["de", "de", "fr", None]
 
 
 def test_a_warm_up_runs_the_model_whatever_its_texts_are_made_of(load):

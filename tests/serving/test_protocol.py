@@ -1,5 +1,6 @@
 """TensorFlow Serving's JSON: requests that are taken, refused, and forms of answers."""
 
+import base64
 import json
 import math
 import tracemalloc
@@ -88,6 +89,10 @@ def test_a_malformed_request_names_its_mistake_in_one_line(body, says):
     [
         ({"inputs": ["a"] * 51}, "at most 50 sentences. Received: 51.*--max-sentences"),
         ({"inputs": ["ä" * 2001]}, "at most 2000 characters.*--max-text-characters.*has 2001"),
+        (
+            {"inputs": [{"b64": base64.b64encode(b"a" * 2001).decode()}]},
+            "at most 2000 characters.*has 2001",
+        ),
         ({"inputs": ["<p>a", "<p>a" * 50], "markup": "html"}, "each block of HTML is one.* 51"),
         ({"inputs": ["<p>a" * 50, "<p>a"], "markup": "html"}, "each block of HTML is one.* 51"),
         ({"inputs": ["a"], "glossary": {str(n): "b" for n in range(1001)}}, "at most 1000 items"),

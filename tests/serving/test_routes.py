@@ -237,6 +237,59 @@ def test_a_file_whose_time_is_over_leaves_no_sentences_behind(app_of):
     assert with_client(app, talk) == 200
 
 
+def test_a_file_whose_time_is_over_submits_nothing_more(app_of, monkeypatch):
+    has_ended, refused = threading.Event(), []
+
+    def translated_file(self, request, translator):
+        has_ended.wait(60)  # The request ends between two batches.
+        try:
+            translator.translate(["late"])
+        except protocol.Rejection as error:
+            refused.append(error.status)
+
+    monkeypatch.setattr(LibreTranslate, "translated_file", translated_file)
+    engine = Engine()
+    app = app_of(engine, languages="en-fr", request_timeout=0.5)
+    fields, files = {"source": "en", "target": "fr"}, {"file": ("a.txt", b"a")}
+
+    async def talk(client):
+        answer = await client.post("/translate_file", data=fields, files=files)
+        has_ended.set()
+        for _ in range(100):
+            await asyncio.sleep(0 if refused else 0.05)
+        return answer.status_code
+
+    assert with_client(app, talk) == 504
+    assert refused == [504] and ["late"] not in [texts for texts, _ in engine.calls]
+
+
+def test_after_a_batch_has_hung_every_request_is_503_at_once(app_of):
+    released = threading.Event()
+
+    class Hanging(Engine):
+        def translate(self, texts, **options):
+            if "hang" in texts:
+                released.wait(60)
+            return super().translate(texts, **options)
+
+    app = app_of(Hanging(), languages="en-fr", batch_timeout=0.2, threads=1)
+    fields = {"q": "a", "source": "en", "target": "fr"}
+
+    async def talk(client):
+        first = await client.post(PREDICT, json={"instances": ["hang"]})
+        answers = [await client.get("/readyz")]
+        answers += [await client.post(PREDICT, json={"instances": ["a"]})]
+        answers += [await client.post(TRANSLATE, json=fields)]
+        return first.status_code, [answer.status_code for answer in answers], answers[-1].json()
+
+    try:
+        first, others, error = with_client(app, talk)
+    finally:
+        released.set()
+    assert (first, others) == (504, [503] * 3)
+    assert error["error"].endswith("its process is replaced; send this again")
+
+
 def test_a_batch_whose_requests_have_timed_out_stops_and_its_process_stays(app_of, monkeypatch):
     read, hundred = [], [f"text {number}" for number in range(100)]
 

@@ -37,6 +37,8 @@ def test_a_file_is_gone_after_an_hour(tmp_path):
 
 def test_the_oldest_files_go_where_all_are_too_large(tmp_path, monkeypatch):
     monkeypatch.setattr(translated_files, "_KEPT_BYTES", 10)
+    names = iter("cba")  # The oldest is the last in the order of names.
+    monkeypatch.setattr(translated_files.secrets, "token_hex", lambda size: 2 * size * next(names))
     files = TranslatedFiles(tmp_path)
     tokens = []
     for age in (30, 20, 10):
