@@ -18,7 +18,11 @@ _ATTRIBUTE = re.compile(r"""(?<=[\s"'])([^\s"'>/=]+)(\s*+=\s*+)("[^"]*"|'[^']*'|
 
 
 class HtmlPage(Document):
-    """A page, which names the target's language where it named the source's."""
+    """A page, which names the target's language where it named the source's.
+
+    An unknown language is `lang=""`, as HTML defines it: a wrong language would be read aloud in
+    its voice, and would be hyphenated by its rules.
+    """
 
     options = {"markup": "html"}
 
@@ -38,7 +42,7 @@ def declared_encoding(content: bytes) -> str | None:
 
 def _in_language(text, code):
     if code is None or not code.replace("-", "").isalnum():  # The model's own name of a language.
-        return text
+        code = ""
     for tag in find_tags(text):
         if tag.name == "html":
             literal = text[tag.start : tag.stop]
@@ -49,5 +53,5 @@ def _in_language(text, code):
 
 
 def _attribute_in(code, match):
-    is_language = match[1].lower() in ("lang", "xml:lang")
-    return f'{match[1]}{match[2]}"{code}"' if is_language else match[0]
+    is_other = match[1].lower() in ("lang", "xml:lang") and match[3].strip("\"'") != code
+    return f'{match[1]}{match[2]}"{code}"' if is_other else match[0]

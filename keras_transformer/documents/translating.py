@@ -17,6 +17,7 @@ from keras_transformer.files import write_output
 from keras_transformer.formats import load
 from keras_transformer.options import check_choice
 from keras_transformer.text.languages import language_code
+from keras_transformer.text.per_text import LANGUAGE_OPTIONS
 
 if TYPE_CHECKING:
     from keras_transformer.engine.translator import Translator
@@ -93,8 +94,7 @@ def translate_document(
     text, encoding = decode(content, name, format.declared_encoding)
     settings = Settings(
         name,
-        _language(translator, 0, options.get("source_language")),
-        _language(translator, 1, options.get("target_language")),
+        *_languages(translator.engine, *map(options.get, LANGUAGE_OPTIONS)),
         wrapped,
         _markup_step(translator, options) if format.has_marks else None,
         bool(translator.engine.text_features.placeholders.size),
@@ -172,12 +172,12 @@ def read_document(path: str | os.PathLike) -> bytes:
         raise InputError(f"{name}: cannot be read: {error.strerror}.") from None
 
 
-def _language(translator, side, name):
-    """Returns the code of the source's (0) or target's (1) language, None if it is unknown."""
-    if name is not None:
-        return language_code(name)
-    codes = {direction[side] for direction in translator.directions}
-    return codes.pop() if len(codes) == 1 else None
+def _languages(engine, source, target):
+    """Returns the codes of the source's and of the target's language, None where it is unknown."""
+    names = source, target
+    if engine.languages is not None:
+        names = engine.languages.known_codes(source, target)
+    return [None if name is None else language_code(name) for name in names]
 
 
 def _markup_step(translator, options):

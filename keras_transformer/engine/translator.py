@@ -192,7 +192,7 @@ class Translator:
         """Yields one translation as it grows, one sentence after another; see `Engine.stream`."""
         options = self._with_defaults(options, self.defaults.keys() - {"beam_size"})
         rules = {"split_sentences": split_sentences, "keep_case": keep_case}
-        step = sentences_step(self.engine, **rules)
+        step = sentences_step(self.engine, tag=tag, **rules)
         if step is None:
             return self.engine.stream(*self._tagged([text], tag), **options)
         (text,) = checked_texts("text", [text])
@@ -200,7 +200,7 @@ class Translator:
             options.setdefault("long_input", "split")
         rows = [
             (self._tagged([part], tag)[0], memory)
-            for part, memory in step.before(text, options.get("source_language"))
+            for part, memory in step.before(text, *map(options.get, LANGUAGE_OPTIONS))
         ]
         # The first call checks the options, before anything is read of the result.
         first = self.engine.stream(rows[0][0], **options)

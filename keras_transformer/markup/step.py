@@ -29,7 +29,7 @@ class MarkupStep(TextStep):
         self._markup, self._placeholders, self._split_tags = markup, placeholders, split_tags
         self.needs_alignment = markup == "html"
 
-    def before(self, text, language=None):
+    def before(self, text, language=None, target_language=None):
         tags, text = self._split_tags(text)
         blocks = protect(text, self._markup, self._placeholders)
         return [(tagged(block.text_to_read, tags or None), block) for block in blocks]

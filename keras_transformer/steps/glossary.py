@@ -226,7 +226,7 @@ class GlossaryStep(TextStep):
     def __init__(self, glossary: Glossary, annotates: bool):
         self._glossary, self._annotates = glossary, annotates
 
-    def before(self, text, language=None):
+    def before(self, text, language=None, target_language=None):
         if self._annotates:
             text = annotate(text, self._glossary.matches(text))
         return [(text, None)]

@@ -19,6 +19,7 @@ from keras_transformer.text.sentences import (
     space_after,
 )
 from keras_transformer.text.symbols import PLACEHOLDER, symbol
+from keras_transformer.text.tags import language_in_tag
 
 
 class _Sentence(NamedTuple):
@@ -44,6 +45,15 @@ class _Sentence(NamedTuple):
 
 
 _AS_IT_IS = _Sentence()
+_Codes = tuple[str | None, str | None]
+
+
+def _named_codes(source: str | None, target: str | None) -> _Codes:
+    return source, target
+
+
+def _without_a_tag(text: str) -> tuple[str, str]:
+    return "", text
 
 
 class SentencesStep(TextStep):
@@ -51,40 +61,51 @@ class SentencesStep(TextStep):
 
     Args:
         rules: What becomes of sentences, of texts without letters, and of capitals.
-        languages: Codes of the sources' and of the targets' language, None where it is unknown.
+        known_codes: Returns the codes of a source's and of its target's language, None where one is
+            unknown, from those that a caller names.
         split_tags: Splits off the tags that a text begins with, which become each sentence's tags.
         has_placeholders: Whether the vocabulary has placeholders. Those of each sentence are
             numbered from 1, as in training.
+        target_language: The targets' language, where neither a caller nor a text names it.
     """
 
     def __init__(
         self,
         rules: TextRules,
-        languages: tuple[str | None, str | None] = (None, None),
-        split_tags: Callable[[str], tuple[str, str]] = lambda text: ("", text),
+        known_codes: Callable[[str | None, str | None], _Codes] = _named_codes,
+        split_tags: Callable[[str], tuple[str, str]] = _without_a_tag,
         has_placeholders: bool = False,
+        target_language: str | None = None,
     ):
-        self._rules, self._languages, self._split_tags = rules, languages, split_tags
+        self._rules, self._split_tags = rules, split_tags
         self._has_placeholders = has_placeholders
+        self._known_codes, self._target_language = functools.cache(known_codes), target_language
         self.splits_long_texts = rules.split_sentences
 
-    def before(self, text, language=None):
-        return self._divided(text, language, self._rules.split_sentences)
+    def before(self, text, language=None, target_language=None):
+        return self._divided(text, language, target_language, self._rules.split_sentences)
 
-    def whole(self, text, language=None):
-        return self._divided(text, language, False)
+    def whole(self, text, language=None, target_language=None):
+        return self._divided(text, language, target_language, False)
 
-    def _divided(self, text, language, splits):
+    def _divided(self, text, language, target_language, splits):
         tags, text = self._split_tags(text)
-        language = language or self._languages[0]
-        ends = sentence_ends(text, primary_language(language)) if splits else [len(text)]
+        named = filter(None, map(language_in_tag, tags.split()))
+        target_language = target_language or next(named, self._target_language)
+        source, target = self._primary_languages(language, target_language)
+        ends = sentence_ends(text, source) if splits else [len(text)]
         rows = [
-            self._row(text[start:end], tags, language, is_last=end == len(text))
+            self._row(text[start:end], tags, source, target, is_last=end == len(text))
             for start, end in itertools.pairwise([0, *ends])
         ]
         return rows or [("", _AS_IT_IS)]
 
-    def _row(self, sentence, tags, language, is_last):
+    def _primary_languages(self, *names):
+        # The engine refuses a name that is none.
+        names = (name if isinstance(name, str) else None for name in names)
+        return map(primary_language, self._known_codes(*names))
+
+    def _row(self, sentence, tags, source, target, is_last):
         text = sentence.strip()
         start = sentence.index(text)
         space = sentence[:start], sentence[start + len(text) :]
@@ -92,8 +113,7 @@ class SentencesStep(TextStep):
         if not text or (self._rules.copy_symbols and not has_letters(text)):
             return "", memory._replace(copied=text)
         if self._rules.keep_case and is_in_capitals(text):
-            text = in_usual_case(text, primary_language(language))
-            target = primary_language(self._languages[1])
+            text = in_usual_case(text, source)
             memory = memory._replace(raises=functools.partial(in_capitals, language=target))
         if self._has_placeholders:
             text, symbols = _with_first_symbols(text)
@@ -157,8 +177,9 @@ def sentences_step(
     split_sentences: bool | None = None,
     copy_symbols: bool | None = None,
     keep_case: bool | None = None,
+    tag: str | None = None,
 ) -> SentencesStep | None:
-    """Makes the step of these options, whose defaults the model knows.
+    """Makes the step of these options, whose defaults the model knows; a tag may name a language.
 
     Returns None for models whose texts are more than sentences: classifiers, language models, and
     models of conversations.
@@ -176,17 +197,13 @@ def sentences_step(
             rule = "needs a model that translates sentences"
             raise InputError(f"`{chosen[0]}` {rule}. Received: {engine.noun}.")
         return None
+    features, languages = engine.text_features, engine.languages
     tokenizer = engine.source_tokenizer
-    split_tags = {} if tokenizer is None else {"split_tags": tokenizer.split_tags}
+    token = features.tag_tokens.get(tag) if isinstance(tag, str) else None
     return SentencesStep(
         engine.text_rules._replace(**values),
-        _languages_of(engine),
-        has_placeholders=engine.text_features.placeholders.size > 0,
-        **split_tags,
+        _named_codes if languages is None else languages.known_codes,
+        _without_a_tag if tokenizer is None else tokenizer.split_tags,
+        has_placeholders=features.placeholders.size > 0,
+        target_language=language_in_tag(token or ""),
     )
-
-
-def _languages_of(engine):
-    """Returns the languages of a model of one direction."""
-    directions = () if engine.languages is None else engine.languages.directions
-    return directions[0] if len(directions) == 1 else (None, None)

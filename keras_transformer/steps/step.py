@@ -60,7 +60,9 @@ class TextStep:
     needs_alignment = False
     splits_long_texts = False
 
-    def before(self, text: str, language: str | None = None) -> list[tuple[str, Any]]:
+    def before(
+        self, text: str, language: str | None = None, target_language: str | None = None
+    ) -> list[tuple[str, Any]]:
         """Returns the texts to translate instead of a text, each with what `after` needs.
 
         Most steps return one text. The translations of several texts are joined without a space. A
@@ -69,10 +71,13 @@ class TextStep:
         Args:
             text: A text.
             language: Code or name of its language, None unless the caller has named it.
+            target_language: That of its translation, likewise.
         """
         return [(text, None)]
 
-    def whole(self, text: str, language: str | None = None) -> list[tuple[str, Any]] | None:
+    def whole(
+        self, text: str, language: str | None = None, target_language: str | None = None
+    ) -> list[tuple[str, Any]] | None:
         """Returns what `before` does for a text that must not be divided, None if it must be."""
         return None
 

@@ -38,7 +38,7 @@ class TagStep(TextStep):
         self._token, self._tokenizer = token, tokenizer
         self._languages = () if token in languages else languages
 
-    def before(self, text, language=None):
+    def before(self, text, language=None, target_language=None):
         # Training reads the token of a language first.
         language, text = split_tag(text, self._languages)
         is_blank = False

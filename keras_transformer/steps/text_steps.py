@@ -26,11 +26,11 @@ _SENTENCES = "steps.sentences:sentences_step"  # It is made without options, too
 # of an engine and of these options that makes the step. The folder `markup` may be deleted.
 _STEPS = (
     (("markup",), "markup.step:markup_step"),
-    (("split_sentences", "copy_symbols", "keep_case"), _SENTENCES),
+    (("split_sentences", "copy_symbols", "keep_case", "tag"), _SENTENCES),
     (("glossary", "glossary_by"), "steps.glossary:glossary_step"),
     (("tag",), "steps.tag:tag_step"),
 )
-STEP_OPTIONS = tuple(name for names, _ in _STEPS for name in names)
+STEP_OPTIONS = tuple(dict.fromkeys(name for names, _ in _STEPS for name in names))
 """Options of the steps."""
 
 
@@ -44,8 +44,9 @@ def text_steps(
     """
     steps, other_options = [], dict(options)
     for names, function in _STEPS:
-        values = {name: other_options.pop(name, None) for name in names}
-        values = {name: value for name, value in values.items() if value is not None}
+        values = {name: options[name] for name in names if options.get(name) is not None}
+        for name in names:
+            other_options.pop(name, None)
         if values or function == _SENTENCES:  # Imported late: few texts have markup.
             steps.append(load(function)(engine, **values))
     return [step for step in steps if step is not None], other_options
@@ -104,8 +105,8 @@ class TextsInSteps:
 
             return call
 
-        languages = one_for_each("source_language", options.get("source_language"), len(texts))
-        parts = list(map(checked(step.before), texts, languages))
+        languages = [one_for_each(name, options.get(name), len(texts)) for name in LANGUAGE_OPTIONS]
+        parts = list(map(checked(step.before), texts, *languages))
         if options.get("phrases"):
             _keep_whole(step, parts, texts, languages, options["phrases"])
         indices = [index for index, rows in enumerate(parts) for _ in rows]
@@ -161,7 +162,8 @@ def _keep_whole(step, parts, texts, languages, phrases):
     for index, phrases_of_text in enumerate(phrases):
         texts_of_parts = [text for text, _ in parts[index]]
         if len(texts_of_parts) > 1 and None in _owners(phrases_of_text, texts_of_parts):
-            parts[index] = step.whole(texts[index], languages[index]) or parts[index]
+            of_text = (of_side[index] for of_side in languages)
+            parts[index] = step.whole(texts[index], *of_text) or parts[index]
 
 
 def _owners(phrases, parts):

@@ -321,6 +321,19 @@ class Languages:
             chosen.append(code if code or len(possible) > 1 else next(iter(possible)))
         return chosen[0], chosen[1]
 
+    def known_codes(
+        self, source: str | None = None, target: str | None = None
+    ) -> tuple[str | None, str | None]:
+        """Returns the codes of `direction`, as far as they are known, without its errors.
+
+        >>> Languages(directions=(("en", "tr"), ("de", "tr"))).known_codes("en")
+        ('en', 'tr')
+        """
+        try:
+            return self.direction(source, target)
+        except InputError:  # A text may name its language itself.
+            return source, target
+
     def tokens_of(self, source: str | None, target: str | None) -> Direction:
         """Returns a direction with its tokens; takes the arguments of `direction`."""
         codes = self.direction(source, target)

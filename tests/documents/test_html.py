@@ -26,7 +26,9 @@ PAGE = """<!DOCTYPE html>
 
 
 def translated(page, say=in_order, codec="utf-8", **options):
-    translator = Translator(SayingEngine(say))
+    engine = SayingEngine(say)
+    engine.languages = Languages(directions=(("en", "en"),))
+    translator = Translator(engine)
     return translate_document(translator, page.encode(codec), ".html", **options).decode(codec)
 
 
@@ -55,16 +57,19 @@ class FromEnglishToPortuguese(SayingEngine):
     [
         ([("en", "pt")], None, "pt"),
         ([("en", "pt"), ("de", "pt")], None, "pt"),
-        ([("en", "pt"), ("en", "de")], None, None),
+        ([("en", "pt"), ("en", "de")], "de_DE", "de"),
+        # An unknown language is none, and not the source's.
+        ([("en", "pt"), ("en", "de")], None, ""),
+        ([("en", "of pirates")], None, ""),
+        ([], None, ""),
     ],
 )
-def test_the_page_names_the_language_of_the_translation_if_it_is_known(pairs, to, code):
+def test_the_page_names_the_language_of_the_translation_and_no_other(pairs, to, code):
     translator = Translator(FromEnglishToPortuguese(pairs))
-    page = translate_document(translator, PAGE.encode("latin-1"), ".html").decode("latin-1")
-    expected = PAGE
-    if code is not None:
-        expected = PAGE.replace('"en"', f'"{code}"').replace("'en'", f'"{code}"')
-    assert page == expected
+    options = {} if to is None else {"target_language": to}
+    page = translate_document(translator, PAGE.encode("latin-1"), ".html", **options)
+    expected = PAGE.replace('"en"', f'"{code}"').replace("'en'", f'"{code}"')
+    assert page.decode("latin-1") == expected
 
 
 def test_only_attributes_of_the_language_name_another_one():

@@ -84,7 +84,7 @@ def test_threads_are_given_before_tensorflow_begins(tmp_path, monkeypatch, set_a
 
 
 class Shout(TextStep):
-    def before(self, text, language=None):
+    def before(self, text, language=None, target_language=None):
         return [(text, len(text))]
 
     def after(self, translation, memory, text_read):

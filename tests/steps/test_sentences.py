@@ -13,8 +13,9 @@ from keras_transformer.engine.translator import Translator
 from keras_transformer.errors import InputError
 from keras_transformer.steps.text_steps import text_steps
 from keras_transformer.text.dialog import Turns
-from keras_transformer.text.languages import languages_of_directions
+from keras_transformer.text.languages import languages_of_directions, languages_of_tags
 from keras_transformer.text.sentences import TextRules
+from keras_transformer.text.tags import split_tag, tag_tokens
 
 ALL = TextRules(split_sentences=True, copy_symbols=True, keep_case=True)
 
@@ -204,6 +205,48 @@ def test_capitals_are_those_of_the_language_of_each_side(direction, text, read, 
     engine = CopyingEngine(languages=languages_of_directions([direction]))
     assert translate(text, engine).text == expected
     assert engine.texts == [read]
+
+
+TURKISH = "CATS SİT."
+BOTH_WAYS = [("en", "tr"), ("tr", "en"), ("en", "de"), ("de", "en")]
+
+
+@pytest.mark.parametrize(
+    ("directions", "options", "expected"),
+    [
+        (BOTH_WAYS, {"source_language": "en", "target_language": "tr"}, TURKISH),
+        (BOTH_WAYS, {"target_language": ["tr"]}, TURKISH),
+        (BOTH_WAYS, {"target_language": "tur_Latn"}, TURKISH),
+        (BOTH_WAYS, {"target_language": "de"}, "CATS SIT."),
+        (BOTH_WAYS, {}, "CATS SIT."),
+        # Every direction, or every direction from the source, has the same target.
+        ([("en", "tr"), ("de", "tr")], {}, TURKISH),
+        ([("en", "tr"), ("de", "fr")], {"source_language": "en"}, TURKISH),
+    ],
+)
+def test_capitals_of_a_model_of_several_directions_are_of_the_requests(
+    directions, options, expected
+):
+    engine = CopyingEngine(languages=languages_of_directions(directions))
+    assert translate("CATS SIT.", engine, **options).text == expected
+    engine.capabilities |= {"stream"}
+    if not any(isinstance(value, list) for value in options.values()):
+        *_, last = Translator(engine).stream("CATS SIT.", **options)
+        assert last == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "options"), [(">>tur<< CATS SIT.", {}), ("CATS SIT.", {"tag": "tur"})]
+)
+def test_capitals_are_of_the_language_that_a_tag_names(text, options):
+    tags = tag_tokens(["tur", "deu"], are_languages=True)
+    tokenizer = FakeTokenizer(
+        tag_tokens=tags, split_tags=lambda text: split_tag(text, tags.values())
+    )
+    engine = CopyingEngine(languages=languages_of_tags(tags), source_tokenizer=tokenizer)
+    assert translate(text, engine, **options).text.endswith(TURKISH)
+    text, options = text.replace("tur", "deu"), {name: "deu" for name in options}
+    assert translate(text, engine, **options).text.endswith("CATS SIT.")
 
 
 def test_the_language_of_a_text_tells_its_abbreviations():
