@@ -37,6 +37,11 @@ class MarkupStep(TextStep):
     def after(self, translation, memory, text_read):
         return restore(translation, memory, without_tags(text_read, memory.text_to_read))
 
+    def begins_translation(self, memory):
+        return (
+            not memory.quote
+        )  # A reader sees the value of an attribute beside the text, if at all.
+
     def uses_alignment(self, memory):
         return bool(memory.source_parts)
 

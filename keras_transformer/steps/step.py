@@ -95,6 +95,13 @@ class TextStep:
         """Returns what stands for a text of `before` where the steps around join what was read."""
         return text_read
 
+    def begins_translation(self, memory: Any) -> bool:
+        """Returns whether a target prefix may be that of a text of `before`.
+
+        If it is of none of them, it is that of the first one.
+        """
+        return True
+
     def uses_alignment(self, memory: Any) -> bool:
         """Returns whether an alignment makes `after` better, where the engine gives alignments."""
         return False

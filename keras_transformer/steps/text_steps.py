@@ -112,7 +112,8 @@ class TextsInSteps:
         indices = [index for index, rows in enumerate(parts) for _ in rows]
         memories = [memory for rows in parts for _, memory in rows]
         self.texts = [text for rows in parts for text, _ in rows]
-        self.options = options_of_parts(options, indices, texts, self.texts)
+        begin = list(map(step.begins_translation, memories))
+        self.options = options_of_parts(options, indices, texts, self.texts, begin)
         is_aligned = options.get("alignment", False)
         if step.needs_alignment or (
             any(map(step.uses_alignment, memories)) and _aligns(engine, options)
@@ -180,6 +181,7 @@ def options_of_parts(
     indices: Sequence[int],
     texts: Sequence[str],
     parts: Sequence[str],
+    begin: Sequence[bool],
 ) -> dict[str, Any]:
     """Returns the options of the parts of texts.
 
@@ -187,7 +189,9 @@ def options_of_parts(
         options: Options of `Engine.translate`, some with a tuple or list of a value per text.
         indices: Index of each part's text.
         texts: The texts.
-        parts: Their parts. A phrase goes to the part that has it.
+        parts: Their parts. A phrase goes to the part that has it, and a target prefix to the first
+            part that is read.
+        begin: Whether each part may have the prefix, if another part may have it.
     """
     options, count = dict(options), len(texts)
     if len(indices) == count and [*indices] == [*range(count)]:
@@ -203,13 +207,13 @@ def options_of_parts(
     parts_of: list[list[int]] = [[] for _ in texts]
     for part, index in enumerate(indices):
         parts_of[index].append(part)
-    if "target_prefixes" in values_by_name:  # The prefix belongs to the first part that is read.
+    if "target_prefixes" in values_by_name:
         prefixes = [""] * len(parts)
         for indices_of_text, prefix in zip(
             parts_of, values_by_name["target_prefixes"], strict=True
         ):
             read = [part for part in indices_of_text if parts[part].strip()] or indices_of_text
-            for part in read[:1]:
+            for part in ([part for part in read if begin[part]] or read)[:1]:
                 prefixes[part] = prefix
         options["target_prefixes"] = prefixes
     if "phrases" in values_by_name:

@@ -63,6 +63,27 @@ def test_the_values_of_attributes_are_texts_of_their_own(source, expected, texts
 
 
 @pytest.mark.parametrize(
+    ("source", "prefixes"),
+    [
+        ('<img alt="a b"> c. <p>d</p>', ["", "So", ""]),
+        ('<p title="x y"><i aria-label="a">12</i></p><p>c d</p>', ["", "", "So"]),
+        ('<i title="a">b</i> <i title="c">d</i>', ["", "", "So"]),
+        # Nothing else is read.
+        ('<img alt="a b"> 42 <img title=c>', ["So", ""]),
+    ],
+)
+def test_a_target_prefix_begins_the_text_and_no_attribute(source, prefixes):
+    class Engine(SayingEngine):
+        def translate(self, texts, target_prefixes=(), **options):
+            self.prefixes = target_prefixes
+            return super().translate(texts, **options)
+
+    engine = Engine(in_order, Placeholders())
+    Translator(engine).translate([source], markup="html", target_prefixes=["So"])
+    assert [*engine.prefixes] == prefixes
+
+
+@pytest.mark.parametrize(
     "source",
     [
         '<i id="a b" data-title="c d" class="e f">5</i>',
