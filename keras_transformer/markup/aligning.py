@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import regex
 
-from keras_transformer.markup.joining import Word
+from keras_transformer.markup.joining import Word, space_of
 from keras_transformer.markup.protecting import Protected, Span
 from keras_transformer.markup.token_positions import positions_before, token_spans
 from keras_transformer.steps.glossary import origins
@@ -76,11 +76,12 @@ class Alignment:
             weights, middles, ends, self._middles = attention
             scale = 1
         middles, ends = middles.tolist(), ends.tolist()  # Faster to search one by one.
-        words, slices, end = [], [], 0
+        words, slices, end, last = [], [], 0, 0
         for match in _WORD.finditer(text):
             begin, end = end, end + len(match[0])
             tokens = _between(middles, ends, begin / scale, end / scale)
             has_space = text[max(match.start() - 1, 0)].isspace()
+            space, last = space_of(text[last : match.start()]), match.end()
             part_index, positions = None, (tokens if attention is None else (np.nan, np.nan))
             if match[0].startswith("<ph_"):
                 item = items.pop(match[0], None)
@@ -91,7 +92,7 @@ class Alignment:
             slices.append(tokens)
             is_placeholder = part_index is not None
             words.append(
-                Word(match[0], has_space, len(words), *positions, is_placeholder, part_index)
+                Word(match[0], has_space, len(words), *positions, is_placeholder, part_index, space)
             )
         rows = np.zeros((len(words), len(self._middles)))
         if attention is not None and slices:

@@ -18,7 +18,13 @@ _OPENING, _CLOSING = (regex.compile(mark, regex.V1) for mark in (OPENING_MARK, C
 # Korean has spaces, although not before endings.
 _WITHOUT_SPACES = regex.compile(rf"[{UNSPACED}--\p{{Script=Hangul}}]", regex.V1)
 _WITHOUT_SPACE = regex.compile(rf"{LETTER}|[\p{{Pe}}.,]", regex.V1)
+_NO_BREAK_SPACES = ("\u00a0", "\u202f")
 _MAX_TAGS = 8  # next to a tag, which may stand for a space
+
+
+def space_of(spaces: str) -> str:
+    """Returns the space that white space between words becomes: a no-break space stays."""
+    return spaces if spaces in _NO_BREAK_SPACES else " "
 
 
 class Word(NamedTuple):
@@ -31,6 +37,7 @@ class Word(NamedTuple):
     end: float = np.nan
     is_exact: bool = False  # for a part of a word that the model has copied
     part_index: int | None = None  # of a placeholder, in `Protected.source_parts`
+    space: str = " "  # another one if the model has written it, such as a no-break space
 
 
 class Placed(NamedTuple):
@@ -147,14 +154,17 @@ class Joiner:
             word = None if placed is None else placed.word
             is_between_words = not gap and (left is None or _is_plain_word(left))
             if word is not None and is_between_words and _is_plain_word(placed):
-                _append(out, placed, word.has_space)
+                _append(out, placed, word.has_space, word.space)
                 left = placed
                 continue
             gap.append(placed)
             if placed is None or word is not None:
-                for slot in self._decided_slots(left, gap):
+                slots = self._decided_slots(left, gap)
+                is_alone = sum(bool(slot.has_space) for slot in slots) == 1
+                space = word.space if word is not None and is_alone else " "
+                for slot in slots:
                     if slot.after is not None:
-                        _append(out, slot.after, slot.has_space)
+                        _append(out, slot.after, slot.has_space, space)
                 left, gap = placed, []
         return "".join(out)
 
@@ -309,10 +319,10 @@ def _touches(word):
     return word is not None and not word.has_space and bool(_LETTER.match(word.text))
 
 
-def _append(out, placed, has_space):
+def _append(out, placed, has_space, space):
     """Adds a word, a tag or an item, after a space if it has one and is not the first."""
     if has_space and out:
-        out.append(" ")
+        out.append(space)
     out.append(placed.text)
 
 

@@ -21,6 +21,9 @@ from keras_transformer.text.symbols import PLACEHOLDER, Placeholders, symbol
 
 # What follows no space where an item was removed.
 _AFTER_GAP = regex.compile(rf"\s|{CLOSING_MARK}|[\"'](?=\s|{CLOSING_MARK}|$)", regex.V1)
+# White space around a text, which stays as it is written.
+_SPACE = r"(?:[\s\x1c-\x1f]|&(?:nbsp|#160|#[xX][aA]0);)"
+_SPACES, _SPACES_AT_END = regex.compile(rf"{_SPACE}*+"), regex.compile(rf"(?r){_SPACE}*+")
 _HTML_SPACES = re.compile(r"[ \t\n\f\r]+")
 _LONG_REFERENCE = regex.compile(r"(&#[xX])([0-9a-fA-F]{9,})|(&#)([0-9]{9,})")
 
@@ -236,11 +239,9 @@ def _attribute(source, start, stop, placeholders):
 
 
 def _stripped(source, start, stop):
-    while start < stop and source[start].isspace():
-        start += 1
-    while start < stop and source[stop - 1].isspace():
-        stop -= 1
-    return start, stop
+    """Returns the bounds of a text without the white space around it."""
+    start = _SPACES.match(source, start, stop).end()
+    return start, _SPACES_AT_END.match(source, start, stop).start()
 
 
 def _shortened(match):

@@ -8,16 +8,18 @@ sides, choose a span of words for each element, and write words and tags.
 import dataclasses
 import html
 import itertools
+import re
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from keras_transformer.markup.aligning import TINY, Alignment, part_offsets
-from keras_transformer.markup.joining import Joiner, Placed, between_words
+from keras_transformer.markup.joining import Joiner, Placed, between_words, space_of
 from keras_transformer.markup.protecting import Protected, Span, divide
 
 _TAKEN = 1e4  # More than the words of a translation can gain.
 _SIGN_PENALTY = 1e-2
+_SPACES = re.compile(r"\s+")
 
 
 _Text = TypeVar("_Text", bound=Any)  # an `engine.Translation`
@@ -50,7 +52,9 @@ def _restored(translation, protected, text_read):
         # Each by itself, because time and memory grow with the product of both sides' lengths.
         return _restored_parts(translation.text, parts, protected, text_read)
     if not protected.source_parts and "<ph_" not in translation.text:
-        text = _escaped(" ".join(translation.text.split()), protected)
+        text = _escaped(
+            _SPACES.sub(lambda match: space_of(match[0]), translation.text.strip()), protected
+        )
     else:
         alignment = Alignment(translation, protected, text_read)
         target_spans = _TargetSpans(alignment).of(protected.spans)

@@ -1,6 +1,8 @@
 """Sentences inside a block: tags that run over several sentences stay whole, and spaces stay."""
 
 import collections
+import dataclasses
+import html
 import random
 
 import pytest
@@ -87,6 +89,37 @@ def test_a_copy_of_html_is_the_html(source, count):
     copy, texts = translated(source)
     assert copy == source
     assert len(texts) == count
+
+
+def as_written(text):
+    """A translation that copies a text with its no-break spaces."""
+    return dataclasses.replace(copied(text), text=text)
+
+
+@pytest.mark.parametrize(
+    ("source", "with_spaces"),
+    [
+        ("<p>One.&nbsp;Two.</p>", "<p>One.&nbsp;Two.</p>"),
+        (
+            "<p>&nbsp;One. \u00a0</p>&#160;<p>\u202fTwo &#xA0;</p>",
+            "<p>&nbsp;One. \u00a0</p>&#160;<p>\u202fTwo &#xA0;</p>",
+        ),
+        (
+            "<td>&nbsp;</td><td>One&nbsp;<b>dog</b>.&nbsp;</td>",
+            "<td>&nbsp;</td><td>One <b>dog</b>.&nbsp;</td>",
+        ),
+        (
+            "One&nbsp;dog: 3\u202f€.&nbsp;<i>Two&nbsp;cost <b>4</b>&nbsp;€!</i>",
+            "One dog: 3 €.&nbsp;<i>Two cost <b>4</b> €!</i>",
+        ),
+        ('<i title="&nbsp;Yes.&nbsp;No&nbsp;! ">x</i>', '<i title="&nbsp;Yes.&nbsp;No ! ">x</i>'),
+    ],
+)
+def test_no_break_spaces_stay_around_sentences_and_where_the_model_writes_them(source, with_spaces):
+    copy, _ = translated(source, as_written)
+    assert html.unescape(copy) == html.unescape(source)
+    copy, _ = translated(source, copied)
+    assert html.unescape(copy) == html.unescape(with_spaces)
 
 
 def test_tags_that_run_over_sentences_of_random_markup_are_whole_and_nested_as_before():

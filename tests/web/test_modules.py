@@ -143,7 +143,7 @@ CODES = {"English": "en", "German": "de", "Russian": "ru"}
 TEXTS = [
     (code, space.join(PAGE[language]))
     for language, code in CODES.items()
-    for space in (" ", "  ", "\n", " \r\n\r\n", "\t")
+    for space in (" ", "  ", "\n", " \r\n\r\n", "\t", "\u00a0")
 ]
 TEXTS += [("zh", "".join(PAGE["Chinese"])), (None, "  One.  Two! \n\n Three?\n")]
 TEXTS += [("en", "1. First item.\n2) Second."), ("de", "Herr M. Gold kam."), ("en", "")]
