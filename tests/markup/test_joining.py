@@ -99,3 +99,8 @@ def test_a_space_at_the_ends_of_elements_is_once_behind_them(source, expected):
 def test_an_element_at_the_beginning_begins_without_a_space():
     """The tag without content had a space before its element, which the text begins with now."""
     assert translated("b <b><img> c</b>", backwards) == "<b><img> C</b> B"
+
+
+@pytest.mark.parametrize("tag", ["<wbr>", "<!-- a -->", "</i>", "<i></i>"])
+def test_a_space_between_moved_words_is_outside_the_element_of_a_tag_that_touches_them(tag):
+    assert translated(f"one <b>two{tag}</b>", backwards) == f"<b>TWO{tag}</b> ONE"
