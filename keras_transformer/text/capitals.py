@@ -33,9 +33,7 @@ def in_usual_case(text: str, language: str | None = None) -> str:
         text: The text.
         language: Its code of BCP 47. Turkish and Azerbaijani have a dotless i, and English has `I`.
     """
-    lowered = _outside_items(text, functools.partial(_changed, "lower", language))
-    if _primary(language) == "en":
-        lowered = _I.sub("I", lowered)
+    lowered = _outside_items(text, functools.partial(_lowered, language))
     items = [item.span() for item in ITEM.finditer(lowered)]
     for index, character in enumerate(lowered):
         if character.isalpha() and not any(start <= index < stop for start, stop in items):
@@ -54,6 +52,11 @@ def _outside_items(text: str, change: Callable[[str], str]) -> str:
         parts += [change(text[position : item.start()]), item[0]]
         position = item.end()
     return "".join([*parts, change(text[position:])])
+
+
+def _lowered(language, text):
+    lowered = _changed("lower", language, text)
+    return _I.sub("I", lowered) if _primary(language) == "en" else lowered
 
 
 def _changed(way, language, text):

@@ -39,6 +39,7 @@ def test_a_text_in_capitals_has_two_words_of_capitals_and_no_small_letter(text, 
         ("DIYARBAKIR İYİ", "tr", "Dıyarbakır iyi"),
         ("ΔΥΟ ΣΚΥΛΟΣ", "el", "Δυο σκυλος"),
         ("{x} 12", "de", "{x} 12"),
+        ("I SEE {i} AT HTTP://A.ORG/i", "en", "I see {i} at HTTP://A.ORG/i"),
     ],
 )
 def test_the_usual_case_has_one_capital_and_keeps_items(text, language, usual):

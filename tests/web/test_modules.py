@@ -190,6 +190,27 @@ CASES += [
     ("fr", "« ÇA VA »"),
 ]
 CASES += [("de", "straße"), ("en", "A B"), ("en", "12 30"), ("tr_TR", "ikı")]
+# Fields and addresses keep their case.
+ITEMS = ["{i}", "{}", "{user.Name}", "<ph_1>", "%s", "%1$d", "https://A.org/i?b=c", "www.a.Org"]
+ITEMS += ["Me.i@a-b.org", "HTTP://A.ORG"]
+CASES += [
+    (code, text.replace("#", item))
+    for item in ITEMS
+    for code, text in [
+        ("en", "I SEE #, AND I GO"),
+        ("tr", "# İKİ KIZ"),
+        ("de", "SO # #!"),
+        ("en", "#"),
+    ]
+]
+
+
+def test_a_sentence_with_a_sign_of_another_field_keeps_its_capitals(in_node, tmp_path):
+    texts = ["SEE {{ name }} NOW", "SEE <B>IT</B> NOW", "50 % OF $NAME NOW", "50%S OF IT"]
+    texts += ["SEE ftp://a.b/c NOW"]
+    (tmp_path / "input.json").write_text(json.dumps([("en", text) for text in texts]), "utf-8")
+    rows, _ = in_node(CAPITALS)
+    assert [row[0] for row in rows] == [False] * len(texts)
 
 
 def test_capitals_are_those_of_python(in_node, tmp_path):
