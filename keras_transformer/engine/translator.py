@@ -252,7 +252,7 @@ def _streamed(engine, step, rows, first, options):
     before, last, options = "", "", dict(options)
     for index, (sentence, memory) in enumerate(rows):
         growing = engine.stream(sentence, **options) if index else first
-        if memory.copied is not None:
+        if memory.is_copied:
             growing = iter(())
         options.pop("target_prefix", None)  # of the first sentence
         text = ""

@@ -25,13 +25,13 @@ from keras_transformer.text.tags import language_in_tag
 class _Sentence(NamedTuple):
     """What becomes of the translation of a sentence."""
 
-    text: str = ""  # what the steps and the engine get, without tags
+    text: str = ""  # without tags
     before: str = ""  # white space
     after: str = ""
-    copied: str | None = None  # the translation of a sentence that the model does not read
+    is_last: bool = True
+    is_copied: bool = False  # because the model does not read it
     raises: Callable[[str], str] | None = None  # puts a text into capitals
     symbols: Mapping[str, str] = {}  # placeholders of the text, by those that the model reads
-    is_last: bool = True
 
     def restored(self, text: str) -> str:
         """Returns a text of the model with the capitals and the placeholders of the source."""
@@ -79,7 +79,10 @@ class SentencesStep(TextStep):
     ):
         self._rules, self._split_tags = rules, split_tags
         self._has_placeholders = has_placeholders
-        self._known_codes, self._target_language = functools.cache(known_codes), target_language
+        self._target_language = target_language
+        self._languages = functools.cache(
+            lambda source, target: [*map(primary_language, known_codes(source, target))]
+        )
         self.splits_long_texts = rules.split_sentences
 
     def before(self, text, language=None, target_language=None):
@@ -90,9 +93,12 @@ class SentencesStep(TextStep):
 
     def _divided(self, text, language, target_language, splits):
         tags, text = self._split_tags(text)
-        named = filter(None, map(language_in_tag, tags.split()))
-        target_language = target_language or next(named, self._target_language)
-        source, target = self._primary_languages(language, target_language)
+        if target_language is None:
+            names = map(language_in_tag, tags.split())
+            target_language = next(filter(None, names), self._target_language)
+        # The engine refuses a name that is none.
+        names = [name if isinstance(name, str) else None for name in (language, target_language)]
+        source, target = self._languages(*names)
         ends = sentence_ends(text, source) if splits else [len(text)]
         rows = [
             self._row(text[start:end], tags, source, target, is_last=end == len(text))
@@ -100,36 +106,30 @@ class SentencesStep(TextStep):
         ]
         return rows or [("", _AS_IT_IS)]
 
-    def _primary_languages(self, *names):
-        # The engine refuses a name that is none.
-        names = (name if isinstance(name, str) else None for name in names)
-        return map(primary_language, self._known_codes(*names))
-
     def _row(self, sentence, tags, source, target, is_last):
         text = sentence.strip()
         start = sentence.index(text)
         space = sentence[:start], sentence[start + len(text) :]
-        memory = _Sentence("", *space, is_last=is_last)
         if not text or (self._rules.copy_symbols and not has_letters(text)):
-            return "", memory._replace(copied=text)
+            return "", _Sentence(text, *space, is_last, is_copied=True)
+        raises, symbols = None, {}
         if self._rules.keep_case and is_in_capitals(text):
             text = in_usual_case(text, source)
-            memory = memory._replace(raises=functools.partial(in_capitals, language=target))
-        if self._has_placeholders:
+            raises = functools.partial(in_capitals, language=target)
+        if self._has_placeholders and "<ph_" in text:
             text, symbols = _with_first_symbols(text)
-            memory = memory._replace(symbols=symbols)
-        return tagged(text, tags or None), memory._replace(text=text)
+        return tagged(text, tags or None), _Sentence(text, *space, is_last, False, raises, symbols)
 
     def after(self, translation, memory, text_read):
-        if memory == _AS_IT_IS:
+        if memory == _AS_IT_IS._replace(text=memory.text):
             return translation
-        if memory.copied is None:
-            translation = _restored(translation, memory)
-        else:
-            words = tuple(memory.copied.split())
+        if memory.is_copied:
+            words = tuple(memory.text.split())
             translation = dataclasses.replace(
-                translation, text=memory.copied, tokens=words, source_tokens=words
+                translation, text=memory.text, tokens=words, source_tokens=words
             )
+        else:
+            translation = _restored(translation, memory)
         return self._spaced(translation, memory)
 
     def _spaced(self, translation, memory):
@@ -141,10 +141,9 @@ class SentencesStep(TextStep):
         )
 
     def read(self, memory, text_read):
-        if memory.copied is None:
-            text = memory.with_symbols(without_tags(text_read, memory.text))
-        else:
-            text = memory.copied
+        text = memory.text
+        if not memory.is_copied:
+            text = memory.with_symbols(without_tags(text_read, text))
         return f"{memory.before}{text}{memory.after}"
 
 
