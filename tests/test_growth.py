@@ -44,16 +44,20 @@ PART = 80  # characters that a model reads at once
 _TOKEN = re.compile(r"<ph_\d+>|\S{1,6}")
 
 
+def copied(text, is_aligned=True):
+    """A copy of a text, in parts."""
+    parts = []
+    for part in sentences.split_text(text, lambda part: len(part) <= PART):
+        tokens = tuple(_TOKEN.findall(part))
+        sides = {"tokens": tokens, "source_tokens": tokens} if is_aligned else {}
+        alignment = np.eye(len(tokens)) if is_aligned else None
+        parts.append(Translation(part, 0.0, alignment=alignment, **sides))
+    return Translation.joined(parts)
+
+
 def restored(text, markup="html", is_aligned=True):
-    """Restores a translation in parts, which is a copy of the source."""
     for block in protect(text, markup, PLACEHOLDERS):
-        parts = []
-        for part in sentences.split_text(block.text, lambda part: len(part) <= PART):
-            tokens = tuple(_TOKEN.findall(part))
-            sides = {"tokens": tokens, "source_tokens": tokens} if is_aligned else {}
-            alignment = np.eye(len(tokens)) if is_aligned else None
-            parts.append(Translation(part, 0.0, alignment=alignment, **sides))
-        restore(Translation.joined(parts), block)
+        restore(copied(block.text, is_aligned), block)
 
 
 def spans(text):
@@ -72,9 +76,19 @@ def segment(text):
     return content.text
 
 
-def document(format, **options):
-    """Translates a document word by word."""
-    translator = Translator(FakeEngine())
+class PartsEngine(FakeEngine):
+    """Copies each text in parts, with alignments, as a model with a limit does."""
+
+    capabilities = frozenset({"translate", "align"})
+    source_tokenizer = FakeTokenizer(placeholders=PLACEHOLDERS, annotates_terms=False)
+
+    def translate(self, texts, **options):
+        return list(map(copied, texts))
+
+
+def document(format, engine=FakeEngine, **options):
+    """Translates a document."""
+    translator = Translator(engine())
     return lambda text: translate_document(translator, text.encode(), format, **options)
 
 
@@ -134,6 +148,10 @@ TEXT_FUNCTIONS = {
     "subtitles": lambda text: document("srt")(
         "".join(f"\n\n1\n00:01.0 --> 00:02.0\n{text[i : i + 40]}" for i in range(0, len(text), 40))
     ),
+    "a cue in parts": lambda text: document("srt", PartsEngine)(
+        "1\n00:01.0 --> 00:02.0\n" + re.sub(r"\s+", " ", text)
+    ),
+    "a paragraph of Markdown in parts": document("markdown", PartsEngine),
     "restore in order": lambda text: restored(text, is_aligned=False),
     "positions_before": positions_before,
     "token_spans": spans,
