@@ -146,6 +146,7 @@ OPTIONS = {
     "annotations": for_all(glossary=TERMS, glossary_by="annotations"),
     "phrases": phrases,
     "languages": of_each("target_language", LANGUAGES),
+    "languages in texts": for_all(),  # Each text begins with the tag of its language.
     "tag": for_all(tag="bt"),
     "target prefix": of_each("target_prefixes", ["So", "dog"]),
     "n-best": for_all(n_best=3),
@@ -162,6 +163,7 @@ OPTIONS = {
 REFUSED = [("phrases", "samples"), ("glossary", "samples")]
 # Two values of one option.
 VALUES_OF_ONE = [{"html", "placeholders"}, {"glossary", "annotations"}]
+VALUES_OF_ONE += [{"languages", "languages in texts"}]
 VALUES_OF_ONE += [{name for name in OPTIONS if name.startswith("long")}]
 PAIRS = [
     pair
@@ -197,6 +199,8 @@ def translated(engine, names, texts, **others):
     for name in names:
         options |= OPTIONS[name](texts)
     options |= {name: value for name, value in others.items() if name in options}
+    if "languages in texts" in names:
+        texts = [(number, f">>{LANGUAGES[number]}<< {text}") for number, text in texts]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of long texts
         try:
@@ -293,6 +297,8 @@ def test_each_sentence_is_translated_once_and_is_what_it_is_alone(engine, names,
         return
     assert jobs == [job for _, read in rows for job in read]
     for translation, (parts, _), (chosen, spaces) in zip(translations, rows, drawn, strict=True):
+        if "languages in texts" in names:  # The space after a tag is no part of the text.
+            spaces = ["", *spaces[1:]]
         if "html" in names and not any(map(has_letters, chosen)):
             assert translation.text == woven(spaces, chosen)
             continue
