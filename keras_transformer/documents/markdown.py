@@ -219,7 +219,7 @@ class _Passage:
                 # The parser has removed this escape from a cell.
                 literal = content.replace("|", r"\|") if self._is_cell else content
                 pairs.append((content, literal))
-                begins_line &= not part
+                begins_line = False
                 continue
             content = self._content[part.start : part.stop]
             literal = self._slice(part.start, part.stop)

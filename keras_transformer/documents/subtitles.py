@@ -216,7 +216,7 @@ class Subtitles(Document):
         """Returns a text in as many lines as the source, but at most `max_lines`."""
         size, lengths = len(_TAG.sub("", text)), utterance.lengths
         has_long_line = size > max(_LINE_COLUMNS, len(utterance.text)) and len(lengths) == 1
-        if len(lengths) > utterance.max_lines or (has_long_line and utterance.max_lines > 1):
+        if len(lengths) > utterance.max_lines or has_long_line:
             lengths = [size] * utterance.max_lines
         is_tag = _is_tag(text)
         places = [(start, stop) for start, stop in borders(text) if not is_tag[start]]

@@ -35,6 +35,7 @@ def test_a_space_that_does_not_break_is_no_border():
 
 def test_ideographs_have_two_columns_and_break_without_a_space_but_not_before_a_mark():
     assert columns("犬 a\u0301") == 4
+    assert columns("犬，Ａ") == 6  # A comma and a letter of full width have two columns, too.
     assert wrapped("我的狗，你的猫。", 6) == ["我的", "狗，你", "的猫。"]
 
 

@@ -65,6 +65,12 @@ def test_a_letter_that_the_charset_lacks_is_a_reference():
     assert encoding.encode("é 犬") == "é &#29356;".encode("latin-1")
 
 
+def test_a_character_of_several_forms_of_which_one_would_be_lost_is_an_error():
+    content = b"<meta charset=shift_jis>\x87\x90"  # Python writes the same sign as 81 e0.
+    with pytest.raises(InputError, match="cp932. Received: it has several forms of a character"):
+        decode(content, "a.html", declared_encoding)
+
+
 @pytest.mark.parametrize("name", ["klingon", "hex", "rot13"])
 def test_an_unknown_charset_is_one_line(name):
     content = f"<meta charset={name}>".encode()

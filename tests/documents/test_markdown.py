@@ -210,6 +210,23 @@ def test_a_translation_that_looks_like_the_address_of_a_link_names_no_link():
     assert translated(source, Saying(translations=translations)) == expected
 
 
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        # Tags of HTML that have no other end, or are not nested in the marks.
+        ("*two </b> dogs* play", "*TWO </b> DOGS* PLAY"),
+        ("<i>two *dogs</i> play* here", "<i>TWO *DOGS</i> PLAY* HERE"),
+        # The text of an image that also names its address.
+        (
+            "two ![dog][] ![dog] ![big dog][dog]\n\n[dog]: a.png",
+            "TWO ![dog][] ![dog] ![BIG DOG][dog]\n\n[dog]: a.png",
+        ),
+    ],
+)
+def test_what_cannot_be_translated_stays_and_the_words_around_it_do_not(source, expected):
+    assert translated(source, SayingEngine(in_order, Placeholders())) == expected
+
+
 def test_lines_of_a_paragraph_end_near_the_same_places():
     class Engine(FakeEngine):
         def translate(self, texts, **options):

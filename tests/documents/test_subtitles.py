@@ -11,6 +11,8 @@ from markup_engines import SayingEngine, in_order, unchanged
 
 from keras_transformer import Translation, Translator
 from keras_transformer.documents import translate_document
+from keras_transformer.documents.document import Settings
+from keras_transformer.documents.subtitles import Subtitles
 from keras_transformer.text.symbols import Placeholders
 
 SUBRIP = """\
@@ -209,6 +211,21 @@ def test_an_element_around_several_sentences_keeps_its_place():
     text = cue(1, "<i>One two.</i> Three. <b>Four.", "Five.</b> -5")
     assert texts_of(text) == ["One two.", "Three.", "Four.", "Five."]
     assert translated(text) == text.upper().replace("I>", "i>").replace("B>", "b>")
+
+
+def test_a_translation_without_a_tag_of_its_source_is_left():
+    document = Subtitles(cue(1, "one <b>two</b>."), Settings(), is_webvtt=False)
+    for text, expected in [("eins zwei.", "one <b>two</b>."), ("<x0>zwei</x0>", "<b>zwei</b>")]:
+        assert document.written([Translation(text, 0.0)]) == cue(1, expected)
+
+
+@pytest.mark.parametrize(
+    ("language", "texts"),
+    [("de-AT", ["Am 3. Mai kam er.", "Ja."]), (None, ["Am 3.", "Mai kam er.", "Ja."])],
+)
+def test_sentences_over_cues_end_as_in_the_language_of_the_source(language, texts):
+    text = cue(1, "Am 3.") + cue(2, "Mai kam er. Ja.")
+    assert Subtitles(text, Settings(source_language=language), is_webvtt=False).texts == texts
 
 
 def test_a_dash_is_of_a_speaker_also_before_a_number():
