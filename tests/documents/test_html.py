@@ -58,6 +58,7 @@ class FromEnglishToPortuguese(SayingEngine):
         ([("en", "pt")], None, "pt"),
         ([("en", "pt"), ("de", "pt")], None, "pt"),
         ([("en", "pt"), ("en", "de")], "de_DE", "de"),
+        ([("eng_Latn", "por_Latn")], None, "pt"),
         # An unknown language is none, and not the source's.
         ([("en", "pt"), ("en", "de")], None, ""),
         ([("en", "of pirates")], None, ""),
