@@ -1,6 +1,16 @@
-"""See inside a trained model: arrays first, pictures second."""
+"""See inside a trained model, and check a decoder: arrays first, pictures second."""
 
 from keras_transformer.analysis.attention import Attention, attention
+from keras_transformer.analysis.decoder_check.check import check_decoder
+from keras_transformer.analysis.decoder_check.report import DecoderCheck, DecoderReport
 from keras_transformer.analysis.pruning import heads_off, prune_heads
 
-__all__ = ["Attention", "attention", "heads_off", "prune_heads"]
+__all__ = [
+    "Attention",
+    "DecoderCheck",
+    "DecoderReport",
+    "attention",
+    "check_decoder",
+    "heads_off",
+    "prune_heads",
+]

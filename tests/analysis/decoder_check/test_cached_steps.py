@@ -1,0 +1,176 @@
+"""Faults of cached steps, which only decoding has, are found with their cause."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer.analysis import check_decoder
+from keras_transformer.decoding import SearchModel
+
+VOCABULARY, WIDTH, LONGEST = 23, 8, 13
+
+
+def attend(queries, keys, values, mask):
+    """Attention of one head; True = may attend."""
+    scores = ops.matmul(queries, ops.swapaxes(keys, -1, -2)) / math.sqrt(WIDTH)
+    return ops.matmul(ops.softmax(ops.where(mask, scores, -1e9)), values)
+
+
+class CachedDecoder(keras.Model):
+    """A decoder of a head for the target and a head for the source, with a cache.
+
+    `fault` is a fault of the steps; the full pass is right.
+    """
+
+    def __init__(self, fault="", has_positions=True):
+        super().__init__()
+        self.fault, self.has_positions = fault, has_positions
+        normal = keras.initializers.RandomNormal(stddev=1.0)
+        self.embedding = keras.layers.Embedding(VOCABULARY, WIDTH, normal)
+        self.table = self.add_weight(shape=(LONGEST, WIDTH), initializer=normal)
+        self.projections = [keras.layers.Dense(WIDTH, use_bias=False) for _ in range(5)]
+        self.logits = keras.layers.Dense(VOCABULARY, kernel_initializer=normal)
+
+    def embed(self, ids, positions):
+        vectors = self.embedding(ids)
+        return vectors + ops.take(self.table, positions, axis=0) * float(self.has_positions)
+
+    def call(self, inputs):
+        source_ids, target_ids = inputs
+        length = target_ids.shape[1]
+        hidden = self.embed(target_ids, ops.arange(length))
+        queries, keys, values = (layer(hidden) for layer in self.projections[:3])
+        causal = ops.tril(ops.ones((length, length), "bool"))
+        hidden = hidden + attend(queries, keys, values, causal)
+        mask = ops.expand_dims(ops.not_equal(source_ids, 0), 1)
+        return self.logits(hidden + attend(hidden, *self.source(source_ids), mask))
+
+    def source(self, source_ids):
+        encoded = self.embedding(source_ids)
+        return tuple(layer(encoded) for layer in self.projections[3:])
+
+
+class Steps(SearchModel):
+    """Steps of a `CachedDecoder`, with its fault."""
+
+    def __init__(self, model):
+        self.model, self.fault = model, model.fault
+
+    def start_decoding(self, source_ids, capacity, num_beams=1):
+        mask = ops.not_equal(source_ids, 0)
+        if self.fault == "no source mask":
+            mask = ops.ones_like(mask)
+        keys, values = self.model.source(source_ids)
+
+        def of_beams(tensor):
+            if self.fault == "tiled":
+                return ops.tile(tensor, (num_beams,) + (1,) * (len(tensor.shape) - 1))
+            return ops.repeat(tensor, num_beams, axis=0)
+
+        rows = source_ids.shape[0] * num_beams
+        empty = ops.zeros((rows, capacity + 1, WIDTH))
+        source = [of_beams(tensor) for tensor in (keys, values, ops.expand_dims(mask, 1))]
+        return {"source": source, "keys": empty, "values": empty, "position": 0}
+
+    def step(self, ids, cache):
+        position = cache["position"]
+        rows = ops.reshape(ids, (-1, 1))
+        counted = {"restarted": 0, "shifted": position + 1}.get(self.fault, position)
+        hidden = self.model.embed(rows, ops.array([counted]))
+        queries, key, value = (layer(hidden) for layer in self.model.projections[:3])
+        index = {"overwritten": 0, "next index": position + 1}.get(self.fault, position)
+        places = ops.arange(cache["keys"].shape[1])
+        is_new = ops.expand_dims(ops.equal(places, index), 1)
+        keys = ops.where(is_new, key, cache["keys"])
+        values = ops.where(is_new, value, cache["values"])
+        last = {"empty places": 99, "overwritten": 0}.get(self.fault, position)
+        hidden = hidden + attend(queries, keys, values, places <= last)
+        logits = self.model.logits(hidden + attend(hidden, *cache["source"]))
+        cache = {**cache, "keys": keys, "values": values, "position": position + 1}
+        return ops.reshape(logits, (*ids.shape, -1)), cache
+
+    def reorder(self, cache, parents):
+        def reordered(tensor):
+            beams = ops.reshape(tensor, (*parents.shape, -1))
+            moved = ops.take_along_axis(beams, ops.expand_dims(parents, 2), axis=1)
+            return ops.reshape(moved, tensor.shape)
+
+        names = ["keys"] if self.fault == "half reordered" else ["keys", "values"]
+        return {**cache, **{name: reordered(cache[name]) for name in names}}
+
+
+PAIR = np.ones((2, 7), "int32"), np.ones((2, 11), "int32")
+
+
+def checked(fault, **options):
+    keras.utils.set_random_seed(7)
+    model = CachedDecoder(fault, **options)
+    return check_decoder(model, PAIR, search_model=Steps(model), reload=False)
+
+
+# Fault of the steps, and words of its cause.
+FAULTS = {
+    "overwritten": "The cache loses earlier tokens",
+    "restarted": "Positions restart in cached steps",
+    "shifted": "position does not start at 0",
+    "next index": "written at the wrong index",
+    "empty places": "empty places are attended to",
+    "no source mask": "lacks the padding mask of the source",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_of_cached_steps_is_found_with_its_cause(fault):
+    report = checked(fault)
+    assert [check.name for check in report.failures] == ["cached steps"], str(report)
+    check = report["cached steps"]
+    assert FAULTS[fault] in check.cause, str(report)
+    # The first step of a faulty cache may still be right.
+    first = 1 if fault in ("overwritten", "restarted") else 0
+    assert check.place[1] == first and check.difference > 0.01
+
+
+@pytest.mark.parametrize("fault", ["next index", "empty places"])
+def test_empty_places_are_named_where_the_model_has_no_positions(fault):
+    report = checked(fault, has_positions=False)
+    assert "empty or old places are attended to" in report["cached steps"].cause, str(report)
+
+
+BEAMS = {
+    "tiled": "`tile` where beams need `repeat`",
+    "half reordered": "`reorder` leaves a tensor of the cache",
+}
+
+
+@pytest.mark.parametrize("fault", BEAMS)
+def test_a_fault_of_several_hypotheses_is_found_with_its_cause(fault):
+    report = checked(fault)
+    assert [check.name for check in report.failures] == ["reordered beams"], str(report)
+    assert BEAMS[fault] in report["reordered beams"].cause
+
+
+@pytest.mark.parametrize("has_positions", [True, False])
+def test_right_steps_pass(has_positions):
+    report = checked("", has_positions=has_positions)
+    assert report.ok, str(report)
+    for name in ("cached steps", "reordered beams"):
+        assert report[name].result == "passed"
+
+
+def test_steps_without_reorder_and_steps_that_raise_say_so():
+    class Greedy(Steps):
+        reorder = SearchModel.reorder
+
+    class Broken(Steps):
+        def step(self, ids, cache):
+            raise KeyError("keys")
+
+    model = CachedDecoder()
+    report = check_decoder(model, PAIR, search_model=Greedy(model), reload=False)
+    assert report.ok and report["reordered beams"].result == "skipped"
+    assert "reorder" in report["reordered beams"].message
+    report = check_decoder(model, PAIR, search_model=Broken(model), reload=False)
+    assert "KeyError" in report["cached steps"].message and not report.ok

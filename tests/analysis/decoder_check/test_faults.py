@@ -1,0 +1,401 @@
+"""A faulty decoder fails the check that its fault concerns, and the report names the cause.
+
+The faults are those that people report of their own models: each trains, and raises no error.
+"""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer.analysis import check_decoder
+from keras_transformer.layers import (
+    DecoderBlock,
+    EncoderBlock,
+    MultiHeadAttention,
+    SinusoidalPositionalEncoding,
+)
+
+VOCABULARY, WIDTH, HEADS = 23, 12, 3
+PACKAGE = "tests_of_decoder_check"
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    keras.utils.set_random_seed(7)
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class Apply(keras.layers.Layer):
+    """Applies a function of this file, by its name."""
+
+    def __init__(self, name_of_function, **kwargs):
+        super().__init__(**kwargs)
+        self.name_of_function = name_of_function
+
+    def call(self, *inputs):
+        return FUNCTIONS[self.name_of_function](*inputs)
+
+    def get_config(self):
+        return {**super().get_config(), "name_of_function": self.name_of_function}
+
+
+def lower_triangle(ids, diagonal):
+    length = ops.shape(ids)[1]
+    return ops.tril(ops.ones((1, length, length), "bool"), diagonal)
+
+
+def mixed_heads(hidden):
+    """Splits heads and joins them in another order, which mixes sentences."""
+    batch, length, width = ops.shape(hidden)
+    heads = ops.reshape(hidden, (batch, length, HEADS, width // HEADS))
+    heads = ops.transpose(heads, (2, 0, 1, 3))  # --> [heads, batch, length, key_dim]
+    return ops.reshape(heads, (batch, length, width))  # needs another transpose
+
+
+FUNCTIONS = {
+    "causal": lambda ids: lower_triangle(ids, 0),
+    "off_by_one": lambda ids: lower_triangle(ids, 1),
+    "inverted_causal": lambda ids: ops.logical_not(lower_triangle(ids, 0)),
+    "tokens": lambda ids: ops.not_equal(ids, 0),
+    "token_keys": lambda ids: ops.expand_dims(ops.not_equal(ids, 0), 1),
+    "inverted_keys": lambda ids: ops.expand_dims(ops.equal(ids, 0), 1),
+    "other_pad_id": lambda ids: ops.not_equal(ids, 3),
+    "shift_left": lambda ids: ops.concatenate([ids[:, 1:], ids[:, :1]], axis=1),
+    "centre_of_batch": lambda hidden: hidden - ops.mean(hidden, axis=0, keepdims=True),
+    "mixed_heads": mixed_heads,
+    "masks_of_others": lambda ids: ops.roll(ops.not_equal(ids, 0), 1, axis=0),
+}
+
+
+def apply(name, *inputs):
+    return Apply(name)(*inputs)
+
+
+def embedded(ids, mask_zero=True):
+    """Embeds ids with Keras' layer, and adds positions."""
+    normal = keras.initializers.RandomNormal(stddev=1.0)
+    embedding = keras.layers.Embedding(VOCABULARY, WIDTH, normal, mask_zero=mask_zero)
+    return SinusoidalPositionalEncoding()(embedding(ids))
+
+
+def keras_attention(**options):
+    return keras.layers.MultiHeadAttention(HEADS, WIDTH // HEADS, **options)
+
+
+def language_model(attend):
+    """A decoder of one attention: `attend(hidden, ids)`."""
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    hidden = embedded(ids)
+    hidden = keras.layers.LayerNormalization()(
+        keras.layers.Add()([hidden, attend(hidden, ids)]),
+    )
+    return keras.Model(ids, keras.layers.Dense(VOCABULARY)(hidden))
+
+
+def translator(encode=None, cross=None, mask_zero=True):
+    """An encoder-decoder: `encode(hidden, ids)`, `cross(hidden, encoded, source_ids)`."""
+    source_ids = keras.Input((None,), dtype="int32", name="source_ids")
+    target_ids = keras.Input((None,), dtype="int32", name="target_ids")
+    encode = encode or (lambda hidden, ids: EncoderBlock(13, HEADS)(hidden))
+    encoded = encode(embedded(source_ids, mask_zero), source_ids)
+    hidden = DecoderBlock(13, HEADS)(embedded(target_ids, mask_zero))
+    cross = cross or (lambda hidden, encoded, _: keras_attention()(hidden, encoded))
+    hidden = keras.layers.Add()([hidden, cross(hidden, encoded, source_ids)])
+    return keras.Model([source_ids, target_ids], keras.layers.Dense(VOCABULARY)(hidden))
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class CausalAtInferenceOnly(keras.layers.MultiHeadAttention):
+    """Chooses another branch when dropout is active, and forgets the mask there."""
+
+    def call(self, query, value, key=None, training=None):
+        causal = not (training and self.dropout > 0)
+        return super().call(query, value, key, training=training, use_causal_mask=causal)
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class AlwaysTraining(keras.layers.Layer):
+    """A layer that is called with `training=True` at inference, too."""
+
+    def __init__(self, layer, **kwargs):
+        super().__init__(**kwargs)
+        self.layer = layer
+
+    def call(self, inputs):
+        return self.layer(inputs, training=True)
+
+    def get_config(self):
+        layer = keras.saving.serialize_keras_object(self.layer)
+        return {**super().get_config(), "layer": layer}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "layer": keras.saving.deserialize_keras_object(config["layer"])})
+
+
+def lost_by_gelu(hidden, ids):
+    return EncoderBlock(13, HEADS)(ops.gelu(hidden))
+
+
+def foreign_masks(hidden, encoded, source_ids):
+    mask = apply("masks_of_others", source_ids)
+    return MultiHeadAttention(HEADS, 4)(hidden, apply("unmasked", encoded), value_mask=mask)
+
+
+FUNCTIONS["unmasked"] = lambda hidden: hidden + 0.0
+
+
+def encode_with_mask(hidden, ids):
+    mask = apply("token_keys", ids)
+    return keras_attention()(hidden, hidden, attention_mask=mask)
+
+
+CAUSAL = {"use_causal_mask": True}
+
+
+def right():
+    """A decoder that masks padding, and counts positions from the start of a row."""
+    return language_model(lambda hidden, ids: keras_attention()(hidden, hidden, **CAUSAL))
+
+
+def shifted():
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    hidden = DecoderBlock(13, HEADS)(embedded(apply("shift_left", ids)))
+    return keras.Model(ids, keras.layers.Dense(VOCABULARY)(hidden))
+
+
+# A fault: the model, the check that fails, words of the cause and options of `check_decoder`.
+FAULTS = {
+    "the causal mask is missing": (
+        lambda: language_model(lambda hidden, ids: keras_attention()(hidden, hidden)),
+        "future tokens",
+        "is called without a causal mask",
+    ),
+    "the mask hides padding only": (
+        lambda: language_model(
+            lambda hidden, ids: keras_attention()(
+                hidden, hidden, attention_mask=apply("token_keys", ids)
+            )
+        ),
+        "future tokens",
+        "without a causal mask",
+    ),
+    "the causal mask is off by one": (
+        lambda: language_model(
+            lambda hidden, ids: keras_attention()(
+                hidden, hidden, attention_mask=apply("off_by_one", ids)
+            )
+        ),
+        "future tokens",
+        "off by one",
+    ),
+    "the causal mask is inverted": (
+        lambda: language_model(
+            lambda hidden, ids: keras_attention()(
+                hidden, hidden, attention_mask=apply("inverted_causal", ids)
+            )
+        ),
+        "future tokens",
+        "A mask is inverted",
+    ),
+    "the causal mask is dropped when dropout is active": (
+        lambda: language_model(
+            lambda hidden, ids: CausalAtInferenceOnly(HEADS, 4, dropout=0.1)(hidden, hidden)
+        ),
+        "future tokens in training",
+        "when dropout is active",
+    ),
+    "the padding mask is inverted": (
+        lambda: translator(
+            encode=lambda hidden, ids: keras_attention()(
+                hidden, hidden, attention_mask=apply("inverted_keys", ids)
+            ),
+            mask_zero=False,
+        ),
+        "padding of source_ids",
+        "A mask is inverted",
+    ),
+    "an operation loses the padding mask": (
+        lambda: translator(encode=lost_by_gelu),
+        "padding of source_ids",
+        "gets no padding mask: an operation before it lost the mask",
+    ),
+    "the cross-attention has no padding mask": (
+        lambda: translator(encode=encode_with_mask, mask_zero=False),
+        "padding of source_ids",
+        "The cross-attention",
+    ),
+    "the cross-attention uses masks of other sentences": (
+        lambda: translator(cross=foreign_masks),
+        "padding of source_ids",
+        "mask of another sentence",
+    ),
+    "another id is masked as padding": (
+        lambda: translator(
+            encode=lambda hidden, ids: EncoderBlock(13, HEADS)(
+                hidden, padding_mask=apply("other_pad_id", ids)
+            ),
+            cross=lambda hidden, encoded, ids: MultiHeadAttention(HEADS, 4)(
+                hidden, encoded, value_mask=apply("other_pad_id", ids)
+            ),
+            mask_zero=False,
+        ),
+        "padding of source_ids",
+        "takes id 3 as padding, and not 0",
+    ),
+    "positions count the padding on the left": (
+        right,
+        "padding of ids",
+        "Positions count the padding on the left",
+        {"padding_side": "left"},
+    ),
+    "the ids are shifted inside the model": (
+        shifted,
+        "future tokens",
+        "The ids are shifted to the left",
+    ),
+    "batch normalization in training mode": (
+        lambda: language_model(
+            lambda hidden, ids: AlwaysTraining(keras.layers.BatchNormalization())(
+                keras_attention()(hidden, hidden, **CAUSAL)
+            )
+        ),
+        "other sentences",
+        "Statistics over the batch",
+    ),
+    "a mean over the batch": (
+        lambda: language_model(
+            lambda hidden, ids: apply(
+                "centre_of_batch", keras_attention()(hidden, hidden, **CAUSAL)
+            )
+        ),
+        "other sentences",
+        "Statistics over the batch",
+    ),
+    "dropout stays active at inference": (
+        lambda: language_model(
+            lambda hidden, ids: AlwaysTraining(keras.layers.Dropout(0.2))(
+                keras_attention()(hidden, hidden, **CAUSAL)
+            )
+        ),
+        "repeated calls",
+        "Dropout or noise is active at inference",
+    ),
+    "a reshape mixes sentences": (
+        lambda: translator(
+            cross=lambda hidden, encoded, ids: apply(
+                "mixed_heads", keras_attention()(hidden, encoded)
+            )
+        ),
+        "other sentences",
+        "A reshape or transpose mixes",
+    ),
+    "a convolution reads ahead": (
+        lambda: language_model(
+            lambda hidden, ids: keras.layers.Conv1D(WIDTH, 3, padding="same")(hidden)
+        ),
+        "future tokens",
+        'padding="causal"',
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*does not support masking:UserWarning")
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_found_and_its_cause_is_named(fault):
+    make, failing, cause, *options = FAULTS[fault]
+    report = check_decoder(make(), reload=False, **(options or [{}])[0])
+    assert not report.ok
+    check = report[failing]
+    assert check.result == "failed", str(report)
+    assert cause in check.cause, str(report)
+    assert check.difference > 0 and check.place is not None
+
+
+def test_labels_that_an_output_has_read_are_found(rng):
+    rows = rng.integers(4, VOCABULARY, (3, 8)).astype("int32")
+    rows[1:, 6:] = 0
+    ids, model, options = rows[:, :-1], right(), {"reload": False}
+    assert check_decoder(model, ids, labels=rows[:, 1:], **options)["labels"].result == "passed"
+    unshifted = check_decoder(model, ids, labels=ids, **options)["labels"]
+    assert unshifted.result == "failed" and "The labels are not shifted" in unshifted.cause
+    assert unshifted.place == (0, 0)
+    twice = np.pad(rows[:, 2:], ((0, 0), (0, 1)))
+    skipping = check_decoder(model, ids, labels=twice, **options)["labels"]
+    assert skipping.result == "failed" and "shifted twice" in skipping.cause
+    foreign = check_decoder(model, ids, labels=np.full_like(ids, 1), **options)["labels"]
+    assert foreign.result == "failed" and "another vocabulary" in foreign.cause
+
+
+class Forgetful(keras.layers.Layer):
+    """Multiplies by a number and a weight, of which a file has only a part."""
+
+    def __init__(self, factor=1.0, **kwargs):
+        super().__init__(**kwargs)
+        self.factor = factor
+
+    def build(self, shape):
+        self.scale = self.add_weight(shape=(shape[-1],), initializer="random_normal")
+
+    def call(self, inputs):
+        return inputs * (self.factor + self.scale)
+
+    def get_config(self):
+        return super().get_config()  # Keras adds arguments only where this is not overridden.
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class WithoutArgument(Forgetful):
+    """Its configuration lacks `factor`."""
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class WithoutWeight(Forgetful):
+    """Its file lacks `scale`."""
+
+    def save_own_variables(self, store):
+        pass
+
+    def load_own_variables(self, store):
+        pass
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class NeedsArgument(Forgetful):
+    """Its configuration lacks an argument that has no default."""
+
+    def __init__(self, factor, **kwargs):
+        super().__init__(factor, **kwargs)
+
+
+LOSSES = {
+    WithoutArgument: "`get_config` leaves out an argument",
+    WithoutWeight: "of shape (12,) is not restored",
+    NeedsArgument: "`get_config` does not return the arguments",
+    Forgetful: "decorate it with `register_keras_serializable`",
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*does not support masking:UserWarning")
+@pytest.mark.parametrize("layer_class", LOSSES)
+def test_a_saved_file_that_loses_something_is_found(layer_class):
+    model = language_model(lambda hidden, ids: layer_class(3.0)(DecoderBlock(13, HEADS)(hidden)))
+    report = check_decoder(model)
+    assert [check.name for check in report.failures] == ["saved file"], str(report)
+    assert LOSSES[layer_class] in report["saved file"].cause
+
+
+def test_an_export_of_other_weights_or_of_one_shape_is_found():
+    model, other = right(), right()
+    options = {"reload": False}
+    assert check_decoder(model, exported=model, **options)["export"].result == "passed"
+    check = check_decoder(model, exported=lambda ids: {"output_0": other(ids)}, **options)["export"]
+    assert check.result == "failed" and "other weights" in check.cause and check.place == (0, 0)
+
+    def for_one_batch_size(ids):
+        return model(ops.reshape(ids, (3, -1)))
+
+    check = check_decoder(model, exported=for_one_batch_size, **options)["export"]
+    assert check.result == "failed" and "fixed shapes" in check.cause
+    assert "one sentence" in check.message
