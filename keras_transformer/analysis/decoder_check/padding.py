@@ -24,6 +24,9 @@ class PaddingChecker(DependenceChecker):
         ids, without_padding = self.padded_sentences(name, self.inputs.pad_id)
         difference = self._padding_difference(name, ids, without_padding)
         if difference is None:
+            # A loss multiplies them by 0, and the gradients are NaN.
+            difference = self._missing_numbers(ids)
+        if difference is None:
             self.passed(check)
             return
         message = f"Padding of {name} changes outputs of tokens: {at(difference)}."
@@ -31,6 +34,14 @@ class PaddingChecker(DependenceChecker):
             message = f"Padding of {name} makes outputs NaN, first at {difference.place}."
         cause = self._padding_cause(name, ids, difference)
         self.failed(check, message, cause, name, difference)
+
+    def _missing_numbers(self, ids):
+        """Returns the first output that is NaN, also at padding."""
+        missing = np.argwhere(np.isnan(self.call(ids)).any(-1))
+        if not len(missing):
+            return None
+        row, position = map(int, missing[0])
+        return Difference((row, position), np.inf, np.inf)
 
     def padded_sentences(self, name, pad_id, is_uniform=False):
         """Draws sentences of two lengths: a padded batch, and its rows without padding."""
@@ -120,7 +131,7 @@ class PaddingChecker(DependenceChecker):
             raise InputError(f"{rule} Received: {received}.")
         # How many positions after its own does an output read? 0, or -1 if the model shifts ids.
         middle = self._columns[len(self._columns) // 2]
-        read = np.flatnonzero(self.seen[middle])
+        read = np.flatnonzero(self.seen[middle, : middle + 1])
         ahead = int(read[-1]) - middle if len(read) else 0
         shares = {shift: self._share(labels, ids, ahead + shift) for shift in range(-1, 4)}
         best = max(shares, key=lambda shift: shares[shift])

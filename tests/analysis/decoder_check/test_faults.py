@@ -14,6 +14,7 @@ from keras_transformer.layers import (
     EncoderBlock,
     MultiHeadAttention,
     SinusoidalPositionalEncoding,
+    TokenEmbedding,
 )
 
 VOCABULARY, WIDTH, HEADS = 23, 12, 3
@@ -53,15 +54,24 @@ def mixed_heads(hidden):
     return ops.reshape(heads, (batch, length, width))  # needs another transpose
 
 
+def attention_with_infinity(hidden, ids):
+    """Hides with -inf, also all keys of a query at padding on the left."""
+    mask = ops.logical_and(lower_triangle(ids, 0), ops.expand_dims(ops.not_equal(ids, 0), 1))
+    scores = ops.matmul(hidden, ops.swapaxes(hidden, 1, 2))
+    return ops.matmul(ops.softmax(ops.where(mask, scores, -float("inf"))), hidden)
+
+
 FUNCTIONS = {
+    "attention_with_infinity": attention_with_infinity,
     "causal": lambda ids: lower_triangle(ids, 0),
     "off_by_one": lambda ids: lower_triangle(ids, 1),
     "inverted_causal": lambda ids: ops.logical_not(lower_triangle(ids, 0)),
-    "tokens": lambda ids: ops.not_equal(ids, 0),
+    "added": lambda ids: -1e9 * (1.0 - ops.cast(lower_triangle(ids, 0), "float32")),
     "token_keys": lambda ids: ops.expand_dims(ops.not_equal(ids, 0), 1),
     "inverted_keys": lambda ids: ops.expand_dims(ops.equal(ids, 0), 1),
     "other_pad_id": lambda ids: ops.not_equal(ids, 3),
     "shift_left": lambda ids: ops.concatenate([ids[:, 1:], ids[:, :1]], axis=1),
+    "shift_right": lambda ids: ops.concatenate([ops.ones_like(ids[:, :1]), ids[:, :-1]], axis=1),
     "centre_of_batch": lambda hidden: hidden - ops.mean(hidden, axis=0, keepdims=True),
     "mixed_heads": mixed_heads,
     "masks_of_others": lambda ids: ops.roll(ops.not_equal(ids, 0), 1, axis=0),
@@ -83,10 +93,10 @@ def keras_attention(**options):
     return keras.layers.MultiHeadAttention(HEADS, WIDTH // HEADS, **options)
 
 
-def language_model(attend):
+def language_model(attend, mask_zero=True):
     """A decoder of one attention: `attend(hidden, ids)`."""
     ids = keras.Input((None,), dtype="int32", name="ids")
-    hidden = embedded(ids)
+    hidden = embedded(ids, mask_zero)
     hidden = keras.layers.LayerNormalization()(
         keras.layers.Add()([hidden, attend(hidden, ids)]),
     )
@@ -159,6 +169,12 @@ def right():
     return language_model(lambda hidden, ids: keras_attention()(hidden, hidden, **CAUSAL))
 
 
+def without_positions():
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    hidden = apply("attention_with_infinity", TokenEmbedding(VOCABULARY, WIDTH)(ids), ids)
+    return keras.Model(ids, keras.layers.Dense(VOCABULARY)(hidden))
+
+
 def shifted():
     ids = keras.Input((None,), dtype="int32", name="ids")
     hidden = DecoderBlock(13, HEADS)(embedded(apply("shift_left", ids)))
@@ -194,6 +210,15 @@ FAULTS = {
         lambda: language_model(
             lambda hidden, ids: keras_attention()(
                 hidden, hidden, attention_mask=apply("inverted_causal", ids)
+            )
+        ),
+        "future tokens",
+        "A mask is inverted",
+    ),
+    "a mask to be added to scores is read as bool": (
+        lambda: language_model(
+            lambda hidden, ids: keras_attention()(
+                hidden, hidden, attention_mask=apply("added", ids)
             )
         ),
         "future tokens",
@@ -248,6 +273,21 @@ FAULTS = {
         right,
         "padding of ids",
         "Positions count the padding on the left",
+        {"padding_side": "left"},
+    ),
+    "a decoder has no padding mask on the left": (
+        lambda: language_model(
+            lambda hidden, ids: keras_attention()(apply("unmasked", hidden), hidden, **CAUSAL),
+            mask_zero=False,
+        ),
+        "padding of ids",
+        "gets no padding mask",
+        {"padding_side": "left"},
+    ),
+    "a query with nothing to attend to is NaN": (
+        without_positions,
+        "padding of ids",
+        "nothing to attend to",
         {"padding_side": "left"},
     ),
     "the ids are shifted inside the model": (
@@ -326,6 +366,17 @@ def test_labels_that_an_output_has_read_are_found(rng):
     assert skipping.result == "failed" and "shifted twice" in skipping.cause
     foreign = check_decoder(model, ids, labels=np.full_like(ids, 1), **options)["labels"]
     assert foreign.result == "failed" and "another vocabulary" in foreign.cause
+
+
+def test_labels_of_a_model_that_shifts_its_ids_are_the_ids(rng):
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    hidden = DecoderBlock(13, HEADS)(embedded(apply("shift_right", ids)))
+    model = keras.Model(ids, keras.layers.Dense(VOCABULARY)(hidden))
+    rows = rng.integers(4, VOCABULARY, (3, 8)).astype("int32")
+    report = check_decoder(model, rows, labels=rows, reload=False)
+    assert report.ok and report["labels"].result == "passed", str(report)
+    skipping = check_decoder(model, rows[:, :-1], labels=rows[:, 1:], reload=False)
+    assert skipping["labels"].result == "failed" and "shifted twice" in skipping["labels"].cause
 
 
 class Forgetful(keras.layers.Layer):

@@ -136,6 +136,12 @@ def test_a_right_model_passes(name):
     assert {check.name for check in report.checks if check.result == "passed"} >= never_skipped
 
 
+@pytest.mark.parametrize("name", ["rotary language model", "Keras' attention"])
+def test_relative_positions_do_not_count_padding_on_the_left(name):
+    report = check_decoder(MODELS[name](), padding_side="left", reload=False)
+    assert report.ok, str(report)
+
+
 @pytest.mark.parametrize("normalize_first", [True, False])
 def test_a_decoder_of_keras_hub_passes(normalize_first):
     hub = pytest.importorskip("keras_hub", reason="comes with the extra [peers]")
