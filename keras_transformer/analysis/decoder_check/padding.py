@@ -27,13 +27,31 @@ class PaddingChecker(DependenceChecker):
             # A loss multiplies them by 0, and the gradients are NaN.
             difference = self._missing_numbers(ids)
         if difference is None:
-            self.passed(check)
+            if self._is_seen(name, ids):
+                self.passed(check)
+            else:
+                self.skipped(check, "a token changes less than rounding: check trained weights")
             return
         message = f"Padding of {name} changes outputs of tokens: {at(difference)}."
         if not np.isfinite(difference.largest):
             message = f"Padding of {name} makes outputs NaN, first at {difference.place}."
         cause = self._padding_cause(name, ids, difference)
         self.failed(check, message, cause, name, difference)
+
+    def _is_seen(self, name, ids):
+        """Returns True if a token at the padding changes outputs: then padding would change them.
+
+        Attention of new models may be so weak that padding is not seen, with a mask or without.
+        """
+        if name == self.target and self.side == "right":
+            return True  # Earlier outputs must not read it.
+        length = ids[name].shape[1]
+        place = self.inputs.lengths[name] - 4 if self.side == "right" else 3
+        changed = self.changed(ids, name, np.s_[:, place])
+        places = np.ones(self.expected.shape[:2], bool)
+        if name == self.target:
+            places = np.broadcast_to(np.arange(length) > place, places.shape)
+        return self.calls.compare(self.call(changed), self.call(ids), places) is not None
 
     def _missing_numbers(self, ids):
         """Returns the first output that is NaN, also at padding."""

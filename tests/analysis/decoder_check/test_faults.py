@@ -353,6 +353,17 @@ def test_a_fault_is_found_and_its_cause_is_named(fault):
     assert check.difference > 0 and check.place is not None
 
 
+@pytest.mark.parametrize(("factor", "result"), [(1.0, "failed"), (3e-5, "skipped")])
+def test_attention_that_is_weaker_than_rounding_proves_nothing(factor, result):
+    def cross(hidden, encoded, _):
+        attended = keras_attention()(hidden, encoded)
+        return keras.layers.Rescaling(factor)(attended)
+
+    model = translator(cross=cross, mask_zero=False)
+    report = check_decoder(model, reload=False)
+    assert report["padding of source_ids"].result == result, str(report)
+
+
 def test_labels_that_an_output_has_read_are_found(rng):
     rows = rng.integers(4, VOCABULARY, (3, 8)).astype("int32")
     rows[1:, 6:] = 0
