@@ -65,13 +65,10 @@ def check_decoder(
 
     Example:
 
-    >>> import keras
-    >>> ids = keras.Input((None,), dtype="int32", name="ids")
-    >>> hidden = keras.layers.Embedding(100, 16, mask_zero=True)(ids)
-    >>> hidden = keras.layers.MultiHeadAttention(num_heads=2, key_dim=8)(hidden, hidden)
-    >>> report = check_decoder(keras.Model(ids, keras.layers.Dense(100)(hidden)))
-    >>> report.ok, report["future tokens"].place
-    (False, (0, 0))
+    >>> from keras_transformer.layers import TokenEmbedding
+    >>> report = check_decoder(TokenEmbedding(100, 16))
+    >>> report["future tokens"].result, report["reads its inputs"].result
+    ('passed', 'failed')
     """
     check_choice("padding_side", padding_side, ("right", "left"))
     if not callable(model):

@@ -231,44 +231,6 @@ FAULTS = {
         "future tokens in training",
         "when dropout is active",
     ),
-    "the padding mask is inverted": (
-        lambda: translator(
-            encode=lambda hidden, ids: keras_attention()(
-                hidden, hidden, attention_mask=apply("inverted_keys", ids)
-            ),
-            mask_zero=False,
-        ),
-        "padding of source_ids",
-        "A mask is inverted",
-    ),
-    "an operation loses the padding mask": (
-        lambda: translator(encode=lost_by_gelu),
-        "padding of source_ids",
-        "gets no padding mask: an operation before it lost the mask",
-    ),
-    "the cross-attention has no padding mask": (
-        lambda: translator(encode=encode_with_mask, mask_zero=False),
-        "padding of source_ids",
-        "The cross-attention",
-    ),
-    "the cross-attention uses masks of other sentences": (
-        lambda: translator(cross=foreign_masks),
-        "padding of source_ids",
-        "mask of another sentence",
-    ),
-    "another id is masked as padding": (
-        lambda: translator(
-            encode=lambda hidden, ids: EncoderBlock(13, HEADS)(
-                hidden, padding_mask=apply("other_pad_id", ids)
-            ),
-            cross=lambda hidden, encoded, ids: MultiHeadAttention(HEADS, 4)(
-                hidden, encoded, value_mask=apply("other_pad_id", ids)
-            ),
-            mask_zero=False,
-        ),
-        "padding of source_ids",
-        "takes id 3 as padding, and not 0",
-    ),
     "positions count the padding on the left": (
         right,
         "padding of ids",
@@ -322,6 +284,51 @@ FAULTS = {
         "repeated calls",
         "Dropout or noise is active at inference",
     ),
+    "a convolution reads ahead": (
+        lambda: language_model(
+            lambda hidden, ids: keras.layers.Conv1D(WIDTH, 3, padding="same")(hidden)
+        ),
+        "future tokens",
+        'padding="causal"',
+    ),
+    "an operation loses the padding mask": (
+        lambda: translator(encode=lost_by_gelu),
+        "padding of source_ids",
+        "gets no padding mask: an operation before it lost the mask",
+    ),
+    "the cross-attention has no padding mask": (
+        lambda: translator(encode=encode_with_mask, mask_zero=False),
+        "padding of source_ids",
+        "The cross-attention",
+    ),
+    "the padding mask is inverted": (
+        lambda: translator(
+            encode=lambda hidden, ids: keras_attention()(
+                hidden, hidden, attention_mask=apply("inverted_keys", ids)
+            ),
+            mask_zero=False,
+        ),
+        "padding of source_ids",
+        "A mask is inverted",
+    ),
+    "the cross-attention uses masks of other sentences": (
+        lambda: translator(cross=foreign_masks),
+        "padding of source_ids",
+        "mask of another sentence",
+    ),
+    "another id is masked as padding": (
+        lambda: translator(
+            encode=lambda hidden, ids: EncoderBlock(13, HEADS)(
+                hidden, padding_mask=apply("other_pad_id", ids)
+            ),
+            cross=lambda hidden, encoded, ids: MultiHeadAttention(HEADS, 4)(
+                hidden, encoded, value_mask=apply("other_pad_id", ids)
+            ),
+            mask_zero=False,
+        ),
+        "padding of source_ids",
+        "takes id 3 as padding, and not 0",
+    ),
     "a reshape mixes sentences": (
         lambda: translator(
             cross=lambda hidden, encoded, ids: apply(
@@ -331,17 +338,11 @@ FAULTS = {
         "other sentences",
         "A reshape or transpose mixes",
     ),
-    "a convolution reads ahead": (
-        lambda: language_model(
-            lambda hidden, ids: keras.layers.Conv1D(WIDTH, 3, padding="same")(hidden)
-        ),
-        "future tokens",
-        'padding="causal"',
-    ),
 }
 
 
 @pytest.mark.filterwarnings("ignore:.*does not support masking:UserWarning")
+@pytest.mark.slow(after=16)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_found_and_its_cause_is_named(fault):
     make, failing, cause, *options = FAULTS[fault]
@@ -353,6 +354,7 @@ def test_a_fault_is_found_and_its_cause_is_named(fault):
     assert check.difference > 0 and check.place is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("factor", "result"), [(1.0, "failed"), (3e-5, "skipped")])
 def test_attention_that_is_weaker_than_rounding_proves_nothing(factor, result):
     def cross(hidden, encoded, _):

@@ -71,6 +71,7 @@ EXAMPLES = {
 }
 
 
+@pytest.mark.slow(after=2)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_a_model_that_was_not_built_takes_the_structure_of_an_example(name):
     report = check_decoder(SmallTranslator(), EXAMPLES[name], reload=False)

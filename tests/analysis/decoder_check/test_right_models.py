@@ -127,7 +127,7 @@ def seed():
     keras.utils.set_random_seed(7)
 
 
-@pytest.mark.slow(after=10)
+@pytest.mark.slow(after=6)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_right_model_passes(name):
     report = check_decoder(MODELS[name]())
