@@ -149,12 +149,11 @@ class CachedSteps:
         return difference, REORDER if alike else TILED
 
     def _of_beams(self, sentences, hypotheses, parents, where):
-        target, (batch, beams, length) = self._inputs.target, hypotheses.shape
+        target, beams = self._inputs.target, hypotheses.shape[1]
         steps = centered(self.logits(sentences, beams, parents))
         for beam in range(beams):
             expected = centered(self._calls({**sentences, target: hypotheses[:, beam]}))
-            places = np.broadcast_to(where, (batch, length))
-            difference = self._calls.compare(steps[:, beam], expected, places)
+            difference = self._calls.compare(steps[:, beam], expected, where)
             if difference is not None:
                 return difference
         return None

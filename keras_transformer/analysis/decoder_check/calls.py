@@ -154,7 +154,7 @@ class LayerCall(NamedTuple):
         key_length: Length of the sequence that it attends to, or the same.
         masks: Arrays of bool by the names of the arguments that are masks.
         has_mask_argument: True if its `call` takes a mask.
-        is_causal: True if it is called with `use_causal_mask=True`.
+        is_causal: Its argument `use_causal_mask`; None without this argument.
         is_innermost: True if no other layer inside it takes a mask.
     """
 
@@ -163,7 +163,7 @@ class LayerCall(NamedTuple):
     key_length: int | None
     masks: dict[str, np.ndarray]
     has_mask_argument: bool
-    is_causal: bool
+    is_causal: bool | None
     is_innermost: bool
 
     @property
@@ -240,7 +240,7 @@ def _layer_call(layer, arguments, has_mask, is_innermost):
         lengths[-1] if lengths else None,
         masks,
         has_mask,
-        arguments.get("use_causal_mask") is True,
+        bool(arguments["use_causal_mask"]) if "use_causal_mask" in arguments else None,
         is_innermost,
     )
 

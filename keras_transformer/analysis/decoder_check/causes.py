@@ -71,7 +71,8 @@ def causal_mask_cause(calls: Sequence[LayerCall], length: int) -> str | None:
         if call.is_causal:
             continue
         if visible is None:
-            return f"{call.name} is called without a causal mask: give `use_causal_mask=True`."
+            how = " Give `use_causal_mask=True`." if call.is_causal is False else ""
+            return f"{call.name} is called without a causal mask.{how}"
         if not visible.any():
             return f"{INVERTED} The mask of {call.name} hides all tokens of the target."
         upper = np.triu(visible, 1)

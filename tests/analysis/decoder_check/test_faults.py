@@ -186,7 +186,7 @@ FAULTS = {
     "the causal mask is missing": (
         lambda: language_model(lambda hidden, ids: keras_attention()(hidden, hidden)),
         "future tokens",
-        "is called without a causal mask",
+        "is called without a causal mask. Give `use_causal_mask=True`",
     ),
     "the mask hides padding only": (
         lambda: language_model(
@@ -234,7 +234,7 @@ FAULTS = {
     "positions count the padding on the left": (
         right,
         "padding of ids",
-        "Positions count the padding on the left",
+        "Positions count the padding on the left: the first token must have position 0",
         {"padding_side": "left"},
     ),
     "a decoder has no padding mask on the left": (
@@ -283,6 +283,24 @@ FAULTS = {
         ),
         "repeated calls",
         "Dropout or noise is active at inference",
+    ),
+    "a layer reads both directions": (
+        lambda: language_model(
+            lambda hidden, ids: keras.layers.Bidirectional(
+                keras.layers.GRU(WIDTH // 2, return_sequences=True)
+            )(hidden)
+        ),
+        "future tokens",
+        "reads the sequence from its end",
+    ),
+    "normalization over positions": (
+        lambda: language_model(
+            lambda hidden, ids: keras.layers.GroupNormalization(groups=1)(
+                keras_attention()(hidden, hidden, **CAUSAL)
+            )
+        ),
+        "future tokens",
+        "has statistics over all positions",
     ),
     "a convolution reads ahead": (
         lambda: language_model(
@@ -342,7 +360,7 @@ FAULTS = {
 
 
 @pytest.mark.filterwarnings("ignore:.*does not support masking:UserWarning")
-@pytest.mark.slow(after=16)
+@pytest.mark.slow(after=18)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_found_and_its_cause_is_named(fault):
     make, failing, cause, *options = FAULTS[fault]
