@@ -438,6 +438,11 @@ def test_detection_gives_three_languages_and_auto_one_of_the_servers(make, monke
     monkeypatch.setattr(libretranslate, "language_identifier", lambda purpose: identifier)
     detected = [(row["language"], row["confidence"]) for row in make().detect({"q": ["a", "b"]})]
     assert detected == [("fr", 60), ("zh-Hans", 20), ("de", 10)]
+    sure = types.SimpleNamespace(rank=lambda text: [("fr", 0.99), ("de", 0.008), ("it", 0.002)])
+    monkeypatch.setattr(libretranslate, "language_identifier", lambda purpose: sure)
+    detected = [(row["language"], row["confidence"]) for row in make().detect({"q": "a"})]
+    assert detected == [("fr", 99), ("de", 1)]  # Not a language of 0 %.
+    monkeypatch.setattr(libretranslate, "language_identifier", lambda purpose: identifier)
     answer = answer_of(make(), q=["a", "b"], source="auto")
     assert answer["detectedLanguage"] == [{"confidence": 67, "language": "de"}] * 2
     assert answer["translatedText"] == ["A", "B"]

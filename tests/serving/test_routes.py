@@ -1,6 +1,7 @@
 """The application without Ray: what its routes answer, and where they work."""
 
 import asyncio
+import json
 import re
 import threading
 import time
@@ -37,7 +38,7 @@ def ask(app, method, path, **more):
     return with_client(app, lambda client: client.request(method, path, **more))
 
 
-@pytest.mark.parametrize("path", [PREDICT, TRANSLATE])
+@pytest.mark.parametrize("path", [PREDICT, TRANSLATE, TRANSLATE + "?"])
 @pytest.mark.parametrize(("letters", "is_short"), [(10, True), (5000, False)])
 def test_only_a_short_request_is_read_and_answered_in_the_loop_of_all_clients(
     app_of, monkeypatch, path, letters, is_short
@@ -55,8 +56,9 @@ def test_only_a_short_request_is_read_and_answered_in_the_loop_of_all_clients(
         monkeypatch.setattr(owner, name, noting(getattr(owner, name)))
     text = "a" * letters
     fields = {"q": text, "source": "en", "target": "fr"}
-    fields = fields if path == TRANSLATE else {"instances": [text]}
-    answer = ask(app_of(languages="en-fr"), "POST", path, json=fields)
+    fields = {"instances": [text]} if path == PREDICT else fields
+    sent = {"params": fields} if path.endswith("?") else {"json": fields}
+    answer = ask(app_of(languages="en-fr"), "POST", path.removesuffix("?"), **sent)
     assert answer.status_code == 200 and "A" * letters in answer.text
     assert readers == [is_short]
 
@@ -122,6 +124,40 @@ def test_sentences_beyond_the_limit_are_refused_with_the_option_that_sets_it(app
         assert long.status_code == 413 and "--max-body-bytes" in long.json()["error"]
 
     with_client(app, talk)
+
+
+@pytest.mark.parametrize(("more", "status"), [(b"", 200), (b" ", 413)])
+@pytest.mark.parametrize("path", [PREDICT, TRANSLATE])
+def test_a_request_may_have_as_many_bytes_as_the_limit(app_of, path, more, status):
+    fields = {"q": "a", "source": "en", "target": "fr"}
+    fields = {"instances": ["a"]} if path == PREDICT else fields
+    content = json.dumps(fields).encode().ljust(100) + more
+    app = app_of(languages="en-fr", max_body_bytes=100)
+    headers = {"content-type": "application/json"}
+    assert ask(app, "POST", path, content=content, headers=headers).status_code == status
+
+
+HEADERS = [({"host": host}, 200) for host in ("LOCALHOST:8501", "localhost.", "own.example:1")]
+HEADERS += [({"host": host}, 200) for host in ("127.0.0.1:8501", "[::1]:8501", "192.0.2.1")]
+HEADERS += [
+    ({"host": host}, 403) for host in ("evil.example", "own.example.evil", "127.0.0.1.evil")
+]
+HEADERS += [({"host": host}, 403) for host in ("[evil", "evil@localhost.evil", "sub.own.example")]
+PAGES = [({"origin": "http://localhost"}, 200), ({"origin": "http://localhost:1"}, 403)]
+PAGES += [({"origin": "null"}, 403), ({"origin": "chrome-extension://abc"}, 200)]
+PAGES += [({"sec-fetch-site": site}, 200) for site in ("same-origin", "none")]
+PAGES += [({"sec-fetch-site": site}, 403) for site in ("same-site", "cross-site")]
+PAGES += [({"sec-fetch-site": "cross-site", "origin": "http://localhost"}, 403)]
+PAGES += [({"sec-fetch-site": "same-origin", "origin": "http://proxied.example"}, 200)]
+
+
+@pytest.mark.parametrize(("headers", "status"), HEADERS + PAGES)
+def test_a_page_of_another_site_can_send_nothing_and_read_nothing(app_of, headers, status):
+    app, body = app_of(allowed_hosts="own.example"), {"instances": ["a"]}
+    assert ask(app, "POST", PREDICT, json=body, headers=headers).status_code == status
+    # Browsers keep an answer from pages of other sites, unless these have the server's name.
+    read = ask(app, "GET", "/v1/models/toy", headers=headers)
+    assert read.status_code == (status if "host" in headers else 200)
 
 
 LETTER = "\ufeffTwo dogs.  A cat!\r\n\r\n12:30\r\n".encode()
