@@ -219,6 +219,24 @@ def test_the_version_is_that_of_the_newest_changes():
     assert Version(__version__).is_devrelease != is_released
 
 
+def test_a_reader_of_the_newest_changes_sees_ten_lines_first_and_few_words_in_all():
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    first = re.search(r"^## .*?(?=^###? |\Z)", changes, flags=re.MULTILINE | re.DOTALL)[0]
+    assert len(re.findall(r"^- ", first, flags=re.MULTILINE)) == 10
+    assert len(changes.split()) <= 5000
+    # Two branches that are merged may leave a line twice.
+    entries = re.findall(r"^- .*", changes, flags=re.MULTILINE)
+    assert [entry for entry in entries if entries.count(entry) > 1] == []
+
+
+def test_no_page_sends_its_reader_to_a_tag_of_the_repository():
+    # Versions are not tagged: a command such as `git show` would find nothing.
+    tags = {
+        page.name: re.findall(r"`[^`\n]*\bv\d+\.\d[^`\n]*`", without_code(page)) for page in PAGES
+    }
+    assert {name: found for name, found in tags.items() if found} == {}
+
+
 def test_the_citation_is_of_this_version():
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert re.findall(r"^version: (.*)$", citation, flags=re.MULTILINE) == [__version__]
