@@ -10,14 +10,21 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).parents[1]
-LIMITS = {"pages": 0, "messages": 1, "docstrings": 1}
+LIMITS = {"pages": 0, "messages": 1, "docstrings": 1, "beginnings": 0}
 MOST_WORDS = 30
 AVOIDED = re.compile(
     r"\balone\b|\bbeside\b|\banew\b|\bin turns\b|\bgoes? with\b|\bhow probable\b"
-    r"|\b(?:sentence|line|pair|text|token)s? a (?:line|second|batch|side)\b",
+    r"|\b(?:sentence|line|pair|text|token)s? a (?:line|second|batch|side)\b"
+    # Pronouns without a noun, and a plain "not" that is hidden in "is no".
+    r"|\bthe ones? of\b|\b(?:of|by|to) so many\b|\bmeans? nothing\b|\bat hand\b|\bgoes on\b"
+    r"|(?<!there )\b(?:is|are|was|were) no (?!longer\b|more\b)(?:such )?[a-z]+",
     flags=re.IGNORECASE,
 )
 BUILT = {"_build", "_live", "_work", "_build_quick"}
+
+
+# A docstring begins with a verb or the name of the thing, not with a question about it.
+NO_BEGINNING = re.compile(r"(?:What|How|Which|Whether|As|The same|That|Those|Of|From)\b[^\n]*")
 
 
 def faults(text: str) -> list[str]:
@@ -68,9 +75,12 @@ def _text_of(node: ast.JoinedStr | ast.Constant) -> str:
     return node.value if isinstance(node.value, str) else ""
 
 
-def package() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """Returns the messages (all other strings of several words) and docstrings of each module."""
-    messages, docstrings = {}, {}
+def package() -> tuple[dict[str, list[str]], ...]:
+    """Returns texts of each module: messages, docstrings, and beginnings to avoid of docstrings.
+
+    Messages are all strings of several words that are not docstrings.
+    """
+    messages, docstrings, beginnings = {}, {}, {}
     for path in sorted((ROOT / "keras_transformer").rglob("*.py")):
         tree = ast.parse(path.read_text("utf-8"))
         documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
@@ -90,7 +100,9 @@ def package() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
         name = str(path.relative_to(ROOT))
         messages[name] = [text for text in joined if text.count(" ") > 1]
         docstrings[name] = [block for text in documentation for block in blocks(text)]
-    return messages, docstrings
+        found = map(NO_BEGINNING.match, documentation)
+        beginnings[name] = [match[0] for match in found if match]
+    return messages, docstrings, beginnings
 
 
 def counts() -> dict[str, list[tuple[str, str]]]:
@@ -101,7 +113,7 @@ def counts() -> dict[str, list[tuple[str, str]]]:
             (path, fault)
             for path, texts in read.items()
             for text in texts
-            for fault in faults(text)
+            for fault in ([text] if kind == "beginnings" else faults(text))
         ]
         for kind, read in kinds.items()
     }

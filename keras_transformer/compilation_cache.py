@@ -128,7 +128,7 @@ def _make_private(folder):
         folder.mkdir(mode=0o700)
     status, problem = folder.lstat(), None
     if not stat.S_ISDIR(status.st_mode):
-        problem = "it is no folder, or a link to one"
+        problem = "it is not a folder, or it is a link to one"
     elif hasattr(os, "geteuid") and status.st_uid != os.geteuid():
         problem = "it belongs to another user"
     elif status.st_mode & 0o022:

@@ -9,9 +9,8 @@ Four ideas keep what a user has made whole after a kill, a loss of power or on a
 - A lock, `.NAME.lock` next to an output: one process at a time writes there (`locked_folder`). The
   operating system holds it, and releases it when the process ends. So a process with the lock knows
   that temporary siblings are the remains of a killed process.
-- A marker, a file without which a folder is no output of a command. `OwnedFolder.is_mine` is the
-  only rule which command made a file. `--overwrite` replaces a folder only if its command made all
-  files in it.
+- A marker, which every folder of a command has. `OwnedFolder.is_mine` is the only rule which
+  command made a file. `--overwrite` replaces a folder only if its command made all files in it.
 
 A kill leaves a folder in one of four states, and the next process does what is in brackets:
 

@@ -105,7 +105,7 @@ class Worker:
         return [pair + "\n" for pair in pairs]
 
     def _load(self):
-        """Loads the model, and checks the options, because a wrong one is no line's fault.
+        """Loads the model, and checks the options, because a wrong option is not a line's fault.
 
         Returns lines about languages that the model lacks.
         """

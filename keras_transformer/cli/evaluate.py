@@ -148,7 +148,7 @@ def score_lines(
         results = dict(zip(fitting, scored, strict=True))
         return [results.get(index) for index in range(len(lines))]
 
-    score([])  # Options are checked first: a wrong one is no line's fault.
+    score([])  # Options are checked first: a wrong option is not a line's fault.
     pairs = enumerate(iterate_pairs(source, target), 1)
     lines = [Line(number, text, len(text.encode()) + 1, other) for number, (text, other) in pairs]
     limit = chunk_size(batch_size)

@@ -34,7 +34,7 @@ def as_list(line: Line, translation: Translation, count: int = 1) -> str:
 
 
 def as_json(line: Line, translation: Translation) -> str:
-    """One JSON object: all that the translation holds."""
+    """Returns all fields of a translation as one JSON object."""
     return _json_line({"line": line.number, "source": line.text, **_record(translation)})
 
 
@@ -48,7 +48,7 @@ as_pairs_back = functools.partial(as_pairs, is_back=True)
 
 
 def as_scored_json(line: Line, scored: Translation | None) -> str:
-    """One JSON object for the target of a line; the scores of a pair without a score are null."""
+    """Returns a JSON object for the target of a line; a pair without a score has nulls."""
     values = _record(Translation("", math.nan, math.nan) if scored is None else scored)
     del values["translation"], values["alternatives"]
     return _json_line({"line": line.number, "source": line.text, "target": line.target, **values})
@@ -69,7 +69,7 @@ def as_scored_row(line: Line, scored: Translation | None) -> str:
 
 
 def _record(translation, is_alternative=False):
-    """All that a translation holds, fit for JSON: no number in it is infinite or NaN."""
+    """Returns a translation's fields as values of JSON, without infinite numbers and NaN."""
     values: dict[str, Any] = {
         "translation": translation.text,
         "score": _number(translation.score),

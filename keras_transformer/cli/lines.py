@@ -174,7 +174,7 @@ def translate_lines(
             options["target_prefixes"] = [line.target for line in lines]
         return translator.translate([line.text for line in lines], batch_size=batch_size, **options)
 
-    # Options are checked first, because a wrong option is no line's fault.
+    # Options are checked first, because a wrong option is not a line's fault.
     translator.check_options(batch_size=batch_size, **options)
     max_lines = chunk_size(batch_size, translator.engine.lines_at_once)
     chunks = with_prefixes(read_chunks(input, max_lines, begun), target_prefixes)

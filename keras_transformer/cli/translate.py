@@ -200,7 +200,7 @@ def translate_incrementally(
             options["target_prefix"] = lines[0].target
         return [translator.stream(lines[0].text, **options)]
 
-    translator.stream("", **options)  # Options are checked first: a wrong one is no line's fault.
+    translator.stream("", **options)  # A wrong option is not the first line's fault.
     for lines in with_prefixes(read_chunks(input, 1), target_prefixes):
         for (line,), (texts,) in translated_lines(stream, lines, "stdin"):
             write_growing(texts, output, rewrite, line.end)

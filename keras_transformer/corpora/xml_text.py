@@ -40,7 +40,7 @@ _SUSPECT = re.compile(
 def xml_blocks(file: Any, path: str) -> Iterator[str]:
     """Yields the text of an XML file in blocks, without its declaration.
 
-    The encoding is the one of the byte order mark, otherwise the declared one, otherwise UTF-8.
+    The byte order mark decides the encoding, otherwise the declaration, otherwise UTF-8.
     Characters that XML forbids, and references to them, become `FORBIDDEN`.
 
     Args:

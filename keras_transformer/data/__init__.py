@@ -1,4 +1,4 @@
-"""From files to checked pairs to batches of few static shapes."""
+"""Reads files into checked pairs, and makes batches of few static shapes."""
 
 from keras_transformer.data.batching import choose_shapes
 from keras_transformer.data.dataset import LabelledDataset, ParallelDataset

@@ -1,10 +1,10 @@
 """Searches among the candidates of each sentence, instead of the whole vocabulary.
 
 Inside the search a token is its index in the list of a batch, the union of the sentences' lists.
-An index behind the list is a token that is no candidate: a model may read it, but no search
+An index behind the list is a token that is not a candidate: a model may read it, but no search
 chooses it.
 
-Logits of tokens that are no candidates of a sentence are `NEG_INF`: so a sentence has the same
+Logits of tokens that are not candidates of a sentence are `NEG_INF`: so a sentence has the same
 translation in every batch, and log-probabilities are over its candidates.
 """
 
@@ -36,7 +36,7 @@ class Candidates(NamedTuple):
     def indices(self, ids: KerasTensor) -> KerasTensor:
         """Returns the indices of ids, integers of any shape; padding stays padding.
 
-        The index of an id that is no candidate is the list's size plus the id.
+        The index of an id that is not a candidate is the list's size plus the id.
         """
         count = self.ids.shape[0]
         is_equal = ops.equal(ops.expand_dims(ids, -1), self.ids)

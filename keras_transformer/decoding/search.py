@@ -48,7 +48,7 @@ class SearchModel:
         is_extendable: Whether a search may begin with a small cache and extend it.
         has_candidate_logits: Whether `step_function` takes the ids whose logits are needed.
         can_shrink: Whether a search may continue with some of its sentences. Then the batch is
-            the first axis of each tensor of a cache that is no scalar.
+            the first axis of each tensor of a cache except scalars.
     """
 
     position_limit: int | None = None
@@ -188,7 +188,7 @@ class Search:
         room: KerasTensor,
         num_unfinished: KerasTensor,
     ) -> tuple[DecodingState, Hypotheses]:
-        """Goes on with some sentences of a state, those of the arguments.
+        """Continues a state with the sentences that the arguments have.
 
         Decodes until at most `num_unfinished` of them are left, or the capacity is used up.
 
@@ -271,7 +271,7 @@ def search(
     Raises:
         ValueError: An argument has other axes or is out of range. The translations could be longer
             than the model's learned positions. A prefix has `max_length` tokens or more. An id is
-            outside the vocabulary. An id of a prefix or a phrase is no candidate. The model
+            outside the vocabulary. An id of a prefix or a phrase is not a candidate. The model
             computes NaN.
     """
     _check_model(model)

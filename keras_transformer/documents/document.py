@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Settings(NamedTuple):
-    """What a format may read besides the document.
+    """Options that a format may read besides the document.
 
     Attributes:
         name: Name of the document in messages.

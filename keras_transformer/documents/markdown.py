@@ -241,7 +241,7 @@ class _Passage:
 
 
 class _Parsed(NamedTuple):
-    """What a parser finds: blocks and marks in a fixed order, and texts without white space."""
+    """Results of a parser: blocks and marks in a fixed order, and texts without white space."""
 
     marks: list[Any]
     text: str

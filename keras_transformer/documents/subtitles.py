@@ -48,7 +48,7 @@ class _Line(NamedTuple):
 
 
 class _Utterance:
-    """What one speaker says in one cue: the words between the tags at its beginning and end.
+    """Words of one speaker in one cue: the words between the tags at its beginning and end.
 
     Attributes:
         start: Offset in the document.

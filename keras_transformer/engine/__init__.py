@@ -1,4 +1,4 @@
-"""All that opens a folder: engines, texts to results, and `Translator`, which picks one.
+"""Engines, which open a folder and translate texts, and `Translator`, which picks an engine.
 
 Keras, TensorFlow and other packages are imported with the engine that needs them.
 """

@@ -32,7 +32,7 @@ class DevicePlan:
             rows, by the width of the model; see `inputs.batch_rows`.
         search_lengths: Maximum number of source lengths of one call; None: any number.
         first_capacity: Tokens of the first loop of a search; None: 32.
-        can_shrink: Whether a batch goes on with fewer rows when sentences have ended.
+        can_shrink: Whether a batch continues with fewer rows when sentences have ended.
         workers: Number of batches that are searched at once.
         lines_at_once: Number of lines of a stream that are translated together.
         compiles_ahead: Whether programs are compiled together, before the first of them runs.

@@ -337,7 +337,7 @@ class Engine:
 
     @property
     def turn_id(self) -> int | None:
-        """Id of the token between two turns, None where sources are no conversations."""
+        """Id of the token between two turns, None where sources are not conversations."""
         return None if self.turns is None else self.source_tokenizer.turn_id
 
     def directions_of(

@@ -204,7 +204,7 @@ def score_in_windows(
     starts = [range(0, max(len(ids_of_text) - overlap, 1), window - overlap) for ids_of_text in ids]
     if long := sum(len(windows_of_text) > 1 for windows_of_text in starts):
         message = f"{long} of {len(texts)} texts are longer than {window} tokens"
-        overlapping = f"windows of so many that overlap by {overlap}"
+        overlapping = f"windows of this length that overlap by {overlap}"
         warnings.warn(f"{message} and were scored in {overlapping}.", stacklevel=2)
     windows = [
         ids_of_text[start : start + window]

@@ -96,7 +96,7 @@ def _of_each(limits, sequences):
 def _cut(ids, limit, turn_id):
     """Returns the last turns that fit, or the beginning of the last turn.
 
-    A text that is no conversation counts as one turn.
+    A text that is not a conversation counts as one turn.
     """
     starts = [0, *(i + 1 for i, id in enumerate(ids[:-2]) if id == turn_id)]
     fitting = [start for start in starts if len(ids) - start <= limit]

@@ -378,7 +378,7 @@ def _call(compiled, options, arguments, *method_arguments, method, capacity=None
 
 
 def _search_shrinking(call, arguments, first_capacity, capacity, count):
-    """Searches a batch, which goes on with half of its rows when half of its sentences have ended.
+    """Searches a batch; when half of its sentences have ended, half of its rows continue.
 
     So few steps are computed for sentences that have ended. `call` runs a method of `Search`.
     Returns the `Hypotheses` of the first `count` sentences.

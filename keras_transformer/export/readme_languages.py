@@ -12,8 +12,8 @@ _LISTED = 12  # directions
 _PLACES = {
     "source_prefix": "A source begins with the token of {} language.",
     "source_suffix": "A source ends with the token of {} language.",
-    "target_prefix": "A translation is forced to begin with the token of {} language, which is no "
-    "part of its text.",
+    "target_prefix": "A translation is forced to begin with the token of {} language; "
+    "its text is without the token.",
 }
 _OF_SIDE = {"source": "its own", "target": "the target"}
 

@@ -122,7 +122,7 @@ class ForeignModel(NamedTuple):
         limits: Options of the engine that limit lengths.
         notes: Lines for the user.
         shortlist: Shortlist of this package's ids, or None.
-        languages: Languages of a model whose tokens are no tags, or None.
+        languages: Languages of a model whose tokens are not tags, or None.
     """
 
     fields: dict[str, Any]

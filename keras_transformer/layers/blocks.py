@@ -207,7 +207,7 @@ class EncoderBlock(Block):
         return_attention_scores: Whether to return the attention weights too.
 
     Masking: `padding_mask`, `attention_mask` and the mask that Keras attached to `inputs` are
-    combined. Padded positions give numbers that mean nothing; no real position sees them. Without
+    combined. Ignore the outputs of padded positions: no other position sees them. Without
     any mask padding counts as tokens; `TokenEmbedding` attaches one.
 
     Returns:

@@ -221,7 +221,7 @@ class SequenceModel(keras.Model):
         return self.step
 
     def reorder(self, cache: Any, parents: keras.KerasTensor) -> Any:
-        """Lets each hypothesis continue the one of `parents`; see `DecodingCache.reorder`."""
+        """Lets each hypothesis continue its entry of `parents`; see `DecodingCache.reorder`."""
         return cache.reorder(parents)
 
     def get_config(self):

@@ -234,7 +234,7 @@ class RunFiles:
         """Returns the sections of the recipe.
 
         Raises:
-            InputError: The file is no recipe, or another version of this package made the run.
+            InputError: The file is not a recipe, or another version of this package made the run.
         """
         text = recipe_text(self.recipe_file)
         # Parsing takes long. The text decides, because a training may replace the file.

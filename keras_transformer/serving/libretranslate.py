@@ -329,7 +329,7 @@ class LibreTranslate:
     def _direction(self, fields, texts, directions):
         """Returns the source, the target, and the detection if the source is to be detected.
 
-        Languages that are no direction become those of the nearest direction.
+        A pair that is not a direction of the server becomes the nearest direction.
         """
         source = self._code(_required(fields, "source"), "source")
         target = self._code(_required(fields, "target"), "target")

@@ -343,7 +343,7 @@ def _rows_of(name, texts, options):
 
 
 class Work(NamedTuple):
-    """What a request leaves for batches.
+    """Sentences of a request, which join batches.
 
     Attributes:
         rows: Key and inputs of each sentence. Only rows with equal keys can share a batch.

@@ -23,7 +23,7 @@ from keras_transformer.text.tags import language_in_tag
 
 
 class _Sentence(NamedTuple):
-    """What becomes of the translation of a sentence."""
+    """A sentence, the spaces around it, and the changes that its translation takes back."""
 
     text: str = ""  # without tags
     before: str = ""  # white space

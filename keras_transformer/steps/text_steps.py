@@ -149,7 +149,7 @@ class TextsInSteps:
 
 
 class _Passed(NamedTuple):
-    """What a step has done: each part's text and memory."""
+    """Result of a step: each part's text and memory."""
 
     step: TextStep
     indices: list[int]  # of the parts' texts

@@ -46,7 +46,7 @@ _WINDOW, _SEEN_AHEAD = 2_000, 100  # characters
 
 
 class TextRules(NamedTuple):
-    """What becomes of a text that may be more, or less, than a sentence.
+    """Rules for a text that may be more, or less, than a sentence.
 
     Attributes:
         split_sentences: Whether each sentence of a text is translated by itself.

@@ -17,7 +17,7 @@ _CORPUS, _LANGUAGE = f"<{_NAME.pattern}>", rf">>[^<>\s{SPACE}]+<<"
 TAG = re.compile(f"{_CORPUS}|{_LANGUAGE}")
 """A tag."""
 LANGUAGE_TOKEN = re.compile("__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}")
-"""Token of a language that is no tag."""
+"""Token of a language that is not a tag."""
 _AT_START = re.compile(rf"\s*({TAG.pattern})\s*")
 _CORPUS_TAG, _LANGUAGE_TAG = re.compile(_CORPUS), re.compile(f"{SPACE}?{_LANGUAGE}")
 

@@ -1,4 +1,4 @@
-"""What the sources of a training are: sentences, paragraphs, or texts without letters."""
+"""Kinds of training sources: sentences, paragraphs, or texts without letters."""
 
 from collections.abc import Sequence
 

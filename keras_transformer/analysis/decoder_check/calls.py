@@ -146,7 +146,7 @@ def error_text(error: BaseException) -> str:
 
 
 class LayerCall(NamedTuple):
-    """What a layer received in a call.
+    """Inputs of a layer in a call.
 
     Attributes:
         layer: The layer.

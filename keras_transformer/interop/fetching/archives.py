@@ -52,7 +52,7 @@ def unpack(archive: Path, folder: Path) -> Path:
         The folder, or the folder in it that holds all.
 
     Raises:
-        InputError: The file is no such archive, or is damaged or too large. It has too many files
+        InputError: The file has another format, or is damaged or too large. It has too many files
             and folders, too long paths, or a member that is a link, a device, or outside the
             folder.
     """
