@@ -1,5 +1,6 @@
 """The site's sources: docstring examples run, and the reference names what there is."""
 
+import ast
 import collections
 import contextlib
 import doctest
@@ -254,3 +255,76 @@ RECIPES = [
 @pytest.mark.parametrize("block", RECIPES)
 def test_a_recipe_that_a_page_shows_is_one(block):
     Recipe.from_dict(yaml.safe_load(block))
+
+
+# Names of other libraries' code, in notes about them.
+NAMES_OF_OTHERS = {"_bucket", "_temp_dir", "open_telemetry_metric_recorder.py"}
+FOLDERS = (".ci", "benchmarks", "docs", "export", "keras_transformer", "tests", "training")
+FILES = [path.as_posix() for name in FOLDERS for path in (ROOT / name).rglob("*.py")]
+FILES.append((ROOT / "setup.py").as_posix())
+
+
+def names_of(node):
+    """The names that the lines of a module or a class define, with arguments and attributes."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.FunctionDef | ast.ClassDef):
+            yield part.name
+        elif isinstance(part, ast.arg):
+            yield part.arg
+        elif isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+            yield part.id
+        elif isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store):
+            yield part.attr
+
+
+@pytest.fixture(scope="module")
+def defined():
+    """The names of the package, and those of each class with its bases; None: a foreign base."""
+    trees = [ast.parse(path.read_text("utf-8")) for path in ROOT.glob("keras_transformer/**/*.py")]
+    classes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    own, bases = collections.defaultdict(set), collections.defaultdict(set)
+    for node in classes:
+        own[node.name] |= set(names_of(node))
+        bases[node.name] |= {ast.unparse(base).split("[")[0].split(".")[-1] for base in node.bases}
+    plain = {"ABC", "Enum", "Generic", "NamedTuple", "Protocol"}
+
+    def members(name):
+        if name not in own:
+            return set() if name in plain else {None}
+        return own[name].union(*map(members, bases[name] - {name}))
+
+    names = {name for tree in trees for name in names_of(tree)}
+    return names, {name: members(name) for name in own}
+
+
+def names_without_a_definition(text, defined):
+    """The private names, members of classes and files that a text has and the code lacks."""
+    names, members_of = defined
+    for code in re.findall(r"`([^`\n]+)`", text):
+        member = re.match(r"(?:[a-z_.]+\.)?([A-Z]\w*)\.(\w+)", code)
+        if code in NAMES_OF_OTHERS or code.startswith("__"):
+            continue
+        if re.fullmatch(r"_[A-Za-z]\w*", code) and code not in names:
+            yield code
+        elif re.fullmatch(r"[\w/]+\.py", code) and not any(
+            path.endswith(f"/{code}") for path in FILES
+        ):
+            yield code
+        elif member and not {member[2], None} & members_of.get(member[1], {None}):
+            yield code
+
+
+def test_names_in_backticks_are_in_the_code(defined):
+    missing = {
+        page.relative_to(ROOT).as_posix(): wrong
+        for page in PAGES
+        if page.name != "CHANGELOG.md"  # tells of former names
+        and (wrong := list(names_without_a_definition(without_code(page), defined)))
+    }
+    assert not missing
+
+
+def test_former_names_in_backticks_are_found(defined):
+    text = "`_times_shared`, `Beam._can_win` and `serving/bulk.py`, not `Beam.choose`, `_best`"
+    wrong = ["_times_shared", "Beam._can_win", "serving/bulk.py"]
+    assert list(names_without_a_definition(text, defined)) == wrong
