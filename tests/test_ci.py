@@ -27,7 +27,7 @@ esac
 
 @pytest.fixture
 def run(tmp_path):
-    """`run(**environment)`: what `.ci/run` writes, and what it called; `run.bin` is its PATH."""
+    """`run(*parts, **environment)`: what `.ci/run` writes and called; `run.bin` is its PATH."""
     (tmp_path / "tree" / ".ci").mkdir(parents=True)
     for name in (".ci/run", "README.md", "setup.py"):
         shutil.copy(ROOT / name, tmp_path / "tree" / name)
@@ -41,14 +41,14 @@ def run(tmp_path):
     for name in CALLED:
         (folder / name).symlink_to(tool)
 
-    def run(**environment):
+    def run(*parts, status=0, **environment):
         calls = tmp_path / "calls"
         calls.write_text("")
         base = {"PATH": str(folder), "HOME": str(tmp_path), "TOOL": str(tool), "CALLS": str(calls)}
-        command = [str(tmp_path / "tree" / ".ci" / "run")]
+        command = [str(tmp_path / "tree" / ".ci" / "run"), *parts]
         done = subprocess.run(command, env={**base, **environment}, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout, calls.read_text()
+        assert done.returncode == status, done.stdout + done.stderr
+        return done.stdout + done.stderr * bool(status), calls.read_text()
 
     run.bin, run.tool = folder, tool
     return run
@@ -121,3 +121,29 @@ def test_every_extra_is_installed_alone(run):
     # The environment of the README's test command has `test` and then `docs`. `peers` is for
     # benchmarks, and brings gigabytes of CUDA.
     assert {*installed, "test", "docs", "peers"} == set(extras)
+
+
+PARTS = ["quick", "slow", "docs", "versions", "package"]
+
+
+def test_the_parts_together_run_what_the_whole_runs_and_each_installs_what_it_needs(run):
+    def steps(said):
+        headings = re.findall(r"^=== (.*?)(?: \(at \d+ s\))? ===$", said, flags=re.MULTILINE)
+        return [name for name in headings if not name.startswith(("new environment", "all steps"))]
+
+    whole = steps(run()[0])
+    assert "slow tests" in whole and "wheel: command" in whole
+    by_part = {part: steps(run(part)[0]) for part in PARTS}
+    assert {step for part in by_part.values() for step in part} == {*whole, "install"}
+    assert [part for part in PARTS if "install" not in by_part[part]] == ["quick"]
+    own = {part: {*by_part[part]} - {"install"} for part in PARTS}
+    skipped = set.intersection(*own.values())  # What no part has, such as a browser.
+    assert all(own[part] - skipped for part in PARTS)
+    both = steps(run("docs", "slow")[0])
+    assert {*both} == {*by_part["docs"], *by_part["slow"]}
+
+
+def test_a_part_that_is_none_is_named_before_anything_is_done(run):
+    said, calls = run("quick", "lowest", status=2)
+    assert 'ci: no part is called "lowest". Choose from: quick slow docs versions package' in said
+    assert calls == ""
