@@ -1,12 +1,29 @@
 """What the wheel holds, what it needs, and the command that it installs."""
 
 import re
+import tomllib
 from pathlib import Path
 
 from setuptools import find_packages, setup
 
 ROOT = Path(__file__).parent
 INIT = (ROOT / "keras_transformer" / "__init__.py").read_text(encoding="utf-8")
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8")).get("project", {})
+# The address of the repository; "" before it has one.
+REPOSITORY = PROJECT.get("urls", {}).get("Repository", "").rstrip("/")
+
+
+def description(repository):
+    """Returns the README with the repository's address, for pages that have only this file."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    if not repository:
+        return text
+    text = text.replace("git clone REPOSITORY ", f"git clone {repository} ")
+    text = re.sub(r"(!\[[^]]*\]\()(?!\w+:)", rf"\1{repository}/raw/HEAD/", text)
+    # Not anchors of the page itself.
+    return re.sub(r"((?<!!)\[[^]]*\]\()(?!\w+:|#)", rf"\1{repository}/blob/HEAD/", text)
+
 
 # 0.8 has no setting that leaves SIGTERM to the program.
 JAX = ["jax>=0.9.0"]
@@ -98,7 +115,7 @@ setup(
     name="keras-transformer-nmt",
     version=re.search(r'^__version__ = "([^"]+)"$', INIT, re.MULTILINE).group(1),
     description="From parallel text to a fast, verified translator in Keras",
-    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+    long_description=description(REPOSITORY),
     long_description_content_type="text/markdown",
     license_expression="Apache-2.0",
     license_files=["LICENSE"],

@@ -11,13 +11,16 @@ import re
 import runpy
 
 import pytest
+import setuptools
 import yaml
 from packaging.version import Version
 
 from keras_transformer import __version__
 from keras_transformer.cli import main as cli
 from keras_transformer.decoding import DecodingOptions
+from keras_transformer.export.verification import TOLERANCES
 from keras_transformer.formats import FORMATS
+from keras_transformer.interop.ctranslate2.export import CTranslate2Exporter
 from keras_transformer.models.config import CONFIGURATIONS
 from keras_transformer.options import options_of
 from keras_transformer.training import Recipe
@@ -328,3 +331,59 @@ def test_former_names_in_backticks_are_found(defined):
     text = "`_times_shared`, `Beam._can_win` and `serving/bulk.py`, not `Beam.choose`, `_best`"
     wrong = ["_times_shared", "Beam._can_win", "serving/bulk.py"]
     assert list(names_without_a_definition(text, defined)) == wrong
+
+
+@pytest.fixture
+def description(monkeypatch):
+    """`description` of `setup.py`, which makes the registry's page of the README."""
+    monkeypatch.setattr(setuptools, "setup", lambda **metadata: None)
+    return runpy.run_path(str(ROOT / "setup.py"))["description"]
+
+
+def test_links_of_the_registrys_page_lead_to_the_repository(description):
+    readme, address = description(""), "https://example.org/a/b"
+    links = [
+        re.findall(r"(!?)\[[^]]*\]\(([^)\s]+)\)", re.sub(r"`[^`\n]+`", "", text))
+        for text in (readme, description(address))
+    ]
+    assert len(links[0]) > 40 and any(picture for picture, _ in links[0])
+    for (picture, link), (_, absolute) in zip(*links, strict=True):
+        is_elsewhere = link.startswith(("#", "https:"))
+        place = f"{address}/{'raw' if picture else 'blob'}/HEAD/{link}"
+        assert absolute == (link if is_elsewhere else place)
+    assert f"git clone {address} keras_transformer" in description(address)
+
+
+def test_installation_comes_before_the_first_command_of_the_readme():
+    (first, *_) = re.findall(r"```bash\n(.*?)\n", (ROOT / "README.md").read_text("utf-8"))
+    assert first.startswith("git clone")
+
+
+def test_the_readme_says_how_many_translations_of_an_export_are_equal():
+    text = (ROOT / "README.md").read_text("utf-8")
+    rows = re.findall(r"^\|[^|]*\| `(\w+)[^|]*\|[^|]*\| (\d+)%(?:, \w+ (\d+)%)? \|", text, re.M)
+    shares = {name: tuple(filter(None, row)) for name, *row in rows}
+    plain, quantized = (
+        {
+            name: f"{tolerances[key].equal:.0%}"[:-1]
+            for name, tolerances in {
+                "litert": TOLERANCES,
+                "ctranslate2": CTranslate2Exporter.tolerances,
+            }.items()
+        }
+        for key in ("none", "int8")
+    )
+    assert shares == {
+        "ctranslate2": (quantized["ctranslate2"], plain["ctranslate2"]),
+        "litert": (quantized["litert"], plain["litert"]),
+        "saved_model": (plain["litert"],),
+        "hugging_face": (plain["litert"],),
+        "argos": (plain["ctranslate2"], quantized["ctranslate2"]),
+        "web": (quantized["litert"],),
+    }
+
+
+def test_alternative_texts_say_what_a_picture_shows():
+    for page in PAGES:
+        for text, name in re.findall(r"!\[([^]]*)\]\(([^)]+)\)", without_code(page)):
+            assert len(text.split()) > 3, f"{page.name}: {name}"
