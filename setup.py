@@ -1,17 +1,13 @@
-"""What the wheel holds, what it needs, and the command that it installs."""
+"""What the package needs; and README for the registry's page. pyproject.toml has the rest."""
 
 import re
 import tomllib
 from pathlib import Path
 
-from setuptools import find_packages, setup
+from setuptools import setup
 
 ROOT = Path(__file__).parent
-INIT = (ROOT / "keras_transformer" / "__init__.py").read_text(encoding="utf-8")
-
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8")).get("project", {})
-# The address of the repository; "" before it has one.
-REPOSITORY = PROJECT.get("urls", {}).get("Repository", "").rstrip("/")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
 def description(repository):
@@ -111,38 +107,8 @@ TEST = [
 ]
 
 setup(
-    # `keras-transformer` is another project's name. The package is imported as `keras_transformer`.
-    name="keras-transformer-nmt",
-    version=re.search(r'^__version__ = "([^"]+)"$', INIT, re.MULTILINE).group(1),
-    description="From parallel text to a fast, verified translator in Keras",
-    long_description=description(REPOSITORY),
+    long_description=description(PROJECT["urls"]["Repository"]),
     long_description_content_type="text/markdown",
-    license_expression="Apache-2.0",
-    license_files=["LICENSE"],
-    classifiers=[
-        # Layers, training on arrays and the engines of exports are imported on Windows, too.
-        "Operating System :: MacOS",
-        "Operating System :: POSIX :: Linux",
-        "Programming Language :: Python :: 3",
-        "Programming Language :: Python :: 3.11",
-        "Programming Language :: Python :: 3.12",
-        "Programming Language :: Python :: 3.13",
-        "Programming Language :: Python :: 3.14",
-        "Topic :: Scientific/Engineering :: Artificial Intelligence",
-        "Topic :: Text Processing :: Linguistic",
-    ],
-    # One top-level name: `benchmarks` or `export` in site-packages would overwrite other projects'.
-    packages=find_packages(include=["keras_transformer", "keras_transformer.*"]),
-    package_data={
-        "keras_transformer": ["py.typed"],
-        "keras_transformer.analysis": ["page.html"],
-        "keras_transformer.export": ["*.md", "*/*.md"],
-        "keras_transformer.interop": ["*.md", "*/*.md", "*/*.yml"],
-        "keras_transformer.litert": ["readme.md", "*.txt"],
-        "keras_transformer.web": ["readme.md", "static/*"],
-        "keras_transformer.serving": ["page.html"],
-    },
-    python_requires=">=3.11",
     # .ci/run installs the lower bounds and tests them. An upper bound names a version that fails.
     install_requires=[
         "tensorflow>=2.20.0",
@@ -184,5 +150,4 @@ setup(
         "serving-api": SERVING_API,
         "zstd": ZSTD,
     },
-    entry_points={"console_scripts": ["keras-transformer = keras_transformer.__main__:start"]},
 )

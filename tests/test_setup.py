@@ -2,13 +2,19 @@
 
 import ast
 import importlib.metadata
+import json
 import pathlib
 import re
+import subprocess
 import sys
+import tomllib
+
+import yaml
 
 from keras_transformer.errors import DISTRIBUTION
 
 ROOT = pathlib.Path(__file__).parents[1]
+METADATA = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PROGRAMS = ("keras_transformer", "benchmarks", "export", "training", "tests")
 
 
@@ -25,6 +31,7 @@ def test_every_package_that_is_imported_is_declared():
     ours = {*PROGRAMS, *(path.stem for path in paths)}
     distributions = importlib.metadata.packages_distributions()
     setup = (ROOT / "setup.py").read_text(encoding="utf-8")
+    setup += (ROOT / "pyproject.toml").read_text(encoding="utf-8")  # setuptools
     names = re.findall(r'"([\w-]+)(?:\[[\w,]+\])?>=[\d.]+[",]', setup)
     declared, missing = {name.lower().replace("_", "-") for name in names}, set()
     for path in paths:
@@ -52,13 +59,15 @@ def test_the_bounds_of_security_are_those_of_setup():
 
 
 def test_nobody_is_told_to_install_a_name_that_a_stranger_may_register():
-    setup = (ROOT / "setup.py").read_text(encoding="utf-8")
-    assert f'name="{DISTRIBUTION}"' in setup and DISTRIBUTION != "keras-transformer"
+    assert METADATA["name"] == DISTRIBUTION != "keras-transformer"
     of_a_stranger = re.compile(
         r"pip install [^\n&]*keras[-_]transformer(?![\w-]*\*?\.whl|\.git|/)|"
         r"pip install [^\n&]*\{?DISTRIBUTION"
     )
-    paths = [ROOT / name for name in (".ci/run", "README.md", "CONTRIBUTING.md", "setup.py")]
+    paths = [
+        ROOT / name
+        for name in (".ci/run", "README.md", "CONTRIBUTING.md", "setup.py", "pyproject.toml")
+    ]
     for top in ("keras_transformer", "benchmarks", "export", "training", "docs"):
         paths += [
             path for path in (ROOT / top).rglob("*") if path.suffix in (".py", ".md", ".yaml")
@@ -66,3 +75,35 @@ def test_nobody_is_told_to_install_a_name_that_a_stranger_may_register():
     assert len(paths) > 100
     texts = {path: path.read_text(encoding="utf-8") for path in paths}
     assert [path for path, text in texts.items() if of_a_stranger.search(text)] == []
+
+
+def test_the_metadata_names_authors_types_and_one_repository():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert METADATA["authors"] == citation["authors"]
+    assert "Typing :: Typed" in METADATA["classifiers"]
+    assert (ROOT / "keras_transformer" / "py.typed").exists()
+    pythons = [name for name in METADATA["classifiers"] if re.search(r"Python :: 3\.", name)]
+    lowest = pythons[0].rpartition(" ")[2]
+    assert METADATA["requires-python"] == f">={lowest}"
+    repository, *pages = METADATA["urls"].values()
+    assert pages and all(page.startswith(f"{repository}/") for page in pages)
+    files = [page.partition("/blob/main/")[2] for page in pages]
+    assert all((ROOT / name).is_file() for name in files if name)
+
+
+def test_what_pyproject_leaves_to_setup_is_there_and_nothing_else():
+    program = "import json, setuptools; fields = {}; setuptools.setup = fields.update\n"
+    program += (
+        "exec(open('setup.py').read(), {'__file__': 'setup.py'}); print(json.dumps([*fields]))"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    names = {
+        "long_description": "readme",
+        "long_description_content_type": "readme",
+        "install_requires": "dependencies",
+        "extras_require": "optional-dependencies",
+    }
+    declared = {names[field] for field in json.loads(done.stdout)}
+    assert {*METADATA["dynamic"]} == {"version"} | declared
+    assert not METADATA.keys() & declared
