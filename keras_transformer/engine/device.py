@@ -30,6 +30,8 @@ class DevicePlan:
         batch_tokens: Maximum number of positions of a training batch on each side.
         rows: Numbers of rows that a batch of a search may have, in ascending order. Empty: few
             rows, by the width of the model; see `inputs.batch_rows`.
+        hypotheses: Hypotheses of all sentences of a batch, if `rows` is empty; None: the number of
+            rows does not depend on them.
         search_lengths: Maximum number of source lengths of one call; None: any number.
         first_capacity: Tokens of the first loop of a search; None: 32.
         can_shrink: Whether a batch continues with fewer rows when sentences have ended.
@@ -43,6 +45,7 @@ class DevicePlan:
     validation_shapes: int = 4
     batch_tokens: int = 4096
     rows: tuple[int, ...] = ()
+    hypotheses: int | None = None
     search_lengths: int | None = None
     first_capacity: int | None = None
     can_shrink: bool = True
@@ -106,6 +109,15 @@ def search_bytes(config: Any, beams: int, columns: int, capacity: int, is_half: 
 
 
 CPU = DevicePlan()
+LARGE_MODEL_ON_CPU = DevicePlan(
+    hypotheses=16, first_capacity=128, can_shrink=False, workers=1, lines_at_once=256
+)
+"""Plan for a model of hundreds of millions of parameters, whose weights fill most of the memory.
+
+A step reads all weights, which keeps all cores busy: a second batch beside it gains nothing, and
+from 16 hypotheses on neither do more rows. A program with one loop takes a third of the memory and
+of the time to compile.
+"""
 
 
 def accelerator(memory: int | None = None) -> DevicePlan:

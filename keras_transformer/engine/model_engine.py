@@ -13,7 +13,13 @@ from keras_transformer.decoding.search import result_capacity
 from keras_transformer.decoding.search_options import RANKING_OPTIONS, DecodingOptions
 from keras_transformer.engine import inputs
 from keras_transformer.engine.ahead import Program
-from keras_transformer.engine.device import DevicePlan, device_plan, search_bytes
+from keras_transformer.engine.device import (
+    CPU,
+    LARGE_MODEL_ON_CPU,
+    DevicePlan,
+    device_plan,
+    search_bytes,
+)
 from keras_transformer.engine.engine import sum_of
 from keras_transformer.engine.ids_engine import IdsEngine
 from keras_transformer.engine.inputs import Job, bucket, length_buckets
@@ -21,6 +27,7 @@ from keras_transformer.engine.request import OptionRules
 from keras_transformer.engine.scheduler import MAX_PROGRAMS, Scheduler
 from keras_transformer.errors import InputError
 from keras_transformer.ids import EOS_ID, UNK_ID
+from keras_transformer.memory import is_large
 from keras_transformer.text.dialog import Turns
 from keras_transformer.text.languages import Direction, Languages, languages_of_tags
 from keras_transformer.text.sentences import TextRules
@@ -94,6 +101,8 @@ class ModelEngine(IdsEngine):
             "plan": plan,
         }
         self.plan = plan or device_plan()
+        if plan is None and self.plan == CPU and is_large(model):
+            self.plan = LARGE_MODEL_ON_CPU
         self.turns, self.shortlist = turns, shortlist
         if turns is not None:
             self.long_inputs = inputs.LONG_INPUT_FOR_DIALOG
@@ -252,6 +261,8 @@ class ModelEngine(IdsEngine):
         if request.batch_size is not None:
             return request.batch_size
         config, beams = self.model.config, request.options.beams
+        if self.plan.hypotheses is not None:
+            return max(1, self.plan.hypotheses // beams)
         if not self.plan.rows:
             leave = self.model.can_shrink
             return inputs.batch_rows(count, config.model_dim, beams, leave)

@@ -33,14 +33,14 @@ def open_engine(
     for format in FORMATS.values():
         if format.is_at(path):
             return format.load("engine")(path, threads), {}
-    if threads is not None:
-        import_keras()
-        give_tensorflow(threads)
     if (path / RECIPE).exists():
         from keras_transformer.runs.run_files import RunFiles
 
-        import_keras()
         folder = RunFiles(path)
+        folder.expect_weights("translation")
+        import_keras()
+        if threads is not None:
+            give_tensorflow(threads)
         engine = engine_of_run(folder, plan)
         return engine, folder.decoding().search_options if engine.labels is None else {}
     exports = ", ".join(f"a {f.noun} ({f.file})" for f in FORMATS.values() if f.file)

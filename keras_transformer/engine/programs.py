@@ -7,6 +7,8 @@ from collections.abc import Callable
 import keras
 import numpy as np
 
+from keras_transformer.memory import give_back, is_large
+
 _compiling = threading.RLock()
 
 
@@ -38,7 +40,7 @@ class Compiled:
         if backend not in ("tensorflow", "jax"):
             rule = "Decoding is compiled on the TensorFlow and JAX backends."
             raise RuntimeError(f"{rule} Received: backend={backend!r}.")
-        self.programs = set()  # the shapes of earlier calls
+        self.programs, self._is_large = set(), is_large(model)  # the shapes of earlier calls
         outer_arguments = outer_arguments or (lambda **static: ())
         if backend == "tensorflow":
             self._run, self._lower = _with_tensorflow(function, outer_arguments, with_xla), None
@@ -57,10 +59,14 @@ class Compiled:
         A later call of these shapes then compiles nothing. Returns None if the program is there
         already, and on TensorFlow, which compiles only in calls.
         """
-        if self._lower is None or _shapes(arguments, static) in self.programs:
+        if self._lower is None or self.has_program(*arguments, **static):
             return None
         with _compiling:
             return self._lower(arguments, static).compile
+
+    def has_program(self, *arguments, **static) -> bool:
+        """Returns whether a call compiles nothing."""
+        return _shapes(arguments, static) in self.programs
 
     def __call__(self, *arguments, **static):
         shapes = _shapes(arguments, static)
@@ -70,6 +76,8 @@ class Compiled:
         with _compiling:
             result = self._run(arguments, static)
             self.programs.add(shapes)
+        if self._is_large:
+            give_back()  # What the compiler has used.
         return result
 
 

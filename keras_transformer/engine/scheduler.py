@@ -32,6 +32,7 @@ from keras_transformer.engine.inputs import (
 )
 from keras_transformer.engine.programs import Compiled
 from keras_transformer.errors import InputError
+from keras_transformer.memory import is_large
 from keras_transformer.text.shortlist import compiled_size, union_of
 
 # Maximum number of sets of options whose compiled functions stay in memory. Each batch shape of a
@@ -123,7 +124,9 @@ class Scheduler:
             length_buckets(max_length)
             for max_length in max_lengths  # of source and target
         ]
-        self._frozen, self._workers, self._weights = frozen, workers, {}
+        self._workers, self._weights, self._is_large = workers, {}, is_large(model)
+        # Copies of a large model's weights would take more memory than they save time.
+        self._frozen = frozen and not self._is_large
         self._max_compiled, self._lock = max_compiled, threading.Lock()
         self._compiled, self._graphs, self._freed = {}, {}, 0
 
@@ -176,6 +179,11 @@ class Scheduler:
                 call = functools.partial(_call, compiled, options)
                 sizes = min(self._first_capacity, capacity), capacity
                 return _search_shrinking(call, arguments, *sizes, len(indices))
+            if self._is_large:
+                # Compilers leave as much memory as a search takes: it is given back before that.
+                one_token = {"min_length": np.int32(0), "max_length": np.int32(1)}
+                start = arguments._replace(**one_token)
+                _call(compiled, options, start, method=Search.run, capacity=capacity, is_new=True)
             hypotheses = _call(compiled, options, arguments, method=Search.run, capacity=capacity)
             return _by_sentence(hypotheses, len(indices))
 
@@ -371,9 +379,11 @@ class Scheduler:
         return self._weights[one_row]
 
 
-def _call(compiled, options, arguments, *method_arguments, method, capacity=None):
-    """Calls a method of `Search` for a batch."""
+def _call(compiled, options, arguments, *method_arguments, method, capacity=None, is_new=False):
+    """Calls a method of `Search` for a batch; with `is_new` only if that compiles its program."""
     call = SearchCall.of(arguments, options, method, capacity)
+    if is_new and compiled.has_program(arguments, method_arguments, call=call):
+        return None
     return compiled(arguments, method_arguments, call=call)
 
 

@@ -19,10 +19,12 @@ from keras_transformer.engine.model_engine import ModelEngine
 from keras_transformer.errors import VerificationError
 from keras_transformer.export.child_process import ChildProcess
 from keras_transformer.export.exporter import log_step
+from keras_transformer.memory import is_large
 from keras_transformer.text.per_text import LANGUAGE_OPTIONS
 from keras_transformer.translation import Translation
 
 NUM_TEXTS = 64
+_TEXTS_OF_LARGE_MODELS = 32  # A step of theirs takes as long as a hundred of a small model.
 _WHO = ("A man", "Two young women", "The dog", "My children and I")
 _DOES = ("can see a house", "are in the park", "was here on 5 May", "will read this old book")
 _WHERE = ("again.", "today.", "with a friend.", "near the big river?", "and then go home, too!")
@@ -81,6 +83,8 @@ def verify(
         **options: Options of `translate`.
     """
     sample = chosen_texts(texts or SENTENCES, engine)
+    if is_large(engine.model):
+        sample = sample[:_TEXTS_OF_LARGE_MODELS]
     options["long_input"] = "truncate"
     log_step(
         f"comparing {len(sample)} translations with the trained model's, in a new process: "
@@ -128,7 +132,7 @@ def _interruptible(function, *arguments, **options):
 
 def _trained_translations(engine, texts, **options):
     """Translates with the trained model, without waiting for XLA's compiler."""
-    if isinstance(engine, ModelEngine):
+    if isinstance(engine, ModelEngine) and not is_large(engine.model):
         # XLA rounds bfloat16 differently from a graph.
         with_xla = engine.model.compute_dtype != "float32"
         engine = engine.with_(frozen=True, with_xla=with_xla)

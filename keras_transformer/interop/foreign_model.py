@@ -84,6 +84,11 @@ class Tensors:
             raise InputError(f"{rule}. Received: {name}: {error!s:.100}.") from None
 
     @property
+    def bytes(self) -> int:
+        """Size of all weights in float32."""
+        return 4 * sum(math.prod(array.shape) for array in self.arrays.values())
+
+    @property
     def tied_embeddings(self) -> str:
         """The value of `tie_embeddings` for a model with these tensors."""
         if {"decoder_ff_logit_out_W", "decoder_ff_logit_out_Wt"} & set(self.arrays):

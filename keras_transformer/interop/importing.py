@@ -18,6 +18,7 @@ from keras_transformer.interop.foreign_model import ForeignModel
 from keras_transformer.interop.local_model import LocalModel
 from keras_transformer.interop.vocabulary import tokenizer_of
 from keras_transformer.interop.weights import fill
+from keras_transformer.memory import expect_weights
 from keras_transformer.models.config import TransformerConfig
 from keras_transformer.options import option, options_class, parse_options
 from keras_transformer.reading import read_lines
@@ -173,10 +174,13 @@ def _import(local: LocalModel, sentencepiece):
     fields["tie_embeddings"] = foreign_model.tensors.tied_embeddings
     if source != target:
         fields["target_vocabulary_size"] = target.vocabulary_size
+    expect_weights(foreign_model.tensors.bytes, f"{local.name}: the import")
     import_keras()
+    from keras_transformer.large_variables import values_follow
     from keras_transformer.models import Transformer
 
-    model = Transformer(TransformerConfig(**fields))
+    with values_follow():
+        model = Transformer(TransformerConfig(**fields))
     show(f"{local.name}: {model.count_params():,} parameters")
     fill(model, foreign_model.tensors, foreign_model.vocabularies)
     decoding = dict(foreign_model.decoding)

@@ -20,7 +20,6 @@ _MISSING = {"bias": 0.0, "gamma": 1.0, "beta": 0.0}
 _HEAD_AXIS = {"Wq": 1, "Wk": 1, "Wv": 1, "Wo": 0, "bq": 0, "bk": 0, "bv": 0}
 # Axis of the inner units; a bias of a file is `(1, units)`.
 _INNER_AXIS = {"ffn_W1": -1, "ffn_b1": -1, "ffn_W2": 0}
-_BLOCK = 1 << 21  # numbers
 
 
 def named_weights(model: "Transformer") -> Iterator[tuple[str, Any]]:
@@ -139,27 +138,6 @@ def _assign(variable, values, file, inner_axis=None):
     if math.prod(values.shape) != math.prod(shape):
         rule = f"{file}: the shape of {variable.path} must be {shape}"
         raise InputError(f"{rule}. Received: {received(values.shape)}.")
-    _assign_in_blocks(variable, values if isinstance(values, Table) else values.reshape(shape))
+    from keras_transformer.large_variables import assign_rows  # Late: it imports Keras.
 
-
-def _assign_in_blocks(variable, values):
-    """Assigns a few rows at a time: TensorFlow makes three copies of what is assigned at once."""
-    from keras import backend, ops
-
-    if backend.backend() != "tensorflow":
-        variable.assign(ops.convert_to_tensor(values[:]))
-        return
-    import tensorflow as tf
-
-    count, *sizes = variable.shape
-    rows = max(1, _BLOCK // max(1, math.prod(sizes)))
-    for start in range(0, count, rows):
-        block = tf.cast(values[start : start + rows], variable.value.dtype)
-        # `scatter_update` would make each later read of the variable a copy.
-        tf.raw_ops.ResourceStridedSliceAssign(
-            ref=variable.value.handle,
-            begin=[start],
-            end=[start + len(block)],
-            strides=[1],
-            value=block,
-        )
+    assign_rows(variable, [values if isinstance(values, Table) else values.reshape(shape)])

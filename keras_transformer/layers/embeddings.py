@@ -4,25 +4,12 @@ import math
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_transformer.ids import PAD_ID
+from keras_transformer.large_variables import assign_rows, initializer_of, row_blocks
 from keras_transformer.layers.masks import vocabulary_mask
 from keras_transformer.options import check_flags, check_ids, check_positive, values_of
-
-
-class _OfTensor:
-    """A TensorFlow variable's array, which Keras would copy twice before it saves it."""
-
-    def __init__(self, tensor: Any):
-        self._tensor = tensor  # It shares the memory of its variable.
-        # As a variable of Keras has them.
-        self.shape = tuple(tensor.shape)
-        self.dtype = keras.backend.standardize_dtype(tensor.dtype)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.asarray(self._tensor, dtype)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -83,7 +70,9 @@ class TokenEmbedding(keras.layers.Layer):
         self.embeddings = self.add_weight(
             name="embeddings",
             shape=(self.vocabulary_size, self.model_dim),
-            initializer=keras.initializers.RandomNormal(stddev=self.model_dim**-0.5),
+            initializer=initializer_of(
+                keras.initializers.RandomNormal(stddev=self.model_dim**-0.5)
+            ),
         )
         if self.has_output_bias:
             self.output_bias = self.add_weight(
@@ -91,11 +80,19 @@ class TokenEmbedding(keras.layers.Layer):
             )
 
     def save_own_variables(self, store: dict[str, Any]) -> None:
-        variables: dict[str, Any] = {}
-        super().save_own_variables(variables)
-        for name, variable in variables.items():
-            value = variable.value
-            store[name] = _OfTensor(value.value()) if hasattr(value, "value") else value
+        for name, variable in self._stored_variables():
+            for number, block in enumerate(row_blocks(variable)):
+                store[f"{name}.{number}" if number else name] = block
+
+    def load_own_variables(self, store: Any) -> None:
+        for name, variable in self._stored_variables():
+            others = sum(key.startswith(f"{name}.") for key in store.keys())
+            names = [name, *(f"{name}.{number}" for number in range(1, others + 1))]
+            assign_rows(variable, (store[block] for block in names))
+
+    def _stored_variables(self):
+        variables = (self.embeddings, self.output_bias)
+        return [(str(i), variable) for i, variable in enumerate(variables) if variable is not None]
 
     def __call__(self, inputs, *args, **kwargs):
         # Keras builds the model of a file by tracing its call with floats. The model may call the

@@ -27,6 +27,8 @@ from keras_transformer.layers.projection import Projection
 _BLOCKS = 4
 # Halves of 256 x 1024 are faster than the whole; of 256 x 256 it depends.
 _LEAST_SPLIT = 2**17
+# A product of larger matrices gains nothing from the others, and their copy takes memory.
+_MOST_JOINED = 2**19
 
 
 class BlockWeights(NamedTuple):
@@ -70,7 +72,7 @@ def _block_weights(block, one_row, cached, dtype):
         if not all(layer is None or _is_plain(layer, dtype) for layer in layers):
             return ()
         *inner, outer = (layer and _linear(layer, dtype) for layer in layers)
-        if len(inner) > 1 and not one_row:
+        if len(inner) > 1 and not one_row and math.prod(inner[0].matrix.shape) <= _MOST_JOINED:
             inner = [Linear.concat(*inner)]
         if cached:
             inner = [linear.to_cached(one_row) for linear in inner]

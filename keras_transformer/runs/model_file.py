@@ -1,15 +1,27 @@
 """The file of a model, `*.keras`: loaded without running code of it, and saved whole."""
 
+import contextlib
 import math
 import os
 import pathlib
+import shutil
+import struct
+import tempfile
 import zipfile
+from collections.abc import Iterator
 
 from keras_transformer.errors import InputError
 from keras_transformer.files import check_space, parts_folder, replaced_file
 from keras_transformer.reading import check_file, readable
 
 _MAX_ITEM_BYTES, _FREE_BYTES = 4, 1 << 20
+_WEIGHTS = "model.weights.h5"  # Keras' name of the file of weights
+_WEIGHTS_START = 512  # A file of HDF5 may begin there: at 0, or a power of two from 512 on.
+_MAX_PARTS_BYTES = 16 << 20  # of the other files: settings of Keras
+_HEADER, _SIZES = 30, 26  # bytes before a member's name, and before the sizes of name and extra
+_LARGE_SIZES = 20  # bytes of a member's extra field with its sizes, for more than 4 GiB
+_PADDING = 0xD935  # an extra field of zeros before a member's content, as Android has it
+_COPIED_BYTES = 1 << 22
 
 
 def load_model(path: str | os.PathLike, compile: bool):
@@ -24,14 +36,51 @@ def load_model(path: str | os.PathLike, compile: bool):
     check_file(path)  # Before Keras, which takes seconds.
     import keras
 
+    from keras_transformer.large_variables import values_follow
     from keras_transformer.models import KINDS
 
-    with readable(path, "a Keras model"):
-        model = keras.saving.load_model(path, compile=compile, safe_mode=True)
+    with readable(path, "a Keras model"), _in_place(path) as model_path, values_follow():
+        model = keras.saving.load_model(model_path, compile=compile, safe_mode=True)
     if not isinstance(model, tuple(KINDS.values())):
         names = ", ".join(kind.__name__ for kind in KINDS.values())
         raise InputError(f"{path}: expected one of {names}. Received: {type(model).__name__}.")
     return model
+
+
+@contextlib.contextmanager
+def _in_place(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yields what Keras loads instead of a file: a folder of its parts, with a link to the weights.
+
+    Keras would read all weights of a file into memory before it assigns the first of them. The
+    library of HDF5 opens an archive where `save_model` has put the weights, as if it was their
+    file. Other files of Keras are yielded as they are.
+    """
+    with contextlib.ExitStack() as stack:
+        archive = stack.enter_context(zipfile.ZipFile(path))
+        weights, *parts = sorted(archive.infolist(), key=lambda member: member.header_offset)
+        size = sum(part.file_size for part in parts)
+        if not _is_in_place(weights, path) or size > _MAX_PARTS_BYTES:
+            yield path
+            return
+        if damaged := archive.testzip():  # Only this finds a wrong number.
+            raise zipfile.BadZipFile(f"the checksum of {damaged} is wrong")
+        folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        archive.extractall(folder, parts)
+        try:
+            os.symlink(path.resolve(), folder / _WEIGHTS)
+        except (OSError, NotImplementedError):  # a system without links
+            folder = path
+        yield folder
+
+
+def _is_in_place(member, path):
+    """Returns whether a member is the weights, stored where a file of HDF5 may begin."""
+    with open(path, "rb") as file:
+        file.seek(member.header_offset + _SIZES)
+        name_size, extra_size = struct.unpack("<HH", file.read(4))
+    start = member.header_offset + _HEADER + name_size + extra_size
+    is_stored = member.compress_type == zipfile.ZIP_STORED
+    return member.filename == _WEIGHTS and is_stored and start == _WEIGHTS_START
 
 
 def save_model(model, path: str | os.PathLike) -> None:
@@ -46,5 +95,16 @@ def save_model(model, path: str | os.PathLike) -> None:
         check_space(temporary, 2 * (size + _FREE_BYTES))
         model.save(folder, zipped=False)
         with zipfile.ZipFile(temporary, "w") as archive:
+            _write_weights(archive, folder / _WEIGHTS)
             for part in filter(pathlib.Path.is_file, sorted(folder.rglob("*"))):
-                archive.write(part, part.relative_to(folder))
+                if part.name != _WEIGHTS:
+                    archive.write(part, part.relative_to(folder))
+
+
+def _write_weights(archive, path):
+    """Writes the first member of an archive, whose content begins at `_WEIGHTS_START`."""
+    member = zipfile.ZipInfo.from_file(path, _WEIGHTS)
+    size = _WEIGHTS_START - _HEADER - len(_WEIGHTS) - _LARGE_SIZES
+    member.extra = struct.pack("<HH", _PADDING, size - 4) + bytes(size - 4)
+    with open(path, "rb") as content, archive.open(member, "w", force_zip64=True) as file:
+        shutil.copyfileobj(content, file, _COPIED_BYTES)

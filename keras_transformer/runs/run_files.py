@@ -18,6 +18,7 @@ from keras_transformer.files import (
     replaced_file,
     write_whole,
 )
+from keras_transformer.memory import expect_weights
 from keras_transformer.options import parse_options
 from keras_transformer.reading import (
     escape_field,
@@ -143,6 +144,12 @@ class RunFiles:
     def languages(self) -> Languages | None:
         """Returns the languages of the run's model, or None if they are unknown."""
         return Languages.load(self.languages_file) if self.languages_file.is_file() else None
+
+    def expect_weights(self, task: str, copies: float = 1.0) -> None:
+        """Prepares this process for the run's model; see `memory.expect_weights`."""
+        if self.model_file.is_file():
+            size = self.model_file.stat().st_size
+            expect_weights(size, f"{self.path}: {task}", copies)
 
     def model(self):
         """Returns the best model.
