@@ -52,6 +52,7 @@ COMMANDS = {
         "--beam-size 4 --output {out}"
     ),
 }
+PROGRAM = [sys.executable, "-m", "keras_transformer"]
 _LANGUAGES = ("eng_Latn", "deu_Latn")
 _SENTENCES = 10
 _PAUSE = 0.1  # seconds between two samples of the memory
@@ -97,7 +98,7 @@ def table(
             {
                 "command": name,
                 "seconds": round(seconds, 1),
-                "peak, GB": round(peak / 1e9, 2),
+                "peak, GB": round(peak / 1e9, 3),
                 "× weights": round(peak / 1e9 / weights, 2),
                 "MB": round(size) if name != "translate" else "",
             }
@@ -108,7 +109,7 @@ def table(
 
 def measured(words: Sequence[str], stdin: str = "") -> tuple[float, float]:
     """Runs a command of `keras-transformer`; returns its seconds and its peak memory in bytes."""
-    command = [sys.executable, "-m", "keras_transformer", *words]
+    command = [*PROGRAM, *words]
     start, peak = time.perf_counter(), 0
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL}
     with subprocess.Popen(command, **pipes, stderr=subprocess.PIPE, text=True) as process:

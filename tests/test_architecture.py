@@ -22,10 +22,20 @@ PACKAGE = pathlib.Path(keras_transformer.__file__).parent
 # Each part may import itself and the parts that are named, wherever in a file the import is.
 GROUND = {
     "errors", "files", "reading", "options", "ids", "impossible", "imports", "renamed", "formats",
-    "translation",
+    "memory", "translation",
 }  # fmt: skip
 OUTCOME = {"losses", "metrics", "schedules"}
-BELOW_ENGINE = GROUND | {"text", "scores", "steps", "layers", "decoding", "models", "data", "runs"}
+BELOW_ENGINE = GROUND | {
+    "large_variables",
+    "text",
+    "scores",
+    "steps",
+    "layers",
+    "decoding",
+    "models",
+    "data",
+    "runs",
+}
 CORE = BELOW_ENGINE | OUTCOME | {"engine", "training", "export"}
 # What the core does not import: each of these folders may be deleted.
 DOORS = {"analysis", "corpora", "documents", "interop", "litert", "markup", "serving", "web"}
@@ -41,6 +51,8 @@ MAY_IMPORT = {
     "impossible": set(),
     "formats": {"errors"},
     "files": {"errors"},
+    "memory": {"errors"},
+    "large_variables": set(),
     "reading": {"errors", "options"},
     "translation": {"reading", "text"},
     "options": {"errors"},
@@ -48,11 +60,11 @@ MAY_IMPORT = {
     "scores": GROUND | {"text"},
     "steps": GROUND | {"text"},
     "data": GROUND | {"text"},
-    "layers": GROUND,
+    "layers": GROUND | {"large_variables"},
     **dict.fromkeys(sorted(OUTCOME), GROUND | OUTCOME | {"layers"}),
     "decoding": GROUND | {"layers"},
     "models": GROUND | {"layers"},
-    "runs": GROUND | {"text", "decoding", "models"},
+    "runs": GROUND | {"large_variables", "text", "decoding", "models"},
     "engine": BELOW_ENGINE,
     "training": CORE - {"export"},
     "export": CORE - {"training"},

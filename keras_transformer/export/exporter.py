@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import gc
 import importlib.metadata
 import inspect
 import json
@@ -20,6 +21,7 @@ from keras_transformer.errors import InputError, declared_requirements
 from keras_transformer.export.readme_languages import example_of, language_section
 from keras_transformer.files import FORMAT_VERSION, MANIFEST, OwnedFolder, write_whole
 from keras_transformer.formats import FORMATS, Format
+from keras_transformer.memory import give_back, is_large
 from keras_transformer.reading import file_digests
 from keras_transformer.text.symbols import TextFeatures
 
@@ -216,6 +218,9 @@ class Exporter(abc.ABC):
             manifest.setdefault("files", file_digests(folder))
             _write_json(folder / MANIFEST, manifest)
             write_whole(folder / "README.md", self.readme(manifest))
+            if is_large(engine.model):  # Graphs and specifications hold weights in circles.
+                gc.collect()
+                give_back()
             verification = self.verify(engine, folder, manifest, verification_texts)
             _write_json(folder / "verification.json", verification)
             seconds = time.perf_counter() - start

@@ -19,12 +19,13 @@ from keras_transformer.engine.model_engine import ModelEngine
 from keras_transformer.errors import VerificationError
 from keras_transformer.export.child_process import ChildProcess
 from keras_transformer.export.exporter import log_step
-from keras_transformer.memory import is_large
+from keras_transformer.memory import give_back, is_large
 from keras_transformer.text.per_text import LANGUAGE_OPTIONS
 from keras_transformer.translation import Translation
 
 NUM_TEXTS = 64
-_TEXTS_OF_LARGE_MODELS = 32  # A step of theirs takes as long as a hundred of a small model.
+# For a large model: a step takes as long as a hundred of a small one, and memory is scarce.
+_LARGE_TEXTS, _LARGE_BATCH = 32, 4
 _WHO = ("A man", "Two young women", "The dog", "My children and I")
 _DOES = ("can see a house", "are in the park", "was here on 5 May", "will read this old book")
 _WHERE = ("again.", "today.", "with a friend.", "near the big river?", "and then go home, too!")
@@ -82,20 +83,23 @@ def verify(
         only_trained: Options that only the trained model's `translate` takes.
         **options: Options of `translate`.
     """
-    sample = chosen_texts(texts or SENTENCES, engine)
-    if is_large(engine.model):
-        sample = sample[:_TEXTS_OF_LARGE_MODELS]
-    options["long_input"] = "truncate"
+    sample, options["long_input"] = chosen_texts(texts or SENTENCES, engine), "truncate"
+    if has_large_model := is_large(engine.model):
+        sample, options["batch_size"] = sample[:_LARGE_TEXTS], _LARGE_BATCH
     log_step(
         f"comparing {len(sample)} translations with the trained model's, in a new process: "
         "this takes longest"
     )
     options |= _languages_of(engine, sample)
-    child.send(texts=sample, **options)
+    if not has_large_model:  # Two of them have no place at the same time.
+        child.send(texts=sample, **options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # A text that is too long is truncated on both sides.
-        options |= only_trained or {}
-        expected = _interruptible(_trained_translations, engine, sample, **options)
+        trained_options = options | (only_trained or {})
+        expected = _interruptible(_trained_translations, engine, sample, **trained_options)
+    if has_large_model:
+        give_back()
+        child.send(texts=sample, **options)
     return compare(sample, expected, list(read(child.receive())), tolerance)
 
 

@@ -1,6 +1,8 @@
 """Model of another program, as the readers of this package give it."""
 
+import functools
 import math
+import operator
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +15,7 @@ from keras_transformer.interop.vocabulary import Vocabulary
 from keras_transformer.text.languages import Languages
 from keras_transformer.text.shortlist import Shortlist
 
+_MAX_RUNS = 16  # of consecutive ids, each of which is read by itself
 _HALVES = (np.dtype("float16"), np.dtype(ml_dtypes.bfloat16))
 
 
@@ -35,10 +38,17 @@ class FileArray:
     Args:
         shape: Shape of the array in the file.
         read: Function that reads it.
+        read_rows: Function that reads the rows from one index up to another one, where the file
+            allows that.
     """
 
-    def __init__(self, shape: tuple[int, ...], read: Callable[[], np.ndarray]):
-        self.shape, self._read = shape, read
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        read: Callable[[], np.ndarray],
+        read_rows: Callable[[int, int], np.ndarray] | None = None,
+    ):
+        self.shape, self._read, self._read_rows = shape, read, read_rows
 
     @classmethod
     def at(cls, path: Path, dtype: Any, offset: int, shape: tuple[int, ...]) -> "FileArray":
@@ -50,8 +60,34 @@ class FileArray:
         """Returns the array that a function makes of this array when it is read."""
         return FileArray(self.shape, lambda: function(self._read()))
 
+    def __getitem__(self, ids: np.ndarray) -> np.ndarray:
+        """Returns the rows of ids in their order; reads few others."""
+        if self._read_rows is None or not len(ids):
+            return np.asarray(self)[ids]
+        ends = np.flatnonzero(np.diff(ids) != 1) + 1
+        if len(ends) > _MAX_RUNS:
+            first = int(ids.min())
+            return self._read_rows(first, int(ids.max()) + 1)[ids - first]
+        runs = np.split(ids, ends)
+        return np.concatenate([self._read_rows(int(r[0]), int(r[-1]) + 1) for r in runs])
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self._read(), dtype)
+
+
+class TensorRows:
+    """Rows of a tensor: float32, or half precision, by an array of indices.
+
+    Args:
+        shape: Shape of the tensor.
+        read: Function from indices to rows.
+    """
+
+    def __init__(self, shape: tuple[int, ...], read: Callable[[np.ndarray], np.ndarray]):
+        self.shape, self._read = shape, read
+
+    def __getitem__(self, ids: np.ndarray) -> np.ndarray:
+        return self._read(ids)
 
 
 class Tensors:
@@ -76,8 +112,19 @@ class Tensors:
         array = self.arrays.pop(name, default)
         if array is None:
             raise InputError(f"{self.file}: the model has no tensor {name}.")
+        return self._numbers(name, lambda: np.asarray(array))
+
+    def get_rows(self, name: str) -> "TensorRows":
+        """Removes a tensor and returns its rows, which are read where they are needed."""
+        array = self.arrays.pop(name, None)
+        if array is None:
+            raise InputError(f"{self.file}: the model has no tensor {name}.")
+        read = functools.partial(operator.getitem, array)
+        return TensorRows(array.shape, lambda ids: self._numbers(name, lambda: read(ids)))
+
+    def _numbers(self, name, read):
         try:
-            numbers = np.asarray(array)
+            numbers = np.asarray(read())
             return numbers if numbers.dtype in _HALVES else np.asarray(numbers, "float32")
         except (ValueError, TypeError) as error:
             rule = f"{self.file}: a tensor must have numbers"

@@ -64,9 +64,12 @@ class Vocabulary(NamedTuple):
         added = map(self.names.index, self.added)
         return [self.pad, self.start, self.end, self.unknown, *words, *added]
 
-    def table(self, values: np.ndarray, file: Any) -> "Table":
-        """Returns an array `(file's ids, …)` in the order of this package's ids."""
-        check_rows(len(self.names), len(values), file)
+    def table(self, values: Any, file: Any) -> "Table":
+        """Returns an array, or the rows of a tensor, in the order of this package's ids.
+
+        Its shape is `(file's ids, …)`.
+        """
+        check_rows(len(self.names), values.shape[0], file)
         return Table(values, np.array([-1 if id is None else id for id in self.rows]))
 
     def bias(self, values: np.ndarray, file: Any) -> np.ndarray:
@@ -87,11 +90,11 @@ class Table:
     """Rows of an array in another order, which are copied where they are read.
 
     Attributes:
-        values: The array.
+        values: The array, or the `TensorRows` of a file.
         ids: Index of each row; -1 for a row of zeros.
     """
 
-    values: np.ndarray
+    values: Any
     ids: np.ndarray
 
     @property
@@ -102,7 +105,7 @@ class Table:
     def __getitem__(self, rows: slice) -> np.ndarray:
         """Returns some rows."""
         ids = self.ids[rows]
-        block = self.values[ids]
+        block = self.values[np.maximum(ids, 0)]
         block[ids < 0] = 0
         return block
 

@@ -110,13 +110,11 @@ def _fill_tables(model, tensors, source, target):
     file, shared = tensors.file, tensors.arrays.get("Wemb")
     names = ["encoder_Wemb", "decoder_Wemb"] if shared is None else ["Wemb", "Wemb"]
     if model.source_embedding is not model.target_embedding:
-        table = source.table(tensors.get(names[0]), file)
+        table = source.table(tensors.get_rows(names[0]), file)
         _assign(model.source_embedding.embeddings, table, file)
-        del table
         tensors.arrays |= {} if shared is None else {"Wemb": shared}
-    table = target.table(tensors.get(names[1]), file)
+    table = target.table(tensors.get_rows(names[1]), file)
     _assign(model.target_embedding.embeddings, table, file)
-    del table
     if model.output_projection is not None:
         name = "decoder_ff_logit_out_W"
         output = tensors.get(name).T if name in tensors else tensors.get(f"{name}t")

@@ -4,7 +4,15 @@ import dataclasses
 
 import pytest
 
-from keras_transformer.engine.device import CPU, accelerator, search_bytes
+from keras_transformer import Tokenizer, Transformer, memory
+from keras_transformer.engine import ModelEngine
+from keras_transformer.engine.device import (
+    CPU,
+    LARGE_MODEL_ON_CPU,
+    accelerator,
+    device_plan,
+    search_bytes,
+)
 from keras_transformer.models.config import TransformerConfig
 
 
@@ -43,3 +51,18 @@ def test_a_sentence_needs_more_memory_with_more_hypotheses_and_tokens():
     for beams, columns, capacity, is_half in ((4, 8, 16, True), (1, 9, 16, True), (1, 8, 32, True)):
         assert search_bytes(config, beams, columns, capacity, is_half) > small
     assert search_bytes(config, 1, 8, 16, is_half=False) > small
+
+
+@pytest.mark.parametrize("beam_size, rows", [(1, 16), (4, 4), (16, 1), (40, 1)])
+def test_a_large_model_is_searched_with_few_hypotheses_at_once(monkeypatch, beam_size, rows):
+    fields = {"model_dim": 8, "num_heads": 2, "intermediate_dim": 8}
+    fields |= {"num_encoder_layers": 1, "num_decoder_layers": 1}
+    tokenizer = Tokenizer.train_from_texts(["a man runs.", "two dogs sit."] * 9, vocabulary_size=20)
+    model = Transformer(TransformerConfig(20, **fields))
+    assert ModelEngine(model, tokenizer).plan is device_plan()
+    monkeypatch.setattr(memory, "LARGE", 1)
+    engine = ModelEngine(model, tokenizer, plan=None)
+    assert engine.plan is LARGE_MODEL_ON_CPU
+    assert engine._rows(engine.request(beam_size=beam_size), 1000) == rows
+    chosen = dataclasses.replace(device_plan(), workers=3)
+    assert ModelEngine(model, tokenizer, plan=chosen).plan is chosen

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from decoding_oracles import as_lists, check_equal, varied_sources
 
-from keras_transformer import Transformer, TransformerConfig
+from keras_transformer import Transformer, TransformerConfig, memory
 from keras_transformer.decoding import DecodingOptions, Hypotheses
+from keras_transformer.engine.programs import Compiled
 from keras_transformer.engine.scheduler import Job, Scheduler
 from keras_transformer.text.shortlist import Shortlist
 
@@ -236,3 +237,32 @@ def test_where_programs_can_be_freed_the_oldest_is(tiny):
     assert few.compilations == 2
     hypotheses_of(few, 2)
     assert few.compilations == 3
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_a_large_model_has_no_copies_of_its_weights_and_the_same_translations(
+    monkeypatch, varied, beam_size
+):
+    """Its programs are compiled by a search of one token, before caches fill the memory."""
+    options, jobs = DecodingOptions(beam_size=beam_size), jobs_of(varied_sources(5))
+    shape = {"frozen": True, **IN_GRAPHS}
+
+    def search():
+        scheduler = Scheduler(varied("pre_norm"), (16, LONGEST), **shape)
+        hypotheses = scheduler.search(jobs, options, 2)
+        whole = Hypotheses(*(stacked(arrays) for arrays in zip(*hypotheses, strict=True)))
+        return scheduler, as_lists(whole)
+
+    _, expected = search()
+    max_lengths, run = [], Compiled.__call__
+
+    def recording(self, arguments, *others, **static):
+        max_lengths.append(int(arguments.max_length))
+        return run(self, arguments, *others, **static)
+
+    monkeypatch.setattr(memory, "LARGE", 1)
+    monkeypatch.setattr(Compiled, "__call__", recording)
+    scheduler, received = search()
+    check_equal(received, expected, 1e-5)
+    assert scheduler._weights == {}
+    assert max_lengths == [1, LONGEST, LONGEST, LONGEST]

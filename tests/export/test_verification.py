@@ -11,8 +11,10 @@ import time
 
 import numpy as np
 import pytest
+from fakes import FakeEngine, FakeTokenizer
 
 from keras_transformer.errors import VerificationError
+from keras_transformer.export import verification
 from keras_transformer.export.verification import (
     NUM_TEXTS,
     SENTENCES,
@@ -194,3 +196,33 @@ def test_ctrl_c_ends_a_call_that_no_signal_ends():
     finally:
         signal.signal(signal.SIGINT, before)
     assert time.monotonic() - start < 10
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_of_a_large_model_few_texts_are_compared_one_model_at_a_time(monkeypatch, is_large):
+    """Its export translates only when the trained model has, since both take their memory."""
+    events = []
+
+    class Engine(FakeEngine):
+        def translate(self, texts, **options):
+            events.append(("model", len(texts), options.get("batch_size")))
+            return super().translate(texts, **options)
+
+    class Child:
+        def send(self, texts, **options):
+            events.append(("export", len(texts), options.get("batch_size")))
+            self.texts = texts
+
+        def receive(self):
+            return FakeEngine().translate(self.texts)
+
+    monkeypatch.setattr(verification, "is_large", lambda model: is_large)
+    engine = Engine(
+        model=None, languages=None, max_source_length=50, source_tokenizer=FakeTokenizer()
+    )
+    report = verification.verify(Child(), engine, SENTENCES, TOLERANCES["none"])
+    if is_large:
+        assert events == [("model", 32, 4), ("export", 32, 4)]
+    else:
+        assert [event[0] for event in events] == ["export", "model"]
+    assert report["texts"] == report["equal"] == events[0][1]

@@ -10,6 +10,7 @@ import reference
 from keras import ops
 from reference import float64
 
+from keras_transformer import large_variables
 from keras_transformer.layers import TokenEmbedding
 
 BATCH, LENGTH, VOCABULARY, WIDTH = 2, 5, 23, 7
@@ -140,3 +141,48 @@ def test_keras_compares_the_file_of_a_model_with_a_model(tmp_path, dtype):
     assert (compared["status"], compared["error_count"]) == ("error", 2)
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(float64(loaded(IDS)), float64(saved(IDS)))
+
+
+class Store(dict):
+    """What Keras gives a layer to write to: its arrays are NumPy's."""
+
+    def __setitem__(self, name, value):
+        super().__setitem__(name, keras.ops.convert_to_numpy(value))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("rows", [1, 3, 7, VOCABULARY, VOCABULARY + 1])
+def test_a_table_is_stored_in_blocks_of_rows(monkeypatch, rows, dtype):
+    monkeypatch.setattr(large_variables, "_BLOCK", rows * WIDTH)
+    saved, loaded = (
+        TokenEmbedding(VOCABULARY, WIDTH, output_bias=True, dtype=dtype) for _ in range(2)
+    )
+    for layer in (saved, loaded):
+        layer.build()
+    saved.output_bias.assign(np.arange(VOCABULARY))
+    saved.save_own_variables(store := Store())
+    assert len([name for name in store if name.split(".")[0] == "0"]) == -(-VOCABULARY // rows)
+    assert max(len(values) for name, values in store.items() if name[0] == "0") <= rows
+    loaded.load_own_variables(store)
+    for variable, expected in zip(loaded.weights, saved.weights, strict=True):
+        np.testing.assert_array_equal(float64(variable), float64(expected))
+
+
+@pytest.mark.parametrize(
+    "shape", [(VOCABULARY - 1, WIDTH), (VOCABULARY + 1, WIDTH), (VOCABULARY, 1)]
+)
+def test_a_table_of_another_shape_is_refused(shape):
+    layer = TokenEmbedding(VOCABULARY, WIDTH)
+    layer.build()
+    with pytest.raises(ValueError, match=rf"must have the shape \({VOCABULARY}, {WIDTH}\)"):
+        layer.load_own_variables({"0": np.zeros(shape, "float32")})
+
+
+def test_where_values_follow_a_table_is_not_drawn():
+    with large_variables.values_follow():
+        layer = TokenEmbedding(VOCABULARY, WIDTH)
+        layer.build()
+    assert not np.any(layer.embeddings)
+    drawn = TokenEmbedding(VOCABULARY, WIDTH)
+    drawn.build()
+    assert np.all(np.any(drawn.embeddings, axis=1))

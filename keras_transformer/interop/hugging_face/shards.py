@@ -1,5 +1,6 @@
 """Weights of a Hugging Face folder: safetensors or pickles, in one file or in several."""
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,13 @@ def _read_safetensors(path):
         with readable(path, "safetensors"), safetensors.safe_open(path, "numpy") as file:
             return file.get_tensor(name)
 
+    def read_rows(name, start, stop):
+        with readable(path, "safetensors"), safetensors.safe_open(path, "numpy") as file:
+            return file.get_slice(name)[start:stop]
+
     with readable(path, "safetensors"), safetensors.safe_open(path, "numpy") as file:
         shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}
-    return {name: FileArray(shape, lambda name=name: read(name)) for name, shape in shapes.items()}
+    return {
+        name: FileArray(shape, functools.partial(read, name), functools.partial(read_rows, name))
+        for name, shape in shapes.items()
+    }

@@ -1,0 +1,98 @@
+"""The file of a model: read where it lies, by Keras too, and never with a wrong number."""
+
+import os
+import pathlib
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer import Transformer, TransformerConfig
+from keras_transformer.errors import InputError
+from keras_transformer.runs import model_file
+from keras_transformer.runs.model_file import load_model, save_model
+
+
+@pytest.fixture(scope="module")
+def model():
+    fields = {"model_dim": 8, "num_heads": 2, "intermediate_dim": 8}
+    fields |= {"num_encoder_layers": 1, "num_decoder_layers": 1}
+    return Transformer(TransformerConfig(30, **fields))
+
+
+def check_equal(loaded, model):
+    for variable, expected in zip(loaded.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(np.asarray(variable), np.asarray(expected))
+
+
+@pytest.mark.parametrize("load", [lambda path: load_model(path, False), keras.saving.load_model])
+def test_a_saved_model_is_read_by_this_package_and_by_keras(model, tmp_path, load):
+    save_model(model, tmp_path / "model.keras")
+    check_equal(load(tmp_path / "model.keras"), model)
+
+
+def test_a_file_that_keras_wrote_is_read(model, tmp_path):
+    model.save(tmp_path / "model.keras")
+    check_equal(load_model(tmp_path / "model.keras", compile=False), model)
+
+
+def test_weights_are_read_where_they_lie(model, tmp_path, monkeypatch):
+    """Neither a copy on the disk nor one in memory: the library of HDF5 opens the file itself."""
+    import h5py
+
+    opened, open_file = [], h5py.File
+    monkeypatch.setattr(
+        h5py, "File", lambda path, *a, **k: opened.append(path) or open_file(path, *a, **k)
+    )
+    save_model(model, tmp_path / "model.keras")
+    monkeypatch.chdir(tmp_path)
+    opened.clear()
+    check_equal(load_model("model.keras", compile=False), model)
+    assert [os.path.basename(path) for path in opened] == ["model.weights.h5"]
+    assert not pathlib.Path(opened[0]).exists()  # a link, which is gone
+    with zipfile.ZipFile("model.keras") as archive, open_file("model.keras", "r") as weights:
+        assert {"config.json", "metadata.json", "model.weights.h5"} == {*archive.namelist()}
+        assert archive.testzip() is None and len(weights) > 0
+
+
+@pytest.mark.parametrize("offset", [0.3, 0.6, 0.9])
+def test_a_wrong_byte_in_the_weights_is_one_line(model, tmp_path, offset):
+    save_model(model, path := tmp_path / "model.keras")
+    content = bytearray(path.read_bytes())
+    content[int(offset * len(content))] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"model.keras: cannot be read as a Keras model"):
+        load_model(path, compile=False)
+
+
+def test_a_system_without_links_reads_the_file_as_keras_does(model, tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError("no links here")
+
+    save_model(model, tmp_path / "model.keras")
+    monkeypatch.setattr(model_file.os, "symlink", refuse)
+    check_equal(load_model(tmp_path / "model.keras", compile=False), model)
+
+
+def test_other_files_of_an_archive_have_a_limit(model, tmp_path, monkeypatch):
+    save_model(model, path := tmp_path / "model.keras")
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("assets/much.txt", bytes(17 << 20))
+    extracted, extract_all = [], zipfile.ZipFile.extractall
+
+    def record(archive, folder, members=None):  # Keras extracts other members with it.
+        extracted.extend(getattr(member, "filename", member) for member in members or ())
+        return extract_all(archive, folder, members)
+
+    monkeypatch.setattr(zipfile.ZipFile, "extractall", record)
+    check_equal(load_model(path, compile=False), model)
+    assert "model.weights.h5" in extracted  # Keras reads the file, by its own rules.
+
+
+def test_a_member_with_a_path_outside_stays_inside(model, tmp_path):
+    save_model(model, path := tmp_path / "model.keras")
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("../outside", "x")
+    check_equal(load_model(path, compile=False), model)
+    assert not (tmp_path.parent / "outside").exists()

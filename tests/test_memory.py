@@ -1,0 +1,143 @@
+"""Memory of large models: what is said before it is taken, and what commands take."""
+
+import os
+import pathlib
+import sys
+
+import keras
+import pytest
+
+from benchmarks import large
+from keras_transformer import memory
+
+GIGABYTE = 10**9
+# Growth of the peak with the weights. A search of a wider model also has larger caches.
+LIMITS = {
+    "tensorflow": {"import": 2.4, "translate": 3.5},
+    "jax": {"import": 2.7, "translate": 3.0},
+}
+
+
+@pytest.fixture
+def machine(monkeypatch, tmp_path):
+    """Makes a machine with files as Linux writes them."""
+
+    def make(free, groups=()):
+        meminfo = tmp_path / "meminfo"
+        meminfo.write_text(f"MemTotal: 1 kB\nMemAvailable: {free // 1024} kB\nSwapFree: 0 kB\n")
+        read = memory._read
+        monkeypatch.setattr(
+            memory, "_read", lambda path: read(meminfo if path == "/proc/meminfo" else path)
+        )
+        files = []
+        for number, (limit, used, pages) in enumerate(groups):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            (folder / "limit").write_text(f"{limit}\n")
+            (folder / "used").write_text(f"{used}\n")
+            (folder / "memory.stat").write_text(f"anon 5\ninactive_file {pages}\n")
+            files.append((str(folder / "limit"), str(folder / "used")))
+        monkeypatch.setattr(memory, "_CGROUPS", files)
+
+    return make
+
+
+GROUPS = [
+    ([], 8 * GIGABYTE),
+    ([("max", 3 * GIGABYTE, 0)], 8 * GIGABYTE),  # no limit
+    ([(4 * GIGABYTE, 3 * GIGABYTE, 0)], GIGABYTE),
+    ([(4 * GIGABYTE, 3 * GIGABYTE, 2 * GIGABYTE)], 3 * GIGABYTE),  # pages of files are given up
+    ([(4 * GIGABYTE, 5 * GIGABYTE, 0)], 0),
+    ([(90 * GIGABYTE, GIGABYTE, 0)], 8 * GIGABYTE),  # a group may have more than the machine
+]
+
+
+@pytest.mark.parametrize("groups, free", GROUPS)
+def test_free_memory_is_what_the_machine_and_its_groups_allow(machine, groups, free):
+    machine(8 * GIGABYTE, groups)
+    assert memory.free_bytes() == pytest.approx(free, abs=1024)
+
+
+def test_a_system_that_does_not_tell_its_memory_warns_of_nothing(monkeypatch, capsys):
+    monkeypatch.setattr(memory, "_read", lambda path: "")
+    assert memory.free_bytes() is None
+    memory.expect_weights(10**13, "the import")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("size, is_told", [(2.1, True), (1.8, False), (0.4, False)])
+def test_a_lack_of_memory_is_one_line_with_both_numbers(machine, capsys, size, is_told):
+    # 3 GB hold 1.9 GB of weights beside the 1.1 GB of TensorFlow; 0.4 GB is no large model.
+    machine(3 * GIGABYTE if size > 1 else 0)
+    memory.expect_weights(int(size * GIGABYTE), "runs/nllb: the translation")
+    line = (
+        "keras-transformer: runs/nllb: the translation takes about 3.2 GB of memory, and 3.0 GB "
+        "are free: the system may end it.\n"
+    )
+    assert capsys.readouterr().err == (line if is_told else "")
+
+
+def test_copies_of_the_weights_count(machine, capsys):
+    machine(4 * GIGABYTE)
+    memory.expect_weights(2 * GIGABYTE, "the export", copies=1.5)
+    assert "takes about 4.1 GB" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "size, is_imported, chosen, expected",
+    [
+        (memory.LARGE, False, None, "1"),
+        (memory.LARGE - 1, False, None, None),
+        (memory.LARGE, True, None, None),  # too late
+        (memory.LARGE, False, "0", "0"),  # the user's choice
+    ],
+)
+def test_tensorflow_is_told_before_its_import_to_give_memory_back(
+    monkeypatch, machine, size, is_imported, chosen, expected
+):
+    machine(100 * GIGABYTE)
+    monkeypatch.delenv(memory.ALLOCATOR, raising=False)
+    if chosen is not None:
+        monkeypatch.setenv(memory.ALLOCATOR, chosen)
+    monkeypatch.setattr(sys, "modules", {"tensorflow": None} if is_imported else {})
+    memory.expect_weights(size, "a test")
+    assert os.environ.get(memory.ALLOCATOR) == expected
+    os.environ.pop(memory.ALLOCATOR, None)
+
+
+@pytest.mark.parametrize("dtype, size", [("float32", 4), ("bfloat16", 2), ("mixed_bfloat16", 4)])
+def test_a_model_is_large_by_the_bytes_of_its_weights(monkeypatch, dtype, size):
+    model = keras.Sequential([keras.layers.Dense(3, dtype=dtype)])
+    model.build((None, 5))
+    monkeypatch.setattr(memory, "LARGE", 18 * size)
+    assert memory.is_large(model)
+    monkeypatch.setattr(memory, "LARGE", 18 * size + 1)
+    assert not memory.is_large(model)
+    assert not memory.is_large(object())
+
+
+# As a command of its own, which takes any model for a large one.
+COMMAND = """
+import sys
+from keras_transformer import memory
+from keras_transformer.cli.main import main
+memory.LARGE = 1
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not pathlib.Path("/proc/self/smaps_rollup").exists(), reason="needs Linux")
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_memory_grows_as_the_weights_do(tmp_path, monkeypatch, backend):
+    monkeypatch.setattr(large, "PROGRAM", [sys.executable, "-c", COMMAND])
+    monkeypatch.setenv("KERAS_BACKEND", backend)
+    peaks, sizes = {}, {}
+    for shape in ("toy", "60MB"):
+        report = large.table(tmp_path, shape, ["import", "translate"])
+        sizes[shape] = report.figures["weights"]
+        peaks |= {(shape, row["command"]): row["peak, GB"] for row in report.figures["rows"]}
+    weights = sizes["60MB"] - sizes["toy"]
+    for command, limit in LIMITS[backend].items():
+        growth = (peaks["60MB", command] - peaks["toy", command]) / weights
+        assert growth <= limit, (command, growth, peaks)
