@@ -1,6 +1,22 @@
 """Decoding: one compiled loop on `keras.ops`, its strategies and constraints.
 
 Keras is imported with the first name that needs it: `DecodingOptions` does without.
+
+Shapes in this folder name their axes. A comment `# --> [batch, beams]` is the shape of the line's
+result:
+
+- `batch`: sentences
+- `beams`: unfinished hypotheses of a sentence; 1 in greedy search
+- `samples` or `num_samples`: the beams of sampling
+- `n_best`: hypotheses of a sentence that a search returns
+- `vocabulary`: tokens with a logit, or the candidates of a shortlist
+- `capacity` or `max_length`: tokens that a hypothesis may have
+- `source`, `target`, `prefix`: tokens of a source, of a given target, of a target prefix
+- `2 * beams`, `extensions`: extensions of a sentence's hypotheses by one token
+- `count`, `chosen`: the length of a list that the docstring explains
+- `phrases`, `length`: phrases of a sentence, and tokens of a phrase or a row
+- `rows`, `hypotheses`: what `batch` and `beams` are, in functions that know no search
+- `blocks`, `size`, `pieces`, `columns`: divisions of a long row
 """
 
 from typing import TYPE_CHECKING

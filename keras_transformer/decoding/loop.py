@@ -87,7 +87,7 @@ def after_forced(state: DecodingState, step: Step, forced_ids: KerasTensor) -> D
     The cache holds BOS. The forced token is in no hypothesis, so that no score, length or
     constraint counts it.
     """
-    _, cache = step(state.newest, state.cache)
+    _, cache = step(state.newest, state.cache)  # newest: [batch, beams]
     cache = keras.tree.map_structure(_of_the_shape_of, cache, state.cache)
     forced_ids = ops.broadcast_to(ops.expand_dims(forced_ids, 1), ops.shape(state.newest))
     return state._replace(newest=forced_ids, cache=cache)
@@ -106,7 +106,9 @@ def make_step_body(
         state = DecodingState(*fields)
         logits, cache = step(state.newest, state.cache)
         logits = _float32_logits(logits, state.newest)  # --> [batch, beams, vocabulary]
+        # --> [batch, beams, vocabulary]
         allowed = constrain(logits, state.ids, state.position, constraints)
+        # parents: [batch, beams]
         state, parents = strategy.choose(state._replace(cache=cache), logits, allowed, constraints)
         if parents is not None:
             state = state._replace(cache=reorder(state.cache, parents))

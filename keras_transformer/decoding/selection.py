@@ -78,12 +78,15 @@ def largest_of_rows(
         lowest = float("-inf")
         padding = ((0, 0), (0, 0), (0, blocks * size - length))
         values = ops.pad(values, padding, constant_values=lowest)
-    values = ops.reshape(values, (-1, rows, blocks, size))
-    maxima = ops.max(values, axis=3) + ops.expand_dims(offsets, 2)
+    values = ops.reshape(values, (-1, rows, blocks, size))  # --> [batch, rows, blocks, size]
+    maxima = ops.max(values, axis=3) + ops.expand_dims(offsets, 2)  # --> [batch, rows, blocks]
+    # --> [batch, count], of the blocks of all rows
     _, indices = ops.top_k(ops.reshape(maxima, (-1, rows * blocks)), count)
     indices = ops.sort(indices, axis=1)  # so that the first of equal values wins
+    # --> [batch, count, size]
     inside = take_rows(ops.reshape(values, (-1, rows * blocks, size)), indices)
     inside = inside + ops.expand_dims(take_rows(offsets, indices // blocks), 2)
+    # --> [batch, count]
     sums, index = ops.top_k(ops.reshape(inside, (-1, count * size)), count)
     block = take_rows(indices, index // size)
     return sums, block // blocks, (block % blocks) * size + index % size
