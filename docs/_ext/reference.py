@@ -84,7 +84,9 @@ def command(name: str) -> str:
     with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.suppress(SystemExit):
         with unittest.mock.patch.object(argparse.ArgumentParser, "format_help", _help_of):
             cli.run([*name.split(), "--help"])
-    return shown.getvalue().strip()
+    text = re.sub(r"^example: (.*)$", r"```bash\n\1\n```", shown.getvalue(), flags=re.M)
+    text = re.sub(r"^page: docs/(.*)$", r"\nMore: [\1](../\1).", text, flags=re.M)
+    return text.strip()
 
 
 def _help_of(parser: argparse.ArgumentParser) -> str:

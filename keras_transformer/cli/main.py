@@ -27,21 +27,30 @@ from keras_transformer.errors import (
 )
 from keras_transformer.imports import LEVEL, own_stderr, silence_tensorflow
 
-# Commands by their modules, with help and description. A module's `COMMANDS` has functions that add
-# a command's options to its parser, and that run it.
+# Commands by their modules, with help, description, example and page. A module's `COMMANDS` has
+# functions that add a command's options to its parser, and that run it.
 _COMMANDS = {
     "train": {
         "demo": (
             "train, evaluate and export on built-in data: dates in 26 locales -> 2026-11-20",
             "Trains on built-in data, evaluates on held-out dates, exports a SavedModel and "
             "translates through it.",
+            "demo",
+            "tutorials/quickstart.md",
         ),
-        "train": ("train from a recipe", "Trains as a recipe says and makes a run folder."),
+        "train": (
+            "train from a recipe",
+            "Trains as a recipe says and makes a run folder.",
+            "train recipe.yaml --output runs/en-de",
+            "howto/train.md",
+        ),
         "import": (
             "make a run from a model of Marian, OPUS-MT, Hugging Face, Firefox or CTranslate2",
             "Makes a run folder from a model of Marian (npz), OPUS-MT, Hugging Face (model_type: "
             "marian), Firefox and Bergamot (bin), CTranslate2 or Argos, which is downloaded by its "
             "name.",
+            "import Helsinki-NLP/opus-mt-en-de --output runs/en-de",
+            "howto/import.md",
         ),
     },
     "translate": {
@@ -49,12 +58,16 @@ _COMMANDS = {
             "translate each line of stdin, or whole documents",
             "Translates the lines of stdin to stdout, in their order, as they arrive. Files, such "
             "as letter.txt and page.html, are translated as whole documents.",
+            "translate --model runs/en-de < in.txt > out.txt",
+            "howto/decode.md",
         ),
         "chat": (
             "hold a conversation with a model that was trained on conversations",
             "Answers the lines of stdin one by one; the model reads the conversation so far. "
             "/reset begins a new conversation, Ctrl-D or Ctrl-C ends it. Replies are sampled; with "
             "--beam-size they are searched for.",
+            "chat --model runs/dialogue",
+            "howto/other_models.md",
         ),
     },
     "evaluate": {
@@ -62,22 +75,30 @@ _COMMANDS = {
             "probabilities that a model gives to translations, as JSON lines",
             "Writes a JSON object for each pair of two aligned files: the probability of the "
             "target and of each of its tokens. A language model reads the source before it.",
+            "score --model runs/en-de --source test.en --target test.de",
+            "howto/clean.md",
         ),
         "evaluate": (
             "BLEU and chrF of a model's translations, accuracy of labels, or perplexity, as JSON",
             "Translates a source file and scores it against a reference with sacreBLEU, or labels "
             "its lines and counts the right labels.",
+            "evaluate --model runs/en-de --source test.en --reference test.de",
+            "howto/evaluate.md",
         ),
         "inspect": (
             "see inside a run: sizes and origin; attention, alignment, positions, heads",
             "Shows sizes, languages, licence and origin of a run as JSON. With a sentence it "
             "writes an interactive page on the attention, with pictures and tables.",
+            'inspect --model runs/en-de --source "Two dogs play." --output seen',
+            "howto/inspect.md",
         ),
     },
     "export": {
         "export": (
             "export a SavedModel, a web page, or a model for LiteRT, CTranslate2 or others",
             "Exports a run folder and verifies the export against the model.",
+            "export --model runs/en-de --format saved_model --output exported/en-de",
+            "howto/export.md",
         ),
     },
     "serve": {
@@ -86,6 +107,8 @@ _COMMANDS = {
             "Serves an export with TensorFlow Serving's REST protocol and LibreTranslate's API, on "
             "its own Ray Serve. On a cluster: serve run keras_transformer.serving:build_app "
             "model=DIR",
+            "serve --model exported/en-de",
+            "howto/serve.md",
         ),
     },
     "corpora": {
@@ -93,21 +116,29 @@ _COMMANDS = {
             "drop noisy pairs from parallel corpora, with a report",
             "Writes the pairs of corpora that break no rule, in their order. A report says how "
             "many pairs each rule dropped, with examples.",
+            "clean web.en web.de --output cleaned",
+            "howto/clean.md",
         ),
         "synthesize": (
             "make pairs for training from text in one language: distillation, back-translation",
             "Translates text and writes it with its translations, as a TSV of sources and targets "
             "that a recipe takes. With --output it continues after an interruption.",
+            "synthesize --model runs/de-en --back --input mono.de --output synthetic",
+            "howto/synthesize.md",
         ),
         "glossary": (
             "learn words and their translations from parallel corpora",
             "Writes lines of a word, a tab and its translation, learned from parallel corpora with "
             "IBM's Model 1: a glossary for `data.glossary` of a recipe.",
+            "glossary train.en train.de > terms.tsv",
+            "howto/control_output.md",
         ),
         "shortlist": (
             "make a run's shortlist: the target tokens that a source token is likely to become",
             "Learns a run's shortlist from parallel corpora, such as its training texts, with "
             "IBM's Model 1. `translate --shortlist` and `export --shortlist` use it.",
+            "shortlist runs/en-de --corpus train.en train.de",
+            "howto/train.md",
         ),
     },
 }
@@ -261,11 +292,16 @@ class _Parser(argparse.ArgumentParser):
 
     Args:
         options: Adds a command's options to its parser, once the command is the one to run.
+        example: A command line, with which the help text begins.
+        page: Page of `docs` about the command, with which the help text ends.
     """
 
-    def __init__(self, options: Callable | None = None, **keywords: Any):
+    def __init__(
+        self, options: Callable | None = None, example: str = "", page: str = "", **keywords: Any
+    ):
         super().__init__(**keywords)
         self._options = options
+        self._example, self._page = example, page
         self.add_argument(
             "--verbose",
             action="store_true",
@@ -278,6 +314,17 @@ class _Parser(argparse.ArgumentParser):
             default=argparse.SUPPRESS,
             help="compile again what an earlier command has compiled",
         )
+
+    def error(self, message: str) -> NoReturn:
+        """Ends with the mistake and the way to the options, without the usage of many lines."""
+        self.exit(2, f"{self.prog}: error: {message}\nOptions: {self.prog} --help\n")
+
+    def format_help(self) -> str:
+        """Returns the help text, from an example to the page about the command."""
+        text = super().format_help()
+        if self._example:
+            text = f"example: {self._example}\n\n{text}\npage: docs/{self._page}\n"
+        return text
 
     def print_help(self, file: Any = None) -> None:
         """Prints the help text; raises `OSError` where argparse would ignore it."""
@@ -305,9 +352,15 @@ def _parser():
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for module, commands_of_module in _COMMANDS.items():
-        for name, (help, description) in commands_of_module.items():
-            options = functools.partial(_add_command, module, name)
-            commands.add_parser(name, help=help, description=description, options=options)
+        for name, (help, description, example, page) in commands_of_module.items():
+            commands.add_parser(
+                name,
+                help=help,
+                description=description,
+                options=functools.partial(_add_command, module, name),
+                example=f"{parser.prog} {example}",
+                page=page,
+            )
     return parser
 
 

@@ -1,7 +1,9 @@
 import io
 import json
 import os
+import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -10,7 +12,7 @@ import pytest
 from small_corpus import PAIRS, recipe_values, write_corpus, write_recipe
 
 from keras_transformer import Tokenizer, Transformer, TransformerConfig
-from keras_transformer.cli import train
+from keras_transformer.cli import main, train
 from keras_transformer.cli.main import run
 from keras_transformer.errors import TrainingError, VerificationError
 from keras_transformer.imports import LEVEL
@@ -29,6 +31,42 @@ def test_help_names_the_commands_that_exist_and_no_other(capsys):
     for name in names:
         assert re.search(rf"^    {name}( |$)", text, re.MULTILINE)
     assert "summarize" not in text
+
+
+COMMANDS = [name for commands in main._COMMANDS.values() for name in commands]
+PAGES = pathlib.Path(__file__).parents[2] / "docs"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_begins_with_an_example_that_parses_and_ends_with_a_page_on_the_command(name, capsys):
+    with pytest.raises(SystemExit):
+        run([name, "--help"])
+    first, *_, last = capsys.readouterr().out.splitlines()
+    example = first.removeprefix("example: keras-transformer ")
+    assert example.split()[0] == name
+    main._parser().parse_args(shlex.split(re.sub(r" [<>].*", "", example)))
+    page = PAGES.parent / last.removeprefix("page: ")
+    text = page.read_text(encoding="utf-8")
+    assert f"keras-transformer {name}" in text or f'cli("{name}' in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "received", "help"),
+    [
+        (["frobnicate"], "frobnicate", "keras-transformer --help"),
+        ("export --model x --output y --format foo".split(), "foo", "export --help"),
+        ("translate --model x --batch-size many".split(), "many", "translate --help"),
+    ],
+    ids=["command", "format", "number"],
+)
+def test_an_unknown_command_or_value_is_two_lines_with_the_way_to_the_options(
+    arguments, received, help, capsys
+):
+    with pytest.raises(SystemExit) as caught:
+        run(arguments)
+    assert caught.value.code == 2
+    mistake, way = capsys.readouterr().err.splitlines()
+    assert f"'{received}'" in mistake and way.endswith(help)
 
 
 # Bad input: each a line that names the place and what was expected, exit code 2, nothing left.

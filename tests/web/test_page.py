@@ -14,6 +14,7 @@ from device_plans import in_one_graph
 from marian_toys import with_short_translations
 from page_in_languages import PAGE
 
+import keras_transformer.web
 from keras_transformer import Translator
 from keras_transformer.analysis.attention import merge_words, words_of
 from keras_transformer.decoding.search import score_targets
@@ -371,3 +372,20 @@ def test_other_projects_of_an_origin_are_left_alone(browser, deployed):
     browser.wait(lambda: browser.evaluate("document.title") == "later")
     left = "Promise.all([caches.keys(), navigator.serviceWorker.getRegistrations()])"
     assert awaited(browser, f"{left}.then((each) => each.flat().length)") == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "heading"), [("translator", "Translator"), ("en-de", "Translator en-de")]
+)
+def test_the_heading_has_the_name_of_the_export_and_no_word_twice(browser, tmp_path, name, heading):
+    shutil.copytree(pathlib.Path(keras_transformer.web.__file__).parent / "static", tmp_path / "a")
+    files = {file: {"bytes": 1} for file in ("model.tflite", "tokenizers.js", "s.json")}
+    about = {"name": name, "files": files, "runtime": [], "beam_size": 1}
+    about |= {"source_tokenizer": "s.model", "target_tokenizer": "s.model"}
+    stub = f"export const load = async () => ({{ about: {json.dumps(about)} }});"
+    (tmp_path / "a" / "translator.js").write_text(stub)
+    here = Static(tmp_path / "a")
+    browser.open(here.url)
+    browser.wait(lambda: browser.text("#status") == "Ready.")
+    assert browser.evaluate("document.querySelector('h1').textContent.trim()") == heading
+    here.stop()

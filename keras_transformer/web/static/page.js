@@ -165,7 +165,8 @@ async function begin() {
     if (about.shortlist) names.push("shortlist.npy");
     for (const side of ["source", "target"]) names.push(about[`${side}_tokenizer`].replace(/model$/, "json"));
     const total = [...new Set(names)].reduce((sum, name) => sum + about.files[name].bytes, 0);
-    at("name").textContent = about.name;
+    // The folder of an export is its name, and the heading already says "Translator".
+    at("name").textContent = about.name?.toLowerCase() === "translator" ? "" : about.name;
     at("size").textContent = `Model ${megabytes(about.files["model.tflite"].bytes)}, in all ${megabytes(total)}.`;
     if (about.beam_size > 1) search.append(element("option", `beam ${about.beam_size}`, { value: about.beam_size }));
     search.append(element("option", "greedy", { value: 1 }));
