@@ -15,7 +15,6 @@ def description(repository):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     if not repository:
         return text
-    text = text.replace("git clone REPOSITORY ", f"git clone {repository} ")
     text = re.sub(r"(!\[[^]]*\]\()(?!\w+:)", rf"\1{repository}/raw/HEAD/", text)
     # Not anchors of the page itself.
     return re.sub(r"((?<!!)\[[^]]*\]\()(?!\w+:|#)", rf"\1{repository}/blob/HEAD/", text)
