@@ -3,14 +3,15 @@
 import contextlib
 import contextvars
 import math
-import operator
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import keras
+import ml_dtypes
 import numpy as np
 
 _BLOCK = 1 << 22  # numbers
+_ALIGNMENT = 64  # bytes; TensorFlow and JAX copy other arrays
 _values_follow: contextvars.ContextVar = contextvars.ContextVar("values_follow", default=False)
 
 
@@ -25,13 +26,43 @@ def values_follow() -> Iterator[None]:
 
 
 def initializer_of(initializer: Any) -> Any:
-    """Returns the initializer of a large variable: zeros, which take no copy, if values follow."""
-    return keras.initializers.Zeros() if _values_follow.get() else initializer
+    """Returns the initializer of a large variable: if values follow, zeros that take no memory."""
+    return _zeros if _values_follow.get() else initializer
+
+
+def _zeros(shape, dtype=None):
+    return _tensor_of(_shareable(shape, dtype or "float32"))
+
+
+def _shareable(shape, dtype):
+    """Returns an array of zeros whose memory a backend takes over instead of a copy.
+
+    The system gives it memory only where it is written.
+    """
+    dtype = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    size = math.prod(shape) * dtype.itemsize
+    memory = np.zeros(size + _ALIGNMENT, "uint8")
+    start = -memory.ctypes.data % _ALIGNMENT
+    return memory[start : start + size].view(dtype).reshape(shape)
+
+
+def _tensor_of(array):
+    """Returns a tensor in the memory of a `_shareable` array, which nothing else may use."""
+    if keras.backend.backend() != "tensorflow":
+        return keras.ops.convert_to_tensor(array)
+    import tensorflow as tf
+
+    # TensorFlow copies any array of NumPy, but none of another library. These have no bfloat16.
+    is_standard = array.dtype.kind != "V"
+    tensor = tf.experimental.dlpack.from_dlpack(
+        (array if is_standard else array.view("uint16")).__dlpack__()
+    )
+    return tensor if is_standard else tf.bitcast(tensor, tf.bfloat16)
 
 
 def row_blocks(variable: keras.Variable) -> Iterator[np.ndarray]:
     """Yields the values of a variable, consecutive rows at a time."""
-    # A variable of TensorFlow copies itself whole for each slice of it; its tensor does not.
+    # A slice of a variable of TensorFlow may copy it whole; one of its tensor does not.
     value = variable.value
     values = value.value() if hasattr(value, "value") else value
     for start, stop in _ranges(variable.shape):
@@ -45,41 +76,17 @@ def assign_rows(variable: keras.Variable, blocks: Iterable[Any]) -> None:
         ValueError: The arrays have other shapes, or more or fewer rows, than the variable.
     """
     shape, start = tuple(variable.shape), 0
-    with _writing(variable) as write:
-        for block in blocks:
-            stop = start + block.shape[0]
-            if block.shape[1:] != shape[1:] or stop > shape[0]:
-                raise ValueError(_mismatch(variable, (stop, *block.shape[1:])))
-            for first, last in _ranges(block.shape):
-                write(start + first, start + last, block[first:last])
-            start = stop
-        if start != shape[0]:
-            raise ValueError(_mismatch(variable, (start, *shape[1:])))
-
-
-@contextlib.contextmanager
-def _writing(variable):
-    """Yields the function that assigns a range of rows."""
-    if keras.backend.backend() != "tensorflow":
-        # Other arrays cannot be changed.
-        rows = np.empty(variable.shape, variable.dtype)
-        yield lambda start, stop, values: operator.setitem(rows, slice(start, stop), values)
-        variable.assign(rows)
-        return
-    import tensorflow as tf
-
-    def write(start, stop, values):
-        # `assign` would make three copies of the whole, and `scatter_update` would make each later
-        # read of the variable a copy.
-        tf.raw_ops.ResourceStridedSliceAssign(
-            ref=variable.value.handle,
-            begin=[start],
-            end=[stop],
-            strides=[1],
-            value=tf.cast(values, variable.value.dtype),
-        )
-
-    yield write
+    rows = _shareable(shape, variable.dtype)
+    for block in blocks:
+        stop = start + block.shape[0]
+        if block.shape[1:] != shape[1:] or stop > shape[0]:
+            raise ValueError(_mismatch(variable, (stop, *block.shape[1:])))
+        for first, last in _ranges(block.shape):
+            rows[start + first : start + last] = block[first:last]
+        start = stop
+    if start != shape[0]:
+        raise ValueError(_mismatch(variable, (start, *shape[1:])))
+    variable.assign(_tensor_of(rows))
 
 
 def _ranges(shape):
