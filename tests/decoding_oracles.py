@@ -14,6 +14,7 @@ from naive_search import ANYTHING, BOS, EOS, PAD, Hypothesis, log_softmax
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding import Constraints, Hypotheses, loop
 from keras_transformer.engine import inputs
+from keras_transformer.text.symbols import Placeholders
 
 
 def as_lists(hypotheses):
@@ -245,6 +246,8 @@ class NumberTokenizer:
     vocabulary_size = VOCABULARY
     tag_ids = frozenset()
     tag_tokens: dict[str, str] = {}
+    placeholders = Placeholders()
+    annotates_terms = False
 
     def tokenize(self, texts, add_eos=False):
         return [[int(word) for word in text.split()] + [EOS] * add_eos for text in texts]

@@ -33,14 +33,17 @@ def open_engine(
     for format in FORMATS.values():
         if format.is_at(path):
             return format.load("engine")(path, threads), {}
+    folder = None
     if (path / RECIPE).exists():
         from keras_transformer.runs.run_files import RunFiles
 
         folder = RunFiles(path)
         folder.expect_weights("translation")
+    if threads is not None:
         import_keras()
-        if threads is not None:
-            give_tensorflow(threads)
+        give_tensorflow(threads)
+    if folder is not None:
+        import_keras()
         engine = engine_of_run(folder, plan)
         return engine, folder.decoding().search_options if engine.labels is None else {}
     exports = ", ".join(f"a {f.noun} ({f.file})" for f in FORMATS.values() if f.file)
