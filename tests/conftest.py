@@ -163,7 +163,7 @@ SKIPS = {
     "another library": r"comes with the extra \[peers\]",
     "another backend": r"needs Keras' TensorFlow backend",
     "another version": r"(Keras|Python before) \S.* does not ",
-    "another system": r"needs (limits of Unix|/dev/full)",
+    "another system": r"needs (limits of Unix|/dev/full|/proc)",
     "a package": r"comes with the extra|need tensorflow-text|needs ([Tt]ensor|jax|Keras|Ray)",
 }
 
