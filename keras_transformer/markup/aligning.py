@@ -255,14 +255,20 @@ def copied_words(
         ]
         if not candidates:
             continue
-        weights = np.array([attention(index)[candidates] for index in originals])
-        orders = (np.linspace(0, 1, count) for count in weights.shape)
-        weights -= TINY * np.abs(np.subtract.outer(*orders))
-        owners = np.argmax(weights, axis=0)  # --> [candidates]
+        # One row at a time: all rows of a word that a text repeats would fill the memory.
+        source_order, target_order = (
+            np.linspace(0, 1, len(words)) for words in (originals, candidates)
+        )
+        most, owners = np.full(len(candidates), -np.inf), np.zeros(len(candidates), int)
+        for row, original in enumerate(originals):
+            distances = np.abs(source_order[row] - target_order)
+            weights = attention(original)[candidates] - TINY * distances
+            is_more = weights > most
+            most[is_more], owners[is_more] = weights[is_more], row
         for row, original in enumerate(originals):
             owned = np.flatnonzero(owners == row)
             if original in wanted and len(owned):
-                copies[original] = candidates[owned[np.argmax(weights[row, owned])]]
+                copies[original] = candidates[owned[np.argmax(most[owned])]]
     return copies
 
 

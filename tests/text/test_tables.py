@@ -12,7 +12,11 @@ from keras_transformer.errors import InputError
 from keras_transformer.reading import to_cell
 from keras_transformer.text.tables import are_column_names, is_table, iterate_rows
 
-CELLS = st.text(st.sampled_from("ab\",;\t\n é'") | st.characters(exclude_categories=["Cs"]))
+# A table with every other byte 0 would be read as UTF-16.
+CELLS = st.text(
+    st.sampled_from("ab\",;\t\n é'")
+    | st.characters(exclude_categories=["Cs"], exclude_characters="\0")
+)
 ROWS = st.lists(st.lists(CELLS, min_size=2, max_size=2), min_size=1, max_size=5)
 
 
