@@ -35,7 +35,7 @@ def learned(tmp_path_factory):
     options["jit_compile"] = False
     options["ema_momentum"] = 0.9  # The last steps alone still move the model by a token or two.
     values = recipe_values(corpus, **options)
-    repeat_pairs(corpus, values, 80)
+    repeat_pairs(corpus, values, 110)
     # So sure a model ends two hypotheses of hardly any probability before the one that it knows.
     values["decoding"] = {**values.get("decoding", {}), "early_stopping": False}
     recipe = write_recipe(base / "recipe.yaml", values)
@@ -57,7 +57,7 @@ def loaded_once():
 def test_progress_goes_to_stderr_and_the_result_to_stdout(learned):
     folder, stdout, stderr = learned
     assert stdout == f"{folder}\n"
-    assert "2560 of 2560 pairs kept" in stderr
+    assert "3520 of 3520 pairs kept" in stderr
     (epoch,) = [line for line in stderr.splitlines() if line.startswith("epoch 1/3: loss ")]
     figures = r"loss [\d.]+, val_loss [\d.]+, accuracy [\d.]+ in training(?: with dropout)?, "
     figures += r"[\d.]+ in validation, [\d,]+ tokens/s, [\d.]+ s$"
