@@ -127,7 +127,9 @@ sys.exit(main(sys.argv[1:]))
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not pathlib.Path("/proc/self/smaps_rollup").exists(), reason="needs /proc/self/smaps_rollup")
+@pytest.mark.skipif(
+    not pathlib.Path("/proc/self/smaps_rollup").exists(), reason="needs /proc/self/smaps_rollup"
+)
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_memory_grows_as_the_weights_do(tmp_path, monkeypatch, backend):
     monkeypatch.setattr(large, "PROGRAM", [sys.executable, "-c", COMMAND])

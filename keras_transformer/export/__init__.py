@@ -81,7 +81,7 @@ def export_run(
     else:
         texts = [source for source, _ in folder.sample_pairs()]
     log_step(f"reading the run {run}")
-    folder.expect_weights(f"the export as {format}", copies=1.5)
+    folder.expect_weights(f"the export as {format}", copies=3)  # and the export's own process
     engine = engine_of_run(folder, plan)
     search_options = {}  # of a classifier
     if engine.labels is None:

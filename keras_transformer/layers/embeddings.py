@@ -85,9 +85,13 @@ class TokenEmbedding(keras.layers.Layer):
                 store[f"{name}.{number}" if number else name] = block
 
     def load_own_variables(self, store: Any) -> None:
+        known = {name for name, _ in self._stored_variables()}
+        if unknown := {key.split(".")[0] for key in store.keys()} ^ known:
+            rule = f"{self.path} must have the variables {sorted(known)}, as in the file"
+            raise ValueError(f"{rule}. Only one of both has {sorted(unknown)}.")
         for name, variable in self._stored_variables():
-            others = sum(key.startswith(f"{name}.") for key in store.keys())
-            names = [name, *(f"{name}.{number}" for number in range(1, others + 1))]
+            further = sum(key.startswith(f"{name}.") for key in store.keys())
+            names = [name, *(f"{name}.{number}" for number in range(1, further + 1))]
             assign_rows(variable, (store[block] for block in names))
 
     def _stored_variables(self):

@@ -259,16 +259,16 @@ def copied_words(
         source_order, target_order = (
             np.linspace(0, 1, len(words)) for words in (originals, candidates)
         )
-        most, owners = np.full(len(candidates), -np.inf), np.zeros(len(candidates), int)
+        best_weights, owners = np.full(len(candidates), -np.inf), np.zeros(len(candidates), int)
         for row, original in enumerate(originals):
             distances = np.abs(source_order[row] - target_order)
             weights = attention(original)[candidates] - TINY * distances
-            is_more = weights > most
-            most[is_more], owners[is_more] = weights[is_more], row
+            is_more = weights > best_weights
+            best_weights[is_more], owners[is_more] = weights[is_more], row
         for row, original in enumerate(originals):
             owned = np.flatnonzero(owners == row)
             if original in wanted and len(owned):
-                copies[original] = candidates[owned[np.argmax(most[owned])]]
+                copies[original] = candidates[owned[np.argmax(best_weights[owned])]]
     return copies
 
 

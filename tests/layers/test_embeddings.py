@@ -178,6 +178,16 @@ def test_a_table_of_another_shape_is_refused(shape):
         layer.load_own_variables({"0": np.zeros(shape, "float32")})
 
 
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_a_bias_that_only_the_file_or_only_the_layer_has_is_refused(has_bias):
+    layer = TokenEmbedding(VOCABULARY, WIDTH, output_bias=has_bias)
+    layer.build()
+    store = {"0": np.zeros((VOCABULARY, WIDTH), "float32")}
+    store |= {} if has_bias else {"1": np.zeros(VOCABULARY, "float32")}
+    with pytest.raises(ValueError, match="Only one of both has \\['1'\\]"):
+        layer.load_own_variables(store)
+
+
 def test_where_values_follow_a_table_is_not_drawn():
     with large_variables.values_follow():
         layer = TokenEmbedding(VOCABULARY, WIDTH)

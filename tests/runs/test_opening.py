@@ -7,6 +7,9 @@ import pytest
 import yaml
 
 from keras_transformer import Tokenizer, Transformer, TransformerConfig, Translator
+from keras_transformer.engine import opening
+from keras_transformer.errors import InputError
+from keras_transformer.runs import run_files
 from keras_transformer.runs.model_file import save_model
 from keras_transformer.runs.run_files import RunFiles
 from keras_transformer.text import tokenizer as tokenizers
@@ -49,3 +52,16 @@ def test_opening_a_run_parses_its_recipe_and_each_tokenizer_once(tmp_path, parse
     translator = Translator.load(tmp_path)
     assert translator.engine.shortlist is not None and translator.defaults["beam_size"] == 3
     assert parsed_files == {"load": 1, "parsed": sides}
+
+
+def test_a_run_is_prepared_for_before_keras_is_imported(tmp_path, monkeypatch):
+    """The memory that its weights need is known, and set up for, before TensorFlow has begun."""
+    (tmp_path / "recipe.yaml").write_text("decoding: {}")
+    (tmp_path / "model.keras").write_bytes(bytes(77))
+    events = []
+    monkeypatch.setattr(run_files, "expect_weights", lambda *a: events.append(a[:2]))
+    monkeypatch.setattr(opening, "import_keras", lambda: events.append("keras"))
+    monkeypatch.setattr(opening, "give_tensorflow", lambda threads: events.append(threads))
+    with pytest.raises(InputError):
+        Translator.load(tmp_path, threads=2)
+    assert events[:3] == [(77, f"{tmp_path}: translation"), "keras", 2]
