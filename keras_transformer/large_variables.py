@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 
 _BLOCK = 1 << 22  # numbers
-_ALIGNMENT = 64  # bytes; TensorFlow and JAX copy other arrays
+_ALIGNMENT = 64  # bytes; TensorFlow copies other arrays
 _values_follow: contextvars.ContextVar = contextvars.ContextVar("values_follow", default=False)
 
 
@@ -35,7 +35,7 @@ def _zeros(shape, dtype=None):
 
 
 def _shareable(shape, dtype):
-    """Returns an array of zeros whose memory a backend takes over instead of a copy.
+    """Returns an array of zeros whose memory TensorFlow takes over instead of a copy.
 
     The system gives it memory only where it is written.
     """
@@ -47,7 +47,10 @@ def _shareable(shape, dtype):
 
 
 def _tensor_of(array):
-    """Returns a tensor in the memory of a `_shareable` array, which nothing else may use."""
+    """Returns a tensor in the memory of a `_shareable` array, which nothing else may use.
+
+    JAX copies the array once.
+    """
     if keras.backend.backend() != "tensorflow":
         return keras.ops.convert_to_tensor(array)
     import tensorflow as tf

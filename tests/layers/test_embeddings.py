@@ -188,6 +188,17 @@ def test_a_bias_that_only_the_file_or_only_the_layer_has_is_refused(has_bias):
         layer.load_own_variables(store)
 
 
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_tensorflow_takes_over_the_memory_of_a_table(dtype):
+    for rows in range(1, 9):  # The system gives memory of any alignment.
+        array = large_variables._shareable((rows, WIDTH), dtype)
+        assert array.ctypes.data % 64 == 0
+        tensor = large_variables._tensor_of(array)
+        array[:] = rows
+        np.testing.assert_array_equal(float64(tensor), rows)
+
+
 def test_where_values_follow_a_table_is_not_drawn():
     with large_variables.values_follow():
         layer = TokenEmbedding(VOCABULARY, WIDTH)
