@@ -37,7 +37,7 @@ def faults(text: str) -> list[str]:
 def blocks(markdown: str) -> list[str]:
     """Returns paragraphs, list items and table cells of Markdown, without code and link targets."""
     # What programs made of messages and docstrings is counted there.
-    made = r"^<!-- (?:options|command|api|output)\b[^\n]*-->$.*?^<!-- end -->$"
+    made = r"^<!-- (?:options|command|decoding|api|output)\b[^\n]*-->$.*?^<!-- end -->$"
     text = re.sub(made, "\n", markdown, flags=re.DOTALL | re.MULTILINE)
     text = re.sub(r"^ *(```+).*?^ *\1 *$", "\n", text, flags=re.DOTALL | re.MULTILINE)
     text = re.sub(r"<!--.*?-->|<[^>\n]*>|\$\$.*?\$\$", " ", text, flags=re.DOTALL)

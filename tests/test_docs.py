@@ -50,6 +50,14 @@ def test_the_reference_shows_every_command():
     assert re.findall(r"^<!-- command: (\w+) -->$", page, flags=re.MULTILINE) == commands
 
 
+def test_the_reference_gives_the_meaning_of_a_decoding_option_once():
+    page = (REFERENCE / "commands.md").read_text(encoding="utf-8")
+    block = page.partition("<!-- decoding: -->")[2].partition("<!-- end -->")[0]
+    rows = re.findall(r"^\| `--.*", block, flags=re.MULTILINE)
+    assert len(rows) > 20
+    assert [row for row in rows if page.count(row) > 1] == []
+
+
 def test_the_page_about_decoding_has_every_option_in_its_table():
     page = (ROOT / "docs" / "howto" / "decode.md").read_text(encoding="utf-8")
     table = page.partition("\n| topic |")[2].partition("\n\n")[0]
@@ -195,11 +203,16 @@ def anchors_of(page):
     return anchors
 
 
+FOLDERS = (".ci", "benchmarks", "docs", "export", "keras_transformer", "tests", "training")
 PAGES = sorted(
     page
-    for folder in (ROOT, *(ROOT / name for name in ("docs", "export", "training", "benchmarks")))
-    for page in (folder.glob("*.md") if folder == ROOT else folder.rglob("*.md"))
-    if "_build" not in page.parts
+    for pages in (
+        ROOT.glob("*.md"),
+        *((ROOT / name).rglob("*.md") for name in (*FOLDERS, ".github")),
+    )
+    for page in pages
+    # What the site's build writes, and documents that tests translate.
+    if not {"_build", "_live", "_work", "data"} & {*page.parts}
 )
 
 
@@ -263,7 +276,6 @@ def test_a_recipe_that_a_page_shows_is_one(block):
 
 # Names of other libraries' code, in notes about them.
 NAMES_OF_OTHERS = {"_bucket", "_temp_dir", "open_telemetry_metric_recorder.py"}
-FOLDERS = (".ci", "benchmarks", "docs", "export", "keras_transformer", "tests", "training")
 FILES = [path.as_posix() for name in FOLDERS for path in (ROOT / name).rglob("*.py")]
 FILES.append((ROOT / "setup.py").as_posix())
 
@@ -384,7 +396,48 @@ def test_the_readme_says_how_many_translations_of_an_export_are_equal():
     }
 
 
+def pictures_of(page):
+    """Alternative text and file of each picture of a page."""
+    text = without_code(page)
+    yield from re.findall(r"!\[([^]]*)\]\(([^)]+)\)", text)
+    for tag in re.findall(r"<img\b[^>]*>", text):
+        yield tuple(
+            (re.search(rf'{name}="([^"]*)"', tag) or ["", ""])[1] for name in ("alt", "src")
+        )
+
+
 def test_alternative_texts_say_what_a_picture_shows():
+    pictures = [(page.name, *picture) for page in PAGES for picture in pictures_of(page)]
+    assert len(pictures) > 30
+    few = [row for row in pictures if len(re.findall(r"[^\W_]+", row[1])) < 5]
+    # The kind of a picture is not what it shows.
+    kinds = [
+        row for row in pictures if re.match(r"(?i)(picture|image|plot|figure|chart)\b", row[1])
+    ]
+    assert few == [] and kinds == []
+
+
+def test_pictures_of_different_files_have_different_texts():
+    texts = {}
     for page in PAGES:
-        for text, name in re.findall(r"!\[([^]]*)\]\(([^)]+)\)", without_code(page)):
-            assert len(text.split()) > 3, f"{page.name}: {name}"
+        for text, name in pictures_of(page):
+            texts.setdefault(text, set()).add((page.parent / name).resolve())
+    assert {text: files for text, files in texts.items() if len(files) > 1} == {}
+
+
+def test_every_plot_of_the_pages_is_shown_by_one():
+    shown = {(page.parent / name).resolve() for page in PAGES for _, name in pictures_of(page)}
+    unused = {path for path in (ROOT / "docs" / "plots").iterdir()} - shown
+    assert unused == set()
+
+
+def test_links_to_markdown_outside_the_site_lead_to_the_repository():
+    lead_outside = runpy.run_path(str(ROOT / "docs" / "_ext" / "contents.py"))["lead_outside"]
+    source = ["[a](../../export/README.md#x) [b](../start/install.md) [c](../../training/fit.py)"]
+    lead_outside(None, "howto/export", source)
+    metadata = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    address = metadata["urls"]["Repository"]
+    assert source == [
+        f"[a]({address}/blob/HEAD/export/README.md#x) [b](../start/install.md)"
+        " [c](../../training/fit.py)"
+    ]

@@ -7,6 +7,7 @@ It fills these blocks of `docs/reference/*.md` and `docs/results/limits.md`, up 
 
     <!-- options: MODULE:CLASS -->           table of the options of a declared class
     <!-- command: NAME -->                   help of a command; without a name, all commands
+    <!-- decoding: -->                       options that several commands have, which link here
     <!-- api: MODULE [NAME ...] -->          classes and functions, with their docstrings
     <!-- features: -->                       which export does what, as tests/export checks it
 
@@ -15,6 +16,7 @@ It also writes `training/recipes/reference.yaml`, the options of a recipe.
 
 import argparse
 import contextlib
+import functools
 import importlib
 import inspect
 import io
@@ -39,9 +41,11 @@ _DOCS = pathlib.Path(__file__).parents[1]
 PAGES = [*sorted((_DOCS / "reference").glob("*.md")), _DOCS / "results" / "limits.md"]
 FEATURES = pathlib.Path(__file__).parents[2] / "tests" / "export_features.py"
 _BLOCK = re.compile(
-    r"^<!-- (options|command|api|features):([^\n]*?) ?-->\n.*?^<!-- end -->$", re.M | re.S
+    r"^<!-- (options|command|decoding|api|features):([^\n]*?) ?-->\n.*?^<!-- end -->$", re.M | re.S
 )
 _SECTION = re.compile(r"^(Args|Call arguments|Attributes|Returns|Raises|Example):$", re.M)
+# Groups of `translate` that have a place of their own in the page of commands.
+_DECODING = ("search", "constraints", "sampling", "texts")
 _OF_ALL = {"--help", "--verbose", "--no-compilation-cache"}  # shown once, with all commands
 
 _HEAD = """\
@@ -89,16 +93,71 @@ def command(name: str) -> str:
     return text.strip()
 
 
-def _help_of(parser: argparse.ArgumentParser) -> str:
-    parts, own_rows = [], []
+def decoding(_: str) -> str:
+    """Tables of `translate` that other commands share, each under a heading."""
+    tables = [
+        f"### {title.capitalize()}\n\n{table(['option', 'meaning'], rows)}"
+        for title, rows in _decoding_tables().items()
+    ]
+    return "\n\n".join(tables)
+
+
+@functools.cache
+def _decoding_tables() -> dict[str, list[list[str]]]:
+    """Rows of the shared tables, by the title of their group in `translate`."""
+    found = {}
+
+    def read(parser):
+        for title, rows in _groups_of(parser):
+            if title in _DECODING:
+                found[title] = rows
+        return ""
+
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+        with unittest.mock.patch.object(argparse.ArgumentParser, "format_help", read):
+            cli.run(["translate", "--help"])
+    return found
+
+
+def _groups_of(parser: argparse.ArgumentParser) -> list[tuple[str | None, list[list[str]]]]:
+    """Title and rows of each group of options; None is the title of a command's own options."""
+    groups: dict[str | None, list[list[str]]] = {None: []}
     for group in parser._action_groups:
         rows = [row for action in group._group_actions for row in _rows_of(action, parser)]
-        if group in (parser._positionals, parser._optionals):
-            own_rows += rows
-        elif rows:
-            parts += [group.description, table([group.title or "option", "meaning"], rows)]
-    own = table(["option", "meaning"], own_rows) if own_rows else ""
-    return "\n\n".join(filter(None, [parser.description, own, *parts]))
+        is_own = group in (parser._positionals, parser._optionals)
+        groups.setdefault(None if is_own else group.title or "option", []).extend(rows)
+    return [(title, rows) for title, rows in groups.items() if rows]
+
+
+def _help_of(parser: argparse.ArgumentParser) -> str:
+    """Description and tables of a command. Options that the tables of `decoding` have are links."""
+    shared = {} if parser._subparsers else _decoding_tables()
+    descriptions = {group.title: group.description for group in parser._action_groups}
+    parts, whole = [parser.description], []
+    for title, rows in _groups_of(parser):
+        own = [row for row in rows if not any(row in others for others in shared.values())]
+        is_decoding = not own and title in shared
+        if title and not is_decoding:
+            parts.append(descriptions[title])
+        if own:
+            parts.append(table([title or "option", "meaning"], own))
+        for name, others in shared.items():
+            names = [_name_of(row) for row in rows if row in others]
+            if names == [_name_of(row) for row in others]:
+                whole.append(f"[{name}](#{name})")
+            elif names:
+                kind = f" for {title}" if title and title != name and not own else ""
+                parts.append(f"As in [{name}](#{name}){kind}: {', '.join(names)}.")
+    if whole:
+        parts.append(
+            f"All options of {', '.join(whole[:-1])}{' and ' * bool(whole[1:])}{whole[-1]}."
+        )
+    return "\n\n".join(filter(None, parts))
+
+
+def _name_of(row: list[str]) -> str:
+    """The option of a row, without its value."""
+    return f"`{re.split(r'[ ,`]', row[0][1:])[0]}`"
 
 
 def _rows_of(action: argparse.Action, parser: argparse.ArgumentParser) -> list[list[str]]:
@@ -240,7 +299,13 @@ def _as_code(match: re.Match) -> str:
 
 def current(page: str) -> str:
     """Returns a page of the reference with its blocks filled."""
-    makers = {"options": options, "command": command, "api": api, "features": features}
+    makers = {
+        "options": options,
+        "command": command,
+        "decoding": decoding,
+        "api": api,
+        "features": features,
+    }
 
     def filled(match):
         return f"<!-- {match[1]}:{match[2]} -->\n{makers[match[1]](match[2].strip())}\n<!-- end -->"

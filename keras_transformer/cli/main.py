@@ -90,7 +90,7 @@ _COMMANDS = {
             "Shows sizes, languages, licence and origin of a run as JSON. With a sentence it "
             "writes an interactive page on the attention, with pictures and tables.",
             'inspect --model runs/en-de --source "Two dogs play." --output seen',
-            "howto/inspect.md",
+            "tutorials/see_inside.md",
         ),
     },
     "export": {
