@@ -10,7 +10,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).parents[1]
-LIMITS = {"pages": 0, "messages": 1, "docstrings": 1, "beginnings": 0}
+LIMITS = {"pages": 0, "messages": 0, "docstrings": 0, "beginnings": 0}
 MOST_WORDS = 30
 AVOIDED = re.compile(
     r"\balone\b|\bbeside\b|\banew\b|\bin turns\b|\bgoes? with\b|\bhow probable\b"

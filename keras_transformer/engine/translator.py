@@ -105,8 +105,8 @@ class Translator:
                 and its translation becomes one in capitals; by default the run's.
             check: Function that is called between the steps of the texts, from this thread. An
                 error that it raises ends the translation.
-            **options: `copy_symbols` (a text without letters is its own translation; by default the
-                run's), and options of `Engine.translate`: `beam_size` (1 is greedy search),
+            **options: `copy_symbols`: whether a text without letters is its own translation; by
+                default the run's. Options of `Engine.translate`: `beam_size` (1 is greedy search),
                 `length_penalty`, `n_best`, `batch_size`, `target_prefixes`, `alignment`, and the
                 fields of `decoding.DecodingOptions`. `long_input` is `"split"` by default where
                 sentences are split. The search options of an export are fixed.

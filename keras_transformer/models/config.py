@@ -458,8 +458,8 @@ class RecurrentConfig(ModelConfig):
     num_decoder_layers: int = option(1, "Cells of the decoder, one above the other.", ge=1)
     attention: Literal["none", "bahdanau", "luong"] = option(
         "bahdanau",
-        "none: the decoder reads only the encoder's last state; bahdanau: the state before a step "
-        "attends, and the context is an input of the step; luong: the state after the step "
+        "none: the decoder reads only the encoder's last state. bahdanau: the state before a step "
+        "attends, and the context is an input of the step. luong: the state after the step "
         "attends (Luong's global attention).",
         strict=None,
     )
