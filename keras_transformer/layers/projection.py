@@ -3,11 +3,13 @@
 import functools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
 
 from keras_transformer.layers.masks import IS_EARLY_KERAS, MaskedLayer
+from keras_transformer.options import check_positive
 
 
 class Projection(keras.layers.EinsumDense):
@@ -102,6 +104,36 @@ class LayerOfProjections(MaskedLayer):
         projection.build(input_shape)
         return projection
 
+    def enable_lora(self, rank: int, lora_alpha: float | None = None, **initializers: Any) -> None:
+        """Freezes the kernel of each projection in this layer, and adds two trainable matrices.
+
+        It calls `enable_lora` of `keras.layers.Dense` for each projection. Biases, normalizations
+        and vectors of distances are still trained. Files have the merged kernels. Call it before
+        `compile`.
+
+        Args:
+            rank: Rank of the product of both matrices.
+            lora_alpha: The product is multiplied with `lora_alpha / rank`; `rank` by default.
+            **initializers: `a_initializer` and `b_initializer`, as Keras takes them.
+
+        Raises:
+            ValueError: The layer is not built, or has no projections. The rank is not positive. A
+                projection has LoRA already, or a constraint.
+
+        Reference: Hu et al. 2021 (arXiv:2106.09685).
+        """
+        (rank,) = check_positive(rank=rank)
+        projections = dense_layers(self)
+        if not projections:
+            raise ValueError(
+                "LoRA needs a layer with projections, which a layer has after its first call. "
+                f"Received: {self.name}, built={self.built}, without projections."
+            )
+        if paths := [layer.path for layer in projections if layer.lora_enabled]:
+            raise ValueError(f"LoRA is enabled only once. Received: {paths[0]}, which has LoRA.")
+        for layer in projections:
+            layer.enable_lora(rank, lora_alpha=lora_alpha, **initializers)
+
     def compute_output_spec(self, *args, **kwargs):
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
@@ -116,6 +148,12 @@ class LayerOfProjections(MaskedLayer):
         if "activation" in arguments:
             arguments["activation"] = keras.activations.serialize(self.activation)
         return {**super().get_config(), **options, **arguments}
+
+
+def dense_layers(layer: keras.layers.Layer) -> list[Any]:
+    """Returns the dense layers in a layer, and the layer itself if it is one."""
+    kinds = keras.layers.Dense, keras.layers.EinsumDense
+    return [sublayer for sublayer in layer._flatten_layers() if isinstance(sublayer, kinds)]
 
 
 def _values_of_matrix(initializer, width, shape, dtype=None):

@@ -13,6 +13,7 @@ from keras import ops
 
 from keras_transformer.errors import InputError
 from keras_transformer.files import replaced_file
+from keras_transformer.layers.projection import dense_layers
 from keras_transformer.reading import read_arrays
 
 _SMALL = ("lora_kernel_a", "lora_kernel_b")
@@ -26,27 +27,23 @@ def enable_lora(model: keras.Model, rank: int) -> None:
     Raises:
         InputError: The model has no such layers.
     """
-    layers = projections_of(model)
-    if not layers:
+    if not projections_of(model):
         rule = "`training.lora_rank` needs a model with attention."
         raise InputError(f"{rule} Received: model.kind={model.config.kind!r}.")
     for variable in model.trainable_variables:
         variable.trainable = False
-    for layer in layers:
-        layer.enable_lora(rank)
+    for block in _blocks_of(model):
+        block.enable_lora(rank)
 
 
 def projections_of(model: keras.Model) -> list[Any]:
     """Returns the dense layers in a model's blocks."""
+    return [layer for block in _blocks_of(model) for layer in dense_layers(block)]
+
+
+def _blocks_of(model):
     stacks = (getattr(model, side, None) for side in ("encoder", "decoder"))
-    kinds = keras.layers.Dense, keras.layers.EinsumDense
-    return [
-        layer
-        for stack in stacks
-        for block in getattr(stack, "blocks", ())
-        for layer in block._flatten_layers()
-        if isinstance(layer, kinds)
-    ]
+    return [block for stack in stacks for block in getattr(stack, "blocks", ())]
 
 
 def merged_weights(model: keras.Model) -> list[np.ndarray]:

@@ -1,0 +1,142 @@
+"""LoRA of a layer is LoRA of each of its projections."""
+
+import keras
+import numpy as np
+import pytest
+from reference import float64
+
+from keras_transformer.layers import (
+    SSRU,
+    Attention,
+    DecoderBlock,
+    EncoderBlock,
+    FeedForward,
+    MultiHeadAttention,
+)
+from keras_transformer.layers.mixer import Mixer
+
+WIDTH, RANK, ALPHA = 12, 2, 3
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Mean(Mixer):
+    """The projected mean of the positions so far: a mixer of somebody else."""
+
+    sublayer_name = "mean"
+
+    def build(self, input_shape):
+        self.dense = keras.layers.Dense(input_shape[2])
+        self.dense.build(input_shape)
+
+    def call(self, inputs):
+        sums = keras.ops.cumsum(self.dense(inputs), axis=1)
+        count = keras.ops.arange(1, keras.ops.shape(inputs)[1] + 1, dtype=sums.dtype)
+        return sums / keras.ops.expand_dims(count, 1)
+
+
+# A layer, its inputs and its projections.
+LAYERS = {
+    "attention": (lambda: MultiHeadAttention(3, 4, num_kv_heads=1), 2, 4),
+    "feed_forward": (lambda: FeedForward(13), 1, 2),
+    "additive": (lambda: Attention("additive"), 2, 2),
+    "ssru": (lambda: SSRU(True), 1, 3),
+    "encoder_block": (lambda: EncoderBlock(13, 3, positions="relative"), 1, 6),
+    "decoder_block": (lambda: DecoderBlock(13, 3), 2, 10),
+    "decoder_alone": (lambda: DecoderBlock(13, 3), 1, 6),
+    "ssru_block": (lambda: DecoderBlock(13, 3, mixer=SSRU()), 2, 8),
+    "own_mixer": (lambda: DecoderBlock(13, 3, mixer=Mean()), 1, 3),
+}
+MAY_BE_TRAINED = ("/bias", "/gamma", "/beta", "/vector", "distance_embeddings")
+
+
+@pytest.fixture
+def model_of(rng):
+    """Makes a model of one layer, which is built, and inputs for it."""
+
+    def model_of(name):
+        make, count, _ = LAYERS[name]
+        symbolic = [keras.Input((length, WIDTH)) for length in (5, 7)[:count]]
+        inputs = [rng.normal(size=(2, *x.shape[1:])).astype("float32") for x in symbolic]
+        layer = make()
+        return layer, keras.Model(symbolic, layer(*symbolic)), inputs
+
+    return model_of
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_with_lora_adds_a_product_of_a_rank_to_each_kernel(model_of, rng, name):
+    layer, model, inputs = model_of(name)
+    before, names = float64(model(inputs)), [weight.path for weight in layer.weights]
+    layer.enable_lora(RANK, lora_alpha=ALPHA)
+    np.testing.assert_allclose(float64(model(inputs)), before, atol=1e-6)  # The second is zero.
+    small = [weight for weight in layer.trainable_weights if "lora_kernel" in weight.path]
+    assert len(small) == 2 * LAYERS[name][2] and all(RANK in weight.shape for weight in small)
+    others = [weight.path for weight in layer.trainable_weights if "lora" not in weight.path]
+    assert all(path.endswith(MAY_BE_TRAINED) for path in others)
+
+    for weight in small:
+        weight.assign(rng.normal(size=weight.shape, scale=0.3))
+    after = float64(model(inputs))
+    assert np.abs(after - before).max() > 0.1
+    # The same layer, whose kernels are the sums.
+    values = {weight.path: float64(weight) for weight in layer.weights}
+    for path in [path for path in values if path.endswith("/kernel")]:
+        parts = [values[f"{path.removesuffix('kernel')}lora_kernel_{part}"] for part in "ab"]
+        values[path] = values[path] + ALPHA / RANK * np.tensordot(*parts, axes=1)
+    merged, merged_model, _ = model_of(name)
+    merged.set_weights([values[path] for path in names])
+    np.testing.assert_allclose(float64(merged_model(inputs)), after, atol=2e-5)
+
+
+@pytest.mark.filterwarnings("ignore:Skipping variable loading for optimizer")
+@pytest.mark.parametrize("name", ["decoder_block", "ssru_block", "own_mixer"])
+def test_training_changes_the_small_matrices_and_a_file_has_the_merged_kernels(
+    model_of, tmp_path, name
+):
+    layer, model, inputs = model_of(name)
+    layer.enable_lora(RANK)
+    kernels = [weight for weight in layer.weights if weight.path.endswith("/kernel")]
+    before = [float64(weight) for weight in kernels], float64(model(inputs))
+    model.compile("adam", "mse")
+    model.fit(inputs, np.ones((2, 5, WIDTH)), epochs=2, verbose=0)
+    after = float64(model(inputs))
+    assert np.abs(after - before[1]).max() > 1e-4
+    for weight, values in zip(kernels, before[0], strict=True):
+        np.testing.assert_array_equal(float64(weight), values)
+    assert all(float64(weight).any() for weight in layer.weights if "kernel_b" in weight.path)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert not any("lora" in weight.path for weight in loaded.weights)
+    np.testing.assert_allclose(float64(loaded(inputs)), after, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
+def test_lora_on_top_of_int8_is_trained(model_of, rng):
+    layer, model, inputs = model_of("encoder_block")
+    model.quantize("int8")
+    before = float64(model(inputs))
+    layer.enable_lora(RANK)
+    np.testing.assert_allclose(float64(model(inputs)), before, atol=1e-6)
+    assert {weight.dtype for weight in layer.trainable_weights} == {"float32"}
+    for weight in layer.trainable_weights:
+        weight.assign(weight + rng.normal(size=weight.shape))
+    assert np.abs(float64(model(inputs)) - before).max() > 0.1
+
+
+@pytest.mark.parametrize("rank", [0, -1, 2.5, "4", None])
+def test_a_rank_is_a_positive_integer(model_of, rank):
+    layer, _, _ = model_of("feed_forward")
+    with pytest.raises(ValueError, match="`rank` must be a positive integer .* Received: rank="):
+        layer.enable_lora(rank)
+
+
+def test_lora_needs_projections_without_lora(model_of):
+    for layer in (EncoderBlock(13, 3, name="mine"), Attention("dot", name="mine")):
+        with pytest.raises(ValueError, match="needs a layer with projections, .* Received: mine,"):
+            layer.enable_lora(RANK)
+    layer, _, _ = model_of("encoder_block")
+    layer.feed_forward.enable_lora(RANK)
+    before = [weight.path for weight in layer.weights]
+    with pytest.raises(ValueError, match="only once. Received: .*/feed_forward/"):
+        layer.enable_lora(RANK)
+    assert [weight.path for weight in layer.weights] == before
