@@ -6,6 +6,7 @@ import contextlib
 import doctest
 import importlib
 import io
+import itertools
 import pathlib
 import re
 import runpy
@@ -429,6 +430,19 @@ def test_every_plot_of_the_pages_is_shown_by_one():
     shown = {(page.parent / name).resolve() for page in PAGES for _, name in pictures_of(page)}
     unused = {path for path in (ROOT / "docs" / "plots").iterdir()} - shown
     assert unused == set()
+
+
+def test_everyday_sentences_have_one_translation_each_and_put_the_infinitive_last():
+    pairs = runpy.run_path(str(ROOT / "docs" / "_ext" / "everyday.py"))["pairs"]
+    rows = list(dict.fromkeys(itertools.islice(pairs(seed=0), 6000)))
+    assert len(rows) > 5400  # what the page takes
+    assert len(dict(rows)) == len({german for _, german in rows}) == len(rows)
+    for english, german in rows:
+        modal = re.search(r"\b(?:wants? to|has to|have to|can) (\w+)", english)
+        assert bool(modal) == bool(
+            re.search(r"(?i)\b(?:will|wollen|muss|müssen|k[aö]nn(?:en)?) ", german)
+        )
+        assert not modal or german.endswith("en."), german
 
 
 def test_links_to_markdown_outside_the_site_lead_to_the_repository():

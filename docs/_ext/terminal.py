@@ -3,13 +3,12 @@
 Enters `docs/_work`, which holds parallel text, documents and a recipe, and makes a `%%bash` that
 calls `keras-transformer` in this process, where TensorFlow is loaded already. With the argument
 `trained` there is a run of the recipe, `runs/dates`, which the first page that asks for it trains.
-A page that shows this training shows what was said then.
 """
 
 import contextlib
 import datetime
 import fcntl
-import io
+import itertools
 import logging
 import os
 import pathlib
@@ -18,6 +17,7 @@ import shutil
 import subprocess
 import sys
 
+import everyday
 import numpy as np
 from IPython import get_ipython
 
@@ -54,7 +54,7 @@ decoding: {beam_size: 2, max_source_length: 48, max_target_length: 16}
 """
 
 
-def make_text(folder: pathlib.Path) -> None:
+def make_dates(folder: pathlib.Path) -> None:
     """Writes dates in four languages, and in Italian; no day is in two files."""
     random = np.random.default_rng(0)
     days = random.permutation(36_000)
@@ -83,16 +83,20 @@ def make_text(folder: pathlib.Path) -> None:
         first += count
 
 
-TRAINING = "keras-transformer train recipe.yaml --output runs/dates"
-SAID = FOLDER / "training.txt"
+def make_sentences(folder: pathlib.Path) -> None:
+    """Writes everyday sentences in English and German; no pair is in two files."""
+    folder.mkdir(exist_ok=True)
+    rows = iter(dict.fromkeys(itertools.islice(everyday.pairs(seed=0), 6000)))
+    for name, count in {"test": 200, "validation": 200, "train": 5000}.items():
+        chosen = list(itertools.islice(rows, count))
+        for side, language in enumerate(("en", "de")):
+            text = "".join(f"{pair[side]}\n" for pair in chosen)
+            (folder / f"{name}.{language}").write_text(text, encoding="utf-8")
 
 
 def run(command: str) -> None:
     """Runs one command, with `<` and `>`, and shows what it says."""
     words = shlex.split(command, comments=True)
-    if words == TRAINING.split():
-        print(SAID.read_text(encoding="utf-8"), end="")
-        return
     if words[0] != "keras-transformer":
         done = subprocess.run(command, shell=True, capture_output=True, text=True)
         print(done.stdout, end="")
@@ -123,14 +127,19 @@ def bash(line: str, cell: str) -> None:
             run(command)
 
 
+TRAINED = FOLDER / "trained"
+
+
 def train() -> None:
-    """Trains the run of the recipe, and keeps what is said."""
+    """Trains the run of the recipe."""
     from keras_transformer.cli import main as cli
 
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        assert cli.run([*TRAINING.split()[1:], "--overwrite"]) == 0
-    SAID.write_text(said.getvalue(), encoding="utf-8")
+    said = FOLDER / "training.txt"
+    with open(said, "w") as file:
+        with contextlib.redirect_stdout(file), contextlib.redirect_stderr(file):
+            code = cli.run(["train", "recipe.yaml", "--output", "runs/dates", "--overwrite"])
+    assert code == 0, said.read_text(encoding="utf-8")
+    TRAINED.touch()
 
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -141,9 +150,10 @@ os.chdir(FOLDER)
 with open("lock", "w") as lock:  # Pages are executed side by side.
     fcntl.flock(lock, fcntl.LOCK_EX)
     if not (FOLDER / "recipe.yaml").exists():
-        make_text(FOLDER / "text")
+        make_dates(FOLDER / "text")
+        make_sentences(FOLDER / "everyday")
         shutil.copytree(DOCUMENTS, FOLDER / "documents", dirs_exist_ok=True)
         (FOLDER / "recipe.yaml").write_text(RECIPE, encoding="utf-8")
-    if "trained" in sys.argv[1:] and not SAID.exists():
+    if "trained" in sys.argv[1:] and not TRAINED.exists():
         train()
 get_ipython().register_magic_function(bash, "cell")
