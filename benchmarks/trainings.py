@@ -102,7 +102,7 @@ class _Stretch:
     def scored(self, name: str, train: Any, **data: Any) -> Path:
         """Trains, and scores translations of the test text."""
         run = self.train(name, train, **data)
-        save = ["--save", f"{run}.test.de"]
+        save = ["--output", f"{run}.test.de"]
         self.product(f"{name}.scores.json", "evaluate", "--model", run, *self.test, *save)
         return run
 
@@ -153,7 +153,7 @@ def _synthesize(stretch):
     half = stretch.corpus("half", pairs[::2])
     back = stretch.train("de-en", files(*reversed(half)), sides=("de", "en"))
     mono = stretch.text("mono.de", [target for _, target in pairs[1::2]])
-    command = ["--back", "--input", mono, "--output", stretch.work / "synthetic"]
+    command = ["--back", mono, "--output", stretch.work / "synthetic"]
     report = stretch.product("synthetic.json", "synthesize", "--model", back, *command)
     synthetic = json.loads(report.read_text(encoding="utf-8"))["train"]
     stretch.scored("half", files(*half))
@@ -178,7 +178,7 @@ def _clean(stretch):
     pairs = list(zip(*read_pairs(*stretch.whole), strict=True))
     half, damaged = stretch.corpus("half", pairs[::2]), stretch.corpus("damaged", damage(pairs))
     texts, output = {"half": half, "damaged": damaged}, stretch.work / "cleaned-text"
-    languages = ["--source-language", "en", "--target-language", "de"]
+    languages = ["--from", "en", "--to", "de"]
     command = ["clean", *damaged, "--output", output, "--overwrite", *languages]
     stretch.product("cleaned-text.json", *command)
     texts["cleaned"] = [output / path.name for path in damaged]

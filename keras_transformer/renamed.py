@@ -52,7 +52,11 @@ def renamed_arguments(**names: str) -> Callable[[Function], Function]:
     return decorate
 
 
+def renaming(former: str, new: str) -> str:
+    """Returns the sentence about a former name, for warnings and for stderr."""
+    return f"`{former}` is now `{new}`. The former name is removed in the next minor release."
+
+
 def _warn(former, new):
-    message = f"`{former}` is now `{new}`. The former name is removed in the next minor release."
     # At the line of the user: above `_warn` and the function that calls it.
-    warnings.warn(message, DeprecationWarning, stacklevel=3)
+    warnings.warn(renaming(former, new), DeprecationWarning, stacklevel=3)

@@ -211,7 +211,7 @@ def test_what_a_classifier_cannot_do_is_one_line(labelling, capsys, tmp_path):
         (["export", *model, *output, "--format", "ctranslate2"], "needs a Transformer"),
         (["export", *model, *output, "--format", "litert"], "A LiteRT model needs a Transformer"),
         (["export", *model, *output, "--format", "saved_model", "--beam-size", "2"], "beam"),
-        (["inspect", *model, *output, "--source", "A dog."], "`inspect` needs a Transformer"),
+        (["inspect", *model, *output, "--text", "A dog."], "`inspect` needs a Transformer"),
     ):
         assert run(command) == 2
         assert message in capsys.readouterr().err.strip().splitlines()[-1]

@@ -26,7 +26,7 @@ _PAIR_FILE: tuple[Row, ...] = (
         "of .tsv and .csv files: whether the first row has the names of the columns, and is "
         "skipped; default: such a row is an error",
     ),
-    ("languages", str, "CODES", "of a .tmx file: source and target, en-de or en-GB,pt-BR"),
+    ("languages", str, "CODES", "of a .tmx file: of source and target, en-de or en-GB,pt-BR"),
     (
         "inline_tags",
         ("drop", "keep"),
@@ -52,6 +52,7 @@ def add_declared(
     names: Collection[str] | None = None,
     kinds: Mapping[str, tuple[Kind, str]] = MappingProxyType({}),
     defaults: Mapping[str, str] = MappingProxyType({}),
+    flags: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Adds the options of an options class to a command.
 
@@ -62,6 +63,7 @@ def add_declared(
         names: The options to add; all by default.
         kinds: Types and metavars that differ from the declaration.
         defaults: Words for defaults that a command has instead of the declared ones.
+        flags: Names on the command line that differ from the declared ones.
     """
     from keras_transformer.options import options_of
 
@@ -82,7 +84,7 @@ def add_declared(
         )
         help = (schema["description"].rstrip(".") + end).replace("%", "%%")
         is_nullable = any(member.get("type") == "null" for member in schema.get("anyOf", ()))
-        add_options(group, (name, _reader(kind, is_nullable), metavar, help))
+        add_options(group, (name, _reader(kind, is_nullable), metavar, help), flags=flags)
 
 
 def _kind_of(schema):
@@ -201,8 +203,8 @@ def add_model(command: Any, help: str = "a run or export folder") -> None:
 
 
 def add_pair_file(command: Any) -> None:
-    """Adds the options of tables and memories: `--languages` are a model's in other commands."""
-    add_options(command, *_PAIR_FILE, flags={"languages": "--tmx-languages"})
+    """Adds the options of tables and translation memories."""
+    add_options(command, *_PAIR_FILE)
 
 
 def add_decoding(command: Any, segments: str = _RUNS_WAY) -> None:

@@ -1,5 +1,6 @@
 """The commands `keras-transformer clean`, `synthesize`, `glossary` and `shortlist`: corpora."""
 
+import argparse
 import contextlib
 import itertools
 import json
@@ -9,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING, get_args
 
 from keras_transformer.cli.arguments import (
+    LANGUAGE_FLAGS,
     ONE_SEGMENT,
     PAIR_FILE_NAMES,
     add_declared,
@@ -21,6 +23,7 @@ from keras_transformer.cli.arguments import (
     load_translator,
     option_values,
 )
+from keras_transformer.cli.former import add_former_corpora, add_former_files, with_new_corpora
 from keras_transformer.errors import InputError
 from keras_transformer.imports import import_keras
 from keras_transformer.reading import without_compression
@@ -41,8 +44,8 @@ _CORPORA = (
 )
 
 
-def _add_corpora(command, name="corpora", **settings):
-    command.add_argument(name, nargs="+", metavar="FILE", help=_CORPORA, **settings)
+def _add_corpora(command):
+    command.add_argument("corpora", nargs="+", metavar="FILE", help=_CORPORA)
     add_pair_file(command)
 
 
@@ -62,7 +65,7 @@ def _add_clean_options(command):
         "target_scripts": ([str], "NAME"),
         "without": ([str], "RULE"),
     }
-    add_declared(command, CleanOptions, _GROUPS, kinds=kinds)
+    add_declared(command, CleanOptions, _GROUPS, kinds=kinds, flags=LANGUAGE_FLAGS)
     command.epilog = f"Rules: {', '.join(get_args(Rule))}. Scripts: {', '.join(get_args(Script))}."
 
 
@@ -134,28 +137,26 @@ def paired(
     return corpora
 
 
-_BULK = (
-    (
-        "input",
-        [str],
-        "FILE",
-        "text files, compressed too; default: the lines of stdin, pairs to stdout",
-    ),
-    ("output", str, "DIR", "folder of NAME.tsv and NAME.tsv.scores, to make or to continue"),
-)
-
-
 def _add_synthesize_options(command):
     from keras_transformer.bulk.options import BulkOptions
 
     add_model(command)
     back = "back-translation: the text becomes the targets, the translations become the sources"
     n_best = "hypotheses, each of which makes a pair; default: 1"
-    add_options(command, ("back", None, None, back), ("n_best", int, "N", n_best), *_BULK)
+    files = "text files, compressed too; default: the lines of stdin, pairs to stdout"
+    command.add_argument("files", nargs="*", metavar="FILE", default=argparse.SUPPRESS, help=files)
+    output = "folder of NAME.tsv and NAME.tsv.scores, to make or to continue"
+    add_options(
+        command,
+        ("back", None, None, back),
+        ("n_best", int, "N", n_best),
+        ("output", str, "DIR", output),
+    )
     add_declared(command, BulkOptions)
     where = "where: in this process, or over a Ray cluster; default: here"
     add_options(command, ("engine", ("here", "ray"), None, where))
     add_decoding(command, ONE_SEGMENT)
+    add_former_files(command, "--input")
 
 
 def _synthesize(options):
@@ -169,19 +170,20 @@ def _synthesize(options):
     for name in () if with_ray else ("workers", "ray_address"):
         if name in options:
             raise InputError(f"--{name.replace('_', '-')} needs --engine ray.")
-    if ("input" in options) != ("output" in options) or with_ray and "input" not in options:
-        raise InputError("--input and --output need each other, and --engine ray needs both.")
-    if "input" not in options:
+    files = [*getattr(options, "files", ()), *getattr(options, "input", ())]
+    if bool(files) != ("output" in options) or with_ray and not files:
+        raise InputError("FILE and --output need each other, and --engine ray needs both.")
+    if not files:
         translator, values = load_translator(options, "back", "engine", "chunk_lines")
         values.setdefault("long_input", long_input_of_commands(translator.engine))
         values.setdefault("split_sentences", False)
         format = as_pairs_back if records == "back" else as_pairs
         translate_lines(translator, binary_stdin(), sys.stdout, format, **values)
         return
-    values = option_values(options, "model", "input", "output", "back", "engine")
+    values = option_values(options, "model", "files", "input", "output", "back", "engine")
     shared = {"records": records, "with_ray": with_ray}
     with contextlib.redirect_stdout(sys.stderr):  # Ray prints messages about itself.
-        report = translate_corpus(options.model, options.input, options.output, **shared, **values)
+        report = translate_corpus(options.model, files, options.output, **shared, **values)
     tag = {"tag": "bt"} if records == "back" else {}
     folder = os.path.abspath(options.output)
     files = sorted(name for name in os.listdir(folder) if name.endswith(".tsv"))
@@ -223,21 +225,23 @@ def _glossary(options):
 
 
 def _add_shortlist_options(command):
-    command.add_argument("run", metavar="RUN", help="the run folder")
-    _add_corpora(command, "--corpus", dest="corpora", required=True)
+    add_model(command, "a run folder")
+    _add_corpora(command)
     add_progress(command)
+    add_former_corpora(command)
 
 
 def _shortlist(options):
     from keras_transformer.data import iterate_pairs
 
+    with_new_corpora(options)
     corpora = _corpora_of(options)
     pairs = (pair for corpus in corpora for pair in iterate_pairs(*corpus))
     import_keras()
     from keras_transformer.corpora.learn_shortlist import make_shortlist
 
     with _two_passes(corpora, options.progress) as progress:
-        path = make_shortlist(options.run, pairs, progress)
+        path = make_shortlist(options.model, pairs, progress)
     print(path)
 
 

@@ -125,7 +125,7 @@ class _Progress:
 def _check_format(format):
     formats = load(f"{_DOOR}:FORMATS")
     if format not in formats:
-        rule = f"`format` must be one of lines, {', '.join(formats)}; lines only for stdin"
+        rule = f"`document_format` must be one of lines, {', '.join(formats)}; lines only for stdin"
         raise InputError(f"{rule}. Received: {format!r}.")
 
 

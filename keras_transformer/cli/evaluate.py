@@ -34,12 +34,14 @@ if TYPE_CHECKING:
 _HEADS = "as encoder.0.1,cross.3.2: kind, layer, head; shows the translation without them"
 _INSPECT = (
     ("source", str, "TEXT", "a sentence; default: write sizes, languages, licence and origin only"),
-    ("output", str, "DIR", "the folder to make, with --source"),
-    ("target", str, "TEXT", "the source's translation; default: the model's own"),
+    ("output", str, "DIR", "the folder to make, with --text"),
+    ("target", str, "TEXT", "the sentence's translation; default: the model's own"),
     ("without_heads", str, "HEADS", _HEADS),
     ("other_positions", str, "RUN", "a run with the other kind of positions, to compare with"),
     ("beam_size", int, "N", "default: the run's"),
 )
+# Elsewhere sources and targets are files.
+_INSPECT_FLAGS = {"source": "--text", "target": "--translation", **LANGUAGE_FLAGS}
 
 
 def _add_score_options(command):
@@ -74,19 +76,21 @@ def _add_evaluate_options(command):
         ("perplexity", None, None, "of the references, per word and per token, instead of BLEU"),
         ("tokenize", get_args(BleuTokenizer), None, tokenize),
         ("save", str, "FILE", "also write the translations to this file"),
+        flags={"save": "--output"},
     )
     add_decoding(command, ONE_SEGMENT)
 
 
 def _add_inspect_options(command):
     add_model(command, "a run folder")
-    add_options(command, *_INSPECT, FROM, TO, flags=LANGUAGE_FLAGS)
+    add_options(command, *_INSPECT, FROM, TO, flags=_INSPECT_FLAGS)
     overwrite = "replace an earlier output"
     command.add_argument(
         "--overwrite", action="store_true", default=argparse.SUPPRESS, help=overwrite
     )
     command.add_argument(
-        "--corpus",
+        "--samples",
+        dest="corpus",
         nargs=2,
         metavar=("SOURCE", "TARGET"),
         default=argparse.SUPPRESS,
@@ -183,7 +187,7 @@ def _inspect(options):
     values = option_values(options, "model")
     if values and not {"source", "output"} <= values.keys():
         raise InputError(
-            "--source and --output need each other, and other options need both. "
+            "--text and --output need each other, and other options need both. "
             f"Received: {', '.join(sorted(values))}."
         )
     begin_with_model(options.model)

@@ -30,7 +30,7 @@ def _add_options(command):
     command.add_argument(
         "--json", action="store_true", help="write the report as JSON, with each file's checksum"
     )
-    add_options(command, ("verify_with", str, "FILE", _VERIFY))
+    add_options(command, ("verify_with", str, "FILE", _VERIFY), flags={"verify_with": "--samples"})
     formats: dict[str, list[str]] = {}
     for format in present:
         for field in dataclasses.fields(FORMATS[format].load("options")):

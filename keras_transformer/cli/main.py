@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+from keras_transformer.cli.former import with_new_names
 from keras_transformer.compilation_cache import enable_compilation_cache
 from keras_transformer.errors import (
     InputError,
@@ -89,7 +90,7 @@ _COMMANDS = {
             "see inside a run: sizes and origin; attention, alignment, positions, heads",
             "Shows sizes, languages, licence and origin of a run as JSON. With a sentence it "
             "writes an interactive page on the attention, with pictures and tables.",
-            'inspect --model runs/en-de --source "Two dogs play." --output seen',
+            'inspect --model runs/en-de --text "Two dogs play." --output seen',
             "tutorials/see_inside.md",
         ),
     },
@@ -123,7 +124,7 @@ _COMMANDS = {
             "make pairs for training from text in one language: distillation, back-translation",
             "Translates text and writes it with its translations, as a TSV of sources and targets "
             "that a recipe takes. With --output it continues after an interruption.",
-            "synthesize --model runs/de-en --back --input mono.de --output synthetic",
+            "synthesize --model runs/de-en --back mono.de --output synthetic",
             "howto/synthesize.md",
         ),
         "glossary": (
@@ -137,7 +138,7 @@ _COMMANDS = {
             "make a run's shortlist: the target tokens that a source token is likely to become",
             "Learns a run's shortlist from parallel corpora, such as its training texts, with "
             "IBM's Model 1. `translate --shortlist` and `export --shortlist` use it.",
-            "shortlist runs/en-de --corpus train.en train.de",
+            "shortlist --model runs/en-de train.en train.de",
             "howto/train.md",
         ),
     },
@@ -292,15 +293,21 @@ class _Parser(argparse.ArgumentParser):
 
     Args:
         options: Adds a command's options to its parser, once the command is the one to run.
+        command: Name of the command, with former names of its options.
         example: A command line, with which the help text begins.
         page: Page of `docs` about the command, with which the help text ends.
     """
 
     def __init__(
-        self, options: Callable | None = None, example: str = "", page: str = "", **keywords: Any
+        self,
+        options: Callable | None = None,
+        command: str = "",
+        example: str = "",
+        page: str = "",
+        **keywords: Any,
     ):
         super().__init__(**keywords)
-        self._options = options
+        self._options, self._command = options, command
         self._example, self._page = example, page
         self.add_argument(
             "--verbose",
@@ -330,12 +337,13 @@ class _Parser(argparse.ArgumentParser):
         """Prints the help text; raises `OSError` where argparse would ignore it."""
         (sys.stdout if file is None else file).write(self.format_help())
 
-    def parse_known_args(self, *arguments, **keywords):
+    def parse_known_args(self, args=None, *arguments, **keywords):
         """Adds the options of this command, then parses."""
         add, self._options = self._options, None
         if add is not None:
             add(self)
-        parsed, remaining = super().parse_known_args(*arguments, **keywords)
+        args = with_new_names(self._command, sys.argv[1:] if args is None else args)
+        parsed, remaining = super().parse_known_args(args, *arguments, **keywords)
         if "options_of_command" not in parsed:  # The parser of the whole command line is last.
             parsed.options_of_command = {
                 action.dest: next(flag for flag in action.option_strings if flag[:2] == "--")
@@ -358,6 +366,7 @@ def _parser():
                 help=help,
                 description=description,
                 options=functools.partial(_add_command, module, name),
+                command=name,
                 example=f"{parser.prog} {example}",
                 page=page,
             )

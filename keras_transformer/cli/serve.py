@@ -21,7 +21,7 @@ def _add_options(command):
         help="an export, a LiteRT file of one, or a folder of numbered exports, of which the "
         "highest is served",
     )
-    kinds = {"replicas": (str, "N|auto"), "version": (int, "N")}
+    kinds = {"replicas": (str, "N|auto"), "version": (int, "N"), "languages": (str, "CODES")}
     for declaring in (LocalOptions, ServerOptions):
         names = set(declaring.model_fields) - {"model"}
         add_declared(command, declaring, _GROUPS, names, kinds)

@@ -22,15 +22,16 @@ from keras_transformer.cli.arguments import (
     load_translator,
     option_values,
 )
+from keras_transformer.cli.former import add_former_files
 from keras_transformer.errors import InputError, say
 
 if TYPE_CHECKING:
     from keras_transformer.engine.translator import Translator
 
-COMMAND_OPTIONS = ("json", "stream", "progress", "engine", "files", "input", "output", "format")
+COMMAND_OPTIONS = tuple("json stream progress engine files input output document_format".split())
 _TOP_P = 0.9
 _RESET = "/reset"
-_OF_DOCUMENTS = ("format", "wrapped")
+_OF_DOCUMENTS = ("document_format", "wrapped")
 _OF_LINES = ("json", "alignment", "n_best", "stream", "target_prefixes")
 RAY_OPTIONS = ("workers", "chunk_lines", "ray_address")
 _BACK_TO_AN_EMPTY_LINE = "\r\x1b[K"
@@ -54,7 +55,8 @@ def _add_translate_options(command):
     add_declared(group, BulkOptions, names=["threads"])
     add_progress(group)
     group = command.add_argument_group("whole documents")
-    files = "documents, whose names tell their format; with --engine ray, files of lines"
+    files = "documents, whose names tell their format; with --engine ray, files of lines, plain or "
+    files += "compressed"
     group.add_argument("files", nargs="*", metavar="FILE", default=argparse.SUPPRESS, help=files)
     output = "translation of one file, or folder for translations with the names of the files"
     formats = (
@@ -65,7 +67,7 @@ def _add_translate_options(command):
     add_options(
         group,
         ("output", str, "PATH", output),
-        ("format", str, "NAME", formats),
+        ("document_format", str, "NAME", formats),
         ("wrapped", None, None, wrapped),
     )
     group = command.add_argument_group("files over a Ray cluster, with --engine ray")
@@ -75,9 +77,9 @@ def _add_translate_options(command):
         default="here",
         help="where: in this process, or over a Ray cluster; default: here",
     )
-    add_options(group, ("input", [str], "FILE", "more files; with --engine ray compressed, too"))
     add_declared(group, BulkOptions, names=RAY_OPTIONS)
     add_decoding(command)
+    add_former_files(command, "--input")
 
 
 def _add_chat_options(command):
@@ -99,9 +101,9 @@ def _translate_files(options):
     _refuse(options, names, "is not allowed with --engine ray")
     values = option_values(options, "model", *COMMAND_OPTIONS)
     inputs = _files(options)
-    for name, is_given in (("input", inputs), ("output", "output" in options)):
+    for name, is_given in (("FILE", inputs), ("--output", "output" in options)):
         if not is_given:
-            raise InputError(f"--engine ray needs --{name}.")
+            raise InputError(f"--engine ray needs {name}.")
     # Ray prints messages about itself to stdout.
     with contextlib.redirect_stdout(sys.stderr):
         report = translate_corpus(options.model, inputs, options.output, **values)
@@ -122,10 +124,10 @@ def _translate(options):
     from keras_transformer.steps.text_steps import STEP_OPTIONS
 
     _refuse(options, RAY_OPTIONS, "needs --engine ray")
-    if (files := _files(options)) or getattr(options, "format", "lines") != "lines":
+    if (files := _files(options)) or getattr(options, "document_format", "lines") != "lines":
         _translate_documents(options, files)
         return
-    _refuse(options, ("output", "wrapped"), "needs files or --format")
+    _refuse(options, ("output", "wrapped"), "needs files or --document-format")
     if "alignment" in options and "json" not in options:
         raise InputError("--alignment is written only as JSON: add --json.")
     if "stream" in options:
@@ -135,7 +137,7 @@ def _translate(options):
         _refuse(options, names, "is not allowed with --stream")
     source = binary_stdin()
     size, begun = size_left(source), b""
-    if getattr(options, "markup", None) == "html" and "format" not in options:
+    if getattr(options, "markup", None) == "html" and "document_format" not in options:
         begun, is_page = read_beginning(source)
         if is_page:
             _translate_documents(options, [], begun)
@@ -165,11 +167,11 @@ def _translate_documents(options, files, begun=None):
     from keras_transformer.errors import is_terminal
 
     rule = "is not allowed with whole documents"
-    _refuse(options, _OF_LINES, rule if begun is None else f"{rule}: add --format lines")
+    _refuse(options, _OF_LINES, rule if begun is None else f"{rule}: add --document-format lines")
     source = None if files else binary_stdin()
     translator, values = load_translator(options, *COMMAND_OPTIONS)
     values.setdefault("long_input", long_input_of_commands(translator.engine))
-    output, format = getattr(options, "output", None), getattr(options, "format", None)
+    output, format = getattr(options, "output", None), getattr(options, "document_format", None)
     if source is not None:
         content = (begun or b"") + source.read()
         translate_stream(translator, content, format or "html", output, **values)

@@ -45,7 +45,7 @@ def test_one_file_is_translated_into_a_file_a_folder_or_stdout(translate, tmp_pa
         assert translate("a.txt", "--output", output) == (0, b"", "")
     for path in ("b.txt", "folder/a.txt", "other/a.txt"):
         assert (tmp_path / path).read_bytes() == b"TWO"
-    assert translate("--input", "a.txt") == (0, b"TWO", "")
+    assert translate("a.txt") == (0, b"TWO", "")
 
 
 def test_a_broken_file_is_one_line_and_the_others_go_on(translate, tmp_path):
@@ -74,13 +74,13 @@ def test_a_single_broken_file_is_one_line(translate):
         ("b.txt c/b.txt --output d", "c/b.txt: two files must not have the same name in d."),
         ("a.txt b.txt", "Several files need --output DIR"),
         ("a.txt --json", "--json is not allowed with whole documents."),
-        ("a.txt --format lines", "`--format` must be one of lines, text, html"),
-        ("--format page", "`--format` must be one of lines, text, html"),
-        ("--wrapped", "--wrapped needs files or --format."),
-        ("--output a", "--output needs files or --format."),
+        ("a.txt --document-format lines", "`--document-format` must be one of lines, text, html"),
+        ("--document-format page", "`--document-format` must be one of lines, text, html"),
+        ("--wrapped", "--wrapped needs files or --document-format."),
+        ("--output a", "--output needs files or --document-format."),
         ("a.txt --beam-size 0", "`--beam-size` must"),
         ("--engine ray a.txt", "--engine ray needs --output."),
-        ("--engine ray --output a", "--engine ray needs --input."),
+        ("--engine ray --output a", "--engine ray needs FILE."),
     ],
 )
 def test_a_mistake_is_one_line_and_writes_nothing(translate, tmp_path, arguments, message):
@@ -102,7 +102,7 @@ def test_wrapped_lines_of_a_file_are_one_text(translate, tmp_path):
 
 
 def test_a_page_on_stdin_is_read_whole(translate):
-    for options in (["--markup", "html"], ["--format", "html"]):
+    for options in (["--markup", "html"], ["--document-format", "html"]):
         assert translate(*options, stdin=PAGE) == (0, UPPER, "")
     utf16 = PAGE.decode().encode("utf-16")
     assert translate("--markup", "html", stdin=utf16)[1] == UPPER.decode().encode("utf-16")
@@ -112,21 +112,20 @@ def test_fragments_on_stdin_are_lines_and_so_is_a_page_as_lines(translate):
     fragments = b"<p>two\n<b>dogs</b> play\nend"
     expected = b"<p>TWO\n<b>DOGS</b> PLAY\nEND\n"
     assert translate("--markup", "html", stdin=fragments) == (0, expected, "")
-    page = translate("--markup", "html", "--format", "lines", stdin=PAGE)[1]
+    page = translate("--markup", "html", "--document-format", "lines", stdin=PAGE)[1]
     assert b"LET A" in page  # A script of several lines is lost.
 
 
 def test_a_document_on_stdin_may_go_to_a_file(translate, tmp_path):
-    assert translate("--format", "text", "--output", "b.txt", stdin=b"two\r\n") == (0, b"", "")
+    options = ["--document-format", "text", "--output", "b.txt"]
+    assert translate(*options, stdin=b"two\r\n") == (0, b"", "")
     assert (tmp_path / "b.txt").read_bytes() == b"TWO\r\n"
 
 
 def test_options_of_lines_are_refused_for_a_page_with_the_way_out(translate):
     code, _, err = translate("--markup", "html", "--json", stdin=PAGE)
-    assert (code, err) == (
-        2,
-        "keras-transformer: --json is not allowed with whole documents: add --format lines.\n",
-    )
+    rule = "--json is not allowed with whole documents: add --document-format lines."
+    assert (code, err) == (2, f"keras-transformer: {rule}\n")
 
 
 def test_a_classifier_translates_no_documents(translate, tmp_path):

@@ -30,10 +30,10 @@ def test_a_translation_memory_has_both_sides(call, tmp_path):
     variants = (f'<tuv xml:lang="{code}"><seg>A B C D</seg></tuv>' for code in ("en", "de"))
     (tmp_path / "a.tmx").write_text(f"<tmx><tu>{''.join(variants)}</tu></tmx>")
     source = ["--source", str(tmp_path / "a.tmx")]
-    code, out, _, _ = call("evaluate", *source, "--tmx-languages", "en-de")
+    code, out, _, _ = call("evaluate", *source, "--languages", "en-de")
     assert code == 0 and json.loads(out)["bleu"] == 100.0
     code, out, err, _ = call("evaluate", *source)
-    assert (code, out) == (2, "") and "a translation memory needs `--tmx-languages`" in err
+    assert (code, out) == (2, "") and "a translation memory needs `--languages`" in err
 
 
 def test_the_tokenizer_of_bleu_may_be_chosen(call, tmp_path):
@@ -51,7 +51,7 @@ def test_the_tokenizer_of_bleu_may_be_chosen(call, tmp_path):
 
 @pytest.mark.parametrize("output", ["no/folder/out.txt", "."])
 def test_an_unwritable_file_is_named_before_anything_is_translated(call, tmp_path, files, output):
-    code, out, err, asked = call("evaluate", *files, "--save", str(tmp_path / output))
+    code, out, err, asked = call("evaluate", *files, "--output", str(tmp_path / output))
     assert (code, out, asked) == (2, "", [])
     assert err.startswith(f"keras-transformer: {tmp_path / output}: cannot be written: ")
     assert [path.name for path in tmp_path.iterdir()] == ["en"]
@@ -72,7 +72,7 @@ def lost_file(recorder, tmp_path, monkeypatch):
 
 
 def test_scores_are_printed_though_the_file_is_lost(call, files, lost_file):
-    code, out, err, _ = call("evaluate", *files, "--save", lost_file)
+    code, out, err, _ = call("evaluate", *files, "--output", lost_file)
     assert (code, json.loads(out)["bleu"]) == (2, 100.0)
     assert err.startswith(f"keras-transformer: {lost_file}: cannot be written: No such file")
 
@@ -82,12 +82,12 @@ def test_a_mistake_stays_the_exit_code_if_nobody_reads_the_scores(monkeypatch, f
     os.close(reading)
     with os.fdopen(writing, "w") as stdout, monkeypatch.context() as patched:
         patched.setattr(sys, "stdout", stdout)
-        assert run(["evaluate", *files, "--save", lost_file, "--model", "run"]) == 2
+        assert run(["evaluate", *files, "--output", lost_file, "--model", "run"]) == 2
 
 
 def test_nothing_is_saved_where_nothing_is_translated(call, tmp_path, files):
-    code, out, err, _ = call("evaluate", *files, "--perplexity", "--save", str(tmp_path / "de"))
-    assert (code, out) == (2, "") and "`--save` has no effect on perplexity" in err
+    code, out, err, _ = call("evaluate", *files, "--perplexity", "--output", str(tmp_path / "de"))
+    assert (code, out) == (2, "") and "`--output` has no effect on perplexity" in err
 
 
 def test_pairs_and_options_reach_the_translator(call, tmp_path):
@@ -162,10 +162,10 @@ def test_scoring_ends_at_another_fault_with_its_line(call, recorder, tmp_path, m
 
 @pytest.mark.parametrize(
     "options",
-    ["--source a", "--output new", "--beam-size 2", "--from en --to de", "--output new --to de"],
+    ["--text a", "--output new", "--beam-size 2", "--from en --to de", "--output new --to de"],
 )
 def test_options_of_a_sentence_need_a_sentence_and_a_folder(call, options):
     code, out, err, _ = call("inspect", *options.split())
     assert (code, out) == (2, "")
     (line,) = err.splitlines()
-    assert line.startswith("keras-transformer: --source and --output need each other")
+    assert line.startswith("keras-transformer: --text and --output need each other")

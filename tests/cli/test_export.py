@@ -37,7 +37,7 @@ REPORT = ExportReport("new", MANIFEST, {"texts": 64, "equal": 63}, 71.234)
         ("saved_model", {}),
         ("saved_model --beam-size 3 --length-penalty 1", {"beam_size": 3, "length_penalty": 1.0}),
         ("saved_model --signatures greedy score", {"signatures": ["greedy", "score"]}),
-        ("ctranslate2 --overwrite --verify-with f", {"overwrite": True, "verify_with": "f"}),
+        ("ctranslate2 --overwrite --samples f", {"overwrite": True, "verify_with": "f"}),
         ("litert --n-best 2 --source-lengths 7 9", {"n_best": 2, "source_lengths": [7, 9]}),
         ("web --quantize int8 --npm d", {"quantize": "int8", "npm": "d"}),
         ("argos --languages en-de", {"languages": "en-de"}),

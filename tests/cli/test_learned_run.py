@@ -119,7 +119,7 @@ def test_a_run_explains_itself_and_translates_without_heads(learned, capsys, tmp
     assert run(["inspect", "--model", str(learned[0])]) == 0
     described = json.loads(capsys.readouterr().out)
     assert described["run"] == str(learned[0]) and described["kind"] == "transformer"
-    command = ["inspect", "--model", str(learned[0]), "--source", SOURCES[0]]
+    command = ["inspect", "--model", str(learned[0]), "--text", SOURCES[0]]
     command += ["--output", str(output), "--beam-size", "1"]
     assert run([*command, "--without-heads", "cross.0.2"]) == 2
     heads = "the heads of each layer are encoder [2], decoder [2], cross [2]"

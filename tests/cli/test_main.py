@@ -128,7 +128,7 @@ BAD_INPUTS = {
     "no model to import": ("import no --output new", "no: no such folder or archive"),
     "no model to list": ("import corpus --list", "Only firefox: and argos: have a list."),
     "a model to import first": (
-        "inspect --model A/opus-mt --source a --output new",
+        "inspect --model A/opus-mt --text a --output new",
         "must become a run first: keras-transformer import A/opus-mt --output runs/opus-mt",
     ),
     "an export of no run": (f"{EXPORT} corpus", "not a run folder"),
@@ -221,7 +221,7 @@ def test_help_and_mistakes_load_no_slow_library(tmp_path):
     mistakes = ["translate --modle run", "nonsense", "train wrong.yaml --output new"]
     mistakes += ["evaluate --model no --source a --reference b", "import no --output new"]
     mistakes += ["export --model no --format litert --output new"]
-    mistakes += ["inspect --model no --source a --output new"]
+    mistakes += ["inspect --model no --text a --output new"]
     words = [command.split() for command in commands + mistakes]
     done = new_process(tmp_path, "-c", AS_COMMANDS, stdin=json.dumps(words))
     assert done.returncode == 0, done.stderr

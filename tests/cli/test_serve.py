@@ -40,7 +40,7 @@ def test_serve_run_may_give_every_option_as_text():
 def test_bulk_options_go_with_the_ray_engine_alone(capsys):
     assert run(["translate", "--model", "m", "--workers", "2"]) == 2
     assert "--workers needs --engine ray" in capsys.readouterr().err
-    assert run(["translate", "--model", "m", "--engine", "ray", "--input", "a"]) == 2
+    assert run(["translate", "--model", "m", "--engine", "ray", "a"]) == 2
     assert "needs --output" in capsys.readouterr().err
     assert run(["translate", "--model", "m", "--engine", "ray", "--n-best", "2"]) == 2
     assert "--n-best is not allowed with --engine ray" in capsys.readouterr().err

@@ -119,7 +119,7 @@ def test_training_and_the_command_make_the_same_list_once(tmp_path, capsys):
     tsv = corpus / "train.tsv"
     tsv.write_text("".join(f"{s}\t{t}\n" for s, t in PAIRS), encoding="utf-8")
     for corpora in (files, [str(tsv)]):
-        assert cli.run(["shortlist", str(run.path), "--corpus", *corpora, "--progress"]) == 0
+        assert cli.run(["shortlist", "--model", str(run.path), *corpora, "--progress"]) == 0
         output = capsys.readouterr()
         assert output.out == f"{run.shortlist_file}\n" and "100%" in output.err
         assert run.shortlist_file.read_bytes() == content
@@ -134,7 +134,7 @@ def test_training_and_the_command_make_the_same_list_once(tmp_path, capsys):
 
 def test_a_run_without_translations_or_in_work_gets_no_list(tmp_path, capsys):
     corpus = write_corpus(tmp_path / "corpus")
-    command = ["shortlist", str(tmp_path), "--corpus", str(corpus / "train.en")]
+    command = ["shortlist", "--model", str(tmp_path), str(corpus / "train.en")]
     assert cli.run(command) == 2 and "needs its target" in capsys.readouterr().err
     command.append(str(corpus / "train.de"))
     assert cli.run(command) == 2 and "not a run folder" in capsys.readouterr().err

@@ -231,7 +231,7 @@ def test_cleaning_counts_units_with_forbidden_characters(tmp_path, capsys):
     units = [[("en", "Two dogs play."), ("de", "Zwei Hunde spielen.")]]
     text = memory([*units, [("en", "A&#x1F;"), ("de", "B")]])
     (tmp_path / "a.tmx").write_text(text, "utf-8")
-    options = "--tmx-languages", "en-de", "--output", str(tmp_path / "out"), "--processes", "1"
+    options = "--languages", "en-de", "--output", str(tmp_path / "out"), "--processes", "1"
     assert cli.run(["clean", str(tmp_path / "a.tmx"), *options]) == 0
     (report,) = json.loads(capsys.readouterr().out)["corpora"]
     assert report["kept"] == 1 and report["dropped"] == {"malformed": 1}
@@ -418,7 +418,7 @@ def test_commands_read_a_memory(tmp_path, capsys):
     (tmp_path / "a.tmx").write_text(
         memory([[("en", "one <hi>two</hi>"), ("de", "eins zwei")]] * 2), "utf-8"
     )
-    options = [str(tmp_path / "a.tmx"), "--tmx-languages", "en-de"]
+    options = [str(tmp_path / "a.tmx"), "--languages", "en-de"]
     output = ["--output", str(tmp_path / "out"), "--processes", "1"]
     assert cli.run(["clean", *options, "--inline-tags", "keep", *output]) == 0
     report = json.loads(capsys.readouterr().out)
@@ -428,4 +428,4 @@ def test_commands_read_a_memory(tmp_path, capsys):
     assert capsys.readouterr().out
     for arguments in (options[:1], ["a.tsv", *options[1:]]):
         assert cli.run(["glossary", *arguments]) == 2
-        assert "`--tmx-languages`" in capsys.readouterr().err
+        assert "`--languages`" in capsys.readouterr().err

@@ -98,7 +98,7 @@ def test_the_command_makes_int8_files_that_the_translator_reads(
     (tmp_path / "sources").write_text(sources, encoding="utf-8")
     arguments = ["--model", str(folder.path), "--output", str(tmp_path / "new")]
     options = ["--quantize", "int8", "--source-lengths", "48", "--beam-size", "1"]
-    verify = ["--verify-with", str(tmp_path / "sources")]
+    verify = ["--samples", str(tmp_path / "sources")]
     assert run(["export", "--json", "--format", "litert", *arguments, *options, *verify]) == 0
     report = json.loads(capsys.readouterr().out)
     compared = report["verification"]

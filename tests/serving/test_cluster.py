@@ -182,7 +182,7 @@ def test_a_mistake_ends_the_command_in_one_line(joined, light, tmp_path, capsys,
     (tmp_path / "a.txt").write_text("one\ntwo\n")
     (tmp_path / "b.txt").write_bytes(b"one\n\xff\n" if "line" in message else b"one\n")
     command = ["translate", f"--model={light}", "--engine=ray", "--workers=1", option]
-    command += [f"--output={tmp_path / 'out'}", "--input", *map(str, tmp_path.glob("?.txt"))]
+    command += [f"--output={tmp_path / 'out'}", *map(str, tmp_path.glob("?.txt"))]
     assert run(command) == 2
     captured = capsys.readouterr()
     assert "Traceback" not in captured.err and captured.out == ""
@@ -195,7 +195,7 @@ def test_two_workers_make_pairs(joined, light, tmp_path, capsys):
     text = tmp_path / "mono.txt"
     text.write_text("".join(line + "\n" for line in lines))
     command = ["synthesize", "--chunk-lines=3", f"--model={light}", "--back"]
-    command += ["--engine=ray", "--workers=2", f"--input={text}", f"--output={tmp_path / 'out'}"]
+    command += ["--engine=ray", "--workers=2", str(text), f"--output={tmp_path / 'out'}"]
     assert run(command) == 0
     assert json.loads(capsys.readouterr().out)["lines_translated"] == 7
     translations = [translation.text for translation in Translator.load(light).translate(lines)]

@@ -60,7 +60,7 @@ def synthesize(capsys, *arguments):
 @pytest.mark.parametrize("back", [False, True])
 def test_each_hypothesis_is_a_pair_with_a_score_that_a_recipe_takes(upper, tmp_path, capsys, back):
     options = ["--back"] * back + ["--n-best", "2", "--chunk-lines", "2"]
-    code, report = synthesize(capsys, "--input", "mono.de", "--output", "out", *options)
+    code, report = synthesize(capsys, "mono.de", "--output", "out", *options)
     assert code == 0 and report["lines_translated"] == 6
     pairs, scores = [], []
     for line in LINES:
@@ -81,7 +81,7 @@ def test_the_corpora_of_a_recipe_have_names_of_their_own(upper, tmp_path, capsys
     inputs = ["news a.de", "news-a.de", "news-a.de-2", "über.de"]
     for name in inputs:
         (tmp_path / name).write_text("a\n")
-    code, report = synthesize(capsys, "--input", *inputs, "--output", "out")
+    code, report = synthesize(capsys, *inputs, "--output", "out")
     assert code == 0
     values = recipe_values(tmp_path)
     values["data"]["train"] = report["train"]
@@ -94,7 +94,7 @@ def test_the_corpora_of_a_recipe_have_names_of_their_own(upper, tmp_path, capsys
 
 def test_an_interrupted_command_continues_where_it_stopped(upper, tmp_path, capsys):
     (tmp_path / "more.de.gz").write_bytes(gzip.compress(b"a\nb\nc\n"))
-    arguments = ["--input", "mono.de", "more.de.gz", "--chunk-lines", "2", "--n-best", "2"]
+    arguments = ["mono.de", "more.de.gz", "--chunk-lines", "2", "--n-best", "2"]
     assert synthesize(capsys, *arguments, "--output", "whole")[0] == 0
     upper.interrupted_at, upper.seen = "Fünf.", []
     assert synthesize(capsys, *arguments, "--output", "out")[0] == 130
@@ -120,7 +120,7 @@ def test_lines_of_stdin_become_pairs_on_stdout(upper, monkeypatch, capsys):
 
 
 MISTAKES = [(["--workers", "2"], "--workers needs --engine ray.")]
-MISTAKES += [(["--input", "mono.de"], "--input and --output need each other")]
+MISTAKES += [(["mono.de"], "FILE and --output need each other")]
 MISTAKES += [(["--engine", "ray"], "--engine ray needs both.")]
 
 
