@@ -46,7 +46,12 @@ _BLOCK = re.compile(
 _SECTION = re.compile(r"^(Args|Call arguments|Attributes|Returns|Raises|Example):$", re.M)
 # Groups of `translate` that have a place of their own in the page of commands.
 _DECODING = ("search", "constraints", "sampling", "texts")
-_OF_ALL = {"--help", "--verbose", "--no-compilation-cache"}  # shown once, with all commands
+_OF_ALL = {
+    "--help",
+    "--help-all",
+    "--verbose",
+    "--no-compilation-cache",
+}  # shown once, with all commands
 
 _HEAD = """\
 Every option of a recipe with its default; a key that is left out has it, an unknown key is an
@@ -87,7 +92,7 @@ def command(name: str) -> str:
     """Help of a command, the same with every version of argparse."""
     with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.suppress(SystemExit):
         with unittest.mock.patch.object(argparse.ArgumentParser, "format_help", _help_of):
-            cli.run([*name.split(), "--help"])
+            cli.run([*name.split(), "--help-all"])
     text = re.sub(r"^example: (.*)$", r"```bash\n\1\n```", shown.getvalue(), flags=re.M)
     text = re.sub(r"^page: docs/(.*)$", r"\nMore: [\1](../\1).", text, flags=re.M)
     return text.strip()
@@ -115,7 +120,7 @@ def _decoding_tables() -> dict[str, list[list[str]]]:
 
     with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
         with unittest.mock.patch.object(argparse.ArgumentParser, "format_help", read):
-            cli.run(["translate", "--help"])
+            cli.run(["translate", "--help-all"])
     return found
 
 
@@ -164,6 +169,8 @@ def _rows_of(action: argparse.Action, parser: argparse.ArgumentParser) -> list[l
     if isinstance(action, argparse._SubParsersAction):
         return [[f"`{row.dest}`", _cell(row.help or "")] for row in action._choices_actions]
     if _OF_ALL & set(action.option_strings) and not parser._subparsers:
+        return []
+    if action.help == argparse.SUPPRESS:  # a former name
         return []
     meaning = parser._get_formatter()._expand_help(action) if action.help else ""
     if action.option_strings and action.required:

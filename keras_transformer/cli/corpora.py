@@ -64,6 +64,7 @@ def _add_clean_options(command):
         "source_scripts": ([str], "NAME"),
         "target_scripts": ([str], "NAME"),
         "without": ([str], "RULE"),
+        **dict.fromkeys(LANGUAGE_FLAGS, (str, "CODE")),
     }
     add_declared(command, CleanOptions, _GROUPS, kinds=kinds, flags=LANGUAGE_FLAGS)
     command.epilog = f"Rules: {', '.join(get_args(Rule))}. Scripts: {', '.join(get_args(Script))}."

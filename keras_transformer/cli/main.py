@@ -14,7 +14,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NoReturn
 
 from keras_transformer.cli.former import with_new_names
@@ -142,6 +142,22 @@ _COMMANDS = {
             "howto/train.md",
         ),
     },
+}
+# Attributes of the options that `--help` shows of commands with many. The other options are rare,
+# and only `--help-all` shows them.
+_USUAL = {
+    "translate": "files model output document_format json n_best stream progress engine beam_size "
+    "sampling source_language target_language split_sentences markup glossary",
+    "evaluate": "model source reference languages perplexity tokenize save beam_size "
+    "length_penalty source_language target_language batch_size",
+    "export": "model format output overwrite json verify_with beam_size languages signatures "
+    "shortlist quantize source_lengths",
+    "serve": "model host port name version languages allowed_hosts markup replicas threads "
+    "max_batch_size max_ongoing max_text_characters request_timeout",
+    "clean": "corpora output overwrite held_out languages source_scripts target_scripts "
+    "source_language target_language without duplicates",
+    "synthesize": "files model output back n_best engine beam_size sampling top_k source_language "
+    "target_language batch_size",
 }
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO)
 _NO_PATH = (errno.ENAMETOOLONG, errno.ELOOP)
@@ -292,8 +308,10 @@ class _Parser(argparse.ArgumentParser):
     """A parser with the options of all commands; its subcommands have parsers of its class.
 
     Args:
-        options: Adds a command's options to its parser, once the command is the one to run.
+        options: Adds a command's options to its parser, once the command is the one to run; None
+            for the parser of the whole command line.
         command: Name of the command, with former names of its options.
+        usual: Names of the options that `--help` shows; all of them by default.
         example: A command line, with which the help text begins.
         page: Page of `docs` about the command, with which the help text ends.
     """
@@ -302,13 +320,18 @@ class _Parser(argparse.ArgumentParser):
         self,
         options: Callable | None = None,
         command: str = "",
+        usual: Collection[str] = (),
         example: str = "",
         page: str = "",
         **keywords: Any,
     ):
         super().__init__(**keywords)
         self._options, self._command = options, command
-        self._example, self._page = example, page
+        self._usual, self._example, self._page = usual, example, page
+        help = "show rare options too, and exit" if usual else argparse.SUPPRESS
+        if options is None:
+            help = "after a command: show its rare options too"
+        self.add_argument("--help-all", action=_HelpAll, help=help)
         self.add_argument(
             "--verbose",
             action="store_true",
@@ -326,12 +349,38 @@ class _Parser(argparse.ArgumentParser):
         """Ends with the mistake and the way to the options, without the usage of many lines."""
         self.exit(2, f"{self.prog}: error: {message}\nOptions: {self.prog} --help\n")
 
-    def format_help(self) -> str:
+    def format_help(self, with_rare: bool = False) -> str:
         """Returns the help text, from an example to the page about the command."""
-        text = super().format_help()
+        text = super().format_help() if with_rare or not self._usual else self._usual_help()
         if self._example:
             text = f"example: {self._example}\n\n{text}\npage: docs/{self._page}\n"
         return text
+
+    def _usual_help(self):
+        """Returns a help text of the usual options, whose usage has only required arguments."""
+        shown = {"help", "help_all", *self._usual}
+        rare = [
+            action
+            for action in self._actions
+            if action.dest not in shown and action.help != argparse.SUPPRESS
+        ]
+        words = ["%(prog)s"]
+        for action in self._actions:
+            if action.option_strings and action.required:
+                words.append(f"{action.option_strings[0]} {action.metavar}")
+        words.append("[OPTION ...]")
+        for action in self._actions:
+            if not action.option_strings:
+                words.append(f"[{action.metavar} ...]" if action.nargs == "*" else "FILE ...")
+        helps = [action.help for action in rare]
+        for action in rare:
+            action.help = argparse.SUPPRESS
+        self.usage = " ".join(words)
+        text = super().format_help()
+        self.usage = None
+        for action, help in zip(rare, helps, strict=True):
+            action.help = help
+        return f"{text}\n{len(rare)} more options: {self.prog} --help-all\n"
 
     def print_help(self, file: Any = None) -> None:
         """Prints the help text; raises `OSError` where argparse would ignore it."""
@@ -353,6 +402,18 @@ class _Parser(argparse.ArgumentParser):
         return parsed, remaining
 
 
+class _HelpAll(argparse.Action):
+    """Prints the help text with rare options."""
+
+    def __init__(self, option_strings, dest, help):
+        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=help)
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        assert isinstance(parser, _Parser)
+        sys.stdout.write(parser.format_help(with_rare=True))
+        parser.exit()
+
+
 def _parser():
     parser = _Parser(
         prog="keras-transformer",
@@ -367,6 +428,7 @@ def _parser():
                 description=description,
                 options=functools.partial(_add_command, module, name),
                 command=name,
+                usual=_USUAL.get(name, "").split(),
                 example=f"{parser.prog} {example}",
                 page=page,
             )

@@ -54,7 +54,7 @@ def test_options_of_a_format_reach_the_library(asked, arguments, expected, capsy
 
 def test_help_and_formats_have_the_same_names(capsys):
     with pytest.raises(SystemExit):
-        run(["export", "--help"])
+        run(["export", "--help-all"])
     titles = re.findall(r"^([a-z][a-z\d_, ]+):$", capsys.readouterr().out, re.MULTILINE)
     named = [set(title.split(", ")) for title in titles if title not in ("options", "all formats")]
     assert set().union(*named) == set(FORMATS) and {"litert"} in named

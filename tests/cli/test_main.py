@@ -1,3 +1,4 @@
+import argparse
 import io
 import json
 import os
@@ -34,6 +35,7 @@ def test_help_names_the_commands_that_exist_and_no_other(capsys):
 
 
 COMMANDS = [name for commands in main._COMMANDS.values() for name in commands]
+MODULES = {name: module for module, commands in main._COMMANDS.items() for name in commands}
 PAGES = pathlib.Path(__file__).parents[2] / "docs"
 
 
@@ -48,6 +50,46 @@ def test_help_begins_with_an_example_that_parses_and_ends_with_a_page_on_the_com
     page = PAGES.parent / last.removeprefix("page: ")
     text = page.read_text(encoding="utf-8")
     assert f"keras-transformer {name}" in text or f'cli("{name}' in text
+
+
+def help_of(capsys, *arguments):
+    with pytest.raises(SystemExit) as caught:
+        run([*arguments])
+    assert caught.value.code == 0
+    return capsys.readouterr().out
+
+
+def options_in(help):
+    """Options that have a line of their own, without the usage's."""
+    return set(re.findall(r"^  (?:-h, )?(--[\w-]+)", help, re.MULTILINE))
+
+
+def actions_of(name):
+    parser = argparse.ArgumentParser()
+    main._add_command(MODULES[name], name, parser)
+    return [action for action in parser._actions if action.help != argparse.SUPPRESS]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_fits_on_a_page_and_help_all_has_every_option(name, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    short, whole = help_of(capsys, name, "--help"), help_of(capsys, name, "--help-all")
+    assert len(short.splitlines()) < 60
+    for line in (0, -1):  # example and page
+        assert short.splitlines()[line] == whole.splitlines()[line]
+    flags = {action.option_strings[0] for action in actions_of(name) if action.option_strings}
+    assert flags - {"-h"} <= options_in(whole)
+
+
+@pytest.mark.parametrize("name", main._USUAL)
+def test_a_short_help_has_required_options_and_says_where_the_others_are(name, capsys):
+    short, whole = help_of(capsys, name, "--help"), help_of(capsys, name, "--help-all")
+    actions = actions_of(name)
+    assert set(main._USUAL[name].split()) <= {action.dest for action in actions}
+    options = [action for action in actions if action.option_strings]
+    assert {action.option_strings[0] for action in options if action.required} <= options_in(short)
+    rare = options_in(whole) - options_in(short)
+    assert rare and f"\n{len(rare)} more options: keras-transformer {name} --help-all\n" in short
 
 
 @pytest.mark.parametrize(

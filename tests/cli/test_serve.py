@@ -8,7 +8,7 @@ from keras_transformer.serving import LocalOptions, ServerOptions
 
 def test_every_option_of_the_server_is_an_option_of_the_command(capsys):
     with pytest.raises(SystemExit) as caught:
-        run(["serve", "--help"])
+        run(["serve", "--help-all"])
     assert caught.value.code == 0
     text = " ".join(capsys.readouterr().out.split())
     declared = {**LocalOptions.model_fields, **ServerOptions.model_fields}
