@@ -179,7 +179,7 @@ def _clean(stretch):
     half, damaged = stretch.corpus("half", pairs[::2]), stretch.corpus("damaged", damage(pairs))
     texts, output = {"half": half, "damaged": damaged}, stretch.work / "cleaned-text"
     languages = ["--from", "en", "--to", "de"]
-    command = ["clean", *damaged, "--output", output, "--overwrite", *languages]
+    command = ["clean", *damaged, "--output", output, "--overwrite", "--json", *languages]
     stretch.product("cleaned-text.json", *command)
     texts["cleaned"] = [output / path.name for path in damaged]
     for name, corpus in texts.items():

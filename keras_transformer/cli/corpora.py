@@ -24,7 +24,7 @@ from keras_transformer.cli.arguments import (
     option_values,
 )
 from keras_transformer.cli.former import add_former_corpora, add_former_files, with_new_corpora
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, show
 from keras_transformer.imports import import_keras
 from keras_transformer.reading import without_compression
 
@@ -59,6 +59,7 @@ def _add_clean_options(command):
     held_out = "test sets, of either side: lines equal to theirs are dropped; each cell of a .tsv "
     held_out += "or .csv file is a line"
     add_options(command, ("held_out", [str], "FILE", held_out))
+    command.add_argument("--json", action="store_true", help="write the report as JSON to stdout")
     add_progress(command)
     kinds = {
         "source_scripts": ([str], "NAME"),
@@ -71,13 +72,14 @@ def _add_clean_options(command):
 
 
 def _clean(options):
-    from keras_transformer.corpora.cleaning import clean_corpora
+    from keras_transformer.corpora.cleaning import clean_corpora, summary
 
-    values = option_values(options, "corpora", "output", "progress", *PAIR_FILE_NAMES)
+    values = option_values(options, "corpora", "output", "progress", "json", *PAIR_FILE_NAMES)
     corpora = _corpora_of(options)
     with _two_passes(corpora, options.progress) as progress:
         report = clean_corpora(corpora, options.output, progress=progress, **values)
-    print(json.dumps(report, indent=2, ensure_ascii=False))
+    show(summary(report))
+    print(json.dumps(report, indent=2, ensure_ascii=False) if options.json else report["output"])
 
 
 @contextlib.contextmanager

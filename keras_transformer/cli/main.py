@@ -115,8 +115,8 @@ _COMMANDS = {
     "corpora": {
         "clean": (
             "drop noisy pairs from parallel corpora, with a report",
-            "Writes the pairs of corpora that break no rule, in their order. A report says how "
-            "many pairs each rule dropped, with examples.",
+            "Writes the pairs of corpora that break no rule, in their order. A table on stderr "
+            "says how many pairs each rule dropped, report.json also has examples.",
             "clean web.en web.de --output cleaned",
             "howto/clean.md",
         ),
@@ -154,7 +154,7 @@ _USUAL = {
     "shortlist quantize source_lengths",
     "serve": "model host port name version languages allowed_hosts markup replicas threads "
     "max_batch_size max_ongoing max_text_characters request_timeout",
-    "clean": "corpora output overwrite held_out languages source_scripts target_scripts "
+    "clean": "corpora output overwrite json held_out languages source_scripts target_scripts "
     "source_language target_language without duplicates",
     "synthesize": "files model output back n_best engine beam_size sampling top_k source_language "
     "target_language batch_size",

@@ -38,6 +38,7 @@ _PAIRS_AT_ONCE = 1000
 # Sorting that many hashes takes about 130 MB.
 _HASHES_AT_ONCE = 1 << 22
 _EXAMPLES = 3
+_MAX_RULES = 8  # lines of the summary
 
 
 @options_class
@@ -115,6 +116,26 @@ def clean_corpora(
         text = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
         write_whole(staging / _REPORT, text)
     return {"output": os.fspath(output), **report}
+
+
+def summary(report: dict[str, Any]) -> str:
+    """Returns a table of at most ten lines: kept pairs, and dropped pairs by rule, most first."""
+    pairs, kept, dropped = 0, 0, collections.Counter[str]()
+    for corpus in report["corpora"]:
+        pairs += corpus["pairs"]
+        kept += corpus["kept"]
+        dropped.update(corpus["dropped"])
+    rules = dropped.most_common()
+    if len(rules) > _MAX_RULES:
+        others = rules[_MAX_RULES - 1 :]
+        rules[_MAX_RULES - 1 :] = [(f"{len(others)} other rules", sum(dict(others).values()))]
+    rows = [("kept", kept), *rules]
+    width, digits = max(len(name) for name, _ in rows), len(f"{pairs:,}")
+    lines = [
+        f"{name:{width}}  {count:{digits},}  {count / max(pairs, 1):6.1%}" for name, count in rows
+    ]
+    lines[0] += f" of {pairs:,} pairs"
+    return "\n".join([*lines, f"Examples of dropped pairs: {_REPORT}"])
 
 
 def _output_names(corpora):

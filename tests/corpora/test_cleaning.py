@@ -235,11 +235,56 @@ def test_paths_of_bytes_that_are_not_utf8_are_in_the_report(tmp_path, capsys):
     sides = zip(*PAIRS[:3], strict=True)
     paths = [write(tmp_path, letter + name, next(sides)) for letter in "xy"]
     output = str(tmp_path / output)
-    assert cli.run(["clean", *paths, "--output", output, "--processes", "1"]) == 0
+    assert cli.run(["clean", *paths, "--output", output, "--processes", "1", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["output"] == output and report["corpora"][0]["kept"] == 3
     saved = json.loads((pathlib.Path(output) / "report.json").read_text("utf-8"))
     assert saved["corpora"] == report["corpora"] and report["files"][0] == f"x{name}"
+
+
+def report_of(*dropped):
+    rows = [
+        {"pairs": sum(counts.values()) + 1000, "kept": 1000, "dropped": counts}
+        for counts in dropped
+    ]
+    return {"output": "out", "corpora": rows}
+
+
+def test_the_summary_counts_all_corpora_with_the_hardest_rule_first():
+    shown = clean.summary(report_of({"copy": 25, "urls": 60}, {"copy": 75, "held_out": 340}))
+    assert shown.splitlines() == [
+        "kept      2,000   80.0% of 2,500 pairs",
+        "held_out    340   13.6%",
+        "copy        100    4.0%",
+        "urls         60    2.4%",
+        "Examples of dropped pairs: report.json",
+    ]
+
+
+@pytest.mark.parametrize("count", [0, 8, 9, 12])
+def test_the_summary_has_at_most_ten_lines_that_count_each_pair(count):
+    report = report_of({f"rule{i}": 2**i for i in range(count)})
+    lines = clean.summary(report).splitlines()
+    assert len(lines) == min(count, 8) + 2
+    shown = [int(re.search(r"([\d,]+) +[\d.]+%", line)[1].replace(",", "")) for line in lines[:-1]]
+    assert sum(shown) == report["corpora"][0]["pairs"]
+    assert ("other rules" in lines[-2]) == (count > 8)
+
+
+def test_the_command_ends_with_the_summary_and_writes_json_on_request(tmp_path, capsys):
+    paths = write_pairs(tmp_path, "x", PAIRS[:3])
+    command = ["clean", *map(str, paths), "--output", str(tmp_path / "out"), "--processes", "1"]
+    assert cli.run(command) == 0
+    output = capsys.readouterr()
+    assert output.out == f"{tmp_path}/out\n"
+    assert output.err.splitlines()[-2:] == [
+        "kept  3  100.0% of 3 pairs",
+        "Examples of dropped pairs: report.json",
+    ]
+    assert cli.run([*command, "--overwrite", "--json"]) == 0
+    written, saved = capsys.readouterr(), json.loads((tmp_path / "out/report.json").read_text())
+    assert json.loads(written.out) == {"output": f"{tmp_path}/out", **saved}
+    assert written.err == output.err
 
 
 @pytest.mark.parametrize("side", [0, 1])
@@ -259,13 +304,13 @@ def test_the_command_pairs_files_and_passes_options_on(tmp_path, monkeypatch, ca
 
     def record(corpora, output, progress, **options):
         asked.append((corpora, output, options))
-        return {"kept": 1}
+        return {"output": output, "corpora": []}
 
     monkeypatch.setattr(clean, "clean_corpora", record)
     arguments = ["a.en", "a.de", "b.tsv.zst", "--output", "out", "--without", "numbers", "copy"]
     arguments += ["--source-scripts", "Han", "Hiragana", "--max-ratio", "2", "--overwrite"]
     assert cli.run(["clean", *arguments, "--held-out", "t.en"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"kept": 1}
+    assert capsys.readouterr().out == "out\n"
     options = {"overwrite": True, "without": ["numbers", "copy"], "max_ratio": 2.0}
     options |= {"source_scripts": ["Han", "Hiragana"], "held_out": ["t.en"]}
     assert asked == [([("a.en", "a.de"), ("b.tsv.zst", None)], "out", options)]

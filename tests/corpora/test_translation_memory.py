@@ -232,7 +232,7 @@ def test_cleaning_counts_units_with_forbidden_characters(tmp_path, capsys):
     text = memory([*units, [("en", "A&#x1F;"), ("de", "B")]])
     (tmp_path / "a.tmx").write_text(text, "utf-8")
     options = "--languages", "en-de", "--output", str(tmp_path / "out"), "--processes", "1"
-    assert cli.run(["clean", str(tmp_path / "a.tmx"), *options]) == 0
+    assert cli.run(["clean", "--json", str(tmp_path / "a.tmx"), *options]) == 0
     (report,) = json.loads(capsys.readouterr().out)["corpora"]
     assert report["kept"] == 1 and report["dropped"] == {"malformed": 1}
 
@@ -420,7 +420,7 @@ def test_commands_read_a_memory(tmp_path, capsys):
     )
     options = [str(tmp_path / "a.tmx"), "--languages", "en-de"]
     output = ["--output", str(tmp_path / "out"), "--processes", "1"]
-    assert cli.run(["clean", *options, "--inline-tags", "keep", *output]) == 0
+    assert cli.run(["clean", "--json", *options, "--inline-tags", "keep", *output]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["corpora"][0]["kept"] == 1 and (tmp_path / "out" / "a.tsv").is_file()
     assert read_pairs(tmp_path / "out" / "a.tsv") == (['one <g id="">two</g>'], ["eins zwei"])
