@@ -16,7 +16,9 @@ AVOIDED = re.compile(
     r"\balone\b|\bbeside\b|\banew\b|\bin turns\b|\bgoes? with\b|\bhow probable\b"
     r"|\b(?:sentence|line|pair|text|token)s? a (?:line|second|batch|side)\b"
     # Pronouns without a noun, and a plain "not" that is hidden in "is no".
-    r"|\bthe ones? of\b|\b(?:of|by|to) so many\b|\bmeans? nothing\b|\bat hand\b|\bgoes on\b"
+    r"|\b(?:that|those) of\b|\blikewise\b|\bso many\b|\bhas none of\b|\bshall\b"
+    r"|\bstands? (?:in|before|behind|under|next)\b"
+    r"|\bthe ones? of\b|\bmeans? nothing\b|\bat hand\b|\bgoes on\b"
     r"|(?<!there )\b(?:is|are|was|were) no (?!longer\b|more\b)(?:such )?[a-z]+",
     flags=re.IGNORECASE,
 )

@@ -73,7 +73,7 @@ class TrainingError(RuntimeError):
 
 @contextlib.contextmanager
 def writing(path: str | os.PathLike, temporary: str | os.PathLike = "") -> Iterator[None]:
-    """Names a file in the `OSError` of a write to it, such as that of a full disk.
+    """Names a file in the `OSError` of a write to it, such as on a full disk.
 
     The system names a file only where it is opened, and then by its `temporary` name. An error of
     NumPy, TensorFlow or safetensors, which has no number, becomes an input/output error.

@@ -83,7 +83,7 @@ def replaced_file(path: FilePath) -> Iterator[Path]:
     """Yields a temporary path, which is renamed to `path` when the `with` block succeeds.
 
     The temporary name ends as the final name does, as some writers choose a format by the suffix.
-    The permissions are those of the umask.
+    The umask gives the permissions.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.stem}.partial{path.suffix}")

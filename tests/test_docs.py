@@ -373,6 +373,20 @@ def test_installation_comes_before_the_first_command_of_the_readme():
     assert first.startswith(f"git clone {metadata['urls']['Repository']} keras_transformer")
 
 
+def test_the_numbers_of_the_readmes_benchmarks_are_in_the_text_of_the_linked_pages():
+    table = (ROOT / "README.md").read_text("utf-8").partition("\n## Benchmarks\n")[2]
+    rows = re.findall(
+        r"^\| \[[^]]+\]\(([^)#]+)[^)]*\)[^|]*\|([^|]*)\|([^|]*)\|(.*)\|$", table, re.M
+    )
+    assert len(rows) > 4
+    for page, *cells in rows:
+        text = (ROOT / page).read_text("utf-8")
+        own, other, conditions = cells
+        after = conditions.partition("greedily")[2]  # numbers of other searches
+        numbers = re.findall(r"\d[\d,.]*\d", f"{own} {other} {after}")
+        assert numbers and [number for number in numbers if number not in text] == [], page
+
+
 def test_the_readme_says_how_many_translations_of_an_export_are_equal():
     text = (ROOT / "README.md").read_text("utf-8")
     rows = re.findall(r"^\|[^|]*\| `(\w+)[^|]*\|[^|]*\| (\d+)%(?:, \w+ (\d+)%)? \|", text, re.M)

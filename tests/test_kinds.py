@@ -98,7 +98,7 @@ def test_a_model_without_attention_has_no_alignment(tmp_path):
     config = recipe.model_config(150)
     assert (config.heads_of("cross"), config.score) == ((), None)
     scheduler = Scheduler(model_of(config), (16, 16))
-    with pytest.raises(InputError, match="`alignment` needs attention, which the model has none"):
+    with pytest.raises(InputError, match="`alignment` needs attention, which the model lacks"):
         scheduler.scorer(alignment=True)
     engine = FakeEngine(model=model_of(config))
     resolve = functools.partial(SavedModelExporter().resolve_export_options, engine)

@@ -254,7 +254,7 @@ def word_alignment(
         weights: Float `(target, source)`, such as `Translation.alignment`, or a mean over heads of
             `Attention.cross`: the row of a token is the step that writes it.
         source_tokens: Tokens with `"▁"` for a space, EOS included.
-        target_tokens: Tokens likewise.
+        target_tokens: Tokens of the target, EOS included.
     """
     all_weights = merge_words(weights, words_of(target_tokens), words_of(source_tokens))
     source, target = _words(source_tokens), _words(target_tokens)

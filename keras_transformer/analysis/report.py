@@ -104,7 +104,7 @@ class Inspection:
 
     @property
     def tokens(self) -> tuple[list[str], list[str]]:
-        """Tokens of the source and of the translation, with those of their languages."""
+        """Tokens of the source and of the translation, with the tokens of their languages."""
         target = self.direction.target_prefix
         return (
             self.engine.source_tokenizer.pieces_of(self._source_ids),

@@ -115,7 +115,7 @@ def paired(
 ) -> "list[tuple[str | PairFile, str | None]]":
     """Returns the corpora of a list of files: a table or TMX has both sides, others come in pairs.
 
-    The options are those of tables and of translation memories; see `pair_file`.
+    The options are about tables and translation memories; see `pair_file`.
     """
     from keras_transformer.data.pairs import is_memory, pair_file
     from keras_transformer.text.tables import is_table

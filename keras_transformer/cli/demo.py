@@ -137,7 +137,7 @@ def _prepare(folder, overwrite):
 
 
 def _owned(folder):
-    """Returns the folder as that of a demo, marked by the file that `_write_data` writes first."""
+    """Returns the folder, which a demo marks by the file that `_write_data` writes first."""
     run, export = RunFiles(folder / "run").owned().files(), OwnedFolder(folder / "export").files()
     data = rf"data/({'|'.join(_PARTS)})\.({'|'.join(_SIDES)})"
     # Only `run` or `export` is the place of a lock or a temporary folder.

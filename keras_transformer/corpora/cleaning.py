@@ -288,7 +288,7 @@ def _write_corpus(corpus, files, reasons, options, staging, examples, progress):
     Args:
         corpus: Files of a corpus.
         files: Names of the files to write: a table, or a file per side.
-        reasons: Codes of reasons; the first is that of the corpus' first pair.
+        reasons: Codes of reasons, from the corpus' first pair on.
         options: `CleaningOptions`.
         staging: Folder of the files to write.
         examples: Dropped pairs by their reason; changed.

@@ -152,7 +152,7 @@ class Beam(BeamRules):
 
     Args:
         beam_size: As in `DecodingOptions`, like `n_best` and `early_stopping`.
-        ranking: `Ranking` of the hypotheses; by default that of `DecodingOptions`.
+        ranking: `Ranking` of the hypotheses; by default as in `DecodingOptions`.
 
     Reference: Wu et al. 2016, section 7 (arXiv:1609.08144).
     """

@@ -137,7 +137,7 @@ def advance(
 ) -> DecodingState:
     """Decodes until all hypotheses have ended or have `stop_at` tokens, at most the capacity.
 
-    With `num_unfinished`, int32 `()`, it stops as soon as at most so many sentences are left.
+    With `num_unfinished`, int32 `()`, it stops as soon as at most this number of sentences is left.
     """
 
     def unfinished(*fields):

@@ -128,7 +128,7 @@ def translate_file(
         path: Path of the file.
         output: Path of the translation, which is written completely or not at all. It must not be
             the file itself.
-        format: Name of its format in `FORMATS`; by default that of the file's name.
+        format: Name of its format in `FORMATS`; by default as the file's name says.
         **options: Arguments of `translate_document`.
 
     Raises:

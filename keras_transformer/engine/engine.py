@@ -66,10 +66,10 @@ class Engine:
         languages: `Languages` of the model, None if they are unknown.
         reads_sources: False for a language model, which continues the texts that it is given.
         source_tokenizer: `Tokenizer` of the sources, None for an engine without a tokenizer.
-        target_tokenizer: `Tokenizer` of the targets, likewise.
+        target_tokenizer: `Tokenizer` of the targets, or None.
         manifest: Content of an export's `export.json`, None for a trained model.
         max_source_length: Maximum number of source tokens, EOS included; `NO_LIMIT` without one.
-        max_target_length: Maximum number of tokens of a translation, likewise.
+        max_target_length: Maximum number of tokens of a translation, with EOS.
         long_inputs: Allowed values of `long_input` for a source of more tokens, the default first.
     """
 
@@ -112,7 +112,7 @@ class Engine:
 
     @property
     def defaults(self) -> Mapping[str, Any]:
-        """Options that differ from the defaults of `DecodingOptions`: those of the export."""
+        """Options that differ from the defaults of `DecodingOptions`: the export's."""
         return exported_search_options(self.manifest or {})
 
     def search(self, jobs: Sequence[Job], request: Request) -> list[list[Translation]]:
@@ -199,7 +199,7 @@ class Engine:
             source_language: Code of the texts' language, or the model's name of it; or a list with
                 a code for each text. Needed only where the model has several such languages, and
                 a token for them.
-            target_language: Language of the translations, likewise.
+            target_language: Language of the translations, or a list of languages.
             **options: The other fields of `DecodingOptions`, and `threads` of a LiteRT export.
 
         Raises:
@@ -332,7 +332,7 @@ class Engine:
 
     @property
     def text_rules(self) -> TextRules:
-        """Rules of texts that are more, or less, than a sentence: those of the export."""
+        """Rules of the export for texts that are more, or less, than a sentence."""
         return TextRules.from_fields(self.manifest or {})
 
     @property

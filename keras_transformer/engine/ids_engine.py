@@ -37,7 +37,7 @@ class IdsEngine(Engine):
         return direction.to_ids(self.source_tokenizer.id_of, self.target_tokenizer.id_of)
 
     def _max_text_lengths(self, directions):
-        """Returns each text's maximum number of tokens without those of its own languages."""
+        """Returns each text's maximum number of tokens without the tokens of its languages."""
         return [self.max_source_length - direction.num_added for direction in directions]
 
     def _jobs(self, texts, request, directions, prefixes=None, phrases=None):

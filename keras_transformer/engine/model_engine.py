@@ -49,7 +49,7 @@ class ModelEngine(IdsEngine):
         target_tokenizer: `Tokenizer` of the target side; the source's by default.
         max_source_length: Maximum number of tokens of a source, including EOS. The number of the
             model's learned positions is a further limit.
-        max_target_length: Maximum number of tokens of a translation, likewise.
+        max_target_length: Maximum number of tokens of a translation, with EOS.
         frozen: Whether the model's weights will not change any more. The decoder's weights are then
             prepared once for decoding steps, in a second copy in memory.
         workers: Number of batches of a call that are decoded at once; by default the device's, two
@@ -57,7 +57,7 @@ class ModelEngine(IdsEngine):
         turns: Rule that joins the turns of a source, where sources are conversations. The model
             reads as many turns as it was trained on.
         shortlist: Candidates of each source token, for the option of this name.
-        languages: `Languages`; by default those of an imported model whose tags are languages.
+        languages: `Languages`; by default an imported model's, whose tags are languages.
         with_xla: Whether XLA compiles the searches. For a few sentences TensorFlow's ordinary
             graphs take less time; JAX always compiles.
         text_rules: Rules of texts that are more, or less, than a sentence; by default all are off.
@@ -227,7 +227,7 @@ class ModelEngine(IdsEngine):
         Args:
             lengths: Expected numbers of source tokens.
             **options: As for `translate`; the longest of the `target_prefixes` decides. The default
-                of `batch_size` is that of a call with few texts.
+                of `batch_size` suits a call with few texts.
         """
         before, request = self.compilations, self.request(**options)
         search_options, batch_size = request.options, self._rows(request, 1)
@@ -277,7 +277,7 @@ TrainedEngine: TypeAlias = "ModelEngine | ClassifierEngine"
 
 
 def engine_of(model: keras.Model, *arguments, **options) -> TrainedEngine:
-    """Makes the engine of a model of any kind; the arguments are those of `ModelEngine`."""
+    """Makes the engine of a model of any kind; `ModelEngine` explains the arguments."""
     if model.config.writes_text:
         return ModelEngine(model, *arguments, **options)
     from keras_transformer.engine.classifier_engine import ClassifierEngine

@@ -285,7 +285,7 @@ class Scheduler:
         least_candidates: int = 0,
         buckets: Sequence[int] | None = None,
     ) -> tuple[SearchArguments, int]:
-        """Pads jobs to `rows`, and their ids to few lengths, by default those of all calls.
+        """Pads jobs to `rows`, and their ids to few lengths, by default the lengths of all calls.
 
         Returns:
             The arguments of one compiled call, and its capacity: at least the maximum number of
@@ -350,7 +350,7 @@ class Scheduler:
     def scorer(self, alignment: bool) -> Compiled:
         """Returns the compiled scoring, with or without alignments."""
         if alignment and not self._model.config.heads_of("cross"):
-            raise InputError("`alignment` needs attention, which the model has none of.")
+            raise InputError("`alignment` needs attention, which the model lacks.")
 
         def function(source_ids, target_ids):
             scored = score_targets(self._model, source_ids, target_ids)

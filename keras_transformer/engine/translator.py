@@ -95,12 +95,12 @@ class Translator:
                 `"constraints"` forces the search of a run to write them unchanged.
             source_language: Code of the texts' language, such as `"en"`; or a list with a code for
                 each text. See `directions`.
-            target_language: Code of the translations' language, likewise.
+            target_language: Code of the translations' language, or a list.
             split_sentences: Whether each sentence of a text is translated by itself, and put
                 together with the white space of the source; by default the run's
                 `decoding.split_sentences`. A target prefix belongs to the first sentence, a phrase
                 to the sentence whose source has it: a text whose source lacks it is one segment.
-                Seeds are those of each sentence, and alignments are in the `parts`.
+                Each sentence has its own seed, and alignments are in the `parts`.
             keep_case: Whether a sentence of several words in capitals is read in its usual case,
                 and its translation becomes one in capitals; by default the run's.
             check: Function that is called between the steps of the texts, from this thread. An
@@ -155,7 +155,7 @@ class Translator:
         """Returns the number of tokens that the model reads of a text, see `Engine.source_length`.
 
         Takes the options of `translate`, whose steps may change the text. If they divide it, the
-        number is that of its longest part.
+        number counts its longest part.
         """
         texts = [text]
         for step in text_steps(self.engine, options)[0]:

@@ -56,10 +56,10 @@ def export_run(
         run: Path of the run folder.
         output: Path of the folder to make.
         format: A key of `FORMATS`.
-        verify_with: Path of source sentences to compare with the model on; by default those of
+        verify_with: Path of source sentences to compare with the model on; by default from
             the run's `samples.tsv`, or built-in ones where the run has none.
         overwrite: Whether an earlier export is replaced.
-        plan: Shapes and rows of the model's searches; by default those that suit the device.
+        plan: Shapes and rows of the model's searches; by default what suits the device.
         **options: Options of the format, such as `beam_size`; the recipe's search by default.
 
     Returns:

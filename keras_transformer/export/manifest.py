@@ -87,7 +87,7 @@ def opened_export(
 def read_files(folder: Path, manifest: Mapping[str, Any], names: Sequence[str]) -> dict[str, bytes]:
     """Reads files of an export by their names; raises `InputError` unless they are the manifest's.
 
-    The checksum is that of the bytes that are returned.
+    The checksum is computed from the bytes that are returned.
     """
     contents = {}
     try:

@@ -23,7 +23,7 @@ class Example(NamedTuple):
 
     Attributes:
         text: The source, with the token of a language if it is a tag in the text.
-        source_prefix: Pieces before those of the text.
+        source_prefix: Pieces before the text's pieces.
         source_suffix: Pieces after the end of the source.
         target_prefix: Pieces that a translation is forced to begin with.
         inputs: Codes of languages by the names of the inputs of a program that takes codes.

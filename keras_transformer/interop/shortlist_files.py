@@ -72,7 +72,7 @@ def _read_binary(path, vocabularies):
     if magic != _MAGIC:
         raise ValueError("it does not begin as Marian's binary shortlists do")
     if len(content) != _HEADER + 8 * num_offsets + 4 * num_ids or not num_offsets:
-        raise ValueError(f"its sizes are those of another file, not of {len(content)} bytes")
+        raise ValueError(f"its sizes do not fit a file of {len(content)} bytes")
     if checksum != _checksum(content[16:]):
         raise ValueError("its content does not have its checksum")
     offsets = np.frombuffer(content, "<u8", num_offsets, _HEADER).astype("int64")

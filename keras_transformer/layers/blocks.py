@@ -275,7 +275,7 @@ class DecoderBlock(Block):
         decoder_attention_mask: Bool, True = may attend: `(target, target)`,
             `(batch, target, target)` or `(batch, heads, target, target)`. Two axes are never
             `(batch, target)`.
-        encoder_attention_mask: Bool, True = may attend, over `(target, source)` likewise.
+        encoder_attention_mask: Bool, True = may attend: the same shapes with `source` as last axis.
         use_causal_mask: Whether position `i` sees the positions `0 … i` only.
         training: Whether dropout is active.
         return_attention_scores: Whether to return the attention weights too.
@@ -287,8 +287,8 @@ class DecoderBlock(Block):
     Returns:
         Float `(batch, target, model_dim)` in the compute dtype; with
         `return_attention_scores=True` also the weights of the self-attention, float
-        `(batch, heads, target, target)`, and with an encoder sequence those of the attention to
-        it, float `(batch, heads, target, source)`.
+        `(batch, heads, target, target)`. With an encoder sequence the weights of the attention to
+        it follow, float `(batch, heads, target, source)`.
 
     Raises:
         ValueError: A size or rate is out of range, `num_heads` does not divide the width, or an

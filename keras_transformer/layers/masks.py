@@ -120,7 +120,7 @@ def combine_padding(
 
     Args:
         shape: Shape of the sequence, `(batch, length, …)`.
-        **padding_masks: Masks `(batch, length)`; a batch of 1 is that of all sentences.
+        **padding_masks: Masks `(batch, length)`; a batch of 1 serves all sentences.
 
     Raises:
         ValueError: A mask is float or has another shape; the message names the argument.

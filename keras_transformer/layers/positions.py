@@ -204,7 +204,7 @@ class ConcatenatedPositions(MaskedLayer):
             `SinusoidalPositionalEncoding` and `LearnedPositionalEmbedding` do. Several layers may
             share one.
 
-    Call arguments: those of `positions`.
+    The call arguments are as in `positions`.
 
     Masking: a Keras mask on `inputs` is passed on.
 

@@ -32,7 +32,7 @@ _LIST_FIELDS = {
     "list_arguments": ", `candidates` `[c]`, `candidate_bias` `[b, c]`",
     "list_rule": """- `candidates` are ids that translations are made of: those that
   `shortlist.npy` has for the source ids of the batch. `candidate_bias` is 0 for the candidates of
-  a sentence, and -1e9 for those of other sentences. Scores are over a sentence's candidates.
+  a sentence, and -1e9 for candidates of other sentences. Scores are over a sentence's candidates.
 """,
 }
 """Parts of the README of an export with a shortlist."""

@@ -46,7 +46,7 @@ _LOWEST = tf.float32.min / 2  # Half, because its sum with a score is finite.
 class BlockState(NamedTuple):
     """State of the outer loop, between two blocks of steps.
 
-    Entries of the past and of the recent steps are those of `mixers.AttentionSteps`.
+    `mixers.AttentionSteps` explains the entries of the past and of the recent steps.
     """
 
     position: tf.Tensor  # int32 []: number of tokens written so far
@@ -108,7 +108,7 @@ class LiteRTSearch:
             source_ids: Int32 `(batch, source)`, padded with 0.
             candidates: Int32 `(count,)`: ids that a sentence of the batch may choose.
             candidate_bias: Float32 `(batch, count)`: 0 for the candidates of a sentence, -1e9 for
-                those of other sentences.
+                candidates of other sentences.
             forced_ids: Int32 `(batch,)`: ids that the decoder reads after BOS, before a
                 translation.
         """

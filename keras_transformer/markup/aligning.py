@@ -233,7 +233,7 @@ def copied_words(
     """Returns the target words that are copies of source words, in any case.
 
     Of several equal target words, a copy belongs to the source word that it attends to most. Where
-    attention tells nothing, the order is that of the source.
+    attention tells nothing, the source gives the order.
 
     Args:
         source: Words of the source.

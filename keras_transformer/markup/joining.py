@@ -83,7 +83,7 @@ class Slot:
 
 
 def between_words(words: Sequence[Word]) -> np.ndarray:
-    """Returns whether an item may stand before each word, and at the end: not inside `bem-vindo`.
+    """Returns whether an item fits before each word, and at the end: not inside `bem-vindo`.
 
     It may where the translation has a space, between words and the marks around them, in scripts
     without spaces, and next to a placeholder.

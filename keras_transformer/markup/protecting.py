@@ -30,7 +30,7 @@ _LONG_REFERENCE = regex.compile(r"(&#[xX])([0-9a-fA-F]{9,})|(&#)([0-9]{9,})")
 
 @dataclasses.dataclass(slots=True)
 class Value:
-    """The value of an attribute in a tag that stands in a sentence.
+    """The value of an attribute in a tag inside a sentence.
 
     Attributes:
         text: The source's value, and its translation when the text of the value is restored.

@@ -29,7 +29,7 @@ def restore(translation: _Text, protected: Protected, text_read: str | None = No
     """Puts the markup of a source into its translation, and into the alternatives.
 
     The translation of an attribute in a later text is written there, and its own text is empty.
-    The first translation of the attribute is also that of the later text's alternatives.
+    The later text's alternatives also get the first translation of the attribute.
 
     Args:
         translation: Translation of `protected.text_to_read`. Without an alignment, words count as
@@ -219,7 +219,7 @@ class _TargetSpans:
     def _boundary(self, offset, lower, upper, min_words, min_words_after):
         """Returns the word that begins best at an offset of the source.
 
-        At least `min_words` are before it and `min_words_after` after it, if there are so many.
+        At least `min_words` are before it and `min_words_after` after it, if there are enough.
         """
         counts = self._num_words_before
         first = np.searchsorted(counts, counts[lower] + min_words)

@@ -188,7 +188,7 @@ class RecurrentTranslator(SequenceModel):
     def _step(self, embedded, states, memory):
         """Reads one more token of each hypothesis: output, attention and states.
 
-        Shapes are `(batch, beams, model_dim)`; that of the attention is `(batch, beams, source)`,
+        Shapes are `(batch, beams, model_dim)`; the attention's shape is `(batch, beams, source)`,
         with a source of length 0 where the model has no attention.
         """
         config, inputs = self.config, [embedded]

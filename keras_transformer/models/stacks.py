@@ -246,7 +246,7 @@ def turn_numbers(source_ids: keras.KerasTensor, turn_id: int | None) -> keras.Ke
 
 
 def same_turn(turn: keras.KerasTensor) -> keras.KerasTensor:
-    """Lets each token see those of its own turn: bool `(batch, source, source)`."""
+    """Lets each token see the tokens of its own turn: bool `(batch, source, source)`."""
     return ops.equal(ops.expand_dims(turn, 2), ops.expand_dims(turn, 1))
 
 
@@ -255,7 +255,7 @@ class TurnEncoder(LayerOfConfig):
     """Adds the output of `turn_layers` blocks over the means of the turns to each token.
 
     The first token of a turn represents it. The turn's other tokens compute an equal vector and
-    are hidden. So nothing is gathered, and shapes are those of tokens.
+    are hidden. So nothing is gathered, and shapes count tokens.
 
     Call arguments:
         inputs: Float `(batch, source, model_dim)`, encoded tokens.

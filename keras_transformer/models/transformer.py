@@ -181,8 +181,8 @@ class LanguageModel(DecodingModel):
 class Classifier(EncodingModel):
     """Encoder, pooling and a dense layer, from the ids of a text to the logits of its label.
 
-    A label is a target of one token, so that losses and metrics are those of other models, with
-    `ignore_id=NO_LABEL`: 0 is a label.
+    A label is a target of one token, so that losses and metrics are the same as in other models,
+    with `ignore_id=NO_LABEL`: 0 is a label.
 
     Args:
         config: `ClassifierConfig`.
@@ -245,5 +245,5 @@ KINDS = {
 
 
 def model_of(config: ModelConfig, **options):
-    """Makes a freshly initialized model; the options are those of `keras.Model`."""
+    """Makes a freshly initialized model; the options are `keras.Model`'s."""
     return KINDS[type(config)](config, **options)

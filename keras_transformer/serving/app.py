@@ -552,7 +552,7 @@ Waiting: Any = _deployment(_waiting(), _Waiting)
 
 
 def _limits(max_ongoing):
-    """Returns options of a deployment whose replicas take so many requests, to refuse some."""
+    """Returns options of a deployment whose replicas take some requests and refuse others."""
     return {
         "max_ongoing_requests": max_ongoing,
         "max_queued_requests": _WAITING,

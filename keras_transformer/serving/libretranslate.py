@@ -138,7 +138,7 @@ def _form(text):
 
 
 async def _parts(content_type, body, max_files):
-    """Returns names and values of a form with a boundary, with at most so many files."""
+    """Returns names and values of a form with a boundary, with a limited number of files."""
     from starlette.datastructures import Headers
     from starlette.formparsers import MultiPartException, MultiPartParser
 

@@ -347,7 +347,7 @@ class Work(NamedTuple):
 
     Attributes:
         rows: Key and inputs of each sentence. Only rows with equal keys can share a batch.
-        after: Function that takes the translation of each row, and returns that of each text.
+        after: Function that takes the translations of rows, and returns the translations of texts.
     """
 
     rows: list[Row]
@@ -355,7 +355,7 @@ class Work(NamedTuple):
 
 
 def _joined(works, indices_of_works):
-    """Returns the work of several groups of texts, whose indices are those of the request."""
+    """Returns the work of several groups of texts, with their indices in the request."""
     if len(works) == 1:
         return works[0]
     count = sum(map(len, indices_of_works))

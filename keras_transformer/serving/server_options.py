@@ -64,7 +64,7 @@ class ServerOptions(CheckedOptions):
     languages: Annotated[str | None, pydantic.AfterValidator(_checked_languages)] = option(
         None,
         "codes of the source and the target, such as en-de or en-GB,pt-BR, for clients of "
-        "LibreTranslate; by default those of the export",
+        "LibreTranslate; by default the export's",
     )
     markup: Literal["none", "placeholders", "html"] = option(
         "none",

@@ -64,8 +64,8 @@ class SentencesStep(TextStep):
         known_codes: Returns the codes of a source's and of its target's language, None where one is
             unknown, from those that a caller names.
         split_tags: Splits off the tags that a text begins with, which become each sentence's tags.
-        has_placeholders: Whether the vocabulary has placeholders. Those of each sentence are
-            numbered from 1, as in training.
+        has_placeholders: Whether the vocabulary has placeholders. Each sentence numbers its own
+            from 1, as in training.
         target_language: The targets' language, where neither a caller nor a text names it.
     """
 

@@ -71,7 +71,7 @@ class TextStep:
         Args:
             text: A text.
             language: Code or name of its language, None unless the caller has named it.
-            target_language: That of its translation, likewise.
+            target_language: Language of its translation.
         """
         return [(text, None)]
 
@@ -96,9 +96,9 @@ class TextStep:
         return text_read
 
     def begins_translation(self, memory: Any) -> bool:
-        """Returns whether a target prefix may be that of a text of `before`.
+        """Returns whether a target prefix may belong to a text of `before`.
 
-        If it is of none of them, it is that of the first one.
+        A prefix that belongs to none of the texts belongs to the first text.
         """
         return True
 

@@ -120,7 +120,7 @@ class Direction(NamedTuple):
     A `DirectionTable` has an array of ids instead of each id, and a graph a column of a batch.
 
     Attributes:
-        source_prefix: Tokens, or their ids, before those of the source.
+        source_prefix: Tokens, or their ids, before the source's tokens.
         source_suffix: Tokens or ids after the end of the source.
         target_prefix: Token or id that the decoder reads before the translation, or none.
         codes: Codes of the source's and the target's language, for an engine that reads text.
@@ -291,7 +291,7 @@ class Languages:
 
         Args:
             source: Code, or the model's own name of a language; None if it is not given.
-            target: Likewise.
+            target: Code or name of the target language, or None.
 
         Raises:
             InputError: The model lacks the language or the direction, or another code is needed.
@@ -530,7 +530,7 @@ def languages_of_tags(tag_tokens: Mapping[str, str]) -> Languages | None:
 def nearest_codes(spelling: str, codes: Iterable[str]) -> str:
     """Returns the end of a message about an unknown language: ` Did you mean …?`, or nothing.
 
-    The named codes are those of `related_codes`.
+    `related_codes` gives the named codes.
 
     >>> nearest_codes("sr-Latn", ["en", "sr"])
     ' Did you mean `sr`?'

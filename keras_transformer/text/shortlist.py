@@ -66,7 +66,7 @@ class Shortlist:
 
         Args:
             source_ids: Ids of the sentence.
-            additional: Further candidates, such as those of a target prefix.
+            additional: Further candidates, such as the tokens of a target prefix.
         """
         ends = self._ends
         known = {id for id in source_ids if id < self.source_vocabulary_size}

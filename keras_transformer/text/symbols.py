@@ -48,7 +48,7 @@ class TextFeatures(NamedTuple):
     Attributes:
         tag_tokens: Tokens that may precede a source, by name.
         placeholders: Placeholders for text that is not translated.
-        annotates_terms: Whether translations of terms may stand in the source.
+        annotates_terms: Whether the source may contain translations of terms.
     """
 
     tag_tokens: Mapping[str, str] = MappingProxyType({})
@@ -70,7 +70,7 @@ class TextFeatures(NamedTuple):
         )
 
     def to_manifest(self) -> dict[str, Any]:
-        """Returns fields of `export.json`, without those of features that the model lacks."""
+        """Returns fields of `export.json`, without features that the model lacks."""
         names = list(self.tag_tokens)
         fields = {
             "placeholders": list(self.placeholders) if self.placeholders.size else None,

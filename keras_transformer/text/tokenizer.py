@@ -229,7 +229,7 @@ class Tokenizer:
     def unknown_characters(self, texts: Iterable[str]) -> collections.Counter[str]:
         """Counts the texts that have each character that the vocabulary lacks.
 
-        Characters are those of normalized texts. Of an imported model with unknown pieces, pieces
+        Characters are counted in normalized texts. Of an imported model with unknown pieces, pieces
         are counted, too. A word-level vocabulary lacks words instead, which are not counted.
         """
         counts: collections.Counter[str] = collections.Counter()

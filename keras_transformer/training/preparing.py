@@ -206,7 +206,7 @@ def named(section: str, fields: Mapping[str, Any]) -> dict[str, Any]:
 def check_equal(
     origin: RunFolder, of_run: Mapping[str, Any], of_recipe: Mapping[str, Any], advice: str = ""
 ) -> None:
-    """Raises `InputError` for options that must be those of the run that training starts from."""
+    """Raises `InputError` for options that must equal the run that training starts from."""
     names = [name for name in of_recipe if of_recipe[name] != of_run.get(name)]
     if names:
         values = ", ".join(

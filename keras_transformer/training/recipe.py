@@ -650,7 +650,7 @@ class Recipe:
         has_tokens = bool(self.data.tags or (languages and languages.tokens))
         if has_tokens and (has_turns or not self.with_sources):
             raise InputError(
-                "`tag` and the tokens of `languages` stand before a source of one sequence: no "
+                "`tag` and the tokens of `languages` begin a source of one sequence: no "
                 "turns, no language model."
             )
         if languages is not None and (has_turns or self.gives_labels or not self.with_sources):
@@ -785,9 +785,9 @@ def model_keys(kind: str) -> tuple[str, ...]:
 
 
 def _with_origin(values, where, resumed=None, must_exist=True):
-    """Returns sections with those of the run in `training.start_from` that are missing.
+    """Adds missing sections from the run in `training.start_from`, and returns all.
 
-    A recipe without `text` gets `text`, `model` and `decoding`. They must equal those of the run,
+    A recipe without `text` gets `text`, `model` and `decoding`. They must equal the run's,
     except dropout. Every recipe without `origin` gets it, so that the licence of a model is kept.
     """
     origin = section_of(values, "training", where).get("start_from")

@@ -18,7 +18,7 @@ class TensorBoard(RunCallback):
     Keras' own callback would trace the graph and write weights. This callback writes `train/` and
     `validation/` curves: loss, accuracy, perplexity, BLEU, learning rate, gradient norm, tokens per
     second, share of padding. With `training.attention_images` it plots heat maps of all layers and
-    heads for the first validation pair, every so many epochs. A resumed run rewrites the curves
+    heads for the first validation pair, every few epochs. A resumed run rewrites the curves
     from its history, so that they contain each epoch once.
     """
 

@@ -16,7 +16,7 @@ RESTARTED = "Positions restart in cached steps: each step has the position of th
 EMPTY_PLACES = (
     "The cache is read at another index than it is written: empty or old places are attended to."
 )
-POSITIONS = "Positions in cached steps are not those of the full pass: restarted or shifted."
+POSITIONS = "Positions in cached steps differ from the full pass: restarted or shifted."
 FIRST_STEP = (
     "The first step differs already: its position does not start at 0, the cache is written at the "
     "wrong index, or empty places are attended to."

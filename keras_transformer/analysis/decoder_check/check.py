@@ -50,8 +50,8 @@ def check_decoder(
             `decoder` in its name, or the last one.
         pad_id: Id of padding.
         padding_side: Side of a sentence where padding is, `right` or `left`.
-        vocabulary_size: Number of ids; by default that of the smallest embedding of tokens, or of
-            the outputs.
+        vocabulary_size: Number of ids; by default the rows in the smallest embedding of tokens, or
+            the features of the outputs.
         search_model: `SearchModel` of the model, for cached steps. By default the model itself, if
             it has `start_decoding` and `step`.
         exported: A function that calls an export, with the inputs of the model.
@@ -95,7 +95,7 @@ def check_decoder(
 
 
 class _DecoderChecker(PaddingChecker):
-    """Runs all checks, at last those of other ways to compute the same."""
+    """Runs all checks; other ways to compute the same come last."""
 
     def run_all(self, search_model, exported, reload, labels):
         if not self._repeated_calls():

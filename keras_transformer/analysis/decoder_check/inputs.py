@@ -239,7 +239,7 @@ def _vocabulary_size(model):
 
 
 def layers_of(model: Any) -> list[keras.layers.Layer]:
-    """Lists a model and all layers inside it; for a wrapper those of its attributes."""
+    """Lists a model and all layers inside it; for a wrapper, the layers of its attributes."""
     owners = [model] if isinstance(model, keras.layers.Layer) else _attributes(model)
     layers: dict[int, keras.layers.Layer] = {}
     for owner in owners:

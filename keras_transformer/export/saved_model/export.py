@@ -53,7 +53,7 @@ class SavedModelExporter(Exporter):
         names = list(options.signatures)
         if "align" in names and not engine.model.config.heads_of("cross"):
             if options.signatures != tuple(SIGNATURES):
-                rule = "The signature `align` needs attention, which the model has none of."
+                rule = "The signature `align` needs attention, which the model lacks."
                 raise InputError(f"{rule} Received: signatures={names}.")
             names.remove("align")
         if "serving_ids" in names and engine.has_target_prefix:

@@ -1,6 +1,6 @@
 """Export as a package of Argos Translate: CTranslate2's model, its tokenizer, and its languages.
 
-The facts are those of argostranslate 1.9 to 1.11: which files it reads, and how it searches.
+Which files argostranslate reads, and how it searches, was read in its versions 1.9 to 1.11.
 """
 
 import json

@@ -326,7 +326,7 @@ class _Candidate:
 
     Attributes:
         job: The job with its source.
-        ids: Its token ids, without those of the direction.
+        ids: Its token ids, without the tokens of the direction.
         log_probabilities: Log-probabilities of its tokens; only their sum if it is enough.
     """
 

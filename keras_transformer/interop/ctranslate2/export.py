@@ -38,9 +38,9 @@ _LIST_ARGUMENTS = """
     use_vmap=True,
     max_batch_size=1,"""
 _LIST_RULE = """`vmap.txt` has the target tokens that each source token is likely to become. With
-`use_vmap=True` CTranslate2 searches among those of all sentences of a batch. With
+`use_vmap=True` CTranslate2 searches among the candidates of all sentences of a batch. With
 `max_batch_size=1` other sentences change no translation. Larger batches take less time. With
-`use_vmap` CTranslate2 4.8 may force other tokens than those of `target_prefix`.
+`use_vmap` CTranslate2 4.8 may force tokens that `target_prefix` lacks.
 
 """
 _SEPARATORS = set(" \t\r\n")
@@ -79,7 +79,7 @@ class CTranslate2Exporter(Exporter):
         resolved = dict(vars(options))
         if engine.has_target_prefix and resolved.get("shortlist"):
             show(
-                "CTranslate2 has no shortlist after a forced token, such as that of a language: "
+                "CTranslate2 has no shortlist after a forced token, such as a language's: "
                 "exporting without the run's."
             )
             resolved["shortlist"] = False

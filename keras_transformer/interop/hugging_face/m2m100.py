@@ -76,7 +76,7 @@ def _uses(folder, settings):
 
 
 def _with_languages(folder, added, settings, first_id):
-    """Returns the ids of added tokens with those of languages, from the first file that has them.
+    """Returns the ids of added tokens and of languages, from the first file that has them.
 
     Older folders only have a list, in the order of the ids after the pieces.
     """
