@@ -63,10 +63,10 @@ def _tensor_of(array):
     return tensor if is_standard else tf.bitcast(tensor, tf.bfloat16)
 
 
-def row_blocks(variable: keras.Variable) -> Iterator[np.ndarray]:
-    """Yields the values of a variable, consecutive rows at a time."""
+def row_blocks(variable: Any) -> Iterator[np.ndarray]:
+    """Yields the values of a variable or an array, consecutive rows at a time."""
     # A slice of a variable of TensorFlow may copy it whole; one of its tensor does not.
-    value = variable.value
+    value = variable.value if isinstance(variable, keras.Variable) else variable
     values = value.value() if hasattr(value, "value") else value
     for start, stop in _ranges(variable.shape):
         yield keras.ops.convert_to_numpy(values[start:stop])

@@ -13,12 +13,14 @@ from keras_transformer.options import check_flags, check_ids, check_positive, va
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class TokenEmbedding(keras.layers.Layer):
+class TokenEmbedding(keras.layers.Embedding):
     """Looks ids up in a table and scales them by √model_dim.
 
     The table, unscaled and transposed, is also the output projection (`project`): that ties
-    input and output. Initial values are drawn from N(0, 1/√model_dim), so that a scaled
-    embedding has the size of a positional encoding and a logit has unit variance.
+    input and output. `enable_lora` and `quantize("int8")` of `keras.layers.Embedding` work in both
+    directions. A quantized `project` multiplies floats with the dequantized table, unlike
+    `keras.layers.ReversibleEmbedding`, which also quantizes its inputs. Files have the table that
+    LoRA's matrices are added to.
 
     Args:
         vocabulary_size: Number of ids.
@@ -28,6 +30,11 @@ class TokenEmbedding(keras.layers.Layer):
             `keras.layers.Embedding` does. There it is False by default. Here it is True, because
             0 is padding for every tokenizer, loss and search of this package, and a forgotten
             mask changes outputs without an error. False for other ids, where 0 is a token.
+        embeddings_initializer: Initial values of the table, as Keras takes them. `None`: drawn from
+            N(0, 1/√model_dim), so that a scaled embedding has the size of a positional encoding
+            and a logit has unit variance.
+        **kwargs: `embeddings_regularizer` and `embeddings_constraint`, as `keras.layers.Embedding`
+            takes them; and what `keras.layers.Layer` takes.
 
     Call arguments:
         inputs: Integer `(batch, length)`, padded with 0 where `mask_zero` is True. A model needs
@@ -53,50 +60,74 @@ class TokenEmbedding(keras.layers.Layer):
         model_dim: int,
         output_bias: bool = False,
         mask_zero: bool = True,
+        embeddings_initializer: Any = None,
         **kwargs: Any,
     ):
-        # Ids must stay integers: autocast would turn them into the compute dtype.
-        super().__init__(autocast=False, **kwargs)
-        self.vocabulary_size, self.model_dim = check_positive(
+        vocabulary_size, model_dim = check_positive(
             vocabulary_size=vocabulary_size, model_dim=model_dim
         )
         check_flags(output_bias=output_bias, mask_zero=mask_zero)
+        if made_later := kwargs.keys() & {"lora_rank", "lora_alpha", "weights"}:
+            raise ValueError(
+                "Call `enable_lora` and `set_weights` of a `TokenEmbedding` that is built. "
+                f"Received: {', '.join(sorted(made_later))}."
+            )
+        super().__init__(
+            vocabulary_size, model_dim, embeddings_initializer, mask_zero=mask_zero, **kwargs
+        )
         self.has_output_bias, self.output_bias = output_bias, None
-        self.mask_zero = mask_zero
         self.supports_masking = True
         self._is_built_by_floats = False
 
+    @property
+    def vocabulary_size(self) -> int:
+        return self.input_dim
+
+    @property
+    def model_dim(self) -> int:
+        return self.output_dim
+
     def build(self, input_shape=None):
-        self.embeddings = self.add_weight(
-            name="embeddings",
-            shape=(self.vocabulary_size, self.model_dim),
-            initializer=initializer_of(
-                keras.initializers.RandomNormal(stddev=self.model_dim**-0.5)
-            ),
+        initializer = self.embeddings_initializer
+        self.embeddings_initializer = initializer_of(
+            initializer or keras.initializers.RandomNormal(stddev=self.model_dim**-0.5)
         )
+        super().build(input_shape)
+        self.embeddings_initializer = initializer
         if self.has_output_bias:
             self.output_bias = self.add_weight(
                 name="output_bias", shape=(self.vocabulary_size,), initializer="zeros"
             )
 
+    def quantize(self, mode=None, type_check=True, config=None):
+        # Keras refuses subclasses, which may compute something else.
+        super().quantize(mode, type_check=False, config=config)
+
     def save_own_variables(self, store: dict[str, Any]) -> None:
-        for name, variable in self._stored_variables():
-            for number, block in enumerate(row_blocks(variable)):
+        tables: dict[str, Any] = {}
+        super().save_own_variables(tables)  # with LoRA's matrices added
+        for name, values in {**self._stored_variables(), **tables}.items():
+            for number, block in enumerate(row_blocks(values)):
                 store[f"{name}.{number}" if number else name] = block
 
     def load_own_variables(self, store: Any) -> None:
-        known = {name for name, _ in self._stored_variables()}
-        if unknown := {key.split(".")[0] for key in store.keys()} ^ known:
-            rule = f"{self.path} must have the variables {sorted(known)}, as in the file"
+        variables = self._stored_variables()
+        if unknown := {key.split(".")[0] for key in store.keys()} ^ variables.keys():
+            rule = f"{self.path} must have the variables {sorted(variables)}, as in the file"
             raise ValueError(f"{rule}. Only one of both has {sorted(unknown)}.")
-        for name, variable in self._stored_variables():
+        for name, variable in variables.items():
             further = sum(key.startswith(f"{name}.") for key in store.keys())
             names = [name, *(f"{name}.{number}" for number in range(1, further + 1))]
             assign_rows(variable, (store[block] for block in names))
+        if self.lora_enabled:
+            self.lora_embeddings_b.assign(ops.zeros(self.lora_embeddings_b.shape))
 
     def _stored_variables(self):
-        variables = (self.embeddings, self.output_bias)
-        return [(str(i), variable) for i, variable in enumerate(variables) if variable is not None]
+        """Returns the variables of a file by their names there: Keras' own, then the bias."""
+        _, *others = self.variable_serialization_spec[self.quantization_mode]
+        tables = self._embeddings, *(getattr(self, name, None) for name in others)
+        stored = [variable for variable in (*tables, self.output_bias) if variable is not None]
+        return {str(number): variable for number, variable in enumerate(stored)}
 
     def __call__(self, inputs, *args, **kwargs):
         # Keras builds the model of a file by tracing its call with floats. The model may call the
@@ -109,20 +140,33 @@ class TokenEmbedding(keras.layers.Layer):
         return super().__call__(inputs, *args, **kwargs)
 
     def call(self, inputs: keras.KerasTensor) -> keras.KerasTensor:
+        return self._scaled(super().call(ops.cast(inputs, "int32")), inputs)
+
+    def quantized_call(self, inputs: keras.KerasTensor) -> keras.KerasTensor:
+        return self._scaled(super().quantized_call(ops.cast(inputs, "int32")), inputs)
+
+    def _scaled(self, vectors, ids):
         # XLA reads another row for an id outside the table; NaN shows the mistake. As a scale it
         # costs nothing: the vectors are multiplied with a number anyway.
-        is_id = vocabulary_mask(inputs, self.vocabulary_size)
+        is_id = vocabulary_mask(ids, self.vocabulary_size)
         scale = ops.where(is_id, math.sqrt(self.model_dim), float("nan"))
-        table = ops.convert_to_tensor(self.embeddings)
-        vectors = ops.cast(ops.take(table, ops.cast(inputs, "int32"), axis=0), self.compute_dtype)
         return vectors * ops.expand_dims(ops.cast(scale, self.compute_dtype), -1)
+
+    def table(self) -> keras.KerasTensor:
+        """Returns the table as it is used, float `(vocabulary_size, model_dim)`.
+
+        LoRA's matrices are added, and a quantized table is dequantized.
+        """
+        if self.quantization_mode is None:
+            return ops.convert_to_tensor(self.embeddings)
+        return super().quantized_call(ops.arange(self.vocabulary_size))
 
     def project(self, hidden: keras.KerasTensor) -> keras.KerasTensor:
         """Logits of each id: `hidden · embeddingsᵀ`, plus the output bias.
 
         From float `(…, model_dim)` to float `(…, vocabulary_size)` in the compute dtype.
         """
-        table = ops.cast(ops.convert_to_tensor(self.embeddings), self.compute_dtype)
+        table = ops.cast(self.table(), self.compute_dtype)
         logits = ops.matmul(ops.cast(hidden, self.compute_dtype), ops.transpose(table))
         if self.output_bias is None:
             return logits
@@ -131,13 +175,12 @@ class TokenEmbedding(keras.layers.Layer):
     def compute_mask(self, inputs, previous_mask=None):
         return ops.not_equal(inputs, PAD_ID) if self.mask_zero else previous_mask
 
-    def compute_output_shape(self, input_shape):
-        return (*input_shape, self.model_dim)
-
     def get_config(self):
-        arguments = {"vocabulary_size": self.vocabulary_size, "model_dim": self.model_dim}
-        arguments |= {"output_bias": self.has_output_bias, "mask_zero": self.mask_zero}
-        return {**super().get_config(), **arguments}
+        config = super().get_config()
+        of_keras = "input_dim", "output_dim", "activity_regularizer", "lora_rank", "lora_alpha"
+        config = {name: value for name, value in config.items() if name not in of_keras}
+        sizes = {"vocabulary_size": self.vocabulary_size, "model_dim": self.model_dim}
+        return {**config, **sizes, "output_bias": self.has_output_bias}
 
     @classmethod
     def from_config(cls, config):

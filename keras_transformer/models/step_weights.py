@@ -94,7 +94,7 @@ def _output_weights(model, one_row, cached, dtype):
             return ()
         output = _linear(model.output_projection, dtype)
     else:
-        table = ops.cast(ops.convert_to_tensor(model.target_embedding.embeddings), dtype)
+        table = ops.cast(model.target_embedding.table(), dtype)
         bias = model.target_embedding.output_bias
         if bias is not None:
             bias = ops.cast(ops.convert_to_tensor(bias), dtype)
@@ -143,7 +143,7 @@ def projection_to(model, candidates, project):
     if projection is not None and not _is_plain(projection, dtype):
         return lambda hidden: ops.take(project(hidden), candidates, axis=-1)
     if projection is None:
-        table, bias = model.target_embedding.embeddings, model.target_embedding.output_bias
+        table, bias = model.target_embedding.table(), model.target_embedding.output_bias
     else:
         table, bias = ops.transpose(projection.kernel), projection.bias
     rows, bias = (

@@ -63,7 +63,7 @@ def set_merged_weights(model: keras.Model, weights: list[np.ndarray]) -> None:
         variable.assign(value)
     for layer in projections_of(model):
         if layer.lora_enabled:
-            layer.lora_kernel_b.assign(ops.zeros_like(layer.lora_kernel_b))
+            layer.lora_kernel_b.assign(ops.zeros(layer.lora_kernel_b.shape))
 
 
 def _without_small(model):

@@ -207,3 +207,135 @@ def test_where_values_follow_a_table_is_not_drawn():
     drawn = TokenEmbedding(VOCABULARY, WIDTH)
     drawn.build()
     assert np.all(np.any(drawn.embeddings, axis=1))
+
+
+def test_an_initializer_gives_the_values_that_it_gives_keras():
+    for initializer in ("ones", keras.initializers.RandomUniform(seed=3)):
+        layer, table = built(embeddings_initializer=initializer)
+        theirs = keras.layers.Embedding(VOCABULARY, WIDTH, embeddings_initializer=initializer)
+        theirs.build()
+        np.testing.assert_array_equal(table, float64(theirs.embeddings))
+        copy = TokenEmbedding.from_config(layer.get_config())
+        copy.build()
+        np.testing.assert_array_equal(float64(copy.embeddings), table)
+
+
+def theirs_of(layer):
+    """Keras' layer with the same table."""
+    theirs = keras.layers.ReversibleEmbedding(VOCABULARY, WIDTH)
+    theirs.build()
+    theirs.set_weights(layer.get_weights()[:1])
+    return theirs
+
+
+def with_lora(layer, rng):
+    layer.enable_lora(2, lora_alpha=3)
+    for weight in (layer.lora_embeddings_a, layer.lora_embeddings_b):
+        weight.assign(rng.normal(size=weight.shape))
+
+
+CHANGES = {
+    "lora": lambda layer, rng: with_lora(layer, rng),
+    "int8": lambda layer, rng: layer.quantize("int8", type_check=False),
+    "int4": lambda layer, rng: layer.quantize("int4", type_check=False),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_table_gives_what_keras_own_gives_and_both_directions_agree(rng, change):
+    layer, table = built()
+    theirs = theirs_of(layer)
+    for changed in (layer, theirs):
+        CHANGES[change](changed, np.random.default_rng(5))
+    expected = float64(theirs(IDS))
+    np.testing.assert_allclose(float64(layer(IDS)), expected * math.sqrt(WIDTH), rtol=1e-5)
+    rows = float64(theirs(np.arange(VOCABULARY)[None]))[0]
+    np.testing.assert_allclose(float64(layer.table()), rows, rtol=1e-5)
+    assert 1e-5 < np.abs(rows - table).max()
+    hidden = rng.normal(size=(BATCH, LENGTH, WIDTH)).astype("float32")
+    np.testing.assert_allclose(float64(layer.project(hidden)), hidden @ rows.T, atol=1e-5)
+    theirs.inputs_quantizer = None  # Their quantized product also rounds its inputs.
+    logits = float64(theirs(hidden, reverse=True))
+    np.testing.assert_allclose(float64(layer.project(hidden)), logits, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["int8", "int4"])
+def test_a_quantized_table_with_lora_has_it_in_both_directions(rng, mode):
+    layer, _ = built()
+    layer.quantize(mode)
+    rows = float64(layer.table())
+    with_lora(layer, rng)
+    assert {weight.path for weight in layer.trainable_weights} == {
+        layer.lora_embeddings_a.path,
+        layer.lora_embeddings_b.path,
+    }
+    small = [float64(weight) for weight in (layer.lora_embeddings_a, layer.lora_embeddings_b)]
+    rows += 3 / 2 * small[0] @ small[1]
+    np.testing.assert_allclose(float64(layer(IDS)), rows[IDS] * math.sqrt(WIDTH), atol=1e-5)
+    hidden = rng.normal(size=(1, LENGTH, WIDTH)).astype("float32")
+    np.testing.assert_allclose(float64(layer.project(hidden)), hidden @ rows.T, atol=1e-4)
+
+
+def test_int8_rounds_each_row_to_127_steps_of_its_largest_value():
+    layer, table = built()
+    layer.quantize("int8")
+    largest = np.abs(table).max(axis=1, keepdims=True)
+    expected = np.round(table / largest * 127) * largest / 127
+    np.testing.assert_allclose(float64(layer.table()), expected, rtol=1e-3)
+    assert sum(weight.dtype == "int8" for weight in layer.weights) == 1
+
+
+def test_training_with_lora_keeps_the_table(rng):
+    layer, table = built()
+    layer.enable_lora(2)
+    np.testing.assert_array_equal(float64(layer.table()), table)  # The second matrix is zero.
+    ids = keras.Input((None,), dtype="int32")
+    model = keras.Model(ids, keras.layers.GlobalAveragePooling1D()(layer(ids)))
+    model.compile("adam", "mse")
+    model.fit(IDS, np.ones((2, WIDTH)), epochs=2, verbose=0)
+    np.testing.assert_array_equal(float64(layer._embeddings), table)
+    assert float64(layer.lora_embeddings_b).any()
+
+
+@pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
+@pytest.mark.parametrize("rows", [3, VOCABULARY])
+@pytest.mark.parametrize("changes", [("lora",), ("int8",), ("int4",), ("int8", "lora")])
+def test_a_file_has_the_changed_table_in_blocks_of_rows(monkeypatch, tmp_path, rng, changes, rows):
+    monkeypatch.setattr(large_variables, "_BLOCK", rows * WIDTH)
+    ids = keras.Input((None,), dtype="int32")
+    layer = TokenEmbedding(VOCABULARY, WIDTH, output_bias=True, name="table")
+    model = keras.Model(ids, layer.project(layer(ids)))
+    layer.output_bias.assign(np.arange(VOCABULARY))
+    for change in changes:
+        CHANGES[change](layer, rng)
+    expected, table = float64(model(IDS)), float64(layer.table())
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    copy = loaded.get_layer("table")
+    assert copy.quantization_mode == layer.quantization_mode and not copy.lora_enabled
+    # A table of int8 is rounded again with LoRA's product.
+    is_exact = changes != ("int8", "lora")
+    steps = np.abs(table).max(axis=1, keepdims=True) / 127
+    difference = np.abs(float64(copy.table()) - table) / steps
+    assert difference.max() < (1e-3 if is_exact else 0.6)
+    if is_exact:
+        np.testing.assert_allclose(float64(loaded(IDS)), expected, rtol=1e-4, atol=1e-4)
+    copy.save_own_variables(store := Store())
+    blocks = [name for name in store if name.split(".")[0] == "0"]
+    assert len(blocks) == -(-VOCABULARY // (rows * WIDTH // copy._embeddings.shape[1]))
+
+
+def test_weights_are_loaded_into_a_table_with_lora_that_goes_on_learning(rng):
+    saved, loaded = built()[0], built()[0]
+    for layer in (saved, loaded):
+        with_lora(layer, rng)
+    saved.save_own_variables(store := Store())
+    loaded.load_own_variables(store)
+    np.testing.assert_allclose(float64(loaded.table()), float64(saved.table()), rtol=1e-5)
+    assert float64(loaded.lora_embeddings_a).any()  # Else no gradient would reach the second.
+
+
+@pytest.mark.parametrize("name", ["lora_rank", "lora_alpha", "weights"])
+def test_arguments_of_keras_layer_that_need_a_built_table_are_named(name):
+    with pytest.raises(ValueError, match=f"`enable_lora` and `set_weights` .* Received: {name}."):
+        TokenEmbedding(VOCABULARY, WIDTH, **{name: 2})

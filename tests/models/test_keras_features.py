@@ -60,16 +60,20 @@ def test_lora_trains_two_thin_matrices_and_decodes_with_them(model, rng):
 
 @pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
 @pytest.mark.usefixtures("uncollected")
-def test_int8_stays_near_decodes_alike_and_is_saved(model, tmp_path):
+@pytest.mark.parametrize("tied", ["all", "none"])
+def test_int8_stays_near_decodes_alike_and_is_saved(randomize, tmp_path, tied):
+    model = randomize(Transformer(config(num_decoder_layers=1, tie_embeddings=tied)))
     before = float64(model(BOTH))
     model.quantize("int8")
     after = float64(model(BOTH))
-    assert all(projection.quantization_mode == "int8" for projection in projections(model))
+    quantized = [*projections(model), model.source_embedding, model.target_embedding]
+    assert all(layer.quantization_mode == "int8" for layer in quantized)
     assert 0 < np.abs(after - before).max() < 0.1 * np.abs(before).max()
     check_steps(model, after)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert loaded.decoder.blocks[0].feed_forward.projections[0].quantization_mode == "int8"
+    loaded_layers = [*projections(loaded), loaded.source_embedding, loaded.target_embedding]
+    assert all(layer.quantization_mode == "int8" for layer in loaded_layers)
     np.testing.assert_allclose(float64(loaded(BOTH)), after, atol=1e-6)
 
 
