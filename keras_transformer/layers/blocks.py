@@ -172,10 +172,20 @@ class Block(LayerOfProjections):
     def compute_output_shape(self, input_shape, *other_shapes):
         return tuple(input_shape)
 
+    @classmethod
+    def from_config(cls, config):
+        # KerasHub's blocks drop attention weights at the rate of the outputs, too, and their
+        # configurations have the shapes of inputs.
+        config = {"attention_dropout": config.get("dropout", 0.0), **config}
+        shapes = "decoder_sequence_shape", "encoder_sequence_shape"
+        return super().from_config({k: v for k, v in config.items() if k not in shapes})
+
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class EncoderBlock(Block):
     """Self-attention, then a feed-forward sublayer, each with a residual connection.
+
+    `from_config` also takes the configuration of KerasHub's `TransformerEncoder`.
 
     Args:
         intermediate_dim: Inner width of the feed-forward sublayer.
@@ -259,6 +269,9 @@ class DecoderBlock(Block):
 
     Built without an encoder sequence it is a decoder-only block, without weights for attention to
     the encoder.
+
+    `DecoderBlock.from_config(theirs.get_config())` and then `ours.set_weights(theirs.get_weights())`
+    carry a built `TransformerDecoder` of KerasHub over.
 
     Args:
         *args: Arguments of `EncoderBlock`, as `**kwargs`.

@@ -1,6 +1,7 @@
 """The blocks of encoder and decoder against NumPy, and what their masks promise."""
 
 import functools
+import json
 
 import keras
 import numpy as np
@@ -10,7 +11,7 @@ from keras import ops
 from pairwise import POLICIES, pairwise
 from reference import float64
 
-from keras_transformer.layers import DecoderBlock, EncoderBlock, TokenEmbedding
+from keras_transformer.layers import SSRU, DecoderBlock, EncoderBlock, TokenEmbedding
 from keras_transformer.layers.kv_cache import Past
 
 BATCH, LENGTH, SOURCE, HEADS, INNER, KEY_DIM = 2, 5, 7, 3, 13, 11
@@ -301,3 +302,54 @@ def test_a_training_step_with_a_window_has_no_array_of_all_pairs(rng, block_clas
     program = run.experimental_get_compiler_ir(inputs)(stage="optimized_hlo")
     assert f"{BATCH},{length},{WIDTH}]" in program
     assert f"{length},{length}" not in program
+
+
+@pytest.mark.parametrize("normalize_first", [False, True])
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_decoder_of_keras_hub_becomes_a_block_with_its_weights(rng, normalize_first, count):
+    hub = pytest.importorskip("keras_hub", reason="comes with the extra [peers]")
+    options = {"dropout": 0.25, "activation": "gelu", "layer_norm_epsilon": 0.5}
+    initializers = {"kernel_initializer": "he_normal", "bias_initializer": "ones"}
+    theirs = hub.layers.TransformerDecoder(
+        INNER, HEADS, **options, **initializers, normalize_first=normalize_first, name="theirs"
+    )
+    shapes = [(BATCH, LENGTH, WIDTH), (BATCH, LENGTH + 2, WIDTH)][:count]
+    inputs = [rng.normal(size=shape).astype("float32") for shape in shapes]
+    before = theirs(*inputs)
+    block = DecoderBlock.from_config(theirs.get_config())
+    block(*inputs)
+    block.set_weights(theirs.get_weights())
+    np.testing.assert_allclose(float64(block(*inputs)), float64(before), atol=2e-6)
+    assert block.name == "theirs"
+    assert (block.dropout, block.attention_dropout, block.feed_forward_dropout) == (0.25, 0.25, 0)
+    config = block.get_config()
+    for name in initializers:
+        class_name = config[name]["class_name"]
+        assert class_name == theirs.get_config()[name]["class_name"]
+
+
+def test_an_encoder_of_keras_hub_gives_its_configuration():
+    hub = pytest.importorskip("keras_hub", reason="comes with the extra [peers]")
+    theirs = hub.layers.TransformerEncoder(INNER, HEADS, dropout=0.25, normalize_first=True)
+    block = EncoderBlock.from_config(theirs.get_config())
+    assert (block.intermediate_dim, block.num_heads) == (INNER, HEADS)
+    assert block.normalize_first and (block.dropout, block.attention_dropout) == (0.25, 0.25)
+
+
+@pytest.mark.parametrize("is_built", [False, True])
+@pytest.mark.parametrize("mixer", [None, {}, {"use_projection": True}])
+def test_a_decoder_block_goes_through_keras_serialization(sequences, mixer, is_built):
+    options = {"num_cross_heads": 1, "dropout": 0.25, "attention_dropout": 0.0}
+    mixer = None if mixer is None else SSRU(**mixer)
+    block = DecoderBlock(INNER, HEADS, mixer=mixer, activation=keras.activations.gelu, **options)
+    if is_built:
+        block(*sequences("decoder"))
+    config = keras.saving.serialize_keras_object(block)
+    copy = keras.saving.deserialize_keras_object(json.loads(json.dumps(config)))
+    assert type(copy) is DecoderBlock and copy.get_config() == block.get_config()
+    copy(*sequences("decoder"))
+    assert (copy.token_mixer.sublayer_name == "ssru") == (mixer is not None)
+    if is_built:
+        copy.set_weights(block.get_weights())
+        inputs = sequences("decoder")
+        np.testing.assert_array_equal(float64(copy(*inputs)), float64(block(*inputs)))
