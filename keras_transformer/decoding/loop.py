@@ -174,6 +174,17 @@ def decode(
         max_length: Capacity of the result in tokens; no limit may be larger.
         reorder: `reorder(cache, parents) -> cache` for beam search, whose hypotheses continue one
             another; parents int32 `(batch, beams)`.
+
+    Example:
+
+    >>> from keras_transformer.decoding import Beam, Constraints, GNMTRanking
+    >>> def step(ids, cache):  # Token 4 is twice as likely as token 2, which ends a sentence.
+    ...     log_probabilities = keras.ops.log([0.0, 0.0, 1 / 3, 0.0, 2 / 3])
+    ...     return keras.ops.broadcast_to(log_probabilities, (*ids.shape, 5)), cache
+    >>> beam, limits = Beam(2, GNMTRanking(0.0)), Constraints(keras.ops.array([3]))
+    >>> found = decode(step, (), beam, limits, max_length=3, reorder=lambda cache, parents: cache)
+    >>> [int(id) for id in found.ids[0, 0]]
+    [2, 0, 0]
     """
     state = start(strategy, cache, constraints, max_length)
     state = advance(make_step_body(strategy, step, constraints, reorder), state, max_length)

@@ -270,8 +270,8 @@ class DecoderBlock(Block):
     Built without an encoder sequence it is a decoder-only block, without weights for attention to
     the encoder.
 
-    `DecoderBlock.from_config(theirs.get_config())` and then `ours.set_weights(theirs.get_weights())`
-    carry a built `TransformerDecoder` of KerasHub over.
+    `DecoderBlock.from_config(theirs.get_config())`, a first call, and then
+    `ours.set_weights(theirs.get_weights())` carry a `TransformerDecoder` of KerasHub over.
 
     Args:
         *args: Arguments of `EncoderBlock`, as `**kwargs`.
