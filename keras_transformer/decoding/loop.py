@@ -178,11 +178,12 @@ def decode(
     Example:
 
     >>> from keras_transformer.decoding import Beam, Constraints, GNMTRanking
-    >>> def step(ids, cache):  # Token 4 is twice as likely as token 2, which ends a sentence.
-    ...     log_probabilities = keras.ops.log([0.0, 0.0, 1 / 3, 0.0, 2 / 3])
-    ...     return keras.ops.broadcast_to(log_probabilities, (*ids.shape, 5)), cache
+    >>> logits = keras.ops.log([0.0, 0.0, 1 / 3, 0.0, 2 / 3])  # 2 ends a sentence.
+    >>> step = lambda ids, cache: (keras.ops.broadcast_to(logits, (*ids.shape, 5)), cache)
+
     >>> beam, limits = Beam(2, GNMTRanking(0.0)), Constraints(keras.ops.array([3]))
-    >>> found = decode(step, (), beam, limits, max_length=3, reorder=lambda cache, parents: cache)
+    >>> found = decode(step, (), beam, limits, max_length=3, reorder=lambda cache, _: cache)
+
     >>> [int(id) for id in found.ids[0, 0]]
     [2, 0, 0]
     """
