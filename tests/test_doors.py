@@ -25,7 +25,17 @@ CORE_MODULES = sorted(
     name for name in MODULES if name.split(".")[1:2] and name.split(".")[1] in CORE
 )
 # What a user loses with a folder: commands, export formats, and programs whose models are read.
-COMMANDS = ["demo", "train", "import", "translate", "chat", "score", "evaluate", "inspect"]
+COMMANDS = [
+    "demo",
+    "train",
+    "import",
+    "translate",
+    "chat",
+    "score",
+    "evaluate",
+    "inspect",
+    "languages",
+]
 COMMANDS += ["export", "serve", "clean", "synthesize", "glossary", "shortlist"]
 COMMANDS_OF = {
     "analysis": ["inspect"],

@@ -276,6 +276,20 @@ class Languages:
         return tuple(dict.fromkeys(filter(None, itertools.chain(*self.directions))))
 
     @property
+    def targets(self) -> dict[str | None, list[str]]:
+        """Codes of the targets by the code of their source, None for any source.
+
+        A language that is only a target has no targets.
+
+        >>> Languages(directions=(("en", "de"), ("en", "fr"))).targets
+        {'en': ['de', 'fr'], 'de': [], 'fr': []}
+        """
+        targets: dict[str | None, list[str]] = {source: [] for source, _ in self.directions}
+        for source, target in self.directions:
+            targets[source].append(target)
+        return targets | {code: [] for code in self.codes if code not in targets}
+
+    @property
     def only_direction(self) -> tuple[str, str] | None:
         """Codes of the source and the target of a model of one direction, None for other models."""
         (source, target), *others = self.directions or ((None, ""),)

@@ -19,6 +19,7 @@ from keras_transformer.decoding.search_options import FILTERS, DecodingOptions
 from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.export import export_ctranslate2, exporter_of
+from keras_transformer.export.manifest import languages_at
 from keras_transformer.export.saved_model import engine as saved_model
 from keras_transformer.interop.ctranslate2 import engine as ctranslate2
 from keras_transformer.interop.importing import import_model
@@ -243,6 +244,7 @@ def test_texts_of_several_directions_are_translated_together(
     exporter_of(format).export(trained, tmp_path / "export", **options)
     translator, options = Translator.load(tmp_path / "export"), {"beam_size": 2}
     assert translator.directions == list(languages.directions)
+    assert languages_at(tmp_path / "export") == languages
     translator_of_run = Translator(trained)
     expected = translator_of_run.translate(TEXTS, **options, **NAMED)
     check_same(expected, translator.translate(TEXTS, **NAMED), *FIELDS.get(format, ()))
