@@ -421,6 +421,13 @@ def pictures_of(page):
         )
 
 
+def test_the_readme_says_the_smallest_chrf_of_every_format():
+    text = " ".join((ROOT / "README.md").read_text("utf-8").split())
+    said = re.findall(r"chrF (?:of|against the model's translations is) at least (\d+)", text)
+    tolerances = [*TOLERANCES.values(), *CTranslate2Exporter.tolerances.values()]
+    assert set(said) == {f"{tolerance.chrf:g}" for tolerance in tolerances} and len(said) == 2
+
+
 def test_alternative_texts_say_what_a_picture_shows():
     pictures = [(page.name, *picture) for page in PAGES for picture in pictures_of(page)]
     assert len(pictures) > 30

@@ -50,7 +50,7 @@ def replaced(index, **fields):
 
 def test_equal_translations_pass_and_are_counted():
     report = compared(translations())
-    assert (report["texts"], report["equal"]) == (50, 50)
+    assert (report["texts"], report["equal"], report["chrf"]) == (50, 50, 100)
     for name in ("score", "log_probability", "alignment"):
         assert report[f"mean_{name}_difference"] == 0
     assert json.loads(json.dumps(report))["tolerance"]["equal"] == 0.95
@@ -58,7 +58,7 @@ def test_equal_translations_pass_and_are_counted():
 
 def test_what_a_format_does_not_give_is_not_compared():
     report = compared(translations(log_probability=math.nan, alignment=None))
-    assert set(report) == {"texts", "equal", "mean_score_difference", "tolerance"}
+    assert set(report) == {"texts", "equal", "chrf", "mean_score_difference", "tolerance"}
 
 
 @pytest.mark.parametrize("name", EVERY_TOLERANCE)
@@ -128,6 +128,33 @@ def test_alignments_of_other_tokens_are_as_wrong_as_can_be():
 def test_a_missing_translation_is_refused():
     with pytest.raises(VerificationError, match="another number of translations on 50 texts"):
         compared(translations()[1:])
+
+
+def test_enough_equal_texts_do_not_excuse_the_others():
+    half = len(TEXTS) // 2
+    sources = [f"Ein Mann liest Buch {i} im Garten." for i in range(len(TEXTS))]
+    expected = [
+        dataclasses.replace(translation, text=text)
+        for translation, text in zip(translations(), sources, strict=True)
+    ]
+
+    def with_other(text):
+        others = [dataclasses.replace(t, text=text) for t in translations()]
+        return expected[:half] + others[half:]
+
+    tolerance = EVERY_TOLERANCE["ctranslate2"]
+    assert tolerance.equal == half / len(TEXTS)
+    near = compared(with_other("Ein Mann liest sein Buch im Garten."), tolerance, expected)
+    assert 80 < near["chrf"] < 100 and near["equal"] == half
+    pattern = r"chrF against its translations is 5\d\.\d+, expected at least 80, on 50 texts"
+    with pytest.raises(VerificationError, match=pattern):
+        compared(with_other("Zwei Hunde spielen draußen."), tolerance, expected)
+
+
+def test_texts_without_characters_are_equal_to_themselves():
+    empty = translations()
+    empty = [dataclasses.replace(t, text="") for t in empty]
+    assert compared(empty, expected=empty)["chrf"] == 100
 
 
 def test_a_refusal_says_how_many_shows_one_and_what_to_do():
